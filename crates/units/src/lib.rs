@@ -1,0 +1,15 @@
+//! The quantities everything else is written in.
+//!
+//! Integers only: a decision that depends on floating point does not replay
+//! exactly. Units multiply where it makes sense (`BitRate × Duration` is a
+//! `ByteCount`, `ByteCount ÷ BitRate` is a `Duration`) and nowhere else. All
+//! arithmetic saturates: a peer that sends absurd numbers gets absurd results,
+//! never a panic.
+
+mod rate;
+mod rng;
+mod time;
+
+pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
+pub use rng::Rng;
+pub use time::{Duration, Instant};
