@@ -6,10 +6,12 @@
 //! arithmetic saturates: a peer that sends absurd numbers gets absurd results,
 //! never a panic.
 
+mod prefix;
 mod rate;
 mod rng;
 mod time;
 
+pub use prefix::{IpPrefix, ParsePrefixError};
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;
 pub use time::{Duration, Instant};
