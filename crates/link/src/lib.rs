@@ -1,1 +1,5 @@
-//! Room `link`.
+//! The satellite link protocol, without I/O.
+
+mod buffer;
+mod ranges;
+pub mod wire;
