@@ -100,6 +100,10 @@ impl Ratio {
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 18_446_744_073_709_551_616.0
     }
+    /// Parts per 2^64, for exact products of probabilities.
+    pub const fn as_bits(self) -> u64 {
+        self.0
+    }
     /// True for a `draw` (uniform over u64) that falls below this share.
     pub const fn hits(self, draw: u64) -> bool {
         draw < self.0 || self.0 == u64::MAX

@@ -1,0 +1,389 @@
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+use units::{BitRate, ByteCount, Duration, Instant};
+
+use crate::config::{ChannelConfig, ConfigError, HELD_WITHOUT_RATE, OutageMode};
+use crate::counters::Counters;
+use crate::line::Line;
+use crate::outage::Schedule;
+use crate::series::Series;
+use crate::sky::{Fate, Sky, flip_bit};
+
+/// One direction of a link; see the crate's description.
+///
+/// The time that the calls are given may not run backwards by more than the caller
+/// can bear: a `push` with a time slightly before the last `pop` is taken as what it
+/// is, a packet that arrived then.
+#[derive(Debug)]
+pub struct Channel<T> {
+    config: ChannelConfig,
+    queue_limit: ByteCount,
+    line: Line,
+    outages: Schedule,
+    sky: Sky,
+    waiting: VecDeque<Waiting<T>>,
+    waiting_bytes: ByteCount,
+    on_line: Option<OnLine<T>>,
+    /// In the order of their times.
+    flight: VecDeque<Flying<T>>,
+    /// Those that overtake nobody: on a detour, or second copies.
+    stragglers: BinaryHeap<Flying<T>>,
+    flight_bytes: ByteCount,
+    last_arrival: Instant,
+    serial: u64,
+    counters: Counters,
+    series: Series,
+}
+
+/// A packet at the far end of the channel, or the news that it did not get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival<T> {
+    /// When it arrived, or would have.
+    pub at: Instant,
+    /// When it was pushed.
+    pub entered: Instant,
+    /// Its length as given.
+    pub len: ByteCount,
+    /// The payload.
+    pub item: T,
+    /// What became of it.
+    pub fate: Fate,
+    /// This is the second copy of a packet that arrived before.
+    pub is_copy: bool,
+    /// A second copy is still to come: a caller whose payload is a handle keeps what
+    /// is behind it.
+    pub copy_follows: bool,
+}
+
+/// The queue had no room; here is the payload back.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue of the channel is full")]
+pub struct QueueFull<T>(pub T);
+
+#[derive(Debug)]
+struct Waiting<T> {
+    entered: Instant,
+    len: ByteCount,
+    item: T,
+}
+
+#[derive(Debug)]
+struct OnLine<T> {
+    start: Instant,
+    end: Instant,
+    packet: Waiting<T>,
+}
+
+#[derive(Debug)]
+struct Flying<T> {
+    serial: u64,
+    arrival: Arrival<T>,
+}
+
+impl<T> Flying<T> {
+    fn key(&self) -> (Instant, u64) {
+        (self.arrival.at, self.serial)
+    }
+}
+impl<T> PartialEq for Flying<T> {
+    fn eq(&self, o: &Self) -> bool {
+        self.key() == o.key()
+    }
+}
+impl<T> Eq for Flying<T> {}
+impl<T> PartialOrd for Flying<T> {
+    fn partial_cmp(&self, o: &Self) -> Option<Ordering> {
+        Some(self.cmp(o))
+    }
+}
+impl<T> Ord for Flying<T> {
+    /// Backwards, so that the heap's greatest is the earliest.
+    fn cmp(&self, o: &Self) -> Ordering {
+        o.key().cmp(&self.key())
+    }
+}
+
+/// The series that a channel keeps unless told otherwise: bins of 100 ms, and no more
+/// than 4,096 of them (160 kB).
+const BIN: Duration = Duration::from_millis(100);
+const BINS: usize = 4_096;
+
+impl<T: Clone> Channel<T> {
+    /// A channel at time zero; equal seeds and equal calls give equal results.
+    pub fn new(config: ChannelConfig, seed: u64) -> Result<Channel<T>, ConfigError> {
+        config.validate()?;
+        Ok(Channel {
+            queue_limit: config.queue.bytes(config.rate),
+            line: Line::new(config.rate),
+            outages: Schedule::new(&config.outages)?,
+            sky: Sky::new(&config, seed),
+            config,
+            waiting: VecDeque::new(),
+            waiting_bytes: ByteCount(0),
+            on_line: None,
+            flight: VecDeque::new(),
+            stragglers: BinaryHeap::new(),
+            flight_bytes: ByteCount(0),
+            last_arrival: Instant::ZERO,
+            serial: 0,
+            counters: Counters::default(),
+            series: Series::new(BIN, BINS),
+        })
+    }
+
+    /// The same channel with an empty series of `limit` bins of `width`.
+    pub fn with_series(mut self, width: Duration, limit: usize) -> Channel<T> {
+        self.series = Series::new(width, limit);
+        self
+    }
+
+    /// A packet of `len` bytes comes at `now`. It is taken, or handed back because
+    /// the queue is full. A length of 0 counts as 1, so that nothing is free.
+    pub fn push(&mut self, now: Instant, len: ByteCount, item: T) -> Result<(), QueueFull<T>> {
+        let len = len.max(ByteCount(1));
+        self.advance(now);
+        self.counters.offered.add(len);
+        let must_wait = self.on_line.is_some() || !self.waiting.is_empty() || self.is_stopped();
+        let no_room = must_wait && self.waiting_bytes + len > self.queue_limit;
+        let no_sky = self.config.rate.is_none() && self.flight_bytes + len > HELD_WITHOUT_RATE;
+        if no_room || no_sky {
+            self.counters.queue_drops.add(len);
+            self.series.refused(now, len);
+            self.series.queue(now, self.waiting_bytes);
+            return Err(QueueFull(item));
+        }
+        self.waiting_bytes += len;
+        self.waiting.push_back(Waiting { entered: now, len, item });
+        self.advance(now);
+        self.series.queue(now, self.waiting_bytes);
+        Ok(())
+    }
+
+    /// The next packet that has arrived by `now`, the lost ones included at the time
+    /// when they would have. Call it until it says `None`.
+    pub fn pop(&mut self, now: Instant) -> Option<Arrival<T>> {
+        self.advance(now);
+        let straggler = match (self.flight.front(), self.stragglers.peek()) {
+            (Some(first), Some(straggler)) => straggler.key() < first.key(),
+            (None, straggler) => straggler.is_some(),
+            (Some(_), None) => false,
+        };
+        let flying = if straggler {
+            if self.stragglers.peek()?.arrival.at > now {
+                return None;
+            }
+            self.stragglers.pop()?
+        } else {
+            if self.flight.front()?.arrival.at > now {
+                return None;
+            }
+            self.flight.pop_front()?
+        };
+        self.land(&flying.arrival);
+        Some(flying.arrival)
+    }
+
+    /// The earliest time at which `pop` can have something. It may come up empty then,
+    /// if what was on the line turns out to be on a detour; ask again.
+    pub fn next_time(&self) -> Option<Instant> {
+        let on_line = self.on_line.as_ref().map(|p| p.end + self.config.delay);
+        let flying = self.flight.front().map(|f| f.arrival.at);
+        let straggling = self.stragglers.peek().map(|f| f.arrival.at);
+        [on_line, flying, straggling].into_iter().flatten().min()
+    }
+
+    /// Moves packets along up to `now`. `push` and `pop` do so themselves; call it
+    /// before reading counters in a quiet moment.
+    pub fn advance(&mut self, now: Instant) {
+        loop {
+            match &self.on_line {
+                Some(packet) if packet.end > now => return,
+                Some(_) => self.launch(),
+                None => {}
+            }
+            if self.waiting.is_empty() || self.is_stopped() {
+                return;
+            }
+            self.start_next();
+        }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What happened when.
+    pub fn series(&self) -> &Series {
+        &self.series
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &ChannelConfig {
+        &self.config
+    }
+
+    /// Bytes that wait before the line, the packet on it not counted.
+    pub fn waiting(&self) -> ByteCount {
+        self.waiting_bytes
+    }
+
+    /// Packets held anywhere in the channel.
+    pub fn held(&self) -> usize {
+        let on_line = usize::from(self.on_line.is_some());
+        self.waiting.len() + on_line + self.flight.len() + self.stragglers.len()
+    }
+
+    /// A new configuration from `now` on. What is on the line or in flight keeps its
+    /// times; nothing overtakes because the delay became shorter; packets above a
+    /// smaller queue limit stay.
+    pub fn reconfigure(&mut self, now: Instant, config: ChannelConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        let outages = Schedule::new(&config.outages)?;
+        self.advance(now);
+        self.queue_limit = config.queue.bytes(config.rate);
+        self.line.set_rate(config.rate);
+        self.outages.replan(outages);
+        self.sky.reconfigure(&config);
+        self.config = config;
+        self.advance(now);
+        Ok(())
+    }
+
+    /// A new rate from `now` on, for the packets that are not on the line yet.
+    pub fn set_rate(&mut self, now: Instant, rate: Option<BitRate>) -> Result<(), ConfigError> {
+        self.reconfigure(now, ChannelConfig { rate, ..self.config.clone() })
+    }
+
+    /// Begins or ends an outage by hand, beside the planned ones.
+    pub fn set_outage(&mut self, now: Instant, on: bool) {
+        self.advance(now);
+        self.outages.switch(now, on);
+        self.advance(now);
+    }
+
+    /// Is an outage switched on by hand?
+    pub fn in_manual_outage(&self) -> bool {
+        self.outages.is_on()
+    }
+
+    /// A modem that knows of an outage of unknown end starts nothing.
+    fn is_stopped(&self) -> bool {
+        self.config.outage_mode == OutageMode::Hold && self.outages.is_on()
+    }
+
+    fn start_next(&mut self) {
+        let Some(packet) = self.waiting.pop_front() else { return };
+        self.waiting_bytes -= packet.len;
+        let mut earliest = packet.entered;
+        if self.config.outage_mode == OutageMode::Hold {
+            earliest = self.after_outages(earliest, packet.len);
+        }
+        let (start, end) = self.line.send(earliest, packet.len);
+        self.on_line = Some(OnLine { start, end, packet });
+    }
+
+    /// The earliest time from which the line can send `len` bytes without meeting an
+    /// outage. A packet too long for the gap between two outages waits for a longer gap.
+    fn after_outages(&self, mut earliest: Instant, len: ByteCount) -> Instant {
+        loop {
+            let (start, end) = self.line.plan(earliest, len);
+            match self.outages.first_touching(start, end) {
+                Some(outage) => earliest = outage.end,
+                None => return earliest,
+            }
+        }
+    }
+
+    /// The packet on the line is over: the sky decides.
+    fn launch(&mut self) {
+        let Some(OnLine { start, end, packet }) = self.on_line.take() else { return };
+        let Waiting { entered, len, item } = packet;
+        let outage =
+            self.config.outage_mode == OutageMode::Lose && self.outages.touches(start, end);
+        let verdict = self.sky.judge(len, outage);
+        let lost = matches!(verdict.fate, Fate::Lost(_));
+        self.counters.sent.add(len);
+        self.series.sent(start, end, len, lost);
+        let twice = verdict.twice && !lost;
+        let at = end + self.config.delay;
+        let first = Arrival {
+            at,
+            entered,
+            len,
+            item,
+            fate: verdict.fate,
+            is_copy: false,
+            copy_follows: twice,
+        };
+        if verdict.detour && !lost {
+            self.counters.reordered.add(len);
+            self.fly_late(Arrival { at: at + self.config.reorder_delay, ..first }, twice);
+        } else {
+            let at = at.max(self.last_arrival);
+            self.last_arrival = at;
+            self.fly(Arrival { at, ..first }, twice);
+        }
+    }
+
+    fn fly(&mut self, arrival: Arrival<T>, twice: bool) {
+        let copy = twice.then(|| arrival.clone());
+        self.flight_bytes += arrival.len;
+        let serial = self.next_serial();
+        self.flight.push_back(Flying { serial, arrival });
+        self.fly_copy(copy);
+    }
+
+    fn fly_late(&mut self, arrival: Arrival<T>, twice: bool) {
+        let copy = twice.then(|| arrival.clone());
+        self.flight_bytes += arrival.len;
+        let serial = self.next_serial();
+        self.stragglers.push(Flying { serial, arrival });
+        self.fly_copy(copy);
+    }
+
+    fn fly_copy(&mut self, copy: Option<Arrival<T>>) {
+        let Some(first) = copy else { return };
+        let at = first.at + self.config.duplicate_delay;
+        let arrival = Arrival { at, is_copy: true, copy_follows: false, ..first };
+        self.flight_bytes += arrival.len;
+        let serial = self.next_serial();
+        self.stragglers.push(Flying { serial, arrival });
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    fn land(&mut self, arrival: &Arrival<T>) {
+        self.flight_bytes -= arrival.len;
+        let counters = &mut self.counters;
+        match arrival.fate {
+            Fate::Lost(cause) => counters.lost_to(cause).add(arrival.len),
+            _ if arrival.is_copy => counters.duplicated.add(arrival.len),
+            Fate::Delivered => counters.delivered.add(arrival.len),
+            Fate::Corrupted(_) => {
+                counters.delivered.add(arrival.len);
+                counters.corrupted.add(arrival.len);
+            }
+        }
+    }
+}
+
+impl Channel<Vec<u8>> {
+    /// The next packet that has arrived by `now`, as bytes: lost ones are skipped and
+    /// corrupted ones have their bit flipped.
+    pub fn pop_bytes(&mut self, now: Instant) -> Option<Vec<u8>> {
+        loop {
+            let mut arrival = self.pop(now)?;
+            match arrival.fate {
+                Fate::Lost(_) => continue,
+                Fate::Corrupted(draw) => flip_bit(&mut arrival.item, draw),
+                Fate::Delivered => {}
+            }
+            return Some(arrival.item);
+        }
+    }
+}
