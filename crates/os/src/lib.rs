@@ -1,1 +1,17 @@
-//! Room `os`.
+//! Linux, as bentpipe needs it, and the only place for `unsafe`.
+//!
+//! Everything here is synchronous and serves one thread with one epoll loop: the
+//! driver waits in [`poll::Poller`], asks [`poll::Clock`] for the time, and moves
+//! bytes between the sockets here and the core rooms, which know no operating system.
+//!
+//! * [`poll`]: waiting, time, waking, signals.
+//! * [`udp`]: the carrier socket, many packets to one system call.
+//! * [`tun`]: whole IP packets in and out of the kernel's routing.
+//! * [`tcp`]: the hosts' connections, taken over and made with their own addresses.
+
+mod error;
+pub mod poll;
+mod sys;
+pub mod udp;
+
+pub use error::OsError;

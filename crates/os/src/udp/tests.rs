@@ -1,0 +1,147 @@
+use super::*;
+
+fn socket(config: UdpConfig) -> UdpSocket {
+    UdpSocket::bind(&config).unwrap()
+}
+
+fn on(addr: &str) -> UdpConfig {
+    UdpConfig::new(addr.parse().unwrap())
+}
+
+fn plain(addr: &str) -> UdpConfig {
+    UdpConfig { gso: false, gro: false, ..on(addr) }
+}
+
+fn batch(to: SocketAddr, payload: &[u8], segment: usize) -> Transmit<'_> {
+    Transmit { to, from: None, payload, segment }
+}
+
+/// Everything that arrives, waiting up to five seconds for `want` datagrams.
+fn collect(socket: &UdpSocket, want: usize) -> Vec<(Vec<u8>, SocketAddr, Option<IpAddr>)> {
+    let mut buf = vec![0; socket.slot() * 4];
+    let mut all = Vec::new();
+    for _ in 0..5_000 {
+        match socket.receive(&mut buf) {
+            Ok(received) => all.extend(received.map(|d| (d.payload.to_vec(), d.from, d.to))),
+            Err(UdpError::Blocked) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Err(e) => panic!("{e}"),
+        }
+        if all.len() >= want {
+            break;
+        }
+    }
+    all
+}
+
+fn payload(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+#[test]
+fn a_batch_arrives_as_its_segments_whatever_the_offloads_of_either_side() {
+    for (sender, receiver) in [
+        (on("127.0.0.1:0"), on("127.0.0.1:0")),
+        (plain("127.0.0.1:0"), on("127.0.0.1:0")),
+        (on("127.0.0.1:0"), plain("127.0.0.1:0")),
+        (plain("[::1]:0"), plain("[::1]:0")),
+        (on("[::1]:0"), on("[::1]:0")),
+    ] {
+        let (mut a, b) = (socket(sender), socket(receiver));
+        let sent = payload(150 * 1200 + 77);
+        a.send(&batch(b.local_addr(), &sent, 1200)).unwrap();
+        let got = collect(&b, 151);
+        let lengths: Vec<usize> = got.iter().map(|(d, ..)| d.len()).collect();
+        assert_eq!(lengths, [vec![1200; 150], vec![77]].concat());
+        assert!(got.iter().flat_map(|(d, ..)| d).eq(&sent));
+        assert!(got.iter().all(|(_, from, _)| *from == a.local_addr()));
+    }
+}
+
+#[test]
+fn one_socket_on_all_addresses_carries_both_families_and_answers_from_where_it_was_asked() {
+    let mut all = socket(on("[::]:0"));
+    let port = all.local_addr().port();
+    for (bind, at) in [("127.0.0.1:0", "127.0.0.9"), ("[::1]:0", "::1")] {
+        let mut client = socket(on(bind));
+        let at: IpAddr = at.parse().unwrap();
+        client.send(&batch(SocketAddr::new(at, port), b"ask", 0)).unwrap();
+        let (data, from, to) = collect(&all, 1).remove(0);
+        assert_eq!((data.as_slice(), from, to), (&b"ask"[..], client.local_addr(), Some(at)));
+        all.send(&Transmit { to: from, from: to, payload: b"tell", segment: 0 }).unwrap();
+        assert_eq!(collect(&client, 1)[0].1, SocketAddr::new(at, port));
+    }
+}
+
+#[test]
+fn an_empty_queue_blocks_and_an_empty_datagram_is_left_out() {
+    let (mut a, b) = (socket(on("127.0.0.1:0")), socket(on("127.0.0.1:0")));
+    let mut buf = vec![0; b.slot()];
+    assert!(matches!(b.receive(&mut buf), Err(UdpError::Blocked)));
+    a.send(&batch(b.local_addr(), b"", 0)).unwrap();
+    a.send(&batch(b.local_addr(), b"x", 0)).unwrap();
+    assert_eq!(collect(&b, 1).len(), 1);
+}
+
+#[test]
+fn a_datagram_longer_than_the_slot_is_dropped_and_the_next_one_is_not() {
+    let (mut a, b) = (socket(on("127.0.0.1:0")), socket(plain("127.0.0.1:0")));
+    a.send(&batch(b.local_addr(), &payload(5_000), 0)).unwrap();
+    a.send(&batch(b.local_addr(), b"short", 0)).unwrap();
+    assert_eq!(collect(&b, 1)[0].0, b"short");
+}
+
+#[test]
+fn too_long_is_told_apart_and_does_not_end_gso() {
+    for config in [on("127.0.0.1:0"), plain("127.0.0.1:0")] {
+        let gso = config.gso;
+        let mut a = socket(config);
+        let b = socket(on("127.0.0.1:0"));
+        // Loopback's MTU is 65,536, an IP packet ends at 65,535: nothing carries this.
+        let e = a.send(&batch(b.local_addr(), &payload(65_530), 0)).unwrap_err();
+        assert!(matches!(e, SendError { sent: 0, reason: UdpError::TooBig }), "{e:?}");
+        assert_eq!(a.gso(), gso);
+        a.send(&batch(b.local_addr(), &payload(2_400), 1_200)).unwrap();
+        assert_eq!(collect(&b, 2).len(), 2);
+    }
+}
+
+#[test]
+fn no_route_and_a_foreign_source_are_outages_and_the_socket_lives_on() {
+    let mut a = socket(on("0.0.0.0:0"));
+    let b = socket(on("127.0.0.1:0"));
+    let foreign = Transmit {
+        to: b.local_addr(),
+        from: Some("192.0.2.1".parse().unwrap()),
+        payload: b"x",
+        segment: 0,
+    };
+    let e = a.send(&foreign).unwrap_err();
+    assert!(matches!(e.reason, UdpError::Unreachable(_) | UdpError::Failed(_)), "{e:?}");
+    a.send(&batch(b.local_addr(), b"y", 0)).unwrap();
+    assert_eq!(collect(&b, 1)[0].0, b"y");
+}
+
+#[test]
+fn a_port_in_use_is_one_clear_sentence() {
+    let a = socket(on("127.0.0.1:0"));
+    let e = UdpSocket::bind(&UdpConfig::new(a.local_addr())).unwrap_err().to_string();
+    assert!(e.starts_with(&format!("cannot listen on UDP {}: address already", a.local_addr())));
+    assert!(e.contains("another program has that port"), "{e}");
+}
+
+#[test]
+fn the_error_numbers_of_the_data_path_keep_their_meaning() {
+    let of = |n| UdpError::from(io::Error::from_raw_os_error(n));
+    assert!(matches!(of(libc::EAGAIN), UdpError::Blocked));
+    assert!(matches!(of(libc::ENOBUFS), UdpError::NoBuffers));
+    assert!(matches!(of(libc::EMSGSIZE), UdpError::TooBig));
+    assert!(matches!(of(libc::ECONNREFUSED), UdpError::Refused));
+    assert!(matches!(of(libc::ENETUNREACH), UdpError::Unreachable(_)));
+    assert!(matches!(of(libc::EBADF), UdpError::Failed(_)));
+}
+
+#[test]
+fn the_path_mtu_of_loopback_is_loopbacks() {
+    let a = socket(on("127.0.0.1:0"));
+    assert_eq!(a.path_mtu(a.local_addr()), Some(65_535));
+}
