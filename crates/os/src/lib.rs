@@ -12,6 +12,8 @@
 mod error;
 pub mod poll;
 mod sys;
+pub mod tcp;
+pub mod tun;
 pub mod udp;
 
 pub use error::OsError;
