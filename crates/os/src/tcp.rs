@@ -110,6 +110,14 @@ pub struct Stream {
     fd: OwnedFd,
 }
 
+/// A connection made elsewhere, as it is: blocking or not, and with the close that it
+/// was given. For programs that only want to look at it.
+impl From<std::net::TcpStream> for Stream {
+    fn from(stream: std::net::TcpStream) -> Stream {
+        Stream { fd: stream.into() }
+    }
+}
+
 impl Stream {
     /// Reads into `buf`. 0 is the far side's end; `WouldBlock` means wait. A reset comes
     /// as `ConnectionReset` once what arrived before it has been read.
