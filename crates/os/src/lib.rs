@@ -9,8 +9,11 @@
 //! * [`tun`]: whole IP packets in and out of the kernel's routing.
 //! * [`tcp`]: the hosts' connections, taken over and made with their own addresses.
 
+mod command;
 mod error;
+pub mod netns;
 pub mod poll;
+pub mod port;
 mod sys;
 pub mod tcp;
 pub mod tun;

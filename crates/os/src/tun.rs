@@ -216,3 +216,6 @@ fn create_error(name: &str, e: io::Error) -> OsError {
     };
     OsError::new(format!("create the TUN device {name}"), e).mend(mend)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+use super::*;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+#[test]
+fn two_namespaces_with_a_cable_between_them_talk_and_are_gone_afterwards() {
+    let a = NetNs::unique("ostest", "a").unwrap();
+    let b = NetNs::unique("ostest", "b").unwrap();
+    veth(&a, "eth0", &b, "eth0").unwrap();
+    for (ns, v4, v6) in [(&a, "10.9.0.1/24", "fd09::1/64"), (&b, "10.9.0.2/24", "fd09::2/64")] {
+        ns.address("eth0", v4).unwrap();
+        ns.address("eth0", v6).unwrap();
+    }
+    for server in ["10.9.0.2:80", "[fd09::2]:80"] {
+        let listener = b.run(|| TcpListener::bind(server)).unwrap();
+        let mut client = a.run(|| TcpStream::connect(server)).unwrap();
+        client.write_all(b"hello").unwrap();
+        let mut got = [0; 5];
+        listener.accept().unwrap().0.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"hello");
+    }
+    let name = a.name().to_owned();
+    drop((a, b));
+    assert!(NetNs::open(&name).is_err());
+}
+
+#[test]
+fn sysctls_and_commands_are_the_namespaces_own() {
+    let ns = NetNs::unique("ostest", "sysctl").unwrap();
+    ns.make_router().unwrap();
+    ns.sysctl("net.ipv4.tcp_rmem", "4096 50000 60000").unwrap();
+    assert_eq!(ns.read_sysctl("net.ipv4.tcp_rmem").unwrap(), "4096\t50000\t60000");
+    let seen = ns.command("cat").arg("/proc/sys/net/ipv4/ip_forward").output().unwrap();
+    assert_eq!(seen.stdout, b"1\n");
+    assert!(ns.sysctl("net.no.such", "1").unwrap_err().to_string().contains("net.no.such"));
+}
+
+#[test]
+fn what_a_killed_process_left_is_removed_and_a_living_ones_is_not() {
+    // No process has this number: it is above the kernel's highest.
+    let left = "ostest-9999999-left";
+    command::run(Command::new("ip").args(["netns", "add", left]), "").unwrap();
+    let living = NetNs::unique("ostest", "living").unwrap();
+    assert!(NetNs::open(left).is_err());
+    assert!(NetNs::open(living.name()).is_ok());
+}
+
+#[test]
+fn names_that_are_not_ours_have_no_owner() {
+    assert_eq!(owner_of("bp", "bp-12-x"), Some(12));
+    for other in ["bpx-12-x", "bp-12", "bp-x-y", "other", "bp--1-x"] {
+        assert_eq!(owner_of("bp", other), None, "{other}");
+    }
+}
