@@ -156,6 +156,14 @@ impl SendBuffer {
         }
     }
 
+    /// How many bytes that next `take` could give at the most.
+    pub fn available(&self, limit: u64) -> u64 {
+        match self.lost.first() {
+            Some(range) => range.end - range.start,
+            None => self.end.min(limit).saturating_sub(self.next),
+        }
+    }
+
     /// Copies the bytes of `range` into `out`.
     pub fn copy_out(&self, range: Range<u64>, out: &mut [u8]) {
         let mut at = 0;

@@ -469,9 +469,7 @@ const STATE_DELAY_UNIT: u64 = 16_000;
 
 /// The longest head of a STREAM frame for this id and offset.
 pub fn stream_head_len(id: StreamId, offset: u64, len: usize) -> usize {
-    1 + varint_len(id.0)
-        + if offset > 0 { varint_len(offset) } else { 0 }
-        + varint_len(len as u64)
+    1 + varint_len(id.0) + if offset > 0 { varint_len(offset) } else { 0 } + varint_len(len as u64)
 }
 
 /// The bytes that [`Writer::put`] needs for `frame`.
@@ -580,8 +578,8 @@ impl<'a> Reader<'a> {
         let target = match kind & 3 {
             0 => {
                 let len = self.byte()?;
-                let name =
-                    std::str::from_utf8(self.bytes(u64::from(len))?).map_err(|_| WireError::Invalid)?;
+                let name = std::str::from_utf8(self.bytes(u64::from(len))?)
+                    .map_err(|_| WireError::Invalid)?;
                 let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
                 if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) {
                     return Err(WireError::Invalid);
@@ -620,8 +618,7 @@ impl<'a> Reader<'a> {
     fn stream(&mut self, kind: u8) -> Result<StreamFrame<'a>, WireError> {
         let id = self.id()?;
         let offset = if kind & STREAM_OFFSET != 0 { self.varint()? } else { 0 };
-        let len =
-            if kind & STREAM_LEN != 0 { self.varint()? } else { self.rest.len() as u64 };
+        let len = if kind & STREAM_LEN != 0 { self.varint()? } else { self.rest.len() as u64 };
         let data = self.bytes(len)?;
         offset.checked_add(len).filter(|e| *e < 1 << 62).ok_or(WireError::Invalid)?;
         Ok(StreamFrame { id, offset, fin: kind & STREAM_FIN != 0, data })
@@ -651,9 +648,7 @@ impl<'a> Reader<'a> {
             CREDIT => Frame::Credit(self.id()?, self.varint()?),
             CHALLENGE => Frame::Challenge(u64::from_be_bytes(self.array()?)),
             RESPONSE => Frame::Response(u64::from_be_bytes(self.array()?)),
-            CLOSE => {
-                Frame::Close(ResetReason::from_u8(self.byte()?).ok_or(WireError::Invalid)?)
-            }
+            CLOSE => Frame::Close(ResetReason::from_u8(self.byte()?).ok_or(WireError::Invalid)?),
             DATAGRAM => Frame::Datagram(self.bytes(self.rest.len() as u64)?),
             DATAGRAM_LEN => {
                 let len = self.varint()?;

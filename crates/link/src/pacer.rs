@@ -1,0 +1,90 @@
+//! Explicit-rate pacing (R-RATE): full rate from the first packet, never above it.
+
+use units::{BitRate, ByteCount, Duration, Instant};
+
+/// How far ahead of the link's clock packets may leave: a batch to the kernel is
+/// never longer than one packet or this much of the link's rate.
+const LEAD: Duration = Duration::from_millis(1);
+/// How much lateness of the driver is made good while something waits. More would
+/// be a burst that the modem's queue must hold; less would waste link time whenever
+/// the host is busy.
+const CATCH_UP: Duration = Duration::from_millis(10);
+
+/// The departure clock of one link.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    rate: BitRate,
+    /// When the link will have sent all that was handed to it.
+    free_at: Instant,
+}
+
+impl Pacer {
+    pub fn new(rate: BitRate) -> Pacer {
+        Pacer { rate, free_at: Instant::ZERO }
+    }
+
+    pub fn rate(&self) -> BitRate {
+        self.rate
+    }
+
+    pub fn set_rate(&mut self, rate: BitRate) {
+        self.rate = rate;
+    }
+
+    /// May a packet leave now?
+    pub fn ready(&self, now: Instant) -> bool {
+        self.free_at <= now + LEAD
+    }
+
+    /// When to ask again. Half the lead, so that at high rates one wake-up serves a batch.
+    pub fn next(&self) -> Instant {
+        self.free_at - LEAD.divided_by(2)
+    }
+
+    /// A packet of `size` bytes (as the link counts them) leaves.
+    pub fn on_sent(&mut self, now: Instant, size: u64) {
+        let from = self.free_at.max(now - CATCH_UP);
+        self.free_at = from + self.rate.time_for(ByteCount(size));
+    }
+
+    /// Nothing waits: link time that passes from now on is not made good later.
+    pub fn on_idle(&mut self, now: Instant) {
+        self.free_at = self.free_at.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_driver_still_fills_the_link_and_never_exceeds_it() {
+        let mut rng = units::Rng::new(3);
+        let mut pacer = Pacer::new(BitRate::from_mbps(20));
+        let (mut now, mut sent) = (Instant::ZERO, 0u64);
+        pacer.on_idle(now);
+        while now < Instant::ZERO + Duration::from_secs(10) {
+            while pacer.ready(now) {
+                pacer.on_sent(now, 1500);
+                sent += 1500;
+                let allowed = BitRate::from_mbps(20).bytes_in(now.since(Instant::ZERO) + LEAD);
+                assert!(sent <= allowed.0 + 1500);
+            }
+            now = pacer.next().max(now) + Duration::from_micros(rng.below(8000));
+        }
+        assert!(sent > 24_900_000, "{sent} of 25,000,000 bytes");
+    }
+
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let mut pacer = Pacer::new(BitRate::from_kbps(64));
+        let later = Instant::ZERO + Duration::from_secs(60);
+        pacer.on_idle(later);
+        let mut n = 0;
+        while pacer.ready(later) {
+            pacer.on_sent(later, 500);
+            n += 1;
+        }
+        assert_eq!(n, 1);
+    }
+}

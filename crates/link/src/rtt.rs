@@ -1,0 +1,53 @@
+//! Round-trip time: RFC 6298's smoothing over samples free of the peer's delay.
+
+use units::{Duration, Instant};
+
+/// The estimate, started from the link's profile so that timers are right before
+/// the first sample (R-TUNE: a wrong initial timeout costs a satellite link dearly).
+#[derive(Clone, Debug)]
+pub(crate) struct Rtt {
+    smoothed: Duration,
+    variation: Duration,
+    latest: Duration,
+    sampled: bool,
+    last_sample: Instant,
+}
+
+impl Rtt {
+    pub fn new(expected: Duration) -> Rtt {
+        Rtt {
+            smoothed: expected,
+            variation: expected.divided_by(4),
+            latest: expected,
+            sampled: false,
+            last_sample: Instant::ZERO,
+        }
+    }
+
+    pub fn sample(&mut self, now: Instant, rtt: Duration) {
+        self.latest = rtt;
+        self.last_sample = now;
+        if !self.sampled {
+            self.sampled = true;
+            self.smoothed = rtt;
+            self.variation = rtt.divided_by(8);
+            return;
+        }
+        let error = self.smoothed.max(rtt) - self.smoothed.min(rtt);
+        self.variation = (self.variation.times(3) + error).divided_by(4);
+        self.smoothed = (self.smoothed.times(7) + rtt).divided_by(8);
+    }
+
+    pub fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    pub fn latest(&self) -> Duration {
+        self.latest
+    }
+
+    /// Smoothed plus a margin for its variation, at least 10 ms.
+    pub fn with_margin(&self) -> Duration {
+        self.smoothed + self.variation.times(4).max(Duration::from_millis(10))
+    }
+}

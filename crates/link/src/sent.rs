@@ -1,0 +1,306 @@
+//! What was sent and is not settled: which frames each packet carried, what the
+//! peer's reports say of it, and when it is deemed lost (R-ARQ).
+//!
+//! A packet is lost when one that left at least the reordering window later has
+//! arrived (the time threshold of RFC 8985). The window starts at zero, because
+//! most satellite links do not reorder, and grows when a packet deemed lost turns
+//! up after all.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use units::{Duration, Instant};
+
+use crate::rtt::Rtt;
+use crate::wire::{StateFrame, StreamId};
+
+/// What a packet carried that must arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SentFrame {
+    Stream { id: StreamId, range: Range<u64>, fin: bool },
+    Open(StreamId),
+    Accepted(StreamId),
+    Reset(StreamId),
+    Credit(StreamId),
+}
+
+impl SentFrame {
+    /// The stream it belongs to.
+    pub fn stream(&self) -> StreamId {
+        match *self {
+            SentFrame::Stream { id, .. }
+            | SentFrame::Open(id)
+            | SentFrame::Accepted(id)
+            | SentFrame::Reset(id)
+            | SentFrame::Credit(id) => id,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InFlight,
+    /// Deemed lost at this time; kept a while to notice that it was only late.
+    Lost(Instant),
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    sent: Instant,
+    state: State,
+    frames: u16,
+    first_frame: u64,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Arrived,
+    Lost,
+}
+
+/// Counts for `status`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SentCounts {
+    pub arrived: u64,
+    pub lost: u64,
+    pub late: u64,
+}
+
+pub(crate) struct Sent {
+    /// The packet number of `packets[0]`: all below is settled.
+    base: u64,
+    packets: VecDeque<Packet>,
+    frames: VecDeque<SentFrame>,
+    first_frame: u64,
+    /// No packet below is in flight.
+    scan_from: u64,
+    in_flight: usize,
+    /// When the newest packet known to have arrived left.
+    newest_arrived: Option<(u64, Instant)>,
+    reorder_window: Duration,
+    last_late: Instant,
+    pub counts: SentCounts,
+}
+
+/// Lost packets are remembered this many round trips, to notice late arrivals.
+const REMEMBER_LOST_RTTS: u64 = 1;
+/// After this many round trips without a late packet the window halves.
+const FORGET_REORDERING_RTTS: u64 = 16;
+
+impl Sent {
+    pub fn new() -> Sent {
+        Sent {
+            base: 0,
+            packets: VecDeque::new(),
+            frames: VecDeque::new(),
+            first_frame: 0,
+            scan_from: 0,
+            in_flight: 0,
+            newest_arrived: None,
+            reorder_window: Duration::ZERO,
+            last_late: Instant::ZERO,
+            counts: SentCounts::default(),
+        }
+    }
+
+    /// The number that the next packet will have.
+    pub fn next_number(&self) -> u64 {
+        self.base + self.packets.len() as u64
+    }
+
+    /// All numbers below are settled.
+    pub fn floor(&self) -> u64 {
+        self.base
+    }
+
+    /// Packets in flight that call for a report.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Adds a frame to the packet being built.
+    pub fn push_frame(&mut self, frame: SentFrame) {
+        self.frames.push_back(frame);
+    }
+
+    /// The packet being built leaves. One that calls for no report is settled at once.
+    pub fn push_packet(&mut self, now: Instant, eliciting: bool) -> u64 {
+        let number = self.next_number();
+        let first_frame =
+            self.packets.back().map_or(self.first_frame, |p| p.first_frame + u64::from(p.frames));
+        let frames = self.first_frame + self.frames.len() as u64 - first_frame;
+        self.packets.push_back(Packet {
+            sent: now,
+            state: if eliciting { State::InFlight } else { State::Settled },
+            frames: frames as u16,
+            first_frame,
+        });
+        self.in_flight += usize::from(eliciting);
+        number
+    }
+
+    /// Takes the peer's report. `fate` hears of every frame whose packet newly
+    /// arrived; what is lost comes from [`Sent::detect_lost`]. Answers whether
+    /// anything new arrived.
+    pub fn handle_state(
+        &mut self,
+        now: Instant,
+        state: &StateFrame<'_>,
+        rtt: &mut Rtt,
+        mut fate: impl FnMut(Fate, &SentFrame),
+    ) -> bool {
+        if state.hi >= self.next_number() {
+            return false; // A packet that was never sent: the peer is confused.
+        }
+        let mut progress = false;
+        for run in state.received() {
+            if *run.end() < self.base {
+                break;
+            }
+            for number in (*run.start()).max(self.base)..=*run.end() {
+                progress |= self.arrived(now, number, rtt, &mut fate);
+            }
+        }
+        if let Some(packet) = self.packet(state.hi)
+            && progress
+            && self.newest_arrived.is_some_and(|(n, _)| n == state.hi)
+        {
+            let sample = now.since(packet.sent);
+            rtt.sample(now, sample - state.delay.min(sample));
+        }
+        self.settle(now, rtt);
+        progress
+    }
+
+    fn packet(&self, number: u64) -> Option<&Packet> {
+        self.packets.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    fn arrived(
+        &mut self,
+        now: Instant,
+        number: u64,
+        rtt: &Rtt,
+        fate: &mut impl FnMut(Fate, &SentFrame),
+    ) -> bool {
+        let packet = &mut self.packets[(number - self.base) as usize];
+        match packet.state {
+            State::Settled => return false,
+            State::InFlight => self.in_flight -= 1,
+            State::Lost(when) => {
+                self.counts.late += 1;
+                self.counts.lost -= 1;
+                let cap = rtt.smoothed().divided_by(2).max(Duration::from_millis(20));
+                let late = now.since(when) + Duration::from_millis(1);
+                self.reorder_window = (self.reorder_window + late).min(cap);
+                self.last_late = now;
+            }
+        }
+        packet.state = State::Settled;
+        self.counts.arrived += 1;
+        let packet = *packet;
+        if self.newest_arrived.is_none_or(|(n, _)| n < number) {
+            self.newest_arrived = Some((number, packet.sent));
+        }
+        for frame in self.frames_of(&packet) {
+            fate(Fate::Arrived, frame);
+        }
+        true
+    }
+
+    fn frames_of(&self, packet: &Packet) -> impl Iterator<Item = &SentFrame> + use<'_> {
+        let start = (packet.first_frame - self.first_frame) as usize;
+        self.frames.range(start..start + usize::from(packet.frames))
+    }
+
+    /// Declares lost what is overdue. Answers when to look again, if something is
+    /// inside the reordering window.
+    pub fn detect_lost(
+        &mut self,
+        now: Instant,
+        rtt: &Rtt,
+        mut fate: impl FnMut(Fate, &SentFrame),
+    ) -> Option<Instant> {
+        let (newest, newest_sent) = self.newest_arrived?;
+        if now.since(self.last_late) > rtt.smoothed().times(FORGET_REORDERING_RTTS) {
+            self.reorder_window = self.reorder_window.divided_by(2);
+            self.last_late = now;
+        }
+        let mut again = None;
+        self.scan_from = self.scan_from.max(self.base);
+        while self.scan_from < newest {
+            let packet = self.packets[(self.scan_from - self.base) as usize];
+            if packet.state == State::InFlight {
+                // Overdue when a packet sent a window later has arrived, or when the
+                // window has passed since it would have been reported.
+                let by_order = packet.sent + self.reorder_window <= newest_sent;
+                let by_time = packet.sent + rtt.smoothed() + self.reorder_window;
+                if !by_order && now < by_time {
+                    again = Some(by_time);
+                    break;
+                }
+                self.mark_lost(now, self.scan_from, &mut fate);
+            }
+            self.scan_from += 1;
+        }
+        self.settle(now, rtt);
+        again
+    }
+
+    fn mark_lost(&mut self, now: Instant, number: u64, fate: &mut impl FnMut(Fate, &SentFrame)) {
+        let packet = &mut self.packets[(number - self.base) as usize];
+        packet.state = State::Lost(now);
+        let packet = *packet;
+        self.in_flight -= 1;
+        self.counts.lost += 1;
+        for frame in self.frames_of(&packet) {
+            fate(Fate::Lost, frame);
+        }
+    }
+
+    /// No report for too long: gives up the newest packet in flight, so that its
+    /// frames go again in a probe whose report tells of all the others.
+    pub fn give_up_newest(&mut self, now: Instant, mut fate: impl FnMut(Fate, &SentFrame)) {
+        let newest = (self.base..self.next_number())
+            .rev()
+            .find(|n| self.packets[(n - self.base) as usize].state == State::InFlight);
+        if let Some(number) = newest {
+            self.mark_lost(now, number, &mut fate);
+        }
+    }
+
+    /// When the oldest packet in flight left.
+    pub fn oldest_in_flight(&self) -> Option<Instant> {
+        let from = (self.scan_from.max(self.base) - self.base) as usize;
+        self.packets.range(from..).find(|p| p.state == State::InFlight).map(|p| p.sent)
+    }
+
+    fn settle(&mut self, now: Instant, rtt: &Rtt) {
+        let keep = rtt.smoothed().times(REMEMBER_LOST_RTTS);
+        while let Some(packet) = self.packets.front() {
+            let done = match packet.state {
+                State::Settled => true,
+                State::Lost(when) => now.since(when) >= keep,
+                State::InFlight => false,
+            };
+            if !done {
+                break;
+            }
+            self.frames.drain(..usize::from(packet.frames));
+            self.first_frame += u64::from(packet.frames);
+            self.packets.pop_front();
+            self.base += 1;
+        }
+        // Give memory back after a burst.
+        if self.packets.is_empty() && self.packets.capacity() > 1024 {
+            self.packets.shrink_to(64);
+            self.frames.shrink_to(64);
+        }
+    }
+
+    pub fn reorder_window(&self) -> Duration {
+        self.reorder_window
+    }
+}

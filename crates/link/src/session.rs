@@ -1,0 +1,622 @@
+//! What two nodes share once they have keys: streams, datagrams, receive state,
+//! credit and the departure clock. It outlives keys, addresses and darkness.
+//!
+//! The order in which packets are filled (`send.rs`): reports that are due, then
+//! control frames, then data that was lost, small streams to completion, and
+//! large streams and datagrams in turns. What arrives is taken apart in
+//! `receive.rs`; how much each stream may have outstanding is in `credit.rs`.
+//!
+//! There is no congestion window: the departure clock (R-RATE) and credit are the
+//! only limits, so a lost packet delays the bytes it carried and nothing else.
+
+mod credit;
+mod receive;
+mod send;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use units::{BitRate, ByteCount, Duration, Instant};
+
+use crate::buffer::Pool;
+use crate::datagram::{Inbox, Outbox};
+use crate::pacer::Pacer;
+use crate::ranges::RangeSet;
+use crate::received::Received;
+use crate::rtt::Rtt;
+use crate::sent::Sent;
+use crate::stream::{Delivery, Queue, Stream};
+use crate::wire::{Origin, Reader, ResetReason, StreamId, Writer};
+
+pub(crate) use send::Built;
+
+/// What a link is and may use, from its profile.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// The rate we send at, counted on IP packets (R-RATE).
+    pub send_rate: BitRate,
+    /// The rate the peer sends at: sizes our receive buffers.
+    pub receive_rate: BitRate,
+    /// The round trip that the profile promises: two one-way delays.
+    pub rtt: Duration,
+    /// The largest IP packet of the link in bytes, 128…9000.
+    pub mtu: u16,
+    /// Bytes of framing that the link adds to each IP packet and that its rate counts.
+    pub overhead: u16,
+    /// Memory for buffered stream bytes: half of it each way.
+    pub memory: ByteCount,
+    /// The most that one stream may have buffered at the far node; `None`: four
+    /// bandwidth–delay products, at least 256 kB, at most a quarter of the memory.
+    pub stream_buffer: Option<ByteCount>,
+    /// The most streams that the peer may have open.
+    pub max_streams: u32,
+}
+
+impl LinkConfig {
+    /// The bandwidth–delay product of a rate.
+    fn bdp(&self, rate: BitRate) -> u64 {
+        rate.bytes_in(self.rtt).0
+    }
+
+    /// What our receive buffers allow one stream: link-notes: rate × RTT × (1 + rounds
+    /// of repair); four covers three rounds.
+    fn stream_window(&self) -> u64 {
+        let share = (self.memory.0 / 2).max(64 * 1024);
+        self.stream_buffer
+            .map_or((self.bdp(self.receive_rate) * 4).clamp(256 * 1024, share / 2), |b| b.0)
+    }
+}
+
+/// What a node tells its peer in the handshake (spec/link.md, "Parameters").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Params {
+    /// The largest IP packet this node accepts.
+    pub mtu: u64,
+    /// Credit of one stream.
+    pub stream_window: u64,
+    /// Credit of all streams together beyond their reserves.
+    pub total_window: u64,
+    /// What each stream may always have outstanding.
+    pub reserve: u64,
+}
+
+/// Kept for every stream whatever the others do (architecture: "each stream keeps
+/// a reserved minimum").
+const RESERVE: u64 = 16 * 1024;
+
+impl Params {
+    fn of(config: &LinkConfig) -> Params {
+        Params {
+            mtu: u64::from(config.mtu),
+            stream_window: config.stream_window(),
+            total_window: (config.memory.0 / 2).max(64 * 1024),
+            reserve: RESERVE,
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut buf = [0u8; 40];
+        let mut w = Writer::new(&mut buf);
+        for n in [self.mtu, self.stream_window, self.total_window, self.reserve] {
+            w.varint(n);
+        }
+        let n = w.len();
+        buf[..n].to_vec()
+    }
+
+    /// Reads the peer's parameters; unknown ones behind these are ignored.
+    pub fn decode(bytes: &[u8]) -> Option<Params> {
+        let mut r = Reader::new(bytes);
+        let mut next = || r.varint().ok();
+        let p = Params {
+            mtu: next()?,
+            stream_window: next()?,
+            total_window: next()?,
+            reserve: next()?,
+        };
+        (p.mtu >= 128 && p.reserve >= 1024 && p.stream_window >= p.reserve).then_some(p)
+    }
+}
+
+/// What happened, for the user of the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer opened a stream.
+    Opened(StreamId, Origin),
+    /// The far connection of our stream stands.
+    Accepted(StreamId),
+    /// There is something to take from the stream: bytes, its end, or its reset.
+    Readable(StreamId),
+    /// The stream takes bytes again.
+    Writable(StreamId),
+    /// The peer gave the stream up; what it sent before can still be taken.
+    Reset(StreamId, ResetReason),
+}
+
+/// What stands behind the bytes that [`Session::peek`] shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecvState {
+    /// More may come.
+    Open,
+    /// All was taken and the peer closed in good order.
+    Finished,
+    /// All that will come was taken and the peer gave up.
+    Reset(ResetReason),
+}
+
+/// Counts for `status`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionStats {
+    /// Stream bytes taken from, and given to, the user of the link.
+    pub stream_bytes_in: u64,
+    /// See `stream_bytes_in`.
+    pub stream_bytes_out: u64,
+    /// Stream bytes sent again.
+    pub retransmitted: u64,
+    /// Datagrams taken, given, dropped.
+    pub datagrams_in: u64,
+    /// See `datagrams_in`.
+    pub datagrams_out: u64,
+    /// See `datagrams_in`.
+    pub datagrams_dropped: u64,
+    /// Packets that the peer has, that were deemed lost, and of those that came late.
+    pub packets_arrived: u64,
+    /// See `packets_arrived`.
+    pub packets_lost: u64,
+    /// See `packets_arrived`.
+    pub packets_late: u64,
+    /// Authentic packets that broke the protocol, and credit that was overrun.
+    pub violations: u64,
+    /// Streams opened by either side so far.
+    pub streams_total: u64,
+    /// Reports written.
+    pub reports: u64,
+    /// Probes after silence.
+    pub probes: u64,
+}
+
+/// Streams and datagrams with one peer.
+pub struct Session {
+    config: LinkConfig,
+    params: Params,
+    peer: Params,
+    /// 0 for the node with the lower public key, else 1.
+    side: u64,
+
+    pub(crate) sent: Sent,
+    received: Received,
+    rtt: Rtt,
+    pacer: Pacer,
+    pool: Pool,
+    streams: BTreeMap<StreamId, Box<Stream>>,
+    next_stream: u64,
+    /// Streams of the peer that are over, as `id / 2`.
+    closed: RangeSet,
+
+    fresh: VecDeque<StreamId>,
+    bulk: VecDeque<StreamId>,
+    blocked: Vec<StreamId>,
+    control: VecDeque<StreamId>,
+    /// OPENs that wait for first data, with their deadline.
+    opening: VecDeque<(Instant, StreamId)>,
+    credits: VecDeque<StreamId>,
+    credit_due: Option<Instant>,
+    outbox: Outbox,
+    inbox: Inbox,
+    datagram_turn: bool,
+    excess: u64,
+    recv_excess: u64,
+    events: VecDeque<Event>,
+
+    ping: bool,
+    loss_check: Option<Instant>,
+    backoff: u32,
+    last_eliciting: Instant,
+    last_progress: Instant,
+    last_heard: Instant,
+    silent: bool,
+    floor_told: u64,
+    floor_told_at: Instant,
+    closing: Option<ResetReason>,
+    close_told: bool,
+    peer_closed: bool,
+    /// Streams that the report in hand spoke of; kept for its memory.
+    touched: Vec<StreamId>,
+    /// IP and UDP header bytes, and framing, that the link counts per packet.
+    wire_overhead: u64,
+    stats: SessionStats,
+}
+
+/// A client's SYN is answered at once, and its first bytes usually follow within a
+/// millisecond; OPEN waits this long for them (link-notes, "Opening").
+const OPEN_WAIT: Duration = Duration::from_millis(20);
+/// A stream that has sent less than this since it was idle goes before the large ones.
+const FRESH: u64 = 64 * 1024;
+
+impl Session {
+    /// A session before its first handshake. `side`: 0 for the lower public key.
+    pub(crate) fn new(now: Instant, config: LinkConfig, side: u64) -> Session {
+        let params = Params::of(&config);
+        let queue = config.send_rate.bytes_in(Duration::from_millis(500)).0.max(64 * 1024);
+        Session {
+            params,
+            peer: params,
+            side,
+            sent: Sent::new(),
+            received: Received::new(),
+            rtt: Rtt::new(config.rtt),
+            pacer: Pacer::new(config.send_rate),
+            pool: Pool::default(),
+            streams: BTreeMap::new(),
+            next_stream: 0,
+            closed: RangeSet::default(),
+            fresh: VecDeque::new(),
+            bulk: VecDeque::new(),
+            blocked: Vec::new(),
+            control: VecDeque::new(),
+            opening: VecDeque::new(),
+            credits: VecDeque::new(),
+            credit_due: None,
+            outbox: Outbox::new(queue as usize),
+            inbox: Inbox::new(4 << 20),
+            datagram_turn: false,
+            excess: 0,
+            recv_excess: 0,
+            events: VecDeque::new(),
+            ping: false,
+            loss_check: None,
+            backoff: 0,
+            last_eliciting: now,
+            last_progress: now,
+            last_heard: now,
+            silent: false,
+            floor_told: 0,
+            floor_told_at: now,
+            closing: None,
+            close_told: false,
+            peer_closed: false,
+            touched: Vec::new(),
+            wire_overhead: 28 + u64::from(config.overhead),
+            stats: SessionStats::default(),
+            config,
+        }
+    }
+
+    /// Our side's parameters, for the handshake.
+    pub(crate) fn params(&self) -> Params {
+        self.params
+    }
+
+    /// The handshake told the peer's parameters.
+    pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
+        self.peer = peer;
+        self.wire_overhead = if ipv6 { 48 } else { 28 } + u64::from(self.config.overhead);
+    }
+
+    /// The largest UDP payload of this link.
+    pub(crate) fn max_packet(&self) -> usize {
+        let mtu = u64::from(self.config.mtu).min(self.peer.mtu);
+        (mtu + u64::from(self.config.overhead) - self.wire_overhead) as usize
+    }
+
+    /// Link time of a packet that is not the session's (a handshake).
+    pub(crate) fn on_other_sent(&mut self, now: Instant, len: usize) {
+        self.pacer.on_sent(now, len as u64 + self.wire_overhead);
+    }
+
+    // ---- streams -------------------------------------------------------------
+
+    /// Opens a stream. `None` where the memory for it is not there.
+    pub fn open(&mut self, now: Instant, origin: Origin) -> Option<StreamId> {
+        if self.streams.len() >= self.config.max_streams as usize || self.closing.is_some() {
+            return None;
+        }
+        let id = StreamId(self.next_stream << 1 | self.side);
+        self.next_stream += 1;
+        let stream = Stream { origin: Some(Box::new(origin)), opened: true, ..Stream::default() };
+        self.streams.insert(id, Box::new(stream));
+        self.opening.push_back((now + OPEN_WAIT, id));
+        self.stats.streams_total += 1;
+        Some(id)
+    }
+
+    /// Is the stream known?
+    pub fn contains(&self, id: StreamId) -> bool {
+        self.streams.contains_key(&id)
+    }
+
+    /// Bytes that [`Session::write`] would take now. Where it is 0,
+    /// [`Event::Writable`] follows.
+    pub fn write_room(&mut self, id: StreamId) -> u64 {
+        let cap = self.unsent_cap();
+        match self.streams.get_mut(&id) {
+            Some(s) if !s.local_end && s.reset_in.is_none() => {
+                let room = cap.saturating_sub(s.send.unsent());
+                s.wants_room |= room == 0;
+                room
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes bytes from the user of the link; answers how many.
+    pub fn write(&mut self, now: Instant, id: StreamId, data: &[u8]) -> usize {
+        let n = (self.write_room(id) as usize).min(data.len());
+        let Some(s) = self.streams.get_mut(&id).filter(|_| n > 0) else { return 0 };
+        if n < data.len() {
+            s.wants_room = true;
+        }
+        s.send.write(&mut self.pool, &data[..n]);
+        self.stats.stream_bytes_in += n as u64;
+        self.start_open(id);
+        self.make_ready(now, id);
+        n
+    }
+
+    /// No more bytes will be written: the peer sees an orderly end.
+    pub fn finish(&mut self, now: Instant, id: StreamId) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.local_end || s.reset_in.is_some() {
+            return;
+        }
+        s.local_end = true;
+        s.fin.want();
+        self.start_open(id);
+        self.make_ready(now, id);
+    }
+
+    /// Gives the stream up. With `after_data` the peer still gets what was written
+    /// before (its host reset after sending); without, nothing more.
+    pub fn reset(&mut self, now: Instant, id: StreamId, reason: ResetReason, after_data: bool) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.reset != Delivery::None {
+            return;
+        }
+        s.local_end = true;
+        s.reset_reason = Some(reason);
+        s.fin = Delivery::None;
+        s.recv.discard(&mut self.pool);
+        if s.reset_in.is_none() {
+            s.reset.want();
+        }
+        if !after_data || s.reset_in.is_some() {
+            s.abrupt = true;
+            s.send.discard(&mut self.pool);
+        }
+        self.update_excess(id);
+        self.update_recv_excess(id);
+        self.start_open(id);
+        self.want_control(id);
+        self.make_ready(now, id);
+        self.remove_if_done(id);
+    }
+
+    /// The far connection stands (the answer to [`Event::Opened`]).
+    pub fn accept(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.accepted.want();
+            self.want_control(id);
+        }
+    }
+
+    /// The next bytes of the stream in order; empty if none are there.
+    pub fn peek(&self, id: StreamId) -> &[u8] {
+        self.streams.get(&id).map_or(&[], |s| s.recv.peek())
+    }
+
+    /// Like [`Session::peek`], as slices for one vectored write.
+    pub fn peek_slices<'a>(&'a self, id: StreamId, out: &mut [&'a [u8]]) -> usize {
+        self.streams.get(&id).map_or(0, |s| s.recv.peek_slices(out))
+    }
+
+    /// The user of the link took `n` bytes; credit for them travels back.
+    pub fn consume(&mut self, now: Instant, id: StreamId, n: usize) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.recv.consume(&mut self.pool, n as u64);
+        self.stats.stream_bytes_out += n as u64;
+        self.update_recv_excess(id);
+        self.queue_credit(now, id);
+    }
+
+    /// What stands behind the bytes that [`Session::peek`] shows. Asking re-arms
+    /// [`Event::Readable`].
+    pub fn recv_state(&mut self, id: StreamId) -> RecvState {
+        let Some(s) = self.streams.get_mut(&id) else {
+            return RecvState::Reset(ResetReason::PeerRestarted);
+        };
+        s.told_readable = false;
+        match (s.reset_in, s.fin_in) {
+            (Some((reason, end)), _) if s.recv.consumed() >= end => RecvState::Reset(reason),
+            (None, Some(end)) if s.recv.consumed() >= end => RecvState::Finished,
+            _ => RecvState::Open,
+        }
+    }
+
+    /// The user of the link is done with the stream. What was written and ended is
+    /// still delivered; a stream with an open end is reset.
+    pub fn release(&mut self, now: Instant, id: StreamId) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.released = true;
+        if !s.local_end || !s.recv_done() {
+            self.reset(now, id, ResetReason::HostReset, false);
+        }
+        self.remove_if_done(id);
+    }
+
+    fn remove_if_done(&mut self, id: StreamId) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if !s.released || !s.send_done() || !s.recv_done() {
+            return;
+        }
+        s.send.discard(&mut self.pool);
+        s.recv.discard(&mut self.pool);
+        s.abrupt = true;
+        self.update_excess(id);
+        self.update_recv_excess(id);
+        self.streams.remove(&id);
+        if id.0 & 1 != self.side {
+            self.closed.insert(id.0 >> 1..(id.0 >> 1) + 1);
+        }
+    }
+
+    // ---- datagrams -----------------------------------------------------------
+
+    /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
+    pub fn send_datagram(&mut self, data: &[u8]) -> bool {
+        let taken = self.outbox.push(data);
+        self.stats.datagrams_in += u64::from(taken);
+        taken
+    }
+
+    /// Lends the next datagram that arrived; false if there is none.
+    pub fn take_datagram(&mut self, take: impl FnOnce(&mut [u8])) -> bool {
+        let taken = self.inbox.pop(take);
+        self.stats.datagrams_out += u64::from(taken);
+        taken
+    }
+
+    // ---- the session itself --------------------------------------------------
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Ends the session in good order: the peer resets what is open.
+    pub fn close(&mut self, reason: ResetReason) {
+        self.closing = Some(reason);
+    }
+
+    /// Has the peer ended the session?
+    pub fn peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
+    /// Sets the rate we send at (R-RATE).
+    pub fn set_send_rate(&mut self, rate: BitRate) {
+        self.pacer.set_rate(rate);
+    }
+
+    /// The rate we send at.
+    pub fn send_rate(&self) -> BitRate {
+        self.pacer.rate()
+    }
+
+    /// The smoothed round-trip time.
+    pub fn rtt(&self) -> Duration {
+        self.rtt.smoothed()
+    }
+
+    /// Open streams.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Stream bytes in memory.
+    pub fn memory_used(&self) -> u64 {
+        self.pool.used()
+    }
+
+    /// Nothing is on its way or waiting: a drain is over.
+    pub fn is_quiet(&self) -> bool {
+        self.streams.is_empty() && self.outbox.is_empty() && self.sent.in_flight() == 0
+    }
+
+    /// Since when something has been waiting for the peer's answer.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        let in_flight = self.sent.oldest_in_flight();
+        if in_flight.is_none() && (!self.streams.is_empty() || !self.outbox.is_empty()) {
+            let has_work = !self.control.is_empty()
+                || !self.fresh.is_empty()
+                || !self.bulk.is_empty()
+                || !self.opening.is_empty()
+                || !self.outbox.is_empty();
+            return has_work.then_some(self.last_eliciting);
+        }
+        in_flight
+    }
+
+    /// Is the peer silent though it should have answered?
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> SessionStats {
+        let c = self.sent.counts;
+        SessionStats {
+            packets_arrived: c.arrived,
+            packets_lost: c.lost,
+            packets_late: c.late,
+            datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
+            ..self.stats
+        }
+    }
+
+    /// Asks the peer for a sign of life.
+    pub fn ping(&mut self) {
+        self.ping = true;
+    }
+
+    /// All streams, for a session that another one replaces: their users must reset them.
+    pub(crate) fn stream_ids(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.streams.keys().copied()
+    }
+
+    fn report_interval(&self) -> Duration {
+        self.rtt.smoothed().divided_by(8).max(Duration::from_millis(20))
+    }
+
+    fn start_open(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id)
+            && s.origin.is_some()
+            && s.open == Delivery::None
+        {
+            s.open.want();
+            self.want_control(id);
+        }
+    }
+
+    fn want_control(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id)
+            && !s.in_control
+            && s.has_control()
+        {
+            s.in_control = true;
+            self.control.push_back(id);
+        }
+    }
+
+    /// Queues the stream if it has something that may be sent.
+    fn make_ready(&mut self, now: Instant, id: StreamId) {
+        let Some(s) = self.streams.get(&id) else { return };
+        if !matches!(s.queue, Queue::None) || !s.has_data(u64::MAX) {
+            return;
+        }
+        let limit = self.send_limit(now, s);
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if !s.has_data(limit) {
+            s.queue = Queue::Blocked;
+            self.blocked.push(id);
+        } else if s.burst < FRESH || s.send.has_lost() {
+            s.queue = Queue::Fresh;
+            self.fresh.push_back(id);
+        } else {
+            s.queue = Queue::Bulk;
+            self.bulk.push_back(id);
+        }
+    }
+
+    fn tell_readable(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id)
+            && s.opened
+            && !s.released
+            && !s.told_readable
+        {
+            s.told_readable = true;
+            self.events.push_back(Event::Readable(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

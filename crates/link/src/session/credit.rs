@@ -1,0 +1,137 @@
+//! How much each stream may have outstanding (R-BACKPRESSURE).
+//!
+//! The receiver tells, per stream, how far its reader has come; it holds fixed
+//! windows (per stream, total, a reserve per stream) and enforces them. Within them
+//! the sender divides fairly, because only it knows which streams progress:
+//!
+//! - A stream whose reader progresses may have four times what the reader took in
+//!   the last round trip: enough for the round trip itself, one or two rounds of
+//!   repair and growth. A reader that stops soon stops earning.
+//! - A fresh stream gets a share of the first half of the memory, so that a single
+//!   one fills the link from its first packet, and a thousand stopped ones cannot
+//!   take the half that progressing streams live on. The shares are dynamic
+//!   thresholds (Choudhury and Hahne, 1998): half of what is free.
+//! - A stalled stream gets its reserve and no more.
+
+use units::{Duration, Instant};
+
+use super::Session;
+use crate::stream::{Queue, Stream};
+use crate::wire::{Frame, StreamId, Writer};
+
+impl Session {
+    /// The stream offset up to which new bytes may be sent now.
+    pub(super) fn send_limit(&self, now: Instant, s: &Stream) -> u64 {
+        let peer = &self.peer;
+        let total_free = peer.total_window.saturating_sub(self.excess - s.excess);
+        let fresh_share = (peer.total_window / 2).saturating_sub(self.excess - s.excess) / 2;
+        let patience = self.rtt.with_margin() + self.report_interval().times(4);
+        let stalled = s.outstanding() > 0 && now.since(s.progress.last()) > patience;
+        let earned = s.progress.per_rtt().saturating_mul(4).min(total_free / 2);
+        let window = if stalled { 0 } else { earned.max(fresh_share) };
+        let window = window.min(total_free).max(peer.reserve).min(peer.stream_window);
+        s.peer_consumed + window
+    }
+
+    /// Bytes a stream may have written and not sent: what the link takes in 20 ms,
+    /// so that reading a local socket never idles the link, less when memory is short.
+    pub(super) fn unsent_cap(&self) -> u64 {
+        let local = self.pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        let free = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
+        local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
+    }
+
+    /// The stream's outstanding bytes changed.
+    pub(super) fn update_excess(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            let new = s.outstanding().saturating_sub(self.peer.reserve);
+            self.excess = self.excess - s.excess + new;
+            s.excess = new;
+        }
+    }
+
+    /// The stream's buffered bytes changed.
+    pub(super) fn update_recv_excess(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            let held = s.recv.highest() - s.recv.consumed();
+            let new = held.saturating_sub(self.params.reserve);
+            self.recv_excess = self.recv_excess - s.recv_excess + new;
+            s.recv_excess = new;
+        }
+    }
+
+    /// Would bytes up to `end` overrun what this node promised?
+    pub(super) fn overruns(&self, s: &Stream, end: u64) -> bool {
+        let held = end.max(s.recv.highest()).saturating_sub(s.recv.consumed());
+        let excess = held.saturating_sub(self.params.reserve);
+        held > self.params.stream_window
+            || self.recv_excess - s.recv_excess + excess > self.params.total_window
+    }
+
+    /// The peer's reader has taken all below `consumed`.
+    pub(super) fn on_credit(&mut self, now: Instant, id: StreamId, consumed: u64) {
+        let rtt = self.rtt.smoothed();
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if consumed <= s.peer_consumed || consumed > s.send.next() {
+            return;
+        }
+        s.progress.on_consumed(now, consumed - s.peer_consumed, rtt);
+        s.peer_consumed = consumed;
+        if s.outstanding() == 0 && s.send.unsent() == 0 {
+            s.burst = 0;
+        }
+        self.update_excess(id);
+    }
+
+    /// Memory came free: streams that waited for credit are looked at again.
+    pub(super) fn unblock(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.blocked) {
+            if let Some(s) = self.streams.get_mut(&id)
+                && s.queue == Queue::Blocked
+            {
+                s.queue = Queue::None;
+                self.make_ready(now, id);
+            }
+        }
+    }
+
+    /// Our reader took bytes. Credit is told at once when it is a sixteenth of the
+    /// window, else with the next report, within a round trip.
+    pub(super) fn queue_credit(&mut self, now: Instant, id: StreamId) {
+        let patience = self.rtt.smoothed().max(Duration::from_millis(100));
+        let step = (self.params.stream_window / 16).max(8 * 1024);
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.reset_in.is_some()
+            || s.fin_in.is_some_and(|end| s.recv.highest() >= end && s.recv.consumed() >= end)
+        {
+            return; // Nothing more will come: credit would be wasted.
+        }
+        if !s.credit_queued {
+            s.credit_queued = true;
+            self.credits.push_back(id);
+        }
+        let due = if s.recv.consumed() - s.credit_told >= step { now } else { now + patience };
+        self.credit_due = Some(self.credit_due.map_or(due, |d| d.min(due)));
+    }
+
+    /// Writes the credits that wait, as many as fit.
+    pub(super) fn write_credits(&mut self, w: &mut Writer<'_>) -> bool {
+        let mut any = false;
+        while let Some(&id) = self.credits.front() {
+            if let Some(s) = self.streams.get_mut(&id)
+                && s.credit_queued
+            {
+                if !w.put(&Frame::Credit(id, s.recv.consumed())) {
+                    return any;
+                }
+                s.credit_queued = false;
+                s.credit_told = s.recv.consumed();
+                self.sent.push_frame(crate::sent::SentFrame::Credit(id));
+                any = true;
+            }
+            self.credits.pop_front();
+        }
+        self.credit_due = None;
+        any
+    }
+}

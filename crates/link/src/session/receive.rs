@@ -1,0 +1,324 @@
+//! What arrives: frames of an authentic packet, and what reports say became of ours.
+
+use units::Instant;
+
+use super::{Event, Session};
+use crate::sent::{Fate, SentFrame};
+use crate::stream::{Delivery, Queue, Stream};
+use crate::wire::{Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, short};
+
+/// What the session leaves to the endpoint, which knows addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathFrame {
+    Challenge(u64),
+    Response(u64),
+}
+
+impl Session {
+    /// Takes an authentic packet that the replay window has let pass. `hint` is the
+    /// header's first-frame hint. `path` hears of frames about addresses.
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Instant,
+        number: u64,
+        hint: u8,
+        payload: &[u8],
+        path: &mut impl FnMut(PathFrame),
+    ) {
+        self.last_heard = now;
+        self.silent = false;
+        if hint == 0 {
+            let eliciting = self.handle_frames(now, payload, path);
+            self.received.on_packet(now, number, eliciting);
+        } else if self.handle_short(now, number, usize::from(hint), payload) {
+            self.received.on_packet(now, number, true);
+        }
+    }
+
+    /// A packet in the short form (spec/link.md, L-SF). False where it came too
+    /// late to be understood: then it counts as lost.
+    fn handle_short(&mut self, now: Instant, number: u64, n: usize, payload: &[u8]) -> bool {
+        let newest = self.received.highest().unwrap_or(0);
+        if n > 4 || newest.saturating_sub(number) > short::late_limit(n, self.params.mtu) {
+            return false;
+        }
+        let Ok((id, truncated, data)) = short::read_head(payload, n) else {
+            self.stats.violations += 1;
+            return true;
+        };
+        let reference = self.streams.get(&id).map_or(0, |s| s.recv.highest());
+        let offset = short::expand(truncated, n, reference);
+        self.on_stream(now, StreamFrame { id, offset, fin: false, data });
+        true
+    }
+
+    /// Answers whether the packet calls for a report.
+    fn handle_frames(
+        &mut self,
+        now: Instant,
+        payload: &[u8],
+        path: &mut impl FnMut(PathFrame),
+    ) -> bool {
+        let mut reader = Reader::new(payload);
+        let mut eliciting = false;
+        let mut credit = false;
+        loop {
+            let frame = match reader.frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(_) => {
+                    self.stats.violations += 1;
+                    break;
+                }
+            };
+            eliciting |= !matches!(
+                frame,
+                Frame::State(_)
+                    | Frame::Floor(_)
+                    | Frame::Challenge(_)
+                    | Frame::Response(_)
+                    | Frame::Close(_)
+            );
+            match frame {
+                Frame::Ping => self.received.on_ping(),
+                Frame::State(state) => self.on_state(now, &state),
+                Frame::Floor(floor) => self.received.on_floor(floor),
+                Frame::Open(id, origin) => self.on_open(now, id, origin),
+                Frame::Accepted(id) => self.on_accepted(id),
+                Frame::Reset { id, reason, end } => self.on_reset(id, reason, end),
+                Frame::Credit(id, consumed) => {
+                    self.on_credit(now, id, consumed);
+                    credit = true;
+                }
+                Frame::Challenge(token) => path(PathFrame::Challenge(token)),
+                Frame::Response(token) => path(PathFrame::Response(token)),
+                Frame::Close(_) => self.peer_closed = true,
+                Frame::Datagram(data) => self.inbox.on_datagram(data),
+                Frame::Fragment(f) => self.inbox.on_fragment(now, &f),
+                Frame::Stream(f) => self.on_stream(now, f),
+            }
+        }
+        if credit {
+            self.unblock(now);
+        }
+        eliciting
+    }
+
+    /// The stream of a frame from the peer; made if the peer may open it now.
+    fn peer_stream(&mut self, now: Instant, id: StreamId) -> bool {
+        if self.streams.contains_key(&id) {
+            return true;
+        }
+        if id.0 & 1 == self.side || self.closed.contains(id.0 >> 1) {
+            return false;
+        }
+        let max = self.config.max_streams as usize;
+        // A peer that ignores its refusals gets no more memory.
+        if self.streams.len() >= 2 * max {
+            self.stats.violations += 1;
+            return false;
+        }
+        let full = self.streams.len() >= max;
+        self.streams.insert(id, Box::default());
+        self.stats.streams_total += 1;
+        if full {
+            self.reset(now, id, ResetReason::Exhausted, false);
+            self.release(now, id);
+        }
+        true
+    }
+
+    fn on_open(&mut self, now: Instant, id: StreamId, origin: Origin) {
+        if id.0 & 1 == self.side || !self.peer_stream(now, id) {
+            return;
+        }
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.opened || s.reset != Delivery::None {
+            return;
+        }
+        s.opened = true;
+        let waiting = s.recv.readable() > 0 || s.fin_in.is_some();
+        self.events.push_back(Event::Opened(id, origin));
+        if waiting {
+            self.tell_readable(id);
+        }
+    }
+
+    fn on_accepted(&mut self, id: StreamId) {
+        if id.0 & 1 == self.side && self.streams.contains_key(&id) {
+            self.events.push_back(Event::Accepted(id));
+        }
+    }
+
+    fn on_reset(&mut self, id: StreamId, reason: ResetReason, end: u64) {
+        let Some(s) = self.streams.get_mut(&id) else {
+            // Of a stream that never came to be here: its other frames are void.
+            if id.0 & 1 != self.side {
+                self.closed.insert(id.0 >> 1..(id.0 >> 1) + 1);
+            }
+            return;
+        };
+        if s.reset_in.is_some() {
+            return;
+        }
+        s.reset_in = Some((reason, end));
+        s.abrupt = true;
+        s.local_end = true;
+        s.fin = Delivery::None;
+        s.reset = if s.reset == Delivery::None { Delivery::None } else { Delivery::Done };
+        s.send.discard(&mut self.pool);
+        if end == 0 {
+            s.recv.discard(&mut self.pool);
+        }
+        let opened = s.opened;
+        let released = s.released;
+        self.update_excess(id);
+        self.update_recv_excess(id);
+        if !opened {
+            if let Some(s) = self.streams.get_mut(&id) {
+                s.released = true;
+            }
+        } else if !released {
+            self.events.push_back(Event::Reset(id, reason));
+            self.tell_readable(id);
+        }
+        self.remove_if_done(id);
+    }
+
+    fn on_stream(&mut self, now: Instant, f: StreamFrame<'_>) {
+        if !self.peer_stream(now, f.id) {
+            return;
+        }
+        let Some(s) = self.streams.get(&f.id) else { return };
+        if s.reset != Delivery::None || s.reset_in.is_some_and(|(_, end)| f.offset >= end) {
+            return;
+        }
+        let end = f.offset + f.data.len() as u64;
+        let beyond_fin = s.fin_in.is_some_and(|fin| end > fin)
+            || f.fin && (s.fin_in.is_some_and(|fin| fin != end) || s.recv.highest() > end);
+        if beyond_fin || self.overruns(s, end) {
+            self.stats.violations += 1;
+            self.reset(now, f.id, ResetReason::Protocol, false);
+            self.events.push_back(Event::Reset(f.id, ResetReason::Protocol));
+            return;
+        }
+        let Some(s) = self.streams.get_mut(&f.id) else { return };
+        s.recv.write(&mut self.pool, f.offset, f.data);
+        if f.fin {
+            s.fin_in = Some(end);
+        }
+        let news = s.recv.readable() > 0 || s.fin_in.is_some_and(|fin| s.recv.consumed() >= fin);
+        self.update_recv_excess(f.id);
+        if news {
+            self.tell_readable(f.id);
+        }
+    }
+
+    fn on_state(&mut self, now: Instant, state: &StateFrame<'_>) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
+        let mut fate = |fate: Fate, frame: &SentFrame| {
+            settle(streams, pool, stats, &mut touched, fate, frame);
+        };
+        let progress = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
+        self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
+        if progress {
+            self.last_progress = now;
+            self.backoff = 0;
+        }
+        self.after_fates(now, touched);
+    }
+
+    /// The reordering window of a packet has passed.
+    pub(super) fn check_lost(&mut self, now: Instant) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
+        self.loss_check = self.sent.detect_lost(now, &self.rtt, |fate, frame| {
+            settle(streams, pool, stats, &mut touched, fate, frame);
+        });
+        self.after_fates(now, touched);
+    }
+
+    /// Silence: the newest packet goes again.
+    pub(super) fn give_up_newest(&mut self, now: Instant) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
+        self.sent.give_up_newest(now, |fate, frame| {
+            settle(streams, pool, stats, &mut touched, fate, frame);
+        });
+        self.after_fates(now, touched);
+    }
+
+    fn after_fates(&mut self, now: Instant, mut touched: Vec<StreamId>) {
+        for id in touched.drain(..) {
+            let Some(s) = self.streams.get_mut(&id) else { continue };
+            let lost = s.send.has_lost() || s.fin_ready();
+            if lost && matches!(s.queue, Queue::Bulk | Queue::Blocked) {
+                // What was lost goes before what is new.
+                s.queue = Queue::Fresh;
+                self.fresh.push_back(id);
+            }
+            if std::mem::take(&mut s.credit_lost) {
+                self.queue_credit(now, id);
+            }
+            self.want_control(id);
+            self.make_ready(now, id);
+            self.remove_if_done(id);
+        }
+        self.touched = touched;
+    }
+}
+
+/// Tells the stream of a frame what became of it.
+fn settle(
+    streams: &mut std::collections::BTreeMap<StreamId, Box<Stream>>,
+    pool: &mut crate::buffer::Pool,
+    stats: &mut super::SessionStats,
+    touched: &mut Vec<StreamId>,
+    fate: Fate,
+    frame: &SentFrame,
+) {
+    let id = frame.stream();
+    if let Some(s) = streams.get_mut(&id) {
+        apply(s, pool, stats, fate, frame);
+        if touched.last() != Some(&id) {
+            touched.push(id);
+        }
+    }
+}
+
+fn apply(
+    s: &mut Stream,
+    pool: &mut crate::buffer::Pool,
+    stats: &mut super::SessionStats,
+    fate: Fate,
+    frame: &SentFrame,
+) {
+    match (frame, fate) {
+        (SentFrame::Stream { range, fin, .. }, Fate::Arrived) => {
+            s.send.acked(pool, range.clone());
+            if *fin {
+                s.fin.arrived();
+            }
+        }
+        (SentFrame::Stream { range, fin, .. }, Fate::Lost) => {
+            s.send.lost(range.clone());
+            stats.retransmitted += range.end - range.start;
+            if *fin {
+                s.fin.lost();
+            }
+        }
+        (SentFrame::Open(_), Fate::Arrived) => {
+            s.open.arrived();
+            s.origin = None;
+        }
+        (SentFrame::Open(_), Fate::Lost) => s.open.lost(),
+        (SentFrame::Accepted(_), Fate::Arrived) => s.accepted.arrived(),
+        (SentFrame::Accepted(_), Fate::Lost) => s.accepted.lost(),
+        (SentFrame::Reset(_), Fate::Arrived) => s.reset.arrived(),
+        (SentFrame::Reset(_), Fate::Lost) => s.reset.lost(),
+        (SentFrame::Credit(_), Fate::Arrived) => {}
+        // The newest value goes, whatever the lost one was.
+        (SentFrame::Credit(_), Fate::Lost) => s.credit_lost = true,
+    }
+}

@@ -1,0 +1,388 @@
+//! Filling packets, and the timers that call for them.
+
+use units::{Duration, Instant};
+
+use super::{Event, FRESH, Session};
+use crate::sent::SentFrame;
+use crate::stream::{Delivery, Queue};
+use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
+
+/// A packet's plaintext that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Built {
+    /// Its packet number.
+    pub number: u64,
+    /// Bytes of plaintext.
+    pub len: usize,
+    /// The header's first-frame hint.
+    pub hint: u8,
+}
+
+/// A STREAM frame with less room than this waits for the next packet.
+const MIN_PIECE: usize = 16;
+/// Probes that carry data again; later ones only ask.
+const DATA_PROBES: u32 = 2;
+
+impl Session {
+    /// Is something to be sent now, as far as the departure clock allows?
+    fn has_work(&self, now: Instant) -> bool {
+        self.ping
+            || !self.control.is_empty()
+            || !self.outbox.is_empty()
+            || self.closing.is_some() && !self.close_told
+            || !self.silent && !(self.fresh.is_empty() && self.bulk.is_empty())
+            || self.credit_due.is_some_and(|t| t <= now)
+            || self.report_due().is_some_and(|t| t <= now)
+    }
+
+    fn report_due(&self) -> Option<Instant> {
+        self.received.due(self.report_interval(), self.rtt.smoothed(), self.pacer.rate())
+    }
+
+    /// Fills `buf` (the plaintext room of one packet) and books it as sent. `None`
+    /// where nothing is to be sent now; [`Session::poll_timeout`] says when.
+    pub(crate) fn poll_packet(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        sealing: u64,
+    ) -> Option<Built> {
+        if !self.has_work(now) {
+            self.pacer.on_idle(now);
+            return None;
+        }
+        if !self.pacer.ready(now) {
+            return None;
+        }
+        let mut w = Writer::new(buf);
+        let mut eliciting = self.write_control(now, &mut w);
+        let head = w.len();
+        let mut hint = 0;
+        if !self.silent || !self.outbox.is_empty() {
+            hint = self.write_data(now, &mut w);
+        }
+        eliciting |= w.len() > head;
+        if w.is_empty() {
+            self.pacer.on_idle(now);
+            return None;
+        }
+        let len = w.len();
+        let size = len as u64 + sealing + self.wire_overhead;
+        self.pacer.on_sent(now, size);
+        if !eliciting {
+            self.received.set_cost(size);
+        } else {
+            self.last_eliciting = now;
+        }
+        let number = self.sent.push_packet(now, eliciting);
+        Some(Built { number, len, hint })
+    }
+
+    /// Reports, credit and control frames; answers whether they call for a report.
+    fn write_control(&mut self, now: Instant, w: &mut Writer<'_>) -> bool {
+        let mut eliciting = false;
+        let interval = self.report_interval();
+        let report = self.report_due().is_some_and(|t| t <= now);
+        if report && self.received.write(now, interval, w) {
+            self.stats.reports += 1;
+        }
+        let floor = self.sent.floor();
+        let floor_age = self.rtt.smoothed().divided_by(2);
+        if floor > self.floor_told
+            && now.since(self.floor_told_at) >= floor_age
+            && w.put(&Frame::Floor(floor))
+        {
+            self.floor_told = floor;
+            self.floor_told_at = now;
+        }
+        if report || self.credit_due.is_some_and(|t| t <= now) {
+            eliciting |= self.write_credits(w);
+        }
+        if self.ping && w.put(&Frame::Ping) {
+            self.ping = false;
+            eliciting = true;
+        }
+        while let Some(&id) = self.control.front() {
+            match self.write_stream_control(id, w) {
+                Some(wrote) => eliciting |= wrote,
+                None => break,
+            }
+            self.control.pop_front();
+        }
+        if let Some(reason) = self.closing
+            && !self.close_told
+            && w.put(&Frame::Close(reason))
+        {
+            self.close_told = true;
+        }
+        eliciting
+    }
+
+    /// Writes the control frames of one stream. `None`: one did not fit.
+    fn write_stream_control(&mut self, id: StreamId, w: &mut Writer<'_>) -> Option<bool> {
+        let Some(s) = self.streams.get_mut(&id) else { return Some(false) };
+        let mut wrote = false;
+        if s.open.is_wanted()
+            && let Some(origin) = &s.origin
+        {
+            if !w.put(&Frame::Open(id, (**origin).clone())) {
+                return None;
+            }
+            s.open = Delivery::InFlight;
+            self.sent.push_frame(SentFrame::Open(id));
+            wrote = true;
+        }
+        if s.accepted.is_wanted() {
+            if !w.put(&Frame::Accepted(id)) {
+                return None;
+            }
+            s.accepted = Delivery::InFlight;
+            self.sent.push_frame(SentFrame::Accepted(id));
+            wrote = true;
+        }
+        if s.reset.is_wanted() {
+            let reason = s.reset_reason.unwrap_or(ResetReason::HostReset);
+            let end = if s.abrupt { 0 } else { s.send.end() };
+            if !w.put(&Frame::Reset { id, reason, end }) {
+                return None;
+            }
+            s.reset = Delivery::InFlight;
+            self.sent.push_frame(SentFrame::Reset(id));
+            wrote = true;
+        }
+        s.in_control = false;
+        Some(wrote)
+    }
+
+    /// Streams and datagrams, in turns where both wait; answers the hint.
+    fn write_data(&mut self, now: Instant, w: &mut Writer<'_>) -> u8 {
+        let empty_room = w.room() + w.len();
+        loop {
+            let streams_wait = !self.silent && !(self.fresh.is_empty() && self.bulk.is_empty());
+            if !self.outbox.is_empty() && (self.datagram_turn || !streams_wait) {
+                self.datagram_turn = false;
+                if !self.outbox.write(w, empty_room) || w.room() < MIN_PIECE {
+                    return 0;
+                }
+                continue;
+            }
+            if !streams_wait || w.room() < MIN_PIECE {
+                return 0;
+            }
+            self.datagram_turn = true;
+            match self.write_next_stream(now, w) {
+                Filled::Partly => {}
+                Filled::Whole(hint) => return hint,
+            }
+        }
+    }
+
+    /// Takes the next stream in order and writes a piece of it.
+    fn write_next_stream(&mut self, now: Instant, w: &mut Writer<'_>) -> Filled {
+        let (id, queue) = match (self.fresh.pop_front(), Queue::Fresh) {
+            (Some(id), queue) => (id, queue),
+            (None, _) => match self.bulk.pop_front() {
+                Some(id) => (id, Queue::Bulk),
+                None => return Filled::Partly,
+            },
+        };
+        // An entry that a change of queue left behind.
+        if self.streams.get(&id).is_none_or(|s| s.queue != queue) {
+            return Filled::Partly;
+        }
+        let filled = self.write_stream(now, id, w);
+        self.requeue(now, id);
+        filled
+    }
+
+    fn write_stream(&mut self, now: Instant, id: StreamId, w: &mut Writer<'_>) -> Filled {
+        let Some(limit) = self.streams.get(&id).map(|s| self.send_limit(now, s)) else {
+            return Filled::Partly;
+        };
+        let cap = self.unsent_cap();
+        let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
+        let offset = s.send.next_offset(limit).unwrap_or(s.send.end());
+        let available = s.send.available(limit);
+        let room = w.room();
+
+        // A packet full of one stream's bytes: the short form.
+        if w.is_empty() && available >= room as u64 {
+            let highest = s.send.next().max(offset + room as u64);
+            let span = highest - s.send.unacked_from();
+            // Where packets overtake each other, late ones must still be understood.
+            let least = if self.sent.reorder_window() > Duration::ZERO { 3 } else { 2 };
+            if let Some(n) = short::offset_len(offset, span).map(|n| n.max(least)) {
+                let head = wire::varint_len(id.0) + n;
+                let len = ((room - head) as u64).next_multiple_of(short::UNIT) - short::UNIT;
+                if len > 0 {
+                    short::write_head(w, id, offset, n);
+                    self.put_stream(now, id, len, limit, w);
+                    self.tell_writable(id, cap);
+                    return Filled::Whole(n as u8);
+                }
+            }
+        }
+        let head =
+            1 + wire::varint_len(id.0) + if offset > 0 { wire::varint_len(offset) } else { 0 };
+        let with_len = head + wire::varint_len(room as u64);
+        if room <= with_len {
+            return Filled::Whole(0); // The next packet has room.
+        }
+        let to_end = available >= (room - head) as u64;
+        let mut len =
+            if to_end { (room - head) as u64 } else { available.min((room - with_len) as u64) };
+        // Full packets end on a unit, so that the next ones can be short.
+        if to_end && available > len && len > short::UNIT {
+            len -= (offset + len) % short::UNIT;
+        }
+        let fin = s.fin != Delivery::None
+            && s.reset == Delivery::None
+            && offset + len == s.send.end()
+            && s.send.next().max(offset + len) == s.send.end();
+        if fin {
+            s.fin = Delivery::InFlight;
+        } else if len == 0 {
+            return Filled::Partly;
+        }
+        w.stream_head(id, offset, (!to_end).then_some(len as usize), fin);
+        self.put_stream_frame(now, id, offset, len, limit, fin, w);
+        self.tell_writable(id, cap);
+        if to_end { Filled::Whole(0) } else { Filled::Partly }
+    }
+
+    fn put_stream(&mut self, now: Instant, id: StreamId, len: u64, limit: u64, w: &mut Writer<'_>) {
+        let offset = self
+            .streams
+            .get(&id)
+            .and_then(|s| s.send.next_offset(limit))
+            .expect("the caller saw that bytes are available");
+        self.put_stream_frame(now, id, offset, len, limit, false, w);
+    }
+
+    /// Copies the bytes and books them.
+    #[allow(clippy::too_many_arguments)]
+    fn put_stream_frame(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        offset: u64,
+        len: u64,
+        limit: u64,
+        fin: bool,
+        w: &mut Writer<'_>,
+    ) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        let mut range = offset..offset;
+        if len > 0 {
+            if s.outstanding() == 0 {
+                s.progress.on_first_sent(now);
+            }
+            range = s.send.take(len, limit).expect("the caller saw that bytes are available");
+            assert_eq!(range, offset..offset + len, "the bytes whose head was written");
+            s.send.copy_out(range.clone(), w.reserve(len as usize));
+            s.burst += len;
+        }
+        self.sent.push_frame(SentFrame::Stream { id, range, fin });
+        self.update_excess(id);
+    }
+
+    fn requeue(&mut self, now: Instant, id: StreamId) {
+        let Some(s) = self.streams.get(&id) else { return };
+        let limit = self.send_limit(now, s);
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.send.has_lost() || s.has_data(limit) && s.burst < FRESH {
+            s.queue = Queue::Fresh;
+            self.fresh.push_front(id);
+        } else if s.has_data(limit) {
+            s.queue = Queue::Bulk;
+            self.bulk.push_back(id);
+        } else if s.has_data(u64::MAX) {
+            s.queue = Queue::Blocked;
+            self.blocked.push(id);
+        } else {
+            s.queue = Queue::None;
+        }
+    }
+
+    fn tell_writable(&mut self, id: StreamId, cap: u64) {
+        if let Some(s) = self.streams.get_mut(&id)
+            && s.wants_room
+            && s.send.unsent() <= cap / 2
+        {
+            s.wants_room = false;
+            self.events.push_back(Event::Writable(id));
+        }
+    }
+
+    // ---- timers ----------------------------------------------------------------
+
+    /// The time of the next [`Session::handle_timeout`] or [`Session::poll_packet`].
+    pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        self.timers(now).into_iter().filter_map(|(_, at)| at).min()
+    }
+
+    /// Every timer with its reason.
+    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 7] {
+        let waiting = self.sent.in_flight() > 0;
+        [
+            ("work", self.has_work(now).then(|| self.pacer.next())),
+            // What is overdue counts as work, which the departure clock may hold back.
+            ("report", self.report_due().filter(|t| *t > now)),
+            ("credit", self.credit_due.filter(|t| *t > now)),
+            ("open", self.opening.front().map(|(t, _)| *t)),
+            ("loss", self.loss_check),
+            ("probe", self.probe_at()),
+            ("silence", (waiting && !self.silent).then(|| self.silent_at())),
+        ]
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        while let Some((_, id)) = self.opening.front().copied().filter(|(t, _)| *t <= now) {
+            self.opening.pop_front();
+            self.start_open(id);
+        }
+        if self.loss_check.is_some_and(|t| t <= now) {
+            self.check_lost(now);
+        }
+        if !self.silent && self.sent.in_flight() > 0 && self.silent_at() <= now {
+            self.silent = true;
+        }
+        if self.probe_at().is_some_and(|t| t <= now) {
+            if self.backoff < DATA_PROBES {
+                self.give_up_newest(now);
+            }
+            self.backoff += 1;
+            self.ping = true;
+            self.last_eliciting = now;
+            self.stats.probes += 1;
+        }
+    }
+
+    /// When to ask, if no report comes: a round trip with margin and the peer's
+    /// report timer after the last packet or progress, then doubling.
+    fn probe_at(&self) -> Option<Instant> {
+        if self.sent.in_flight() == 0 && !self.silent {
+            return None;
+        }
+        let first = self.rtt.with_margin() + self.report_interval() + self.sent.reorder_window();
+        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
+        let wait = first.times(1 << self.backoff.min(6)).min(longest);
+        Some(self.last_eliciting.max(self.last_progress) + wait)
+    }
+
+    /// When the peer counts as silent: new data then waits for its first sign of life.
+    fn silent_at(&self) -> Instant {
+        let heard =
+            self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
+        heard + self.rtt.smoothed().times(2) + Duration::from_secs(1)
+    }
+}
+
+/// What is left of the packet after a stream wrote into it.
+enum Filled {
+    /// There is room for more.
+    Partly,
+    /// The packet is full; with this hint.
+    Whole(u8),
+}

@@ -1,0 +1,166 @@
+//! One stream: both directions' bytes, what is still to be told about it, and
+//! how much the peer's reader has taken.
+
+use units::{Duration, Instant};
+
+use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::wire::{Origin, ResetReason};
+
+/// The way of a control frame that must arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Delivery {
+    #[default]
+    None,
+    Wanted,
+    InFlight,
+    Done,
+}
+
+impl Delivery {
+    pub fn want(&mut self) {
+        if *self == Delivery::None {
+            *self = Delivery::Wanted;
+        }
+    }
+    pub fn lost(&mut self) {
+        if *self == Delivery::InFlight {
+            *self = Delivery::Wanted;
+        }
+    }
+    pub fn arrived(&mut self) {
+        *self = Delivery::Done;
+    }
+    pub fn is_wanted(self) -> bool {
+        self == Delivery::Wanted
+    }
+}
+
+/// Which queue a stream waits in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Queue {
+    #[default]
+    None,
+    /// Small so far: served to completion.
+    Fresh,
+    /// Served in turns.
+    Bulk,
+    /// Has data and no credit.
+    Blocked,
+}
+
+#[derive(Default)]
+pub(crate) struct Stream {
+    pub send: SendBuffer,
+    pub recv: RecvBuffer,
+    /// The opener's addresses, until the peer has them.
+    pub origin: Option<Box<Origin>>,
+    pub open: Delivery,
+    pub accepted: Delivery,
+    pub fin: Delivery,
+    pub reset: Delivery,
+    pub reset_reason: Option<ResetReason>,
+    /// An abrupt reset: nothing more of our bytes counts.
+    pub abrupt: bool,
+    /// The local side writes no more.
+    pub local_end: bool,
+    /// The opener's frame is known (always true for our own streams).
+    pub opened: bool,
+    /// Where the peer's bytes end, once told.
+    pub fin_in: Option<u64>,
+    pub reset_in: Option<(ResetReason, u64)>,
+    /// The user of the link is done with it.
+    pub released: bool,
+
+    pub queue: Queue,
+    pub in_control: bool,
+    /// Bytes sent since the stream was last idle.
+    pub burst: u64,
+    pub wants_room: bool,
+    pub told_readable: bool,
+
+    /// The peer's reader has taken all below.
+    pub peer_consumed: u64,
+    /// This stream's part of the session's excess.
+    pub excess: u64,
+    pub progress: Progress,
+    /// Our reader's position as last told.
+    pub credit_told: u64,
+    pub credit_queued: bool,
+    /// A packet that told it was lost: the newest value goes.
+    pub credit_lost: bool,
+    pub recv_excess: u64,
+}
+
+/// How fast the peer's reader takes bytes: over the last round trip or two.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    since: Instant,
+    current: u64,
+    previous: u64,
+    last: Instant,
+}
+
+impl Progress {
+    /// The first bytes after idle time leave: the reader is given the benefit of the doubt.
+    pub fn on_first_sent(&mut self, now: Instant) {
+        self.last = now;
+    }
+
+    pub fn on_consumed(&mut self, now: Instant, bytes: u64, rtt: Duration) {
+        let age = now.since(self.since);
+        if age >= rtt {
+            self.previous = if age < rtt.times(2) { self.current } else { 0 };
+            self.current = 0;
+            self.since = now;
+        }
+        self.current += bytes;
+        self.last = now;
+    }
+
+    /// Bytes taken in about one round trip.
+    pub fn per_rtt(&self) -> u64 {
+        self.current.max(self.previous)
+    }
+
+    pub fn last(&self) -> Instant {
+        self.last
+    }
+}
+
+impl Stream {
+    /// Bytes sent that the peer's reader has not taken, as far as we know.
+    pub fn outstanding(&self) -> u64 {
+        if self.abrupt { 0 } else { self.send.next().saturating_sub(self.peer_consumed) }
+    }
+
+    /// Has the stream something to send up to the offset `limit`?
+    pub fn has_data(&self, limit: u64) -> bool {
+        self.send.next_offset(limit).is_some() || self.fin_ready()
+    }
+
+    /// The end can be told: all bytes have left at least once.
+    pub fn fin_ready(&self) -> bool {
+        self.fin.is_wanted() && self.send.unsent() == 0
+    }
+
+    /// Control frames wait.
+    pub fn has_control(&self) -> bool {
+        self.open.is_wanted() || self.accepted.is_wanted() || self.reset.is_wanted()
+    }
+
+    /// Our direction is over: the peer has it all, or one side has given up.
+    pub fn send_done(&self) -> bool {
+        let ended = match self.reset {
+            Delivery::None => self.fin == Delivery::Done && self.send.all_acked(),
+            state => state == Delivery::Done && self.send.all_acked(),
+        };
+        ended || self.reset_in.is_some()
+    }
+
+    /// The peer's direction is over.
+    pub fn recv_done(&self) -> bool {
+        self.reset != Delivery::None
+            || self.reset_in.is_some()
+            || self.fin_in.is_some_and(|end| self.recv.consumed() >= end)
+    }
+}
