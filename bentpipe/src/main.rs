@@ -1,2 +1,7 @@
-//! The program.
-fn main() {}
+//! The program: a thin shell around the library crate of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bentpipe::cli::main()
+}

@@ -1,0 +1,327 @@
+//! The admin API: a unix stream socket that only the owner can open.
+//!
+//! A client connects, writes one request (a JSON object and a newline) and reads one
+//! answer (a JSON object) until the end. So `socat - UNIX:/run/bentpipe.sock` with
+//! `{"request":"status"}` is a complete client.
+//!
+//! [`Server`] never blocks: it lives in the driver's one loop under [`Server::TOKENS`]
+//! tokens of the driver's poller. Clients, their requests and the time they may take
+//! are bounded; answers are made by the driver while it holds still.
+
+mod types;
+
+use std::fs;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use os::poll::{Interest, Poller};
+use units::{Duration, Instant};
+
+pub use types::{
+    Answer, DatagramCounts, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus, Request,
+    Status,
+};
+
+/// Clients served at once; more wait in the kernel's queue.
+const MAX_CLIENTS: usize = 8;
+/// Bytes of a request; the longest today has 21.
+const MAX_REQUEST: usize = 4096;
+/// A client that has not finished by then is dropped.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the admin socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Another program answers there.
+    #[error(
+        "another gateway answers on {0}: stop it, or give this one a socket of its own with \
+         admin = \"…\" in [node]"
+    )]
+    InUse(PathBuf),
+    /// Something that is no socket is in the way.
+    #[error("{0} is in the way of the admin socket and is not a socket: move it elsewhere")]
+    NotASocket(PathBuf),
+    /// The system refused.
+    #[error("cannot open the admin socket {0}: {1}")]
+    Io(PathBuf, io::Error),
+}
+
+/// The socket of the user who runs the program: root's in `/run`, others' in their
+/// runtime directory.
+pub fn default_socket() -> PathBuf {
+    // The owner of /proc/self is the effective user.
+    let uid = fs::metadata("/proc/self").map_or(0, |about| about.uid());
+    if uid == 0 {
+        return PathBuf::from("/run/bentpipe.sock");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if !dir.is_empty() => Path::new(&dir).join("bentpipe.sock"),
+        _ => PathBuf::from(format!("/tmp/bentpipe-{uid}.sock")),
+    }
+}
+
+/// Bytes of memory that this process has in use, or `None` without `/proc`.
+pub fn resident_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+/// The admin socket of a running gateway.
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    /// What `path` was when it was made, so that a successor's socket is left alone.
+    inode: u64,
+    first_token: u64,
+    clients: [Option<Client>; MAX_CLIENTS],
+    /// The listener is watched: false while all places are taken.
+    listening: bool,
+}
+
+struct Client {
+    stream: UnixStream,
+    deadline: Instant,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    written: usize,
+}
+
+enum Progress {
+    Waiting,
+    Writing,
+    Done,
+}
+
+impl Server {
+    /// How many tokens of the poller it uses, from the first one given to
+    /// [`Server::open`].
+    pub const TOKENS: u64 = 1 + MAX_CLIENTS as u64;
+
+    /// Opens the socket `path` with mode 0600 and watches it on `poller`. A socket that
+    /// nobody answers on is replaced.
+    ///
+    /// # Errors
+    /// [`AdminError`], one sentence each.
+    pub fn open(path: &Path, poller: &Poller, first_token: u64) -> Result<Server, AdminError> {
+        make_way(path)?;
+        let cannot = |e| AdminError::Io(path.to_owned(), e);
+        // Bound under another name and moved, so that it is never open to others.
+        let mut hidden = path.as_os_str().to_owned();
+        hidden.push(format!(".{}", std::process::id()));
+        let hidden = PathBuf::from(hidden);
+        let listener = UnixListener::bind(&hidden).map_err(cannot)?;
+        let finish = || -> io::Result<u64> {
+            fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
+            listener.set_nonblocking(true)?;
+            let inode = fs::metadata(&hidden)?.ino();
+            fs::rename(&hidden, path)?;
+            poller.add(&listener, first_token, Interest::READ).map_err(io::Error::other)?;
+            Ok(inode)
+        };
+        let inode = finish().map_err(|e| {
+            let _ = fs::remove_file(&hidden);
+            cannot(e)
+        })?;
+        Ok(Server {
+            listener,
+            path: path.to_owned(),
+            inode,
+            first_token,
+            clients: [const { None }; MAX_CLIENTS],
+            listening: true,
+        })
+    }
+
+    /// Moves on with what `token` has news about; `answer` is asked at most once per
+    /// client. Tokens that are not this server's do nothing.
+    pub fn handle(
+        &mut self,
+        poller: &Poller,
+        token: u64,
+        now: Instant,
+        answer: &mut dyn FnMut(Request) -> Answer,
+    ) {
+        match token.checked_sub(self.first_token) {
+            Some(0) => self.accept(poller, now),
+            Some(n) if n < Server::TOKENS => self.advance(poller, n as usize - 1, answer),
+            _ => return,
+        }
+        self.listen_again(poller);
+    }
+
+    /// When [`Server::handle_timeout`] should be called, if any client is connected.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.clients.iter().flatten().map(|c| c.deadline).min()
+    }
+
+    /// Drops the clients whose time is up.
+    pub fn handle_timeout(&mut self, poller: &Poller, now: Instant) {
+        for place in &mut self.clients {
+            if place.as_ref().is_some_and(|c| c.deadline <= now) {
+                *place = None;
+            }
+        }
+        self.listen_again(poller);
+    }
+
+    fn accept(&mut self, poller: &Poller, now: Instant) {
+        while let Some(place) = self.clients.iter().position(Option::is_none) {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                // Nobody is left, or no descriptors are: those who wait are told again.
+                Err(_) => return,
+            };
+            let token = self.first_token + 1 + place as u64;
+            if stream.set_nonblocking(true).is_err()
+                || poller.add(&stream, token, Interest::READ).is_err()
+            {
+                continue;
+            }
+            self.clients[place] = Some(Client {
+                stream,
+                deadline: now + PATIENCE,
+                request: Vec::new(),
+                answer: Vec::new(),
+                written: 0,
+            });
+        }
+        // All places are taken: level-triggered news of more would spin.
+        self.listening = poller.modify(&self.listener, self.first_token, Interest::NONE).is_err();
+    }
+
+    fn listen_again(&mut self, poller: &Poller) {
+        if !self.listening && self.clients.iter().any(Option::is_none) {
+            self.listening =
+                poller.modify(&self.listener, self.first_token, Interest::READ).is_ok();
+        }
+    }
+
+    fn advance(
+        &mut self,
+        poller: &Poller,
+        place: usize,
+        answer: &mut dyn FnMut(Request) -> Answer,
+    ) {
+        let Some(client) = &mut self.clients[place] else { return };
+        let token = self.first_token + 1 + place as u64;
+        match client.advance(answer) {
+            Progress::Waiting => {}
+            Progress::Writing => {
+                if poller.modify(&client.stream, token, Interest::WRITE).is_err() {
+                    self.clients[place] = None;
+                }
+            }
+            Progress::Done => self.clients[place] = None,
+        }
+    }
+}
+
+impl Client {
+    fn advance(&mut self, answer: &mut dyn FnMut(Request) -> Answer) -> Progress {
+        if self.answer.is_empty() {
+            match self.read() {
+                Ok(None) => return Progress::Waiting,
+                Ok(Some(line)) => self.answer = respond(&line, answer),
+                Err(_) => return Progress::Done,
+            }
+        }
+        self.write()
+    }
+
+    /// The whole request once its newline, or the end, is there.
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut buf = [0; 1024];
+        loop {
+            match self.stream.read(&mut buf) {
+                Ok(0) if self.request.is_empty() => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(0) => return Ok(Some(std::mem::take(&mut self.request))),
+                Ok(n) => self.request.extend_from_slice(&buf[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+            if let Some(end) = self.request.iter().position(|b| *b == b'\n') {
+                self.request.truncate(end);
+                return Ok(Some(std::mem::take(&mut self.request)));
+            }
+            if self.request.len() > MAX_REQUEST {
+                return Ok(Some(std::mem::take(&mut self.request)));
+            }
+        }
+    }
+
+    fn write(&mut self) -> Progress {
+        while self.written < self.answer.len() {
+            match self.stream.write(&self.answer[self.written..]) {
+                Ok(0) => return Progress::Done,
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Progress::Writing,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Progress::Done,
+            }
+        }
+        Progress::Done
+    }
+}
+
+fn respond(line: &[u8], answer: &mut dyn FnMut(Request) -> Answer) -> Vec<u8> {
+    let answer = match serde_json::from_slice::<Request>(line) {
+        Ok(request) => answer(request),
+        Err(e) if line.len() <= MAX_REQUEST => {
+            Answer::Error(format!("not a request such as {{\"request\":\"status\"}}: {e}"))
+        }
+        Err(_) => Answer::Error(format!("a request has at most {MAX_REQUEST} bytes")),
+    };
+    let mut bytes = serde_json::to_vec(&answer).unwrap_or_else(|_| b"{}".to_vec());
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Removes a socket that a dead program left.
+fn make_way(path: &Path) -> Result<(), AdminError> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let about = match fs::symlink_metadata(path) {
+        Ok(about) => about,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(AdminError::Io(path.to_owned(), e)),
+    };
+    if !about.file_type().is_socket() {
+        return Err(AdminError::NotASocket(path.to_owned()));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(AdminError::InUse(path.to_owned())),
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|e| AdminError::Io(path.to_owned(), e))
+        }
+        Err(e) => Err(AdminError::Io(path.to_owned(), e)),
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|about| about.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Sends one request and waits for its answer, at most `patience`.
+///
+/// # Errors
+/// The system's error when nobody listens on `path` or the answer does not come;
+/// `InvalidData` when it is not an answer.
+pub fn ask(path: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(patience.to_std()))?;
+    stream.set_write_timeout(Some(patience.to_std()))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    serde_json::from_slice(&bytes).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))
+}

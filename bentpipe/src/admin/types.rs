@@ -1,0 +1,182 @@
+//! What the admin API says. Fields are only ever added; names carry their units.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// A [`Status`].
+    Status,
+    /// Read the configuration file again, as SIGHUP does.
+    Reload,
+    /// Finish what is under way and end, as SIGTERM does.
+    Stop,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// The request was carried out.
+    Done,
+    /// It was not; why, in one sentence.
+    Error(String),
+}
+
+/// Everything an operator may want to know about a running gateway.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// This node.
+    pub node: NodeStatus,
+    /// One entry per peer, in the order of the configuration.
+    pub links: Vec<LinkStatus>,
+}
+
+/// The node itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// Of the program.
+    pub version: String,
+    /// In base64.
+    pub public_key: String,
+    /// Since the start.
+    pub uptime_ms: u64,
+    /// Memory of the process (resident set).
+    pub memory_bytes: u64,
+    /// Bytes that wait in buffers of all links and flows.
+    pub buffered_bytes: u64,
+    /// The configured limit of `buffered_bytes`.
+    pub buffer_limit_bytes: u64,
+    /// Where peers reach it.
+    pub listen: String,
+    /// The TUN device, if there is one.
+    pub tun: Option<String>,
+    /// Interfaces whose TCP is split.
+    pub lan: Vec<String>,
+    /// Where the explicit proxy listens.
+    pub proxy: Option<String>,
+    /// Packets that belong to no link, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// Where a link stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    /// No session.
+    #[default]
+    Down,
+    /// The handshake is under way.
+    Rising,
+    /// The peer answers.
+    Up,
+    /// The peer has not answered for a while; its streams wait.
+    Fading,
+}
+
+/// One link and the peer behind it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkStatus {
+    /// The peer's name.
+    pub peer: String,
+    /// The peer's key, in base64.
+    pub public_key: String,
+    /// Where the link stands.
+    pub state: LinkState,
+    /// The address in use.
+    pub endpoint: Option<String>,
+    /// Since the last authenticated packet.
+    pub heard_ms: Option<u64>,
+    /// This node to the peer.
+    pub send: Direction,
+    /// The peer to this node.
+    pub receive: Direction,
+    /// The latest estimate.
+    pub rtt_us: Option<u64>,
+    /// Streams that are open.
+    pub streams_open: u64,
+    /// Streams since the start.
+    pub streams_total: u64,
+    /// Packets that were lost and came back by repair.
+    pub repaired_packets: u64,
+    /// Packets whose frames were sent again.
+    pub retransmitted_packets: u64,
+    /// Stream bytes that were sent again.
+    pub retransmitted_bytes: u64,
+    /// IP packets that were not split.
+    pub datagrams: DatagramCounts,
+    /// Handshakes.
+    pub handshakes: HandshakeCounts,
+    /// What arrived from the peer's address, or was to go there, and was dropped, by
+    /// reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Direction {
+    /// The rate of the configuration.
+    pub configured_bps: u64,
+    /// The rate of link packets over the last seconds.
+    pub measured_bps: u64,
+    /// Packets lost per million, over the last seconds.
+    pub loss_ppm: u64,
+    /// Link packets.
+    pub packets: u64,
+    /// Bytes as the hosts see them: streams and datagrams.
+    pub lan_bytes: u64,
+    /// Bytes of link packets, headers of UDP and IP included.
+    pub link_bytes: u64,
+}
+
+/// IP packets that were not split.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DatagramCounts {
+    /// To the peer.
+    pub sent: u64,
+    /// From the peer.
+    pub received: u64,
+}
+
+/// Handshakes with a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandshakeCounts {
+    /// That ended in a session.
+    pub completed: u64,
+    /// That got no answer or a wrong one.
+    pub failed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_answers_read_as_documented() {
+        assert_eq!(serde_json::to_string(&Request::Status).unwrap(), r#"{"request":"status"}"#);
+        assert_eq!(serde_json::to_string(&Answer::Done).unwrap(), r#""done""#);
+        let error = Answer::Error("no".to_owned());
+        assert_eq!(serde_json::to_string(&error).unwrap(), r#"{"error":"no"}"#);
+    }
+
+    #[test]
+    fn an_answer_of_a_newer_or_older_program_is_understood() {
+        let text = r#"{"status":{"node":{"version":"9","new":1},"links":[{"peer":"x"}],"more":2}}"#;
+        let Answer::Status(status) = serde_json::from_str(text).unwrap() else {
+            panic!("a status");
+        };
+        assert_eq!(status.node.version, "9");
+        assert_eq!(status.links[0].state, LinkState::Down);
+    }
+}

@@ -1,0 +1,135 @@
+//! The command line.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _};
+use serde::Serialize;
+
+use crate::logging::{self, Level};
+use crate::{check, keygen, status};
+
+/// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
+///
+/// One program runs at both ends of the link; each end has a key, a list of peers and a
+/// description of the link. Start with `bentpipe keygen`.
+#[derive(Parser, Debug)]
+#[command(name = "bentpipe", version, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that every command takes.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Print results and log lines as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Log more; twice for every packet.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Log less; twice for errors only.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "verbose")]
+    pub quiet: u8,
+}
+
+impl Global {
+    /// The level `configured`, moved by `-v` and `-q`.
+    pub fn level(&self, configured: Level) -> Level {
+        configured.shifted(i32::from(self.verbose) - i32::from(self.quiet))
+    }
+}
+
+/// The commands; each is a module of the same name.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Makes the keys of a node.
+    Keygen(keygen::Args),
+    /// Says what a configuration means, or what is wrong with it.
+    Check(check::Args),
+    /// Shows what the running gateway does: links, rates, streams, memory.
+    Status(status::Args),
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    logging::init(global.level(Level::Info), global.json);
+    let done = match command {
+        Command::Keygen(args) => keygen::run(args, &global),
+        Command::Check(args) => check::run(args, &global),
+        Command::Status(args) => status::run(args, &global),
+    };
+    done.unwrap_or_else(|report| {
+        show(&*report);
+        ExitCode::FAILURE
+    })
+}
+
+/// Shows an error or a warning on standard error: one sentence and what to do, or the
+/// place in a file.
+pub fn show(diagnostic: &dyn Diagnostic) {
+    let mut text = String::new();
+    let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
+    if has_places {
+        // Rendering into a String does not fail.
+        let _ = report_handler().render_report(&mut text, diagnostic);
+    } else {
+        text = format!("bentpipe: {diagnostic}\n");
+        let mut cause = diagnostic.source();
+        while let Some(e) = cause {
+            text.push_str(&format!("  because: {e}\n"));
+            cause = e.source();
+        }
+        if let Some(help) = diagnostic.help() {
+            text.push_str(&format!("  help: {help}\n"));
+        }
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn report_handler() -> GraphicalReportHandler {
+    let fancy = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let theme = if fancy { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    GraphicalReportHandler::new_themed(theme).with_links(false)
+}
+
+/// Writes `text` to standard output.
+///
+/// # Errors
+/// If standard output is gone, as when a pager was closed.
+pub fn print(text: &str) -> miette::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).into_diagnostic()
+}
+
+/// Writes `value` to standard output as JSON, one line.
+///
+/// # Errors
+/// If standard output is gone.
+pub fn print_json(value: &impl Serialize) -> miette::Result<()> {
+    print(&(serde_json::to_string(value).into_diagnostic()? + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn verbosity_moves_the_configured_level() {
+        let global = Global { verbose: 1, ..Global::default() };
+        assert_eq!(global.level(Level::Info), Level::Debug);
+        let global = Global { quiet: 2, ..Global::default() };
+        assert_eq!(global.level(Level::Info), Level::Error);
+    }
+}

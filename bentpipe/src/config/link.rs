@@ -1,0 +1,351 @@
+//! The link of a peer: a profile, a `link = { … }` table, or the table on top of the
+//! profile.
+
+use std::ops::Range;
+
+use units::{BitRate, ByteCount, Duration, Ratio};
+
+use super::problem::Problem;
+use super::profile::Profile;
+use super::reader::{At, Section};
+use super::suggest;
+
+/// What the link to a peer can do, as this node sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkSettings {
+    /// This node to the peer, counted on IP packets. Above 0, at most 10 Gbit/s.
+    pub send: BitRate,
+    /// The peer to this node, counted on IP packets. Above 0, at most 10 Gbit/s.
+    pub receive: BitRate,
+    /// One way, at most 60 s.
+    pub delay: Duration,
+    /// Bit-error ratio, 0 to 0.01: a packet of n bytes is lost with 1 − (1 − ber)^8n.
+    pub ber: Ratio,
+    /// Packets lost whatever their size, 0 to 0.5.
+    pub loss: Ratio,
+    /// The largest IP packet that the link takes, 128 to 9000 bytes.
+    pub mtu: u16,
+    /// What the modem may hold in its own queue; `None` leaves it nearly empty.
+    pub queue: Option<Queue>,
+    /// The framing that the link adds to an IP packet and the rate must carry too.
+    pub overhead: Overhead,
+}
+
+/// The size of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// So many bytes of IP packets.
+    Bytes(ByteCount),
+    /// So long at the link's rate.
+    Time(Duration),
+}
+
+/// What a link's own framing adds to each IP packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overhead {
+    /// A fixed number of bytes, 0 to 256.
+    Bytes(u16),
+    /// Header, check sequence, preamble and gap of Ethernet: 38 bytes, and at least 84
+    /// bytes a frame (IEEE 802.3).
+    Ethernet,
+    /// AAL5 over ATM with LLC/SNAP (RFC 2684): 16 bytes, then whole cells of 53 bytes
+    /// for every 48.
+    Atm,
+    /// HDLC-like framing of PPP (RFC 1662): 8 bytes with a 16-bit check sequence.
+    Hdlc,
+    /// Nothing.
+    #[default]
+    None,
+}
+
+impl Overhead {
+    /// What an IP packet of `bytes` takes on the line.
+    pub const fn on_the_line(self, bytes: u64) -> u64 {
+        match self {
+            Overhead::None => bytes,
+            Overhead::Bytes(n) => bytes + n as u64,
+            Overhead::Ethernet => {
+                let frame = bytes + 38;
+                if frame < 84 { 84 } else { frame }
+            }
+            Overhead::Atm => (bytes + 16).div_ceil(48) * 53,
+            Overhead::Hdlc => bytes + 8,
+        }
+    }
+}
+
+impl LinkSettings {
+    /// The bytes that are under way when the link is full: rate × round trip, of the
+    /// faster direction.
+    pub fn bandwidth_delay_product(&self) -> ByteCount {
+        self.send.max(self.receive).bytes_in(self.delay.times(2))
+    }
+}
+
+/// What a profile or a link table says; the parts it leaves out are `None`.
+#[derive(Default)]
+pub(super) struct LinkPart {
+    pub send: Option<At<BitRate>>,
+    pub receive: Option<At<BitRate>>,
+    pub delay: Option<At<Duration>>,
+    /// Which of the three above the file gives at all, well or badly.
+    given: [bool; 3],
+    pub ber: Option<Ratio>,
+    pub loss: Option<Ratio>,
+    pub mtu: Option<u16>,
+    pub queue: Option<Queue>,
+    pub overhead: Option<Overhead>,
+}
+
+const MAX_RATE: BitRate = BitRate::from_kbps(10_000_000);
+const MAX_DELAY: Duration = Duration::from_secs(60);
+const MTU: std::ops::RangeInclusive<u64> = 128..=9000;
+const DEFAULT_MTU: u16 = 1500;
+
+/// A rate above 0 and at most 10 Gbit/s.
+pub(super) fn rate(section: &mut Section<'_>, key: &'static str) -> Option<At<BitRate>> {
+    let rate = section.get::<BitRate>(key)?;
+    let title = section.title();
+    if rate.value == BitRate::from_bps(0) {
+        let problem = Problem::at(rate.span, format!("{key} in {title} is a rate of 0"))
+            .help("write the link's rate; a link that carries nothing cannot be a peer's link");
+        section.problems().add(problem);
+        return None;
+    }
+    if rate.value > MAX_RATE {
+        let message = format!("{key} in {title} is above {MAX_RATE}");
+        section.problems().add(Problem::at(rate.span, message));
+        return None;
+    }
+    Some(rate)
+}
+
+impl LinkPart {
+    /// What profiles and link tables have in common.
+    pub fn read_common(section: &mut Section<'_>) -> LinkPart {
+        LinkPart {
+            delay: read_delay(section),
+            ber: section.share("ber", 0.01).map(|b| Ratio::from_f64(b.value)),
+            loss: section.share("loss", 0.5).map(|l| Ratio::from_f64(l.value)),
+            mtu: section.number("mtu", MTU, "bytes").and_then(|mtu| u16::try_from(mtu.value).ok()),
+            ..LinkPart::default()
+        }
+    }
+
+    fn read_table(mut section: Section<'_>) -> LinkPart {
+        let part = LinkPart {
+            given: ["send", "receive", "delay"].map(|key| section.has(key)),
+            send: rate(&mut section, "send"),
+            receive: rate(&mut section, "receive"),
+            queue: read_queue(&mut section),
+            overhead: read_overhead(&mut section),
+            ..LinkPart::read_common(&mut section)
+        };
+        read_rate_mode(&mut section);
+        section.finish();
+        part
+    }
+}
+
+fn read_delay(section: &mut Section<'_>) -> Option<At<Duration>> {
+    let delay = section.get::<Duration>("delay")?;
+    if delay.value > MAX_DELAY {
+        let message = format!("delay in {} is longer than {MAX_DELAY} one way", section.title());
+        section.problems().add(
+            Problem::at(delay.span, message)
+                .help("a geostationary link has about 270ms; give the time of one direction"),
+        );
+        return None;
+    }
+    Some(delay)
+}
+
+fn read_queue(section: &mut Section<'_>) -> Option<Queue> {
+    let text = section.get::<String>("queue")?;
+    if let Ok(time) = text.value.parse::<Duration>() {
+        return Some(Queue::Time(time));
+    }
+    if let Ok(size) = text.value.parse::<ByteCount>() {
+        return Some(Queue::Bytes(size));
+    }
+    let message = format!(
+        "queue in {}: \"{}\" is neither a size such as \"64kB\" nor a time such as \"50ms\"",
+        section.title(),
+        text.value
+    );
+    let problem = Problem::at(text.span, message);
+    section.problems().add(match suggest::fix_unit(&text.value, suggest::SIZES) {
+        Some(fixed) => problem.help(format!("did you mean \"{fixed}\"?")),
+        None => problem,
+    });
+    None
+}
+
+fn read_overhead(section: &mut Section<'_>) -> Option<Overhead> {
+    if section.is_number("overhead") {
+        let bytes = section.number("overhead", 0..=256, "bytes")?.value;
+        return u16::try_from(bytes).ok().map(Overhead::Bytes);
+    }
+    let words =
+        [("ethernet", Overhead::Ethernet), ("atm", Overhead::Atm), ("hdlc", Overhead::Hdlc)];
+    section.word("overhead", &words).map(|word| word.value)
+}
+
+/// `rate = "fixed"` is all there is so far; the other modes have their names already.
+fn read_rate_mode(section: &mut Section<'_>) {
+    let modes = [("fixed", true), ("reported", false), ("learned", false)];
+    if let Some(At { value: false, span }) = section.word("rate", &modes) {
+        let problem = Problem::at(span, "this rate mode is not built yet")
+            .help("leave `rate` out or write rate = \"fixed\": the link runs at `send`");
+        section.problems().add(problem);
+    }
+}
+
+/// Which end of a profile this node is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Hub,
+    Terminal,
+}
+
+/// A peer's link, the profile it was built on, and the place later checks point to.
+pub(super) struct LinkDraft {
+    pub settings: LinkSettings,
+    pub profile: Option<&'static str>,
+    pub span: Range<usize>,
+}
+
+/// Reads `profile`, `end` and `link` of a peer; `None` if they do not make a link.
+pub(super) fn read(section: &mut Section<'_>) -> Option<LinkDraft> {
+    let profile = read_profile(section);
+    let has_profile = section.has("profile");
+    let end = section.word("end", &[("hub", End::Hub), ("terminal", End::Terminal)]);
+    let title = format!("link of {}", section.title());
+    let has_table = section.has("link");
+    let table = section.table("link", title);
+    let span = table.as_ref().map_or(section.span(), Section::span);
+    if !has_profile && !has_table {
+        section.lacks(
+            "link",
+            "add profile = \"t1-geo\", or \
+             link = { send = \"2Mbit\", receive = \"20Mbit\", delay = \"300ms\" }",
+        );
+        return None;
+    }
+    let title = table.as_ref().map_or(String::new(), |t| t.title().to_owned());
+    let on_top = table.map(LinkPart::read_table).unwrap_or_default();
+    let base = match &profile {
+        Some(profile) => from_profile(section, profile, end.map(|e| e.value), &on_top),
+        None => LinkPart::default(),
+    };
+    if has_profile && profile.is_none() {
+        return None;
+    }
+    let settings = join(section, base, on_top, &title, span.clone())?;
+    Some(LinkDraft { settings, profile: profile.map(|p| p.value.name), span })
+}
+
+fn read_profile(section: &mut Section<'_>) -> Option<At<Profile>> {
+    let At { value: name, span } = section.get::<String>("profile")?;
+    if let Some(profile) = Profile::find(&name) {
+        return Some(At { value: profile, span });
+    }
+    let names = Profile::names();
+    let problem = Problem::at(span, format!("there is no link profile \"{name}\""));
+    section.problems().add(match suggest::nearest(&name, &names) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem.help(format!("there are: {}", names.join(", "))),
+    });
+    None
+}
+
+/// A profile as this node sees it: which rate is whose depends on the end.
+fn from_profile(
+    section: &Section<'_>,
+    profile: &At<Profile>,
+    end: Option<End>,
+    on_top: &LinkPart,
+) -> LinkPart {
+    let At { value: profile, span } = profile;
+    let rates_given = on_top.send.is_some() && on_top.receive.is_some();
+    if end.is_none() && !profile.is_symmetric() && !rates_given {
+        section.problems().add(
+            Problem::at(
+                span.clone(),
+                format!(
+                    "profile \"{}\" has {} to the terminal and {} from it, and nothing says \
+                     which end this node is",
+                    profile.name, profile.forward, profile.back
+                ),
+            )
+            .help("add end = \"terminal\" here, and end = \"hub\" in the hub's file"),
+        );
+    }
+    let (send, receive) = match end {
+        Some(End::Hub) => (profile.forward, profile.back),
+        _ => (profile.back, profile.forward),
+    };
+    LinkPart {
+        send: Some(At { value: send, span: span.clone() }),
+        receive: Some(At { value: receive, span: span.clone() }),
+        delay: Some(At { value: profile.delay, span: span.clone() }),
+        ber: Some(profile.ber),
+        loss: Some(profile.loss),
+        mtu: Some(profile.mtu),
+        ..LinkPart::default()
+    }
+}
+
+fn join(
+    section: &Section<'_>,
+    base: LinkPart,
+    on_top: LinkPart,
+    title: &str,
+    span: Range<usize>,
+) -> Option<LinkSettings> {
+    let send = on_top.send.or(base.send);
+    let receive = on_top.receive.or(base.receive);
+    let delay = on_top.delay.or(base.delay);
+    let (Some(send), Some(receive), Some(delay)) = (&send, &receive, &delay) else {
+        let absent = [send.is_none(), receive.is_none(), delay.is_none()];
+        let missing: Vec<&str> = ["send", "receive", "delay"]
+            .into_iter()
+            .zip(absent.iter().zip(on_top.given))
+            .filter_map(|(name, (absent, given))| (*absent && !given).then_some(name))
+            .collect();
+        if missing.is_empty() {
+            return None; // what is wrong with those that were given has been said
+        }
+        let message = format!("{title} lacks {}", missing.join(", "));
+        let help = "give all three, or name a profile that has them";
+        section.problems().add(Problem::at(span, message).help(help));
+        return None;
+    };
+    Some(LinkSettings {
+        send: send.value,
+        receive: receive.value,
+        delay: delay.value,
+        ber: on_top.ber.or(base.ber).unwrap_or_default(),
+        loss: on_top.loss.or(base.loss).unwrap_or_default(),
+        mtu: on_top.mtu.or(base.mtu).unwrap_or(DEFAULT_MTU),
+        queue: on_top.queue.or(base.queue),
+        overhead: on_top.overhead.or(base.overhead).unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn framing_is_counted_as_the_standards_count_it() {
+        assert_eq!(Overhead::None.on_the_line(1500), 1500);
+        assert_eq!(Overhead::Ethernet.on_the_line(1500), 1538);
+        assert_eq!(Overhead::Ethernet.on_the_line(20), 84);
+        // 1,500 + 16 bytes are 32 cells.
+        assert_eq!(Overhead::Atm.on_the_line(1500), 32 * 53);
+        assert_eq!(Overhead::Atm.on_the_line(32), 53);
+        assert_eq!(Overhead::Atm.on_the_line(33), 2 * 53);
+        assert_eq!(Overhead::Hdlc.on_the_line(100), 108);
+    }
+}

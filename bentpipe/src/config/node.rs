@@ -1,0 +1,169 @@
+//! The `[node]` table.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use link::keys::PrivateKey;
+use units::ByteCount;
+
+use super::problem::Problem;
+use super::reader::{At, Section};
+use super::secret;
+use crate::logging::Level;
+
+/// This node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Who this node is.
+    pub private_key: PrivateKey,
+    /// Where peers reach it. Default `0.0.0.0:4500`.
+    pub listen: SocketAddr,
+    /// The TUN device; `None` when nothing is intercepted and only the proxy and the
+    /// far ends of peers' connections are served, which needs no root. Default
+    /// `bentpipe0` where `lan` is given.
+    pub tun: Option<String>,
+    /// Interfaces whose TCP is split.
+    pub lan: Vec<String>,
+    /// Where the explicit proxy (SOCKS5 and HTTP CONNECT) listens, if at all.
+    pub proxy: Option<SocketAddr>,
+    /// The admin socket; see [`Node::admin_socket`].
+    pub admin: Option<PathBuf>,
+    /// Memory for all buffers together, at least 1 MiB. Default 256 MiB.
+    pub memory: ByteCount,
+    /// What is logged. Default info.
+    pub log: Level,
+    /// The user to run as once everything is open; `None` stays the user that started
+    /// the program, with only the rights it needs.
+    pub user: Option<String>,
+}
+
+/// Memory that runs a slow link; below it not even one stream's buffers fit.
+const MIN_MEMORY: ByteCount = ByteCount(1 << 20);
+const DEFAULT_MEMORY: ByteCount = ByteCount(256 << 20);
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4500);
+const DEFAULT_TUN: &str = "bentpipe0";
+/// Linux's IFNAMSIZ, less the terminating zero.
+const MAX_INTERFACE: usize = 15;
+/// Linux's `sun_path`, less the terminating zero.
+const MAX_SOCKET_PATH: usize = 107;
+
+impl Node {
+    /// The admin socket's path: as configured, or the default of the running user.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.admin.clone().unwrap_or_else(crate::admin::default_socket)
+    }
+}
+
+/// A node and the places that later checks point to.
+pub(super) struct NodeDraft {
+    pub node: Node,
+    pub listen: Option<At<SocketAddr>>,
+    pub key_is_inline: bool,
+}
+
+pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
+    let key = secret::read::<PrivateKey>(&mut section, "private_key", "private_key_file", dir);
+    let key_is_inline = section.has("private_key");
+    if !key_is_inline && !section.has("private_key_file") {
+        section.lacks("private_key", "run `bentpipe keygen` and paste the line it prints");
+    }
+    let listen = read_socket(&mut section, "listen");
+    let lan = read_lan(&mut section);
+    let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
+    let proxy = read_socket(&mut section, "proxy");
+    let admin = read_admin(&mut section, dir);
+    let memory = read_memory(&mut section);
+    let log = section.get::<Level>("log").map_or(Level::Info, |l| l.value);
+    let user = section.get::<String>("user").map(|u| u.value);
+
+    if let Some(tun) = &tun
+        && lan.contains(&tun.value)
+    {
+        let message = format!("{} is both the tun device and a lan interface", tun.value);
+        section.problems().add(Problem::at(tun.span.clone(), message));
+    }
+    section.finish();
+    let default_tun = (!lan.is_empty()).then(|| DEFAULT_TUN.to_owned());
+    let node = Node {
+        private_key: key?.value,
+        listen: listen.as_ref().map_or(DEFAULT_LISTEN, |l| l.value),
+        tun: tun.map(|t| t.value).or(default_tun),
+        lan,
+        proxy: proxy.map(|p| p.value),
+        admin,
+        memory,
+        log,
+        user,
+    };
+    Some(NodeDraft { node, listen, key_is_inline })
+}
+
+fn read_socket(section: &mut Section<'_>, key: &'static str) -> Option<At<SocketAddr>> {
+    let addr = section.get::<SocketAddr>(key)?;
+    if addr.value.port() == 0 {
+        let message = format!("{key} in {} has port 0", section.title());
+        let help = format!("write a port that others can know, such as {}:4500", addr.value.ip());
+        section.problems().add(Problem::at(addr.span, message).help(help));
+        return None;
+    }
+    Some(addr)
+}
+
+fn read_lan(section: &mut Section<'_>) -> Vec<String> {
+    let given = section.list::<String>("lan").unwrap_or_default();
+    let mut lan: Vec<String> = Vec::new();
+    for name in given {
+        if !interface_ok(section, "lan", &name) {
+            continue;
+        }
+        if lan.contains(&name.value) {
+            let message = format!("{} is twice in lan", name.value);
+            section.problems().add(Problem::at(name.span, message));
+            continue;
+        }
+        lan.push(name.value);
+    }
+    lan
+}
+
+/// The kernel's own rule for interface names (`dev_valid_name`).
+fn interface_ok(section: &Section<'_>, key: &str, name: &At<String>) -> bool {
+    let text = &name.value;
+    let ok = text.len() <= MAX_INTERFACE
+        && text != "."
+        && text != ".."
+        && !text.chars().any(|c| c == '/' || c == ':' || c.is_whitespace() || c.is_control());
+    if !ok {
+        let message = format!(
+            "{key} in {}: \"{text}\" is no interface name: at most {MAX_INTERFACE} bytes, \
+             without spaces, \"/\" or \":\"",
+            section.title()
+        );
+        section.problems().add(Problem::at(name.span.clone(), message));
+    }
+    ok
+}
+
+fn read_admin(section: &mut Section<'_>, dir: &Path) -> Option<PathBuf> {
+    let path = section.get::<String>("admin")?;
+    let full = dir.join(&path.value);
+    if full.as_os_str().len() > MAX_SOCKET_PATH {
+        let message = format!(
+            "admin in {}: a socket's path has at most {MAX_SOCKET_PATH} bytes",
+            section.title()
+        );
+        section.problems().add(Problem::at(path.span, message));
+        return None;
+    }
+    Some(full)
+}
+
+fn read_memory(section: &mut Section<'_>) -> ByteCount {
+    let Some(memory) = section.get::<ByteCount>("memory") else { return DEFAULT_MEMORY };
+    if memory.value < MIN_MEMORY {
+        let message = format!("memory in {} is below 1MiB", section.title());
+        let help = "the default, 256MiB, carries 500Mbit at 600 ms twice over";
+        section.problems().add(Problem::at(memory.span, message).help(help));
+    }
+    memory.value
+}

@@ -1,0 +1,247 @@
+//! A `[[peer]]` table.
+
+use std::ops::Range;
+use std::path::Path;
+
+use link::keys::{PresharedKey, PublicKey};
+use units::{ByteCount, Duration, IpPrefix};
+
+use super::link::{self as link_table, LinkSettings};
+use super::problem::Problem;
+use super::reader::{At, Section};
+use super::secret;
+use crate::host::HostPort;
+
+/// The node at the other end of a link.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// What people call it; the first eight letters of its key unless given.
+    pub name: String,
+    /// Who it is.
+    pub public_key: PublicKey,
+    /// A secret mixed into the handshake besides the keys.
+    pub preshared_key: Option<PresharedKey>,
+    /// Where it is reached first; `None` at a hub that waits for its terminals.
+    pub endpoint: Option<HostPort>,
+    /// What lives behind it: it receives and sends for these prefixes only.
+    pub routes: Vec<IpPrefix>,
+    /// The profile that `link` was built on.
+    pub profile: Option<&'static str>,
+    /// What the link can do.
+    pub link: LinkSettings,
+    /// How often something is sent on a silent link; `None` (the default) is never.
+    pub keepalive: Option<Duration>,
+    /// What becomes of its traffic while no gateway runs.
+    pub on_failure: OnFailure,
+    /// When a client's SYN is answered.
+    pub open: Open,
+    /// What servers see as the source of its clients' connections.
+    pub source: Source,
+    /// Prefixes of ours that its clients may reach although they are private.
+    pub allow: Vec<IpPrefix>,
+    /// Prefixes that its clients may not reach.
+    pub deny: Vec<IpPrefix>,
+    /// Bytes buffered for one stream, each way; `None` follows from the link.
+    pub stream_buffer: Option<ByteCount>,
+}
+
+/// What becomes of a peer's traffic while no gateway runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It stops: nothing leaves in clear.
+    #[default]
+    Block,
+    /// It goes by the ordinary routes, in clear.
+    Wire,
+}
+
+/// When a client's SYN is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Open {
+    /// At once, before the far server is known to answer.
+    #[default]
+    Fast,
+}
+
+/// What servers see as the source of a peer's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// This node's own address.
+    #[default]
+    Nat,
+    /// The client's address, which needs return routes through this node.
+    Keep,
+}
+
+impl PartialEq for Peer {
+    fn eq(&self, other: &Peer) -> bool {
+        let psk = |p: &Peer| p.preshared_key.as_ref().map(PresharedKey::to_base64);
+        psk(self) == psk(other)
+            && self.name == other.name
+            && self.public_key == other.public_key
+            && self.endpoint == other.endpoint
+            && self.routes == other.routes
+            && self.profile == other.profile
+            && self.link == other.link
+            && self.keepalive == other.keepalive
+            && self.on_failure == other.on_failure
+            && self.open == other.open
+            && self.source == other.source
+            && self.allow == other.allow
+            && self.deny == other.deny
+            && self.stream_buffer == other.stream_buffer
+    }
+}
+
+/// A peer and the places that later checks point to.
+pub(super) struct PeerDraft {
+    pub peer: Peer,
+    pub key: Range<usize>,
+    pub name: Option<Range<usize>>,
+    pub endpoint: Option<Range<usize>>,
+    pub routes: Vec<At<IpPrefix>>,
+    pub link: Range<usize>,
+    pub psk_is_inline: bool,
+}
+
+/// A NAT forgets a mapping no later than this (RFC 4787 asks for 2 minutes at least;
+/// some keep days).
+const KEEPALIVE: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(86_400);
+const MIN_STREAM_BUFFER: ByteCount = ByteCount(4096);
+const MAX_NAME: usize = 64;
+/// Where a list of routes stops being one that a person wrote.
+const MAX_PREFIXES: usize = 4096;
+
+pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
+    let name = read_name(&mut section);
+    if let Some(name) = &name {
+        section.set_title(format!("peer \"{}\"", name.value));
+    }
+    let key = section.get::<PublicKey>("public_key");
+    if !section.has("public_key") {
+        section.lacks("public_key", "paste the line that `bentpipe keygen` printed at the peer");
+    }
+    let psk =
+        secret::read::<PresharedKey>(&mut section, "preshared_key", "preshared_key_file", dir);
+    let psk_is_inline = section.has("preshared_key");
+    let endpoint = section.get::<HostPort>("endpoint");
+    let routes = read_prefixes(&mut section, "routes");
+    let link = link_table::read(&mut section);
+    let keepalive = read_keepalive(&mut section);
+    let on_failure =
+        section.word("on_failure", &[("block", OnFailure::Block), ("wire", OnFailure::Wire)]);
+    read_open(&mut section);
+    let source = section.word("source", &[("nat", Source::Nat), ("keep", Source::Keep)]);
+    let allow = read_prefixes(&mut section, "allow");
+    let deny = read_prefixes(&mut section, "deny");
+    let stream_buffer = read_stream_buffer(&mut section);
+    refuse_contradictions(&section, &allow, &deny);
+    section.finish();
+
+    let (key, link) = (key?, link?);
+    let peer = Peer {
+        name: name.as_ref().map_or_else(|| short(&key.value), |n| n.value.clone()),
+        public_key: key.value,
+        preshared_key: psk.map(|p| p.value),
+        endpoint: endpoint.as_ref().map(|e| e.value.clone()),
+        routes: values(&routes),
+        profile: link.profile,
+        link: link.settings,
+        keepalive,
+        on_failure: on_failure.map_or_else(OnFailure::default, |o| o.value),
+        open: Open::Fast,
+        source: source.map_or_else(Source::default, |s| s.value),
+        allow: values(&allow),
+        deny: values(&deny),
+        stream_buffer,
+    };
+    Some(PeerDraft {
+        peer,
+        key: key.span,
+        name: name.map(|n| n.span),
+        endpoint: endpoint.map(|e| e.span),
+        routes,
+        link: link.span,
+        psk_is_inline,
+    })
+}
+
+/// Enough of a key to know a peer by.
+pub(super) fn short(key: &PublicKey) -> String {
+    key.to_string().chars().take(8).collect()
+}
+
+fn values(list: &[At<IpPrefix>]) -> Vec<IpPrefix> {
+    list.iter().map(|at| at.value).collect()
+}
+
+fn read_name(section: &mut Section<'_>) -> Option<At<String>> {
+    let name = section.get::<String>("name")?;
+    if name.value.len() > MAX_NAME || name.value.chars().any(char::is_control) {
+        let message = format!("name: at most {MAX_NAME} bytes, without control characters");
+        section.problems().add(Problem::at(name.span, message));
+        return None;
+    }
+    Some(name)
+}
+
+fn read_prefixes(section: &mut Section<'_>, key: &'static str) -> Vec<At<IpPrefix>> {
+    let list = section.list::<IpPrefix>(key).unwrap_or_default();
+    if list.len() > MAX_PREFIXES {
+        let message = format!("{key} in {} has over {MAX_PREFIXES} prefixes", section.title());
+        section.problems().add(Problem::at(section.span(), message));
+        return Vec::new();
+    }
+    list
+}
+
+fn read_keepalive(section: &mut Section<'_>) -> Option<Duration> {
+    if section.is_word("keepalive", "off") {
+        section.get::<String>("keepalive");
+        return None;
+    }
+    let keepalive = section.get::<Duration>("keepalive")?;
+    if !KEEPALIVE.contains(&keepalive.value) {
+        let message = format!("keepalive in {} is not between 1s and 24h", section.title());
+        let help = "leave it out (or write \"off\") unless this node is behind NAT; then \"25s\"";
+        section.problems().add(Problem::at(keepalive.span, message).help(help));
+        return None;
+    }
+    Some(keepalive.value)
+}
+
+fn read_open(section: &mut Section<'_>) {
+    let words = [("fast", true), ("sure", false), ("auto", false)];
+    if let Some(At { value: false, span }) = section.word("open", &words) {
+        section.problems().add(
+            Problem::at(span, "this way of opening is not built yet")
+                .help("leave `open` out or write open = \"fast\", which is the default for now"),
+        );
+    }
+}
+
+fn read_stream_buffer(section: &mut Section<'_>) -> Option<ByteCount> {
+    let size = section.get::<ByteCount>("stream_buffer")?;
+    if size.value < MIN_STREAM_BUFFER {
+        let message = format!("stream_buffer in {} is below 4KiB", section.title());
+        let help = "leave it out: it then follows from the link's rate and delay";
+        section.problems().add(Problem::at(size.span, message).help(help));
+        return None;
+    }
+    Some(size.value)
+}
+
+fn refuse_contradictions(section: &Section<'_>, allow: &[At<IpPrefix>], deny: &[At<IpPrefix>]) {
+    for denied in deny {
+        if let Some(allowed) = allow.iter().find(|a| a.value == denied.value) {
+            let message =
+                format!("{} of {} is both allowed and denied", denied.value, section.title());
+            section.problems().add(
+                Problem::at(denied.span.clone(), message)
+                    .label("denied here")
+                    .also(allowed.span.clone(), "allowed here"),
+            );
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A configuration as a person (or a program) reads it back.
+
+use std::fmt::{self, Display};
+
+use serde_json::{Value, json};
+use units::IpPrefix;
+
+use super::{Config, LinkSettings, OnFailure, Peer, Queue, Source};
+
+impl Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = &self.node;
+        let mut row = |name: &str, value: &dyn Display| writeln!(f, "  {name:<12} {value}");
+        row("public key", &node.private_key.public())?;
+        row("listen", &node.listen)?;
+        match &node.tun {
+            Some(tun) => row("tun", tun)?,
+            None => row("tun", &"none: nothing is intercepted")?,
+        }
+        if !node.lan.is_empty() {
+            row("lan", &node.lan.join(", "))?;
+        }
+        if let Some(proxy) = node.proxy {
+            row("proxy", &format!("{proxy} (SOCKS5 and HTTP CONNECT)"))?;
+        }
+        row("memory", &node.memory)?;
+        self.peers.iter().try_for_each(|peer| write_peer(f, peer))
+    }
+}
+
+fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
+    writeln!(f, "\npeer {}", peer.name)?;
+    let mut row = |name: &str, value: &dyn Display| writeln!(f, "  {name:<12} {value}");
+    row("public key", &peer.public_key)?;
+    if peer.preshared_key.is_some() {
+        row("pre-shared", &"yes")?;
+    }
+    match &peer.endpoint {
+        Some(endpoint) => row("endpoint", endpoint)?,
+        None => row("endpoint", &"none: it must call this node")?,
+    }
+    row("routes", &list(&peer.routes))?;
+    row("link", &Described { link: &peer.link, profile: peer.profile })?;
+    if let Some(keepalive) = peer.keepalive {
+        row("keepalive", &keepalive)?;
+    }
+    row("on failure", &on_failure(peer))?;
+    row("open", &"fast")?;
+    row("source", &source(peer))?;
+    if !peer.allow.is_empty() {
+        row("allow", &list(&peer.allow))?;
+    }
+    if !peer.deny.is_empty() {
+        row("deny", &list(&peer.deny))?;
+    }
+    if let Some(buffer) = peer.stream_buffer {
+        row("buffer", &format!("{buffer} a stream"))?;
+    }
+    Ok(())
+}
+
+struct Described<'a> {
+    link: &'a LinkSettings,
+    profile: Option<&'static str>,
+}
+
+impl Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LinkSettings { send, receive, delay, ber, loss, mtu, .. } = self.link;
+        write!(f, "send {send}, receive {receive}, {delay} one way, mtu {mtu}")?;
+        if ber.as_f64() > 0.0 {
+            write!(f, ", ber {:e}", round(ber.as_f64()))?;
+        }
+        if loss.as_f64() > 0.0 {
+            write!(f, ", loss {}", round(loss.as_f64()))?;
+        }
+        match self.link.queue {
+            Some(Queue::Bytes(n)) => write!(f, ", queue {n}")?,
+            Some(Queue::Time(t)) => write!(f, ", queue {t}")?,
+            None => {}
+        }
+        match self.profile {
+            Some(name) => write!(f, " (profile {name})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ratios are kept in binary; six digits are what people wrote.
+fn round(x: f64) -> f64 {
+    format!("{x:.6e}").parse().unwrap_or(x)
+}
+
+fn list(prefixes: &[IpPrefix]) -> String {
+    if prefixes.is_empty() {
+        return "none".to_owned();
+    }
+    prefixes.iter().map(IpPrefix::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn on_failure(peer: &Peer) -> &'static str {
+    match peer.on_failure {
+        OnFailure::Block => "block: nothing leaves in clear",
+        OnFailure::Wire => "wire: traffic goes by the ordinary routes, in clear",
+    }
+}
+
+fn source(peer: &Peer) -> &'static str {
+    match peer.source {
+        Source::Nat => "nat: servers see this node's address",
+        Source::Keep => "keep: servers see the clients' addresses",
+    }
+}
+
+impl Config {
+    /// The same for machines; keys are left out but for the public ones.
+    pub fn to_json(&self) -> Value {
+        let node = &self.node;
+        json!({
+            "node": {
+                "public_key": node.private_key.public().to_string(),
+                "listen": node.listen,
+                "tun": node.tun,
+                "lan": node.lan,
+                "proxy": node.proxy,
+                "memory_bytes": node.memory.0,
+                "log": node.log.name(),
+                "user": node.user,
+            },
+            "peers": self.peers.iter().map(peer_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn peer_json(peer: &Peer) -> Value {
+    let texts = |list: &[IpPrefix]| list.iter().map(IpPrefix::to_string).collect::<Vec<_>>();
+    json!({
+        "name": peer.name,
+        "public_key": peer.public_key.to_string(),
+        "preshared_key": peer.preshared_key.is_some(),
+        "endpoint": peer.endpoint.as_ref().map(ToString::to_string),
+        "routes": texts(&peer.routes),
+        "profile": peer.profile,
+        "link": {
+            "send_bps": peer.link.send.as_bps(),
+            "receive_bps": peer.link.receive.as_bps(),
+            "delay_us": peer.link.delay.as_micros(),
+            "ber": round(peer.link.ber.as_f64()),
+            "loss": round(peer.link.loss.as_f64()),
+            "mtu": peer.link.mtu,
+        },
+        "keepalive_ms": peer.keepalive.map(|k| k.as_millis()),
+        "on_failure": match peer.on_failure {
+            OnFailure::Block => "block",
+            OnFailure::Wire => "wire",
+        },
+        "open": "fast",
+        "source": match peer.source {
+            Source::Nat => "nat",
+            Source::Keep => "keep",
+        },
+        "allow": texts(&peer.allow),
+        "deny": texts(&peer.deny),
+        "stream_buffer_bytes": peer.stream_buffer.map(|b| b.0),
+    })
+}

@@ -1,0 +1,16 @@
+//! The program `bentpipe` as a library, so that its parts can be tested and reused.
+//!
+//! A command is a module with a `pub struct Args` (derived from [`clap::Args`]) and a
+//! `pub fn run(args: Args, global: &cli::Global) -> miette::Result<ExitCode>`; it is
+//! listed once in [`cli::Command`]. An error it returns is printed as one sentence
+//! (or as a place in a file) and the program exits with 1.
+
+pub mod admin;
+pub mod check;
+pub mod cli;
+pub mod config;
+pub mod host;
+pub mod human;
+pub mod keygen;
+pub mod logging;
+pub mod status;

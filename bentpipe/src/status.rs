@@ -1,0 +1,339 @@
+//! `bentpipe status`: what the running gateway does.
+
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use miette::miette;
+use units::{BitRate, Duration};
+
+use crate::admin::{self, Answer, Direction, LinkState, LinkStatus, NodeStatus, Request, Status};
+use crate::cli::{Global, print, print_json};
+use crate::human::{bytes, grouped, memory, span};
+
+/// Shows links, rates, streams and memory of the running gateway.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The gateway's admin socket.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Show only this peer, with every counter.
+    #[arg(value_name = "PEER")]
+    peer: Option<String>,
+}
+
+/// A gateway answers between two rounds of its loop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Up to so many peers are shown with every counter.
+const IN_DETAIL: usize = 4;
+
+/// Asks the gateway and prints its answer.
+pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    let socket = args.socket.unwrap_or_else(admin::default_socket);
+    let mut status = fetch(&socket)?;
+    if let Some(name) = &args.peer {
+        status.links.retain(|link| link.peer == *name);
+        if status.links.is_empty() {
+            return Err(miette!("the running gateway has no peer \"{name}\""));
+        }
+    }
+    if global.json {
+        print_json(&status)?;
+    } else {
+        print(&render(&status))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The status of the gateway behind `socket`.
+///
+/// # Errors
+/// One sentence: nothing runs there, it is not ours to ask, or it does not answer.
+pub fn fetch(socket: &Path) -> miette::Result<Status> {
+    let name = socket.display();
+    match admin::ask(socket, &Request::Status, PATIENCE) {
+        Ok(Answer::Status(status)) => Ok(*status),
+        Ok(Answer::Error(why)) => Err(miette!("the gateway behind {name} refuses: {why}")),
+        Ok(Answer::Done) => Err(miette!("the gateway behind {name} gave another answer")),
+        Err(e) => Err(match e.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => miette!(
+                help = "start one with `bentpipe up FILE`, or name its socket with --socket PATH",
+                "no gateway runs here: nothing listens on {name}"
+            ),
+            ErrorKind::PermissionDenied => miette!(
+                help = "ask as root, or as the user who started it",
+                "{name} belongs to another user"
+            ),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                miette!("the gateway behind {name} has not answered for 10 s")
+            }
+            _ => miette!("cannot ask the gateway behind {name}: {e}"),
+        }),
+    }
+}
+
+/// The status as text: a table of the links, then each in detail if they are few.
+pub fn render(status: &Status) -> String {
+    let mut out = String::new();
+    write_node(&mut out, &status.node);
+    if status.links.is_empty() {
+        out.push_str("\nno peers\n");
+        return out;
+    }
+    out.push('\n');
+    write_table(&mut out, &status.links);
+    if status.links.len() <= IN_DETAIL {
+        for link in &status.links {
+            write_link(&mut out, link);
+        }
+    }
+    out
+}
+
+/// Writing to a String does not fail.
+macro_rules! put {
+    ($out:expr, $($format:tt)*) => {{ let _ = writeln!($out, $($format)*); }};
+}
+
+fn write_node(out: &mut String, node: &NodeStatus) {
+    put!(
+        out,
+        "bentpipe {}, up {}, memory {} (buffers {} of {})",
+        node.version,
+        span(node.uptime_ms),
+        bytes(node.memory_bytes),
+        bytes(node.buffered_bytes),
+        memory(node.buffer_limit_bytes),
+    );
+    put!(out, "  public key   {}", node.public_key);
+    put!(out, "  listen       {}", node.listen);
+    if let Some(tun) = &node.tun {
+        let lan = if node.lan.is_empty() { "no interface".into() } else { node.lan.join(", ") };
+        put!(out, "  tun          {tun}, splits the TCP of {lan}");
+    }
+    if let Some(proxy) = &node.proxy {
+        put!(out, "  proxy        {proxy}");
+    }
+    write_drops(out, &node.dropped);
+}
+
+fn write_drops(out: &mut String, dropped: &std::collections::BTreeMap<String, u64>) {
+    let reasons: Vec<String> = dropped
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(why, n)| format!("{} {why}", grouped(*n)))
+        .collect();
+    if !reasons.is_empty() {
+        put!(out, "  dropped      {}", reasons.join(", "));
+    }
+}
+
+fn write_table(out: &mut String, links: &[LinkStatus]) {
+    let head = ["PEER", "STATE", "ENDPOINT", "SEND", "RECEIVE", "RTT", "LOSS", "STREAMS"];
+    let rows: Vec<[String; 8]> = links.iter().map(row).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|r| r[column].chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let mut line = |cells: [&str; 8]| {
+        let padded: Vec<String> =
+            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        put!(out, "{}", padded.join("  ").trim_end());
+    };
+    line(head);
+    for row in &rows {
+        line(std::array::from_fn(|i| row[i].as_str()));
+    }
+}
+
+fn row(link: &LinkStatus) -> [String; 8] {
+    [
+        link.peer.clone(),
+        state(link.state).to_owned(),
+        link.endpoint.clone().unwrap_or_else(|| "-".to_owned()),
+        rate(&link.send),
+        rate(&link.receive),
+        link.rtt_us.map_or("-".to_owned(), round_trip),
+        percent(link.send.loss_ppm.max(link.receive.loss_ppm)),
+        grouped(link.streams_open),
+    ]
+}
+
+fn write_link(out: &mut String, link: &LinkStatus) {
+    put!(out, "\npeer {}", link.peer);
+    put!(out, "  public key   {}", link.public_key);
+    match link.heard_ms {
+        Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
+        None => put!(out, "  last heard   never"),
+    }
+    write_direction(out, "sent", &link.send);
+    write_direction(out, "received", &link.receive);
+    put!(
+        out,
+        "  sent again   {} packets, {}; repaired {}",
+        grouped(link.retransmitted_packets),
+        bytes(link.retransmitted_bytes),
+        grouped(link.repaired_packets)
+    );
+    put!(
+        out,
+        "  streams      {} open, {} in all",
+        grouped(link.streams_open),
+        grouped(link.streams_total)
+    );
+    put!(
+        out,
+        "  datagrams    {} sent, {} received",
+        grouped(link.datagrams.sent),
+        grouped(link.datagrams.received)
+    );
+    put!(
+        out,
+        "  handshakes   {} completed, {} failed",
+        grouped(link.handshakes.completed),
+        grouped(link.handshakes.failed)
+    );
+    write_drops(out, &link.dropped);
+}
+
+fn write_direction(out: &mut String, name: &str, d: &Direction) {
+    let mut line = format!(
+        "  {name:<12} {} of the hosts in {} on the link",
+        bytes(d.lan_bytes),
+        bytes(d.link_bytes)
+    );
+    if d.lan_bytes > 0 && d.link_bytes > 0 {
+        // Per mille in u128, so that no counter overflows.
+        let mille = u128::from(d.link_bytes) * 1000 / u128::from(d.lan_bytes);
+        let _ = write!(line, " ({}.{} %)", mille / 10, mille % 10);
+    }
+    put!(out, "{line}, {} packets, {} lost", grouped(d.packets), percent(d.loss_ppm));
+}
+
+fn state(state: LinkState) -> &'static str {
+    match state {
+        LinkState::Down => "down",
+        LinkState::Rising => "rising",
+        LinkState::Up => "up",
+        LinkState::Fading => "fading",
+    }
+}
+
+fn rate(d: &Direction) -> String {
+    // Three digits are all that a measured rate is good for.
+    let digits = d.measured_bps.checked_ilog10().map_or(1, |n| n + 1);
+    let unit = 10u64.pow(digits.saturating_sub(3));
+    let measured = BitRate::from_bps(d.measured_bps / unit * unit);
+    format!("{measured} of {}", BitRate::from_bps(d.configured_bps))
+}
+
+fn round_trip(us: u64) -> String {
+    if us < 10_000 {
+        format!("{}.{}ms", us / 1000, us % 1000 / 100)
+    } else {
+        format!("{}ms", us / 1000)
+    }
+}
+
+fn percent(ppm: u64) -> String {
+    format!("{}.{:02}%", ppm / 10_000, ppm % 10_000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Status {
+        let direction = |configured_bps, measured_bps, lan_bytes, link_bytes| Direction {
+            configured_bps,
+            measured_bps,
+            loss_ppm: 1_234,
+            packets: 98_765,
+            lan_bytes,
+            link_bytes,
+        };
+        Status {
+            node: NodeStatus {
+                version: "0.1.0".to_owned(),
+                uptime_ms: 11_520_000,
+                memory_bytes: 14_200_000,
+                buffered_bytes: 1_200_000,
+                buffer_limit_bytes: 268_435_456,
+                listen: "0.0.0.0:4500".to_owned(),
+                ..NodeStatus::default()
+            },
+            links: vec![LinkStatus {
+                peer: "shore".to_owned(),
+                state: LinkState::Up,
+                endpoint: Some("203.0.113.7:4500".to_owned()),
+                heard_ms: Some(1_200),
+                send: direction(2_000_000, 1_234_567, 0, 0),
+                receive: direction(20_000_000, 18_345_678, 120_400_000, 98_300_000),
+                rtt_us: Some(612_345),
+                streams_open: 12,
+                streams_total: 4_321,
+                dropped: [("replayed".to_owned(), 3), ("malformed".to_owned(), 0)].into(),
+                ..LinkStatus::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn the_text_tells_what_an_operator_asks_first() {
+        let text = render(&sample());
+        assert!(
+            text.starts_with("bentpipe 0.1.0, up 3h12m, memory 14.2MB (buffers 1.2MB of 256MiB)"),
+            "{text}"
+        );
+        let row = text.lines().find(|l| l.starts_with("shore")).expect("a row");
+        for part in [
+            "up",
+            "203.0.113.7:4500",
+            "1.23Mbit of 2Mbit",
+            "18.3Mbit of 20Mbit",
+            "612ms",
+            "0.12%",
+            "12",
+        ] {
+            assert!(row.contains(part), "{part} in {row}");
+        }
+        assert!(text.contains("120.4MB of the hosts in 98.3MB on the link (81.6 %)"), "{text}");
+        assert!(text.contains("3 replayed") && !text.contains("malformed"), "{text}");
+    }
+
+    #[test]
+    fn rows_line_up_whatever_their_lengths() {
+        let mut status = sample();
+        let mut other = status.links[0].clone();
+        other.peer = "a-ship-with-a-long-name".to_owned();
+        other.endpoint = None;
+        other.rtt_us = None;
+        status.links.push(other);
+        let text = render(&status);
+        let columns: Vec<usize> = text
+            .lines()
+            .skip_while(|line| !line.starts_with("PEER"))
+            .take(3)
+            .filter_map(|line| line.find("STATE").or_else(|| line.find("up ")))
+            .collect();
+        assert_eq!(columns.len(), 3, "{text}");
+        assert!(columns.windows(2).all(|w| w[0] == w[1]), "{text}");
+    }
+
+    #[test]
+    fn shares_and_round_trips_have_as_many_digits_as_help() {
+        assert_eq!([percent(0), percent(1_234), percent(1_000_000)], ["0.00%", "0.12%", "100.00%"]);
+        assert_eq!([round_trip(2_345), round_trip(612_345)], ["2.3ms", "612ms"]);
+    }
+
+    #[test]
+    fn nothing_running_is_said_in_one_sentence() {
+        let e = fetch(Path::new("/nonexistent/bentpipe.sock")).expect_err("nothing there");
+        assert_eq!(
+            e.to_string(),
+            "no gateway runs here: nothing listens on /nonexistent/bentpipe.sock"
+        );
+    }
+}
