@@ -1,8 +1,18 @@
 //! The satellite link protocol, without I/O.
 
 mod buffer;
+pub mod cookie;
+mod datagram;
+pub mod handshake;
 pub mod keys;
+mod pacer;
 mod ranges;
+mod received;
 pub mod replay;
+mod rtt;
 pub mod seal;
+mod sent;
+pub mod session;
+mod stream;
+pub mod tunnel;
 pub mod wire;

@@ -90,7 +90,12 @@ impl ReplayWindow {
     /// 1…4: of all numbers with these bits the one closest to the next expected
     /// (L-PP-4, RFC 9000 appendix A.3).
     pub fn decode(&self, truncated: u32, len: usize) -> u64 {
-        let expected = self.largest.map_or(0, |largest| largest.saturating_add(1));
+        ReplayWindow::decode_after(self.largest, truncated, len)
+    }
+
+    /// The same for a session whose largest number received is `largest`.
+    pub fn decode_after(largest: Option<u64>, truncated: u32, len: usize) -> u64 {
+        let expected = largest.map_or(0, |largest| largest.saturating_add(1));
         let window = 1u64 << (8 * len);
         let candidate = (expected & !(window - 1)) | (u64::from(truncated) & (window - 1));
         if candidate.saturating_add(window / 2) <= expected

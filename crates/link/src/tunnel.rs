@@ -1,0 +1,857 @@
+//! One peer's tunnel: handshakes, keys, replay protection and the peer's address.
+//!
+//! A **session** is what outlives everything else: a pair of packet-number spaces,
+//! named by two random epochs, one drawn by each side. Each handshake gives fresh keys
+//! for a session. If both sides still know the session's two epochs the keys are for
+//! that session, and streams and numbers go on; if either has forgotten (it restarted)
+//! the handshake begins a new one.
+//!
+//! The **initiator** uses new keys from the moment the response arrives. The
+//! **responder** keeps its session and keys until the first packet under the new ones
+//! comes: an initiation may be a replay, and nobody who replays can go on to seal a
+//! packet. So no clock is needed to tell old initiations from new.
+//!
+//! The owner drives it: it hands in packets and the time, then drains
+//! [`poll_event`](Tunnel::poll_event), [`poll_transmit`](Tunnel::poll_transmit),
+//! [`poll_challenge`](Tunnel::poll_challenge) and
+//! [`poll_freed_index`](Tunnel::poll_freed_index), looks whether the tunnel
+//! [`owes_packet`](Tunnel::owes_packet), and comes back at
+//! [`poll_timeout`](Tunnel::poll_timeout).
+
+mod attempt;
+mod header;
+mod keyring;
+mod path;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use units::{Duration, Instant};
+
+use crate::cookie::{COOKIE_ROTATION, Cookie, Guard, MacKeys};
+use crate::handshake::{
+    Agreed, Asked, HandshakeError, Hello, Initiation, Message, Offer, Params, SessionId, check_form,
+};
+use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
+use crate::replay::{ReplayWindow, Stale};
+use crate::seal::Cipher;
+use attempt::{Attempt, Try, patience};
+use header::DataHeader;
+pub use header::{MAX_HINT, MAX_OVERHEAD, NUMBER_LENS, PacketKind};
+use keyring::{Keypair, Keyring, MAX_NUMBER, Pending, Session, Slot};
+use path::Path;
+
+/// Replaced keys open packets for max(3 round trips, 10 s) after the last came under them.
+const GRACE: Duration = Duration::from_secs(10);
+/// Pending handshakes younger than this are not pushed out without proof of freshness.
+const CROWDED: Duration = Duration::from_secs(10);
+/// Initiations remembered, to know straight replays again. 1 kB.
+const MAX_RECENT: usize = 64;
+/// Answers that may wait for the owner to send them.
+const MAX_OUTBOX: usize = 4;
+/// What counts as a round trip before one was measured or configured.
+const DEFAULT_RTT: Duration = Duration::from_millis(600);
+
+/// What a tunnel is made of.
+#[derive(Clone, Debug)]
+pub struct TunnelConfig {
+    /// This node's key.
+    pub local: PrivateKey,
+    /// The peer's key.
+    pub peer: PublicKey,
+    /// The secret shared beforehand, or [`PresharedKey::NONE`].
+    pub preshared: PresharedKey,
+    /// The ciphers that this node is willing to use.
+    pub offer: Offer,
+    /// What the handshake tells the peer of this side of the link.
+    pub params: Params,
+    /// Where the peer is, if known.
+    pub endpoint: Option<SocketAddr>,
+}
+
+/// Why there can be no tunnel to this peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TunnelError {
+    /// The peer has our own key.
+    #[error("the peer's public key is this node's own: every node needs a key of its own")]
+    OwnKey,
+    /// The peer's key is of low order.
+    #[error("the peer's public key is not usable: ask for the output of `bentpipe keygen` there")]
+    UnusableKey,
+}
+
+/// Why a data packet is dropped, silently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum PacketError {
+    /// Too short or of no known form.
+    #[error("malformed")]
+    Malformed,
+    /// No key of this tunnel has its index.
+    #[error("unknown index")]
+    UnknownIndex,
+    /// Not what the peer sealed.
+    #[error("does not authenticate")]
+    Forged,
+    /// Received before.
+    #[error("replayed")]
+    Duplicate,
+    /// Older than the replay window reaches.
+    #[error("too old to tell whether it is a replay")]
+    TooOld,
+    /// Its key saw too many forgeries to be trusted with another.
+    #[error("its key met too many forgeries")]
+    KeyWornOut,
+}
+
+impl From<Stale> for PacketError {
+    fn from(stale: Stale) -> PacketError {
+        match stale {
+            Stale::Duplicate => PacketError::Duplicate,
+            Stale::TooOld => PacketError::TooOld,
+        }
+    }
+}
+
+/// Why nothing can be sealed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// There is no session yet.
+    #[error("no session with the peer")]
+    NoSession,
+    /// The session's packet numbers are used up.
+    #[error("the session's packet numbers are used up")]
+    Exhausted,
+}
+
+/// A data packet that authenticated, opened in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number in the session.
+    pub number: u64,
+    /// The hint of its header.
+    pub hint: u8,
+    /// Where in the packet the frames are.
+    pub payload: Range<usize>,
+    /// Its number is the largest so far.
+    pub newest: bool,
+    /// It was the first under new keys: an [`Event::Established`] waits and must be
+    /// seen to before the frames, which may belong to a new session.
+    pub confirmed_now: bool,
+}
+
+/// News for the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A handshake succeeded; packets can be sealed.
+    Established {
+        /// The session went on under new keys. If false it is a new one: packet numbers
+        /// start at 0 both ways and the streams of the one before are orphans.
+        resumed: bool,
+        /// Which cipher protects it.
+        cipher: Cipher,
+        /// What the peer said of its side of the link.
+        params: Params,
+        /// How long the peer took to answer in this handshake.
+        rtt: Duration,
+    },
+    /// The peer is here now, validated: worth storing for the next start.
+    Moved(SocketAddr),
+}
+
+/// Gives out receiver indices: unique among the endpoint's, random, and unused for a
+/// while before they are used again. Below 2^16 they cost 2 bytes a packet, else 4;
+/// 0, for a carrier with one peer only, costs none.
+pub trait Indices {
+    /// An index that no key of this endpoint has.
+    fn allocate(&mut self) -> u32;
+}
+
+impl<F: FnMut() -> u32> Indices for F {
+    fn allocate(&mut self) -> u32 {
+        self()
+    }
+}
+
+/// One peer's tunnel. See the [module](self).
+pub struct Tunnel {
+    config: TunnelConfig,
+    entropy: Entropy,
+    /// For the macs of what we send to the peer.
+    peer_macs: MacKeys,
+    /// Our key is the lower: of two crossing initiations ours goes first.
+    goes_first: bool,
+    rtt: Duration,
+
+    path: Path,
+    keys: Keyring,
+    session: Option<Session>,
+    /// Our name for the session that our initiations propose while there is none.
+    fresh_epoch: u64,
+
+    attempt: Option<Attempt>,
+    /// Asked to initiate at this time, whether or not there is something to send.
+    start: Option<Instant>,
+    /// There is something to send or to be confirmed, since then.
+    wanted: Option<Instant>,
+    /// The keys are due for replacement, since then.
+    renew: Option<Instant>,
+    /// The last packet or handshake that authenticated.
+    heard: Instant,
+    /// Having answered an initiation, leave it this long to be confirmed. Set once per
+    /// session, so that replays cannot keep us silent.
+    answered_until: Option<Instant>,
+    owes_packet: bool,
+    owed_again: Instant,
+
+    cookie: Option<(Cookie, Instant)>,
+    /// Index and mac1 of our last response.
+    response_mac1: Option<(u32, [u8; 16])>,
+    recent: VecDeque<[u8; 16]>,
+    outbox: VecDeque<(SocketAddr, Message)>,
+    established: Option<Event>,
+    moved: Option<SocketAddr>,
+}
+
+impl Tunnel {
+    /// A tunnel that waits: see [`connect`](Tunnel::connect) and
+    /// [`set_wanted`](Tunnel::set_wanted).
+    ///
+    /// # Errors
+    /// If there can be none to this peer's key.
+    pub fn new(config: TunnelConfig, mut entropy: Entropy) -> Result<Tunnel, TunnelError> {
+        if config.local.public() == &config.peer {
+            return Err(TunnelError::OwnKey);
+        }
+        if config.local.agree(&config.peer).is_none() {
+            return Err(TunnelError::UnusableKey);
+        }
+        Ok(Tunnel {
+            peer_macs: MacKeys::of(&config.peer),
+            goes_first: config.local.public() < &config.peer,
+            rtt: DEFAULT_RTT,
+            path: Path::new(config.endpoint),
+            keys: Keyring::default(),
+            session: None,
+            fresh_epoch: draw_epoch(&mut entropy),
+            attempt: None,
+            start: None,
+            wanted: None,
+            renew: None,
+            heard: Instant::ZERO,
+            answered_until: None,
+            owes_packet: false,
+            owed_again: Instant::ZERO,
+            cookie: None,
+            response_mac1: None,
+            recent: VecDeque::new(),
+            outbox: VecDeque::new(),
+            established: None,
+            moved: None,
+            config,
+            entropy,
+        })
+    }
+
+    /// The peer's key.
+    pub fn peer(&self) -> &PublicKey {
+        &self.config.peer
+    }
+
+    // ---- what the owner tells ----
+
+    /// Initiates once the endpoint is known, and again with growing pauses (up to five
+    /// minutes) until there is a session: a node does so when it starts.
+    pub fn connect(&mut self, now: Instant) {
+        self.start.get_or_insert(now);
+    }
+
+    /// Whether something waits to be sent or confirmed. While it does, and no packet of the
+    /// peer authenticates for max(1.5 RTT, 1 s), the tunnel initiates, with pauses that
+    /// double up to 10 s (L-HS-11).
+    pub fn set_wanted(&mut self, now: Instant, wanted: bool) {
+        if wanted && self.wanted.is_none() {
+            self.wanted = Some(now);
+            if let Some(attempt) = &mut self.attempt {
+                attempt.hasten(patience(self.rtt));
+            }
+        } else if !wanted {
+            self.wanted = None;
+        }
+    }
+
+    /// The round trip as measured, or as the profile tells before anything was.
+    pub fn set_rtt(&mut self, rtt: Duration) {
+        self.rtt = rtt;
+    }
+
+    /// What the next handshake tells the peer of this side of the link.
+    pub fn set_params(&mut self, params: Params) {
+        self.config.params = params;
+    }
+
+    /// The peer is at `addr`: configured, stored, or resolved anew. Not for addresses
+    /// that packets came from; those are validated first.
+    pub fn set_endpoint(&mut self, now: Instant, addr: SocketAddr) {
+        if self.path.set_endpoint(addr)
+            && let Some(attempt) = &mut self.attempt
+        {
+            attempt.restart(now);
+        }
+    }
+
+    /// Forgets the session and all keys, at once; the next handshake begins a new session.
+    pub fn forget(&mut self) {
+        self.cancel_attempt();
+        self.keys.clear();
+        self.session = None;
+        self.fresh_epoch = draw_epoch(&mut self.entropy);
+        self.established = None;
+        self.renew = None;
+        self.owes_packet = false;
+    }
+
+    // ---- what the owner asks ----
+
+    /// Where the peer is.
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.path.endpoint()
+    }
+
+    /// Whether packets can be sealed.
+    pub fn is_established(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// The cipher in use.
+    pub fn cipher(&self) -> Option<Cipher> {
+        self.keys.current().map(|k| k.cipher)
+    }
+
+    /// The session's two names.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|s| s.id)
+    }
+
+    /// The number that the next sealed packet will have.
+    pub fn next_number(&self) -> Option<u64> {
+        self.session.as_ref().map(|s| s.next_number)
+    }
+
+    /// Bytes before the frames of a packet whose number takes `number_len` bytes, as
+    /// long as the keys last: ask again for every packet.
+    pub fn header_len(&self, number_len: usize) -> Option<usize> {
+        let keys = self.keys.current()?;
+        Some(1 + header::index_len(keys.remote_index) + number_len)
+    }
+
+    /// The peer waits for a packet under our new keys: seal one, if only an empty one (L-HS-8).
+    pub fn owes_packet(&self) -> bool {
+        self.owes_packet
+    }
+
+    /// Whether a response to `index` is awaited: others need not be looked at.
+    pub fn awaits_response(&self, index: u32) -> bool {
+        self.attempt.as_ref().is_some_and(|a| a.tries.iter().any(|t| t.asked.index() == index))
+    }
+
+    // ---- data packets ----
+
+    /// Seals `packet` in place: [`header_len`](Tunnel::header_len) bytes of room for the
+    /// header, the frames, [`TAG_LEN`](crate::seal::TAG_LEN) bytes of room for the tag. Answers its number.
+    ///
+    /// # Errors
+    /// [`SealError`] if there is no session.
+    ///
+    /// # Panics
+    /// If `number_len` is not 1…4, `hint` is above [`MAX_HINT`], or `packet` has no room.
+    pub fn seal_packet(
+        &mut self,
+        now: Instant,
+        hint: u8,
+        number_len: usize,
+        packet: &mut [u8],
+    ) -> Result<u64, SealError> {
+        assert!(
+            NUMBER_LENS.contains(&number_len) && hint <= MAX_HINT,
+            "the owner keeps the limits"
+        );
+        let session = self.session.as_mut().ok_or(SealError::NoSession)?;
+        let keys = self.keys.current_mut().ok_or(SealError::NoSession)?;
+        let number = session.next_number;
+        if number > MAX_NUMBER {
+            return Err(SealError::Exhausted);
+        }
+        session.next_number += 1;
+        let truncated = number as u32 & (u32::MAX >> (32 - 8 * number_len));
+        let header = DataHeader { receiver: keys.remote_index, hint, truncated, number_len };
+        header.write(packet);
+        keys.seal(number, header.len(), packet);
+        if keys.should_renew(now) {
+            self.renew.get_or_insert(now);
+        }
+        self.owes_packet = false;
+        Ok(number)
+    }
+
+    /// Opens a data packet in place. What fails to open changes nothing but a count.
+    ///
+    /// # Errors
+    /// [`PacketError`]: drop it, silently.
+    pub fn open_packet(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &mut [u8],
+    ) -> Result<Opened, PacketError> {
+        let header = DataHeader::read(packet).ok_or(PacketError::Malformed)?;
+        let (slot, number, len) = match header.receiver {
+            0 => self.open_nameless(&header, packet)?,
+            receiver => {
+                let slot = self.keys.slots(receiver).next().ok_or(PacketError::UnknownIndex)?;
+                let (number, len) = self.open_with(slot, &header, packet)?;
+                (slot, number, len)
+            }
+        };
+        let confirmed_now = self.on_heard_under(now, from, slot);
+        let session = self.session.as_mut().expect("keys that opened a packet have a session");
+        let newest = session.window.mark(number);
+        self.path.on_authenticated(now, from, newest, packet.len(), &mut self.entropy);
+        self.on_alive(now);
+        let payload = header.len()..header.len() + len;
+        Ok(Opened { number, hint: header.hint, payload, newest, confirmed_now })
+    }
+
+    fn open_with(
+        &mut self,
+        slot: Slot,
+        header: &DataHeader,
+        packet: &mut [u8],
+    ) -> Result<(u64, usize), PacketError> {
+        let keys = self.keys.get_mut(slot).ok_or(PacketError::UnknownIndex)?;
+        let number = match &self.session {
+            Some(session) if session.id == keys.session => {
+                let number = session.window.decode(header.truncated, header.number_len);
+                session.window.check(number)?;
+                number
+            }
+            // The first packet of a new session: nothing was received in it yet.
+            _ => ReplayWindow::decode_after(None, header.truncated, header.number_len),
+        };
+        if number > MAX_NUMBER {
+            return Err(PacketError::Malformed);
+        }
+        Ok((number, keys.open(number, header, packet)?))
+    }
+
+    /// Without an index every key may be the one. Opening spoils what it fails on, so
+    /// each has a copy; few keys exist at a time, and such carriers are slow.
+    fn open_nameless(
+        &mut self,
+        header: &DataHeader,
+        packet: &mut [u8],
+    ) -> Result<(Slot, u64, usize), PacketError> {
+        let slots: Vec<Slot> = self.keys.slots(0).collect();
+        let mut why = PacketError::UnknownIndex;
+        for slot in slots {
+            let mut copy = packet.to_vec();
+            match self.open_with(slot, header, &mut copy) {
+                Ok((number, len)) => {
+                    packet.copy_from_slice(&copy);
+                    return Ok((slot, number, len));
+                }
+                Err(e) => why = e,
+            }
+        }
+        Err(why)
+    }
+
+    /// A packet opened under the keys in `slot`. True if that established them.
+    fn on_heard_under(&mut self, now: Instant, from: SocketAddr, slot: Slot) -> bool {
+        let grace = now + GRACE.max(self.rtt.times(3));
+        match slot {
+            Slot::Current => {
+                if self.keys.current().is_some_and(|k| !k.heard) {
+                    self.keys.on_heard_current(grace);
+                }
+                false
+            }
+            Slot::Old(index) => {
+                self.keys.on_heard_old(index, grace);
+                // The peer still sends under what we replaced: our first packet got lost.
+                let unheard = self.keys.current().is_some_and(|k| k.ours && !k.heard);
+                if unheard && now >= self.owed_again {
+                    self.owes_packet = true;
+                    self.owed_again = now + patience(self.rtt);
+                }
+                false
+            }
+            Slot::Pending(index) => self.confirm(now, from, index, grace),
+        }
+    }
+
+    /// The first packet under keys that we answered an initiation with (L-HS-8).
+    fn confirm(&mut self, now: Instant, from: SocketAddr, index: usize, grace: Instant) -> bool {
+        let pending = self.keys.take_pending(index);
+        let id = pending.keys.session;
+        let resumed = self.session.as_ref().is_some_and(|s| s.id == id);
+        let ours_goes_first =
+            self.goes_first && self.keys.current().is_some_and(|k| k.ours && !k.heard);
+        if resumed && ours_goes_first {
+            // Both sides renewed at once; the peer will come over to our keys.
+            self.keys.install_old(pending.keys, grace);
+            return false;
+        }
+        // The response went to `pending.from` and the peer has it. If its packet comes from
+        // there as well, it is there; if not, someone may have carried the response over.
+        if from == pending.from || self.path.endpoint().is_none() {
+            self.go_to(pending.from);
+        }
+        let rtt = now.since(pending.answered);
+        self.establish(now, pending.keys, pending.params, rtt);
+        self.keys.on_heard_current(grace);
+        true
+    }
+
+    // ---- handshakes ----
+
+    /// Takes the response that [`Guard::admit`] let pass to an initiation of ours.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: drop it, silently.
+    pub fn handle_response(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &[u8],
+    ) -> Result<(), HandshakeError> {
+        check_form(packet)?;
+        let Some(PacketKind::Response { receiver }) = PacketKind::of(packet) else {
+            return Err(HandshakeError::Malformed);
+        };
+        let attempt = self.attempt.as_mut().ok_or(HandshakeError::Unsolicited)?;
+        let index = attempt.find(receiver).ok_or(HandshakeError::Unsolicited)?;
+        let response = attempt.tries[index].asked.read_response(packet)?;
+        let Try { asked, to, sent, .. } = attempt.tries.remove(index);
+        let local_index = asked.index();
+        let agreed = asked.finish(response);
+        let keys = Keypair::new(&agreed, local_index, true, now);
+        if self.goes_first {
+            self.keys.drop_pending_of_others(agreed.session);
+        }
+        if from == to {
+            self.go_to(to);
+        }
+        self.establish(now, keys, agreed.params, now.since(sent));
+        self.owes_packet = true;
+        self.owed_again = now + patience(self.rtt);
+        self.path.on_authenticated(now, from, true, packet.len(), &mut self.entropy);
+        Ok(())
+    }
+
+    /// Takes a cookie reply to a message of ours; what we send next has the cookie in it.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: drop it, silently.
+    pub fn handle_cookie_reply(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+    ) -> Result<(), HandshakeError> {
+        check_form(packet)?;
+        let Some(PacketKind::CookieReply { receiver }) = PacketKind::of(packet) else {
+            return Err(HandshakeError::Malformed);
+        };
+        let tried = self.attempt.as_mut().and_then(|a| {
+            let index = a.find(receiver)?;
+            Some((&mut a.tries[index], &mut a.not_before, &mut a.hurried))
+        });
+        match (tried, &mut self.response_mac1) {
+            (Some((tried, not_before, hurried)), _) => {
+                let mac1 = tried.mac1.as_ref().ok_or(HandshakeError::Unsolicited)?;
+                let cookie =
+                    self.peer_macs.open_reply(mac1, packet).ok_or(HandshakeError::Forged)?;
+                tried.mac1 = None;
+                self.cookie = Some((cookie, now));
+                if !tried.had_cookie && !*hurried {
+                    *hurried = true;
+                    *not_before = now;
+                }
+            }
+            (None, Some((index, mac1))) if *index == receiver => {
+                let cookie =
+                    self.peer_macs.open_reply(mac1, packet).ok_or(HandshakeError::Forged)?;
+                self.response_mac1 = None;
+                self.cookie = Some((cookie, now));
+            }
+            _ => return Err(HandshakeError::Unsolicited),
+        }
+        Ok(())
+    }
+
+    /// Answers an initiation of this peer's that [`Guard::admit`] let pass. The answer
+    /// waits in [`poll_transmit`](Tunnel::poll_transmit); nothing else changes until a
+    /// packet comes under the new keys.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: there is no answer, except that for
+    /// [`HandshakeError::NoCookie`] a cookie reply waits to be sent.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        initiation: Initiation,
+        guard: &mut Guard,
+        indices: &mut dyn Indices,
+    ) -> Result<(), HandshakeError> {
+        if initiation.peer() != &self.config.peer {
+            return Err(HandshakeError::WrongPeer);
+        }
+        if !initiation.suits(self.config.offer) {
+            return Err(HandshakeError::NotOffered);
+        }
+        self.remember(initiation.ephemeral())?;
+        self.give_way_or_refuse(now, from)?;
+        let proven = initiation.cookie().is_some_and(|c| guard.gave(now, from, c));
+        if !proven && self.keys.is_crowded(now, CROWDED) {
+            let reply = guard.reply(now, from, initiation.sender_index(), initiation.mac1());
+            self.post(from, reply);
+            return Err(HandshakeError::NoCookie);
+        }
+        self.answer(now, from, initiation, proven, indices)
+    }
+
+    fn answer(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        initiation: Initiation,
+        proven: bool,
+        indices: &mut dyn Indices,
+    ) -> Result<(), HandshakeError> {
+        let epoch = self.epoch_for(initiation.epochs());
+        let hello = self.hello(indices);
+        let answered = initiation.respond(&self.config.preshared, hello, epoch);
+        let (agreed, mut message): (Agreed, Message) = answered.inspect_err(|_| {
+            self.keys.free(hello.index);
+        })?;
+        let cookie = self.fresh_cookie(now);
+        let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
+        self.response_mac1 = Some((hello.index, mac1));
+        self.keys.add_pending(Pending {
+            keys: Keypair::new(&agreed, hello.index, false, now),
+            params: agreed.params,
+            from,
+            answered: now,
+            proven,
+        });
+        self.answered_until.get_or_insert(now + patience(self.rtt));
+        self.post(from, message);
+        Ok(())
+    }
+
+    /// Of two initiations that cross, the one of the lower key goes first (L-HS-10). Once only,
+    /// and only if ours went where this came from: otherwise ours may be lost for good.
+    fn give_way_or_refuse(&mut self, now: Instant, from: SocketAddr) -> Result<(), HandshakeError> {
+        let patience = patience(self.rtt);
+        match &mut self.attempt {
+            Some(ours)
+                if self.goes_first && !ours.crossed && ours.is_under_way(now, from, patience) =>
+            {
+                ours.crossed = true;
+                Err(HandshakeError::Crossed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Our name for the session that an initiation is about: the one it knows, if it is
+    /// one that we know too, else a new one (L-SE-2). `asked.local` is ours as the peer knows it.
+    fn epoch_for(&mut self, asked: SessionId) -> u64 {
+        let known = asked.local != 0
+            && (self.session.as_ref().is_some_and(|s| s.id == asked)
+                || self.keys.has_pending_of(asked));
+        match known {
+            true => asked.local,
+            false => draw_epoch(&mut self.entropy),
+        }
+    }
+
+    /// Straight replays of a recent initiation are dropped (L-HS-7).
+    fn remember(&mut self, ephemeral: &[u8; 16]) -> Result<(), HandshakeError> {
+        if self.recent.contains(ephemeral) {
+            return Err(HandshakeError::Replayed);
+        }
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(*ephemeral);
+        Ok(())
+    }
+
+    /// New keys are in force.
+    fn establish(&mut self, now: Instant, keys: Keypair, params: Params, rtt: Duration) {
+        let (id, cipher) = (keys.session, keys.cipher);
+        let resumed = self.session.as_ref().is_some_and(|s| s.id == id);
+        if !resumed {
+            self.session = Some(Session::new(id));
+            self.fresh_epoch = draw_epoch(&mut self.entropy);
+        }
+        self.keys.install(keys);
+        self.cancel_attempt();
+        self.start = None;
+        self.renew = None;
+        self.answered_until = None;
+        self.owes_packet = false;
+        self.on_alive(now);
+        // The owner may have not yet seen that the session is a new one.
+        let unseen = matches!(self.established, Some(Event::Established { resumed: false, .. }));
+        let resumed = resumed && !unseen;
+        self.established = Some(Event::Established { resumed, cipher, params, rtt });
+    }
+
+    fn initiate(
+        &mut self,
+        now: Instant,
+        indices: &mut dyn Indices,
+    ) -> Option<(SocketAddr, Message)> {
+        let to = self.path.endpoint()?;
+        let epochs = match &self.session {
+            Some(session) => session.id,
+            None => SessionId { local: self.fresh_epoch, remote: 0 },
+        };
+        let cookie = self.fresh_cookie(now);
+        let hello = self.hello(indices);
+        let (asked, mut message) = Asked::new(
+            &self.config.local,
+            &self.config.peer,
+            &self.config.preshared,
+            hello,
+            epochs,
+            cookie.as_ref(),
+            &mut self.entropy,
+        )
+        .expect("the peer's key was tried when the tunnel was made");
+        let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
+        let sent = Try { asked, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
+        let (wait, waiting) = (patience(self.rtt), self.wanted.is_some());
+        let attempt = self.attempt.get_or_insert_with(|| Attempt::new(now));
+        if let Some(index) = attempt.sent(sent, wait, waiting, &mut self.entropy) {
+            self.keys.free(index);
+        }
+        Some((to, message))
+    }
+
+    /// When the next initiation is due, if one is wanted.
+    fn initiation_due(&self) -> Option<Instant> {
+        self.path.endpoint()?;
+        let patience = patience(self.rtt);
+        let reason = match self.session {
+            None => [self.start, self.wanted].into_iter().flatten().min()?,
+            Some(_) => {
+                let silent = self.wanted.map(|since| since.max(self.heard) + patience);
+                [silent, self.renew].into_iter().flatten().min()?
+            }
+        };
+        let not_before = self.attempt.as_ref().map_or(Instant::ZERO, |a| a.not_before);
+        Some(reason.max(not_before).max(self.answered_until.unwrap_or(Instant::ZERO)))
+    }
+
+    fn cancel_attempt(&mut self) {
+        for tried in self.attempt.take().into_iter().flat_map(|a| a.tries) {
+            self.keys.free(tried.asked.index());
+        }
+    }
+
+    /// The peer is alive: initiations that only its silence called for can stop.
+    fn on_alive(&mut self, now: Instant) {
+        self.heard = now;
+        if self.renew.is_none() {
+            self.cancel_attempt();
+        }
+    }
+
+    fn hello(&self, indices: &mut dyn Indices) -> Hello {
+        Hello { index: indices.allocate(), offer: self.config.offer, params: self.config.params }
+    }
+
+    fn fresh_cookie(&self, now: Instant) -> Option<Cookie> {
+        let (cookie, since) = self.cookie?;
+        (now.since(since) < COOKIE_ROTATION).then_some(cookie)
+    }
+
+    fn post(&mut self, to: SocketAddr, message: Message) {
+        if self.outbox.len() == MAX_OUTBOX {
+            self.outbox.pop_front();
+        }
+        self.outbox.push_back((to, message));
+    }
+
+    fn go_to(&mut self, addr: SocketAddr) {
+        if self.path.set_endpoint(addr) {
+            self.moved = Some(addr);
+        }
+    }
+
+    // ---- what the owner drains ----
+
+    /// A handshake message to send now, and where to.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        indices: &mut dyn Indices,
+    ) -> Option<(SocketAddr, Message)> {
+        self.keys.expire(now);
+        if let Some(answer) = self.outbox.pop_front() {
+            return Some(answer);
+        }
+        match self.initiation_due() {
+            Some(due) if due <= now => self.initiate(now, indices),
+            _ => None,
+        }
+    }
+
+    /// News, to be seen to before the next packet.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.established.take().or_else(|| self.moved.take().map(Event::Moved))
+    }
+
+    /// An index that no key of this tunnel has any more.
+    pub fn poll_freed_index(&mut self) -> Option<u32> {
+        self.keys.poll_freed()
+    }
+
+    /// A challenge to send now in a packet to this address, not to the endpoint: the
+    /// peer seems to have moved there. The packet must not be longer than 60 bytes.
+    pub fn poll_challenge(&mut self, now: Instant) -> Option<(SocketAddr, u64)> {
+        self.path.poll_challenge(now, patience(self.rtt))
+    }
+
+    /// The answer to a challenge arrived in a packet that authenticated. True if the
+    /// endpoint moved.
+    pub fn on_challenge_response(&mut self, from: SocketAddr, token: u64) -> bool {
+        let moved = self.path.on_response(from, token);
+        if moved {
+            self.moved = Some(from);
+        }
+        moved
+    }
+
+    /// When something is due next; [`Instant::ZERO`] if something waits already.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.outbox.is_empty() || self.established.is_some() || self.moved.is_some() {
+            return Some(Instant::ZERO);
+        }
+        [self.initiation_due(), self.path.timeout(), self.keys.timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// An epoch is any number but 0, which means "none".
+fn draw_epoch(entropy: &mut Entropy) -> u64 {
+    entropy.next_u64().max(1)
+}

@@ -1,0 +1,93 @@
+//! When and how often a node initiates.
+
+use std::net::SocketAddr;
+
+use units::{Duration, Instant};
+
+use crate::handshake::Asked;
+use crate::keys::Entropy;
+
+/// Initiations that may wait for their response at once. On a slow link with a long
+/// delay the first response may come after the first retry.
+const MAX_TRIES: usize = 3;
+/// The shortest wait for a response, and the shortest silence that counts as one.
+const MIN_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest wait between initiations while something waits to be sent.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// The longest wait while nothing does.
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(300);
+/// Waits are lengthened by up to a quarter, at random.
+const JITTER_DIVISOR: u64 = 4;
+
+/// max(1.5 round trips, 1 s): how long an answer may take (L-HS-11).
+pub(super) fn patience(rtt: Duration) -> Duration {
+    (rtt + rtt.divided_by(2)).max(MIN_PATIENCE)
+}
+
+/// An initiation that was sent.
+pub(super) struct Try {
+    pub asked: Asked,
+    pub to: SocketAddr,
+    pub sent: Instant,
+    /// To recognise a cookie reply; taken by the first.
+    pub mac1: Option<[u8; 16]>,
+    pub had_cookie: bool,
+}
+
+/// A series of initiations, until one succeeds or none is wanted.
+pub(super) struct Attempt {
+    pub tries: Vec<Try>,
+    pub not_before: Instant,
+    /// An initiation of the peer's was set aside for ours; the next will be answered.
+    pub crossed: bool,
+    /// A cookie reply already led to one initiation at once.
+    pub hurried: bool,
+    count: u32,
+}
+
+impl Attempt {
+    pub fn new(now: Instant) -> Attempt {
+        Attempt { tries: Vec::new(), not_before: now, crossed: false, hurried: false, count: 0 }
+    }
+
+    /// Notes an initiation; answers the index of the one that gave way, if any. The
+    /// wait for the next doubles each time.
+    pub fn sent(
+        &mut self,
+        sent: Try,
+        patience: Duration,
+        waiting: bool,
+        entropy: &mut Entropy,
+    ) -> Option<u32> {
+        let longest = if waiting { MAX_WAIT } else { MAX_IDLE_WAIT };
+        let wait = patience.times(1 << self.count.min(20)).min(longest.max(patience));
+        let jitter = entropy.next_u64() % (wait.as_nanos() / JITTER_DIVISOR + 1);
+        self.not_before = sent.sent + wait + Duration::from_nanos(jitter);
+        self.count += 1;
+        let gone = (self.tries.len() == MAX_TRIES).then(|| self.tries.remove(0).asked.index());
+        self.tries.push(sent);
+        gone
+    }
+
+    /// Begins the waits anew, for a new address.
+    pub fn restart(&mut self, now: Instant) {
+        self.count = 0;
+        self.not_before = now;
+    }
+
+    /// Something waits now: the pause under way becomes one of those that are for that.
+    pub fn hasten(&mut self, patience: Duration) {
+        if let Some(last) = self.tries.last() {
+            self.not_before = self.not_before.min(last.sent + MAX_WAIT.max(patience));
+        }
+    }
+
+    pub fn find(&mut self, index: u32) -> Option<usize> {
+        self.tries.iter().position(|t| t.asked.index() == index)
+    }
+
+    /// Whether an initiation to `to` may still be on its way.
+    pub fn is_under_way(&self, now: Instant, to: SocketAddr, patience: Duration) -> bool {
+        self.tries.last().is_some_and(|t| t.to == to && now.since(t.sent) < patience)
+    }
+}

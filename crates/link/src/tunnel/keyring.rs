@@ -1,0 +1,279 @@
+//! The keys of one peer: those we send under, those that packets may still come under,
+//! and those that wait for their first packet.
+
+use std::net::SocketAddr;
+
+use units::{Duration, Instant};
+
+use crate::handshake::{Agreed, Params, SessionId};
+use crate::replay::ReplayWindow;
+use crate::seal::{Cipher, OpeningKey, SealingKey};
+use crate::tunnel::PacketError;
+use crate::tunnel::header::DataHeader;
+
+/// Responder keys that may wait for confirmation at once (L-HS-9).
+pub(super) const MAX_PENDING: usize = 4;
+/// Replaced keys that packets may still come under.
+const MAX_OLD: usize = 3;
+/// Age after which a key in use is replaced.
+const RENEW_AFTER: Duration = Duration::from_secs(2 * 3600);
+/// The side that did not initiate waits this much longer, so that both do not renew at once.
+const RESPONDER_WAITS: Duration = Duration::from_secs(600);
+/// The largest packet number; a session ends there (it never does: 2,900 years at 50 million
+/// packets a second).
+pub(super) const MAX_NUMBER: u64 = (1 << 62) - 1;
+
+/// The keys of one handshake.
+pub(super) struct Keypair {
+    pub local_index: u32,
+    pub remote_index: u32,
+    pub session: SessionId,
+    pub cipher: Cipher,
+    /// We sent the initiation.
+    pub ours: bool,
+    /// A packet came under these keys, so the peer has them.
+    pub heard: bool,
+    seal: SealingKey,
+    open: OpeningKey,
+    born: Instant,
+    sealed: u64,
+    forgeries: u64,
+}
+
+/// Keys that the peer may have; its first packet under them tells.
+pub(super) struct Pending {
+    pub keys: Keypair,
+    pub params: Params,
+    /// Where the initiation came from and the response went.
+    pub from: SocketAddr,
+    pub answered: Instant,
+    /// The initiation held a cookie of ours, so it is no replay.
+    pub proven: bool,
+}
+
+struct Old {
+    keys: Keypair,
+    /// Set once the peer is known to have newer keys; each packet under these moves it on.
+    expires: Option<Instant>,
+}
+
+/// One peer's keys.
+#[derive(Default)]
+pub(super) struct Keyring {
+    current: Option<Keypair>,
+    old: Vec<Old>,
+    pending: Vec<Pending>,
+    freed: Vec<u32>,
+}
+
+/// A place in the keyring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    Current,
+    Old(usize),
+    Pending(usize),
+}
+
+impl Keypair {
+    pub fn new(agreed: &Agreed, local_index: u32, ours: bool, now: Instant) -> Keypair {
+        let (send, receive) = match ours {
+            true => (&agreed.keys.from_initiator, &agreed.keys.from_responder),
+            false => (&agreed.keys.from_responder, &agreed.keys.from_initiator),
+        };
+        Keypair {
+            local_index,
+            remote_index: agreed.remote_index,
+            session: agreed.session,
+            cipher: agreed.cipher,
+            ours,
+            heard: false,
+            seal: SealingKey::new(agreed.cipher, send.as_bytes()),
+            open: OpeningKey::new(agreed.cipher, receive.as_bytes()),
+            born: now,
+            sealed: 0,
+            forgeries: 0,
+        }
+    }
+
+    /// Seals a packet whose header is written; `header_len` bytes of it.
+    pub fn seal(&mut self, number: u64, header_len: usize, packet: &mut [u8]) {
+        let (header, rest) = packet.split_at_mut(header_len);
+        self.seal.seal_in_place(number, header, rest);
+        self.sealed += 1;
+    }
+
+    /// Opens a packet in place; answers the length of its payload.
+    pub fn open(
+        &mut self,
+        number: u64,
+        header: &DataHeader,
+        packet: &mut [u8],
+    ) -> Result<usize, PacketError> {
+        if self.forgeries >= self.cipher.forgery_limit() {
+            return Err(PacketError::KeyWornOut);
+        }
+        let (header, rest) = packet.split_at_mut(header.len());
+        self.open.open_in_place(number, header, rest).map_err(|_| {
+            self.forgeries += 1;
+            PacketError::Forged
+        })
+    }
+
+    /// Whether a new handshake should replace these keys. They keep working: age alone
+    /// blocks nothing (L-PP-6).
+    pub fn should_renew(&self, now: Instant) -> bool {
+        let packets = self.cipher.renew_after_packets();
+        let (packets, age) = match self.ours {
+            true => (packets, RENEW_AFTER),
+            false => (packets + packets / 16, RENEW_AFTER + RESPONDER_WAITS),
+        };
+        self.sealed >= packets
+            || now.since(self.born) >= age
+            || self.forgeries >= self.cipher.forgery_limit() / 2
+    }
+}
+
+impl Keyring {
+    pub fn current(&self) -> Option<&Keypair> {
+        self.current.as_ref()
+    }
+
+    pub fn current_mut(&mut self) -> Option<&mut Keypair> {
+        self.current.as_mut()
+    }
+
+    /// The keys that a packet to `receiver` may be under: one, except for index 0.
+    pub fn slots(&self, receiver: u32) -> impl Iterator<Item = Slot> + '_ {
+        let current = self.current.iter().map(|k| (Slot::Current, k));
+        let pending = self.pending.iter().enumerate().map(|(i, p)| (Slot::Pending(i), &p.keys));
+        let old = self.old.iter().enumerate().map(|(i, o)| (Slot::Old(i), &o.keys));
+        current
+            .chain(pending)
+            .chain(old)
+            .filter(move |(_, k)| k.local_index == receiver)
+            .map(|(slot, _)| slot)
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Keypair> {
+        match slot {
+            Slot::Current => self.current.as_mut(),
+            Slot::Old(i) => self.old.get_mut(i).map(|o| &mut o.keys),
+            Slot::Pending(i) => self.pending.get_mut(i).map(|p| &mut p.keys),
+        }
+    }
+
+    /// Makes `keys` the ones to send under. The ones before stay for receiving if they
+    /// belong to the same session; another session's are gone (L-SE-4).
+    pub fn install(&mut self, keys: Keypair) {
+        let session = keys.session;
+        if let Some(before) = self.current.replace(keys) {
+            self.old.insert(0, Old { keys: before, expires: None });
+        }
+        let (kept, gone) = std::mem::take(&mut self.old)
+            .into_iter()
+            .partition::<Vec<_>, _>(|o| o.keys.session == session);
+        self.old = kept;
+        self.freed.extend(gone.iter().map(|o| o.keys.local_index));
+        self.freed
+            .extend(self.old.drain(MAX_OLD.min(self.old.len())..).map(|o| o.keys.local_index));
+    }
+
+    /// Keeps `keys` for receiving only.
+    pub fn install_old(&mut self, keys: Keypair, expires: Instant) {
+        self.old.insert(0, Old { keys, expires: Some(expires) });
+        self.freed
+            .extend(self.old.drain(MAX_OLD.min(self.old.len())..).map(|o| o.keys.local_index));
+    }
+
+    /// The peer has the current keys: the old ones expire at `expires`.
+    pub fn on_heard_current(&mut self, expires: Instant) {
+        if let Some(current) = &mut self.current {
+            current.heard = true;
+        }
+        for old in &mut self.old {
+            old.expires.get_or_insert(expires);
+        }
+    }
+
+    /// A packet came under old keys, so they are still needed until `expires`.
+    pub fn on_heard_old(&mut self, index: usize, expires: Instant) {
+        if let Some(Old { expires: Some(at), .. }) = self.old.get_mut(index) {
+            *at = (*at).max(expires);
+        }
+    }
+
+    /// Drops old keys whose time is over.
+    pub fn expire(&mut self, now: Instant) {
+        let over = |old: &mut Old| old.expires.is_some_and(|at| at <= now);
+        self.freed.extend(self.old.extract_if(.., over).map(|o| o.keys.local_index));
+    }
+
+    /// When the next old keys expire.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.old.iter().filter_map(|o| o.expires).min()
+    }
+
+    /// Whether keys wait whose session has this name.
+    pub fn has_pending_of(&self, session: SessionId) -> bool {
+        self.pending.iter().any(|p| p.keys.session == session)
+    }
+
+    /// Whether one more pending handshake would push out one younger than `age` (L-HS-9).
+    pub fn is_crowded(&self, now: Instant, age: Duration) -> bool {
+        self.pending.len() >= MAX_PENDING
+            && self.pending.iter().all(|p| now.since(p.answered) < age)
+    }
+
+    /// Adds a pending handshake; the oldest gives way, one without proof first.
+    pub fn add_pending(&mut self, pending: Pending) {
+        if self.pending.len() >= MAX_PENDING {
+            let victim = self.pending.iter().position(|p| !p.proven).unwrap_or(0);
+            self.freed.push(self.pending.remove(victim).keys.local_index);
+        }
+        self.pending.push(pending);
+    }
+
+    /// Takes out a pending handshake that its first packet confirmed. Those before it
+    /// are dead: the initiator went on from them.
+    pub fn take_pending(&mut self, index: usize) -> Pending {
+        let confirmed = self.pending.remove(index);
+        self.freed.extend(self.pending.drain(..index).map(|p| p.keys.local_index));
+        confirmed
+    }
+
+    /// Drops the pending handshakes of other sessions than `session`.
+    pub fn drop_pending_of_others(&mut self, session: SessionId) {
+        let other = |p: &mut Pending| p.keys.session != session;
+        self.freed.extend(self.pending.extract_if(.., other).map(|p| p.keys.local_index));
+    }
+
+    /// Gives back an index that no key holds.
+    pub fn free(&mut self, index: u32) {
+        self.freed.push(index);
+    }
+
+    /// An index that is no longer in use.
+    pub fn poll_freed(&mut self) -> Option<u32> {
+        self.freed.pop()
+    }
+
+    /// Empties the ring.
+    pub fn clear(&mut self) {
+        let all = self.current.take().into_iter().chain(self.old.drain(..).map(|o| o.keys));
+        let all = all.chain(self.pending.drain(..).map(|p| p.keys));
+        self.freed.extend(all.map(|k| k.local_index));
+    }
+}
+
+/// What outlives keys: packet numbers both ways.
+pub(super) struct Session {
+    pub id: SessionId,
+    pub next_number: u64,
+    pub window: ReplayWindow,
+}
+
+impl Session {
+    pub fn new(id: SessionId) -> Session {
+        Session { id, next_number: 0, window: ReplayWindow::default() }
+    }
+}

@@ -1,0 +1,224 @@
+//! Where the peer is: its validated address, and addresses that it may have moved to.
+//!
+//! A packet that authenticates shows who sealed it, not whence it came: anyone on the
+//! way can send a copy from an address of their own. So a new address first answers a
+//! challenge, and until then traffic stays where it was (RFC 9000 section 9 is the model).
+
+use std::net::SocketAddr;
+
+use units::{Duration, Instant};
+
+use crate::keys::Entropy;
+
+/// Addresses that may be under validation at once; when full the one not heard for
+/// longest gives way, so that copies sent from elsewhere cannot push out a peer that moved.
+const MAX_CANDIDATES: usize = 4;
+/// Challenges to one address before it must be heard again.
+const MAX_CHALLENGES: u32 = 5;
+/// No packet with a challenge is longer; what is sent to an address that has not been
+/// validated stays below three times what came from there (L-AC-3).
+const CHALLENGE_BYTES: u64 = 60;
+const AMPLIFICATION: u64 = 3;
+
+/// The state of a peer's address.
+pub(super) struct Path {
+    endpoint: Option<SocketAddr>,
+    candidates: Vec<Candidate>,
+}
+
+struct Candidate {
+    addr: SocketAddr,
+    token: u64,
+    heard: Instant,
+    received: u64,
+    sent: u64,
+    challenges: u32,
+    next_challenge: Instant,
+}
+
+impl Path {
+    pub fn new(endpoint: Option<SocketAddr>) -> Path {
+        Path { endpoint, candidates: Vec::new() }
+    }
+
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.endpoint
+    }
+
+    /// Goes to `addr` without asking: it is configured, or a handshake validated it.
+    /// True if that is news.
+    pub fn set_endpoint(&mut self, addr: SocketAddr) -> bool {
+        self.candidates.clear();
+        self.endpoint.replace(addr) != Some(addr)
+    }
+
+    /// A packet of `len` bytes authenticated. Only the newest can tell of a move
+    /// (L-AC-1): an old one may have been held back and sent from anywhere.
+    pub fn on_authenticated(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        newest: bool,
+        len: usize,
+        entropy: &mut Entropy,
+    ) {
+        if self.endpoint == Some(from) {
+            if newest {
+                self.candidates.clear();
+            }
+            return;
+        }
+        match self.candidates.iter_mut().find(|c| c.addr == from) {
+            Some(known) => {
+                known.received += len as u64;
+                if newest {
+                    known.heard = now;
+                    known.challenges = known.challenges.min(MAX_CHALLENGES - 1);
+                }
+            }
+            None if newest => self.add(now, from, len, entropy),
+            None => {}
+        }
+    }
+
+    fn add(&mut self, now: Instant, addr: SocketAddr, len: usize, entropy: &mut Entropy) {
+        if self.candidates.len() == MAX_CANDIDATES
+            && let Some((oldest, _)) =
+                self.candidates.iter().enumerate().min_by_key(|(_, c)| c.heard)
+        {
+            self.candidates.swap_remove(oldest);
+        }
+        self.candidates.push(Candidate {
+            addr,
+            token: entropy.next_u64(),
+            heard: now,
+            received: len as u64,
+            sent: 0,
+            challenges: 0,
+            next_challenge: now,
+        });
+    }
+
+    /// A challenge that is due, with the address to send it to. `patience` is how long
+    /// to wait for its answer before the next.
+    pub fn poll_challenge(
+        &mut self,
+        now: Instant,
+        patience: Duration,
+    ) -> Option<(SocketAddr, u64)> {
+        let due = self.candidates.iter_mut().find(|c| c.may_ask() && c.next_challenge <= now)?;
+        due.sent += CHALLENGE_BYTES;
+        due.challenges += 1;
+        due.next_challenge = now + patience;
+        Some((due.addr, due.token))
+    }
+
+    /// When the next challenge is due.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.candidates.iter().filter(|c| c.may_ask()).map(|c| c.next_challenge).min()
+    }
+
+    /// The peer answered a challenge from `from`. True if it now is there (L-AC-2).
+    pub fn on_response(&mut self, from: SocketAddr, token: u64) -> bool {
+        let answered = self.candidates.iter().any(|c| c.addr == from && c.token == token);
+        answered && self.set_endpoint(from)
+    }
+}
+
+impl Candidate {
+    fn may_ask(&self) -> bool {
+        self.challenges < MAX_CHALLENGES
+            && self.sent + CHALLENGE_BYTES <= self.received.saturating_mul(AMPLIFICATION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn addr(n: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], n))
+    }
+    fn at(s: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(s)
+    }
+
+    struct World {
+        path: Path,
+        entropy: Entropy,
+    }
+    impl World {
+        fn new() -> World {
+            World { path: Path::new(Some(addr(1))), entropy: Entropy::new([1; 32]) }
+        }
+        fn hear(&mut self, s: u64, from: SocketAddr, newest: bool, len: usize) {
+            self.path.on_authenticated(at(s), from, newest, len, &mut self.entropy);
+        }
+        fn challenge(&mut self, s: u64) -> Option<(SocketAddr, u64)> {
+            self.path.poll_challenge(at(s), SECOND)
+        }
+    }
+
+    #[test]
+    fn the_endpoint_moves_only_after_its_challenge_is_answered_from_there() {
+        let mut w = World::new();
+        w.hear(0, addr(2), true, 100);
+        let (to, token) = w.challenge(0).expect("a challenge");
+        assert_eq!((to, w.path.endpoint()), (addr(2), Some(addr(1))));
+        assert!(!w.path.on_response(addr(2), token ^ 1), "a wrong token");
+        assert!(!w.path.on_response(addr(3), token), "from elsewhere");
+        assert!(w.path.on_response(addr(2), token));
+        assert_eq!(w.path.endpoint(), Some(addr(2)));
+        assert!(!w.path.on_response(addr(2), token), "once");
+        assert_eq!(w.path.timeout(), None);
+    }
+
+    #[test]
+    fn an_old_packet_from_elsewhere_starts_nothing() {
+        let mut w = World::new();
+        w.hear(0, addr(2), false, 1400);
+        assert_eq!(w.challenge(0), None);
+    }
+
+    #[test]
+    fn a_peer_heard_at_its_place_again_ends_the_validation() {
+        let mut w = World::new();
+        w.hear(0, addr(2), true, 1400);
+        let (_, token) = w.challenge(0).expect("a challenge");
+        w.hear(0, addr(1), true, 100);
+        assert!(!w.path.on_response(addr(2), token));
+        assert_eq!(w.path.endpoint(), Some(addr(1)));
+    }
+
+    #[test]
+    fn challenges_are_few_spaced_and_small_beside_what_was_received() {
+        let mut w = World::new();
+        w.hear(0, addr(2), true, 21);
+        assert!(w.challenge(0).is_some());
+        assert_eq!(w.challenge(100), None, "63 bytes are all that 21 allow");
+        w.hear(100, addr(2), true, 1400);
+        assert!(w.challenge(100).is_some());
+        assert_eq!(w.challenge(100), None, "one a second");
+        assert_eq!(w.path.timeout(), Some(at(101)));
+        let sent = (101..200).filter(|s| w.challenge(*s).is_some()).count();
+        assert_eq!(sent, 3, "five in all, then silence until the address is heard again");
+        w.hear(200, addr(2), true, 100);
+        assert!(w.challenge(200).is_some());
+        assert_eq!(w.challenge(300), None);
+    }
+
+    #[test]
+    fn copies_from_many_addresses_do_not_push_out_the_one_that_is_heard() {
+        let mut w = World::new();
+        w.hear(0, addr(2), true, 100);
+        let (_, token) = w.challenge(0).expect("a challenge");
+        for n in 3..100 {
+            w.hear(u64::from(n), addr(n), true, 100);
+            w.hear(u64::from(n), addr(2), true, 100);
+            assert!(w.path.candidates.len() <= MAX_CANDIDATES);
+        }
+        assert!(w.path.on_response(addr(2), token));
+    }
+}

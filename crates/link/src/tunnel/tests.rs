@@ -1,0 +1,281 @@
+//! Two tunnels and the network between them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+use crate::cookie::Verdict;
+use crate::seal::TAG_LEN;
+
+mod basics;
+
+/// A node with one peer.
+struct Node {
+    key: PrivateKey,
+    tunnel: Tunnel,
+    guard: Guard,
+    entropy: Entropy,
+    addr: SocketAddr,
+    indices: BTreeMap<u32, ()>,
+    next_index: u32,
+    /// What was opened: number and content.
+    received: Vec<(u64, Vec<u8>)>,
+    events: Vec<Event>,
+    /// Sessions begun: the owner's count of "not resumed".
+    sessions: u32,
+    handshake_drops: Vec<HandshakeError>,
+    packet_drops: Vec<PacketError>,
+}
+
+/// A packet under way.
+#[derive(Clone, Debug)]
+struct Flying {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+fn addr(host: u8) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, host], 4500))
+}
+
+fn key(n: u8) -> PrivateKey {
+    PrivateKey::generate([n; 32])
+}
+
+impl Node {
+    fn new(own: u8, peer: u8, endpoint: Option<SocketAddr>, seed: u8) -> Node {
+        Node::with_psk(own, peer, endpoint, seed, PresharedKey::NONE)
+    }
+
+    fn with_psk(
+        own: u8,
+        peer: u8,
+        endpoint: Option<SocketAddr>,
+        seed: u8,
+        preshared: PresharedKey,
+    ) -> Node {
+        let mut entropy = Entropy::new([seed; 32]);
+        let config = TunnelConfig {
+            local: key(own),
+            peer: *key(peer).public(),
+            preshared,
+            offer: Offer::new(true),
+            params: Params::new(&[own; 20]).expect("20 bytes fit"),
+            endpoint,
+        };
+        Node {
+            key: key(own),
+            tunnel: Tunnel::new(config, entropy.fork()).expect("good keys"),
+            guard: Guard::new(key(own).public(), 100, entropy.fork()),
+            entropy,
+            addr: addr(own),
+            indices: BTreeMap::new(),
+            next_index: u32::from(seed) * 1000 + 300,
+            received: Vec::new(),
+            events: Vec::new(),
+            sessions: 0,
+            handshake_drops: Vec::new(),
+            packet_drops: Vec::new(),
+        }
+    }
+
+    /// The endpoint's work for one packet; answers go to `out`.
+    fn handle(&mut self, now: Instant, packet: &Flying, out: &mut VecDeque<Flying>) {
+        let mut bytes = packet.bytes.clone();
+        match PacketKind::of(&bytes) {
+            None => self.packet_drops.push(PacketError::Malformed),
+            Some(PacketKind::Data { .. }) => {
+                match self.tunnel.open_packet(now, packet.from, &mut bytes) {
+                    Ok(opened) => {
+                        self.drain_events();
+                        self.received.push((opened.number, bytes[opened.payload].to_vec()));
+                    }
+                    Err(e) => self.packet_drops.push(e),
+                }
+            }
+            Some(kind) => {
+                if let Err(e) = self.handle_handshake(now, packet, kind, out) {
+                    self.handshake_drops.push(e);
+                }
+            }
+        }
+        self.drain(now, out);
+    }
+
+    fn handle_handshake(
+        &mut self,
+        now: Instant,
+        packet: &Flying,
+        kind: PacketKind,
+        out: &mut VecDeque<Flying>,
+    ) -> Result<(), HandshakeError> {
+        let bytes = &packet.bytes;
+        match kind {
+            PacketKind::CookieReply { .. } => return self.tunnel.handle_cookie_reply(now, bytes),
+            PacketKind::Response { receiver } if !self.tunnel.awaits_response(receiver) => {
+                return Err(HandshakeError::Unsolicited);
+            }
+            _ => {}
+        }
+        if let Verdict::Refused(why, reply) = self.guard.admit(now, packet.from, bytes) {
+            if let Some(reply) = reply {
+                assert!(reply.as_bytes().len() < bytes.len(), "never longer than the question");
+                out.push_back(Flying {
+                    from: packet.to,
+                    to: packet.from,
+                    bytes: reply.as_bytes().to_vec(),
+                });
+            }
+            return Err(why);
+        }
+        match kind {
+            PacketKind::Initiation => {
+                let initiation = Initiation::open(&self.key, &mut self.entropy, bytes)?;
+                let indices = &mut self.indices;
+                let next = &mut self.next_index;
+                let mut allocate = || {
+                    *next += 1;
+                    indices.insert(*next, ());
+                    *next
+                };
+                self.tunnel.accept(now, packet.from, initiation, &mut self.guard, &mut allocate)
+            }
+            _ => self.tunnel.handle_response(now, packet.from, bytes),
+        }
+    }
+
+    fn drain_events(&mut self) {
+        while let Some(event) = self.tunnel.poll_event() {
+            if matches!(event, Event::Established { resumed: false, .. }) {
+                self.sessions += 1;
+            }
+            self.events.push(event);
+        }
+        while let Some(index) = self.tunnel.poll_freed_index() {
+            assert!(self.indices.remove(&index).is_some(), "freed once, and ours");
+        }
+    }
+
+    /// Everything that the node has to send now.
+    fn drain(&mut self, now: Instant, out: &mut VecDeque<Flying>) {
+        self.drain_events();
+        loop {
+            let indices = &mut self.indices;
+            let next = &mut self.next_index;
+            let mut allocate = || {
+                *next += 1;
+                indices.insert(*next, ());
+                *next
+            };
+            let Some((to, message)) = self.tunnel.poll_transmit(now, &mut allocate) else { break };
+            out.push_back(Flying { from: self.addr, to, bytes: message.as_bytes().to_vec() });
+        }
+        if self.tunnel.owes_packet() {
+            out.push_back(self.seal(now, b"").expect("keys that owe a packet can seal one"));
+        }
+        while let Some((to, token)) = self.tunnel.poll_challenge(now) {
+            let mut packet = self.seal(now, &token.to_be_bytes()).expect("a session");
+            packet.to = to;
+            out.push_back(packet);
+        }
+        self.drain_events();
+        assert!(self.indices.len() <= 11, "current, 3 old, 4 pending, 3 tries: no leak");
+    }
+
+    /// A data packet to the endpoint.
+    fn seal(&mut self, now: Instant, payload: &[u8]) -> Option<Flying> {
+        let header = self.tunnel.header_len(2)?;
+        let mut bytes = vec![0; header];
+        bytes.extend(payload);
+        bytes.extend([0; TAG_LEN]);
+        self.tunnel.seal_packet(now, 3, 2, &mut bytes).expect("a session");
+        let to = self.tunnel.endpoint().expect("an established tunnel knows where the peer is");
+        Some(Flying { from: self.addr, to, bytes })
+    }
+}
+
+/// Two nodes, `a` with the lower key, and what flies between them.
+struct World {
+    now: Instant,
+    a: Node,
+    b: Node,
+    net: VecDeque<Flying>,
+    /// Everything that ever flew.
+    log: Vec<Flying>,
+}
+
+impl World {
+    /// Node numbers such that the first one's key is the lower.
+    fn ordered() -> (u8, u8) {
+        if key(1).public() < key(2).public() { (1, 2) } else { (2, 1) }
+    }
+
+    /// `a` and `b`, each with the other's address.
+    fn new() -> World {
+        World::of(PresharedKey::NONE, PresharedKey::NONE)
+    }
+
+    fn of(psk_a: PresharedKey, psk_b: PresharedKey) -> World {
+        let (a, b) = World::ordered();
+        World {
+            now: Instant::ZERO + Duration::from_secs(1000),
+            a: Node::with_psk(a, b, Some(addr(b)), 10, psk_a),
+            b: Node::with_psk(b, a, Some(addr(a)), 20, psk_b),
+            net: VecDeque::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Both connected, `a` the initiator.
+    fn established() -> World {
+        let mut w = World::new();
+        w.a.tunnel.connect(w.now);
+        w.run();
+        assert!(w.a.tunnel.is_established() && w.b.tunnel.is_established());
+        w
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// Lets both nodes send what is due.
+    fn drain(&mut self) {
+        self.a.drain(self.now, &mut self.net);
+        self.b.drain(self.now, &mut self.net);
+    }
+
+    /// Delivers one packet of those under way.
+    fn deliver(&mut self, packet: &Flying) {
+        self.log.push(packet.clone());
+        if packet.to == self.a.addr {
+            self.a.handle(self.now, packet, &mut self.net);
+        } else if packet.to == self.b.addr {
+            self.b.handle(self.now, packet, &mut self.net);
+        }
+    }
+
+    /// Delivers everything, in order, until nothing flies.
+    fn run(&mut self) {
+        self.drain();
+        for _ in 0..1000 {
+            let Some(packet) = self.net.pop_front() else { return };
+            self.deliver(&packet);
+        }
+        panic!("the nodes go on talking for ever");
+    }
+
+    /// Sends `payload` each way and asserts that it arrives.
+    fn assert_talking(&mut self) {
+        for payload in [&b"question"[..], b"answer"] {
+            let packet = self.a.seal(self.now, payload).expect("a session at a");
+            self.deliver(&packet);
+            assert_eq!(self.b.received.last().map(|(_, p)| &p[..]), Some(payload));
+            self.run();
+            let packet = self.b.seal(self.now, payload).expect("a session at b");
+            self.deliver(&packet);
+            assert_eq!(self.a.received.last().map(|(_, p)| &p[..]), Some(payload));
+            self.run();
+        }
+    }
+}
