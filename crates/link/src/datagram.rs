@@ -86,7 +86,7 @@ impl Outbox {
             return true;
         }
         if self.sent == 0 && head.len() < empty_room {
-            if head.len() + 1 <= w.room() {
+            if head.len() < w.room() {
                 // Fits without a length field.
                 w.datagram_head();
                 w.reserve(head.len()).copy_from_slice(head);

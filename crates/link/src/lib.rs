@@ -3,6 +3,7 @@
 mod buffer;
 pub mod cookie;
 mod datagram;
+pub mod endpoint;
 pub mod handshake;
 pub mod keys;
 mod pacer;
@@ -16,3 +17,5 @@ pub mod session;
 mod stream;
 pub mod tunnel;
 pub mod wire;
+
+pub use endpoint::{PeerConfig, PeerId};

@@ -1,6 +1,6 @@
 //! Round-trip time: RFC 6298's smoothing over samples free of the peer's delay.
 
-use units::{Duration, Instant};
+use units::Duration;
 
 /// The estimate, started from the link's profile so that timers are right before
 /// the first sample (R-TUNE: a wrong initial timeout costs a satellite link dearly).
@@ -8,25 +8,15 @@ use units::{Duration, Instant};
 pub(crate) struct Rtt {
     smoothed: Duration,
     variation: Duration,
-    latest: Duration,
     sampled: bool,
-    last_sample: Instant,
 }
 
 impl Rtt {
     pub fn new(expected: Duration) -> Rtt {
-        Rtt {
-            smoothed: expected,
-            variation: expected.divided_by(4),
-            latest: expected,
-            sampled: false,
-            last_sample: Instant::ZERO,
-        }
+        Rtt { smoothed: expected, variation: expected.divided_by(4), sampled: false }
     }
 
-    pub fn sample(&mut self, now: Instant, rtt: Duration) {
-        self.latest = rtt;
-        self.last_sample = now;
+    pub fn sample(&mut self, rtt: Duration) {
         if !self.sampled {
             self.sampled = true;
             self.smoothed = rtt;
@@ -40,10 +30,6 @@ impl Rtt {
 
     pub fn smoothed(&self) -> Duration {
         self.smoothed
-    }
-
-    pub fn latest(&self) -> Duration {
-        self.latest
     }
 
     /// Smoothed plus a margin for its variation, at least 10 ms.

@@ -168,7 +168,7 @@ impl Sent {
             && self.newest_arrived.is_some_and(|(n, _)| n == state.hi)
         {
             let sample = now.since(packet.sent);
-            rtt.sample(now, sample - state.delay.min(sample));
+            rtt.sample(sample - state.delay.min(sample));
         }
         self.settle(now, rtt);
         progress

@@ -27,7 +27,7 @@ use crate::sent::Sent;
 use crate::stream::{Delivery, Queue, Stream};
 use crate::wire::{Origin, Reader, ResetReason, StreamId, Writer};
 
-pub(crate) use send::Built;
+pub(crate) use receive::PathFrame;
 
 /// What a link is and may use, from its profile.
 #[derive(Clone, Debug)]
@@ -218,6 +218,8 @@ pub struct Session {
     floor_told_at: Instant,
     closing: Option<ResetReason>,
     close_told: bool,
+    /// The answer to a challenge that waits to be sent.
+    response: Option<u64>,
     peer_closed: bool,
     /// Streams that the report in hand spoke of; kept for its memory.
     touched: Vec<StreamId>,
@@ -273,6 +275,7 @@ impl Session {
             floor_told_at: now,
             closing: None,
             close_told: false,
+            response: None,
             peer_closed: false,
             touched: Vec::new(),
             wire_overhead: 28 + u64::from(config.overhead),
@@ -296,6 +299,48 @@ impl Session {
     pub(crate) fn max_packet(&self) -> usize {
         let mtu = u64::from(self.config.mtu).min(self.peer.mtu);
         (mtu + u64::from(self.config.overhead) - self.wire_overhead) as usize
+    }
+
+    /// What the link counts per packet beside our bytes.
+    pub(crate) fn wire_overhead(&self) -> u64 {
+        self.wire_overhead
+    }
+
+    /// The largest IP packet that crosses in one piece.
+    pub fn max_whole_datagram(&self) -> usize {
+        // The longest header and tag (25) and the frame's type.
+        self.max_packet().saturating_sub(26)
+    }
+
+    /// The number of the next packet.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.sent.next_number()
+    }
+
+    /// All packet numbers below are settled.
+    pub(crate) fn floor(&self) -> u64 {
+        self.sent.floor()
+    }
+
+    /// Books a packet that the endpoint filled.
+    pub(crate) fn book_other(&mut self, now: Instant, len: usize) {
+        self.on_other_sent(now, len);
+        self.sent.push_packet(now, false);
+    }
+
+    /// A challenge came: the answer goes with the next packet.
+    pub(crate) fn answer_challenge(&mut self, token: u64) {
+        self.response = Some(token);
+    }
+
+    /// Do datagrams wait to be taken?
+    pub fn has_datagrams(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Do events wait?
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// Link time of a packet that is not the session's (a handshake).
@@ -555,11 +600,6 @@ impl Session {
     /// Asks the peer for a sign of life.
     pub fn ping(&mut self) {
         self.ping = true;
-    }
-
-    /// All streams, for a session that another one replaces: their users must reset them.
-    pub(crate) fn stream_ids(&self) -> impl Iterator<Item = StreamId> + '_ {
-        self.streams.keys().copied()
     }
 
     fn report_interval(&self) -> Duration {

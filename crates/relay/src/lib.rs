@@ -1,1 +1,412 @@
-//! Room `relay`.
+//! The gateway's mind: which connections become streams, which stream belongs to
+//! which local socket, what a peer may ask for, and what passes as packets.
+//!
+//! It knows no sockets. The driver tells facts (a connection was accepted, bytes were
+//! read, a connect failed) and carries out [`Action`]s; the simulator does the same
+//! in virtual time. A **flow** joins one local socket and one stream:
+//!
+//! ```text
+//! client ── socket ── flow ── stream ══ link ══ stream ── flow ── socket ── server
+//! ```
+//!
+//! An orderly close is relayed direction by direction: the end of a socket's input
+//! ends the stream's output, the end of a stream shuts the socket's output. Only
+//! after both may a socket be closed in good order; anything else resets it, so that
+//! no host ever takes a cut for an end (R-SEMANTICS).
+
+mod flows;
+pub mod packet;
+mod policy;
+mod routes;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use link::endpoint::{Endpoint, EndpointEvent, Transmit};
+use link::session::{Event, RecvState};
+pub use link::tunnel::TunnelError;
+pub use link::wire::{Origin, ResetReason, Target};
+use link::{PeerConfig, PeerId};
+use units::Instant;
+
+pub use flows::FlowId;
+use flows::{Flow, Flows};
+pub use policy::Policy;
+pub use routes::Routes;
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Connect to a server for a flow that the peer opened; then say
+    /// [`Relay::connected`] or [`Relay::connect_failed`].
+    Connect {
+        /// The flow.
+        flow: FlowId,
+        /// Where to. A name's addresses must each pass [`Relay::permits`].
+        target: Target,
+        /// Connect as this address, if the peer's policy keeps sources.
+        source: Option<SocketAddr>,
+    },
+    /// There is something for the flow's socket: bytes, or their end.
+    Write(FlowId),
+    /// The flow takes bytes from its socket again.
+    Read(FlowId),
+    /// The server stands (explicit proxies answer their client now).
+    Accepted(FlowId),
+    /// The peer gave up; what it sent before is still to be written.
+    PeerReset(FlowId, ResetReason),
+    /// Reset the flow's socket now and forget the flow: its stream is gone.
+    Abort(FlowId, ResetReason),
+}
+
+/// What becomes of a packet that was read from the TUN device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A client opens a connection that is to be split: write the very packet back
+    /// into the TUN device, where interception takes it.
+    Intercept,
+    /// It crosses the link as a datagram.
+    Sent,
+    /// It goes nowhere; counted.
+    Dropped,
+}
+
+/// Counts for `status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayStats {
+    /// Streams that a peer opened to where it may not go.
+    pub denied: u64,
+    /// Datagrams from or to addresses that are not the peer's.
+    pub foreign: u64,
+    /// Packets from the TUN device that no peer has a route for, or that are none.
+    pub unroutable: u64,
+    /// Datagrams that found the queue full.
+    pub overflow: u64,
+}
+
+/// One node's gateway.
+pub struct Relay {
+    /// The peers' links.
+    pub endpoint: Endpoint,
+    policies: Vec<Option<Policy>>,
+    routes: Routes,
+    /// This node's own addresses.
+    own: Vec<IpAddr>,
+    flows: Flows,
+    actions: VecDeque<Action>,
+    stats: RelayStats,
+}
+
+impl Relay {
+    /// A gateway over `endpoint`.
+    pub fn new(endpoint: Endpoint) -> Relay {
+        Relay {
+            endpoint,
+            policies: Vec::new(),
+            routes: Routes::default(),
+            own: Vec::new(),
+            flows: Flows::default(),
+            actions: VecDeque::new(),
+            stats: RelayStats::default(),
+        }
+    }
+
+    /// Adds a peer.
+    ///
+    /// # Errors
+    /// If its key is this node's own or unusable.
+    pub fn add_peer(
+        &mut self,
+        now: Instant,
+        config: PeerConfig,
+        policy: Policy,
+    ) -> Result<PeerId, TunnelError> {
+        let peer = self.endpoint.add_peer(now, config)?;
+        self.set_policy(peer, policy);
+        Ok(peer)
+    }
+
+    /// Changes what a peer may do; flows that stand stay.
+    pub fn set_policy(&mut self, peer: PeerId, policy: Policy) {
+        self.routes.remove_peer(peer);
+        for prefix in &policy.routes {
+            self.routes.insert(*prefix, peer);
+        }
+        if self.policies.len() <= peer.index() {
+            self.policies.resize(peer.index() + 1, None);
+        }
+        self.policies[peer.index()] = Some(policy);
+    }
+
+    /// Takes a peer out; its flows are aborted.
+    pub fn remove_peer(&mut self, peer: PeerId) {
+        self.routes.remove_peer(peer);
+        if let Some(slot) = self.policies.get_mut(peer.index()) {
+            *slot = None;
+        }
+        self.abort_all(peer, ResetReason::ShuttingDown);
+        self.endpoint.remove_peer(peer);
+    }
+
+    /// Tells this node's own addresses, which peers reach only where `allow` lists them.
+    pub fn set_own_addresses(&mut self, own: Vec<IpAddr>) {
+        self.own = own;
+    }
+
+    /// The peer behind `addr`.
+    pub fn peer_for(&self, addr: IpAddr) -> Option<PeerId> {
+        self.routes.lookup(addr)
+    }
+
+    /// May this node connect to `addr` for the peer of `flow`?
+    pub fn permits(&self, flow: FlowId, addr: IpAddr) -> bool {
+        let peer = self.flows.get(flow).map(|f| f.peer);
+        let policy = peer.and_then(|p| self.policies.get(p.index())?.as_ref());
+        policy.is_some_and(|p| p.permits(addr, &self.own))
+    }
+
+    // ---- flows -----------------------------------------------------------------
+
+    /// A client's connection was accepted here: opens a stream for it. `None` where
+    /// there is no memory left for it (reset the client).
+    pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
+        let stream = self.endpoint.session_mut(peer)?.open(now, origin)?;
+        Some(self.flows.insert(Flow { peer, stream }))
+    }
+
+    /// How many bytes may be read from the flow's socket now. Where it is 0,
+    /// [`Action::Read`] follows.
+    pub fn read_room(&mut self, flow: FlowId) -> usize {
+        self.with(flow, |session, stream| session.write_room(stream) as usize).unwrap_or(0)
+    }
+
+    /// Bytes were read from the flow's socket; answers how many were taken.
+    pub fn local_data(&mut self, now: Instant, flow: FlowId, data: &[u8]) -> usize {
+        self.with(flow, |session, stream| session.write(now, stream, data)).unwrap_or(0)
+    }
+
+    /// The flow's socket has no more input: its host closed its direction.
+    pub fn local_end(&mut self, now: Instant, flow: FlowId) {
+        self.with(flow, |session, stream| session.finish(now, stream));
+    }
+
+    /// The flow's socket was reset, or failed; the driver closes it and forgets it. What
+    /// was read before is still delivered, and then the reset.
+    pub fn local_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
+        self.with(flow, |session, stream| session.reset(now, stream, reason, true));
+        self.closed(now, flow);
+    }
+
+    /// The server stands ([`Action::Connect`]).
+    pub fn connected(&mut self, flow: FlowId) {
+        self.with(flow, |session, stream| session.accept(stream));
+    }
+
+    /// The server does not stand. The flow is gone.
+    pub fn connect_failed(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
+        self.with(flow, |session, stream| session.reset(now, stream, reason, false));
+        self.closed(now, flow);
+    }
+
+    /// Bytes for the flow's socket, as slices for one vectored write; answers how many
+    /// slices. Follow with [`Relay::wrote`].
+    pub fn outgoing<'a>(&'a self, flow: FlowId, slices: &mut [&'a [u8]]) -> usize {
+        let Some(f) = self.flows.get(flow) else { return 0 };
+        self.endpoint.session(f.peer).map_or(0, |s| s.peek_slices(f.stream, slices))
+    }
+
+    /// The flow's socket took `n` bytes.
+    pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
+        self.with(flow, |session, stream| session.consume(now, stream, n));
+    }
+
+    /// What stands behind the bytes of [`Relay::outgoing`]. Asking re-arms
+    /// [`Action::Write`].
+    pub fn outgoing_state(&mut self, flow: FlowId) -> RecvState {
+        self.with(flow, |session, stream| session.recv_state(stream))
+            .unwrap_or(RecvState::Reset(ResetReason::PeerRestarted))
+    }
+
+    /// The driver has closed the flow's socket and forgets it. What was read and ended
+    /// in good order is still delivered.
+    pub fn closed(&mut self, now: Instant, flow: FlowId) {
+        self.with(flow, |session, stream| session.release(now, stream));
+        self.flows.remove(flow);
+    }
+
+    /// The number of flows.
+    pub fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The peer of a flow.
+    pub fn flow_peer(&self, flow: FlowId) -> Option<PeerId> {
+        self.flows.get(flow).map(|f| f.peer)
+    }
+
+    fn with<T>(
+        &mut self,
+        flow: FlowId,
+        act: impl FnOnce(&mut link::session::Session, link::wire::StreamId) -> T,
+    ) -> Option<T> {
+        let f = self.flows.get(flow)?;
+        let session = self.endpoint.session_mut(f.peer)?;
+        Some(act(session, f.stream))
+    }
+
+    // ---- packets of the link ---------------------------------------------------
+
+    /// A packet came from a carrier. It is opened in place.
+    pub fn handle_carrier(&mut self, now: Instant, from: SocketAddr, packet: &mut [u8]) {
+        self.endpoint.handle_packet(now, from, packet);
+    }
+
+    /// The next packet for a carrier, written into `buf`.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        self.endpoint.poll_transmit(now, buf)
+    }
+
+    /// When [`Relay::handle_timeout`] is to be called next.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        self.endpoint.poll_timeout(now)
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.endpoint.handle_timeout(now);
+    }
+
+    // ---- unsplit packets -------------------------------------------------------
+
+    /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
+    /// from a LAN whose TCP is split.
+    pub fn handle_tun(&mut self, packet: &mut [u8], split: bool) -> Verdict {
+        let Some(p) = packet::Packet::parse(packet) else {
+            self.stats.unroutable += 1;
+            return Verdict::Dropped;
+        };
+        let Some(peer) = self.routes.lookup(p.destination) else {
+            self.stats.unroutable += 1;
+            return Verdict::Dropped;
+        };
+        if split && p.opens(packet).is_some() {
+            return Verdict::Intercept;
+        }
+        let Some(session) = self.endpoint.session_mut(peer) else { return Verdict::Dropped };
+        p.clamp_mss(packet, session.max_whole_datagram());
+        if session.send_datagram(packet) {
+            Verdict::Sent
+        } else {
+            self.stats.overflow += 1;
+            Verdict::Dropped
+        }
+    }
+
+    /// Lends the next IP packet for the TUN device to `write`; false if there is none.
+    /// Only packets from the peer's own prefixes to where it may go pass.
+    pub fn poll_tun(&mut self, mut write: impl FnMut(&mut [u8])) -> bool {
+        while let Some(peer) = self.endpoint.peer_with_datagrams() {
+            let Some(session) = self.endpoint.session_mut(peer) else { continue };
+            let max = session.max_whole_datagram();
+            let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+            let (own, mut passed, mut foreign) = (&self.own, false, false);
+            session.take_datagram(|bytes| {
+                let parsed = packet::Packet::parse(bytes);
+                let allowed = parsed.filter(|p| {
+                    policy.is_some_and(|rules| {
+                        rules.owns(p.source) && rules.permits(p.destination, own)
+                    })
+                });
+                match allowed {
+                    Some(p) => {
+                        p.clamp_mss(bytes, max);
+                        write(bytes);
+                        passed = true;
+                    }
+                    None => foreign = true,
+                }
+            });
+            self.stats.foreign += u64::from(foreign);
+            if passed {
+                return true;
+            }
+        }
+        false
+    }
+
+    // ---- what follows ----------------------------------------------------------
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+            match self.endpoint.poll_event()? {
+                EndpointEvent::Stream(peer, event) => self.on_event(now, peer, event),
+                EndpointEvent::SessionLost(peer, reason) => self.abort_all(peer, reason),
+                EndpointEvent::Link(..) => {}
+            }
+        }
+    }
+
+    fn on_event(&mut self, now: Instant, peer: PeerId, event: Event) {
+        let flow = |id| self.flows.find(peer, id);
+        match event {
+            Event::Opened(stream, origin) => self.on_opened(now, peer, stream, origin),
+            Event::Accepted(id) => {
+                let flow = flow(id);
+                self.actions.extend(flow.map(Action::Accepted));
+            }
+            Event::Readable(id) => {
+                let flow = flow(id);
+                self.actions.extend(flow.map(Action::Write));
+            }
+            Event::Writable(id) => {
+                let flow = flow(id);
+                self.actions.extend(flow.map(Action::Read));
+            }
+            Event::Reset(id, reason) => {
+                let flow = flow(id);
+                self.actions.extend(flow.map(|f| Action::PeerReset(f, reason)));
+            }
+        }
+    }
+
+    fn on_opened(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        stream: link::wire::StreamId,
+        origin: Origin,
+    ) {
+        let flow = self.flows.insert(Flow { peer, stream });
+        let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+        let permitted = policy.is_some_and(|rules| {
+            let target = match &origin.target {
+                Target::Address(a) => rules.permits(a.ip(), &self.own),
+                Target::Name(..) => true, // its addresses are asked for one by one
+            };
+            target && origin.client.is_none_or(|c| rules.owns(c.ip()))
+        });
+        if !permitted {
+            self.stats.denied += 1;
+            return self.connect_failed(now, flow, ResetReason::Denied);
+        }
+        let keep = policy.is_some_and(|rules| rules.keep_source);
+        let source = origin.client.filter(|_| keep);
+        self.actions.push_back(Action::Connect { flow, target: origin.target, source });
+    }
+
+    fn abort_all(&mut self, peer: PeerId, reason: ResetReason) {
+        for flow in self.flows.of_peer(peer) {
+            self.flows.remove(flow);
+            self.actions.push_back(Action::Abort(flow, reason));
+        }
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> RelayStats {
+        self.stats
+    }
+}

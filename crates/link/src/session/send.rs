@@ -27,12 +27,19 @@ impl Session {
     /// Is something to be sent now, as far as the departure clock allows?
     fn has_work(&self, now: Instant) -> bool {
         self.ping
+            || self.response.is_some()
             || !self.control.is_empty()
             || !self.outbox.is_empty()
             || self.closing.is_some() && !self.close_told
-            || !self.silent && !(self.fresh.is_empty() && self.bulk.is_empty())
+            || self.streams_wait()
             || self.credit_due.is_some_and(|t| t <= now)
             || self.report_due().is_some_and(|t| t <= now)
+    }
+
+    /// Has a stream something that may be sent? While the peer is silent none has.
+    fn streams_wait(&self) -> bool {
+        let any = !self.fresh.is_empty() || !self.bulk.is_empty();
+        any && !self.silent
     }
 
     fn report_due(&self) -> Option<Instant> {
@@ -102,6 +109,11 @@ impl Session {
             self.ping = false;
             eliciting = true;
         }
+        if let Some(token) = self.response
+            && w.put(&Frame::Response(token))
+        {
+            self.response = None;
+        }
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
                 Some(wrote) => eliciting |= wrote,
@@ -158,7 +170,7 @@ impl Session {
     fn write_data(&mut self, now: Instant, w: &mut Writer<'_>) -> u8 {
         let empty_room = w.room() + w.len();
         loop {
-            let streams_wait = !self.silent && !(self.fresh.is_empty() && self.bulk.is_empty());
+            let streams_wait = self.streams_wait();
             if !self.outbox.is_empty() && (self.datagram_turn || !streams_wait) {
                 self.datagram_turn = false;
                 if !self.outbox.write(w, empty_room) || w.room() < MIN_PIECE {

@@ -1,0 +1,90 @@
+//! Flows by number and by stream. A number is not used again at once: it carries a
+//! generation, so that a late fact about an old flow meets nobody.
+
+use std::collections::BTreeMap;
+
+use link::PeerId;
+use link::wire::StreamId;
+
+/// Names a flow for the driver.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowId {
+    slot: u32,
+    generation: u32,
+}
+
+impl FlowId {
+    /// The slot: small, dense numbers for tables of the driver's own.
+    pub fn slot(self) -> usize {
+        self.slot as usize
+    }
+
+    /// Both parts as one number, for poll tokens.
+    pub fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    /// The inverse of [`FlowId::to_u64`].
+    pub fn from_u64(n: u64) -> FlowId {
+        FlowId { slot: n as u32, generation: (n >> 32) as u32 }
+    }
+}
+
+/// One socket's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub peer: PeerId,
+    pub stream: StreamId,
+}
+
+/// All flows of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Flows {
+    slots: Vec<(u32, Option<Flow>)>,
+    free: Vec<u32>,
+    by_stream: BTreeMap<(PeerId, StreamId), FlowId>,
+}
+
+/// Generations stay below this, so that a token has its highest bits free.
+const GENERATIONS: u32 = 1 << 24;
+
+impl Flows {
+    pub fn insert(&mut self, flow: Flow) -> FlowId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.1 = Some(flow);
+        let id = FlowId { slot, generation: entry.0 };
+        self.by_stream.insert((flow.peer, flow.stream), id);
+        id
+    }
+
+    pub fn get(&self, id: FlowId) -> Option<Flow> {
+        let (generation, flow) = self.slots.get(id.slot as usize)?;
+        flow.filter(|_| *generation == id.generation)
+    }
+
+    pub fn find(&self, peer: PeerId, stream: StreamId) -> Option<FlowId> {
+        self.by_stream.get(&(peer, stream)).copied()
+    }
+
+    pub fn of_peer(&self, peer: PeerId) -> Vec<FlowId> {
+        let all = (peer, StreamId(0))..=(peer, StreamId(u64::MAX));
+        self.by_stream.range(all).map(|(_, id)| *id).collect()
+    }
+
+    pub fn remove(&mut self, id: FlowId) {
+        if let Some(flow) = self.get(id) {
+            self.by_stream.remove(&(flow.peer, flow.stream));
+            let entry = &mut self.slots[id.slot as usize];
+            *entry = ((entry.0 + 1) % GENERATIONS, None);
+            self.free.push(id.slot);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_stream.len()
+    }
+}

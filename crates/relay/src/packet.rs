@@ -1,0 +1,204 @@
+//! The little that the relay reads in an unsplit IP packet: addresses, and whether
+//! it opens a TCP connection.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// An IP packet's addresses and, for TCP, its ports and flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Where the transport header starts, if it is here (no later fragment).
+    transport: Option<usize>,
+    protocol: u8,
+}
+
+const TCP: u8 = 6;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+impl Packet {
+    /// Reads the header; `None` for what is not a whole IP packet.
+    pub fn parse(bytes: &[u8]) -> Option<Packet> {
+        match bytes.first()? >> 4 {
+            4 => Packet::parse_v4(bytes),
+            6 => Packet::parse_v6(bytes),
+            _ => None,
+        }
+    }
+
+    fn parse_v4(bytes: &[u8]) -> Option<Packet> {
+        let head: &[u8; 20] = bytes.first_chunk()?;
+        let header = usize::from(head[0] & 15) * 4;
+        let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        if header < 20 || total < header || total > bytes.len() {
+            return None;
+        }
+        let first_fragment = u16::from_be_bytes([head[6], head[7]]) & 0x1fff == 0;
+        Some(Packet {
+            source: IpAddr::V4(Ipv4Addr::new(head[12], head[13], head[14], head[15])),
+            destination: IpAddr::V4(Ipv4Addr::new(head[16], head[17], head[18], head[19])),
+            transport: first_fragment.then_some(header),
+            protocol: head[9],
+        })
+    }
+
+    fn parse_v6(bytes: &[u8]) -> Option<Packet> {
+        let head: &[u8; 40] = bytes.first_chunk()?;
+        if 40 + usize::from(u16::from_be_bytes([head[4], head[5]])) > bytes.len() {
+            return None;
+        }
+        let address = |at: usize| -> Option<IpAddr> {
+            let octets: [u8; 16] = head[at..at + 16].try_into().ok()?;
+            Some(IpAddr::V6(Ipv6Addr::from(octets)))
+        };
+        // Extension headers hide TCP; such packets pass unchanged.
+        Some(Packet {
+            source: address(8)?,
+            destination: address(24)?,
+            transport: Some(40),
+            protocol: head[6],
+        })
+    }
+
+    fn tcp<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.protocol != TCP {
+            return None;
+        }
+        bytes.get(self.transport?..).filter(|t| t.len() >= 20)
+    }
+
+    /// Does the packet open a TCP connection? Then: from where to where.
+    pub fn opens(&self, bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+        let tcp = self.tcp(bytes)?;
+        let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+        (tcp[13] & (SYN | ACK) == SYN).then(|| {
+            (SocketAddr::new(self.source, port(0)), SocketAddr::new(self.destination, port(2)))
+        })
+    }
+
+    /// Lowers the maximum segment size that a SYN offers to what a whole datagram of
+    /// `max_ip` bytes holds, so that unsplit TCP needs no fragments on the link
+    /// (RFC 9293 section 3.7.1). The checksum follows (RFC 1624).
+    pub fn clamp_mss(&self, bytes: &mut [u8], max_ip: usize) {
+        let Some(tcp) = self.tcp(bytes) else { return };
+        let headers = if self.source.is_ipv4() { 40 } else { 60 };
+        let Ok(max) = u16::try_from(max_ip.saturating_sub(headers).max(64)) else { return };
+        let options_end = (usize::from(tcp[12] >> 4) * 4).min(tcp.len());
+        if tcp[13] & SYN == 0 || options_end < 20 {
+            return;
+        }
+        let Some(at) = find_mss(&tcp[..options_end]) else { return };
+        let old = u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+        if old <= max {
+            return;
+        }
+        let start = self.transport.unwrap_or(0);
+        // An option on an odd offset crosses two checksum words.
+        let swap = |n: u16| if at % 2 == 0 { n } else { n.swap_bytes() };
+        let sum = u16::from_be_bytes([tcp[16], tcp[17]]);
+        let sum = checksum_replace(sum, swap(old), swap(max)).to_be_bytes();
+        bytes[start + 16..start + 18].copy_from_slice(&sum);
+        bytes[start + at..start + at + 2].copy_from_slice(&max.to_be_bytes());
+    }
+}
+
+/// The offset of the value of the MSS option (kind 2, length 4) in a TCP header.
+fn find_mss(header: &[u8]) -> Option<usize> {
+    let mut at = 20;
+    while let Some(&kind) = header.get(at) {
+        match kind {
+            0 => return None,
+            1 => at += 1,
+            kind => {
+                let len = usize::from(*header.get(at + 1)?);
+                if kind == 2 && len == 4 && at + 4 <= header.len() {
+                    return Some(at + 2);
+                }
+                at += len.max(2);
+            }
+        }
+    }
+    None
+}
+
+/// RFC 1624, equation 3.
+fn checksum_replace(sum: u16, old: u16, new: u16) -> u16 {
+    let mut s = u32::from(!sum) + u32::from(!old) + u32::from(new);
+    while s > 0xffff {
+        s = (s & 0xffff) + (s >> 16);
+    }
+    !(s as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A TCP SYN over IPv4 with `options`, checksum valid.
+    fn syn(options: &[u8]) -> Vec<u8> {
+        let padded = options.len().next_multiple_of(4);
+        let mut p = vec![0u8; 40 + padded];
+        let total = p.len() as u16;
+        p[0] = 0x45;
+        p[2..4].copy_from_slice(&total.to_be_bytes());
+        p[9] = TCP;
+        p[12..20].copy_from_slice(&[10, 1, 0, 2, 10, 2, 0, 2]);
+        p[20..24].copy_from_slice(&[0x9c, 0x40, 0, 80]);
+        p[32] = ((20 + padded) << 2) as u8;
+        p[33] = SYN;
+        p[40..40 + options.len()].copy_from_slice(options);
+        let sum = tcp_sum(&p);
+        p[36..38].copy_from_slice(&(!sum).to_be_bytes());
+        p
+    }
+
+    /// The one's complement sum over pseudo-header and TCP; 0xffff when valid.
+    fn tcp_sum(p: &[u8]) -> u16 {
+        let len = p.len() - 20;
+        let words =
+            p[12..].chunks(2).map(|c| u32::from(c[0]) << 8 | c.get(1).map_or(0, |b| u32::from(*b)));
+        let mut s: u32 = words.sum::<u32>() + u32::from(TCP) + len as u32;
+        while s > 0xffff {
+            s = (s & 0xffff) + (s >> 16);
+        }
+        s as u16
+    }
+
+    #[test]
+    fn a_syn_is_seen_and_its_mss_lowered_with_a_valid_checksum() {
+        for options in [&[2, 4, 0x05, 0xb4][..], &[1, 2, 4, 0x05, 0xb4, 1, 3, 3, 7]] {
+            let mut p = syn(options);
+            assert_eq!(tcp_sum(&p), 0xffff, "the test's own packet is valid");
+            let packet = Packet::parse(&p).unwrap();
+            let (from, to) = packet.opens(&p).unwrap();
+            assert_eq!(
+                (from.to_string(), to.to_string()),
+                ("10.1.0.2:40000".into(), "10.2.0.2:80".into())
+            );
+            packet.clamp_mss(&mut p, 1450);
+            assert_eq!(tcp_sum(&p), 0xffff);
+            let at = 20 + find_mss(&p[20..]).unwrap();
+            assert_eq!(u16::from_be_bytes([p[at], p[at + 1]]), 1410);
+            let before = p.clone();
+            packet.clamp_mss(&mut p, 1500);
+            assert_eq!(p, before, "a smaller offer stays");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool) {
+            if let Some(b) = bytes.first_mut() {
+                *b = if v6 { 0x60 } else { 0x45 };
+            }
+            if let Some(p) = Packet::parse(&bytes) {
+                let _ = p.opens(&bytes);
+                p.clamp_mss(&mut bytes, 1000);
+            }
+        }
+    }
+}

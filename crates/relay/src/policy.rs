@@ -1,0 +1,136 @@
+//! What this node does for a peer: for which source addresses it speaks, and where
+//! this node connects on its behalf.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use units::IpPrefix;
+
+/// The rules of one peer.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Prefixes that live behind the peer.
+    pub routes: Vec<IpPrefix>,
+    /// Destinations opened for it although they are denied by default.
+    pub allow: Vec<IpPrefix>,
+    /// Destinations closed to it, whatever else is said.
+    pub deny: Vec<IpPrefix>,
+    /// True: servers see the client's own address. False: this node's.
+    pub keep_source: bool,
+}
+
+impl Policy {
+    /// May the peer send from `addr`?
+    pub fn owns(&self, addr: IpAddr) -> bool {
+        self.routes.iter().any(|p| p.contains(addr))
+    }
+
+    /// May this node connect, or pass packets, to `addr` for the peer? `own` are this
+    /// node's addresses, which like all special ones are denied unless listed.
+    pub fn permits(&self, addr: IpAddr, own: &[IpAddr]) -> bool {
+        let addr = addr.to_canonical();
+        let listed = |list: &[IpPrefix]| list.iter().any(|p| p.contains(addr));
+        if listed(&self.deny) || never(addr) {
+            return false;
+        }
+        listed(&self.allow) || !(special(addr) || own.contains(&addr))
+    }
+}
+
+/// Addresses that are no destination at all.
+fn never(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(a) => a.is_unspecified() || a.is_broadcast() || a.is_multicast(),
+        IpAddr::V6(a) => a.is_unspecified() || a.is_multicast(),
+    }
+}
+
+/// Addresses that are not the Internet's (IANA special-purpose registries, RFC 6890):
+/// this host, link-local (metadata services live there), private, shared, reserved,
+/// and IPv6 forms that smuggle an IPv4 address past an IPv4 rule.
+fn special(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(a) => special_v4(a),
+        IpAddr::V6(a) => special_v6(a),
+    }
+}
+
+fn special_v4(a: Ipv4Addr) -> bool {
+    let [x, y, ..] = a.octets();
+    a.is_loopback()
+        || a.is_private()
+        || a.is_link_local()
+        || x == 0
+        || x >= 240
+        || x == 100 && (64..128).contains(&y) // RFC 6598, shared address space
+        || x == 192 && y == 0 && a.octets()[2] == 0 // RFC 6890, protocol assignments
+        || x == 198 && (18..20).contains(&y) // RFC 2544, benchmarking
+}
+
+fn special_v6(a: Ipv6Addr) -> bool {
+    let s = a.segments();
+    let low = Ipv4Addr::from_bits((a.to_bits() & 0xffff_ffff) as u32);
+    a.is_loopback()
+        || a.is_unique_local()
+        || a.is_unicast_link_local()
+        || s[0] & 0xffc0 == 0xfec0 // RFC 3879, old site-local
+        || a.to_bits() >> 32 == 0 // RFC 4291, IPv4-compatible
+        || s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] && special_v4(low) // RFC 6052, NAT64
+        || s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1 // RFC 8215, local NAT64
+        || s[0] == 0x2002 // RFC 3056, 6to4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(policy: &Policy, addr: &str) -> bool {
+        let own = ["203.0.113.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+        policy.permits(addr.parse().unwrap(), &own)
+    }
+
+    #[test]
+    fn the_hub_itself_and_private_ranges_are_denied_unless_listed() {
+        let policy = Policy { allow: vec!["10.2.0.0/24".parse().unwrap()], ..Policy::default() };
+        for addr in [
+            "127.0.0.1",
+            "::1",
+            "::ffff:127.0.0.1",
+            "169.254.169.254",
+            "fe80::1",
+            "10.3.0.1",
+            "192.168.1.1",
+            "::ffff:192.168.1.1",
+            "172.16.0.1",
+            "100.64.0.1",
+            "0.0.0.0",
+            "::",
+            "255.255.255.255",
+            "224.0.0.1",
+            "ff02::1",
+            "fd00::1",
+            "203.0.113.7",
+            "2001:db8::7",
+            "::ffff:203.0.113.7",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+            "::10.0.0.1",
+        ] {
+            assert!(!permits(&policy, addr), "{addr} is open");
+        }
+        for addr in ["10.2.0.9", "::ffff:10.2.0.9", "198.51.100.1", "2001:db8::8"] {
+            assert!(permits(&policy, addr), "{addr} is closed");
+        }
+    }
+
+    #[test]
+    fn deny_wins_over_allow() {
+        let policy = Policy {
+            allow: vec!["10.2.0.0/24".parse().unwrap(), "127.0.0.1/32".parse().unwrap()],
+            deny: vec!["10.2.0.8/32".parse().unwrap()],
+            ..Policy::default()
+        };
+        assert!(permits(&policy, "10.2.0.9"));
+        assert!(permits(&policy, "127.0.0.1"));
+        assert!(!permits(&policy, "10.2.0.8"));
+    }
+}

@@ -1,0 +1,61 @@
+//! Cryptokey routing: which peer an address belongs to, longest prefix first. A peer
+//! can neither receive nor send for prefixes not its own, as in WireGuard.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use link::PeerId;
+use units::IpPrefix;
+
+/// Prefixes and their peers. A look-up costs one map look-up per prefix length in use.
+#[derive(Debug, Default)]
+pub struct Routes {
+    v4: BTreeMap<u8, BTreeMap<IpPrefix, PeerId>>,
+    v6: BTreeMap<u8, BTreeMap<IpPrefix, PeerId>>,
+}
+
+impl Routes {
+    /// Gives `prefix` to `peer`; whoever had exactly this prefix loses it.
+    pub fn insert(&mut self, prefix: IpPrefix, peer: PeerId) {
+        let family = if prefix.is_v4() { &mut self.v4 } else { &mut self.v6 };
+        family.entry(prefix.len()).or_default().insert(prefix, peer);
+    }
+
+    /// Takes all prefixes of `peer` out.
+    pub fn remove_peer(&mut self, peer: PeerId) {
+        for family in [&mut self.v4, &mut self.v6] {
+            for map in family.values_mut() {
+                map.retain(|_, p| *p != peer);
+            }
+            family.retain(|_, map| !map.is_empty());
+        }
+    }
+
+    /// The peer behind `addr`.
+    pub fn lookup(&self, addr: IpAddr) -> Option<PeerId> {
+        let addr = addr.to_canonical();
+        let family = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
+        family.iter().rev().find_map(|(len, map)| map.get(&IpPrefix::new(addr, *len)).copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_wins_and_mapped_forms_mean_the_same() {
+        let mut routes = Routes::default();
+        let (hub, ship) = (PeerId::from_index(0), PeerId::from_index(1));
+        routes.insert("0.0.0.0/0".parse().unwrap(), hub);
+        routes.insert("10.1.0.0/16".parse().unwrap(), ship);
+        routes.insert("::/0".parse().unwrap(), hub);
+        let at = |s: &str| routes.lookup(s.parse().unwrap());
+        assert_eq!(at("10.1.2.3"), Some(ship));
+        assert_eq!(at("::ffff:10.1.2.3"), Some(ship));
+        assert_eq!(at("10.2.0.1"), Some(hub));
+        assert_eq!(at("2001:db8::1"), Some(hub));
+        routes.remove_peer(hub);
+        assert_eq!(routes.lookup("10.2.0.1".parse().unwrap()), None);
+    }
+}
