@@ -93,8 +93,13 @@ pub fn show(diagnostic: &dyn Diagnostic) {
 }
 
 fn report_handler() -> GraphicalReportHandler {
-    let fancy = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let theme = if fancy { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let colour = std::env::var_os("NO_COLOR").is_none();
+    let theme = match std::io::stderr().is_terminal() {
+        true if colour => GraphicalTheme::unicode(),
+        true => GraphicalTheme::unicode_nocolor(),
+        // Files and pipes get what every program can show and search.
+        false => GraphicalTheme::none(),
+    };
     GraphicalReportHandler::new_themed(theme).with_links(false)
 }
 

@@ -47,6 +47,12 @@ pub fn span(ms: u64) -> String {
     }
 }
 
+/// The system's words without the "(os error 13)" that helps nobody.
+pub fn reason(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or("").to_lowercase()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

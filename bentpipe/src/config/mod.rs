@@ -189,7 +189,8 @@ fn read(
     let node = node?;
     let secret_inside = node.key_is_inline || peers.iter().any(|p| p.psk_is_inline);
     if secret_inside && let Some(wrong) = mode.and_then(|mode| secret::mode_fault(path, mode)) {
-        let problem = Problem::at(0..0, format!("{}, and it holds a key", wrong.message));
+        let message = format!("{}, and it holds a key", wrong.message);
+        let problem = Problem::at(0..0, message).label("this file");
         problems.doubt(problem.help(wrong.help.unwrap_or_default()));
     }
     Some(Config {

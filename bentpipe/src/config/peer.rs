@@ -201,6 +201,13 @@ fn read_keepalive(section: &mut Section<'_>) -> Option<Duration> {
         section.get::<String>("keepalive");
         return None;
     }
+    if section.is_number("keepalive") {
+        let seconds = section.number("keepalive", 0..=u64::MAX, "seconds")?;
+        let message = format!("keepalive in {} is a time and needs a unit", section.title());
+        let help = format!("write keepalive = \"{}s\"", seconds.value);
+        section.problems().add(Problem::at(seconds.span, message).help(help));
+        return None;
+    }
     let keepalive = section.get::<Duration>("keepalive")?;
     if !KEEPALIVE.contains(&keepalive.value) {
         let message = format!("keepalive in {} is not between 1s and 24h", section.title());

@@ -142,7 +142,8 @@ pub enum ConfigError {
 
 impl ConfigError {
     pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
-        ConfigError::File(format!("cannot read {}: {error}", path.display()), None)
+        let why = crate::human::reason(error);
+        ConfigError::File(format!("cannot read {}: {why}", path.display()), None)
     }
 
     /// The same for machines: file, and for each problem line, column, message, help.

@@ -11,6 +11,7 @@ use link::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 
 use super::problem::Problem;
 use super::reader::{At, FromValue, Section, Wrong};
+use crate::human::reason;
 
 /// A key file holds 44 characters; this leaves room for space around them.
 const MAX_KEY_FILE: u64 = 1024;
@@ -84,7 +85,7 @@ where
 {
     let name = path.display();
     let unreadable =
-        |e: std::io::Error| Wrong::new(format!("cannot read the key file {name}: {e}"));
+        |e: std::io::Error| Wrong::new(format!("cannot read the key file {name}: {}", reason(&e)));
     let file = fs::File::open(path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if let Some(wrong) = mode_fault(path, about.mode()) {

@@ -5,6 +5,8 @@ use std::fmt::{self, Display};
 use serde_json::{Value, json};
 use units::IpPrefix;
 
+use crate::human::memory;
+
 use super::{Config, LinkSettings, OnFailure, Peer, Queue, Source};
 
 impl Display for Config {
@@ -23,7 +25,7 @@ impl Display for Config {
         if let Some(proxy) = node.proxy {
             row("proxy", &format!("{proxy} (SOCKS5 and HTTP CONNECT)"))?;
         }
-        row("memory", &node.memory)?;
+        row("memory", &memory(node.memory.0))?;
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))
     }
 }

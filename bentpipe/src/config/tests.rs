@@ -254,6 +254,7 @@ fn prefixes_and_endpoints_that_cannot_be_meant_are_refused() {
     assert_says(&fault("endpoint = \"[2001:db8::1]:4500\""), &["this node listens on IPv4"]);
     assert_says(&fault("endpoint = \"0.0.0.0:4500\""), &["not an address of a node"]);
     assert_says(&fault("keepalive = \"1ms\""), &["not between 1s and 24h"]);
+    assert_says(&fault("keepalive = 25"), &["needs a unit", "write keepalive = \"25s\""]);
     assert_says(
         &fault("allow = [\"10.0.0.0/8\"]\ndeny = [\"10.0.0.0/8\"]"),
         &["both allowed and denied"],
