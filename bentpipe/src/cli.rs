@@ -8,7 +8,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{check, keygen, status};
+use crate::{check, emulate, keygen, status};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -53,6 +53,8 @@ pub enum Command {
     Check(check::Args),
     /// Shows what the running gateway does: links, rates, streams, memory.
     Status(status::Args),
+    /// Joins two interfaces or namespaces by an emulated satellite link.
+    Emulate(emulate::Args),
 }
 
 /// Runs the command that the arguments name.
@@ -63,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(args, &global),
         Command::Check(args) => check::run(args, &global),
         Command::Status(args) => status::run(args, &global),
+        Command::Emulate(args) => emulate::run(args, &global),
     };
     done.unwrap_or_else(|report| {
         show(&*report);
