@@ -15,4 +15,6 @@ pub mod human;
 pub mod keygen;
 pub mod logging;
 pub mod pcapng;
+pub mod proxy_proto;
 pub mod status;
+pub mod up;
