@@ -188,7 +188,8 @@ pub struct Tunnel {
     path: Path,
     keys: Keyring,
     session: Option<Session>,
-    /// Our name for the session that our initiations propose while there is none.
+    /// Our name for the next session that is not this one; nothing was sent or heard
+    /// under it yet.
     fresh_epoch: u64,
 
     attempt: Option<Attempt>,
@@ -415,9 +416,15 @@ impl Tunnel {
                 (slot, number, len)
             }
         };
-        let confirmed_now = self.on_heard_under(now, from, slot);
+        let confirmed_now = matches!(slot, Slot::Pending(_));
+        if let Slot::Pending(index) = slot {
+            self.confirm(now, from, index);
+        }
         let session = self.session.as_mut().expect("keys that opened a packet have a session");
         let newest = session.window.mark(number);
+        if newest {
+            self.on_newest_under(now, slot);
+        }
         self.path.on_authenticated(now, from, newest, packet.len(), &mut self.entropy);
         self.on_alive(now);
         let payload = header.len()..header.len() + len;
@@ -468,42 +475,27 @@ impl Tunnel {
         Err(why)
     }
 
-    /// A packet opened under the keys in `slot`. True if that established them.
-    fn on_heard_under(&mut self, now: Instant, from: SocketAddr, slot: Slot) -> bool {
+    /// The peer sends under the keys in `slot` now. It may go on to do so for as long
+    /// as it likes, so other keys expire only while it does not (L-HS-12).
+    fn on_newest_under(&mut self, now: Instant, slot: Slot) {
         let grace = now + GRACE.max(self.rtt.times(3));
         match slot {
-            Slot::Current => {
-                if self.keys.current().is_some_and(|k| !k.heard) {
-                    self.keys.on_heard_current(grace);
-                }
-                false
-            }
+            Slot::Current | Slot::Pending(_) => self.keys.on_heard_current(grace),
             Slot::Old(index) => {
-                self.keys.on_heard_old(index, grace);
-                // The peer still sends under what we replaced: our first packet got lost.
+                self.keys.on_heard_old(index);
+                // It still has only what we replaced: our first packet got lost.
                 let unheard = self.keys.current().is_some_and(|k| k.ours && !k.heard);
                 if unheard && now >= self.owed_again {
                     self.owes_packet = true;
                     self.owed_again = now + patience(self.rtt);
                 }
-                false
             }
-            Slot::Pending(index) => self.confirm(now, from, index, grace),
         }
     }
 
     /// The first packet under keys that we answered an initiation with (L-HS-8).
-    fn confirm(&mut self, now: Instant, from: SocketAddr, index: usize, grace: Instant) -> bool {
+    fn confirm(&mut self, now: Instant, from: SocketAddr, index: usize) {
         let pending = self.keys.take_pending(index);
-        let id = pending.keys.session;
-        let resumed = self.session.as_ref().is_some_and(|s| s.id == id);
-        let ours_goes_first =
-            self.goes_first && self.keys.current().is_some_and(|k| k.ours && !k.heard);
-        if resumed && ours_goes_first {
-            // Both sides renewed at once; the peer will come over to our keys.
-            self.keys.install_old(pending.keys, grace);
-            return false;
-        }
         // The response went to `pending.from` and the peer has it. If its packet comes from
         // there as well, it is there; if not, someone may have carried the response over.
         if from == pending.from || self.path.endpoint().is_none() {
@@ -511,8 +503,6 @@ impl Tunnel {
         }
         let rtt = now.since(pending.answered);
         self.establish(now, pending.keys, pending.params, rtt);
-        self.keys.on_heard_current(grace);
-        true
     }
 
     // ---- handshakes ----
@@ -667,15 +657,21 @@ impl Tunnel {
         }
     }
 
-    /// Our name for the session that an initiation is about: the one it knows, if it is
-    /// one that we know too, else a new one (L-SE-2). `asked.local` is ours as the peer knows it.
-    fn epoch_for(&mut self, asked: SessionId) -> u64 {
-        let known = asked.local != 0
-            && (self.session.as_ref().is_some_and(|s| s.id == asked)
-                || self.keys.has_pending_of(asked));
-        match known {
-            true => asked.local,
-            false => draw_epoch(&mut self.entropy),
+    /// Our name for the session that an initiation is about (L-SE-2). `asked.remote` is
+    /// the initiator's epoch, `asked.local` ours as far as it knows.
+    ///
+    /// It is the current session's if the initiator knows that one, or knows none but
+    /// has the epoch that we know it by: then its initiation crossed ours. All others
+    /// get the epoch under which nothing happened yet, so that however many handshakes
+    /// two fresh nodes make at once, they are for one session.
+    fn epoch_for(&self, asked: SessionId) -> u64 {
+        match &self.session {
+            Some(Session { id, .. })
+                if *id == asked || (asked.local == 0 && asked.remote == id.remote) =>
+            {
+                id.local
+            }
+            _ => self.fresh_epoch,
         }
     }
 

@@ -53,7 +53,7 @@ pub(super) struct Pending {
 
 struct Old {
     keys: Keypair,
-    /// Set once the peer is known to have newer keys; each packet under these moves it on.
+    /// Set while the peer sends under newer keys.
     expires: Option<Instant>,
 }
 
@@ -178,14 +178,7 @@ impl Keyring {
             .extend(self.old.drain(MAX_OLD.min(self.old.len())..).map(|o| o.keys.local_index));
     }
 
-    /// Keeps `keys` for receiving only.
-    pub fn install_old(&mut self, keys: Keypair, expires: Instant) {
-        self.old.insert(0, Old { keys, expires: Some(expires) });
-        self.freed
-            .extend(self.old.drain(MAX_OLD.min(self.old.len())..).map(|o| o.keys.local_index));
-    }
-
-    /// The peer has the current keys: the old ones expire at `expires`.
+    /// The peer sends under the current keys: the others expire at `expires`.
     pub fn on_heard_current(&mut self, expires: Instant) {
         if let Some(current) = &mut self.current {
             current.heard = true;
@@ -195,10 +188,10 @@ impl Keyring {
         }
     }
 
-    /// A packet came under old keys, so they are still needed until `expires`.
-    pub fn on_heard_old(&mut self, index: usize, expires: Instant) {
-        if let Some(Old { expires: Some(at), .. }) = self.old.get_mut(index) {
-            *at = (*at).max(expires);
+    /// The peer sends under old keys: they must stay.
+    pub fn on_heard_old(&mut self, index: usize) {
+        if let Some(old) = self.old.get_mut(index) {
+            old.expires = None;
         }
     }
 
@@ -211,11 +204,6 @@ impl Keyring {
     /// When the next old keys expire.
     pub fn timeout(&self) -> Option<Instant> {
         self.old.iter().filter_map(|o| o.expires).min()
-    }
-
-    /// Whether keys wait whose session has this name.
-    pub fn has_pending_of(&self, session: SessionId) -> bool {
-        self.pending.iter().any(|p| p.keys.session == session)
     }
 
     /// Whether one more pending handshake would push out one younger than `age` (L-HS-9).

@@ -6,7 +6,12 @@ use super::*;
 use crate::cookie::Verdict;
 use crate::seal::TAG_LEN;
 
-mod basics;
+mod chaos;
+mod crossing;
+mod hostile;
+mod load;
+mod moving;
+mod sessions;
 
 /// A node with one peer.
 struct Node {
@@ -24,6 +29,28 @@ struct Node {
     sessions: u32,
     handshake_drops: Vec<HandshakeError>,
     packet_drops: Vec<PacketError>,
+    peer: u8,
+    preshared: PresharedKey,
+    /// Gives out index 0, as on a carrier with one peer.
+    nameless: bool,
+}
+
+/// Numbers in sequence, or always 0.
+struct Sequence<'a> {
+    indices: &'a mut BTreeMap<u32, ()>,
+    next: &'a mut u32,
+    nameless: bool,
+}
+
+impl Indices for Sequence<'_> {
+    fn allocate(&mut self) -> u32 {
+        if self.nameless {
+            return 0;
+        }
+        *self.next += 1;
+        self.indices.insert(*self.next, ());
+        *self.next
+    }
 }
 
 /// A packet under way.
@@ -58,7 +85,7 @@ impl Node {
         let config = TunnelConfig {
             local: key(own),
             peer: *key(peer).public(),
-            preshared,
+            preshared: preshared.clone(),
             offer: Offer::new(true),
             params: Params::new(&[own; 20]).expect("20 bytes fit"),
             endpoint,
@@ -76,7 +103,18 @@ impl Node {
             sessions: 0,
             handshake_drops: Vec::new(),
             packet_drops: Vec::new(),
+            peer,
+            preshared,
+            nameless: false,
         }
+    }
+
+    /// The node after a crash: only its configuration and the last endpoint are left.
+    fn restart(&mut self, own: u8, seed: u8) {
+        let endpoint = self.tunnel.endpoint();
+        let addr = self.addr;
+        *self = Node::with_psk(own, self.peer, endpoint, seed, self.preshared.clone());
+        self.addr = addr;
     }
 
     /// The endpoint's work for one packet; answers go to `out`.
@@ -87,7 +125,10 @@ impl Node {
             Some(PacketKind::Data { .. }) => {
                 match self.tunnel.open_packet(now, packet.from, &mut bytes) {
                     Ok(opened) => {
+                        let announced = self.tunnel.established.is_some();
+                        assert!(!opened.confirmed_now || announced, "an event announces new keys");
                         self.drain_events();
+                        self.handle_payload(now, packet.from, &bytes[opened.payload.clone()], out);
                         self.received.push((opened.number, bytes[opened.payload].to_vec()));
                     }
                     Err(e) => self.packet_drops.push(e),
@@ -100,6 +141,28 @@ impl Node {
             }
         }
         self.drain(now, out);
+    }
+
+    /// Challenges and their answers: a letter and the token.
+    fn handle_payload(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        payload: &[u8],
+        out: &mut VecDeque<Flying>,
+    ) {
+        let Ok([letter, token @ ..]) = <[u8; 9]>::try_from(payload) else { return };
+        match letter {
+            b'C' => {
+                let mut answer = self.seal(now, &[&b"R"[..], &token].concat()).expect("a session");
+                answer.to = from;
+                out.push_back(answer);
+            }
+            b'R' => {
+                self.tunnel.on_challenge_response(from, u64::from_be_bytes(token));
+            }
+            _ => {}
+        }
     }
 
     fn handle_handshake(
@@ -131,14 +194,12 @@ impl Node {
         match kind {
             PacketKind::Initiation => {
                 let initiation = Initiation::open(&self.key, &mut self.entropy, bytes)?;
-                let indices = &mut self.indices;
-                let next = &mut self.next_index;
-                let mut allocate = || {
-                    *next += 1;
-                    indices.insert(*next, ());
-                    *next
+                let mut indices = Sequence {
+                    indices: &mut self.indices,
+                    next: &mut self.next_index,
+                    nameless: self.nameless,
                 };
-                self.tunnel.accept(now, packet.from, initiation, &mut self.guard, &mut allocate)
+                self.tunnel.accept(now, packet.from, initiation, &mut self.guard, &mut indices)
             }
             _ => self.tunnel.handle_response(now, packet.from, bytes),
         }
@@ -152,7 +213,8 @@ impl Node {
             self.events.push(event);
         }
         while let Some(index) = self.tunnel.poll_freed_index() {
-            assert!(self.indices.remove(&index).is_some(), "freed once, and ours");
+            let ours = self.indices.remove(&index).is_some();
+            assert!(ours || self.nameless, "freed once, and ours");
         }
     }
 
@@ -160,23 +222,22 @@ impl Node {
     fn drain(&mut self, now: Instant, out: &mut VecDeque<Flying>) {
         self.drain_events();
         loop {
-            let indices = &mut self.indices;
-            let next = &mut self.next_index;
-            let mut allocate = || {
-                *next += 1;
-                indices.insert(*next, ());
-                *next
+            let mut indices = Sequence {
+                indices: &mut self.indices,
+                next: &mut self.next_index,
+                nameless: self.nameless,
             };
-            let Some((to, message)) = self.tunnel.poll_transmit(now, &mut allocate) else { break };
+            let Some((to, message)) = self.tunnel.poll_transmit(now, &mut indices) else { break };
             out.push_back(Flying { from: self.addr, to, bytes: message.as_bytes().to_vec() });
         }
         if self.tunnel.owes_packet() {
             out.push_back(self.seal(now, b"").expect("keys that owe a packet can seal one"));
         }
         while let Some((to, token)) = self.tunnel.poll_challenge(now) {
-            let mut packet = self.seal(now, &token.to_be_bytes()).expect("a session");
+            let mut packet = self.seal(now, &[&b"C"[..], &token.to_be_bytes()].concat());
+            let packet = packet.as_mut().expect("a session");
             packet.to = to;
-            out.push_back(packet);
+            out.push_back(packet.clone());
         }
         self.drain_events();
         assert!(self.indices.len() <= 11, "current, 3 old, 4 pending, 3 tries: no leak");
@@ -255,6 +316,12 @@ impl World {
         }
     }
 
+    /// Everything under way is lost.
+    fn lose_all(&mut self) {
+        self.drain();
+        self.log.extend(self.net.drain(..));
+    }
+
     /// Delivers everything, in order, until nothing flies.
     fn run(&mut self) {
         self.drain();
@@ -263,6 +330,31 @@ impl World {
             self.deliver(&packet);
         }
         panic!("the nodes go on talking for ever");
+    }
+
+    /// Both have something to send, and go on trying until it arrives.
+    fn settle(&mut self) {
+        self.a.tunnel.set_wanted(self.now, true);
+        self.b.tunnel.set_wanted(self.now, true);
+        for _ in 0..60 {
+            self.run();
+            if self.probe() {
+                break;
+            }
+            self.pass(Duration::from_secs(1));
+        }
+        self.a.tunnel.set_wanted(self.now, false);
+        self.b.tunnel.set_wanted(self.now, false);
+        self.run();
+    }
+
+    /// Whether a packet arrives each way.
+    fn probe(&mut self) -> bool {
+        let probes = [self.a.seal(self.now, b"probe"), self.b.seal(self.now, b"probe")];
+        let before = [self.a.received.len(), self.b.received.len()];
+        self.net.extend(probes.into_iter().flatten());
+        self.run();
+        self.a.received.len() > before[0] && self.b.received.len() > before[1]
     }
 
     /// Sends `payload` each way and asserts that it arrives.

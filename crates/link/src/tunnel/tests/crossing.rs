@@ -1,0 +1,187 @@
+//! Both sides initiate at once.
+
+use super::*;
+
+/// One move of the network: deliver or lose one of the packets under way.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Deliver(usize),
+    Lose(usize),
+}
+
+/// Plays the moves; `None` if one of them has no packet.
+fn play(mut w: World, moves: &[Move]) -> Option<World> {
+    w.drain();
+    for step in moves {
+        match *step {
+            Move::Deliver(i) => {
+                let packet = w.net.remove(i)?;
+                w.deliver(&packet);
+                // Whatever is due is sent; time passes.
+                w.pass(Duration::from_millis(50));
+            }
+            Move::Lose(i) => {
+                w.net.remove(i)?;
+                w.pass(Duration::from_millis(400));
+            }
+        }
+        w.drain();
+    }
+    Some(w)
+}
+
+/// Every sequence of up to `depth` moves among the first `width` packets under way, at
+/// most `losses` of them losses.
+fn explore(
+    start: &dyn Fn() -> World,
+    check: &dyn Fn(World, &[Move]),
+    depth: usize,
+    width: usize,
+    losses: usize,
+) -> usize {
+    let mut count = 0;
+    let mut open = vec![Vec::new()];
+    while let Some(moves) = open.pop() {
+        let Some(w) = play(start(), &moves) else { continue };
+        let under_way = w.net.len();
+        let lost = moves.iter().filter(|m| matches!(m, Move::Lose(_))).count();
+        check(w, &moves);
+        count += 1;
+        if moves.len() == depth {
+            continue;
+        }
+        for i in 0..under_way.min(width) {
+            open.push([&moves[..], &[Move::Deliver(i)]].concat());
+            if lost < losses {
+                open.push([&moves[..], &[Move::Lose(i)]].concat());
+            }
+        }
+    }
+    count
+}
+
+/// However it went, the two end in one session and go on talking in it.
+fn ends_well(mut w: World, moves: &[Move]) -> World {
+    w.settle();
+    let (a, b) = (w.a.tunnel.session(), w.b.tunnel.session());
+    let (Some(a), Some(b)) = (a, b) else { panic!("no session after {moves:?}") };
+    assert_eq!((a.local, a.remote), (b.remote, b.local), "after {moves:?}");
+    w.assert_talking();
+    w.pass(Duration::from_secs(60));
+    w.run();
+    w.assert_talking();
+    w
+}
+
+#[test]
+fn first_handshakes_that_cross_end_in_one_session_in_every_order() {
+    let start = || {
+        let mut w = World::new();
+        w.a.tunnel.connect(w.now);
+        w.b.tunnel.connect(w.now);
+        w
+    };
+    let check = |w: World, moves: &[Move]| {
+        ends_well(w, moves);
+    };
+    let count = explore(&start, &check, 6, 3, 2);
+    assert!(count > 60, "{count} orders");
+}
+
+#[test]
+fn crossing_first_handshakes_without_loss_make_one_session_only() {
+    let start = || {
+        let mut w = World::new();
+        w.a.tunnel.connect(w.now);
+        w.b.tunnel.connect(w.now);
+        w
+    };
+    let check = |w: World, moves: &[Move]| {
+        let w = ends_well(w, moves);
+        assert_eq!((w.a.sessions, w.b.sessions), (1, 1), "{moves:?}");
+    };
+    explore(&start, &check, 7, 4, 0);
+}
+
+#[test]
+fn renewals_that_cross_keep_the_session_in_every_order() {
+    let start = || {
+        let mut w = World::established();
+        w.assert_talking();
+        w.a.tunnel.renew = Some(w.now);
+        w.b.tunnel.renew = Some(w.now);
+        w
+    };
+    let check = |w: World, moves: &[Move]| {
+        let w = ends_well(w, moves);
+        assert_eq!((w.a.sessions, w.b.sessions), (1, 1), "{moves:?}");
+        assert!(w.a.packet_drops.is_empty() && w.b.packet_drops.is_empty(), "{moves:?}");
+    };
+    let count = explore(&start, &check, 6, 3, 2);
+    assert!(count > 60, "{count} orders");
+}
+
+#[test]
+fn restarts_of_both_sides_at_once_end_in_one_session_in_every_order() {
+    let start = || {
+        let mut w = World::established();
+        let (a, b) = World::ordered();
+        w.a.restart(a, 40);
+        w.b.restart(b, 50);
+        w.a.tunnel.connect(w.now);
+        w.b.tunnel.connect(w.now);
+        w
+    };
+    let check = |w: World, moves: &[Move]| {
+        ends_well(w, moves);
+    };
+    explore(&start, &check, 5, 3, 1);
+}
+
+#[test]
+fn a_restart_that_crosses_a_renewal_ends_in_one_session_in_every_order() {
+    let (a, b) = World::ordered();
+    for restarted in [a, b] {
+        let start = || {
+            let mut w = World::established();
+            let (node, other) =
+                if restarted == a { (&mut w.a, &mut w.b) } else { (&mut w.b, &mut w.a) };
+            node.restart(restarted, 40);
+            node.tunnel.connect(w.now);
+            other.tunnel.renew = Some(w.now);
+            w
+        };
+        let check = |w: World, moves: &[Move]| {
+            ends_well(w, moves);
+        };
+        explore(&start, &check, 5, 3, 1);
+    }
+}
+
+#[test]
+fn the_lower_key_goes_first_and_the_other_answers() {
+    let mut w = World::new();
+    w.a.tunnel.connect(w.now);
+    w.b.tunnel.connect(w.now);
+    w.run();
+    assert_eq!(w.a.handshake_drops, [HandshakeError::Crossed]);
+    assert!(w.a.tunnel.keys.current().is_some_and(|k| k.ours));
+    assert!(w.b.tunnel.keys.current().is_some_and(|k| !k.ours));
+}
+
+#[test]
+fn the_lower_key_does_not_insist_when_its_own_way_leads_nowhere() {
+    // `a` thinks that `b` is where it no longer is.
+    let mut w = World::established();
+    let (a, b) = World::ordered();
+    w.b.restart(b, 40);
+    w.b.addr = addr(77);
+    w.a.restart(a, 41);
+    w.a.tunnel.set_endpoint(w.now, addr(b));
+    w.a.tunnel.connect(w.now);
+    w.b.tunnel.connect(w.now);
+    w.run();
+    assert!(w.a.tunnel.is_established(), "at once: its initiation went elsewhere");
+    assert_eq!(w.a.tunnel.endpoint(), Some(addr(77)));
+    w.assert_talking();
+}
