@@ -214,7 +214,7 @@ fn attend(
                 Signal::HangUp => {}
             }
         }
-        let problems = handle.report().problems;
+        let problems = handle.problems();
         for problem in problems.iter().skip(told) {
             log!(Warn, problem);
         }

@@ -1,14 +1,18 @@
 //! The thread that moves frames: two ports, two channels, one loop.
 //!
 //! The loop never spins. After a turn that moved something it sleeps for a quantum
-//! (100 µs), so that at high rates a turn moves several frames per system call; then
+//! (200 µs), so that at high rates a turn moves several frames per system call; then
 //! it waits for a frame or for the next departure, whichever is first. A sparse packet
 //! is therefore handled at once, and a packet of a dense flow at most a quantum late.
 //! That does not add up: the line's clock is exact arithmetic on arrival times, which
 //! interfaces stamp in the kernel.
+//!
+//! The thread shares nothing while it runs. What a handle wants to know or change it
+//! leaves as a closure in a queue, which the thread looks at when it can have the lock
+//! at once: a thread of real-time priority must not wait for one that has none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, mpsc};
 use std::thread::JoinHandle;
 
 use channel::{Arrival, Channel, ChannelConfig, ConfigError, Counters, Fate, Series, flip_bit};
@@ -51,12 +55,12 @@ pub struct EmulatorOptions {
     pub seed: u64,
     /// Width of a bin of the utilisation series at first.
     pub bin: Duration,
-    /// Most bins per direction (48 bytes each); more are merged in pairs.
+    /// Most bins per direction (40 bytes each); more are merged in pairs.
     pub bins: usize,
     /// Write a capture.
     pub capture: Option<CaptureOptions>,
     /// The least time between two turns while frames flow: processor time against
-    /// precision. 100 µs unless there is a reason.
+    /// precision. 200 µs unless there is a reason.
     pub quantum: Duration,
 }
 
@@ -67,7 +71,7 @@ impl Default for EmulatorOptions {
             bin: Duration::from_millis(100),
             bins: 4_096,
             capture: None,
-            quantum: Duration::from_micros(100),
+            quantum: Duration::from_micros(200),
         }
     }
 }
@@ -105,10 +109,22 @@ struct Shared {
     waker: Waker,
     stop: AtomicBool,
     seed: u64,
-    state: Mutex<State>,
+    mail: Mutex<Mail>,
 }
 
-/// What the handle may look at and change between two turns.
+/// Where handles and the thread meet.
+enum Mail {
+    /// What handles leave for the thread.
+    Open(Vec<Request>),
+    /// The thread has ended; this is its state.
+    Left(Box<State>),
+    /// The thread panicked.
+    Broken,
+}
+
+type Request = Box<dyn FnOnce(&mut State, Instant) + Send>;
+
+/// What a handle may look at and change.
 struct State {
     lanes: [Lane; 2],
     ports: [PortReport; 2],
@@ -163,14 +179,9 @@ impl Emulator {
             waker: Waker::new().map_err(|e| EmulatorError::System(e.to_string()))?,
             stop: AtomicBool::new(false),
             seed: options.seed,
-            state: Mutex::new(State {
-                lanes,
-                ports,
-                frame_memory: 0,
-                capture_missed: 0,
-                problem: None,
-            }),
+            mail: Mutex::new(Mail::Open(Vec::new())),
         });
+        let state = State { lanes, ports, frame_memory: 0, capture_missed: 0, problem: None };
         let engine = Engine {
             shared: shared.clone(),
             ports: [left, right],
@@ -182,7 +193,7 @@ impl Emulator {
         };
         let thread = std::thread::Builder::new()
             .name("emulator".into())
-            .spawn(move || engine.run())
+            .spawn(move || engine.run(state))
             .map_err(|e| EmulatorError::System(format!("cannot start a thread: {e}")))?;
         Ok(EmulatorHandle { shared, thread: Some(thread) })
     }
@@ -223,12 +234,18 @@ impl EmulatorHandle {
 
     /// Everything, up to this moment.
     pub fn report(&self) -> Report {
-        let now = self.shared.clock.now();
-        let mut state = self.shared.lock();
-        for lane in &mut state.lanes {
-            lane.channel.advance(now);
-        }
-        state.report(now, self.shared.seed)
+        let seed = self.shared.seed;
+        self.ask(move |state, now| {
+            for lane in &mut state.lanes {
+                lane.channel.advance(now);
+            }
+            state.report(now, seed)
+        })
+    }
+
+    /// What has gone wrong so far, one sentence each; see [`Report::problems`].
+    pub fn problems(&self) -> Vec<String> {
+        self.ask(|state, _| state.problems())
     }
 
     /// A new configuration for one direction from now on; see [`Channel::reconfigure`].
@@ -247,13 +264,13 @@ impl EmulatorHandle {
         direction: Direction,
         rate: Option<BitRate>,
     ) -> Result<(), EmulatorError> {
-        self.with_channel(direction, |channel, now| channel.set_rate(now, rate))
+        self.with_channel(direction, move |channel, now| channel.set_rate(now, rate))
             .map_err(|error| EmulatorError::Config { direction, error })
     }
 
     /// Begins or ends an outage of one direction.
     pub fn set_outage(&self, direction: Direction, on: bool) {
-        self.with_channel(direction, |channel, now| channel.set_outage(now, on));
+        self.with_channel(direction, move |channel, now| channel.set_outage(now, on));
     }
 
     /// False once it has ended by itself; [`EmulatorHandle::stop`] says why.
@@ -277,21 +294,35 @@ impl EmulatorHandle {
         }
     }
 
-    fn with_channel<R>(
+    fn with_channel<R: Send + 'static>(
         &self,
         direction: Direction,
-        act: impl FnOnce(&mut Channel<Place>, Instant) -> R,
+        act: impl FnOnce(&mut Channel<Place>, Instant) -> R + Send + 'static,
     ) -> R {
-        let result = {
-            let mut state = self.shared.lock();
-            let now = self.shared.clock.now();
+        self.ask(move |state, now| {
             let channel = &mut state.lanes[direction as usize].channel;
             channel.advance(now);
             act(channel, now)
-        };
-        // The next departure may have moved.
+        })
+    }
+
+    /// Has the thread do something between two turns; after its end does it here.
+    fn ask<R: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut State, Instant) -> R + Send + 'static,
+    ) -> R {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let request: Request = Box::new(move |state, now| {
+            // The asker waits for it; there is room for one.
+            let _ = reply.send(act(state, now));
+        });
+        match &mut *self.shared.mail() {
+            Mail::Open(requests) => requests.push(request),
+            Mail::Left(state) => request(state, self.shared.clock.now()),
+            Mail::Broken => drop(request),
+        }
         self.shared.waker.wake();
-        result
+        answer.recv().expect("the emulator's thread answers unless it panicked")
     }
 }
 
@@ -302,9 +333,36 @@ impl Drop for EmulatorHandle {
 }
 
 impl Shared {
-    /// A thread that panicked while it held the lock leaves figures that can still be read.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Nothing panics while it holds this lock, and if it did the mail would be whole.
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Answers what handles ask, unless one of them is writing just now; it wakes the
+    /// thread when it has written.
+    fn answer(&self, state: &mut State) {
+        let mut mail = match self.mail.try_lock() {
+            Ok(mail) => mail,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Mail::Open(requests) = &mut *mail else { return };
+        let requests = std::mem::take(requests);
+        drop(mail);
+        for request in requests {
+            request(state, self.clock.now());
+        }
+    }
+
+    /// Answers the last requests and leaves the state for later ones.
+    fn retire(&self, mut state: Box<State>) {
+        let mut mail = self.mail();
+        if let Mail::Open(requests) = &mut *mail {
+            for request in std::mem::take(requests) {
+                request(&mut state, self.clock.now());
+            }
+        }
+        *mail = Mail::Left(state);
     }
 }
 
@@ -337,9 +395,8 @@ impl Lane {
 }
 
 impl State {
-    fn report(&self, now: Instant, seed: u64) -> Report {
-        let [left, right] = self.ports.clone();
-        let mut problems = [left.problems(), right.problems()].concat();
+    fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> = self.ports.iter().flat_map(PortReport::problems).collect();
         problems.extend(self.problem.clone());
         if self.capture_missed > 0 {
             problems.push(format!(
@@ -347,6 +404,11 @@ impl State {
                 self.capture_missed
             ));
         }
+        problems
+    }
+
+    fn report(&self, now: Instant, seed: u64) -> Report {
+        let [left, right] = self.ports.clone();
         Report {
             elapsed: now.since(Instant::ZERO),
             seed,
@@ -356,7 +418,7 @@ impl State {
             right,
             frame_memory: self.frame_memory,
             capture_missed: self.capture_missed,
-            problems,
+            problems: self.problems(),
         }
     }
 }
@@ -364,21 +426,21 @@ impl State {
 const WAKE: u64 = 2;
 
 impl Engine {
-    fn run(mut self) -> Result<(), EmulatorError> {
+    fn run(mut self, state: State) -> Result<(), EmulatorError> {
+        let mut state = Box::new(state);
         hurry();
-        let outcome = self.serve();
+        let outcome = self.serve(&mut state);
         let finished = self.capture.take().map_or(Ok(0), Capture::finish);
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
         self.count_slowly(&mut state);
         match finished {
             Ok(missed) => state.capture_missed = missed,
             Err((file, e)) => state.problem = Some(cannot_write(&file, &e)),
         }
+        self.shared.retire(state);
         outcome
     }
 
-    fn serve(&mut self) -> Result<(), EmulatorError> {
+    fn serve(&mut self, state: &mut State) -> Result<(), EmulatorError> {
         let system = |e: os::OsError| EmulatorError::System(e.to_string());
         let mut poller = Poller::new().map_err(system)?;
         for (port, token) in self.ports.iter().zip(0..) {
@@ -388,7 +450,7 @@ impl Engine {
         let mut events = Events::with_capacity(4);
         while !self.shared.stop.load(Ordering::Acquire) {
             let began = self.shared.clock.now();
-            let turn = self.turn()?;
+            let turn = self.turn(state)?;
             let now = self.shared.clock.now();
             let rest = (began + self.quantum).since(now);
             if turn.moved && rest > Duration::ZERO {
@@ -407,24 +469,23 @@ impl Engine {
     }
 
     /// Takes in what came, gives out what is due.
-    fn turn(&mut self) -> Result<Turn, EmulatorError> {
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
+    fn turn(&mut self, state: &mut State) -> Result<Turn, EmulatorError> {
         let mut moved = false;
         for direction in Direction::BOTH {
-            moved |= self.take_in(&mut state, direction)?;
+            moved |= self.take_in(state, direction)?;
         }
-        let now = shared.clock.now();
+        let now = self.shared.clock.now();
         for direction in Direction::BOTH {
-            moved |= self.give_out(&mut state, direction, now);
+            moved |= self.give_out(state, direction, now);
         }
         if let Some(capture) = &mut self.capture {
             capture.tick(now);
         }
         if now.since(self.last_slow_count) >= SLOW_COUNT {
             self.last_slow_count = now;
-            self.count_slowly(&mut state);
+            self.count_slowly(state);
         }
+        self.shared.answer(state);
         let next = state.lanes.iter().filter_map(|l| l.channel.next_time()).min();
         Ok(Turn { moved, next })
     }
@@ -554,6 +615,16 @@ impl Engine {
         }
         for arrival in due.iter().flatten().filter(|a| !a.copy_follows) {
             arena.release(arrival.item);
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Whoever still waits for an answer must not wait for ever.
+    fn drop(&mut self) {
+        let mut mail = self.shared.mail();
+        if matches!(*mail, Mail::Open(_)) {
+            *mail = Mail::Broken;
         }
     }
 }
