@@ -8,7 +8,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{check, emulate, keygen, status};
+use crate::{check, emulate, keygen, status, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -47,6 +47,8 @@ impl Global {
 /// The commands; each is a module of the same name.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Runs the gateway.
+    Up(up::Args),
     /// Makes the keys of a node.
     Keygen(keygen::Args),
     /// Says what a configuration means, or what is wrong with it.
@@ -62,6 +64,7 @@ pub fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
     logging::init(global.level(Level::Info), global.json);
     let done = match command {
+        Command::Up(args) => up::run(args, &global),
         Command::Keygen(args) => keygen::run(args, &global),
         Command::Check(args) => check::run(args, &global),
         Command::Status(args) => status::run(args, &global),

@@ -158,6 +158,10 @@ pub struct SessionStats {
     pub datagrams_out: u64,
     /// See `datagrams_in`.
     pub datagrams_dropped: u64,
+    /// Bytes of the datagrams taken and given.
+    pub datagram_bytes_in: u64,
+    /// See `datagram_bytes_in`.
+    pub datagram_bytes_out: u64,
     /// Packets that the peer has, that were deemed lost, and of those that came late.
     pub packets_arrived: u64,
     /// See `packets_arrived`.
@@ -508,15 +512,21 @@ impl Session {
     /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
     pub fn send_datagram(&mut self, data: &[u8]) -> bool {
         let taken = self.outbox.push(data);
-        self.stats.datagrams_in += u64::from(taken);
+        if taken {
+            self.stats.datagrams_in += 1;
+            self.stats.datagram_bytes_in += data.len() as u64;
+        }
         taken
     }
 
     /// Lends the next datagram that arrived; false if there is none.
     pub fn take_datagram(&mut self, take: impl FnOnce(&mut [u8])) -> bool {
-        let taken = self.inbox.pop(take);
-        self.stats.datagrams_out += u64::from(taken);
-        taken
+        let stats = &mut self.stats;
+        self.inbox.pop(|data| {
+            stats.datagrams_out += 1;
+            stats.datagram_bytes_out += data.len() as u64;
+            take(data);
+        })
     }
 
     // ---- the session itself --------------------------------------------------

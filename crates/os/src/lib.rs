@@ -9,11 +9,14 @@
 //! * [`tun`]: whole IP packets in and out of the kernel's routing.
 //! * [`tcp`]: the hosts' connections, taken over and made with their own addresses.
 
+pub mod addresses;
 mod command;
 mod error;
+pub mod intercept;
 pub mod netns;
 pub mod poll;
 pub mod port;
+pub mod proc;
 mod sys;
 pub mod tcp;
 pub mod tun;

@@ -22,7 +22,7 @@ mod routes;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use link::endpoint::{Endpoint, EndpointEvent, Transmit};
+use link::endpoint::{Endpoint, EndpointEvent, LinkEvent, Transmit};
 use link::session::{Event, RecvState};
 pub use link::tunnel::TunnelError;
 pub use link::wire::{Origin, ResetReason, Target};
@@ -94,6 +94,7 @@ pub struct Relay {
     own: Vec<IpAddr>,
     flows: Flows,
     actions: VecDeque<Action>,
+    link_events: VecDeque<(PeerId, LinkEvent)>,
     stats: RelayStats,
 }
 
@@ -107,6 +108,7 @@ impl Relay {
             own: Vec::new(),
             flows: Flows::default(),
             actions: VecDeque::new(),
+            link_events: VecDeque::new(),
             stats: RelayStats::default(),
         }
     }
@@ -156,6 +158,16 @@ impl Relay {
     /// The peer behind `addr`.
     pub fn peer_for(&self, addr: IpAddr) -> Option<PeerId> {
         self.routes.lookup(addr)
+    }
+
+    /// The peer for what has no address yet: the one with a default route, or the only one.
+    pub fn default_peer(&self) -> Option<PeerId> {
+        let v4 = self.routes.lookup(IpAddr::from([192, 0, 2, 0]));
+        let only = || {
+            let mut peers = self.endpoint.peers();
+            peers.next().filter(|_| peers.next().is_none())
+        };
+        v4.or_else(|| self.routes.lookup(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0]))).or_else(only)
     }
 
     /// May this node connect to `addr` for the peer of `flow`?
@@ -345,9 +357,14 @@ impl Relay {
             match self.endpoint.poll_event()? {
                 EndpointEvent::Stream(peer, event) => self.on_event(now, peer, event),
                 EndpointEvent::SessionLost(peer, reason) => self.abort_all(peer, reason),
-                EndpointEvent::Link(..) => {}
+                EndpointEvent::Link(peer, event) => self.link_events.push_back((peer, event)),
             }
         }
+    }
+
+    /// What happened to a link, found while actions were polled.
+    pub fn poll_link_event(&mut self) -> Option<(PeerId, LinkEvent)> {
+        self.link_events.pop_front()
     }
 
     fn on_event(&mut self, now: Instant, peer: PeerId, event: Event) {

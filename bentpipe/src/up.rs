@@ -1,0 +1,42 @@
+//! `bentpipe up`: the gateway. One thread owns everything on the way of a byte: the
+//! carrier socket, the TUN devices, the hosts' connections and the relay; only names
+//! are resolved elsewhere, because resolving blocks.
+
+mod carrier;
+mod connections;
+mod driver;
+mod names;
+mod peers;
+mod proxy;
+mod report;
+mod store;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use miette::IntoDiagnostic as _;
+
+use crate::cli::Global;
+use crate::config::Config;
+
+/// Runs the gateway until SIGTERM or Ctrl-C, which let open connections finish for a
+/// while; a second one ends it at once. SIGHUP reads the file again.
+///
+/// Example: `bentpipe up /etc/bentpipe/ship.toml`
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The configuration file; `bentpipe check FILE` tells what it means.
+    pub file: PathBuf,
+}
+
+/// Runs the gateway.
+///
+/// # Errors
+/// One sentence each: a wrong configuration, a missing right, a port in use.
+pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    let config = Config::load(&args.file)?;
+    crate::logging::init(global.level(config.node.log), global.json);
+    let mut driver = driver::Driver::open(config, &args.file).into_diagnostic()?;
+    driver.run().into_diagnostic()?;
+    Ok(ExitCode::SUCCESS)
+}

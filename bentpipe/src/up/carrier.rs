@@ -1,0 +1,166 @@
+//! The carrier: link packets in and out of one UDP socket, in batches.
+
+use std::net::SocketAddr;
+
+use os::OsError;
+use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
+use relay::Relay;
+use units::Instant;
+
+/// Bytes of one batch to the kernel: about 40 full packets, one system call.
+const BATCH: usize = 60_000;
+/// The largest link packet.
+const MAX_PACKET: usize = 9_000;
+/// Receive calls per turn, so that a flood cannot keep the loop from its other work.
+const RECEIVES: usize = 8;
+
+/// The UDP socket and its buffers.
+pub struct Carrier {
+    pub socket: UdpSocket,
+    receive: Vec<u8>,
+    batch: Vec<u8>,
+    /// A batch that the kernel did not take yet.
+    waiting: Option<Batch>,
+    /// A packet that did not fit the batch before it, and where it goes.
+    spill: Vec<u8>,
+    spilled: Option<SocketAddr>,
+    pub send_errors: u64,
+    /// The socket may hold more than the last turn took.
+    pub more: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    to: SocketAddr,
+    segment: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Carrier {
+    /// Opens the socket on `listen`. With a `mark` its packets bypass interception.
+    pub fn open(listen: SocketAddr, mark: Option<u32>) -> Result<Carrier, OsError> {
+        let mut config = UdpConfig::new(listen);
+        config.mark = mark;
+        config.max_datagram = MAX_PACKET;
+        let socket = UdpSocket::bind(&config)?;
+        let receive = vec![0; socket.slot() * 8];
+        Ok(Carrier {
+            socket,
+            receive,
+            batch: vec![0; BATCH + MAX_PACKET],
+            waiting: None,
+            spill: Vec::with_capacity(MAX_PACKET),
+            spilled: None,
+            send_errors: 0,
+            more: true,
+        })
+    }
+
+    /// Hands what has arrived to the relay; true if more may be there.
+    pub fn receive(&mut self, now: Instant, relay: &mut Relay) -> bool {
+        for _ in 0..RECEIVES {
+            match self.socket.receive(&mut self.receive) {
+                Ok(datagrams) => {
+                    for d in datagrams {
+                        relay.handle_carrier(now, d.from, d.payload);
+                    }
+                }
+                Err(UdpError::Blocked) => return false,
+                // The kernel tells of an earlier packet that nobody took: not about this one.
+                Err(UdpError::Refused | UdpError::Unreachable(_)) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Sends what the relay has, as far as its departure clock and the kernel allow.
+    pub fn send(&mut self, now: Instant, relay: &mut Relay) {
+        loop {
+            if let Some(batch) = self.waiting {
+                if !self.push(batch) {
+                    return;
+                }
+                self.waiting = None;
+            }
+            let Some(batch) = self.fill(now, relay) else { return };
+            self.waiting = Some(batch);
+        }
+    }
+
+    /// True while the kernel's buffer is full: ask again when the socket is writable.
+    pub fn is_blocked(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Packets of one length to one destination (the last may be shorter) lie end to end.
+    fn fill(&mut self, now: Instant, relay: &mut Relay) -> Option<Batch> {
+        let mut batch: Option<Batch> = None;
+        loop {
+            let at = batch.map_or(0, |b| b.end);
+            let next = match self.take_spill(at) {
+                Some(next) => next,
+                None => match relay.poll_transmit(now, &mut self.batch[at..]) {
+                    Some(t) => (t.to, t.len),
+                    None => break,
+                },
+            };
+            let (to, len) = next;
+            match &mut batch {
+                None => batch = Some(Batch { to, segment: len, start: 0, end: len }),
+                Some(b) if b.to == to && len <= b.segment => {
+                    b.end += len;
+                    if len < b.segment {
+                        break;
+                    }
+                }
+                Some(_) => {
+                    self.spill.clear();
+                    self.spill.extend_from_slice(&self.batch[at..at + len]);
+                    self.spilled = Some(to);
+                    break;
+                }
+            }
+            if batch.is_some_and(|b| b.end + b.segment > BATCH) {
+                break;
+            }
+        }
+        batch
+    }
+
+    fn take_spill(&mut self, at: usize) -> Option<(SocketAddr, usize)> {
+        let to = self.spilled.take()?;
+        let len = self.spill.len();
+        self.batch[at..at + len].copy_from_slice(&self.spill);
+        Some((to, len))
+    }
+
+    /// True if the batch is done with, sent or given up.
+    fn push(&mut self, mut b: Batch) -> bool {
+        while b.start < b.end {
+            let payload = &self.batch[b.start..b.end];
+            let transmit = Transmit { to: b.to, from: None, payload, segment: b.segment };
+            match self.socket.send(&transmit) {
+                Ok(()) => return true,
+                Err(e) => {
+                    b.start += e.sent;
+                    match e.reason {
+                        UdpError::Blocked => {
+                            self.waiting = Some(b);
+                            return false;
+                        }
+                        // Told of an earlier packet; this one can be tried again.
+                        UdpError::Refused => {}
+                        // No way there now: link repair sends it again.
+                        _ => {
+                            self.send_errors += 1;
+                            b.start += b.segment.min(b.end - b.start);
+                        }
+                    }
+                }
+            }
+        }
+        true
+    }
+}

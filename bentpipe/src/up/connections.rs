@@ -1,0 +1,360 @@
+//! The hosts' connections: bytes between sockets and the relay's flows.
+//!
+//! Sockets are watched for changes only; what is known to be readable or writable is
+//! remembered here, and a connection is looked at when it has news and the relay lets
+//! it move. A socket resets when dropped, until both directions have ended in good
+//! order (R-SEMANTICS).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, IoSlice};
+use std::net::SocketAddr;
+
+use link::session::RecvState;
+use os::poll::{Event, Interest, Poller};
+use os::tcp::{self, Connect, ConnectError, Stream, TcpOptions};
+use relay::{FlowId, Relay, ResetReason};
+use units::{Duration, Instant};
+
+/// Bytes read from a socket at once.
+const READ: usize = 64 * 1024;
+/// Reads and writes for one connection before the others have their turn.
+const ROUNDS: usize = 4;
+/// How long a host that reads nothing keeps what came before its peer's reset.
+const RESET_PATIENCE: Duration = Duration::from_secs(5);
+
+struct Connection {
+    flow: FlowId,
+    stream: Stream,
+    /// The kernel still works on the connection to the server.
+    connecting: bool,
+    readable: bool,
+    writable: bool,
+    failed: bool,
+    queued: bool,
+    /// The host ended its direction, and we ours towards it.
+    input_ended: bool,
+    output_ended: bool,
+}
+
+/// All sockets that belong to flows.
+pub struct Connections {
+    slots: Vec<Option<Box<Connection>>>,
+    count: usize,
+    queue: VecDeque<FlowId>,
+    /// Flows whose peer gave up, with the time their socket is reset at the latest.
+    resetting: BTreeMap<(Instant, FlowId), ()>,
+    buffer: Vec<u8>,
+    options: TcpOptions,
+}
+
+impl Connections {
+    /// No connections yet. New ones have `options` from birth.
+    pub fn new(options: TcpOptions) -> Connections {
+        Connections {
+            slots: Vec::new(),
+            count: 0,
+            queue: VecDeque::new(),
+            resetting: BTreeMap::new(),
+            buffer: vec![0; READ],
+            options,
+        }
+    }
+
+    /// Open sockets.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Does a connection wait for its turn?
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Takes an established connection for `flow`. False (and reset) if it cannot be watched.
+    pub fn add(&mut self, poller: &Poller, flow: FlowId, stream: Stream, connecting: bool) -> bool {
+        if poller.add(&stream, flow.to_u64(), Interest::READ_WRITE.edge()).is_err() {
+            return false;
+        }
+        if self.slots.len() <= flow.slot() {
+            self.slots.resize_with(flow.slot() + 1, || None);
+        }
+        self.slots[flow.slot()] = Some(Box::new(Connection {
+            flow,
+            stream,
+            connecting,
+            readable: !connecting,
+            writable: !connecting,
+            failed: false,
+            queued: false,
+            input_ended: false,
+            output_ended: false,
+        }));
+        self.count += 1;
+        self.enqueue(flow);
+        true
+    }
+
+    /// Connects to a server for `flow`.
+    pub fn connect(
+        &mut self,
+        poller: &Poller,
+        flow: FlowId,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+    ) -> Result<(), ResetReason> {
+        let begin = |from| tcp::connect(&Connect { to, from, options: &self.options });
+        // IPv4 and IPv6 cannot be mixed: then the node's own address serves.
+        let from = from.filter(|f| f.is_ipv4() == to.is_ipv4());
+        let stream = match begin(from) {
+            // The client's port is still held by an earlier connection of its own.
+            Err(ConnectError::SourceInUse) => begin(from.map(|f| SocketAddr::new(f.ip(), 0))),
+            other => other,
+        };
+        match stream {
+            Ok(stream) => match self.add(poller, flow, stream, true) {
+                true => Ok(()),
+                false => Err(ResetReason::Exhausted),
+            },
+            Err(ConnectError::Unreachable(e)) => Err(reason_of(&e)),
+            Err(ConnectError::SourceInUse) => Err(ResetReason::Exhausted),
+            Err(ConnectError::Failed(e)) => {
+                crate::log!(Warn, e);
+                Err(ResetReason::Exhausted)
+            }
+        }
+    }
+
+    /// The poller has news about a flow's socket.
+    pub fn on_event(&mut self, event: Event) {
+        let flow = FlowId::from_u64(event.token);
+        if let Some(c) = self.get(flow) {
+            c.readable |= event.readable;
+            c.writable |= event.writable;
+            c.failed |= event.failed;
+            self.enqueue(flow);
+        }
+    }
+
+    /// The relay has bytes for the flow, or takes bytes from it.
+    pub fn enqueue(&mut self, flow: FlowId) {
+        if let Some(c) = self.get(flow)
+            && !c.queued
+        {
+            c.queued = true;
+            self.queue.push_back(flow);
+        }
+    }
+
+    /// The flow's peer gave up: what came before is still written, for a while.
+    pub fn peer_reset(&mut self, now: Instant, flow: FlowId) {
+        if self.get(flow).is_some() {
+            self.resetting.insert((now + RESET_PATIENCE, flow), ());
+            self.enqueue(flow);
+        }
+    }
+
+    /// Resets the flow's socket.
+    pub fn abort(&mut self, flow: FlowId) {
+        if self.get(flow).is_some() {
+            self.slots[flow.slot()] = None;
+            self.count -= 1;
+        }
+    }
+
+    /// Resets all sockets.
+    pub fn abort_all(&mut self) {
+        self.slots.clear();
+        self.count = 0;
+    }
+
+    /// When [`Connections::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.resetting.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Resets the sockets of hosts that did not take what came before their peer's reset.
+    pub fn handle_timeout(&mut self, now: Instant, relay: &mut Relay) {
+        while let Some((at, flow)) = self.resetting.keys().next().copied() {
+            if at > now {
+                return;
+            }
+            self.resetting.remove(&(at, flow));
+            if self.get(flow).is_some() {
+                relay.closed(now, flow);
+                self.abort(flow);
+            }
+        }
+    }
+
+    /// Gives every connection that waits one turn.
+    pub fn work(&mut self, now: Instant, relay: &mut Relay) {
+        for _ in 0..self.queue.len() {
+            let Some(flow) = self.queue.pop_front() else { return };
+            let Some(c) = self.slots.get_mut(flow.slot()).and_then(Option::as_mut) else {
+                continue;
+            };
+            if c.flow != flow {
+                continue;
+            }
+            c.queued = false;
+            match c.turn(now, relay, &mut self.buffer) {
+                Turn::Rests => {}
+                Turn::HasMore => self.enqueue(flow),
+                Turn::Over => self.abort(flow),
+            }
+        }
+    }
+
+    fn get(&mut self, flow: FlowId) -> Option<&mut Connection> {
+        let c = self.slots.get_mut(flow.slot())?.as_mut()?;
+        (c.flow == flow).then_some(c)
+    }
+}
+
+/// How a connection's turn ended.
+enum Turn {
+    /// Nothing to do until there is news.
+    Rests,
+    /// It gave way to others.
+    HasMore,
+    /// Drop its socket; the relay knows.
+    Over,
+}
+
+impl Connection {
+    fn turn(&mut self, now: Instant, relay: &mut Relay, buffer: &mut [u8]) -> Turn {
+        if self.connecting {
+            match self.finish_connecting(now, relay) {
+                Some(Turn::Rests) | None => {}
+                Some(over) => return over,
+            }
+            if self.connecting {
+                return Turn::Rests;
+            }
+        }
+        let mut more = false;
+        match self.read(now, relay, buffer) {
+            Turn::Over => return Turn::Over,
+            Turn::HasMore => more = true,
+            Turn::Rests => {}
+        }
+        match self.write(now, relay) {
+            Turn::Over => return Turn::Over,
+            Turn::HasMore => more = true,
+            Turn::Rests => {}
+        }
+        if self.failed
+            && let Ok(Some(_)) = self.stream.take_error()
+        {
+            relay.local_reset(now, self.flow, ResetReason::HostReset);
+            return Turn::Over;
+        }
+        if self.input_ended && self.output_ended {
+            // Both ends were relayed: only now may the socket close in good order.
+            let _ = self.stream.close_in_order();
+            relay.closed(now, self.flow);
+            return Turn::Over;
+        }
+        if more { Turn::HasMore } else { Turn::Rests }
+    }
+
+    fn finish_connecting(&mut self, now: Instant, relay: &mut Relay) -> Option<Turn> {
+        if !(self.writable || self.failed) {
+            return None;
+        }
+        let error = match self.stream.take_error() {
+            Ok(error) => error,
+            Err(e) => Some(e),
+        };
+        if let Some(e) = error {
+            relay.connect_failed(now, self.flow, reason_of(&e));
+            return Some(Turn::Over);
+        }
+        self.connecting = false;
+        self.failed = false;
+        self.readable = true;
+        relay.connected(self.flow);
+        Some(Turn::Rests)
+    }
+
+    /// From the host to the link.
+    fn read(&mut self, now: Instant, relay: &mut Relay, buffer: &mut [u8]) -> Turn {
+        for _ in 0..ROUNDS {
+            if !self.readable || self.input_ended {
+                return Turn::Rests;
+            }
+            let room = relay.read_room(self.flow).min(buffer.len());
+            if room == 0 {
+                return Turn::Rests; // Action::Read follows.
+            }
+            match self.stream.read(&mut buffer[..room]) {
+                Ok(0) => {
+                    self.input_ended = true;
+                    relay.local_end(now, self.flow);
+                }
+                Ok(n) => {
+                    let taken = relay.local_data(now, self.flow, &buffer[..n]);
+                    assert_eq!(taken, n, "the relay takes what it has room for");
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(_) => {
+                    relay.local_reset(now, self.flow, ResetReason::HostReset);
+                    return Turn::Over;
+                }
+            }
+        }
+        Turn::HasMore
+    }
+
+    /// From the link to the host.
+    fn write(&mut self, now: Instant, relay: &mut Relay) -> Turn {
+        for _ in 0..ROUNDS {
+            if !self.writable {
+                return Turn::Rests;
+            }
+            let mut slices: [&[u8]; 16] = [&[]; 16];
+            let n = relay.outgoing(self.flow, &mut slices);
+            if n == 0 {
+                return self.end_output(now, relay);
+            }
+            let pieces = slices.map(IoSlice::new);
+            match self.stream.write_vectored(&pieces[..n]) {
+                Ok(n) => relay.wrote(now, self.flow, n),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(_) => {
+                    relay.local_reset(now, self.flow, ResetReason::HostReset);
+                    return Turn::Over;
+                }
+            }
+        }
+        Turn::HasMore
+    }
+
+    /// All that came was written; is it all that will come?
+    fn end_output(&mut self, now: Instant, relay: &mut Relay) -> Turn {
+        match relay.outgoing_state(self.flow) {
+            RecvState::Open => Turn::Rests,
+            RecvState::Finished => {
+                if !self.output_ended {
+                    self.output_ended = true;
+                    let _ = self.stream.shutdown_write();
+                }
+                Turn::Rests
+            }
+            RecvState::Reset(_) => {
+                relay.closed(now, self.flow);
+                Turn::Over
+            }
+        }
+    }
+}
+
+/// What the far host's failure means to the client.
+fn reason_of(e: &std::io::Error) -> ResetReason {
+    match e.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => ResetReason::Refused,
+        ErrorKind::TimedOut => ResetReason::TimedOut,
+        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => ResetReason::Exhausted,
+        _ => ResetReason::Unreachable,
+    }
+}

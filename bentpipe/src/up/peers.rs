@@ -1,0 +1,79 @@
+//! From the configuration's peers to the relay's.
+
+use std::net::SocketAddr;
+
+use link::endpoint::PeerConfig;
+use link::keys::PresharedKey;
+use link::session::LinkConfig;
+use relay::Policy;
+use units::ByteCount;
+
+use crate::config::{Node, Peer, Source};
+use crate::host::Host;
+
+/// Streams for which the configured memory is enough with a block of 8 kB each way and
+/// bookkeeping.
+const BYTES_PER_STREAM: u64 = 16 * 1024;
+
+/// The link to `peer`, one of `peers` that share the node's memory.
+pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
+    let memory = ByteCount(node.memory.0 / peers.max(1) as u64);
+    let link = &peer.link;
+    // A full packet's framing stands for all: small ones then leave a little early.
+    let mtu = u64::from(link.mtu);
+    let overhead = link.overhead.on_the_line(mtu) - mtu;
+    LinkConfig {
+        send_rate: link.send,
+        receive_rate: link.receive,
+        rtt: link.delay.times(2),
+        mtu: link.mtu,
+        overhead: overhead as u16,
+        memory,
+        stream_buffer: peer.stream_buffer,
+        max_streams: (memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32,
+    }
+}
+
+/// What the peer may do.
+pub fn policy(peer: &Peer) -> Policy {
+    Policy {
+        routes: peer.routes.clone(),
+        allow: peer.allow.clone(),
+        deny: peer.deny.clone(),
+        keep_source: peer.source == Source::Keep,
+    }
+}
+
+/// The peer for the endpoint; `stored` is where it was last.
+pub fn peer_config(
+    node: &Node,
+    peer: &Peer,
+    peers: usize,
+    stored: Option<SocketAddr>,
+) -> PeerConfig {
+    PeerConfig {
+        public_key: peer.public_key,
+        preshared_key: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
+        endpoint: fixed_endpoint(peer).or(stored),
+        link: link_config(node, peer, peers),
+        keepalive: peer.keepalive,
+    }
+}
+
+/// The configured address, where it is no name.
+pub fn fixed_endpoint(peer: &Peer) -> Option<SocketAddr> {
+    let endpoint = peer.endpoint.as_ref()?;
+    match &endpoint.host {
+        Host::Ip(ip) => Some(SocketAddr::new(*ip, endpoint.port)),
+        Host::Name(_) => None,
+    }
+}
+
+/// The configured name and port, where it is one.
+pub fn named_endpoint(peer: &Peer) -> Option<(&str, u16)> {
+    let endpoint = peer.endpoint.as_ref()?;
+    match &endpoint.host {
+        Host::Ip(_) => None,
+        Host::Name(name) => Some((name, endpoint.port)),
+    }
+}

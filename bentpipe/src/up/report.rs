@@ -1,0 +1,140 @@
+//! What `bentpipe status` shows.
+
+use std::collections::BTreeMap;
+
+use link::endpoint::PeerStats;
+use units::{Duration, Instant};
+
+use super::driver::{Driver, KnownPeer};
+use crate::admin::{
+    DatagramCounts, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus, Status,
+    resident_memory,
+};
+
+/// Rates over the last seconds, from two samples of the counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meter {
+    older: Sample,
+    newer: Sample,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at: Instant,
+    out: u64,
+    into: u64,
+}
+
+/// The time between samples: rates are over one to two of it.
+const SPACING: Duration = Duration::from_secs(2);
+
+impl Meter {
+    /// Takes a sample when it is time.
+    pub fn tick(&mut self, now: Instant, stats: &PeerStats) {
+        if now.since(self.newer.at) >= SPACING {
+            self.older = self.newer;
+            self.newer = Sample { at: now, out: stats.bytes_out, into: stats.bytes_in };
+        }
+    }
+
+    /// Bits per second out and in since the older sample.
+    fn rates(&self, now: Instant, stats: &PeerStats) -> (u64, u64) {
+        let ms = now.since(self.older.at).as_millis().max(1);
+        let rate = |now: u64, then: u64| now.saturating_sub(then).saturating_mul(8_000) / ms;
+        (rate(stats.bytes_out, self.older.out), rate(stats.bytes_in, self.older.into))
+    }
+}
+
+impl Driver {
+    /// Everything an operator may want to know now.
+    pub(super) fn status(&self, now: Instant) -> Status {
+        let node = &self.config.node;
+        let buffered = self
+            .peers
+            .iter()
+            .filter_map(|p| self.relay.endpoint.session(p.id))
+            .map(|s| s.memory_used());
+        let relay = self.relay.stats();
+        let mut dropped: BTreeMap<String, u64> =
+            self.relay.endpoint.drops().iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
+        for (name, count) in [
+            ("destination denied", relay.denied),
+            ("foreign datagram", relay.foreign),
+            ("unroutable packet", relay.unroutable),
+            ("datagram queue full", relay.overflow),
+        ] {
+            if count > 0 {
+                dropped.insert(name.to_owned(), count);
+            }
+        }
+        Status {
+            node: NodeStatus {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                public_key: self.relay.endpoint.public_key().to_string(),
+                uptime_ms: now.as_nanos() / 1_000_000,
+                memory_bytes: resident_memory().unwrap_or(0),
+                buffered_bytes: buffered.sum(),
+                buffer_limit_bytes: node.memory.0,
+                listen: node.listen.to_string(),
+                tun: node.tun.clone(),
+                lan: node.lan.clone(),
+                proxy: node.proxy.map(|p| p.to_string()),
+                dropped,
+            },
+            links: self.peers.iter().map(|p| self.link_status(now, p)).collect(),
+        }
+    }
+
+    fn link_status(&self, now: Instant, peer: &KnownPeer) -> LinkStatus {
+        let endpoint = &self.relay.endpoint;
+        let stats = endpoint.peer_stats(peer.id);
+        let Some(session) = endpoint.session(peer.id) else { return LinkStatus::default() };
+        let s = session.stats();
+        let (rate_out, rate_in) = peer.meter.rates(now, &stats);
+        let state = match (endpoint.is_established(peer.id), endpoint.is_silent(peer.id)) {
+            (true, false) => LinkState::Up,
+            (true, true) => LinkState::Fading,
+            (false, _) if endpoint.peer_endpoint(peer.id).is_some() => LinkState::Rising,
+            (false, _) => LinkState::Down,
+        };
+        let told = s.packets_arrived + s.packets_lost;
+        LinkStatus {
+            peer: peer.config.name.clone(),
+            public_key: peer.config.public_key.to_string(),
+            state,
+            endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
+            heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
+            send: Direction {
+                configured_bps: session.send_rate().as_bps(),
+                measured_bps: rate_out,
+                loss_ppm: (s.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
+                packets: stats.packets_out,
+                lan_bytes: s.stream_bytes_in + s.datagram_bytes_in,
+                link_bytes: stats.bytes_out,
+            },
+            receive: Direction {
+                configured_bps: peer.config.link.receive.as_bps(),
+                measured_bps: rate_in,
+                loss_ppm: 0,
+                packets: stats.packets_in,
+                lan_bytes: s.stream_bytes_out + s.datagram_bytes_out,
+                link_bytes: stats.bytes_in,
+            },
+            rtt_us: Some(session.rtt().as_micros()),
+            streams_open: session.streams() as u64,
+            streams_total: s.streams_total,
+            repaired_packets: 0,
+            retransmitted_packets: s.packets_lost,
+            retransmitted_bytes: s.retransmitted,
+            datagrams: DatagramCounts { sent: s.datagrams_in, received: s.datagrams_out },
+            handshakes: HandshakeCounts { completed: stats.handshakes, failed: 0 },
+            dropped: [
+                ("datagram".to_owned(), s.datagrams_dropped),
+                ("violation".to_owned(), s.violations),
+            ]
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .collect(),
+        }
+    }
+}
