@@ -483,13 +483,19 @@ impl Tunnel {
             Slot::Current | Slot::Pending(_) => self.keys.on_heard_current(grace),
             Slot::Old(index) => {
                 self.keys.on_heard_old(index);
-                // It still has only what we replaced: our first packet got lost.
-                let unheard = self.keys.current().is_some_and(|k| k.ours && !k.heard);
-                if unheard && now >= self.owed_again {
-                    self.owes_packet = true;
-                    self.owed_again = now + patience(self.rtt);
-                }
+                // It still has only what we replaced.
+                self.owe_again(now);
             }
+        }
+    }
+
+    /// The peer does not seem to know our new keys: the packet that should have told it
+    /// got lost.
+    fn owe_again(&mut self, now: Instant) {
+        let unheard = self.keys.current().is_some_and(|k| k.ours && !k.heard);
+        if unheard && now >= self.owed_again {
+            self.owes_packet = true;
+            self.owed_again = now + patience(self.rtt);
         }
     }
 
@@ -638,6 +644,7 @@ impl Tunnel {
             proven,
         });
         self.answered_until.get_or_insert(now + patience(self.rtt));
+        self.owe_again(now);
         self.post(from, message);
         Ok(())
     }
