@@ -158,12 +158,15 @@ impl Drop for Inner {
     }
 }
 
-/// Lays a cable: a veth pair, each end up. The kernel's IPv6 chatter stays off it.
+/// Lays a cable: a veth pair, each end up. IPv6 is spared its opening chatter; the
+/// link-local address stays, because a router resolves its neighbours from it.
 pub fn veth(a: &NetNs, a_device: &str, b: &NetNs, b_device: &str) -> Result<(), OsError> {
     let other = b.name();
     a.ip(&format!("link add {a_device} type veth peer name {b_device} netns {other}"))?;
     for (ns, device) in [(a, a_device), (b, b_device)] {
-        ns.ip(&format!("link set {device} addrgenmode none up"))?;
+        ns.sysctl(&format!("net.ipv6.conf.{device}.dad_transmits"), "0")?;
+        ns.sysctl(&format!("net.ipv6.conf.{device}.router_solicitations"), "0")?;
+        ns.ip(&format!("link set {device} up"))?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub use signals::{Signal, Signals};
 pub use waker::Waker;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use units::Duration;
@@ -195,6 +195,13 @@ impl Poller {
             .or_cannot(|| "watch the timer".into())?;
         self.timer = Some(timer);
         Ok(())
+    }
+}
+
+impl AsFd for Poller {
+    /// Readable while there is news: a poller may watch another one.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

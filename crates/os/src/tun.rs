@@ -94,12 +94,19 @@ impl Tun {
     }
 
     /// Reads one packet that the kernel routed into the device; its length. A packet
-    /// longer than `buf` is cut off, so give it at least the MTU.
+    /// longer than `buf` is cut off, so give it at least the MTU. What the kernel says
+    /// to its neighbours on a link of its own (multicast reports) is left out: there are
+    /// no neighbours here.
     pub fn read(&self, buf: &mut [u8]) -> Result<usize, TunError> {
         let fd = self.fd.as_raw_fd();
-        // SAFETY: pointer and length describe `buf`.
-        let n = retry(|| check_len(unsafe { libc::read(fd, buf.as_mut_ptr().cast(), buf.len()) }))?;
-        Ok(n)
+        loop {
+            let (ptr, len) = (buf.as_mut_ptr().cast(), buf.len());
+            // SAFETY: pointer and length describe `buf`.
+            let n = retry(|| check_len(unsafe { libc::read(fd, ptr, len) }))?;
+            if !is_for_neighbours(&buf[..n]) {
+                return Ok(n);
+            }
+        }
     }
 
     /// Hands one whole packet to the kernel as if the device had received it.
@@ -108,6 +115,16 @@ impl Tun {
         // SAFETY: pointer and length describe `packet`.
         retry(|| check_len(unsafe { libc::write(fd, packet.as_ptr().cast(), packet.len()) }))?;
         Ok(())
+    }
+}
+
+/// True for packets that never leave a link: 224.0.0.0/24 (RFC 5771 section 4) and
+/// ff02::/16 (RFC 4291 section 2.7).
+fn is_for_neighbours(packet: &[u8]) -> bool {
+    match packet.first().map(|b| b >> 4) {
+        Some(4) => packet.get(16..19) == Some(&[224, 0, 0]),
+        Some(6) => packet.get(24..26) == Some(&[0xff, 0x02]),
+        _ => false,
     }
 }
 

@@ -1,0 +1,309 @@
+//! Transparent interception: the hosts' connections come to us with their own
+//! addresses, and everything else that is meant for a peer comes as packets.
+//!
+//! # How a connection opens
+//!
+//! ```text
+//!            1 SYN                      2 read            5 connection
+//!  client ─────────► lan ─► (mark, rule) ─► syn device ─► program ◄──── TPROXY listener
+//!                                               ▲           │                 ▲
+//!                                               └───────────┘                 │
+//!                                           3 the same SYN back ─► prerouting ┘ 4
+//! ```
+//!
+//! 1. A SYN from a `lan` interface whose route leads into the tunnel is marked, and the
+//!    mark routes it into a second TUN device, the *syn device* ([`Intercept::syns`]).
+//!    Nothing else ever comes out of it, and no other SYN: not the node's own, not one
+//!    that a peer sent as a datagram, not one from an interface that is not split.
+//! 2. The program reads the SYN and decides: answer now, ask the far side first, refuse,
+//!    or carry it as a datagram.
+//! 3. To accept, it writes the very same packet back into the syn device. To refuse, it
+//!    writes a reset or an ICMP error there, in the server's name.
+//! 4. SYNs (only) from the syn device meet TPROXY: the listener's socket answers as the
+//!    server, and the client sees an ordinary handshake. A SYN sent again by the client
+//!    takes the same way and must be put back again.
+//! 5. Later segments find that socket by `socket transparent` on whatever interface they
+//!    come, and are delivered here. So are the answers to connections that the program
+//!    makes with a foreign source address ([`crate::tcp::connect`]).
+//!
+//! TCP that has no socket here, and all other packets to the peers' prefixes, are routed
+//! into the tunnel device itself and cross the link as they are.
+//!
+//! # How routes are chosen
+//!
+//! A prefix of length L of a peer stands in a table of its own for that length; for each
+//! length, longest first, two rules say: a route of `main` that is longer than L wins,
+//! otherwise the peer's. Together this is the longest-prefix match over both, so the
+//! LANs and a specific route to somewhere else stay as they are even when a peer has
+//! `0.0.0.0/0`. The carrier's own packets have a mark that skips the peers' tables.
+//!
+//! # What happens afterwards
+//!
+//! The nftables table is owned by a child and dies with it. Routes into the tunnel die
+//! with the device. What the kernel would keep (rules, local routes) carries our own
+//! protocol number and is removed by a watchdog child when the pipe to it closes, also
+//! after `kill -9`, and is swept at the next start. With [`OnFailure::Block`] an
+//! unreachable route behind each of the peers' prefixes, and the rules that lead to it,
+//! stay, so that nothing leaves in clear: until the next start or [`sweep`].
+
+mod children;
+mod nft;
+mod routes;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::thread;
+
+use units::IpPrefix;
+
+use crate::OsError;
+use crate::error::OrCannot;
+use crate::poll::{Interest, Poller};
+use crate::tun::{self, Tun};
+use children::Watchdog;
+use nft::Table;
+use routes::Plan;
+
+pub use routes::sweep;
+
+/// What becomes of traffic for the peers' prefixes while the program is not running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// Hosts get "unreachable": nothing may leave in clear.
+    #[default]
+    Block,
+    /// The system's other routes carry it, in clear.
+    Wire,
+}
+
+/// Routing marks that must not clash with those of other programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// Packets of intercepted connections, to be delivered here.
+    pub local: u32,
+    /// SYNs on their way to the syn device.
+    pub syn: u32,
+    /// The carrier's own packets: give it to [`crate::udp::UdpConfig::mark`].
+    pub carrier: u32,
+}
+
+impl Default for Marks {
+    /// The letters "bp" and a number.
+    fn default() -> Marks {
+        Marks { local: 0x6270_0001, syn: 0x6270_0002, carrier: 0x6270_0003 }
+    }
+}
+
+/// What to intercept and where to send it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterceptConfig {
+    /// The tunnel device, already open.
+    pub tun: String,
+    /// The interfaces whose TCP is split. Empty: everything passes as packets.
+    pub lan: Vec<String>,
+    /// The port of the [`crate::tcp::TransparentListener`].
+    pub listener_port: u16,
+    /// The UDP ports that carriers listen on, so that their packets are told apart.
+    pub carrier_ports: Vec<u16>,
+    /// The prefixes behind the peers.
+    pub routes: Vec<IpPrefix>,
+    /// Of those, the prefixes whose datagrams leave with this node's own address
+    /// (`source = "nat"`).
+    pub masquerade: Vec<IpPrefix>,
+    /// What happens when the program is gone.
+    pub on_failure: OnFailure,
+    /// The marks.
+    pub marks: Marks,
+}
+
+impl InterceptConfig {
+    /// Interception from nowhere to nobody, for the fields to be filled in.
+    pub fn new(tun: &str, listener_port: u16) -> InterceptConfig {
+        InterceptConfig {
+            tun: tun.to_owned(),
+            lan: Vec::new(),
+            listener_port,
+            carrier_ports: Vec::new(),
+            routes: Vec::new(),
+            masquerade: Vec::new(),
+            on_failure: OnFailure::default(),
+            marks: Marks::default(),
+        }
+    }
+
+    /// The name of the syn device: the tunnel's, cut to fit, with "-syn".
+    pub fn syn_device(&self) -> String {
+        format!("{:.11}-syn", self.tun)
+    }
+
+    fn check(&self) -> Result<(), OsError> {
+        tun::check_name(&self.tun)?;
+        tun::index_of(&self.tun)
+            .or_cannot(|| format!("intercept traffic for the device {}", self.tun))?;
+        for lan in &self.lan {
+            tun::check_name(lan)?;
+            tun::index_of(lan).map_err(|e| {
+                OsError::new(format!("split the TCP of {lan}"), e)
+                    .mend("`ip link` shows the interfaces that exist")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Interception in force. Dropping it leaves things as a crash would (see
+/// [`OnFailure`]); [`Intercept::remove`] takes everything away.
+pub struct Intercept {
+    config: InterceptConfig,
+    syns: Tun,
+    // Dropped in this order: first nothing new is taken, then the routes go.
+    table: Table,
+    watchdog: Watchdog,
+    /// Watches both children; readable when one has died.
+    deaths: Poller,
+    warnings: Vec<String>,
+    /// Bound while this or its watchdog lives, so that two do not fight in one namespace.
+    lock: UnixListener,
+}
+
+impl Intercept {
+    /// Puts interception in force in the calling thread's network namespace, and sweeps
+    /// what an earlier run left. The tunnel device must be open and the listener bound.
+    pub fn install(config: &InterceptConfig) -> Result<Intercept, OsError> {
+        config.check()?;
+        let lock = take_lock()?;
+        let syns = Tun::open(&config.syn_device(), 1500)?;
+        let plan = Plan::new(config);
+        let watchdog = Watchdog::start(&plan.after_death(), &lock)?;
+        let warnings = forwarding_warnings();
+        accept_marks_of_strict_filters(&config.tun);
+        routes::install(&plan)?;
+        let table = Table::create(config)?;
+        let deaths = watch(&table, &watchdog)?;
+        let config = config.clone();
+        Ok(Intercept { config, syns, table, watchdog, deaths, warnings, lock })
+    }
+
+    /// The device that intercepted SYNs are read from, and that they, or a refusal, are
+    /// written back to.
+    pub fn syns(&self) -> &Tun {
+        &self.syns
+    }
+
+    /// What will keep hosts' traffic from flowing, each with its remedy.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Changes the peers' prefixes. Traffic for those that stay is not disturbed.
+    pub fn update_routes(
+        &mut self,
+        routes: &[IpPrefix],
+        masquerade: &[IpPrefix],
+    ) -> Result<(), OsError> {
+        let mut config = self.config.clone();
+        config.routes = routes.to_vec();
+        config.masquerade = masquerade.to_vec();
+        routes::install(&Plan::new(&config))?;
+        self.table.set_masquerade(&config)?;
+        self.config = config;
+        Ok(())
+    }
+
+    /// Makes whole what somebody broke: restarts a child that has died. True if there
+    /// was anything to do. Call it when the poller says that this is readable.
+    pub fn repair(&mut self) -> Result<bool, OsError> {
+        let mut broken = false;
+        if !self.watchdog.is_alive() {
+            broken = true;
+            // It has cleaned up as it went, if it ended by itself.
+            self.watchdog = Watchdog::start(&Plan::new(&self.config).after_death(), &self.lock)?;
+            routes::install(&Plan::new(&self.config))?;
+        }
+        if !self.table.is_alive() {
+            broken = true;
+            self.table = Table::create(&self.config)?;
+        }
+        if broken {
+            self.deaths = watch(&self.table, &self.watchdog)?;
+        }
+        Ok(broken)
+    }
+
+    /// Takes everything away: afterwards the system's other routes hold.
+    pub fn remove(self) -> Result<(), OsError> {
+        drop(self);
+        routes::sweep()
+    }
+}
+
+impl AsFd for Intercept {
+    /// Readable when a child has died: call [`Intercept::repair`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.deaths.as_fd()
+    }
+}
+
+fn watch(table: &Table, watchdog: &Watchdog) -> Result<Poller, OsError> {
+    let deaths = Poller::new()?;
+    deaths.add(&table.death(), 0, Interest::READ)?;
+    deaths.add(&watchdog.death(), 1, Interest::READ)?;
+    Ok(deaths)
+}
+
+/// An abstract Unix socket exists once per network namespace and vanishes with its last
+/// holder. A watchdog that is still cleaning up holds it, too: that takes moments.
+fn take_lock() -> Result<UnixListener, OsError> {
+    let name = UnixAddr::from_abstract_name("bentpipe-intercept")
+        .or_cannot(|| "name the lock on interception".into())?;
+    let mut tries = 50;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Ok(lock) => return Ok(lock),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
+                tries -= 1;
+                thread::sleep(std::time::Duration::from_millis(100));
+            }
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                return Err(OsError::refused(
+                    "another bentpipe already intercepts traffic on this host",
+                )
+                .mend("stop it first, or run this one in another network namespace"));
+            }
+            Err(e) => return Err(OsError::new("take the lock on interception", e)),
+        }
+    }
+}
+
+fn forwarding_warnings() -> Vec<String> {
+    let off = |path: &str| fs::read_to_string(path).is_ok_and(|v| v.trim() == "0");
+    [
+        ("/proc/sys/net/ipv4/ip_forward", "IPv4", "net.ipv4.ip_forward"),
+        ("/proc/sys/net/ipv6/conf/all/forwarding", "IPv6", "net.ipv6.conf.all.forwarding"),
+    ]
+    .iter()
+    .filter(|(path, ..)| off(path))
+    .map(|(_, family, key)| {
+        format!("{family} is not forwarded, so hosts' traffic stops here; run `sysctl {key}=1`")
+    })
+    .collect()
+}
+
+/// Where an interface drops packets that a strict reverse-path filter dislikes, the
+/// carrier's packets from a far endpoint look wrong once the default route leads into the
+/// tunnel. With their mark counted in, the filter sees the way they really take.
+fn accept_marks_of_strict_filters(tun: &str) {
+    let Ok(interfaces) = fs::read_dir("/proc/sys/net/ipv4/conf") else { return };
+    let strict = interfaces.flatten().filter(|e| e.file_name().to_str() != Some(tun)).any(|e| {
+        fs::read_to_string(e.path().join("rp_filter")).is_ok_and(|value| value.trim() == "1")
+    });
+    if strict {
+        let _ = fs::write("/proc/sys/net/ipv4/conf/all/src_valid_mark", "1");
+    }
+}
+
+#[cfg(test)]
+mod tests;

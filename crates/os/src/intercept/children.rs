@@ -1,0 +1,116 @@
+//! The children that outlive a kill: their own session, no descriptor but their pipes.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use crate::OsError;
+use crate::command::start_error;
+use crate::error::OrCannot;
+use crate::sys::check;
+
+/// A child and the descriptor that tells of its death.
+pub(super) struct Kept {
+    child: Child,
+    pidfd: OwnedFd,
+    /// Closing it ends the child.
+    pub stdin: Option<ChildStdin>,
+}
+
+impl Kept {
+    /// Starts `command` with a pipe to its standard input, apart from the terminal.
+    pub fn start(mut command: Command) -> Result<Kept, OsError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        // SAFETY: the closure makes plain system calls and allocates nothing, so it may
+        // run between fork and exec.
+        unsafe { command.pre_exec(stand_apart) };
+        let mut child = command.stdin(Stdio::piped()).spawn().map_err(|e| start_error(&name, e))?;
+        let stdin = child.stdin.take();
+        let pidfd = open_pidfd(child.id()).or_cannot(|| format!("watch the child `{name}`"))?;
+        Ok(Kept { child, pidfd, stdin })
+    }
+
+    /// Readable when the child has died.
+    pub fn death(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    #[cfg(test)]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Kept {
+    /// Ends the child by its pipe and waits until it has done its last work.
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs commands when the pipe to it closes, for whatever reason.
+pub(super) struct Watchdog(Kept);
+
+impl Watchdog {
+    /// Starts one that will run the shell commands in `script`. It shares the lock, so
+    /// that a next run waits until it has finished.
+    pub fn start(script: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
+        let mut command = Command::new("/bin/sh");
+        let lock: OwnedFd =
+            lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
+        // A service manager ends what is left of a service by these signals.
+        let wait = "trap '' HUP INT QUIT TERM PIPE; while read -r line; do :; done";
+        command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
+        command.stdout(Stdio::from(lock)).stderr(Stdio::null());
+        Kept::start(command).map(Watchdog)
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.0.is_alive()
+    }
+
+    pub fn death(&self) -> BorrowedFd<'_> {
+        self.0.death()
+    }
+
+    #[cfg(test)]
+    pub fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+}
+
+/// In the child, before exec: a session of its own, so that Ctrl-C and a closing terminal
+/// pass it by; no signal blocked; and nothing inherited but the standard three.
+fn stand_apart() -> io::Result<()> {
+    // SAFETY: setsid and the mask calls take no foreign pointers; `set` is initialised
+    // by sigemptyset; close_range with CLOEXEC only marks descriptors of this process.
+    unsafe {
+        check(libc::setsid())?;
+        let mut set = std::mem::MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+        // Kernels before 5.11 cannot; there close-on-exec at each opening has to do.
+        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
+    Ok(())
+}
+
+fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0u32) };
+    crate::sys::own(fd as libc::c_int)
+}
+
+/// Waits until `fd` can be read, at most `millis`.
+pub(super) fn readable_within(fd: BorrowedFd<'_>, millis: i32) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd that outlives the call.
+    check(unsafe { libc::poll(&mut poll, 1, millis) }).map(|n| n > 0)
+}

@@ -1,0 +1,215 @@
+//! The nftables table, and the `nft` child that owns it.
+//!
+//! A table with `flags owner` belongs to the netlink socket that created it: nobody
+//! else can change or flush it, and it is gone when that socket closes. So one `nft -i`
+//! stays for as long as the table shall. It is spoken to in text, because the JSON form
+//! drops the flag.
+
+use std::io::{PipeReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+
+use units::IpPrefix;
+
+use super::InterceptConfig;
+use super::children::{Kept, readable_within};
+use crate::OsError;
+use crate::error::OrCannot;
+
+/// How long the child may take to answer, in ms. It takes a few.
+const PATIENCE: i32 = 10_000;
+
+/// An owned table that is in force.
+pub(super) struct Table {
+    child: Kept,
+    output: PipeReader,
+    name: String,
+}
+
+impl Table {
+    /// Creates the table and makes sure that it is there and owned.
+    pub fn create(config: &InterceptConfig) -> Result<Table, OsError> {
+        // Complaints come in order with the answers: one pipe for both.
+        let (output, input) = std::io::pipe().or_cannot(|| "make a pipe for `nft`".into())?;
+        let complaints = input.try_clone().or_cannot(|| "make a pipe for `nft`".into())?;
+        let mut command = Command::new("nft");
+        command.arg("-i").stdout(input).stderr(complaints);
+        let mut table = Table { child: Kept::start(command)?, output, name: table_name() };
+        let listing = table.run(&ruleset(&table.name, config))?;
+        if !listing.lines().any(|l| l.trim() == "flags owner") {
+            return Err(OsError::refused("the kernel does not let nftables tables be owned")
+                .mend("Linux 5.12 and nftables 1.0 or later are needed"));
+        }
+        Ok(table)
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.child.is_alive()
+    }
+
+    pub fn death(&self) -> BorrowedFd<'_> {
+        self.child.death()
+    }
+
+    /// Changes whose datagrams are masqueraded.
+    pub fn set_masquerade(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
+        let commands = masquerade(&self.name, config);
+        self.run(&commands).map(drop)
+    }
+
+    /// Runs one line of commands as one transaction and returns the table as it is then.
+    fn run(&mut self, commands: &str) -> Result<String, OsError> {
+        let line = format!("{commands}\nlist table inet {}\n", self.name);
+        let stdin = self.child.stdin.as_mut();
+        let sent = stdin.map_or(Ok(()), |pipe| pipe.write_all(line.as_bytes()));
+        sent.and_then(|()| self.child.stdin.as_mut().map_or(Ok(()), Write::flush))
+            .or_cannot(|| "speak to `nft`".into())?;
+        self.read_listing()
+    }
+
+    /// Reads up to the end of a listing, or to the first complaint.
+    fn read_listing(&mut self) -> Result<String, OsError> {
+        let mut said = Vec::new();
+        let mut buf = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&said);
+            if let Some(complaint) = text.lines().find(|l| l.contains("Error: ")) {
+                return Err(refusal(complaint));
+            }
+            if text.contains("\n}\n") {
+                return Ok(text.into_owned());
+            }
+            if !readable_within(self.output.as_fd(), PATIENCE)
+                .or_cannot(|| "wait for `nft`".into())?
+            {
+                return Err(OsError::refused("`nft` does not answer"));
+            }
+            match self.output.read(&mut buf).or_cannot(|| "listen to `nft`".into())? {
+                0 => return Err(OsError::refused("`nft` ended before its table was made")),
+                n => said.extend_from_slice(&buf[..n]),
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+}
+
+fn refusal(complaint: &str) -> OsError {
+    let reason = complaint.split("Error: ").nth(1).unwrap_or(complaint).trim();
+    let error = OsError::refused(format!("nftables refused the interception rules: {reason}"));
+    if reason.contains("not permitted") {
+        error.mend("run as root or grant CAP_NET_ADMIN")
+    } else {
+        error.mend("`bentpipe doctor` shows which kernel feature is missing")
+    }
+}
+
+/// Owned tables of a program that was just killed may live a moment longer.
+fn table_name() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("bentpipe_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// One line, one transaction: the table with all it does.
+fn ruleset(table: &str, config: &InterceptConfig) -> String {
+    let (tun, syn, port) = (&config.tun, config.syn_device(), config.listener_port);
+    let marks = &config.marks;
+    let mut out = format!(
+        "add table inet {table} {{ flags owner; }}; \
+         add chain inet {table} prerouting \
+         {{ type filter hook prerouting priority mangle; policy accept; }}; "
+    );
+    let mut rule = |text: String| out += &format!("add rule inet {table} prerouting {text}; ");
+    if !config.carrier_ports.is_empty() {
+        let ports = list(&config.carrier_ports);
+        rule(format!(
+            "iifname != {{ \"{tun}\", \"{syn}\" }} udp dport {ports} fib daddr type local \
+             meta mark set {:#x} accept",
+            marks.carrier
+        ));
+    }
+    let only_syn = "tcp flags & (fin | syn | rst | ack) == syn";
+    for (family, verb, to) in [("ipv4", "ip", "127.0.0.1"), ("ipv6", "ip6", "[::1]")] {
+        rule(format!(
+            "iifname \"{syn}\" meta nfproto {family} {only_syn} \
+             tproxy {verb} to {to}:{port} meta mark set {:#x} accept",
+            marks.local
+        ));
+    }
+    rule(format!("iifname \"{syn}\" accept"));
+    if !config.lan.is_empty() {
+        let lan = list(&config.lan.iter().map(|l| format!("\"{l}\"")).collect::<Vec<_>>());
+        rule(format!(
+            "iifname {lan} {only_syn} fib daddr oifname \"{tun}\" meta mark set {:#x} accept",
+            marks.syn
+        ));
+    }
+    // A pure SYN may reuse the addresses of a connection in TIME_WAIT: it opens a new one.
+    let ours = format!("socket transparent 1 meta mark set {:#x} accept", marks.local);
+    rule(format!("iifname != \"{tun}\" tcp flags & (fin | syn | rst | ack) != syn {ours}"));
+    rule(format!("iifname != \"{tun}\" meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
+    out + &masquerade(table, config)
+}
+
+/// Makes the masquerading chain what the configuration says; there is none where none is
+/// needed, since it would have the kernel track every connection.
+fn masquerade(table: &str, config: &InterceptConfig) -> String {
+    let chain = format!("inet {table} postrouting");
+    let mut out = format!(
+        "add chain {chain} {{ type nat hook postrouting priority srcnat; policy accept; }}; \
+         flush chain {chain}; "
+    );
+    if config.masquerade.is_empty() {
+        return out + &format!("delete chain {chain}");
+    }
+    let (tun, syn) = (&config.tun, config.syn_device());
+    for (v4, source) in [(true, "ip saddr"), (false, "ip6 saddr")] {
+        let prefixes = without_covered(config.masquerade.iter().filter(|p| p.is_v4() == v4));
+        let from = match prefixes.iter().any(|p| p.len() == 0) {
+            // Every address: nft has no set element for that in all of its versions.
+            true => format!("meta nfproto {}", if v4 { "ipv4" } else { "ipv6" }),
+            false => format!("{source} {}", list(&prefixes)),
+        };
+        if !prefixes.is_empty() {
+            out += &format!(
+                "add rule {chain} iifname \"{tun}\" oifname != {{ \"{tun}\", \"{syn}\" }} \
+                 {from} masquerade; "
+            );
+        }
+    }
+    out
+}
+
+/// Sets refuse elements that overlap.
+fn without_covered<'a>(prefixes: impl Iterator<Item = &'a IpPrefix>) -> Vec<IpPrefix> {
+    let mut widest_first: Vec<IpPrefix> = prefixes.copied().collect();
+    widest_first.sort_by_key(|p| (p.len(), p.addr()));
+    let mut kept: Vec<IpPrefix> = Vec::new();
+    for prefix in widest_first {
+        if !kept.iter().any(|k| k.covers(&prefix)) {
+            kept.push(prefix);
+        }
+    }
+    kept
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    format!("{{ {} }}", items.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covered_prefixes_are_left_out_of_sets() {
+        let all = ["10.2.0.0/16", "10.0.0.0/8", "192.0.2.0/24", "10.0.0.0/8"];
+        let all: Vec<IpPrefix> = all.iter().map(|p| p.parse().unwrap()).collect();
+        let kept = without_covered(all.iter()).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(kept, ["10.0.0.0/8", "192.0.2.0/24"]);
+    }
+}

@@ -1,0 +1,276 @@
+//! Rules and routes: what there should be, and `ip -batch` to make it so.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use units::IpPrefix;
+
+use super::{InterceptConfig, OnFailure};
+use crate::OsError;
+use crate::command;
+
+/// Our number in the `proto` field of rules and routes; unassigned in
+/// `/etc/iproute2/rt_protos` and in the kernel's `rtnetlink.h`.
+const PROTOCOL: u8 = 143;
+/// Table of the peers' prefixes of length L: this + L (up to 128).
+const TABLE: u32 = 25_200;
+/// Where marked packets are delivered here.
+const LOCAL_TABLE: u32 = TABLE + 200;
+/// Where marked SYNs go to the syn device.
+const SYN_TABLE: u32 = TABLE + 201;
+/// Priorities of our rules start here, before `main` at 32,766.
+const PRIORITY: u32 = 25_200;
+/// The rules that a dead program must not leave in any case end before this.
+const PREFIX_PRIORITY: u32 = PRIORITY + 10;
+/// Metric of the route that blocks; any route into the tunnel is better.
+const BLOCK_METRIC: u32 = 9_999;
+
+/// Everything that should be there, per family, as `ip` prints it.
+pub(super) struct Plan {
+    v4: Family,
+    v6: Family,
+    on_failure: OnFailure,
+}
+
+struct Family {
+    /// "-4" or "-6".
+    flag: &'static str,
+    /// `priority: selector … proto 143`
+    rules: BTreeSet<String>,
+    /// `[type] prefix [dev name] table N metric M`
+    routes: BTreeSet<String>,
+}
+
+impl Plan {
+    pub fn new(config: &InterceptConfig) -> Plan {
+        let of = |v4: bool| {
+            let prefixes: Vec<IpPrefix> =
+                config.routes.iter().filter(|p| p.is_v4() == v4).copied().collect();
+            let flag = if v4 { "-4" } else { "-6" };
+            Family { flag, rules: rules(config, &prefixes), routes: routes(config, &prefixes) }
+        };
+        Plan { v4: of(true), v6: of(false), on_failure: config.on_failure }
+    }
+
+    /// The shell commands that the watchdog runs when the program is gone.
+    pub fn after_death(&self) -> String {
+        match self.on_failure {
+            OnFailure::Wire => sweep_commands(),
+            OnFailure::Block => {
+                let mut script = String::new();
+                for flag in ["-4", "-6"] {
+                    for priority in PRIORITY..PREFIX_PRIORITY {
+                        script += &format!(
+                            "ip {flag} rule delete priority {priority} protocol {PROTOCOL}\n"
+                        );
+                    }
+                    script +=
+                        &format!("ip {flag} route flush table {LOCAL_TABLE} protocol {PROTOCOL}\n");
+                }
+                script
+            }
+        }
+    }
+}
+
+fn rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
+    let (local, syn, carrier) = (config.marks.local, config.marks.syn, config.marks.carrier);
+    let mut rules = vec![
+        // Where the kernel checks sources by mark (src_valid_mark), the check looks like a
+        // packet from lo; it must find the way back, not our own delivery.
+        (PRIORITY, format!("from all fwmark {local:#x} iif lo lookup main")),
+        (PRIORITY + 1, format!("from all fwmark {syn:#x} iif lo lookup main")),
+        (PRIORITY + 2, format!("from all fwmark {local:#x} lookup {LOCAL_TABLE}")),
+        (PRIORITY + 3, format!("from all fwmark {syn:#x} lookup {SYN_TABLE}")),
+    ];
+    let longest_first: BTreeSet<u32> = prefixes.iter().map(|p| 128 - u32::from(p.len())).collect();
+    for rank in longest_first {
+        let (len, at) = (128 - rank, PREFIX_PRIORITY + 2 * rank);
+        rules.push((at, format!("from all lookup main suppress_prefixlength {len}")));
+        rules.push((at + 1, format!("not from all fwmark {carrier:#x} lookup {}", TABLE + len)));
+    }
+    rules.into_iter().map(|(at, rule)| format!("{at}: {rule} proto {PROTOCOL}")).collect()
+}
+
+fn routes(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
+    let (tun, syn) = (&config.tun, config.syn_device());
+    let mut routes = BTreeSet::from([
+        format!("local default dev lo table {LOCAL_TABLE} metric 1"),
+        format!("default dev {syn} table {SYN_TABLE} metric 1"),
+    ]);
+    for prefix in prefixes {
+        let table = TABLE + u32::from(prefix.len());
+        let prefix = if prefix.len() == 0 { "default".into() } else { prefix.to_string() };
+        routes.insert(format!("{prefix} dev {tun} table {table} metric 1"));
+        if config.on_failure == OnFailure::Block {
+            routes.insert(format!("unreachable {prefix} table {table} metric {BLOCK_METRIC}"));
+        }
+    }
+    routes
+}
+
+/// Makes rules and routes of ours what the plan says. What is there already stays
+/// untouched, and what is new comes before the old goes: nothing leaks in between.
+pub(super) fn install(plan: &Plan) -> Result<(), OsError> {
+    for family in [&plan.v4, &plan.v6] {
+        if family.flag == "-6" && !has_ipv6() {
+            continue;
+        }
+        install_family(family)?;
+    }
+    Ok(())
+}
+
+fn install_family(family: &Family) -> Result<(), OsError> {
+    let (old_rules, old_routes) = (present_rules(family.flag)?, present_routes(family.flag)?);
+    let mut batch = String::new();
+    for route in family.routes.difference(&old_routes) {
+        batch += &format!("route add {route} proto {PROTOCOL}\n");
+    }
+    for rule in family.rules.difference(&old_rules) {
+        batch += &rule_command("add", rule);
+    }
+    for rule in old_rules.difference(&family.rules) {
+        batch += &rule_command("delete", rule);
+    }
+    for route in old_routes.difference(&family.routes) {
+        batch += &format!("route delete {route} proto {PROTOCOL}\n");
+    }
+    command::run(Command::new("ip").args([family.flag, "-batch", "-"]), &batch)
+        .map(drop)
+        .map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))
+}
+
+fn rule_command(verb: &str, rule: &str) -> String {
+    match rule.split_once(": ") {
+        Some((priority, selector)) => format!("rule {verb} priority {priority} {selector}\n"),
+        None => String::new(),
+    }
+}
+
+/// Our rules as the kernel has them, in the plan's form. `ip rule show` ignores a
+/// protocol that it is given, so that ours are picked out here.
+fn present_rules(flag: &str) -> Result<BTreeSet<String>, OsError> {
+    let text = command::run(Command::new("ip").args([flag, "rule", "show"]), "")?;
+    let ours = format!(" proto {PROTOCOL}");
+    Ok(text.lines().map(words).filter(|l| l.ends_with(&ours)).collect())
+}
+
+/// Our routes as the kernel has them, in the plan's form.
+fn present_routes(flag: &str) -> Result<BTreeSet<String>, OsError> {
+    let number = PROTOCOL.to_string();
+    let list = ["route", "show", "table", "all", "protocol", &number];
+    let text = command::run(Command::new("ip").arg(flag).args(list), "")?;
+    Ok(text.lines().filter_map(route_as_planned).collect())
+}
+
+/// Keeps of a printed route what tells it from others, in the plan's order.
+fn route_as_planned(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace().peekable();
+    let mut out = String::new();
+    if let Some(kind @ ("local" | "unreachable")) = words.peek().copied() {
+        out = format!("{kind} ");
+        words.next();
+    }
+    let mut prefix = words.next()?.to_owned();
+    if prefix != "default" && !prefix.contains('/') {
+        prefix += if prefix.contains(':') { "/128" } else { "/32" };
+    }
+    let (mut device, mut table, mut metric) = (None, None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "dev" => device = words.next(),
+            "table" => table = words.next(),
+            "metric" => metric = words.next(),
+            _ => {}
+        }
+    }
+    out += &prefix;
+    // IPv6 prints the device of an unreachable route, too; it is none.
+    if let Some(device) = device.filter(|_| !out.starts_with("unreachable")) {
+        out += &format!(" dev {device}");
+    }
+    Some(format!("{out} table {} metric {}", table?, metric?))
+}
+
+fn words(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn has_ipv6() -> bool {
+    std::fs::exists("/proc/sys/net/ipv6").unwrap_or(false)
+}
+
+fn sweep_commands() -> String {
+    let mut script = String::new();
+    for flag in ["-4", "-6"] {
+        script += &format!("ip {flag} rule flush protocol {PROTOCOL}\n");
+        script += &format!("ip {flag} route flush table all protocol {PROTOCOL}\n");
+    }
+    script
+}
+
+/// Removes every rule and route of ours in this network namespace: what a run that was
+/// killed left, and what [`OnFailure::Block`] keeps after one that ended.
+pub fn sweep() -> Result<(), OsError> {
+    let nothing = |flag| Family { flag, rules: BTreeSet::new(), routes: BTreeSet::new() };
+    install(&Plan { v4: nothing("-4"), v6: nothing("-6"), on_failure: OnFailure::Wire })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(routes: &[&str]) -> InterceptConfig {
+        let mut config = InterceptConfig::new("bp0", 1);
+        config.routes = routes.iter().map(|r| r.parse().unwrap()).collect();
+        config
+    }
+
+    #[test]
+    fn rules_ask_main_for_something_longer_before_each_length_longest_first() {
+        let plan = Plan::new(&config(&["0.0.0.0/0", "10.2.0.0/16", "10.3.0.0/16", "::/0"]));
+        let prefix_rules: Vec<_> = plan.v4.rules.iter().skip(4).map(String::as_str).collect();
+        assert_eq!(
+            prefix_rules,
+            [
+                "25434: from all lookup main suppress_prefixlength 16 proto 143",
+                "25435: not from all fwmark 0x62700003 lookup 25216 proto 143",
+                "25466: from all lookup main suppress_prefixlength 0 proto 143",
+                "25467: not from all fwmark 0x62700003 lookup 25200 proto 143",
+            ]
+        );
+        assert_eq!(plan.v6.rules.len(), 6);
+    }
+
+    #[test]
+    fn printed_routes_are_read_in_the_plans_form() {
+        for (printed, read) in [
+            (
+                "local default dev lo table 25400 scope host metric 1 ",
+                "local default dev lo table 25400 metric 1",
+            ),
+            (
+                "10.0.0.1 dev bp0 table 25232 scope link metric 1 linkdown",
+                "10.0.0.1/32 dev bp0 table 25232 metric 1",
+            ),
+            (
+                "unreachable default dev lo table 25200 metric 9999 pref medium",
+                "unreachable default table 25200 metric 9999",
+            ),
+        ] {
+            assert_eq!(route_as_planned(printed).as_deref(), Some(read));
+        }
+        assert_eq!(route_as_planned(""), None);
+    }
+
+    #[test]
+    fn block_leaves_the_prefixes_and_wire_nothing() {
+        let mut config = config(&["10.0.0.0/8"]);
+        assert!(!Plan::new(&config).after_death().contains("rule flush"));
+        assert_eq!(Plan::new(&config).v4.routes.len(), 4);
+        config.on_failure = OnFailure::Wire;
+        assert!(Plan::new(&config).after_death().contains("rule flush"));
+        assert_eq!(Plan::new(&config).v4.routes.len(), 3);
+    }
+}
