@@ -1,0 +1,239 @@
+//! The house rules that no compiler checks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_owned()
+}
+
+/// Every file of the project with one of these endings, with its name from the root.
+fn files(endings: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    walk(&root(), &mut |path| {
+        let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+        if endings.iter().any(|e| name.ends_with(e)) {
+            found.push((name, fs::read_to_string(path).unwrap_or_default()));
+        }
+    });
+    assert!(!found.is_empty(), "the project has files that end in {endings:?}");
+    found.sort();
+    found
+}
+
+fn walk(dir: &Path, see: &mut impl FnMut(&Path)) {
+    const NOT_OURS: [&str; 4] = [".git", "target", "report", "node_modules"];
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            if !NOT_OURS.iter().any(|skip| name == *skip) {
+                walk(&path, see);
+            }
+        } else {
+            see(&path);
+        }
+    }
+}
+
+fn fail_with(faults: Vec<String>) {
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+/// Rooms that take facts and time and give work (ARCHITECTURE.md).
+fn core_rooms() -> Vec<String> {
+    let rooms = fs::read_dir(root().join("crates")).expect("rooms").flatten();
+    let names = rooms.filter(|e| e.path().is_dir()).map(|e| e.file_name());
+    names.filter_map(|n| n.into_string().ok()).filter(|n| n != "os").collect()
+}
+
+#[test]
+fn core_rooms_depend_on_nothing_that_could_do_io() {
+    // What may be added here: code that opens no socket or file, reads no clock and
+    // draws no randomness of its own.
+    const PURE: [&str; 17] = [
+        "units",
+        "link",
+        "relay",
+        "channel",
+        "sim",
+        "squeeze",
+        "dial",
+        "aws-lc-rs",
+        "snow",
+        "blake2",
+        "base64ct",
+        "zeroize",
+        "thiserror",
+        "serde",
+        "serde_json",
+        "toml",
+        "proptest",
+    ];
+    let mut faults = Vec::new();
+    for room in core_rooms() {
+        let name = format!("crates/{room}/Cargo.toml");
+        let text = fs::read_to_string(root().join(&name)).expect("a manifest");
+        let manifest: toml::Table = text.parse().expect("TOML");
+        for section in ["dependencies", "dev-dependencies"] {
+            let Some(table) = manifest.get(section).and_then(toml::Value::as_table) else {
+                continue;
+            };
+            for dependency in table.keys().filter(|d| !PURE.contains(&d.as_str())) {
+                faults.push(format!("{name}: core rooms may not depend on {dependency}"));
+            }
+        }
+    }
+    fail_with(faults);
+}
+
+#[test]
+fn the_bans_of_core_rooms_cover_every_core_room() {
+    let bans = fs::read_to_string(root().join("crates/clippy.toml")).expect("the bans");
+    for banned in ["Instant::now", "SystemTime::now", "HashMap", "TcpStream", "UdpSocket"] {
+        assert!(bans.contains(banned), "crates/clippy.toml bans {banned}");
+    }
+    // Clippy takes the nearest file, so one further down would lift the bans.
+    for room in core_rooms() {
+        for name in ["clippy.toml", ".clippy.toml"] {
+            let path = root().join("crates").join(&room).join(name);
+            assert!(!path.exists(), "{} lifts the bans of crates/clippy.toml", path.display());
+        }
+    }
+}
+
+#[test]
+fn unsafe_is_forbidden_everywhere_but_in_os() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    assert!(manifest.contains("unsafe_code = \"forbid\""));
+    let mut faults = Vec::new();
+    for (name, text) in files(&["Cargo.toml"]) {
+        let exempt = name == "Cargo.toml" || name.starts_with("crates/os/");
+        if !exempt && !name.starts_with("fuzz/") && !text.contains("[lints]\nworkspace = true") {
+            faults.push(format!("{name}: [lints] workspace = true is missing"));
+        }
+    }
+    fail_with(faults);
+}
+
+#[test]
+fn files_are_short_enough_to_keep_in_mind() {
+    const MOST: usize = 900;
+    let long = files(&[".rs"]).into_iter().map(|(name, text)| (name, text.lines().count()));
+    fail_with(
+        long.filter(|(_, lines)| *lines > MOST)
+            .map(|(name, lines)| format!("{name}: {lines} lines, more than {MOST}"))
+            .collect(),
+    );
+}
+
+#[test]
+fn nothing_is_left_half_done() {
+    let marks = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs"]) {
+        for (n, line) in text.lines().enumerate() {
+            if let Some(mark) = marks.iter().find(|m| line.contains(**m)) {
+                faults.push(format!("{name}:{}: {mark}…)", n + 1));
+            }
+        }
+    }
+    fail_with(faults);
+}
+
+#[test]
+fn lines_end_cleanly() {
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs", ".toml", ".md", ".sh", "Makefile"]) {
+        if !text.is_empty() && !text.ends_with('\n') {
+            faults.push(format!("{name}: the last line has no end"));
+        }
+        for (n, line) in text.lines().enumerate() {
+            // A recipe line of a Makefile may be a tab alone; nothing else ends in space.
+            if line.trim_end() != line {
+                faults.push(format!("{name}:{}: space at the end of the line", n + 1));
+            }
+        }
+    }
+    fail_with(faults);
+}
+
+/// The targets of `[text](target)` in a line.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".md"]) {
+        let dir = root().join(&name).parent().expect("a directory").to_owned();
+        let mut in_code = false;
+        for (n, line) in text.lines().enumerate() {
+            in_code ^= line.trim_start().starts_with("```");
+            for link in links(line).filter(|_| !in_code) {
+                let target = link.split('#').next().unwrap_or("");
+                let elsewhere = link.contains("://") || link.starts_with("mailto:");
+                if !elsewhere && !target.is_empty() && !dir.join(target).exists() {
+                    faults.push(format!("{name}:{}: {link} does not exist", n + 1));
+                }
+            }
+        }
+    }
+    fail_with(faults);
+}
+
+#[test]
+fn the_changelog_has_a_place_for_what_is_new() {
+    let text = fs::read_to_string(root().join("CHANGELOG.md")).expect("a changelog");
+    let (_, rest) = text.split_once("\n## Unreleased\n").expect("a section \"Unreleased\"");
+    let section = rest.split("\n## ").next().unwrap_or("");
+    assert!(section.lines().any(|l| l.starts_with("- ")), "it says what is new");
+}
+
+#[test]
+fn every_profile_is_embedded_and_every_embedded_one_is_a_file() {
+    let embedded: BTreeSet<String> =
+        bentpipe::config::Profile::names().into_iter().map(str::to_owned).collect();
+    let on_disk: BTreeSet<String> = fs::read_dir(root().join("profiles"))
+        .expect("profiles")
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned))
+        .collect();
+    assert_eq!(embedded, on_disk);
+}
+
+/// The blocks of a document that are fenced as `kind`.
+fn fenced(text: &str, kind: &str) -> Vec<String> {
+    text.split(&format!("\n```{kind}\n"))
+        .skip(1)
+        .filter_map(|rest| rest.split("\n```").next())
+        .map(|block| format!("{block}\n"))
+        .collect()
+}
+
+#[test]
+fn the_configurations_in_the_documents_are_valid() {
+    // Documents write keys as «…»; here they get real ones.
+    let key = |n: u8| link::keys::PrivateKey::from_bytes([n; 32]);
+    let mut checked = 0;
+    for name in ["README.md", "docs/operators-guide.md"] {
+        let text = fs::read_to_string(root().join(name)).expect("a document");
+        for block in fenced(&text, "toml") {
+            let block = block
+                .replace("«private key»", &key(1).to_base64())
+                .replace("«pre-shared key»", &key(9).to_base64())
+                .replace("«public key of ship»", &key(2).public().to_string())
+                .replace("«public key of yacht»", &key(4).public().to_string())
+                .replace("«public key of shore»", &key(3).public().to_string());
+            if !block.contains("[node]") {
+                continue; // a fragment that its text explains
+            }
+            checked += 1;
+            if let Err(e) = bentpipe::config::Config::parse(&block, Path::new(name)) {
+                panic!("{name}: {:#?}\n{block}", e.to_report());
+            }
+        }
+    }
+    assert!(checked >= 2, "both ends of the README's pair are shown");
+}
