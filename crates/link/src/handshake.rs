@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! initiation   0x01  version  sender index (4)  ephemeral (32)
-//!              static key, sealed (48)  payload, sealed (34…114 + 16)  mac1 (16)  mac2 (16)
+//!              static key, sealed (48)  payload, sealed (34…98 + 16)  mac1 (16)  mac2 (16)
 //!   payload    epoch (8)  known peer epoch (8)  ciphers offered (1)  lengths (1)
 //!              cookie (0 or 16)  parameters (0…64)  zeros up to 34 bytes
 //!
