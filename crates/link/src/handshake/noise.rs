@@ -308,6 +308,79 @@ mod tests {
         assert_eq!(run(&PresharedKey::NONE, &other).err(), Some(BadMessage));
     }
 
+    fn bytes(hex: &str) -> Vec<u8> {
+        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hex");
+        (0..hex.len()).step_by(2).map(byte).collect()
+    }
+
+    fn key(hex: &str) -> [u8; 32] {
+        bytes(hex).try_into().expect("32 bytes")
+    }
+
+    /// The published vector of this pattern (github.com/haskell-cryptography/cacophony).
+    #[test]
+    fn the_published_test_vector_comes_out() {
+        let psk = key("54686973206973206d7920417573747269616e20706572737065637469766521");
+        let prologue = bytes("4a6f686e2047616c74");
+        let (init_s, init_e, resp_s, resp_e) = (
+            key("e61ef9919cde45dd5f82166404bd08e38bceb5dfdfded0a34c8df7ed542214d1"),
+            key("893e28b9dc6ca8d611ab664754b8ceb7bac5117349a4439a6b0569da977c464a"),
+            key("4a3acbfdb163dec651dfa3194dece676d437029c62a408b4c5ea9114246e4893"),
+            key("bbdb4cdbd309f1a1f2e1456967fe288cadd6f712d65dc7b7793d5e63da6b375b"),
+        );
+        let resp_public = key("31e0303fd6418d2f8c0e78b91f22e8caed0fbe48656dcf4767e4834f701b8f62");
+        let mut entropy = Entropy::new([0; 32]);
+        let side = |entropy: &mut Entropy| builder(entropy).psk(2, &psk).expect("a psk");
+        let initiator = side(&mut entropy)
+            .local_private_key(&init_s)
+            .and_then(|b| b.remote_public_key(&resp_public))
+            .and_then(|b| b.prologue(&prologue))
+            .and_then(|b| b.fixed_ephemeral_key_for_testing_only(&init_e).build_initiator());
+        let responder = side(&mut entropy)
+            .local_private_key(&resp_s)
+            .and_then(|b| b.prologue(&prologue))
+            .and_then(|b| b.fixed_ephemeral_key_for_testing_only(&resp_e).build_responder());
+        let mut initiator = Noise(Box::new(initiator.expect("an initiator")));
+        let mut responder = Noise(Box::new(responder.expect("a responder")));
+
+        let first = bytes(concat!(
+            "ca35def5ae56cec33dc2036731ab14896bc4c75dbb07a61f879f8e3afa4c7944",
+            "001e21de9f98ddd8e2ad57527207feb56253c9c94a9e496782ecfcb2a75fbcaf1b52948cc48daefe66",
+            "0c62119ab5000980c84831215f2441eba616548e832985464cf17e51ee93109008399a21f7e13f"
+        ));
+        let second = bytes(concat!(
+            "95ebc60d2b1fa672c1f46a8aa265ef51bfe38e7ccb39ec5be34069f144808843",
+            "cb765f2caef0751b8f007572dab0322217755c0632f365717edbf34d33e87a"
+        ));
+        let mut out = vec![0; 200];
+        let n = initiator.write(b"Ludwig von Mises", &mut out).expect("the first message");
+        assert_eq!(out[..n], first);
+        responder.read(&first, &mut out).expect("the first message opens");
+        let n = responder.write(b"Murray Rothbard", &mut out).expect("the second message");
+        assert_eq!(out[..n], second);
+        initiator.read(&second, &mut out).expect("the second message opens");
+
+        // The vector's third and fourth message are the first under each traffic key.
+        let keys = initiator.finish();
+        for (key, text, sealed) in [
+            (
+                &keys.from_initiator,
+                &b"F. A. Hayek"[..],
+                "8153ca9833bc3c1b91a7e66e5f4d4f5b59bf9e64c2f20d15f0bba7",
+            ),
+            (
+                &keys.from_responder,
+                b"Carl Menger",
+                "07af0c9c86e1b4e80f36b04ff7688d51141af3debd0332f0a705ef",
+            ),
+        ] {
+            let mut buf = [text, &[0; TAG_LEN]].concat();
+            crate::seal::SealingKey::new(crate::seal::Cipher::ChaCha20Poly1305, key.as_bytes())
+                .seal_in_place(0, b"", &mut buf);
+            assert_eq!(buf, bytes(sealed));
+        }
+    }
+
     #[test]
     fn an_ephemeral_key_of_low_order_fails() {
         let bob = PrivateKey::generate([2; 32]);

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
-use crate::cookie::Verdict;
+use crate::cookie::{Guard, Verdict};
+use crate::handshake::{Asked, HandshakeError, Hello, Initiation};
 use crate::seal::TAG_LEN;
 
 mod chaos;

@@ -1,0 +1,288 @@
+//! A tunnel's part in handshakes: asking, answering, taking answers.
+
+use std::net::SocketAddr;
+
+use units::{Duration, Instant};
+
+use super::attempt::{Attempt, Try, patience};
+use super::header::PacketKind;
+use super::keyring::{Keypair, Pending, Session};
+use super::{CROWDED, Event, Indices, MAX_RECENT, Tunnel, draw_epoch};
+use crate::cookie::{COOKIE_ROTATION, Cookie, Guard};
+use crate::handshake::{
+    Agreed, Asked, HandshakeError, Hello, Initiation, Message, Params, SessionId, check_form,
+};
+
+impl Tunnel {
+    /// Takes the response that [`Guard::admit`] let pass to an initiation of ours.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: drop it, silently.
+    pub fn handle_response(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &[u8],
+    ) -> Result<(), HandshakeError> {
+        check_form(packet)?;
+        let Some(PacketKind::Response { receiver }) = PacketKind::of(packet) else {
+            return Err(HandshakeError::Malformed);
+        };
+        let attempt = self.attempt.as_mut().ok_or(HandshakeError::Unsolicited)?;
+        let index = attempt.find(receiver).ok_or(HandshakeError::Unsolicited)?;
+        let response = attempt.tries[index].asked.read_response(packet)?;
+        let Try { asked, to, sent, .. } = attempt.tries.remove(index);
+        let local_index = asked.index();
+        let agreed = asked.finish(response);
+        let keys = Keypair::new(&agreed, local_index, true, now);
+        if self.goes_first {
+            self.keys.drop_pending_of_others(agreed.session);
+        }
+        if from == to {
+            self.go_to(to);
+        }
+        self.establish(now, keys, agreed.params, now.since(sent));
+        self.owes_packet = true;
+        self.owed_again = now + patience(self.rtt);
+        self.path.on_authenticated(now, from, true, packet.len(), &mut self.entropy);
+        Ok(())
+    }
+
+    /// Takes a cookie reply to a message of ours; what we send next has the cookie in it.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: drop it, silently.
+    pub fn handle_cookie_reply(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+    ) -> Result<(), HandshakeError> {
+        check_form(packet)?;
+        let Some(PacketKind::CookieReply { receiver }) = PacketKind::of(packet) else {
+            return Err(HandshakeError::Malformed);
+        };
+        let tried = self.attempt.as_mut().and_then(|a| {
+            let index = a.find(receiver)?;
+            Some((&mut a.tries[index], &mut a.not_before, &mut a.hurried))
+        });
+        match (tried, &mut self.response_mac1) {
+            (Some((tried, not_before, hurried)), _) => {
+                let mac1 = tried.mac1.as_ref().ok_or(HandshakeError::Unsolicited)?;
+                let cookie =
+                    self.peer_macs.open_reply(mac1, packet).ok_or(HandshakeError::Forged)?;
+                tried.mac1 = None;
+                self.cookie = Some((cookie, now));
+                if !tried.had_cookie && !*hurried {
+                    *hurried = true;
+                    *not_before = now;
+                }
+            }
+            (None, Some((index, mac1))) if *index == receiver => {
+                let cookie =
+                    self.peer_macs.open_reply(mac1, packet).ok_or(HandshakeError::Forged)?;
+                self.response_mac1 = None;
+                self.cookie = Some((cookie, now));
+            }
+            _ => return Err(HandshakeError::Unsolicited),
+        }
+        Ok(())
+    }
+
+    /// Answers an initiation of this peer's that [`Guard::admit`] let pass. The answer
+    /// waits in [`poll_transmit`](Tunnel::poll_transmit); nothing else changes until a
+    /// packet comes under the new keys.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: there is no answer, except that for
+    /// [`HandshakeError::NoCookie`] a cookie reply waits to be sent.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        initiation: Initiation,
+        guard: &mut Guard,
+        indices: &mut dyn Indices,
+    ) -> Result<(), HandshakeError> {
+        if initiation.peer() != &self.config.peer {
+            return Err(HandshakeError::WrongPeer);
+        }
+        if !initiation.suits(self.config.offer) {
+            return Err(HandshakeError::NotOffered);
+        }
+        self.remember(initiation.ephemeral())?;
+        self.give_way_or_refuse(now, from)?;
+        let proven = initiation.cookie().is_some_and(|c| guard.gave(now, from, c));
+        if !proven && self.keys.is_crowded(now, CROWDED) {
+            let reply = guard.reply(now, from, initiation.sender_index(), initiation.mac1());
+            self.post(from, reply);
+            return Err(HandshakeError::NoCookie);
+        }
+        self.answer(now, from, initiation, proven, indices)
+    }
+
+    fn answer(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        initiation: Initiation,
+        proven: bool,
+        indices: &mut dyn Indices,
+    ) -> Result<(), HandshakeError> {
+        let epoch = self.epoch_for(initiation.epochs());
+        let hello = self.hello(indices);
+        let answered = initiation.respond(&self.config.preshared, hello, epoch);
+        let (agreed, mut message): (Agreed, Message) = answered.inspect_err(|_| {
+            self.keys.free(hello.index);
+        })?;
+        let cookie = self.fresh_cookie(now);
+        let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
+        self.response_mac1 = Some((hello.index, mac1));
+        self.keys.add_pending(Pending {
+            keys: Keypair::new(&agreed, hello.index, false, now),
+            params: agreed.params,
+            from,
+            answered: now,
+            proven,
+        });
+        self.answered_until.get_or_insert(now + patience(self.rtt));
+        self.owe_again(now);
+        self.post(from, message);
+        Ok(())
+    }
+
+    /// Of two initiations that cross, the one of the lower key goes first (L-HS-10). Once only,
+    /// and only if ours went where this came from: otherwise ours may be lost for good.
+    fn give_way_or_refuse(&mut self, now: Instant, from: SocketAddr) -> Result<(), HandshakeError> {
+        let patience = patience(self.rtt);
+        match &mut self.attempt {
+            Some(ours)
+                if self.goes_first && !ours.crossed && ours.is_under_way(now, from, patience) =>
+            {
+                ours.crossed = true;
+                Err(HandshakeError::Crossed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Our name for the session that an initiation is about (L-SE-2). `asked.remote` is
+    /// the initiator's epoch, `asked.local` ours as far as it knows.
+    ///
+    /// It is the current session's if the initiator knows that one, or knows none but
+    /// has the epoch that we know it by: then its initiation crossed ours. All others
+    /// get the epoch under which nothing happened yet, so that however many handshakes
+    /// two fresh nodes make at once, they are for one session.
+    fn epoch_for(&self, asked: SessionId) -> u64 {
+        match &self.session {
+            Some(Session { id, .. })
+                if *id == asked || (asked.local == 0 && asked.remote == id.remote) =>
+            {
+                id.local
+            }
+            _ => self.fresh_epoch,
+        }
+    }
+
+    /// Straight replays of a recent initiation are dropped (L-HS-7).
+    fn remember(&mut self, ephemeral: &[u8; 16]) -> Result<(), HandshakeError> {
+        if self.recent.contains(ephemeral) {
+            return Err(HandshakeError::Replayed);
+        }
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(*ephemeral);
+        Ok(())
+    }
+
+    /// New keys are in force.
+    pub(super) fn establish(&mut self, now: Instant, keys: Keypair, params: Params, rtt: Duration) {
+        let (id, cipher) = (keys.session, keys.cipher);
+        let resumed = self.session.as_ref().is_some_and(|s| s.id == id);
+        if !resumed {
+            self.session = Some(Session::new(id));
+            self.fresh_epoch = draw_epoch(&mut self.entropy);
+        }
+        self.keys.install(keys);
+        self.cancel_attempt();
+        self.start = None;
+        self.renew = None;
+        self.answered_until = None;
+        self.owes_packet = false;
+        self.on_alive(now);
+        // The owner may have not yet seen that the session is a new one.
+        let unseen = matches!(self.established, Some(Event::Established { resumed: false, .. }));
+        let resumed = resumed && !unseen;
+        self.established = Some(Event::Established { resumed, cipher, params, rtt });
+    }
+
+    pub(super) fn initiate(
+        &mut self,
+        now: Instant,
+        indices: &mut dyn Indices,
+    ) -> Option<(SocketAddr, Message)> {
+        let to = self.path.endpoint()?;
+        let epochs = match &self.session {
+            Some(session) => session.id,
+            None => SessionId { local: self.fresh_epoch, remote: 0 },
+        };
+        let cookie = self.fresh_cookie(now);
+        let hello = self.hello(indices);
+        let (asked, mut message) = Asked::new(
+            &self.config.local,
+            &self.config.peer,
+            &self.config.preshared,
+            hello,
+            epochs,
+            cookie.as_ref(),
+            &mut self.entropy,
+        )
+        .expect("the peer's key was tried when the tunnel was made");
+        let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
+        let sent = Try { asked, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
+        let (wait, waiting) = (patience(self.rtt), self.wanted.is_some());
+        let attempt = self.attempt.get_or_insert_with(|| Attempt::new(now));
+        if let Some(index) = attempt.sent(sent, wait, waiting, &mut self.entropy) {
+            self.keys.free(index);
+        }
+        Some((to, message))
+    }
+
+    /// When the next initiation is due, if one is wanted.
+    pub(super) fn initiation_due(&self) -> Option<Instant> {
+        self.path.endpoint()?;
+        let patience = patience(self.rtt);
+        let reason = match self.session {
+            None => [self.start, self.wanted].into_iter().flatten().min()?,
+            Some(_) => {
+                let silent = self.wanted.map(|since| since.max(self.heard) + patience);
+                [silent, self.renew].into_iter().flatten().min()?
+            }
+        };
+        let not_before = self.attempt.as_ref().map_or(Instant::ZERO, |a| a.not_before);
+        Some(reason.max(not_before).max(self.answered_until.unwrap_or(Instant::ZERO)))
+    }
+
+    pub(super) fn cancel_attempt(&mut self) {
+        for tried in self.attempt.take().into_iter().flat_map(|a| a.tries) {
+            self.keys.free(tried.asked.index());
+        }
+    }
+
+    /// The peer is alive: initiations that only its silence called for can stop.
+    pub(super) fn on_alive(&mut self, now: Instant) {
+        self.heard = now;
+        if self.renew.is_none() {
+            self.cancel_attempt();
+        }
+    }
+
+    fn hello(&self, indices: &mut dyn Indices) -> Hello {
+        Hello { index: indices.allocate(), offer: self.config.offer, params: self.config.params }
+    }
+
+    fn fresh_cookie(&self, now: Instant) -> Option<Cookie> {
+        let (cookie, since) = self.cookie?;
+        (now.since(since) < COOKIE_ROTATION).then_some(cookie)
+    }
+}
