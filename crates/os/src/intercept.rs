@@ -55,11 +55,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::process::Command;
 use std::thread;
 
 use units::IpPrefix;
 
 use crate::OsError;
+use crate::command;
 use crate::error::OrCannot;
 use crate::poll::{Interest, Poller};
 use crate::tun::{self, Tun};
@@ -176,6 +178,7 @@ impl Intercept {
         config.check()?;
         let lock = take_lock()?;
         let syns = Tun::open(&config.syn_device(), 1500)?;
+        satisfy_loose_filter(&syns)?;
         let plan = Plan::new(config);
         let watchdog = Watchdog::start(&plan.after_death(), &lock)?;
         let warnings = forwarding_warnings();
@@ -303,6 +306,18 @@ fn accept_marks_of_strict_filters(tun: &str) {
     if strict {
         let _ = fs::write("/proc/sys/net/ipv4/conf/all/src_valid_mark", "1");
     }
+}
+
+/// A loose filter, the loosest there is where "all" demands one, drops everything that
+/// comes from a device without an address. So it gets one that means nothing: the dummy
+/// address of RFC 7600, in a scope that keeps it from being a source.
+fn satisfy_loose_filter(device: &Tun) -> Result<(), OsError> {
+    let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+    if all.trim() == "0" {
+        return Ok(());
+    }
+    let words = ["address", "add", "192.0.0.8/32", "dev", device.name(), "scope", "host"];
+    command::run(Command::new("ip").args(words), "").map(drop)
 }
 
 #[cfg(test)]

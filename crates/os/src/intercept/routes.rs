@@ -75,11 +75,13 @@ impl Plan {
 
 fn rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
     let (local, syn, carrier) = (config.marks.local, config.marks.syn, config.marks.carrier);
+    let device = config.syn_device();
     let mut rules = vec![
-        // Where the kernel checks sources by mark (src_valid_mark), the check looks like a
-        // packet from lo; it must find the way back, not our own delivery.
+        // Where the kernel checks sources by mark (src_valid_mark), the check asks for the
+        // way back as if the packet came from where it goes to: from lo for one that is
+        // delivered here. It must find that way, not our own delivery.
         (PRIORITY, format!("from all fwmark {local:#x} iif lo lookup main")),
-        (PRIORITY + 1, format!("from all fwmark {syn:#x} iif lo lookup main")),
+        (PRIORITY + 1, format!("from all fwmark {syn:#x} iif {device} lookup main")),
         (PRIORITY + 2, format!("from all fwmark {local:#x} lookup {LOCAL_TABLE}")),
         (PRIORITY + 3, format!("from all fwmark {syn:#x} lookup {SYN_TABLE}")),
     ];
@@ -193,8 +195,10 @@ fn route_as_planned(line: &str) -> Option<String> {
     Some(format!("{out} table {} metric {}", table?, metric?))
 }
 
+/// One space between words, and nothing about a device that is away just now.
 fn words(line: &str) -> String {
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words: Vec<_> = line.split_whitespace().filter(|w| *w != "[detached]").collect();
+    words.join(" ")
 }
 
 fn has_ipv6() -> bool {

@@ -333,7 +333,8 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
         // Everything else is the tunnel's; so are SYNs, which open in spite of the filters.
         for far in ["203.0.113.7:80", "10.50.1.1:80"] {
             let client = connects_later(&lab.client, far);
-            assert_eq!(gateway.accept(true).server, far.parse().unwrap());
+            let accepted = gateway.accept(true);
+            assert_eq!(accepted.server, far.parse().unwrap());
             client.join().unwrap().unwrap();
         }
         // The same port on another host is a host's traffic.
@@ -422,7 +423,7 @@ fn a_killed_child_is_noticed_and_replaced() {
                 assert!(!news_within(&gateway.intercept, 0));
             }
             let client = connects_later(&lab.client, "10.99.1.1:80");
-            gateway.accept(true);
+            let _accepted = gateway.accept(true);
             client.join().unwrap().unwrap();
         },
     );
@@ -552,8 +553,9 @@ fn an_intercepted_socket_is_bound_to_the_servers_address() {
             let bound = sys::local_addr(accepted.stream.as_fd()).unwrap();
             assert_eq!(bound, "10.99.1.1:22".parse().unwrap());
             // A dying gateway resets its hosts.
+            let mut client = client.join().unwrap().unwrap();
             drop(accepted);
-            let error = client.join().unwrap().unwrap().read(&mut [0; 1]).unwrap_err();
+            let error = client.read(&mut [0; 1]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         },
     );
