@@ -1,0 +1,212 @@
+//! `bentpipe lab`: published experiments, repeated with real hosts.
+//!
+//! A [`scenario`] is a file with a set-up, ways to run it and the figures that its
+//! source printed. [`run`](mod@run) builds a [`topology`] of namespaces for each way,
+//! starts the [`gateway`] pair where the way has one, lets [`traffic`] flow through the
+//! kernel's own TCP, and [`measure`]s at the client, at the server and on the link.
+//! [`results`] stand beside what was published; [`report`] shows them.
+
+pub mod gateway;
+pub mod measure;
+pub mod progress;
+pub mod report;
+pub mod results;
+pub mod rights;
+pub mod run;
+pub mod scenario;
+pub mod topology;
+pub mod traffic;
+mod unit;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use miette::{Context as _, IntoDiagnostic as _, miette};
+
+use self::progress::Board;
+use self::results::Results;
+use self::run::{Gate, run_scenario};
+use self::scenario::{BUILT_IN, Scenario};
+use crate::cli::{Global, print};
+
+/// Repeats published experiments with real hosts around an emulated link, and prints
+/// the published figures beside the measured ones.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum LabCommand {
+    /// Name the experiments.
+    List,
+    /// Run experiments; "all" runs all of them.
+    Run(RunArgs),
+    /// Show the results of earlier runs again, and make one page of them.
+    Report(ReportArgs),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct RunArgs {
+    /// Which experiments.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Run each way with so many seeds instead of the scenario's number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// Run only this way of the experiment; may be repeated.
+    #[arg(long, value_name = "ID")]
+    way: Vec<String>,
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct ReportArgs {
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct OutArgs {
+    /// Also write the results to FILE as JSON.
+    #[arg(long = "save", id = "save", value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where results are kept and the page is written.
+    #[arg(long, value_name = "DIR", default_value = "report")]
+    dir: PathBuf,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// One sentence: no such scenario, no rights, or nothing to write to.
+pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    match args.command {
+        LabCommand::List => list(),
+        LabCommand::Run(args) => run_named(&args, global),
+        LabCommand::Report(args) => report_saved(&args.out),
+    }
+}
+
+fn list() -> miette::Result<ExitCode> {
+    let mut rows = Vec::new();
+    for (name, _) in BUILT_IN {
+        let scenario = Scenario::built_in(name).into_diagnostic()?;
+        let ways: Vec<&str> = scenario.ways.iter().map(|w| w.id.as_str()).collect();
+        rows.push(vec![name.to_owned(), scenario.title.clone(), ways.join(", ")]);
+    }
+    let head = ["name", "what", "ways"].map(str::to_owned);
+    print(&report::columns(&head, &rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_named(args: &RunArgs, global: &Global) -> miette::Result<ExitCode> {
+    let mut scenarios = Vec::new();
+    for name in expand(&args.names) {
+        scenarios.push(chosen(Scenario::built_in(name).into_diagnostic()?, args)?);
+    }
+    rights::prepare()?;
+    fs::create_dir_all(&args.out.dir)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot make the directory {}", args.out.dir.display()))?;
+    let gate = Gate::default();
+    let mut all = Vec::new();
+    for scenario in scenarios {
+        let begin = Instant::now();
+        let board = Board::start(global.quiet > 0);
+        let results = run_scenario(&scenario, &board, &gate);
+        drop(board);
+        write_json(&saved(&args.out.dir, &scenario.name), &results)?;
+        print(&format!(
+            "\n{}\nRun in {:.0} s.\n",
+            report::text(&scenario, &results),
+            begin.elapsed().as_secs_f64(),
+        ))?;
+        all.push((scenario, results));
+    }
+    finish(&all, &args.out)
+}
+
+/// The scenario with the ways and seeds that were asked for.
+fn chosen(mut scenario: Scenario, args: &RunArgs) -> miette::Result<Scenario> {
+    scenario.seeds = args.seeds.unwrap_or(scenario.seeds);
+    if let Some(unknown) = args.way.iter().find(|id| scenario.way(id).is_none()) {
+        let name = &scenario.name;
+        return Err(miette!("{name} has no way \"{unknown}\"; `bentpipe lab list` names them"));
+    }
+    if !args.way.is_empty() {
+        scenario.ways.retain(|w| args.way.contains(&w.id));
+        let ways = scenario.ways.clone();
+        scenario.published.retain(|p| ways.iter().any(|w| w.id == p.way));
+    }
+    Ok(scenario)
+}
+
+fn expand(names: &[String]) -> Vec<&str> {
+    if names.iter().any(|n| n == "all") {
+        return BUILT_IN.iter().map(|(name, _)| *name).collect();
+    }
+    names.iter().map(String::as_str).collect()
+}
+
+fn report_saved(out: &OutArgs) -> miette::Result<ExitCode> {
+    let mut all = Vec::new();
+    for (name, _) in BUILT_IN {
+        let scenario = Scenario::built_in(name).into_diagnostic()?;
+        match read_saved(&saved(&out.dir, name))? {
+            Some(results) => {
+                print(&format!("{}\n", report::text(&scenario, &results)))?;
+                all.push((scenario, results));
+            }
+            None => print(&format!("{name} has not been run: `bentpipe lab run {name}`\n\n"))?,
+        }
+    }
+    if all.is_empty() {
+        return Err(miette!("there are no results in {}", out.dir.display()));
+    }
+    finish(&all, out)
+}
+
+/// Writes the page and the JSON; failure if a way that should have run did not.
+fn finish(all: &[(Scenario, Results)], out: &OutArgs) -> miette::Result<ExitCode> {
+    let page = out.dir.join("lab.html");
+    fs::write(&page, report::page(all))
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot write {}", page.display()))?;
+    print(&format!("Figures: {}\n", page.display()))?;
+    if let Some(file) = &out.json {
+        let results: Vec<&Results> = all.iter().map(|(_, r)| r).collect();
+        write_json(file, &results)?;
+    }
+    let failed = all.iter().any(|(_, r)| !r.failures().is_empty());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn saved(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.json"))
+}
+
+/// Writes `value` to `file` as JSON.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json(file: &Path, value: &impl serde::Serialize) -> miette::Result<()> {
+    let text = serde_json::to_string(value).into_diagnostic()?;
+    fs::write(file, text + "\n")
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot write {}", file.display()))
+}
+
+fn read_saved(file: &Path) -> miette::Result<Option<Results>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(miette!("cannot read {}: {e}", file.display())),
+    };
+    let cannot = |e| miette!("{} holds no results of this version: {e}", file.display());
+    serde_json::from_str(&text).map(Some).map_err(cannot)
+}

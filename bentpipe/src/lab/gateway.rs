@@ -1,0 +1,323 @@
+//! The gateway pair of an experiment: two child processes of this very program, each in
+//! the namespace of its gateway, with keys and files that nobody else sees.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use link::keys::PrivateKey;
+use os::netns::NetNs;
+
+use super::results::Load;
+use super::scenario::LinkSetup;
+use super::topology::{LAN, LINK_A, LINK_B, Topology};
+use crate::admin::{self, Answer, LinkState, Request, Status};
+use crate::keygen;
+
+/// The port on which the gateways meet.
+const PORT: u16 = 4500;
+/// Starting takes well under a second; a loaded machine may take longer.
+const START: Duration = Duration::from_secs(20);
+/// How long a gateway may take to end in order before it is killed.
+const END: Duration = Duration::from_secs(3);
+/// How long one question to a gateway may take.
+const ANSWER: units::Duration = units::Duration::from_secs(5);
+/// Ticks of processor time in `/proc/PID/stat`: USER_HZ, 100 on every Linux.
+const TICKS: f64 = 100.0;
+
+/// Settings of a gateway pair beyond what follows from the link.
+#[derive(Clone, Debug, Default)]
+pub struct Pair {
+    /// Lines added to the `[node]` table of both.
+    pub node: String,
+    /// Lines added to the `[[peer]]` table of both.
+    pub peer: String,
+}
+
+/// Why a gateway does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// Its files cannot be written, or it cannot be started.
+    #[error("cannot {what}: {cause}")]
+    Io {
+        /// What failed.
+        what: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// No keys.
+    #[error("{0}")]
+    Keys(String),
+    /// It ended, or never met its peer.
+    #[error("the gateway on the {side}'s side {what}{said}")]
+    NotReady {
+        /// `client` or `server`.
+        side: &'static str,
+        /// What happened instead.
+        what: String,
+        /// Its last words.
+        said: String,
+    },
+}
+
+/// One running gateway.
+pub struct Gateway {
+    side: &'static str,
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Pair {
+    /// Starts both gateways and waits until each says that the link is up.
+    pub fn start(
+        &self,
+        topology: &Topology,
+        link: &LinkSetup,
+    ) -> Result<[Gateway; 2], GatewayError> {
+        let key = || keygen::random().map(PrivateKey::generate);
+        let keys = |e: miette::Report| GatewayError::Keys(e.to_string());
+        let (key_a, key_b) = (key().map_err(keys)?, key().map_err(keys)?);
+        let config_b = self.config(&End {
+            key: &key_b,
+            peer: &key_a,
+            own: LINK_B,
+            far: LINK_A,
+            behind: ["10.77.1.0/24", "fd77:1::/64"],
+            local: ["10.77.3.0/24", "fd77:3::/64"],
+            link,
+            towards_client: true,
+        });
+        let config_a = self.config(&End {
+            key: &key_a,
+            peer: &key_b,
+            own: LINK_A,
+            far: LINK_B,
+            behind: ["10.77.3.0/24", "fd77:3::/64"],
+            local: ["10.77.1.0/24", "fd77:1::/64"],
+            link,
+            towards_client: false,
+        });
+        let mut b = Gateway::start("server", &topology.gwb, &config_b)?;
+        let mut a = Gateway::start("client", &topology.gwa, &config_a)?;
+        for gateway in [&mut b, &mut a] {
+            gateway.wait_until_up()?;
+        }
+        Ok([a, b])
+    }
+
+    fn config(&self, end: &End<'_>) -> String {
+        let (down, up) = (&end.link.down, &end.link.up);
+        let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
+        // A link without a rate is as fast as this machine; the gateway wants a number.
+        let rate = |c: &channel::ChannelConfig| c.rate.map_or("1Gbit".into(), |r| r.to_string());
+        let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
+        let [own, _] = end.own;
+        let [far, _] = end.far;
+        let Pair { node, peer } = self;
+        format!(
+            "[node]\nprivate_key = \"{key}\"\nlisten = \"{own}:{PORT}\"\nlan = [\"{LAN}\"]\n\
+             admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
+             [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
+             routes = {routes}\nallow = {allow}\nsource = \"keep\"\n\
+             link = {{ send = \"{send}\", receive = \"{receive}\", delay = \"{delay}\", \
+             ber = {ber:e}, loss = {loss:e}, mtu = 1500 }}\n{peer}\n",
+            key = end.key.to_base64(),
+            public = end.peer.public(),
+            routes = list(end.behind),
+            allow = list(end.local),
+            send = rate(send),
+            receive = rate(receive),
+            delay = send.delay,
+            ber = send.ber.as_f64(),
+            loss = send.loss.as_f64(),
+        )
+    }
+}
+
+/// What differs between the two configurations.
+struct End<'a> {
+    key: &'a PrivateKey,
+    peer: &'a PrivateKey,
+    own: [IpAddr; 2],
+    far: [IpAddr; 2],
+    behind: [&'static str; 2],
+    local: [&'static str; 2],
+    link: &'a LinkSetup,
+    towards_client: bool,
+}
+
+impl Gateway {
+    fn start(side: &'static str, host: &NetNs, config: &str) -> Result<Gateway, GatewayError> {
+        let dir = std::env::temp_dir().join(host.name());
+        let cannot = |what: String| move |cause| GatewayError::Io { what, cause };
+        // One left behind by a killed process of the same number is nobody's.
+        let _ = fs::remove_dir_all(&dir);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(cannot(format!("make {}", dir.display())))?;
+        let file = dir.join("gateway.toml");
+        write_private(&file, config).map_err(cannot(format!("write {}", file.display())))?;
+        let log =
+            File::create(dir.join("log")).map_err(cannot("write the gateway's log".into()))?;
+        let program = std::env::current_exe().map_err(cannot("find this program".into()))?;
+        // setpriv ends the gateway when the thread that started it is gone, however it
+        // went; the thread that builds a topology also drops it.
+        let child = host
+            .command("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .arg("up")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(cannot("share the gateway's log".into()))?)
+            .stderr(log)
+            .spawn();
+        let child = child.map_err(|cause| {
+            let _ = fs::remove_dir_all(&dir);
+            GatewayError::Io { what: "start a gateway with setpriv (util-linux)".into(), cause }
+        })?;
+        Ok(Gateway { side, child, dir })
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The name by which messages call it: `client` or `server`.
+    pub fn side(&self) -> &'static str {
+        self.side
+    }
+
+    /// What it says of itself.
+    pub fn status(&self) -> io::Result<Status> {
+        match admin::ask(&self.socket(), &Request::Status, ANSWER)? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// Processor time since its start, and memory now.
+    pub fn load(&self) -> io::Result<Load> {
+        let pid = self.pid();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let unreadable = || io::Error::other(format!("/proc/{pid} has another form than expected"));
+        Ok(Load {
+            cpu: cpu_of(&stat).ok_or_else(unreadable)?,
+            memory: memory_of(&status).ok_or_else(unreadable)?,
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("admin.sock")
+    }
+
+    fn wait_until_up(&mut self) -> Result<(), GatewayError> {
+        let begin = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.not_ready(format!("ended at once ({status})")));
+            }
+            let up = |s: Status| s.links.iter().all(|l| l.state == LinkState::Up);
+            if self.status().is_ok_and(up) {
+                return Ok(());
+            }
+            if begin.elapsed() > START {
+                return Err(self.not_ready(format!("had no link after {} s", START.as_secs())));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn not_ready(&self, what: String) -> GatewayError {
+        let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n  ");
+        let said = if last.is_empty() { String::new() } else { format!("; it said:\n  {last}") };
+        GatewayError::NotReady { side: self.side, what, said }
+    }
+
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            if self.child.try_wait().is_ok_and(|s| s.is_some()) {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let asked = admin::ask(&self.socket(), &Request::Stop, ANSWER).is_ok();
+        if !(asked && self.ends_within(END)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// utime and stime of `/proc/PID/stat` (proc(5), fields 14 and 15), in seconds. The
+/// name in field 2 may hold anything, so fields are counted from its closing bracket.
+fn cpu_of(stat: &str) -> Option<f64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS)
+}
+
+fn memory_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::lab::scenario::Scenario;
+
+    #[test]
+    fn processor_time_is_read_past_any_name() {
+        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 1 0 9 1 2";
+        assert_eq!(cpu_of(stat), Some(1.75));
+        assert_eq!(cpu_of("42"), None);
+        assert_eq!(memory_of("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2 << 20));
+    }
+
+    #[test]
+    fn a_gateway_would_take_the_configuration_that_is_written_for_it() {
+        let key = PrivateKey::generate([7; 32]);
+        let peer = PrivateKey::generate([9; 32]);
+        for name in ["umd-ftp", "wise-web", "itu-single-window"] {
+            let scenario = Scenario::built_in(name).unwrap();
+            let text = Pair::default().config(&End {
+                key: &key,
+                peer: &peer,
+                own: LINK_A,
+                far: LINK_B,
+                behind: ["10.77.3.0/24", "fd77:3::/64"],
+                local: ["10.77.1.0/24", "fd77:1::/64"],
+                link: &scenario.link,
+                towards_client: false,
+            });
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+            assert_eq!(Some(config.peers[0].link.send), scenario.link.up.rate);
+            assert_eq!(config.peers[0].link.delay, scenario.link.up.delay);
+        }
+    }
+}

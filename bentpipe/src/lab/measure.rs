@@ -1,0 +1,283 @@
+//! From what client, server and link noticed to the figures of a source.
+
+use serde::{Deserialize, Serialize};
+
+use super::scenario::Figure;
+use super::traffic::{Fetched, Samples, Served};
+
+/// One direction of the link over time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LinkUse {
+    /// Width of a bin, s.
+    pub width: f64,
+    /// Share of each bin during which the line was sending, 0…1.
+    pub busy: Vec<f64>,
+    /// Bytes delivered in each bin.
+    pub delivered: Vec<f64>,
+}
+
+impl LinkUse {
+    /// From the emulator's own account.
+    pub fn of(series: &channel::Series) -> LinkUse {
+        let width = series.width().as_secs_f64();
+        let share = |bin: &channel::Bin| bin.busy_ns as f64 / 1e9 / width;
+        let delivered = |bin: &channel::Bin| bin.sent_bytes.saturating_sub(bin.lost_bytes) as f64;
+        LinkUse {
+            width,
+            busy: series.bins().iter().map(share).collect(),
+            delivered: series.bins().iter().map(delivered).collect(),
+        }
+    }
+
+    /// Mean of `values` (per bin) between two times, bins at the ends in proportion.
+    fn mean(&self, values: &[f64], from: f64, to: f64) -> Option<f64> {
+        if self.width <= 0.0 || to <= from {
+            return None;
+        }
+        let sum: f64 = values
+            .iter()
+            .enumerate()
+            .map(|(i, v)| {
+                let (start, end) = (i as f64 * self.width, (i + 1) as f64 * self.width);
+                v * (end.min(to) - start.max(from)).max(0.0)
+            })
+            .sum();
+        Some(sum / (to - from))
+    }
+
+    /// Share of the time between `from` and `to` during which the line was sending.
+    pub fn utilisation(&self, from: f64, to: f64) -> Option<f64> {
+        self.mean(&self.busy, from, to)
+    }
+
+    /// Bits delivered per second between `from` and `to`.
+    pub fn bits_per_second(&self, from: f64, to: f64) -> Option<f64> {
+        self.mean(&self.delivered, from, to).map(|bytes| bytes / self.width * 8.0)
+    }
+
+    /// Utilisation in percent over time since `from`, `bin` seconds a point.
+    pub fn utilisation_series(&self, from: f64, to: f64, bin: f64) -> Samples {
+        self.series(from, to, bin, |a, b| self.utilisation(a, b).map(|u| u * 100.0))
+    }
+
+    /// Throughput in kbit/s over time since `from`, `bin` seconds a point.
+    pub fn throughput_series(&self, from: f64, to: f64, bin: f64) -> Samples {
+        self.series(from, to, bin, |a, b| self.bits_per_second(a, b).map(|r| r / 1e3))
+    }
+
+    fn series(
+        &self,
+        from: f64,
+        to: f64,
+        bin: f64,
+        value: impl Fn(f64, f64) -> Option<f64>,
+    ) -> Samples {
+        let bins = ((to - from) / bin).ceil().clamp(0.0, 100_000.0) as usize;
+        (0..bins)
+            .filter_map(|i| {
+                let (a, b) = (from + i as f64 * bin, from + (i + 1) as f64 * bin);
+                Some(((a + b) / 2.0 - from, value(a, b.min(to))?))
+            })
+            .collect()
+    }
+}
+
+/// One run of one way. Times are seconds since the client began to connect, those of
+/// the link since the experiment's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Seed of the link's errors and of the content.
+    pub seed: u64,
+    /// When the client began, since the experiment's start.
+    pub started: f64,
+    /// Content carried and found right, bytes.
+    pub bytes: u64,
+    /// Content asked for; more than `bytes` if time was up first.
+    pub asked: u64,
+    /// Rate of the link downwards, bit/s; 0 if it has none.
+    pub link_rate: u64,
+    /// End of TCP's opening.
+    pub connected: f64,
+    /// First byte of content.
+    pub first_byte: f64,
+    /// Last byte of content.
+    pub complete: f64,
+    /// While the server had unacknowledged data, s.
+    pub server_busy: f64,
+    /// Round trip as the server's TCP saw it, ms over time.
+    pub server_rtt: Samples,
+    /// Segments that the server sent again.
+    pub retransmitted: u32,
+    /// Bytes received over time.
+    pub received: Samples,
+    /// The link from server to client.
+    pub down: LinkUse,
+    /// The link from client to server.
+    pub up: LinkUse,
+}
+
+impl Outcome {
+    /// Puts together what both hosts and the link noticed.
+    pub fn new(
+        seed: u64,
+        link_rate: u64,
+        client: Fetched,
+        served: &[Served],
+        down: LinkUse,
+        up: LinkUse,
+    ) -> Outcome {
+        let since = |samples: &Samples| -> Samples {
+            samples.iter().map(|&(t, v)| (t - client.started, v)).collect()
+        };
+        let begin = served.iter().map(|s| s.started).fold(f64::INFINITY, f64::min);
+        let end = served.iter().map(|s| s.started + s.busy).fold(0.0, f64::max);
+        let mut server_rtt: Samples = served.iter().flat_map(|s| since(&s.rtt)).collect();
+        server_rtt.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Outcome {
+            seed,
+            started: client.started,
+            bytes: client.bytes,
+            asked: client.asked,
+            link_rate,
+            connected: client.connected,
+            first_byte: client.first_byte,
+            complete: client.complete,
+            server_busy: (end - begin).max(0.0),
+            server_rtt,
+            retransmitted: served.iter().map(|s| s.retransmitted).sum(),
+            received: since(&client.received),
+            down,
+            up,
+        }
+    }
+
+    /// Content over the whole time, bit/s.
+    pub fn goodput(&self) -> f64 {
+        if self.complete > 0.0 { self.bytes as f64 * 8.0 / self.complete } else { 0.0 }
+    }
+
+    /// True if all that was asked for was carried.
+    pub fn is_whole(&self) -> bool {
+        self.bytes == self.asked
+    }
+
+    /// The time for all that was asked for; at the rate reached so far if time was up.
+    pub fn time_for_all(&self) -> f64 {
+        self.complete * self.left_out()
+    }
+
+    /// How much more was asked for than carried.
+    fn left_out(&self) -> f64 {
+        if self.is_whole() || self.bytes == 0 { 1.0 } else { self.asked as f64 / self.bytes as f64 }
+    }
+
+    /// The figure of this run alone; `None` where it takes two ways or was not noted.
+    pub fn figure(&self, figure: Figure) -> Option<f64> {
+        let (from, to) = (self.started, self.started + self.complete);
+        match figure {
+            Figure::Goodput => Some(self.goodput() / 1e3),
+            Figure::LinkThroughput => self.down.bits_per_second(from, to).map(|r| r / 1e3),
+            Figure::Share if self.link_rate > 0 => {
+                Some(self.goodput() / self.link_rate as f64 * 100.0)
+            }
+            Figure::Utilisation => self.down.utilisation(from, to).map(|u| u * 100.0),
+            Figure::FirstByte => Some(self.first_byte * 1e3),
+            Figure::Time => Some(self.time_for_all()),
+            Figure::ServerBusy => Some(self.server_busy * self.left_out()),
+            Figure::ServerRtt => median(self.server_rtt.iter().map(|s| s.1)),
+            Figure::Share | Figure::Speedup => None,
+        }
+    }
+
+    /// Content received over time, kbit/s, `bin` seconds a point.
+    pub fn goodput_series(&self, bin: f64) -> Samples {
+        rate_series(&self.received, self.complete, bin)
+    }
+}
+
+/// The median; `None` of nothing. Of an even number, the mean of the middle two.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    match n {
+        0 => None,
+        _ if n % 2 == 1 => Some(sorted[n / 2]),
+        _ => Some((sorted[n / 2 - 1] + sorted[n / 2]) / 2.0),
+    }
+}
+
+/// kbit/s over time out of a running total of bytes.
+pub fn rate_series(total: &Samples, end: f64, bin: f64) -> Samples {
+    let bins = (end / bin).ceil().clamp(0.0, 100_000.0) as usize;
+    let (mut next, mut before, mut now) = (0, 0.0, 0.0);
+    (0..bins)
+        .map(|i| {
+            let (from, to) = (i as f64 * bin, ((i + 1) as f64 * bin).min(end));
+            while next < total.len() && total[next].0 <= to {
+                now = total[next].1;
+                next += 1;
+            }
+            let bytes = now - before;
+            before = now;
+            ((from + to) / 2.0, bytes * 8.0 / 1e3 / (to - from).max(1e-9))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> LinkUse {
+        LinkUse {
+            width: 0.5,
+            busy: vec![0.0, 1.0, 1.0, 0.5],
+            delivered: vec![0.0, 100.0, 100.0, 50.0],
+        }
+    }
+
+    #[test]
+    fn utilisation_counts_the_bins_at_the_ends_in_proportion() {
+        assert_eq!(link().utilisation(0.5, 1.5), Some(1.0));
+        assert_eq!(link().utilisation(0.25, 0.75), Some(0.5));
+        assert_eq!(link().utilisation(1.0, 3.0), Some(0.375));
+        assert_eq!(link().utilisation(1.0, 1.0), None);
+        assert_eq!(link().bits_per_second(0.5, 1.5), Some(1600.0));
+    }
+
+    #[test]
+    fn the_median_ignores_order_and_what_is_not_a_number() {
+        assert_eq!(median([3.0, 1.0, f64::NAN, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0]), Some(2.5));
+        assert_eq!(median([]), None);
+    }
+
+    #[test]
+    fn a_rate_series_holds_as_many_bytes_as_the_total() {
+        let total = vec![(0.1, 1000.0), (0.9, 2000.0), (2.5, 4000.0)];
+        let series = rate_series(&total, 2.5, 1.0);
+        let kbit: f64 = series.iter().zip([1.0, 1.0, 0.5]).map(|(s, width)| s.1 * width).sum();
+        assert_eq!(series.len(), 3);
+        assert!((kbit - 32.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn figures_of_a_run_follow_from_its_times() {
+        let run = Outcome {
+            bytes: 1_000_000,
+            asked: 4_000_000,
+            complete: 8.0,
+            first_byte: 0.6,
+            link_rate: 2_000_000,
+            server_rtt: vec![(0.0, 70.0), (1.0, 75.0), (2.0, 600.0)],
+            ..Outcome::default()
+        };
+        assert_eq!(run.figure(Figure::Goodput), Some(1000.0));
+        assert_eq!(run.figure(Figure::Share), Some(50.0));
+        assert_eq!(run.figure(Figure::ServerRtt), Some(75.0));
+        assert_eq!(run.figure(Figure::Time), Some(32.0));
+        assert_eq!(run.figure(Figure::Speedup), None);
+        assert_eq!(run.figure(Figure::Utilisation), None);
+    }
+}

@@ -1,0 +1,277 @@
+//! Results as people read them: text on the terminal, and a page with figures.
+
+use std::fmt::Write as _;
+
+use super::measure::Outcome;
+use super::results::{Compared, Results, WayResults};
+use super::scenario::{Figure, Scenario};
+use crate::plot::{Bar, BarChart, LineChart, Mark, Page, Series, Table, number};
+
+/// Points over the length of a figure's time axis.
+const POINTS: f64 = 240.0;
+
+/// The table of published and measured figures, with the scenario's notes.
+pub fn text(scenario: &Scenario, results: &Results) -> String {
+    let mut out = format!("{}\n{}\n\n", results.title, results.source);
+    let rows: Vec<Vec<String>> = results.ways.iter().flat_map(rows).collect();
+    let head = HEAD.map(str::to_owned).to_vec();
+    out += &columns(&head, &rows);
+    for way in &results.ways {
+        if let Some(why) = &way.missing {
+            let _ = writeln!(out, "\n{} was not run: it {why}.", way.title);
+        }
+    }
+    for failure in results.failures() {
+        let _ = writeln!(out, "\nFAILED: {failure}");
+    }
+    if !scenario.notes.is_empty() {
+        out.push_str("\nNotes\n");
+    }
+    for note in &scenario.notes {
+        let _ = writeln!(out, "{}", wrap(note, 90));
+    }
+    out
+}
+
+const HEAD: [&str; 6] = ["way", "figure", "unit", "published", "measured", "where"];
+
+/// Figures that were published, and those that explain them.
+fn rows(way: &WayResults) -> Vec<Vec<String>> {
+    let shown =
+        |c: &&Compared| c.published.is_some() || (c.measured.is_some() && way.missing.is_none());
+    way.figures
+        .iter()
+        .filter(shown)
+        .map(|c| {
+            let over = c.over.as_ref().map(|o| format!(" over {o}")).unwrap_or_default();
+            vec![
+                way.title.clone(),
+                format!("{}{over}", c.figure.title()),
+                c.figure.unit().to_owned(),
+                c.published.map_or(String::new(), range),
+                c.measured.map_or_else(|| "not measured".into(), number),
+                c.place.clone().unwrap_or_default(),
+            ]
+        })
+        .collect()
+}
+
+fn range((low, high): (f64, f64)) -> String {
+    if low == high { number(low) } else { format!("{}–{}", number(low), number(high)) }
+}
+
+/// Text in columns; a first cell that repeats is left out.
+pub fn columns(head: &[String], rows: &[Vec<String>]) -> String {
+    let width = |i: usize| {
+        let cells = rows.iter().map(|r| r.get(i).map_or(0, |c| c.chars().count()));
+        cells.chain([head[i].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let padded: Vec<String> =
+            cells.iter().zip(&widths).map(|(c, w)| format!("{c:<w$}")).collect();
+        padded.join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut out = line(head);
+    out += &line(&widths.iter().map(|w| "-".repeat(*w)).collect::<Vec<_>>());
+    let mut before = "";
+    for row in rows {
+        let mut cells = row.clone();
+        if row[0] == before {
+            cells[0].clear();
+        }
+        before = &row[0];
+        out += &line(&cells);
+    }
+    out
+}
+
+fn wrap(text: &str, width: usize) -> String {
+    let (mut out, mut line) = (String::new(), String::from("-"));
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > width {
+            out += &line;
+            out.push_str("\n ");
+            line.clear();
+        }
+        line.push(' ');
+        line += word;
+    }
+    out + line.trim_end()
+}
+
+/// A page about several scenarios.
+pub fn page(all: &[(Scenario, Results)]) -> String {
+    let mut page = Page::new(
+        "Published experiments, repeated",
+        "Real Linux hosts, an emulated satellite link, and the figures that the sources \
+         printed beside the ones measured here.",
+    );
+    for (scenario, results) in all {
+        page.section(&results.title);
+        page.text(scenario.about.trim());
+        page.note(&format!("Source: {}", results.source));
+        page.table(&table(results));
+        for failure in results.failures() {
+            page.text(&format!("Failed: {failure}"));
+        }
+        for html in figures(scenario, results) {
+            page.figure(&html);
+        }
+        for note in &scenario.notes {
+            page.note(note);
+        }
+    }
+    page.html()
+}
+
+fn table(results: &Results) -> Table {
+    Table {
+        caption: "Published and measured (medians where there are several runs)".into(),
+        head: HEAD.map(str::to_owned).to_vec(),
+        rows: results.ways.iter().flat_map(rows).collect(),
+        text_columns: vec![1, 2, 5],
+        best: None,
+    }
+}
+
+/// The figures of the sources: throughput, utilisation, round trip, server, times.
+pub fn figures(scenario: &Scenario, results: &Results) -> Vec<String> {
+    let link = scenario
+        .link
+        .down
+        .rate
+        .map(|r| Mark { at: r.as_bps() as f64 / 1e3, text: format!("link: {r}/s") });
+    let runs: Vec<(&WayResults, &Outcome)> =
+        results.ways.iter().filter_map(|w| Some((w, &w.typical()?.work))).collect();
+    let over_time =
+        |title: &str, caption: &str, y: &str, value: &dyn Fn(&Outcome, f64) -> Points| {
+            let longest = runs.iter().map(|r| r.1.complete).fold(0.0, f64::max);
+            let bin = (longest / POINTS).max(0.1);
+            LineChart {
+                title: title.into(),
+                caption: caption.into(),
+                x_label: "time since the client began to connect (s)".into(),
+                y_label: y.into(),
+                series: runs
+                    .iter()
+                    .map(|(w, o)| Series {
+                        name: w.title.clone(),
+                        colour: w.colour,
+                        points: value(o, bin),
+                    })
+                    .collect(),
+                ..LineChart::default()
+            }
+        };
+    let end = |o: &Outcome| o.started + o.complete;
+    let throughput = LineChart {
+        marks: link.into_iter().collect(),
+        ..over_time(
+            "Link throughput.",
+            "Packets delivered by the link towards the client.",
+            "kbit/s",
+            &|o, bin| o.down.throughput_series(o.started, end(o), bin),
+        )
+    };
+    let utilisation = LineChart {
+        y_at_least: 100.0,
+        ..over_time(
+            "Instantaneous utilisation.",
+            "Share of the time during which the link towards the client was sending.",
+            "%",
+            &|o, bin| o.down.utilisation_series(o.started, end(o), bin),
+        )
+    };
+    let rtt = over_time(
+        "Round trip seen by the server.",
+        "Smoothed round-trip time of the server's TCP.",
+        "ms",
+        &|o, _| o.server_rtt.clone(),
+    );
+    let mut all = vec![throughput.html(), utilisation.html(), rtt.html()];
+    for (figure, caption) in [
+        (Figure::Goodput, "Content over the time from connecting to the last byte."),
+        (Figure::Time, "From connecting to the last byte; ways may carry files of different size."),
+        (Figure::ServerBusy, "While the server has data that nobody has acknowledged."),
+    ] {
+        all.push(bars(results, figure, caption).html());
+    }
+    all
+}
+
+type Points = Vec<(f64, f64)>;
+
+fn bars(results: &Results, figure: Figure, caption: &str) -> BarChart {
+    let published =
+        |w: &WayResults| w.figures.iter().find(|c| c.figure == figure).and_then(|c| c.published);
+    let title = figure.title();
+    let first = title.chars().next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    BarChart {
+        title: format!("{first}{}.", title.get(1..).unwrap_or("")),
+        caption: caption.into(),
+        x_label: figure.unit().into(),
+        bars: results
+            .ways
+            .iter()
+            .map(|w| Bar {
+                name: w.title.clone(),
+                colour: w.colour,
+                value: w.median(figure),
+                published: published(w),
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::results::Run;
+
+    fn sample() -> (Scenario, Results) {
+        let scenario = Scenario::built_in("wise-web").unwrap();
+        let run = Run {
+            work: Outcome {
+                bytes: 200_000,
+                complete: 19.5,
+                link_rate: 100_000,
+                ..Outcome::default()
+            },
+            before: None,
+            gateways: None,
+            problems: Vec::new(),
+        };
+        let ways = scenario.ways.iter().cloned().map(|way| {
+            let runs = if way.missing.is_some() { vec![] } else { vec![Ok(run.clone())] };
+            (way, runs)
+        });
+        let results = Results::new(&scenario, ways.collect());
+        (scenario, results)
+    }
+
+    #[test]
+    fn text_and_page_show_published_and_measured_and_say_what_is_missing() {
+        let (scenario, results) = sample();
+        let text = text(&scenario, &results);
+        for part in ["90–100", "82.1", "not measured", "section 7", "was not run", "Notes"] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+        let html = page(&[(scenario, results)]);
+        assert!(html.contains("MILCOM") && html.contains("Instantaneous utilisation"));
+        assert!(!html.contains("NaN"));
+    }
+
+    #[test]
+    fn columns_line_up_and_repeated_names_are_left_out() {
+        let cells = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+        let text = columns(&cells("way", "x"), &[cells("long name", "1"), cells("long name", "2")]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines, ["way        x", "---------  -", "long name  1", "           2"]);
+    }
+
+    #[test]
+    fn notes_are_wrapped_at_words() {
+        assert_eq!(wrap("one two three", 9), "- one two\n  three");
+    }
+}

@@ -1,0 +1,206 @@
+//! What a scenario gave: for every way its runs, and medians beside what was published.
+
+use serde::{Deserialize, Serialize};
+
+use super::measure::{Outcome, median};
+use super::scenario::{Figure, Published, Scenario, Way};
+
+/// All ways of one scenario.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Its title.
+    pub title: String,
+    /// What published the figures.
+    pub source: String,
+    /// One entry for each way, in the scenario's order.
+    pub ways: Vec<WayResults>,
+}
+
+/// One way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WayResults {
+    /// Its id in the scenario.
+    pub id: String,
+    /// Its name for people.
+    pub title: String,
+    /// Colour slot in figures.
+    pub colour: usize,
+    /// Why it was not run.
+    pub missing: Option<String>,
+    /// The runs, by seed.
+    pub runs: Vec<Run>,
+    /// Runs that failed, and why.
+    pub failures: Vec<String>,
+    /// Measured and published figures side by side.
+    pub figures: Vec<Compared>,
+}
+
+/// One run: the work itself, and what was carried before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// The scenario's work.
+    pub work: Outcome,
+    /// What went before it on the idle link, such as a page.
+    pub before: Option<Outcome>,
+    /// What the two gateways used, where there are any: client's side, server's side.
+    pub gateways: Option<[Load; 2]>,
+    /// What went wrong in the emulated link; with problems, figures mean nothing.
+    pub problems: Vec<String>,
+}
+
+/// What one gateway process used.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Load {
+    /// Processor time during the run, s.
+    pub cpu: f64,
+    /// Resident memory at its end, bytes.
+    pub memory: u64,
+}
+
+/// A measured figure beside the published one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Compared {
+    /// Which figure.
+    pub figure: Figure,
+    /// Median over the runs, in the figure's unit.
+    pub measured: Option<f64>,
+    /// Low and high end of what was published.
+    pub published: Option<(f64, f64)>,
+    /// How the source words it.
+    pub says: Option<String>,
+    /// Where it is printed.
+    pub place: Option<String>,
+    /// For a speed-up: faster than which way.
+    pub over: Option<String>,
+}
+
+impl Results {
+    /// Puts the runs of all ways beside the published figures.
+    pub fn new(scenario: &Scenario, ways: Vec<(Way, Vec<Result<Run, String>>)>) -> Results {
+        let mut all: Vec<WayResults> = ways
+            .into_iter()
+            .map(|(way, runs)| {
+                let (good, bad): (Vec<_>, Vec<_>) = runs.into_iter().partition(Result::is_ok);
+                WayResults {
+                    id: way.id,
+                    title: way.title,
+                    colour: way.colour,
+                    missing: way.missing,
+                    runs: good.into_iter().filter_map(Result::ok).collect(),
+                    failures: bad.into_iter().filter_map(Result::err).collect(),
+                    figures: Vec::new(),
+                }
+            })
+            .collect();
+        let goodputs: Vec<(String, Option<f64>)> =
+            all.iter().map(|w| (w.id.clone(), w.median(Figure::Goodput))).collect();
+        for way in &mut all {
+            way.figures = compare(scenario, way, &goodputs);
+        }
+        Results {
+            scenario: scenario.name.clone(),
+            title: scenario.title.clone(),
+            source: scenario.source.clone(),
+            ways: all,
+        }
+    }
+
+    /// What keeps the figures from being trusted: failed runs, and links that this
+    /// machine could not emulate.
+    pub fn failures(&self) -> Vec<String> {
+        let of_way = |w: &WayResults| -> Vec<String> {
+            let problems = w.runs.iter().flat_map(|r| &r.problems);
+            w.failures.iter().chain(problems).map(|why| format!("{}: {why}", w.title)).collect()
+        };
+        self.ways.iter().flat_map(of_way).collect()
+    }
+
+    /// The way of that id.
+    pub fn way(&self, id: &str) -> Option<&WayResults> {
+        self.ways.iter().find(|w| w.id == id)
+    }
+}
+
+impl WayResults {
+    /// Median over the runs.
+    pub fn median(&self, figure: Figure) -> Option<f64> {
+        median(self.runs.iter().filter_map(|r| r.work.figure(figure)))
+    }
+
+    /// The run that figures over time show: the one of median duration.
+    pub fn typical(&self) -> Option<&Run> {
+        let mut sorted: Vec<&Run> = self.runs.iter().collect();
+        sorted.sort_by(|a, b| a.work.complete.total_cmp(&b.work.complete));
+        sorted.get(sorted.len() / 2).copied()
+    }
+}
+
+/// Every figure of a way once, with what was published of it; further published
+/// speed-ups follow.
+fn compare(
+    scenario: &Scenario,
+    way: &WayResults,
+    goodputs: &[(String, Option<f64>)],
+) -> Vec<Compared> {
+    let published: Vec<&Published> =
+        scenario.published.iter().filter(|p| p.way == way.id).collect();
+    let goodput = |id: &str| goodputs.iter().find(|g| g.0 == id).and_then(|g| g.1);
+    let entry = |figure: Figure, p: Option<&Published>, measured: Option<f64>| Compared {
+        figure,
+        measured,
+        published: p.map(Published::range),
+        says: p.and_then(|p| p.says.clone()),
+        place: p.map(|p| p.place.clone()),
+        over: p.and_then(|p| p.over.clone()),
+    };
+    let mut all = Vec::new();
+    for figure in Figure::ALL {
+        let mut of_it = published.iter().filter(|p| p.figure == figure).peekable();
+        if figure != Figure::Speedup && of_it.peek().is_none() {
+            all.push(entry(figure, None, way.median(figure)));
+        }
+        for p in of_it {
+            let measured = match &p.over {
+                // Files may differ in size, so the ratio of times is that of goodputs.
+                Some(over) => goodput(&way.id).zip(goodput(over)).map(|(a, b)| a / b),
+                None => way.median(figure),
+            };
+            all.push(entry(figure, Some(p), measured));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(bytes: u64, complete: f64) -> Result<Run, String> {
+        let work = Outcome { bytes, complete, ..Outcome::default() };
+        Ok(Run { work, before: None, gateways: None, problems: vec![] })
+    }
+
+    #[test]
+    fn a_speedup_compares_rates_so_that_sizes_may_differ() {
+        let scenario = Scenario::built_in("umd-ftp").unwrap();
+        let ways = scenario.ways.iter().cloned().map(|way| {
+            let runs = match way.id.as_str() {
+                "satellite" => vec![run(4_000_000, 64.0)],
+                "gateways" => vec![run(10_000_000, 54.0), run(10_000_000, 50.0), Err("x".into())],
+                _ => vec![],
+            };
+            (way, runs)
+        });
+        let results = Results::new(&scenario, ways.collect());
+        let gateways = results.way("gateways").unwrap();
+        let speedups: Vec<&Compared> =
+            gateways.figures.iter().filter(|c| c.figure == Figure::Speedup).collect();
+        assert_eq!(speedups.len(), 2);
+        let over_satellite = speedups[0].measured.unwrap();
+        assert!((over_satellite - 10.0 / 52.0 * 16.0).abs() < 0.01, "{over_satellite}");
+        assert_eq!(speedups[1].measured, None);
+        assert_eq!(results.failures(), ["Satellite, gateways: x"]);
+    }
+}

@@ -1,0 +1,232 @@
+//! Runs experiments: builds the network, lets real hosts do the work, notes what
+//! happened; many at once as far as this machine can carry them.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use units::BitRate;
+
+use super::gateway::Pair;
+use super::measure::Outcome;
+use super::progress::{Board, Row};
+use super::results::{Load, Results, Run};
+use super::scenario::{Scenario, Way, Work};
+use super::topology::{Plan, SERVER, Topology};
+use super::traffic::{self, Page, Server, Wanted};
+
+/// What a two-core machine carries with all hosts, gateways and emulators on it and
+/// processors idle enough that timings mean something; the sum over all links that run
+/// at once stays below.
+const AT_ONCE: BitRate = BitRate::from_kbps(120_000);
+/// Experiments at once, however slow their links: each has a dozen threads.
+const MOST_AT_ONCE: usize = 24;
+/// Between the work before and the work itself the link falls idle.
+const PAUSE: Duration = Duration::from_millis(1_500);
+
+/// One experiment: a network and what it carries.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The network.
+    pub plan: Plan,
+    /// What is carried first, on the idle link.
+    pub before: Option<Work>,
+    /// What is carried.
+    pub work: Work,
+}
+
+impl Experiment {
+    /// The experiment of one way of a scenario.
+    pub fn new(scenario: &Scenario, way: &Way, seed: u64) -> Experiment {
+        Experiment {
+            plan: Plan {
+                link: scenario.link_of(way),
+                legs: way.legs.unwrap_or(scenario.legs),
+                hosts: way.hosts.over(&scenario.hosts),
+                seed,
+                gateways: way.gateways.then(Pair::default),
+            },
+            before: scenario.before,
+            work: way.work.unwrap_or(scenario.work),
+        }
+    }
+
+    /// Bytes of content that it carries.
+    pub fn bytes(&self) -> u64 {
+        self.work.bytes().0 + self.before.map_or(0, |w| w.bytes().0)
+    }
+
+    /// Builds the network, does the work and takes everything down again. `row` is told
+    /// of progress.
+    pub fn run(&self, row: &Row) -> Result<Run, String> {
+        let topology = Topology::build(&self.plan).map_err(|e| e.to_string())?;
+        row.begin();
+        let before = match self.before {
+            Some(work) => {
+                let outcome = self.carry(&topology, work, row)?;
+                thread::sleep(PAUSE);
+                Some(outcome)
+            }
+            None => None,
+        };
+        let loads = |t: &Topology| t.gateways.as_ref().map(|g| [g[0].load(), g[1].load()]);
+        let start = loads(&topology);
+        let work = self.carry(&topology, self.work, row)?;
+        let gateways = start.zip(loads(&topology)).map(|(start, end)| {
+            let [a, b] = start;
+            let [c, d] = end;
+            [used(a, c), used(b, d)]
+        });
+        Ok(Run { work, before, gateways, problems: topology.problems() })
+    }
+
+    fn carry(&self, topology: &Topology, work: Work, row: &Row) -> Result<Outcome, String> {
+        let origin = topology.origin;
+        let server = topology
+            .server
+            .run(|| Server::start(SERVER[0], origin))
+            .map_err(|e| format!("the server does not start: {e}"))?;
+        let address = SocketAddr::new(SERVER[0], traffic::PORT);
+        let seed = self.plan.seed;
+        let client = topology.client.run(|| match work {
+            Work::File { bytes, at_most } => {
+                let at_most = at_most.map_or(Duration::MAX, |d| d.to_std());
+                let wanted = Wanted { seed, bytes: bytes.0, at_most };
+                traffic::fetch(address, wanted, origin, &row.done)
+            }
+            Work::Page { html, objects, object, connections } => {
+                let page = Page { seed, html: html.0, objects, object: object.0, connections };
+                traffic::fetch_page(address, page, origin, &row.done)
+            }
+        });
+        let served = server.stop();
+        let client = client.map_err(|e| format!("the client failed: {e}"))?;
+        let (down, up) = topology.link_use();
+        let rate = self.plan.link.down.rate.map_or(0, BitRate::as_bps);
+        Ok(Outcome::new(seed, rate, client, &served, down, up))
+    }
+
+    fn weight(&self) -> u64 {
+        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(AT_ONCE).as_bps();
+        (rate(&self.plan.link.down) + rate(&self.plan.link.up)).min(AT_ONCE.as_bps())
+    }
+}
+
+fn used(start: std::io::Result<Load>, end: std::io::Result<Load>) -> Load {
+    match (start, end) {
+        (Ok(start), Ok(end)) => Load { cpu: end.cpu - start.cpu, memory: end.memory },
+        _ => Load::default(),
+    }
+}
+
+/// Lets experiments in as long as the machine can carry them.
+#[derive(Debug, Default)]
+pub struct Gate {
+    inside: Mutex<(u64, usize)>,
+    left: Condvar,
+}
+
+impl Gate {
+    fn pass<T>(&self, weight: u64, work: impl FnOnce() -> T) -> T {
+        let lock = || self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |inside: &mut (u64, usize)| {
+            let (load, count) = *inside;
+            count > 0 && (load + weight > AT_ONCE.as_bps() || count >= MOST_AT_ONCE)
+        };
+        let mut inside = self.left.wait_while(lock(), full).unwrap_or_else(PoisonError::into_inner);
+        *inside = (inside.0 + weight, inside.1 + 1);
+        drop(inside);
+        let result = work();
+        let mut inside = lock();
+        *inside = (inside.0 - weight, inside.1 - 1);
+        self.left.notify_all();
+        result
+    }
+}
+
+/// Runs several experiments, each on a thread of its own, and returns their runs in
+/// the same order.
+pub fn run_all(experiments: &[(Experiment, Arc<Row>)], gate: &Gate) -> Vec<Result<Run, String>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = experiments
+            .iter()
+            .map(|(experiment, row)| {
+                scope.spawn(move || gate.pass(experiment.weight(), || experiment.run(row)))
+            })
+            .collect();
+        let outcome = |t: thread::ScopedJoinHandle<'_, Result<Run, String>>| {
+            t.join().unwrap_or_else(|_| Err("the experiment's thread failed".into()))
+        };
+        threads.into_iter().map(outcome).collect()
+    })
+}
+
+/// Runs all ways of a scenario, each with all its seeds.
+pub fn run_scenario(scenario: &Scenario, board: &Board, gate: &Gate) -> Results {
+    let ways: Vec<(Way, Vec<Result<Run, String>>)> = thread::scope(|scope| {
+        let threads: Vec<_> = scenario
+            .ways
+            .iter()
+            .map(|way| (way, scope.spawn(move || run_way(scenario, way, board, gate))))
+            .collect();
+        let joined = threads.into_iter().map(|(way, t)| {
+            let runs = t.join().unwrap_or_else(|_| vec![Err("a thread failed".into())]);
+            (way.clone(), runs)
+        });
+        joined.collect()
+    });
+    Results::new(scenario, ways)
+}
+
+fn run_way(scenario: &Scenario, way: &Way, board: &Board, gate: &Gate) -> Vec<Result<Run, String>> {
+    let seeds = scenario.seeds;
+    let first = Experiment::new(scenario, way, 1);
+    let row = board.row(&way.title, first.bytes() * seeds);
+    if let Some(why) = &way.missing {
+        row.end(format!("not run: {why}"));
+        return Vec::new();
+    }
+    let experiments: Vec<_> =
+        (1..=seeds).map(|seed| (Experiment::new(scenario, way, seed), row.clone())).collect();
+    let runs = run_all(&experiments, gate);
+    row.end(summary(&runs));
+    runs
+}
+
+fn summary(runs: &[Result<Run, String>]) -> String {
+    if let Some(Err(why)) = runs.iter().find(|r| r.is_err()) {
+        return format!("failed: {why}");
+    }
+    let good = || runs.iter().flatten();
+    let kbps = super::measure::median(good().map(|r| r.work.goodput() / 1e3)).unwrap_or(0.0);
+    let time = super::measure::median(good().map(|r| r.work.complete)).unwrap_or(0.0);
+    let megabytes = super::measure::median(good().map(|r| r.work.bytes as f64 / 1e6));
+    let megabytes = megabytes.unwrap_or(0.0);
+    format!("{megabytes:.1} MB in {time:.1} s, {kbps:.0} kbit/s, every byte right")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn the_gate_never_lets_in_more_than_the_machine_carries_and_everybody_in_the_end() {
+        let (gate, now, most) = (Gate::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let weight = AT_ONCE.as_bps() / 3;
+        let visit = || {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(2));
+            now.fetch_sub(1, Ordering::SeqCst);
+        };
+        thread::scope(|scope| {
+            for _ in 0..12 {
+                scope.spawn(|| gate.pass(weight, visit));
+            }
+        });
+        assert!(most.load(Ordering::SeqCst) <= 3);
+        // Alone, even a link that is too fast for the machine gets its turn.
+        gate.pass(AT_ONCE.as_bps() * 2, visit);
+    }
+}

@@ -1,0 +1,453 @@
+//! A published experiment as a file: set-up, ways to run it, work to do, and what
+//! the source printed. The files lie in `scenarios/` and are part of the program.
+
+use channel::ChannelConfig;
+use serde::{Deserialize, Serialize};
+use units::{ByteCount, Duration, Ratio};
+
+use super::unit;
+
+/// The scenario files that the program carries, by name.
+pub const BUILT_IN: [(&str, &str); 3] = [
+    ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
+    ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
+    ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
+];
+
+/// The scenarios of `bentpipe demo`.
+pub const DEMO: [(&str, &str); 2] = [
+    ("demo-t1", include_str!("../../../scenarios/demo-t1.toml")),
+    ("demo-geo", include_str!("../../../scenarios/demo-geo.toml")),
+];
+
+/// One experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The name on the command line.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Who published it, where and when.
+    pub source: String,
+    /// What the experiment was and how it is repeated here.
+    pub about: String,
+    /// What differs from the source and why; printed with the results.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The satellite link.
+    pub link: LinkSetup,
+    /// The terrestrial legs on either side of it.
+    #[serde(default)]
+    pub legs: Legs,
+    /// TCP on the end hosts, unless a way says otherwise.
+    #[serde(default)]
+    pub hosts: HostTcp,
+    /// What is carried.
+    pub work: Work,
+    /// What is carried before it, while the link is idle.
+    pub before: Option<Work>,
+    /// How often each way is run, with seeds 1, 2, …; figures are medians.
+    #[serde(default = "once")]
+    pub seeds: u64,
+    /// The ways to run it.
+    #[serde(rename = "way")]
+    pub ways: Vec<Way>,
+    /// What the source printed.
+    #[serde(rename = "published", default)]
+    pub published: Vec<Published>,
+}
+
+fn once() -> u64 {
+    1
+}
+
+/// Both directions of the link. `down` leads from the server to the client.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSetup {
+    /// Server to client.
+    pub down: ChannelConfig,
+    /// Client to server.
+    pub up: ChannelConfig,
+}
+
+/// One-way delays of the terrestrial networks behind each end of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Legs {
+    /// Client to its earth station.
+    #[serde(deserialize_with = "unit::one")]
+    pub client: Duration,
+    /// Earth station to server.
+    #[serde(deserialize_with = "unit::one")]
+    pub server: Duration,
+}
+
+/// How the end hosts' TCP is set. What is left out is this kernel's default.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostTcp {
+    /// Congestion control: `reno`, `cubic` or `bbr`.
+    pub congestion: Option<String>,
+    /// The largest receive window that is offered.
+    #[serde(deserialize_with = "unit::maybe")]
+    pub window: Option<ByteCount>,
+    /// Largest send and receive buffer of a connection; 6 and 4 MB, as Linux has it,
+    /// unless given.
+    #[serde(deserialize_with = "unit::maybe")]
+    pub buffers: Option<ByteCount>,
+    /// Initial congestion window in segments.
+    pub initial_window: Option<u32>,
+    /// Largest segment.
+    #[serde(deserialize_with = "unit::maybe")]
+    pub mss: Option<ByteCount>,
+    /// Selective acknowledgement (RFC 2018).
+    pub sack: Option<bool>,
+    /// Time stamps (RFC 7323).
+    pub timestamps: Option<bool>,
+    /// Window scaling (RFC 7323).
+    pub scaling: Option<bool>,
+    /// Loss detection by time (RFC 8985) and tail probes, both younger than the
+    /// experiments repeated here.
+    pub rack: Option<bool>,
+}
+
+impl HostTcp {
+    /// These settings where they say something, `base` elsewhere.
+    pub fn over(&self, base: &HostTcp) -> HostTcp {
+        HostTcp {
+            congestion: self.congestion.clone().or_else(|| base.congestion.clone()),
+            window: self.window.or(base.window),
+            buffers: self.buffers.or(base.buffers),
+            initial_window: self.initial_window.or(base.initial_window),
+            mss: self.mss.or(base.mss),
+            sack: self.sack.or(base.sack),
+            timestamps: self.timestamps.or(base.timestamps),
+            scaling: self.scaling.or(base.scaling),
+            rack: self.rack.or(base.rack),
+        }
+    }
+}
+
+/// What is carried over the link.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
+pub enum Work {
+    /// One file, incompressible, from the server to the client.
+    File {
+        /// Its size.
+        #[serde(deserialize_with = "unit::one")]
+        bytes: ByteCount,
+        /// The client hangs up so long after the first byte; the time for the whole
+        /// file is then reckoned from the rate.
+        #[serde(default, deserialize_with = "unit::maybe")]
+        at_most: Option<Duration>,
+    },
+    /// A page as HTTP/1.0 fetches it: the text, then its objects, a connection each.
+    Page {
+        /// Size of the text.
+        #[serde(deserialize_with = "unit::one")]
+        html: ByteCount,
+        /// How many objects the text names.
+        objects: u32,
+        /// Size of each object.
+        #[serde(deserialize_with = "unit::one")]
+        object: ByteCount,
+        /// Connections at a time.
+        connections: u32,
+    },
+}
+
+impl Work {
+    /// Bytes of content carried.
+    pub fn bytes(&self) -> ByteCount {
+        match *self {
+            Work::File { bytes, .. } => bytes,
+            Work::Page { html, objects, object, .. } => {
+                ByteCount(html.0 + u64::from(objects) * object.0)
+            }
+        }
+    }
+}
+
+/// One way of running the experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// What published figures refer to.
+    pub id: String,
+    /// What people read.
+    pub title: String,
+    /// Colour slot in figures; the same way has the same colour everywhere.
+    #[serde(default)]
+    pub colour: usize,
+    /// Does the gateway pair stand around the link?
+    #[serde(default)]
+    pub gateways: bool,
+    /// Replaces the link's delay in both directions.
+    #[serde(default, deserialize_with = "unit::maybe")]
+    pub delay: Option<Duration>,
+    /// Without the link's errors and losses.
+    #[serde(default)]
+    pub clean: bool,
+    /// Replaces the terrestrial legs.
+    pub legs: Option<Legs>,
+    /// Laid over the hosts' settings.
+    #[serde(default)]
+    pub hosts: HostTcp,
+    /// Replaces the work, where a slow way reaches its steady state with less.
+    pub work: Option<Work>,
+    /// Why this way cannot be run yet; its published figures are shown all the same.
+    pub missing: Option<String>,
+}
+
+/// What can be measured and may have been published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Content over the time from connecting to the last byte, kbit/s.
+    Goodput,
+    /// Bytes of packets delivered by the link, downwards, over the same time, kbit/s.
+    LinkThroughput,
+    /// Goodput as a share of the link's rate, %.
+    Share,
+    /// Share of the time during which the link's down direction was sending, %.
+    Utilisation,
+    /// From connecting to the first byte of content, ms.
+    FirstByte,
+    /// From connecting to the last byte, s.
+    Time,
+    /// While the server has something to send that is not yet acknowledged, s.
+    ServerBusy,
+    /// Round trip as the server's TCP sees it, median over the transfer, ms.
+    ServerRtt,
+    /// Time of another way over the time of this one.
+    Speedup,
+}
+
+impl Figure {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Figure; 9] = [
+        Figure::Goodput,
+        Figure::LinkThroughput,
+        Figure::Share,
+        Figure::Utilisation,
+        Figure::FirstByte,
+        Figure::Time,
+        Figure::ServerBusy,
+        Figure::ServerRtt,
+        Figure::Speedup,
+    ];
+
+    /// Name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Figure::Goodput => "goodput",
+            Figure::LinkThroughput => "link throughput",
+            Figure::Share => "share of the link",
+            Figure::Utilisation => "utilisation",
+            Figure::FirstByte => "first byte",
+            Figure::Time => "completion",
+            Figure::ServerBusy => "server busy",
+            Figure::ServerRtt => "RTT at server",
+            Figure::Speedup => "speed-up",
+        }
+    }
+
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Figure::Goodput | Figure::LinkThroughput => "kbit/s",
+            Figure::Share | Figure::Utilisation => "%",
+            Figure::FirstByte | Figure::ServerRtt => "ms",
+            Figure::Time | Figure::ServerBusy => "s",
+            Figure::Speedup => "×",
+        }
+    }
+}
+
+/// A figure that the source printed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Of which way.
+    pub way: String,
+    /// Of which quantity.
+    pub figure: Figure,
+    /// For [`Figure::Speedup`]: faster than which way.
+    pub over: Option<String>,
+    /// Low end, in the figure's unit.
+    pub low: f64,
+    /// High end; the same as `low` if left out.
+    pub high: Option<f64>,
+    /// Where it is printed: section, figure, page.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// How the source words it, if not as a number.
+    pub says: Option<String>,
+}
+
+impl Published {
+    /// Low and high end.
+    pub fn range(&self) -> (f64, f64) {
+        (self.low, self.high.unwrap_or(self.low))
+    }
+}
+
+/// Why a scenario cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// Not TOML, unknown keys, wrong units.
+    #[error("the scenario {name} cannot be read: {why}")]
+    Syntax {
+        /// Which scenario.
+        name: String,
+        /// Line, column and reason.
+        why: String,
+    },
+    /// It names a way that it does not have, or has none.
+    #[error("the scenario {name} is not consistent: {why}")]
+    Inconsistent {
+        /// Which scenario.
+        name: String,
+        /// What does not fit.
+        why: String,
+    },
+    /// No such scenario.
+    #[error("there is no scenario \"{0}\"; `bentpipe lab list` names them")]
+    Unknown(String),
+}
+
+impl Scenario {
+    /// Reads and checks a scenario file.
+    pub fn parse(name: &str, text: &str) -> Result<Scenario, ScenarioError> {
+        let syntax = |e: toml::de::Error| ScenarioError::Syntax {
+            name: name.to_owned(),
+            why: e.to_string().trim_end().to_owned(),
+        };
+        let scenario: Scenario = toml::from_str(text).map_err(syntax)?;
+        scenario.check().map_err(|why| ScenarioError::Inconsistent { name: name.into(), why })?;
+        Ok(scenario)
+    }
+
+    /// The built-in scenario of that name.
+    pub fn built_in(name: &str) -> Result<Scenario, ScenarioError> {
+        let found = BUILT_IN.iter().find(|(n, _)| *n == name);
+        let (name, text) = found.ok_or_else(|| ScenarioError::Unknown(name.to_owned()))?;
+        Scenario::parse(name, text)
+    }
+
+    /// The way of that id.
+    pub fn way(&self, id: &str) -> Option<&Way> {
+        self.ways.iter().find(|w| w.id == id)
+    }
+
+    /// The link as this way uses it.
+    pub fn link_of(&self, way: &Way) -> LinkSetup {
+        let mut link = self.link.clone();
+        for direction in [&mut link.down, &mut link.up] {
+            direction.delay = way.delay.unwrap_or(direction.delay);
+            if way.clean {
+                (direction.ber, direction.loss, direction.burst) = (Ratio::ZERO, Ratio::ZERO, None);
+            }
+        }
+        link
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.ways.is_empty() {
+            return Err("it has no [[way]]".into());
+        }
+        if self.seeds == 0 {
+            return Err("seeds = 0 would run nothing".into());
+        }
+        for (direction, config) in [("down", &self.link.down), ("up", &self.link.up)] {
+            config.validate().map_err(|e| format!("link.{direction}: {e}"))?;
+        }
+        for (i, way) in self.ways.iter().enumerate() {
+            if self.ways[..i].iter().any(|w| w.id == way.id) {
+                return Err(format!("two ways are called \"{}\"", way.id));
+            }
+        }
+        for p in &self.published {
+            for id in p.over.iter().chain([&p.way]) {
+                if self.way(id).is_none() {
+                    return Err(format!(
+                        "a published figure names the way \"{id}\", which is not there"
+                    ));
+                }
+            }
+            if (p.figure == Figure::Speedup) != p.over.is_some() {
+                return Err("a speedup, and only a speedup, says `over` which way".into());
+            }
+            let (low, high) = p.range();
+            if !(low.is_finite() && high.is_finite() && low <= high) {
+                return Err(format!("published range {low}…{high} of \"{}\" is no range", p.way));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scenarios_of_the_demo_are_consistent() {
+        for (name, text) in DEMO {
+            let scenario = Scenario::parse(name, text).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!((scenario.name.as_str(), scenario.ways.len()), (name, 4));
+            assert!(scenario.before.is_some(), "{name} has no page");
+        }
+    }
+
+    #[test]
+    fn every_built_in_scenario_is_consistent_and_named_as_its_file() {
+        for (name, _) in BUILT_IN {
+            let scenario = Scenario::built_in(name).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(scenario.name, name);
+            assert!(!scenario.published.is_empty(), "{name} has no published figures");
+        }
+    }
+
+    const SMALL: &str = r#"
+        name = "x"
+        title = "t"
+        source = "s"
+        about = "a"
+        link = { down = { rate = "1Mbit" }, up = { rate = "1Mbit" } }
+        work = { kind = "file", bytes = "1MB" }
+        [[way]]
+        id = "plain"
+        title = "Plain"
+        delay = "10ms"
+    "#;
+
+    #[test]
+    fn a_way_may_replace_the_delay_of_both_directions() {
+        let s = Scenario::parse("x", SMALL).unwrap();
+        let link = s.link_of(&s.ways[0]);
+        assert_eq!(link.up.delay, Duration::from_millis(10));
+        assert_eq!(link.down.rate, s.link.down.rate);
+    }
+
+    #[test]
+    fn slips_in_a_scenario_are_refused_with_a_reason() {
+        let with = |more: &str| format!("{SMALL}\n{more}");
+        let published =
+            |more: &str| with(&format!("[[published]]\nlow = 3\nwhere = \"p\"\n{more}"));
+        for (text, why) in [
+            (with("gateway = true"), "unknown field"),
+            (with("[[way]]\nid = \"plain\"\ntitle = \"again\""), "two ways"),
+            (published("way = \"other\"\nfigure = \"time\""), "not there"),
+            (published("way = \"plain\"\nfigure = \"speedup\""), "over"),
+            (published("way = \"plain\"\nfigure = \"time\"\nhigh = 2"), "no range"),
+            (SMALL.replace("1MB", "1000"), "size such as"),
+        ] {
+            let error = Scenario::parse("x", &text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error} does not say {why}");
+        }
+    }
+}

@@ -1,0 +1,568 @@
+//! Real TCP work for the kernel: a file server and a client that speak HTTP/1.0, and
+//! what each of them notices. Content is pseudo-random (incompressible) and made
+//! anew by the client, so that every byte is checked in its place.
+//!
+//! Both sides block and use threads: an experiment has a handful of connections. The
+//! thread must already be in the namespace of its host.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use units::Rng;
+
+/// The server's port in every experiment.
+pub const PORT: u16 = 80;
+/// Pieces in which content is made, written and checked.
+const PIECE: usize = 64 * 1024;
+/// How often progress and TCP's state are written down.
+const SAMPLE: Duration = Duration::from_millis(20);
+/// A transfer in which nothing moves for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// The longest request or response head that is read.
+const LONGEST_HEAD: u64 = 8 * 1024;
+
+/// A value noted over time: seconds since the experiment's start, and the value.
+pub type Samples = Vec<(f64, f64)>;
+
+/// What the server noticed of one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Served {
+    /// When the request was read, seconds since the start.
+    pub started: f64,
+    /// From then until the last byte was acknowledged by whoever is at the other end.
+    pub busy: f64,
+    /// Smoothed round-trip time over time, ms.
+    pub rtt: Samples,
+    /// Bytes handed to TCP over time.
+    pub written: Samples,
+    /// Segments sent again.
+    pub retransmitted: u32,
+}
+
+/// What the client noticed of one request.
+#[derive(Clone, Debug, Default)]
+pub struct Fetched {
+    /// When it began to connect, seconds since the start.
+    pub started: f64,
+    /// From then to the end of TCP's opening, s.
+    pub connected: f64,
+    /// From then to the first byte of content, s.
+    pub first_byte: f64,
+    /// From then to the last byte of content, s.
+    pub complete: f64,
+    /// Bytes of content that came.
+    pub bytes: u64,
+    /// Bytes of content that were asked for; more came not if time was up first.
+    pub asked: u64,
+    /// Bytes of content received over time (since the start).
+    pub received: Samples,
+}
+
+/// A file server on [`PORT`] of one host.
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    served: Arc<Mutex<Vec<Served>>>,
+    acceptor: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on `address` and serves until stopped or dropped. `origin` is the start
+    /// that all times refer to.
+    pub fn start(address: IpAddr, origin: Instant) -> io::Result<Server> {
+        let listener = TcpListener::bind((address, PORT))?;
+        listener.set_nonblocking(true)?;
+        let (stop, served) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let acceptor = thread::Builder::new().name("lab-server".into()).spawn({
+            let (stop, served) = (stop.clone(), served.clone());
+            move || accept(&listener, origin, &stop, &served)
+        })?;
+        Ok(Server { stop, served, acceptor: Some(acceptor) })
+    }
+
+    /// What was noticed of the connections that are over, in the order of their ends.
+    pub fn stop(mut self) -> Vec<Served> {
+        self.end();
+        std::mem::take(&mut self.served.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.acceptor.take() {
+            // A panic in there has been printed; what was served until then still counts.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn accept(
+    listener: &TcpListener,
+    origin: Instant,
+    stop: &Arc<AtomicBool>,
+    served: &Arc<Mutex<Vec<Served>>>,
+) {
+    let mut workers = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let (stop, served) = (stop.clone(), served.clone());
+                workers.push(thread::spawn(move || {
+                    // A connection that breaks is the client's to report.
+                    if let Ok(one) = serve(&stream, origin, &stop) {
+                        served.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                    }
+                }));
+            }
+            Err(_) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    for worker in workers {
+        let _ = worker.join();
+    }
+}
+
+fn serve(stream: &TcpStream, origin: Instant, stop: &AtomicBool) -> io::Result<Served> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (seed, bytes) = read_request(stream)?;
+    let mut noted = Served { started: origin.elapsed().as_secs_f64(), ..Served::default() };
+    let progress = AtomicUsize::new(0);
+    let (done, over) = mpsc::channel::<()>();
+    let broken = AtomicBool::new(false);
+    let ended: &(dyn Fn() -> bool + Sync) =
+        &|| broken.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        let probe = os::tcp::Stream::from(stream.try_clone()?);
+        let progress = &progress;
+        let watcher = scope.spawn(move || watch(&probe, origin, progress, &over, ended));
+        let written = write_content(stream, seed, bytes, progress);
+        // What a broken connection has not delivered is never acknowledged.
+        broken.store(written.is_err(), Ordering::Relaxed);
+        drop(done);
+        let watched = watcher.join().map_err(|_| io::Error::other("the watcher failed"))?;
+        match written.as_ref().map_err(io::Error::kind) {
+            // A client that has seen enough hangs up.
+            Ok(()) | Err(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+            Err(_) => return written,
+        }
+        noted.rtt = watched.rtt;
+        noted.written = watched.written;
+        noted.retransmitted = watched.retransmitted;
+        noted.busy = watched.idle_at - noted.started;
+        Ok(())
+    })?;
+    // It fails where the client has hung up; then there is nothing to wait for.
+    let _ = stream.shutdown(Shutdown::Write);
+    // Waits for the client's end, so that closing cannot cut off what is on its way.
+    let _ = io::copy(&mut (&*stream).take(LONGEST_HEAD), &mut io::sink());
+    Ok(noted)
+}
+
+fn read_request(stream: &TcpStream) -> io::Result<(u64, u64)> {
+    let mut lines = BufReader::new(stream.take(LONGEST_HEAD)).lines();
+    let first = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    parse_request(&first).ok_or_else(|| io::Error::other(format!("not a request: {first:?}")))
+}
+
+/// `GET /SEED/BYTES HTTP/1.0`
+fn parse_request(line: &str) -> Option<(u64, u64)> {
+    let path = line.strip_prefix("GET /")?.split(' ').next()?;
+    let (seed, bytes) = path.split_once('/')?;
+    Some((seed.parse().ok()?, bytes.parse().ok()?))
+}
+
+fn write_content(
+    mut stream: &TcpStream,
+    seed: u64,
+    bytes: u64,
+    progress: &AtomicUsize,
+) -> io::Result<()> {
+    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+    let mut content = Rng::new(seed);
+    let mut piece = vec![0; PIECE];
+    let mut left = bytes;
+    let mut out = head.into_bytes();
+    while left > 0 || !out.is_empty() {
+        let n = left.min(PIECE as u64) as usize;
+        content.fill(&mut piece);
+        out.extend_from_slice(&piece[..n]);
+        stream.write_all(&out)?;
+        out.clear();
+        left -= n as u64;
+        progress.fetch_add(n, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Watched {
+    rtt: Samples,
+    written: Samples,
+    retransmitted: u32,
+    idle_at: f64,
+}
+
+/// Notes TCP's state until everything is written and acknowledged.
+fn watch(
+    stream: &os::tcp::Stream,
+    origin: Instant,
+    progress: &AtomicUsize,
+    over: &mpsc::Receiver<()>,
+    ended: &dyn Fn() -> bool,
+) -> Watched {
+    let mut noted = Watched::default();
+    let mut writing = true;
+    loop {
+        if writing {
+            writing = over.recv_timeout(SAMPLE) == Err(mpsc::RecvTimeoutError::Timeout);
+        } else {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let now = origin.elapsed().as_secs_f64();
+        noted.idle_at = now;
+        let (Ok(info), Ok(waiting)) = (stream.info(), stream.unacknowledged()) else {
+            return noted;
+        };
+        let due = noted.rtt.last().is_none_or(|last| now - last.0 >= SAMPLE.as_secs_f64());
+        if due {
+            noted.rtt.push((now, info.rtt.as_secs_f64() * 1e3));
+            noted.written.push((now, progress.load(Ordering::Relaxed) as f64));
+        }
+        noted.retransmitted = info.retransmissions;
+        if !writing && waiting == 0 || ended() {
+            return noted;
+        }
+    }
+}
+
+/// One file to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Which content.
+    pub seed: u64,
+    /// How much of it.
+    pub bytes: u64,
+    /// Hang up when so much time has passed since the first byte of content.
+    pub at_most: Duration,
+}
+
+impl Wanted {
+    /// All `bytes` of the content of `seed`, however long it takes.
+    pub fn whole(seed: u64, bytes: u64) -> Wanted {
+        Wanted { seed, bytes, at_most: Duration::MAX }
+    }
+}
+
+/// Fetches a file from `server` and checks every byte. `progress` counts the bytes of
+/// content as they come.
+pub fn fetch(
+    server: SocketAddr,
+    wanted: Wanted,
+    origin: Instant,
+    progress: &AtomicUsize,
+) -> io::Result<Fetched> {
+    let Wanted { seed, bytes, at_most } = wanted;
+    let begin = Instant::now();
+    let started = begin.duration_since(origin).as_secs_f64();
+    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+    let connected = begin.elapsed().as_secs_f64();
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("GET /{seed}/{bytes} HTTP/1.0\r\n\r\n").as_bytes())?;
+
+    let mut noted = Fetched { started, connected, asked: bytes, ..Fetched::default() };
+    let mut reader = BufReader::with_capacity(PIECE, stream);
+    let announced = read_head(&mut reader)?;
+    if announced != bytes {
+        return Err(io::Error::other(format!("the server offers {announced} of {bytes} bytes")));
+    }
+    let mut check = Checker::new(seed);
+    let mut last = f64::NEG_INFINITY;
+    while check.position < bytes {
+        let piece = reader.fill_buf().map_err(patience)?;
+        if piece.is_empty() {
+            let at = check.position;
+            return Err(io::Error::other(format!(
+                "the connection ended after {at} of {bytes} bytes"
+            )));
+        }
+        if check.position == 0 {
+            noted.first_byte = begin.elapsed().as_secs_f64();
+        }
+        if piece.len() as u64 > bytes - check.position {
+            return Err(io::Error::other("more bytes came than were asked for"));
+        }
+        check.next(piece)?;
+        let n = piece.len();
+        reader.consume(n);
+        progress.fetch_add(n, Ordering::Relaxed);
+        let now = origin.elapsed().as_secs_f64();
+        if now - last >= SAMPLE.as_secs_f64() || check.position == bytes {
+            noted.received.push((now, check.position as f64));
+            last = now;
+        }
+        if begin.elapsed().as_secs_f64() - noted.first_byte > at_most.as_secs_f64() {
+            break;
+        }
+    }
+    noted.bytes = check.position;
+    noted.complete = begin.elapsed().as_secs_f64();
+    if noted.bytes < bytes {
+        return Ok(noted);
+    }
+    if !reader.fill_buf().map_err(patience)?.is_empty() {
+        return Err(io::Error::other("more bytes came than were asked for"));
+    }
+    Ok(noted)
+}
+
+fn patience(e: io::Error) -> io::Error {
+    match e.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            io::Error::other(format!("not a byte came for {} s", PATIENCE.as_secs()))
+        }
+        _ => e,
+    }
+}
+
+fn read_head(reader: &mut impl BufRead) -> io::Result<u64> {
+    let mut announced = None;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if reader.by_ref().take(LONGEST_HEAD).read_line(&mut line).map_err(patience)? == 0 {
+            return Err(io::Error::other("the connection ended before the answer began"));
+        }
+        if line.trim_end().is_empty() {
+            break;
+        }
+        if let Some(bytes) = line.strip_prefix("Content-Length: ") {
+            announced = bytes.trim_end().parse().ok();
+        }
+    }
+    announced.ok_or_else(|| io::Error::other("the answer does not say how long it is"))
+}
+
+/// Compares what comes with what must come.
+struct Checker {
+    content: Rng,
+    expected: Vec<u8>,
+    position: u64,
+}
+
+impl Checker {
+    fn new(seed: u64) -> Checker {
+        Checker { content: Rng::new(seed), expected: vec![0; PIECE], position: 0 }
+    }
+
+    fn next(&mut self, mut piece: &[u8]) -> io::Result<()> {
+        while !piece.is_empty() {
+            let at = (self.position % PIECE as u64) as usize;
+            if at == 0 {
+                self.content.fill(&mut self.expected);
+            }
+            let n = piece.len().min(PIECE - at);
+            if piece[..n] != self.expected[at..at + n] {
+                let near = self.position;
+                return Err(io::Error::other(format!(
+                    "wrong content within 64 kB after byte {near}"
+                )));
+            }
+            self.position += n as u64;
+            piece = &piece[n..];
+        }
+        Ok(())
+    }
+}
+
+/// Fetches a page: `html` bytes, then `objects` of `object` bytes each, at most
+/// `connections` at a time, a connection for each as in HTTP/1.0. The result's times
+/// run from the first connection to the last byte of the last object.
+pub fn fetch_page(
+    server: SocketAddr,
+    page: Page,
+    origin: Instant,
+    progress: &AtomicUsize,
+) -> io::Result<Fetched> {
+    let text = fetch(server, Wanted::whole(page.seed, page.html), origin, progress)?;
+    let next = AtomicUsize::new(0);
+    let fetch_objects = || -> io::Result<Vec<Fetched>> {
+        let mut mine = Vec::new();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed) as u64;
+            if i >= u64::from(page.objects) {
+                return Ok(mine);
+            }
+            let object = Wanted::whole(page.seed + 1 + i, page.object);
+            mine.push(fetch(server, object, origin, progress)?);
+        }
+    };
+    let objects = thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..page.connections.max(1)).map(|_| scope.spawn(fetch_objects)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().map_err(|_| io::Error::other("a client thread failed"))??);
+        }
+        Ok::<_, io::Error>(all)
+    })?;
+    Ok(merge(text, &objects))
+}
+
+/// A page to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Content of the text; the objects' follow from it.
+    pub seed: u64,
+    /// Size of the text.
+    pub html: u64,
+    /// Number of objects.
+    pub objects: u32,
+    /// Size of each object.
+    pub object: u64,
+    /// Connections at a time.
+    pub connections: u32,
+}
+
+/// One account of several requests, the first of which began everything.
+fn merge(first: Fetched, rest: &[Fetched]) -> Fetched {
+    let mut steps: Samples = Vec::new();
+    for one in std::iter::once(&first).chain(rest) {
+        let mut before = 0.0;
+        for &(t, total) in &one.received {
+            steps.push((t, total - before));
+            before = total;
+        }
+    }
+    steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut total = 0.0;
+    for step in &mut steps {
+        total += step.1;
+        step.1 = total;
+    }
+    let end = rest.iter().map(|f| f.started + f.complete).fold(0.0, f64::max);
+    Fetched {
+        complete: first.complete.max(end - first.started),
+        bytes: first.bytes + rest.iter().map(|f| f.bytes).sum::<u64>(),
+        asked: first.asked + rest.iter().map(|f| f.asked).sum::<u64>(),
+        received: steps,
+        ..first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(answer: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || answer(listener.accept().unwrap().0));
+        address
+    }
+
+    fn get(server: SocketAddr, bytes: u64) -> io::Result<Fetched> {
+        fetch(server, Wanted::whole(7, bytes), Instant::now(), &AtomicUsize::new(0))
+    }
+
+    #[test]
+    fn a_file_arrives_whole_and_both_sides_have_noted_it() {
+        let origin = Instant::now();
+        let (send, receive) = mpsc::channel();
+        let address = local(move |s| {
+            send.send(serve(&s, origin, &AtomicBool::new(false)).unwrap()).unwrap();
+        });
+        let progress = AtomicUsize::new(0);
+        let got = fetch(address, Wanted::whole(7, 300_001), origin, &progress).unwrap();
+        let served = receive.recv().unwrap();
+        assert_eq!(progress.load(Ordering::Relaxed), 300_001);
+        assert_eq!(got.received.last().unwrap().1, 300_001.0);
+        assert!(got.connected <= got.first_byte && got.first_byte <= got.complete);
+        assert!(served.busy >= 0.0 && !served.rtt.is_empty());
+    }
+
+    #[test]
+    fn a_client_whose_time_is_up_hangs_up_and_both_sides_keep_their_notes() {
+        let origin = Instant::now();
+        let (send, receive) = mpsc::channel();
+        let address = local(move |s| {
+            send.send(serve(&s, origin, &AtomicBool::new(false)).unwrap()).unwrap();
+        });
+        let wanted = Wanted { seed: 7, bytes: 1 << 40, at_most: Duration::from_millis(50) };
+        let got = fetch(address, wanted, origin, &AtomicUsize::new(0)).unwrap();
+        assert!(got.bytes > 0 && got.bytes < got.asked);
+        assert!(!receive.recv().unwrap().rtt.is_empty());
+    }
+
+    #[test]
+    fn an_empty_file_is_a_file() {
+        let origin = Instant::now();
+        let address = local(move |s| drop(serve(&s, origin, &AtomicBool::new(false))));
+        assert_eq!(get(address, 0).unwrap().bytes, 0);
+    }
+
+    fn answering(head: &'static str, content: Vec<u8>) -> SocketAddr {
+        local(move |mut s| {
+            read_request(&s).unwrap();
+            s.write_all(head.as_bytes()).unwrap();
+            s.write_all(&content).unwrap();
+            s.shutdown(Shutdown::Write).unwrap();
+            let _ = io::copy(&mut s, &mut io::sink());
+        })
+    }
+
+    #[test]
+    fn wrong_short_and_long_content_is_noticed() {
+        let mut right = vec![0; 1000];
+        Rng::new(7).fill(&mut right);
+        let mut wrong = right.clone();
+        wrong[999] ^= 1;
+        let head = "HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n";
+        let longer = [right.clone(), vec![0]].concat();
+        for (content, why) in
+            [(wrong, "wrong content"), (right[..999].to_vec(), "after 999"), (longer, "more bytes")]
+        {
+            let error = get(answering(head, content), 1000).unwrap_err().to_string();
+            assert!(error.contains(why), "{error} does not say {why}");
+        }
+        assert!(get(answering(head, right), 1000).is_ok());
+    }
+
+    #[test]
+    fn requests_that_are_none_are_refused() {
+        assert_eq!(parse_request("GET /7/100 HTTP/1.0"), Some((7, 100)));
+        for bad in ["", "GET /7", "GET /x/1 HTTP/1.0", "PUT /7/1 HTTP/1.0", "GET /7/-1 HTTP/1.0"] {
+            assert_eq!(parse_request(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_counts_all_its_objects() {
+        let one = |started: f64, bytes: f64| Fetched {
+            started,
+            complete: 1.0,
+            bytes: bytes as u64,
+            received: vec![(started + 0.5, bytes / 2.0), (started + 1.0, bytes)],
+            ..Fetched::default()
+        };
+        let all = merge(one(0.0, 10.0), &[one(1.0, 20.0), one(1.2, 30.0)]);
+        assert_eq!((all.bytes, all.complete), (60, 2.2));
+        assert_eq!(all.received.last(), Some(&(2.2, 60.0)));
+    }
+}
