@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
-use link::session::LinkConfig;
+use link::session::{LinkConfig, best_packet};
 use relay::Policy;
 use units::ByteCount;
 
@@ -27,6 +27,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         receive_rate: link.receive,
         rtt: link.delay.times(2),
         mtu: link.mtu,
+        packet: best_packet(link.mtu, link.send, link.ber),
         overhead: overhead as u16,
         memory,
         stream_buffer: peer.stream_buffer,
