@@ -1,59 +1,47 @@
-//! This host's own addresses.
+//! The addresses that this host has.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ptr;
+use std::net::IpAddr;
 
 use crate::OsError;
 use crate::error::OrCannot;
-use crate::sys::check;
+use crate::sys::{RawAddr, check};
 
-/// All addresses of all interfaces in this network namespace, loopback included.
+/// Every address of every interface, loopback's and link-local ones included, each once.
+/// Of the calling thread's network namespace. It changes with the network: ask anew.
 pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
-    let mut list: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: on success `list` is a list that `freeifaddrs` below frees once.
-    check(unsafe { libc::getifaddrs(&mut list) })
-        .map(drop)
+    let mut first = std::ptr::null_mut();
+    // SAFETY: `first` is written by the call.
+    check(unsafe { libc::getifaddrs(&mut first) })
         .or_cannot(|| "list this host's addresses".into())?;
-    let mut addresses = Vec::new();
-    let mut entry = list;
-    while !entry.is_null() {
-        // SAFETY: `entry` is an element of the list, which lives until it is freed.
-        let (address, next) = unsafe { (address_of((*entry).ifa_addr), (*entry).ifa_next) };
-        addresses.extend(address);
-        entry = next;
+    let mut all = Vec::new();
+    let mut at = first;
+    // SAFETY: the list stays valid until it is freed below.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        // SAFETY: an entry's address is null or whole, and lives as long as the list.
+        let address = unsafe { RawAddr::copied_from(entry.ifa_addr) };
+        all.extend(address.to_socket_addr().map(|a| a.ip()));
+        at = entry.ifa_next;
     }
-    // SAFETY: the list came from `getifaddrs` and nothing borrows from it any more.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(addresses)
-}
-
-/// # Safety
-/// `address` is null or points to a socket address of the family it names.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: the caller promises; reads are unaligned-safe because they copy.
-    unsafe {
-        match i32::from((*address).sa_family) {
-            libc::AF_INET => {
-                let v4 = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
-                Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
-            }
-            libc::AF_INET6 => {
-                let v6 = ptr::read_unaligned(address.cast::<libc::sockaddr_in6>());
-                Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
-            }
-            _ => None,
-        }
-    }
+    // SAFETY: it was allocated by getifaddrs and is not used afterwards.
+    unsafe { libc::freeifaddrs(first) };
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::netns::NetNs;
+
     #[test]
-    fn loopback_is_among_the_own_addresses() {
-        let own = super::own_addresses().unwrap();
-        assert!(own.contains(&"127.0.0.1".parse().unwrap()), "{own:?}");
+    fn addresses_of_both_families_are_listed_once_and_follow_changes() {
+        let ns = NetNs::unique("ostest", "addr").unwrap();
+        let list = || ns.run(|| own_addresses().unwrap());
+        let as_text = |all: Vec<IpAddr>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(as_text(list()), ["127.0.0.1", "::1"]);
+        ns.ip("address add 10.3.0.1/24 dev lo").unwrap();
+        ns.ip("address add fd03::1/64 dev lo nodad").unwrap();
+        assert_eq!(as_text(list()), ["10.3.0.1", "127.0.0.1", "::1", "fd03::1"]);
     }
 }

@@ -8,6 +8,11 @@
 //! * [`udp`]: the carrier socket, many packets to one system call.
 //! * [`tun`]: whole IP packets in and out of the kernel's routing.
 //! * [`tcp`]: the hosts' connections, taken over and made with their own addresses.
+//! * [`intercept`]: rules and routes that bring the hosts' traffic here, and go with us.
+//! * [`netns`]: whole networks of hosts on one machine.
+//! * [`port`]: whole Ethernet frames, for the link emulator.
+//! * [`proc`]: limits, rights, use of memory and time; and children.
+//! * [`addresses`]: the addresses that this host has.
 
 pub mod addresses;
 mod command;

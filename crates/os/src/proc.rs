@@ -1,37 +1,189 @@
-//! This process: its limits, timers and entropy.
+//! This process: limits, rights, precision, use of memory and time; and its children.
+
+mod rights;
+
+pub use rights::{Right, drop_rights, has_right};
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use units::{ByteCount, Duration};
 
 use crate::OsError;
 use crate::error::OrCannot;
-use crate::sys::check;
+use crate::sys::{check, retry};
 
-/// Timers of this thread fire when they are due, not up to 50 µs later.
-pub fn precise_timers() -> Result<(), OsError> {
-    // SAFETY: no pointers are passed.
-    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) })
-        .map(drop)
-        .or_cannot(|| "make timers precise".into())
-}
-
-/// Raises the limit of open descriptors as far as the system lets this process; the
-/// limit in force.
+/// Raises the number of descriptors that may be open to the most that is allowed, and
+/// returns it. A gateway needs one for each connection and some twenty besides.
 pub fn raise_descriptor_limit() -> Result<u64, OsError> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` outlives both calls.
     unsafe {
         check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))
-            .or_cannot(|| "read the limit of open descriptors".into())?;
+            .or_cannot(|| "read the limit on open descriptors".into())?;
         limit.rlim_cur = limit.rlim_max;
         check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))
-            .or_cannot(|| "raise the limit of open descriptors".into())?;
+            .or_cannot(|| "raise the limit on open descriptors".into())?;
     }
     Ok(limit.rlim_cur)
 }
 
-/// 32 bytes of the system's entropy.
-pub fn entropy() -> Result<[u8; 32], OsError> {
-    let mut seed = [0u8; 32];
-    // SAFETY: pointer and length describe `seed`. Up to 256 bytes come whole.
-    check(unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) } as libc::c_int)
-        .or_cannot(|| "read the system's entropy".into())?;
-    Ok(seed)
+/// Makes the waits of this thread, and of those it starts from now on, end when they
+/// should. The kernel otherwise allows itself 50 µs of slack to save power.
+pub fn precise_timers() -> Result<(), OsError> {
+    // SAFETY: no pointers are passed.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) })
+        .map(drop)
+        .or_cannot(|| "ask for precise timers".into())
+}
+
+/// `N` bytes of the system's randomness, fit for keys.
+pub fn entropy<const N: usize>() -> Result<[u8; N], OsError> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let rest = &mut bytes[filled..];
+        let got = retry(|| {
+            // SAFETY: pointer and length describe `rest`.
+            crate::sys::check_len(unsafe {
+                libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0)
+            })
+        });
+        filled += got.or_cannot(|| "get random bytes".into())?;
+    }
+    Ok(bytes)
+}
+
+/// What this process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory in RAM, that of shared libraries included.
+    pub resident: ByteCount,
+    /// Processor time since the start, user and system, all threads.
+    pub cpu: Duration,
+}
+
+/// What this process uses now.
+pub fn usage() -> Result<Usage, OsError> {
+    let what = || "read this process's use of memory".to_owned();
+    let statm = fs::read_to_string("/proc/self/statm").or_cannot(what)?;
+    let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    // SAFETY: no pointers are passed.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(0) as u64;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call.
+    check(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) })
+        .or_cannot(|| "read this process's processor time".into())?;
+    let cpu = Duration::from_secs(time.tv_sec as u64) + Duration::from_nanos(time.tv_nsec as u64);
+    Ok(Usage { resident: ByteCount(pages * page), cpu })
+}
+
+/// Starts `command` with no signal blocked, whatever [`crate::poll::Signals`] blocks here.
+pub fn reset_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: the closure makes plain system calls and allocates nothing, so it may run
+    // between fork and exec.
+    unsafe { command.pre_exec(unblock_signals) }
+}
+
+/// Has the kernel kill the child when the thread that starts it ends, however that
+/// happens. Start it from a thread that lives as long as it should.
+pub fn die_with_parent(command: &mut Command) -> &mut Command {
+    // SAFETY: getpid cannot fail.
+    let parent = unsafe { libc::getpid() };
+    let ask = move || {
+        // SAFETY: no pointers are passed.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        // The parent may have died before the request.
+        // SAFETY: getppid cannot fail.
+        match unsafe { libc::getppid() } == parent {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: as in `reset_signals`.
+    unsafe { command.pre_exec(ask) }
+}
+
+/// For use between fork and exec.
+pub(crate) fn unblock_signals() -> io::Result<()> {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises `set` before it is used.
+    check(unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
+    })
+    .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn the_descriptor_limit_ends_at_its_maximum() {
+        let limit = raise_descriptor_limit().unwrap();
+        assert!(limit >= 1024);
+        let seen = Command::new("sh").args(["-c", "ulimit -n"]).output().unwrap();
+        assert_eq!(String::from_utf8(seen.stdout).unwrap().trim(), limit.to_string());
+    }
+
+    #[test]
+    fn timers_of_this_thread_become_precise() {
+        thread::spawn(|| {
+            precise_timers().unwrap();
+            // SAFETY: no pointers are passed.
+            assert_eq!(unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }, 1);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn random_bytes_fill_the_whole_array_and_differ() {
+        let (a, b) = (entropy::<300>().unwrap(), entropy::<300>().unwrap());
+        assert_ne!(a, b);
+        assert!(a.rchunks(44).all(|piece| piece.iter().any(|byte| *byte != 0)));
+    }
+
+    #[test]
+    fn memory_that_is_touched_and_time_that_is_spent_are_counted() {
+        let before = usage().unwrap();
+        let mut block = vec![1u8; 32 << 20];
+        let enough = before.cpu + Duration::from_millis(10);
+        while usage().unwrap().cpu < enough {
+            block.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+        }
+        assert!(block.iter().all(|byte| *byte == block[0]));
+        assert!(usage().unwrap().resident.0 > 16 << 20);
+    }
+
+    #[test]
+    fn a_child_may_be_stopped_by_a_signal_that_is_blocked_here() {
+        let status = thread::spawn(|| {
+            let _signals = crate::poll::Signals::take().unwrap();
+            let mut command = Command::new("sh");
+            command.args(["-c", "kill -TERM $$; echo survived"]);
+            (reset_signals(&mut command).status().unwrap(), {
+                let mut blocked = Command::new("sh");
+                blocked.args(["-c", "kill -TERM $$; exit 7"]).status().unwrap()
+            })
+        });
+        let (reset, blocked) = status.join().unwrap();
+        assert_eq!(reset.code(), None);
+        assert_eq!(blocked.code(), Some(7));
+    }
+
+    #[test]
+    fn a_child_dies_with_the_thread_that_started_it() {
+        let mut child = thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            die_with_parent(command.arg("600")).spawn().unwrap()
+        })
+        .join()
+        .unwrap();
+        assert_eq!(child.wait().unwrap().code(), None);
+    }
 }

@@ -152,6 +152,26 @@ impl RawAddr {
         }
     }
 
+    /// A copy of what `addr` points to.
+    ///
+    /// # Safety
+    /// `addr` is null or points to a socket address as long as its family says.
+    pub unsafe fn copied_from(addr: *const libc::sockaddr) -> RawAddr {
+        let mut raw = RawAddr::empty();
+        if addr.is_null() {
+            return raw;
+        }
+        // SAFETY: the caller vouches for the family and for as many bytes as it implies.
+        unsafe {
+            match libc::c_int::from((*addr).sa_family) {
+                libc::AF_INET => raw.v4 = addr.cast::<libc::sockaddr_in>().read_unaligned(),
+                libc::AF_INET6 => raw.v6 = addr.cast::<libc::sockaddr_in6>().read_unaligned(),
+                _ => {}
+            }
+        }
+        raw
+    }
+
     /// The address as Rust knows it; IPv4-mapped IPv6 becomes IPv4. `None` for other families.
     pub fn to_socket_addr(self) -> Option<SocketAddr> {
         // SAFETY: the whole union is initialised (it starts zeroed), and any bit pattern

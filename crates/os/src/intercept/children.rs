@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::OsError;
 use crate::command::start_error;
 use crate::error::OrCannot;
+use crate::proc::unblock_signals;
 use crate::sys::check;
 
 /// A child and the descriptor that tells of its death.
@@ -89,17 +90,13 @@ impl Watchdog {
 /// In the child, before exec: a session of its own, so that Ctrl-C and a closing terminal
 /// pass it by; no signal blocked; and nothing inherited but the standard three.
 fn stand_apart() -> io::Result<()> {
-    // SAFETY: setsid and the mask calls take no foreign pointers; `set` is initialised
-    // by sigemptyset; close_range with CLOEXEC only marks descriptors of this process.
+    // SAFETY: no pointers are passed; close_range with CLOEXEC only marks descriptors.
     unsafe {
         check(libc::setsid())?;
-        let mut set = std::mem::MaybeUninit::uninit();
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
         // Kernels before 5.11 cannot; there close-on-exec at each opening has to do.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
-    Ok(())
+    unblock_signals()
 }
 
 fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {

@@ -1,0 +1,127 @@
+use std::io;
+
+use crate::OsError;
+use crate::error::OrCannot;
+use crate::sys::check;
+
+/// A right of the kernel's (capabilities(7)) that bentpipe uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Right {
+    /// Ports below 1024.
+    BindService = 10,
+    /// Interfaces, routes, nftables, transparent sockets, marks.
+    NetAdmin = 12,
+    /// Packet sockets.
+    NetRaw = 13,
+    /// Entering namespaces.
+    SysAdmin = 21,
+}
+
+/// The rights that a gateway needs for as long as it runs.
+const KEPT: [Right; 3] = [Right::BindService, Right::NetAdmin, Right::NetRaw];
+
+/// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
+const VERSION: u32 = 0x2008_0522;
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    /// 0: the calling thread.
+    pid: i32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+struct Word {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// True if the calling thread has `right` in force.
+pub fn has_right(right: Right) -> bool {
+    read().is_ok_and(|words| words[0].effective & bit(right) != 0)
+}
+
+/// Gives up, for good, all rights but those a gateway needs, here and in every child
+/// (`ip` and `nft` get the same few). What the process does not have it does not gain.
+/// Rights are a thread's own: call it while there is one thread.
+///
+/// Files stay readable as far as their owner and mode say: root loses its exemption.
+pub fn drop_rights() -> Result<(), OsError> {
+    narrow().or_cannot(|| "give up rights that are not needed".into())
+}
+
+fn narrow() -> io::Result<()> {
+    // SAFETY: no pointers are passed to any prctl here.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    let before = read()?;
+    let kept = KEPT.into_iter().map(bit).fold(0, |all, b| all | b) & before[0].permitted;
+    // The bounding set ends what a child run by root would get anew. Without CAP_SETPCAP
+    // it cannot be changed, but then "no new privileges" is what counts.
+    for number in 0..64 {
+        if number >= 32 || kept & (1 << number) == 0 {
+            // SAFETY: see above. It fails for numbers that this kernel does not have.
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
+        }
+    }
+    let word = Word { effective: kept, permitted: kept, inheritable: kept };
+    write([word, Word::default()])?;
+    for right in KEPT.into_iter().filter(|r| kept & bit(*r) != 0) {
+        let raise = libc::PR_CAP_AMBIENT_RAISE;
+        // SAFETY: see above.
+        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, right as libc::c_ulong, 0, 0) })?;
+    }
+    Ok(())
+}
+
+fn bit(right: Right) -> u32 {
+    1 << right as u32
+}
+
+fn read() -> io::Result<[Word; 2]> {
+    let header = Header { version: VERSION, pid: 0 };
+    let mut words = [Word::default(); 2];
+    // SAFETY: version 3 reads the header and writes two words; both outlive the call.
+    check(unsafe { libc::syscall(libc::SYS_capget, &raw const header, words.as_mut_ptr()) } as i32)?;
+    Ok(words)
+}
+
+fn write(words: [Word; 2]) -> io::Result<()> {
+    let header = Header { version: VERSION, pid: 0 };
+    // SAFETY: version 3 reads the header and two words; both outlive the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, words.as_ptr()) } as i32)
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::NetNs;
+    use crate::tun::Tun;
+    use std::fs;
+    use std::process::Command;
+    use std::thread;
+
+    #[test]
+    fn after_dropping_the_network_still_obeys_and_nothing_else_does() {
+        let ns = NetNs::unique("ostest", "rights").unwrap();
+        thread::spawn(move || {
+            ns.enter().unwrap();
+            assert!(has_right(Right::SysAdmin) && has_right(Right::NetAdmin));
+            drop_rights().unwrap();
+            assert!(!has_right(Right::SysAdmin) && has_right(Right::NetAdmin));
+            let _tun = Tun::open("bpr0", 1500).unwrap();
+            let route = ["route", "add", "10.0.0.0/8", "dev", "bpr0"];
+            let added = Command::new("ip").args(route).status().unwrap();
+            assert!(added.success(), "a child has the rights, too");
+            assert!(ns.enter().is_err(), "entering a namespace takes a right that is gone");
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            let bounding = status.lines().find(|l| l.starts_with("CapBnd:")).unwrap();
+            assert!(bounding.ends_with("0000000000003400"), "{bounding}");
+        })
+        .join()
+        .unwrap();
+    }
+}
