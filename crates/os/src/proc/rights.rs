@@ -107,7 +107,9 @@ mod tests {
     #[test]
     fn after_dropping_the_network_still_obeys_and_nothing_else_does() {
         let ns = NetNs::unique("ostest", "rights").unwrap();
+        let inside = ns.clone(); // the last handle removes it, which takes rights
         thread::spawn(move || {
+            let ns = inside;
             ns.enter().unwrap();
             assert!(has_right(Right::SysAdmin) && has_right(Right::NetAdmin));
             drop_rights().unwrap();
