@@ -104,7 +104,8 @@ impl Port {
 
     /// Makes the interface `name` with `mtu` (68…9,000) in the namespace of `netns`
     /// (a descriptor of `/run/netns/x` or `/proc/n/ns/net`; `None`: this thread's) and
-    /// brings it up. It vanishes with the port.
+    /// brings it up, without any address: a link-local one too must be given by hand.
+    /// It vanishes with the port.
     pub fn tap(netns: Option<BorrowedFd<'_>>, name: &str, mtu: usize) -> Result<Port, OsError> {
         let tap = tap::Tap::create(netns, name, mtu)?;
         Ok(Port { name: name.to_owned(), mtu, io: Io::Tap(tap) })

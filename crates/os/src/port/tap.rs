@@ -70,6 +70,7 @@ impl Tap {
         request.ifr_ifru.ifru_mtu = QUEUE;
         interface_ioctl(control.as_fd(), libc::SIOCSIFTXQLEN as libc::c_ulong, &mut request)
             .or_cannot(|| format!("lengthen the queue of {name}"))?;
+        keep_quiet(name);
         super::bring_up(control.as_fd(), &mut request).or_cannot(|| format!("bring {name} up"))?;
         let counters = File::open("/proc/thread-self/net/dev")
             .or_cannot(|| "open /proc/thread-self/net/dev".into())?;
@@ -125,6 +126,14 @@ impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Keeps the kernel from giving the interface a link-local address, with which some
+/// 200 bytes of announcements would go over the link: a second of a slow one. Without
+/// IPv6 in the kernel there is nothing to keep quiet.
+fn keep_quiet(name: &str) {
+    const NO_ADDRESS: &str = "1";
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode"), NO_ADDRESS);
 }
 
 fn enter(netns: BorrowedFd<'_>) -> io::Result<()> {
