@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{check, emulate, keygen, status, up};
+use crate::{check, emulate, keygen, lab, status, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -46,6 +47,7 @@ impl Global {
 
 /// The commands; each is a module of the same name.
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one, and it lives as long as the program
 pub enum Command {
     /// Runs the gateway.
     Up(up::Args),
@@ -57,11 +59,13 @@ pub enum Command {
     Status(status::Args),
     /// Joins two interfaces or namespaces by an emulated satellite link.
     Emulate(emulate::Args),
+    /// Repeats published experiments with real hosts around an emulated link.
+    Lab(lab::Args),
 }
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = Cli::parse_from(name_the_file(std::env::args_os().collect()));
     logging::init(global.level(Level::Info), global.json);
     let done = match command {
         Command::Up(args) => up::run(args, &global),
@@ -69,11 +73,29 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),
+        Command::Lab(args) => lab::run(args, &global),
     };
     done.unwrap_or_else(|report| {
         show(&*report);
         ExitCode::FAILURE
     })
+}
+
+/// Experiments write their results to a file: `lab run NAME --json FILE` is understood as
+/// `--save FILE`, while `--json` without a file stays what it is for every command.
+fn name_the_file(mut args: Vec<OsString>) -> Vec<OsString> {
+    let is_option = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
+    if args.iter().skip(1).find(|arg| !is_option(arg)).is_none_or(|command| command != "lab") {
+        return args;
+    }
+    for at in 1..args.len() {
+        if args[at] == "--json" && args.get(at + 1).is_some_and(|next| !is_option(next)) {
+            args[at] = "--save".into();
+        } else if let Some(file) = args[at].to_str().and_then(|arg| arg.strip_prefix("--json=")) {
+            args[at] = format!("--save={file}").into();
+        }
+    }
+    args
 }
 
 /// Shows an error or a warning on standard error: one sentence and what to do, or the
@@ -134,6 +156,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn results_of_experiments_go_to_the_file_behind_json() {
+        let rewritten = |line: &str| {
+            let args = line.split(' ').map(OsString::from).collect();
+            let words = name_the_file(args).into_iter().map(|arg| arg.into_string());
+            words.collect::<Result<Vec<_>, _>>().expect("UTF-8").join(" ")
+        };
+        assert_eq!(rewritten("bentpipe lab run x --json f"), "bentpipe lab run x --save f");
+        assert_eq!(rewritten("bentpipe -v lab run x --json=f"), "bentpipe -v lab run x --save=f");
+        for same in ["bentpipe lab run x --json", "bentpipe lab list --json -v", "bentpipe"] {
+            assert_eq!(rewritten(same), same);
+        }
+        assert_eq!(rewritten("bentpipe check --json f"), "bentpipe check --json f");
     }
 
     #[test]
