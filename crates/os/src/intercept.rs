@@ -117,6 +117,8 @@ pub struct InterceptConfig {
     pub masquerade: Vec<IpPrefix>,
     /// What happens when the program is gone.
     pub on_failure: OnFailure,
+    /// Of the routes, those that fall back to [`OnFailure::Wire`] whatever `on_failure` says.
+    pub in_clear: Vec<IpPrefix>,
     /// The marks.
     pub marks: Marks,
 }
@@ -132,6 +134,7 @@ impl InterceptConfig {
             routes: Vec::new(),
             masquerade: Vec::new(),
             on_failure: OnFailure::default(),
+            in_clear: Vec::new(),
             marks: Marks::default(),
         }
     }
@@ -139,6 +142,10 @@ impl InterceptConfig {
     /// The name of the syn device: the tunnel's, cut to fit, with "-syn".
     pub fn syn_device(&self) -> String {
         format!("{:.11}-syn", self.tun)
+    }
+
+    fn blocks(&self, prefix: &IpPrefix) -> bool {
+        self.on_failure == OnFailure::Block && !self.in_clear.contains(prefix)
     }
 
     fn check(&self) -> Result<(), OsError> {
@@ -207,11 +214,24 @@ impl Intercept {
         routes: &[IpPrefix],
         masquerade: &[IpPrefix],
     ) -> Result<(), OsError> {
+        let (routes, masquerade) = (routes.to_vec(), masquerade.to_vec());
+        self.update(&InterceptConfig { routes, masquerade, ..self.config.clone() })
+    }
+
+    /// Changes the peers' prefixes and what becomes of them when the program is gone.
+    /// Devices, ports and marks stay as they were installed.
+    pub fn update(&mut self, new: &InterceptConfig) -> Result<(), OsError> {
         let mut config = self.config.clone();
-        config.routes = routes.to_vec();
-        config.masquerade = masquerade.to_vec();
-        routes::install(&Plan::new(&config))?;
+        config.routes.clone_from(&new.routes);
+        config.masquerade.clone_from(&new.masquerade);
+        config.in_clear.clone_from(&new.in_clear);
+        config.on_failure = new.on_failure;
+        let plan = Plan::new(&config);
+        let watchdog = Watchdog::start(&plan.after_death(), &self.lock)?;
+        routes::install(&plan)?;
         self.table.set_masquerade(&config)?;
+        self.deaths = watch(&self.table, &watchdog)?;
+        std::mem::replace(&mut self.watchdog, watchdog).dismiss();
         self.config = config;
         Ok(())
     }

@@ -133,7 +133,8 @@ impl Lab {
         };
         let end = Instant::now() + Duration::from_secs(10);
         let mut last = list();
-        while last.contains("fwmark 0x62700001") && Instant::now() < end {
+        let unfinished = |left: &str| left.contains("0x62700001") || left.contains("table 25400");
+        while unfinished(&last) && Instant::now() < end {
             thread::sleep(Duration::from_millis(20));
             last = list();
         }

@@ -1,6 +1,6 @@
 //! The children that outlive a kill: their own session, no descriptor but their pipes.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -67,10 +67,18 @@ impl Watchdog {
         let lock: OwnedFd =
             lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
         // A service manager ends what is left of a service by these signals.
-        let wait = "trap '' HUP INT QUIT TERM PIPE; while read -r line; do :; done";
+        let wait = "trap '' HUP INT QUIT TERM PIPE; while read -r line; do exit; done";
         command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
         command.stdout(Stdio::from(lock)).stderr(Stdio::null());
         Kept::start(command).map(Watchdog)
+    }
+
+    /// Ends it without its work being done: another one has taken over.
+    pub fn dismiss(mut self) {
+        if let Some(pipe) = &mut self.0.stdin {
+            // If it is dead already, it has done its work, and the new one's is the same.
+            let _ = pipe.write_all(b"dismissed\n");
+        }
     }
 
     pub fn is_alive(&mut self) -> bool {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::{InterceptConfig, OnFailure};
+use super::InterceptConfig;
 use crate::OsError;
 use crate::command;
 
@@ -20,7 +20,7 @@ const LOCAL_TABLE: u32 = TABLE + 200;
 const SYN_TABLE: u32 = TABLE + 201;
 /// Priorities of our rules start here, before `main` at 32,766.
 const PRIORITY: u32 = 25_200;
-/// The rules that a dead program must not leave in any case end before this.
+/// Rules for the prefixes start here, two for each length.
 const PREFIX_PRIORITY: u32 = PRIORITY + 10;
 /// Metric of the route that blocks; any route into the tunnel is better.
 const BLOCK_METRIC: u32 = 9_999;
@@ -29,7 +29,6 @@ const BLOCK_METRIC: u32 = 9_999;
 pub(super) struct Plan {
     v4: Family,
     v6: Family,
-    on_failure: OnFailure,
 }
 
 struct Family {
@@ -39,76 +38,101 @@ struct Family {
     rules: BTreeSet<String>,
     /// `[type] prefix [dev name] table N metric M`
     routes: BTreeSet<String>,
+    /// Of the rules, those that lead to a route that blocks: they outlive the program.
+    blocking: BTreeSet<String>,
 }
 
 impl Plan {
     pub fn new(config: &InterceptConfig) -> Plan {
-        let of = |v4: bool| {
-            let prefixes: Vec<IpPrefix> =
-                config.routes.iter().filter(|p| p.is_v4() == v4).copied().collect();
-            let flag = if v4 { "-4" } else { "-6" };
-            Family { flag, rules: rules(config, &prefixes), routes: routes(config, &prefixes) }
-        };
-        Plan { v4: of(true), v6: of(false), on_failure: config.on_failure }
+        Plan { v4: Family::new(config, true), v6: Family::new(config, false) }
     }
 
-    /// The shell commands that the watchdog runs when the program is gone.
+    /// The shell commands that the watchdog runs when the program is gone. Routes into
+    /// the devices are gone by then.
     pub fn after_death(&self) -> String {
-        match self.on_failure {
-            OnFailure::Wire => sweep_commands(),
-            OnFailure::Block => {
-                let mut script = String::new();
-                for flag in ["-4", "-6"] {
-                    for priority in PRIORITY..PREFIX_PRIORITY {
-                        script += &format!(
-                            "ip {flag} rule delete priority {priority} protocol {PROTOCOL}\n"
-                        );
-                    }
-                    script +=
-                        &format!("ip {flag} route flush table {LOCAL_TABLE} protocol {PROTOCOL}\n");
-                }
-                script
+        let mut script = String::new();
+        for family in [&self.v4, &self.v6] {
+            let (flag, ours) = (family.flag, format!("protocol {PROTOCOL}"));
+            for rule in family.rules.difference(&family.blocking) {
+                let priority = rule.split(':').next().unwrap_or_default();
+                script += &format!("ip {flag} rule delete priority {priority} {ours}\n");
+            }
+            for table in [LOCAL_TABLE, SYN_TABLE] {
+                script += &format!("ip {flag} route flush table {table} {ours}\n");
             }
         }
+        script
     }
 }
 
-fn rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
-    let (local, syn, carrier) = (config.marks.local, config.marks.syn, config.marks.carrier);
-    let device = config.syn_device();
-    let mut rules = vec![
+impl Family {
+    fn new(config: &InterceptConfig, v4: bool) -> Family {
+        let mine = |p: &&IpPrefix| p.is_v4() == v4;
+        let all: Vec<IpPrefix> = config.routes.iter().filter(mine).copied().collect();
+        let blocked: Vec<IpPrefix> = all.iter().filter(|p| config.blocks(p)).copied().collect();
+        let mut rules = prefix_rules(config, &all);
+        let blocking = prefix_rules(config, &blocked);
+        rules.extend(marking_rules(config));
+        let routes = routes(config, &all, &blocked);
+        Family { flag: if v4 { "-4" } else { "-6" }, rules, routes, blocking }
+    }
+
+    fn empty(flag: &'static str) -> Family {
+        let none = BTreeSet::new;
+        Family { flag, rules: none(), routes: none(), blocking: none() }
+    }
+}
+
+fn marking_rules(config: &InterceptConfig) -> BTreeSet<String> {
+    let (local, syn, device) = (config.marks.local, config.marks.syn, config.syn_device());
+    let rules = [
         // Where the kernel checks sources by mark (src_valid_mark), the check asks for the
         // way back as if the packet came from where it goes to: from lo for one that is
         // delivered here. It must find that way, not our own delivery.
-        (PRIORITY, format!("from all fwmark {local:#x} iif lo lookup main")),
-        (PRIORITY + 1, format!("from all fwmark {syn:#x} iif {device} lookup main")),
-        (PRIORITY + 2, format!("from all fwmark {local:#x} lookup {LOCAL_TABLE}")),
-        (PRIORITY + 3, format!("from all fwmark {syn:#x} lookup {SYN_TABLE}")),
+        format!("from all fwmark {local:#x} iif lo lookup main"),
+        format!("from all fwmark {syn:#x} iif {device} lookup main"),
+        format!("from all fwmark {local:#x} lookup {LOCAL_TABLE}"),
+        format!("from all fwmark {syn:#x} lookup {SYN_TABLE}"),
     ];
-    let longest_first: BTreeSet<u32> = prefixes.iter().map(|p| 128 - u32::from(p.len())).collect();
-    for rank in longest_first {
-        let (len, at) = (128 - rank, PREFIX_PRIORITY + 2 * rank);
-        rules.push((at, format!("from all lookup main suppress_prefixlength {len}")));
-        rules.push((at + 1, format!("not from all fwmark {carrier:#x} lookup {}", TABLE + len)));
-    }
-    rules.into_iter().map(|(at, rule)| format!("{at}: {rule} proto {PROTOCOL}")).collect()
+    (PRIORITY..).zip(rules).map(|(at, rule)| format!("{at}: {rule} proto {PROTOCOL}")).collect()
 }
 
-fn routes(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
+fn prefix_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
+    let carrier = config.marks.carrier;
+    let mut rules = BTreeSet::new();
+    for prefix in prefixes {
+        let len = u32::from(prefix.len());
+        let (at, table) = (PREFIX_PRIORITY + 2 * (128 - len), TABLE + len);
+        rules.insert(format!(
+            "{at}: from all lookup main suppress_prefixlength {len} proto {PROTOCOL}"
+        ));
+        rules.insert(format!(
+            "{}: not from all fwmark {carrier:#x} lookup {table} proto {PROTOCOL}",
+            at + 1
+        ));
+    }
+    rules
+}
+
+fn routes(config: &InterceptConfig, all: &[IpPrefix], blocked: &[IpPrefix]) -> BTreeSet<String> {
     let (tun, syn) = (&config.tun, config.syn_device());
     let mut routes = BTreeSet::from([
         format!("local default dev lo table {LOCAL_TABLE} metric 1"),
         format!("default dev {syn} table {SYN_TABLE} metric 1"),
     ]);
-    for prefix in prefixes {
-        let table = TABLE + u32::from(prefix.len());
-        let prefix = if prefix.len() == 0 { "default".into() } else { prefix.to_string() };
-        routes.insert(format!("{prefix} dev {tun} table {table} metric 1"));
-        if config.on_failure == OnFailure::Block {
-            routes.insert(format!("unreachable {prefix} table {table} metric {BLOCK_METRIC}"));
-        }
-    }
+    routes.extend(all.iter().map(|p| {
+        let table = TABLE + u32::from(p.len());
+        format!("{} dev {tun} table {table} metric 1", as_printed(p))
+    }));
+    routes.extend(blocked.iter().map(|p| {
+        let table = TABLE + u32::from(p.len());
+        format!("unreachable {} table {table} metric {BLOCK_METRIC}", as_printed(p))
+    }));
     routes
+}
+
+fn as_printed(prefix: &IpPrefix) -> String {
+    if prefix.len() == 0 { "default".into() } else { prefix.to_string() }
 }
 
 /// Makes rules and routes of ours what the plan says. What is there already stays
@@ -205,20 +229,10 @@ fn has_ipv6() -> bool {
     std::fs::exists("/proc/sys/net/ipv6").unwrap_or(false)
 }
 
-fn sweep_commands() -> String {
-    let mut script = String::new();
-    for flag in ["-4", "-6"] {
-        script += &format!("ip {flag} rule flush protocol {PROTOCOL}\n");
-        script += &format!("ip {flag} route flush table all protocol {PROTOCOL}\n");
-    }
-    script
-}
-
 /// Removes every rule and route of ours in this network namespace: what a run that was
 /// killed left, and what [`OnFailure::Block`] keeps after one that ended.
 pub fn sweep() -> Result<(), OsError> {
-    let nothing = |flag| Family { flag, rules: BTreeSet::new(), routes: BTreeSet::new() };
-    install(&Plan { v4: nothing("-4"), v6: nothing("-6"), on_failure: OnFailure::Wire })
+    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6") })
 }
 
 #[cfg(test)]
@@ -269,12 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn block_leaves_the_prefixes_and_wire_nothing() {
-        let mut config = config(&["10.0.0.0/8"]);
-        assert!(!Plan::new(&config).after_death().contains("rule flush"));
+    fn what_blocks_outlives_the_program_and_nothing_else_does() {
+        let mut config = config(&["10.0.0.0/8", "10.2.0.0/16"]);
+        let removed = |config: &InterceptConfig| Plan::new(config).after_death();
+        assert_eq!(Plan::new(&config).v4.routes.len(), 6);
+        assert!(!removed(&config).contains(" 25434 ") && !removed(&config).contains(" 25450 "));
+        config.in_clear = vec!["10.2.0.0/16".parse().unwrap()];
+        assert_eq!(Plan::new(&config).v4.routes.len(), 5);
+        assert!(removed(&config).contains(" 25434 ") && !removed(&config).contains(" 25450 "));
+        config.on_failure = crate::intercept::OnFailure::Wire;
         assert_eq!(Plan::new(&config).v4.routes.len(), 4);
-        config.on_failure = OnFailure::Wire;
-        assert!(Plan::new(&config).after_death().contains("rule flush"));
-        assert_eq!(Plan::new(&config).v4.routes.len(), 3);
+        assert!(removed(&config).contains(" 25434 ") && removed(&config).contains(" 25450 "));
     }
 }

@@ -479,6 +479,7 @@ fn rules_and_routes_of_others_are_never_touched() {
             assert_eq!(rules_and_routes(&lab.gateway, false), before);
             gateway.intercept.update_routes(&[], &[]).unwrap();
             assert_eq!(rules_and_routes(&lab.gateway, false), before);
+            assert!(!gateway.intercept.repair().unwrap());
             gateway.intercept.remove().unwrap();
         },
     );
@@ -559,4 +560,27 @@ fn an_intercepted_socket_is_bound_to_the_servers_address() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         },
     );
+}
+
+#[test]
+fn peers_differ_in_what_becomes_of_their_traffic_and_may_change_their_mind() {
+    let lab = Lab::new("mixed");
+    let mixed = |c: &mut InterceptConfig| c.in_clear = prefixes(&["10.99.0.0/16"]);
+    lab.intercepting(&["10.98.0.0/16", "10.99.0.0/16", "10.97.0.0/24"], mixed, |gateway| {
+        drop(gateway);
+        let left = ours(&lab.gateway);
+        assert!(left.contains("10.98.0.0/16") && left.contains("10.97.0.0/24"), "{left}");
+        assert!(!left.contains("10.99.0.0/16"), "{left}");
+    });
+    lab.intercepting(
+        &["10.98.0.0/16"],
+        |_| {},
+        |mut gateway| {
+            let in_clear = prefixes(&["10.98.0.0/16"]);
+            let new = InterceptConfig { in_clear, ..gateway.intercept.config.clone() };
+            gateway.intercept.update(&new).unwrap();
+            assert!(ours(&lab.gateway).contains("fwmark"), "the dismissed watchdog did its work");
+        },
+    );
+    assert_eq!(ours(&lab.gateway), "");
 }
