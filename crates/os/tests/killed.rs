@@ -14,7 +14,8 @@ use std::{env, fs, thread};
 use os::intercept::{Intercept, InterceptConfig, OnFailure};
 use os::netns::{NetNs, enter_user_namespace, veth};
 use os::poll::{Events, Interest, Poller};
-use os::tcp::{TcpOptions, TransparentListener};
+use os::proc::become_user;
+use os::tcp::{Connect, TcpOptions, TransparentListener, connect};
 use os::tun::{Tun, TunError};
 
 /// Behind the peer while the gateway runs; reachable in clear, at the server, otherwise.
@@ -25,6 +26,7 @@ fn main() {
         Some("hold-block") => hold(OnFailure::Block),
         Some("hold-wire") => hold(OnFailure::Wire),
         Some("user") => build_without_rights(),
+        Some("servant") => intercept_as_another_user(),
         _ => run_tests(),
     }
 }
@@ -37,6 +39,7 @@ fn run_tests() {
             killed_with_wire,
         ),
         ("a gateway started at once after a kill takes over", restarted_at_once),
+        ("a gateway that gave root up still changes routes and cleans up", servant),
         ("a user without rights builds networks in a namespace of his own", user_without_rights),
     ] {
         print!("test {name} ... ");
@@ -229,6 +232,34 @@ fn assert_no_table(gateway: &NetNs) {
         assert!(Instant::now() < end, "{}", String::from_utf8_lossy(&list.stdout));
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn servant() {
+    let lab = Lab::new("u");
+    let this = env::current_exe().unwrap();
+    let output = lab.gateway.command(this.to_str().unwrap()).arg("servant").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(lab.left_over(), "");
+}
+
+/// A gateway that starts as root and goes on as nobody.
+fn intercept_as_another_user() {
+    let _tun = Tun::open("bp0", 1500).unwrap();
+    let mut config = InterceptConfig::new("bp0", 1);
+    config.routes = vec!["10.99.0.0/16".parse().unwrap()];
+    let mut intercept = Intercept::install(&config).unwrap_or_else(|e| panic!("{e}"));
+    become_user(&NOBODY.to_string()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(fs::read("/etc/shadow").is_err(), "still root");
+    let masquerade = vec!["10.98.0.0/16".parse().unwrap()];
+    intercept.update_routes(&masquerade, &masquerade).unwrap_or_else(|e| panic!("{e}"));
+    let routes = Command::new("ip").args(["route", "get", "10.98.0.1"]).output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&routes).contains("bp0"));
+    // What the gateway does all the time: connections with foreign sources.
+    let from = Some("10.98.0.1:0".parse().unwrap());
+    let options = TcpOptions { mark: Some(1), ..TcpOptions::default() };
+    connect(&Connect { to: "10.2.0.2:9".parse().unwrap(), from, options: &options }).unwrap();
+    intercept.remove().unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// "nobody" by number, on every Linux.

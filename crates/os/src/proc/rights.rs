@@ -1,3 +1,4 @@
+use std::ffi::CString;
 use std::io;
 
 use crate::OsError;
@@ -46,26 +47,47 @@ pub fn has_right(right: Right) -> bool {
 
 /// Gives up, for good, all rights but those a gateway needs, here and in every child
 /// (`ip` and `nft` get the same few). What the process does not have it does not gain.
-/// Rights are a thread's own: call it while there is one thread.
+/// Rights are a thread's own: call it before the first thread is started.
 ///
 /// Files stay readable as far as their owner and mode say: root loses its exemption.
 pub fn drop_rights() -> Result<(), OsError> {
-    narrow().or_cannot(|| "give up rights that are not needed".into())
+    narrow(|| Ok(())).or_cannot(|| "give up rights that are not needed".into())
 }
 
-fn narrow() -> io::Result<()> {
-    // SAFETY: no pointers are passed to any prctl here.
-    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+/// As [`drop_rights`], and goes on as the user `name` (or number), with his group and no
+/// other. Needs root.
+pub fn become_user(name: &str) -> Result<(), OsError> {
+    let (uid, gid) = find_user(name)?;
+    let change = || {
+        // SAFETY: no pointers are passed: an empty list of groups is not looked at.
+        unsafe {
+            // Without this, leaving root would leave the rights behind, too.
+            check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
+            check(libc::setgroups(0, std::ptr::null()))?;
+            check(libc::setgid(gid))?;
+            check(libc::setuid(uid)).map(drop)
+        }
+    };
+    narrow(change).map_err(|e| {
+        OsError::new(format!("go on as the user {name}"), e).mend("start the program as root")
+    })
+}
+
+fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let before = read()?;
     let kept = KEPT.into_iter().map(bit).fold(0, |all, b| all | b) & before[0].permitted;
     // The bounding set ends what a child run by root would get anew. Without CAP_SETPCAP
     // it cannot be changed, but then "no new privileges" is what counts.
     for number in 0..64 {
         if number >= 32 || kept & (1 << number) == 0 {
-            // SAFETY: see above. It fails for numbers that this kernel does not have.
+            // SAFETY: no pointers are passed to any prctl here. It fails for numbers that
+            // this kernel does not have.
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
         }
     }
+    change_user()?;
+    // SAFETY: see above.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     let word = Word { effective: kept, permitted: kept, inheritable: kept };
     write([word, Word::default()])?;
     for right in KEPT.into_iter().filter(|r| kept & bit(*r) != 0) {
@@ -74,6 +96,31 @@ fn narrow() -> io::Result<()> {
         check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, right as libc::c_ulong, 0, 0) })?;
     }
     Ok(())
+}
+
+/// A user's number and his group's. By number the group has the same one.
+fn find_user(name: &str) -> Result<(libc::uid_t, libc::gid_t), OsError> {
+    if let Ok(number) = name.parse() {
+        return Ok((number, number));
+    }
+    let unknown = || {
+        OsError::refused(format!("there is no user \"{name}\" on this host"))
+            .mend(format!("add one: `useradd --system {name}`"))
+    };
+    let c_name = CString::new(name).map_err(|_| unknown())?;
+    let mut buf = vec![0; 16 << 10];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: a passwd is integers and pointers; all zero is valid.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    // SAFETY: the name is zero-terminated; `entry`, `found` and `buf`, with its length,
+    // outlive the call and the use of the answer.
+    let failed = unsafe {
+        libc::getpwnam_r(c_name.as_ptr(), &mut entry, buf.as_mut_ptr(), buf.len(), &mut found)
+    };
+    if failed != 0 || found.is_null() {
+        return Err(unknown());
+    }
+    Ok((entry.pw_uid, entry.pw_gid))
 }
 
 fn bit(right: Right) -> u32 {
@@ -125,5 +172,15 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn users_are_found_by_name_and_number_and_unknown_ones_named() {
+        assert_eq!(find_user("root").unwrap(), (0, 0));
+        assert_eq!(find_user("65534").unwrap(), (65_534, 65_534));
+        for nobody in ["no-such-user", "nul\0", ""] {
+            let e = find_user(nobody).unwrap_err().to_string();
+            assert!(e.starts_with("there is no user"), "{e}");
+        }
     }
 }
