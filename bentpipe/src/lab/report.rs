@@ -9,6 +9,8 @@ use crate::plot::{Bar, BarChart, LineChart, Mark, Page, Series, Table, number};
 
 /// Points over the length of a figure's time axis.
 const POINTS: f64 = 240.0;
+/// Shorter than this a bin holds too few packets to be a rate, s.
+const SHORTEST_BIN: f64 = 0.1;
 
 /// The table of published and measured figures, with the scenario's notes.
 pub fn text(scenario: &Scenario, results: &Results) -> String {
@@ -137,59 +139,12 @@ fn table(results: &Results) -> Table {
 
 /// The figures of the sources: throughput, utilisation, round trip, server, times.
 pub fn figures(scenario: &Scenario, results: &Results) -> Vec<String> {
-    let link = scenario
-        .link
-        .down
-        .rate
-        .map(|r| Mark { at: r.as_bps() as f64 / 1e3, text: format!("link: {r}/s") });
-    let runs: Vec<(&WayResults, &Outcome)> =
-        results.ways.iter().filter_map(|w| Some((w, &w.typical()?.work))).collect();
-    let over_time =
-        |title: &str, caption: &str, y: &str, value: &dyn Fn(&Outcome, f64) -> Points| {
-            let longest = runs.iter().map(|r| r.1.complete).fold(0.0, f64::max);
-            let bin = (longest / POINTS).max(0.1);
-            LineChart {
-                title: title.into(),
-                caption: caption.into(),
-                x_label: "time since the client began to connect (s)".into(),
-                y_label: y.into(),
-                series: runs
-                    .iter()
-                    .map(|(w, o)| Series {
-                        name: w.title.clone(),
-                        colour: w.colour,
-                        points: value(o, bin),
-                    })
-                    .collect(),
-                ..LineChart::default()
-            }
-        };
-    let end = |o: &Outcome| o.started + o.complete;
-    let throughput = LineChart {
-        marks: link.into_iter().collect(),
-        ..over_time(
-            "Link throughput.",
-            "Packets delivered by the link towards the client.",
-            "kbit/s",
-            &|o, bin| o.down.throughput_series(o.started, end(o), bin),
-        )
-    };
-    let utilisation = LineChart {
-        y_at_least: 100.0,
-        ..over_time(
-            "Instantaneous utilisation.",
-            "Share of the time during which the link towards the client was sending.",
-            "%",
-            &|o, bin| o.down.utilisation_series(o.started, end(o), bin),
-        )
-    };
-    let rtt = over_time(
-        "Round trip seen by the server.",
-        "Smoothed round-trip time of the server's TCP.",
-        "ms",
-        &|o, _| o.server_rtt.clone(),
-    );
-    let mut all = vec![throughput.html(), utilisation.html(), rtt.html()];
+    let mut all = vec![
+        throughput(scenario, results).html(),
+        utilisation(results).html(),
+        over_time(results, "Round trip seen by the server.", "ms", |o, _| o.server_rtt.clone())
+            .html(),
+    ];
     for (figure, caption) in [
         (Figure::Goodput, "Content over the time from connecting to the last byte."),
         (Figure::Time, "From connecting to the last byte; ways may carry files of different size."),
@@ -198,6 +153,55 @@ pub fn figures(scenario: &Scenario, results: &Results) -> Vec<String> {
         all.push(bars(results, figure, caption).html());
     }
     all
+}
+
+/// What the link delivered towards the client, over time.
+pub fn throughput(scenario: &Scenario, results: &Results) -> LineChart {
+    let mark =
+        |r: units::BitRate| Mark { at: r.as_bps() as f64 / 1e3, text: format!("link: {r}/s") };
+    let series =
+        |o: &Outcome, bin| o.down.throughput_series(o.started, o.started + o.complete, bin);
+    LineChart {
+        caption: "Packets delivered by the link towards the client.".into(),
+        marks: scenario.link.down.rate.map(mark).into_iter().collect(),
+        ..over_time(results, "Link throughput.", "kbit/s", series)
+    }
+}
+
+/// How busy the link towards the client was, over time.
+pub fn utilisation(results: &Results) -> LineChart {
+    let series =
+        |o: &Outcome, bin| o.down.utilisation_series(o.started, o.started + o.complete, bin);
+    LineChart {
+        caption: "Share of the time during which the link towards the client was sending.".into(),
+        y_at_least: 100.0,
+        ..over_time(results, "Instantaneous utilisation.", "%", series)
+    }
+}
+
+/// A line for each way's typical run; `value` is asked for points of a given width.
+fn over_time(
+    results: &Results,
+    title: &str,
+    y_label: &str,
+    value: impl Fn(&Outcome, f64) -> Points,
+) -> LineChart {
+    let runs: Vec<(&WayResults, &Outcome)> =
+        results.ways.iter().filter_map(|w| Some((w, &w.typical()?.work))).collect();
+    let longest = runs.iter().map(|r| r.1.complete).fold(0.0, f64::max);
+    let bin = (longest / POINTS).max(SHORTEST_BIN);
+    let series = runs.iter().map(|(w, o)| Series {
+        name: w.title.clone(),
+        colour: w.colour,
+        points: value(o, bin),
+    });
+    LineChart {
+        title: title.into(),
+        x_label: "time since the client began to connect (s)".into(),
+        y_label: y_label.into(),
+        series: series.collect(),
+        ..LineChart::default()
+    }
 }
 
 type Points = Vec<(f64, f64)>;

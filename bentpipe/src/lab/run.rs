@@ -89,14 +89,16 @@ impl Experiment {
             .map_err(|e| format!("the server does not start: {e}"))?;
         let address = SocketAddr::new(SERVER[0], traffic::PORT);
         let seed = self.plan.seed;
+        let window = self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX));
         let client = topology.client.run(|| match work {
             Work::File { bytes, at_most } => {
                 let at_most = at_most.map_or(Duration::MAX, |d| d.to_std());
-                let wanted = Wanted { seed, bytes: bytes.0, at_most };
+                let wanted = Wanted { seed, bytes: bytes.0, at_most, window };
                 traffic::fetch(address, wanted, origin, &row.done)
             }
             Work::Page { html, objects, object, connections } => {
-                let page = Page { seed, html: html.0, objects, object: object.0, connections };
+                let page =
+                    Page { seed, html: html.0, objects, object: object.0, connections, window };
                 traffic::fetch_page(address, page, origin, &row.done)
             }
         });

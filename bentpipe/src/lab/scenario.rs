@@ -90,7 +90,7 @@ pub struct Legs {
 pub struct HostTcp {
     /// Congestion control: `reno`, `cubic` or `bbr`.
     pub congestion: Option<String>,
-    /// The largest receive window that is offered.
+    /// The receive window that the client offers at most.
     #[serde(deserialize_with = "unit::maybe")]
     pub window: Option<ByteCount>,
     /// Largest send and receive buffer of a connection; 6 and 4 MB, as Linux has it,

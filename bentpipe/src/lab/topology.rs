@@ -50,6 +50,8 @@ const SATELLITE: &str = "sat";
 /// The hosts' only interface.
 const HOST: &str = "eth0";
 const MTU: u16 = 1500;
+/// Buffer a byte of receive window: small segments fill a quarter of what they occupy.
+const ROOM_FOR_WINDOW: u64 = 4;
 /// Width of a bin of the link's utilisation series at first.
 const BIN: Duration = Duration::from_millis(50);
 /// Topologies made by this process, so that each has names of its own.
@@ -231,9 +233,6 @@ fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
 /// Addresses and default routes of a host; what TCP takes from the route goes there.
 fn host_script(own: [IpAddr; 2], router: [IpAddr; 2], tcp: &HostTcp) -> String {
     let mut metrics = String::new();
-    if let Some(ByteCount(window)) = tcp.window {
-        metrics += &format!(" window {window}");
-    }
     if let Some(ByteCount(mss)) = tcp.mss {
         metrics += &format!(" advmss {mss}");
     }
@@ -297,7 +296,14 @@ fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {
     }
     // Linux's own defaults on machines of today, whatever this kernel was built with.
     let (receive, send) = tcp.buffers.map_or((6_291_456, 4_194_304), |b| (b.0, b.0));
-    host.sysctl("net.ipv4.tcp_rmem", &format!("4096 131072 {receive}"))?;
+    let mut start = 131_072;
+    if let Some(ByteCount(window)) = tcp.window {
+        // The client holds its window; the kernel must neither fall short of it, with
+        // buffers that segments fill badly, nor tune it upwards.
+        start = window * ROOM_FOR_WINDOW;
+        host.sysctl("net.ipv4.tcp_moderate_rcvbuf", "0")?;
+    }
+    host.sysctl("net.ipv4.tcp_rmem", &format!("4096 {start} {}", receive.max(start)))?;
     host.sysctl("net.ipv4.tcp_wmem", &format!("4096 16384 {send}"))?;
     if let Some(congestion) = &tcp.congestion {
         host.sysctl("net.ipv4.tcp_congestion_control", congestion)?;

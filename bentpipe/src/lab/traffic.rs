@@ -260,12 +260,14 @@ pub struct Wanted {
     pub bytes: u64,
     /// Hang up when so much time has passed since the first byte of content.
     pub at_most: Duration,
+    /// Offer no larger receive window than this.
+    pub window: Option<u32>,
 }
 
 impl Wanted {
     /// All `bytes` of the content of `seed`, however long it takes.
     pub fn whole(seed: u64, bytes: u64) -> Wanted {
-        Wanted { seed, bytes, at_most: Duration::MAX }
+        Wanted { seed, bytes, at_most: Duration::MAX, window: None }
     }
 }
 
@@ -277,13 +279,14 @@ pub fn fetch(
     origin: Instant,
     progress: &AtomicUsize,
 ) -> io::Result<Fetched> {
-    let Wanted { seed, bytes, at_most } = wanted;
+    let Wanted { seed, bytes, at_most, window } = wanted;
     let begin = Instant::now();
     let started = begin.duration_since(origin).as_secs_f64();
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
     let connected = begin.elapsed().as_secs_f64();
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    let limiter = os::tcp::Stream::from(stream.try_clone()?);
     stream.write_all(format!("GET /{seed}/{bytes} HTTP/1.0\r\n\r\n").as_bytes())?;
 
     let mut noted = Fetched { started, connected, asked: bytes, ..Fetched::default() };
@@ -295,6 +298,10 @@ pub fn fetch(
     let mut check = Checker::new(seed);
     let mut last = f64::NEG_INFINITY;
     while check.position < bytes {
+        if let Some(window) = window {
+            // Again and again: the kernel raises it when it measures its buffers anew.
+            limiter.set_window_limit(window)?;
+        }
         let piece = reader.fill_buf().map_err(patience)?;
         if piece.is_empty() {
             let at = check.position;
@@ -400,7 +407,8 @@ pub fn fetch_page(
     origin: Instant,
     progress: &AtomicUsize,
 ) -> io::Result<Fetched> {
-    let text = fetch(server, Wanted::whole(page.seed, page.html), origin, progress)?;
+    let part = |seed, bytes| Wanted { window: page.window, ..Wanted::whole(seed, bytes) };
+    let text = fetch(server, part(page.seed, page.html), origin, progress)?;
     let next = AtomicUsize::new(0);
     let fetch_objects = || -> io::Result<Vec<Fetched>> {
         let mut mine = Vec::new();
@@ -409,7 +417,7 @@ pub fn fetch_page(
             if i >= u64::from(page.objects) {
                 return Ok(mine);
             }
-            let object = Wanted::whole(page.seed + 1 + i, page.object);
+            let object = part(page.seed + 1 + i, page.object);
             mine.push(fetch(server, object, origin, progress)?);
         }
     };
@@ -438,6 +446,8 @@ pub struct Page {
     pub object: u64,
     /// Connections at a time.
     pub connections: u32,
+    /// As [`Wanted::window`].
+    pub window: Option<u32>,
 }
 
 /// One account of several requests, the first of which began everything.
@@ -504,7 +514,8 @@ mod tests {
         let address = local(move |s| {
             send.send(serve(&s, origin, &AtomicBool::new(false)).unwrap()).unwrap();
         });
-        let wanted = Wanted { seed: 7, bytes: 1 << 40, at_most: Duration::from_millis(50) };
+        let at_most = Duration::from_millis(50);
+        let wanted = Wanted { at_most, ..Wanted::whole(7, 1 << 40) };
         let got = fetch(address, wanted, origin, &AtomicUsize::new(0)).unwrap();
         assert!(got.bytes > 0 && got.bytes < got.asked);
         assert!(!receive.recv().unwrap().rtt.is_empty());
