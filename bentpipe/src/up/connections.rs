@@ -5,7 +5,7 @@
 //! it move. A socket resets when dropped, until both directions have ended in good
 //! order (R-SEMANTICS).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 
@@ -42,7 +42,7 @@ pub struct Connections {
     count: usize,
     queue: VecDeque<FlowId>,
     /// Flows whose peer gave up, with the time their socket is reset at the latest.
-    resetting: BTreeMap<(Instant, FlowId), ()>,
+    resetting: BTreeSet<(Instant, FlowId)>,
     buffer: Vec<u8>,
     options: TcpOptions,
 }
@@ -54,7 +54,7 @@ impl Connections {
             slots: Vec::new(),
             count: 0,
             queue: VecDeque::new(),
-            resetting: BTreeMap::new(),
+            resetting: BTreeSet::new(),
             buffer: vec![0; READ],
             options,
         }
@@ -146,10 +146,13 @@ impl Connections {
     }
 
     /// The flow's peer gave up: what came before is still written, for a while.
-    pub fn peer_reset(&mut self, now: Instant, flow: FlowId) {
+    pub fn peer_reset(&mut self, now: Instant, flow: FlowId, relay: &mut Relay) {
         if self.get(flow).is_some() {
-            self.resetting.insert((now + RESET_PATIENCE, flow), ());
+            self.resetting.insert((now + RESET_PATIENCE, flow));
             self.enqueue(flow);
+        } else {
+            // Its server's name is still being resolved.
+            relay.closed(now, flow);
         }
     }
 
@@ -169,12 +172,12 @@ impl Connections {
 
     /// When [`Connections::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.resetting.keys().next().map(|(at, _)| *at)
+        self.resetting.first().map(|(at, _)| *at)
     }
 
     /// Resets the sockets of hosts that did not take what came before their peer's reset.
     pub fn handle_timeout(&mut self, now: Instant, relay: &mut Relay) {
-        while let Some((at, flow)) = self.resetting.keys().next().copied() {
+        while let Some((at, flow)) = self.resetting.first().copied() {
             if at > now {
                 return;
             }
@@ -229,7 +232,7 @@ impl Connection {
                 Some(over) => return over,
             }
             if self.connecting {
-                return Turn::Rests;
+                return self.rest_or_give_up(now, relay);
             }
         }
         let mut more = false;
@@ -256,6 +259,17 @@ impl Connection {
             return Turn::Over;
         }
         if more { Turn::HasMore } else { Turn::Rests }
+    }
+
+    /// The server is not reached yet; does the client still want it?
+    fn rest_or_give_up(&mut self, now: Instant, relay: &mut Relay) -> Turn {
+        match relay.outgoing_state(self.flow) {
+            RecvState::Reset(_) => {
+                relay.closed(now, self.flow);
+                Turn::Over
+            }
+            RecvState::Open | RecvState::Finished => Turn::Rests,
+        }
     }
 
     fn finish_connecting(&mut self, now: Instant, relay: &mut Relay) -> Option<Turn> {

@@ -384,7 +384,9 @@ impl Driver {
                 }
                 Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
                 Action::Accepted(_) => {}
-                Action::PeerReset(flow, _) => self.connections.peer_reset(now, flow),
+                Action::PeerReset(flow, _) => {
+                    self.connections.peer_reset(now, flow, &mut self.relay);
+                }
                 Action::Abort(flow, _) => self.connections.abort(flow),
             }
         }

@@ -164,3 +164,13 @@ impl Stream {
             || self.fin_in.is_some_and(|end| self.recv.consumed() >= end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Ten thousand idle connections are the normal case of a hub.
+    #[test]
+    fn an_idle_stream_is_small() {
+        let size = std::mem::size_of::<super::Stream>();
+        assert!(size <= 640, "{size} bytes");
+    }
+}
