@@ -1,0 +1,179 @@
+//! A node: a real relay with real keys, at an address.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use link::{PeerConfig, PeerId};
+use link::endpoint::{Endpoint, EndpointConfig};
+use link::keys::{PresharedKey, PrivateKey, PublicKey};
+use link::session::{LinkConfig, Session};
+use relay::{FlowId, Policy, Relay};
+use units::{Instant, Rng};
+
+use crate::check::Meter;
+use crate::plan::Plan;
+
+/// One of the two nodes.
+pub(crate) struct Node {
+    /// `None` while it is down.
+    pub relay: Option<Relay>,
+    /// The other node's slot in this one's table.
+    pub peer: PeerId,
+    pub address: SocketAddr,
+    /// Which connection's socket a flow is.
+    pub flows: BTreeMap<FlowId, usize>,
+    pub meter: Meter,
+    /// When its driver wakes up for the timeout that it was told.
+    pub wake: Option<(Instant, Instant)>,
+    /// Its peer died when it had counted so many handshakes: until the next it keeps
+    /// streams that are orphans.
+    orphaned_at: Option<u64>,
+    pub rng: Rng,
+    key: PrivateKey,
+    moves: u16,
+    /// Where the other node was when this one died: the last endpoints are stored.
+    stored: Option<SocketAddr>,
+}
+
+/// The address block behind a node.
+pub(crate) fn prefix(node: usize) -> String {
+    format!("10.{}.0.0/16", node + 1)
+}
+
+impl Node {
+    /// A node that is down.
+    pub fn new(node: usize, plan: &Plan, rng: &mut Rng) -> Node {
+        let mut rng = rng.fork();
+        let ip: IpAddr = match plan.ipv6 {
+            false => IpAddr::from([192, 0, 2, node as u8 + 1]),
+            true => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, node as u16 + 1]),
+        };
+        Node {
+            relay: None,
+            peer: PeerId::from_index(0),
+            address: SocketAddr::new(ip, 4500),
+            flows: BTreeMap::new(),
+            meter: meter(node, plan),
+            wake: None,
+            orphaned_at: None,
+            key: PrivateKey::from_bytes(bytes32(&mut rng)),
+            rng,
+            moves: 0,
+            stored: None,
+        }
+    }
+
+    pub fn public_key(&self) -> PublicKey {
+        *self.key.public()
+    }
+
+    /// Starts the program: new randomness, the same key, and the stored endpoint.
+    pub fn start(
+        &mut self,
+        now: Instant,
+        node: usize,
+        plan: &Plan,
+        peer_key: PublicKey,
+        known: Option<SocketAddr>,
+    ) {
+        let endpoint = Endpoint::new(EndpointConfig {
+            private_key: self.key.clone(),
+            seed: bytes32(&mut self.rng),
+            hardware_aes: self.rng.below(2) == 0,
+            initiations_per_second: 1000,
+        });
+        let mut relay = Relay::new(endpoint);
+        let config = PeerConfig {
+            public_key: peer_key,
+            preshared_key: PresharedKey::NONE,
+            endpoint: self.stored.or(known),
+            link: link_config(node, plan),
+            keepalive: plan.keepalives[node],
+        };
+        let policy = Policy {
+            routes: vec![prefix(1 - node).parse().expect("a prefix")],
+            allow: vec![prefix(node).parse().expect("a prefix")],
+            deny: vec![],
+            keep_source: true,
+        };
+        self.peer = relay.add_peer(now, config, policy).expect("two different keys");
+        self.relay = Some(relay);
+        self.meter = meter(node, plan);
+        self.wake = None;
+        self.orphaned_at = None;
+    }
+
+    /// The program dies.
+    pub fn stop(&mut self) {
+        if let Some(relay) = self.relay.take() {
+            self.stored = relay.endpoint.peer_endpoint(self.peer).or(self.stored);
+        }
+        self.flows.clear();
+    }
+
+    /// The other node dies.
+    pub fn on_peer_death(&mut self) {
+        self.orphaned_at = self.handshakes();
+    }
+
+    /// Does it still speak to a node that died?
+    pub fn is_orphaned(&self) -> bool {
+        self.orphaned_at.is_some() && self.orphaned_at == self.handshakes()
+    }
+
+    fn handshakes(&self) -> Option<u64> {
+        self.relay.as_ref().map(|r| r.endpoint.peer_stats(self.peer).handshakes)
+    }
+
+    /// A new address.
+    pub fn relocate(&mut self) {
+        self.moves += 1;
+        self.address.set_port(4500 + self.moves);
+    }
+
+    /// What it shares with the other node, if it runs.
+    pub fn session(&self) -> Option<&Session> {
+        self.relay.as_ref()?.endpoint.session(self.peer)
+    }
+
+    /// When its driver wakes up next: as late as drivers are.
+    pub fn wake_at(&mut self, now: Instant, plan: &Plan) -> Option<Instant> {
+        let due = self.relay.as_ref()?.poll_timeout(now)?;
+        if let Some((for_timeout, at)) = self.wake
+            && for_timeout == due
+        {
+            return Some(at.max(now));
+        }
+        let late = self.rng.below(plan.lateness.as_nanos() + 1);
+        let at = due.max(now) + units::Duration::from_nanos(late);
+        self.wake = Some((due, at));
+        Some(at)
+    }
+}
+
+fn link_config(node: usize, plan: &Plan) -> LinkConfig {
+    LinkConfig {
+        send_rate: plan.rates[node],
+        receive_rate: plan.rates[1 - node],
+        rtt: plan.promised_rtt,
+        mtu: plan.mtus[node],
+        overhead: plan.overhead,
+        packet: plan.mtus[node],
+        memory: plan.memories[node],
+        stream_buffer: plan.stream_buffer,
+        max_streams: plan.max_streams[node],
+    }
+}
+
+/// Two challenges, or an empty packet and one.
+const UNPACED: u64 = 2 * (60 + 48);
+
+fn meter(node: usize, plan: &Plan) -> Meter {
+    Meter::new(plan.rates[node], units::ByteCount(UNPACED + 2 * u64::from(plan.overhead)))
+}
+
+fn bytes32(rng: &mut Rng) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    rng.fill(&mut bytes);
+    bytes
+}

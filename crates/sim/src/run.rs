@@ -1,0 +1,171 @@
+//! One run from beginning to end.
+
+use serde::Serialize;
+use units::{Duration, Instant};
+
+use crate::check::Failure;
+use crate::plan::{Answer, Connection, Host, Plan};
+use crate::world::{Happening, World};
+use crate::traffic::Talk;
+use crate::{Bug, Trace};
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The hash of everything that happened, in hexadecimal.
+    pub hash: String,
+    /// Virtual milliseconds in all, and from the end of the last fault until
+    /// everything was over.
+    pub virtual_ms: u64,
+    /// See `virtual_ms`.
+    pub converged_after_ms: u64,
+    /// The kinds of fault that it met.
+    pub faults: Vec<&'static str>,
+    /// Connections opened, and how many were over in good order.
+    pub connections: u64,
+    /// See `connections`.
+    pub finished: u64,
+    /// Hosts that saw a reset, or gave one.
+    pub resets: u64,
+    /// Stream bytes delivered to hosts.
+    pub bytes: u64,
+    /// Datagrams sent and delivered.
+    pub datagrams: u64,
+    /// See `datagrams`.
+    pub datagrams_delivered: u64,
+    /// Packets sent by each node, and their bytes on the link.
+    pub packets: [u64; 2],
+    /// See `packets`.
+    pub packet_bytes: [u64; 2],
+}
+
+impl Report {
+    pub(crate) fn of(plan: &Plan) -> Report {
+        Report { seed: plan.seed, faults: plan.fault_kinds(), ..Report::default() }
+    }
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The first promise that did not hold.
+pub fn run(seed: u64) -> Result<Report, Failure> {
+    run_with(&Plan::of_seed(seed), None, None)
+}
+
+/// Runs a plan, with a planted mistake or a listener if wanted.
+///
+/// # Errors
+/// The first promise that did not hold.
+pub fn run_with(
+    plan: &Plan,
+    bug: Option<Bug>,
+    trace: Option<Trace<'_>>,
+) -> Result<Report, Failure> {
+    let mut world = World::new(plan, bug, trace);
+    world.run(plan.heal_at, |_| false)?;
+    world.trace(|| "all faults have ended".into());
+    let healed = world.now;
+    settle(&mut world, plan)?;
+    world.report.converged_after_ms = world.now.since(healed).as_millis();
+    finale(&mut world, plan)?;
+    silence(&mut world, plan)?;
+    let mut report = world.report.clone();
+    report.finished = world.talks.iter().filter(|t| t.ended_well()).count() as u64;
+    report.datagrams_delivered = world.datagrams.iter().map(|d| d.arrived).sum();
+    report.hash = format!("{:016x}", world.digest.value());
+    report.virtual_ms = world.now.since(Instant::ZERO).as_millis();
+    Ok(report)
+}
+
+/// The longest pause of an attempt to reach a peer that is not urgent is five minutes
+/// and a quarter; everything else is much quicker.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// Everything must come to its end.
+fn settle(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
+    let bound = world.now + PATIENCE;
+    let _ = plan;
+    if world.run(bound, |w| w.is_converged())? {
+        return Ok(());
+    }
+    let open = (0..world.talks.len()).find(|i| {
+        world.talks[*i].hosts.iter().flatten().any(|h| !h.is_over())
+    });
+    let what = match (open, world.leftover()) {
+        (Some(i), _) => format!("connection {i} is not over: {:?}", world.talks[i].hosts),
+        (None, Some(left)) => left,
+        (None, None) => "something was never over".into(),
+    };
+    world.fail(format!("{PATIENCE} after all faults had ended, {what}"))
+}
+
+/// Fresh transfers both ways must work, quickly and in good order.
+fn finale(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
+    let first = world.talks.len();
+    for node in 0..2 {
+        let connection = fresh(world.now, node);
+        let index = world.talks.len();
+        world.talks.push(Talk::new(plan.seed, index, &connection));
+        world.set(world.now, Happening::Opens(index));
+    }
+    let begun = world.now;
+    let size = units::ByteCount(4 * FRESH_BYTES);
+    let slowest = plan.rates[0].min(plan.rates[1]);
+    let bound = begun + slowest.time_for(size).times(3) + plan.rtt().times(10) + Duration::from_secs(5);
+    world.run(bound, |w| w.talks[first..].iter().all(|t| t.hosts.iter().all(Option::is_some)) && w.is_converged())?;
+    match world.talks[first..].iter().find(|t| !t.ended_well()) {
+        None => Ok(()),
+        Some(talk) => {
+            let hosts = &talk.hosts;
+            world.fail(format!("a fresh connection does not work after all: {hosts:?}"))
+        }
+    }
+}
+
+const FRESH_BYTES: u64 = 20_000;
+
+fn fresh(at: Instant, node: usize) -> Connection {
+    let host = Host {
+        bytes: FRESH_BYTES,
+        pace: None,
+        after: 0,
+        after_end: false,
+        resets: false,
+        resets_at: None,
+        socket: 64 * 1024,
+        reads: None,
+        pause: None,
+    };
+    Connection {
+        at,
+        node,
+        sure: false,
+        name: None,
+        answer: (Answer::Accept, Duration::from_millis(1)),
+        hosts: [host; 2],
+    }
+}
+
+/// How long the world listens to the silence.
+const LISTEN: Duration = Duration::from_secs(60);
+
+/// When nothing is to be said nothing is said.
+fn silence(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
+    // What is on its way may call for an answer.
+    let bound = world.now + plan.rtt().times(4) + Duration::from_secs(5);
+    world.run(bound, |_| false)?;
+    if let Some(left) = world.leftover() {
+        return world.fail(format!("after the last connection, {left}"));
+    }
+    let before = world.report.packets;
+    world.run(world.now + LISTEN, |_| false)?;
+    let said: u64 = world.report.packets.iter().zip(before).map(|(now, then)| now - then).sum();
+    let allowed = plan.keepalives.iter().flatten().map(|k| 4 * (LISTEN.as_nanos() / k.as_nanos() + 1)).sum();
+    if said > allowed || world.in_channels() > 4 {
+        return world.fail(format!("{said} packets crossed an idle link, {allowed} were expected"));
+    }
+    Ok(())
+}

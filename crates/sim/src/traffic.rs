@@ -1,0 +1,494 @@
+//! Connections: what the hosts do, what the gateways' sockets do for them, and what
+//! is checked of every byte, every end and every reset.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use link::session::RecvState;
+use relay::{FlowId, Origin, ResetReason, Target};
+
+use crate::check::Failure;
+use crate::host::Host;
+use crate::pattern::Pattern;
+use crate::plan::{Answer, Connection};
+use crate::world::{Happening, World};
+
+/// A connection and its two hosts, the client first.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    pub plan: Connection,
+    /// `None` until the client connects and the server is asked.
+    pub hosts: [Option<Host>; 2],
+    patterns: [Pattern; 2],
+    /// A node died since the client connected.
+    pub survived_a_death: bool,
+    /// The server was asked.
+    asked: bool,
+    /// The client could not be served at all.
+    refused: bool,
+}
+
+impl Talk {
+    pub fn new(seed: u64, index: usize, plan: &Connection) -> Talk {
+        let key = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index as u64 * 2);
+        Talk {
+            plan: plan.clone(),
+            hosts: [None, None],
+            patterns: [Pattern::new(key), Pattern::new(key + 1)],
+            survived_a_death: false,
+            asked: false,
+            refused: false,
+        }
+    }
+
+    /// At which node the host of `side` is.
+    pub fn node(&self, side: usize) -> usize {
+        if side == 0 { self.plan.node } else { 1 - self.plan.node }
+    }
+
+    /// Both hosts have seen an orderly end of both directions.
+    pub fn ended_well(&self) -> bool {
+        self.hosts.iter().all(|h| h.as_ref().is_some_and(|h| h.is_over() && h.reset.is_none()))
+    }
+}
+
+impl World<'_> {
+    // ---- beginnings ------------------------------------------------------------
+
+    /// A client connects.
+    pub(crate) fn open(&mut self, index: usize) -> Result<(), Failure> {
+        let talk = &mut self.talks[index];
+        let node = talk.plan.node;
+        let mut host = Host::new(talk.plan.hosts[0], talk.patterns[0]);
+        host.connected = true;
+        if talk.plan.sure {
+            host.hold();
+        }
+        let origin = Origin {
+            client: Some(address(node, index, 40_000)),
+            target: target(&talk.plan, index),
+        };
+        let (now, at) = (self.now, &mut self.nodes[node]);
+        let flow = at.relay.as_mut().and_then(|r| r.open(now, at.peer, origin));
+        let Some(flow) = flow else {
+            talk.refused = true;
+            let full = at.session().is_none_or(|s| s.streams() >= self.plan.max_streams[node] as usize);
+            return match full {
+                true => Ok(()),
+                false => self.fail(format!("connection {index} found no room where there is some")),
+            };
+        };
+        host.flow = Some(flow);
+        at.flows.insert(flow, index);
+        talk.hosts[0] = Some(host);
+        talk.survived_a_death = at.is_orphaned();
+        self.open_hosts += 1;
+        self.report.connections += 1;
+        self.trace(|| format!("connection {index} opens at node {node} as {flow:?}"));
+        self.serve(index, 0)
+    }
+
+    /// A node is to connect to a server.
+    pub(crate) fn connect(
+        &mut self,
+        node: usize,
+        flow: FlowId,
+        to: &Target,
+        source: Option<SocketAddr>,
+    ) -> Result<(), Failure> {
+        let Some(index) = index_of(to).filter(|i| *i < self.talks.len()) else {
+            return self.fail(format!("node {node} is to connect to {to:?}, where nobody went"));
+        };
+        let talk = &mut self.talks[index];
+        if talk.plan.node == node || *to != target(&talk.plan, index) {
+            return self.fail(format!("connection {index} arrived with the target {to:?}"));
+        }
+        if source != Some(address(1 - node, index, 40_000)) {
+            return self.fail(format!("connection {index} arrived as from {source:?}"));
+        }
+        if std::mem::replace(&mut talk.asked, true) {
+            return self.fail(format!("connection {index} was opened twice"));
+        }
+        if talk.plan.answer.0 == Answer::Forbidden && talk.plan.name.is_none() {
+            return self.fail(format!("connection {index} was let through to a forbidden place"));
+        }
+        let mut host = Host::new(talk.plan.hosts[1], talk.patterns[1]);
+        host.flow = Some(flow);
+        talk.hosts[1] = Some(host);
+        self.nodes[node].flows.insert(flow, index);
+        self.open_hosts += 1;
+        let at = self.now + talk.plan.answer.1;
+        self.set(at, Happening::Answers(index));
+        Ok(())
+    }
+
+    /// A server has decided.
+    pub(crate) fn answer(&mut self, index: usize) -> Result<(), Failure> {
+        let (now, talk) = (self.now, &mut self.talks[index]);
+        let node = talk.node(1);
+        let Some(host) = &mut talk.hosts[1] else { return Ok(()) };
+        let Some(flow) = host.flow else { return Ok(()) };
+        let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
+        let reason = match talk.plan.answer.0 {
+            Answer::Accept => {
+                host.connected = true;
+                relay.connected(flow);
+                return self.serve(index, 1);
+            }
+            Answer::Refuse(reason) => reason,
+            Answer::Forbidden => {
+                if relay.permits(flow, forbidden()) {
+                    return self.fail(format!("connection {index} may go to {}", forbidden()));
+                }
+                ResetReason::Denied
+            }
+        };
+        relay.connect_failed(now, flow, reason);
+        self.detach(index, 1);
+        self.lose(index, 1, "its gateway could not connect");
+        Ok(())
+    }
+
+    /// The server stands; clients that waited for it go on.
+    pub(crate) fn accepted(&mut self, node: usize, flow: FlowId) -> Result<(), Failure> {
+        let Some(&index) = self.nodes[node].flows.get(&flow) else {
+            return self.fail(format!("node {node} was told of the unknown {flow:?}"));
+        };
+        let server = self.talks[index].hosts[1].as_ref();
+        if server.is_none_or(|h| !h.connected) {
+            return self.fail(format!("connection {index} was accepted, but not by the server"));
+        }
+        if let Some(host) = &mut self.talks[index].hosts[0] {
+            host.release();
+        }
+        self.serve(index, 0)
+    }
+
+    // ---- sockets ---------------------------------------------------------------
+
+    pub(crate) fn serve_flow(&mut self, node: usize, flow: FlowId) -> Result<(), Failure> {
+        let Some(&index) = self.nodes[node].flows.get(&flow) else {
+            return self.fail(format!("node {node} was told of the unknown {flow:?}"));
+        };
+        let side = usize::from(self.talks[index].plan.node != node);
+        self.serve(index, side)
+    }
+
+    /// The time that a host had set has come.
+    pub(crate) fn act(&mut self, index: usize, side: usize) -> Result<(), Failure> {
+        match &mut self.talks[index].hosts[side] {
+            Some(host) if host.tick.is_some_and(|t| t <= self.now) => host.tick = None,
+            _ => return Ok(()),
+        }
+        self.serve(index, side)
+    }
+
+    /// Lets a host and its gateway's socket do what they can.
+    fn serve(&mut self, index: usize, side: usize) -> Result<(), Failure> {
+        loop {
+            let Some(host) = &mut self.talks[index].hosts[side] else { return Ok(()) };
+            if host.act(self.now) {
+                return self.give_up(index, side);
+            }
+            let moved = self.pump_in(index, side)? | self.pump_out(index, side)?;
+            if !moved {
+                break;
+            }
+        }
+        self.count_out(index, side);
+        let now = self.now;
+        let Some(host) = &mut self.talks[index].hosts[side] else { return Ok(()) };
+        if let Some(at) = host.next_act(now)
+            && host.tick.is_none_or(|t| at < t)
+        {
+            host.tick = Some(at);
+            self.set(at, Happening::Acts(index, side));
+        }
+        Ok(())
+    }
+
+    /// The gateway reads from the host's socket.
+    fn pump_in(&mut self, index: usize, side: usize) -> Result<bool, Failure> {
+        let (now, talk) = (self.now, &mut self.talks[index]);
+        let node = talk.node(side);
+        let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
+        let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
+        let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
+        let mut moved = false;
+        while host.produced > host.taken {
+            let room = relay.read_room(flow) as u64;
+            let n = (host.produced - host.taken).min(room).min(64 * 1024);
+            if n == 0 {
+                break;
+            }
+            self.scratch.resize(n as usize, 0);
+            host.pattern.fill(host.taken, &mut self.scratch);
+            let took = relay.local_data(now, flow, &self.scratch) as u64;
+            if took != n {
+                let what = format!("connection {index}: {n} bytes fit, {took} were taken");
+                return self.fail(what);
+            }
+            host.taken += n;
+            moved = true;
+        }
+        if host.ended && !host.end_taken && host.taken == host.produced {
+            host.end_taken = true;
+            moved = true;
+            relay.local_end(now, flow);
+        }
+        self.close_if_done(index, side);
+        Ok(moved)
+    }
+
+    /// The gateway writes to the host's socket.
+    fn pump_out(&mut self, index: usize, side: usize) -> Result<bool, Failure> {
+        let (now, talk) = (self.now, &mut self.talks[index]);
+        let node = talk.node(side);
+        let pattern = talk.patterns[1 - side];
+        let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
+        let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
+        let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
+        let mut slices: [&[u8]; 16] = [&[]; 16];
+        let n = relay.outgoing(flow, &mut slices);
+        let (mut total, mut wrong) = (0, None);
+        for slice in &slices[..n] {
+            let n = (slice.len() as u64).min(host.room() - total);
+            let at = host.written + total;
+            wrong = wrong.or(pattern.mismatch(at, &slice[..n as usize]).map(|i| at + i as u64));
+            total += n;
+        }
+        if let Some(at) = wrong {
+            let what = format!("connection {index}: byte {at} for host {side} is not the one sent");
+            return self.fail(what);
+        }
+        if total > 0 {
+            host.written += total;
+            self.report.bytes += total;
+            self.digest.take(total);
+            relay.wrote(now, flow, total as usize);
+        }
+        let state = relay.outgoing_state(flow);
+        let mut moved = total > 0;
+        match state {
+            RecvState::Open => {}
+            RecvState::Finished => {
+                moved |= !host.shut;
+                host.shut = true;
+                self.check_end(index, side)?;
+            }
+            RecvState::Reset(reason) => {
+                relay.closed(now, flow);
+                self.detach(index, side);
+                self.check_reset(index, side, reason)?;
+                self.lose(index, side, "its peer gave up");
+            }
+        }
+        self.close_if_done(index, side);
+        Ok(moved)
+    }
+
+    /// Both directions have ended: the gateway closes the socket and forgets it. What
+    /// it wrote stays for the host to read.
+    fn close_if_done(&mut self, index: usize, side: usize) {
+        let node = self.talks[index].node(side);
+        let Some(host) = &mut self.talks[index].hosts[side] else { return };
+        if let Some(flow) = host.flow
+            && host.end_taken
+            && host.shut
+        {
+            if let Some(relay) = &mut self.nodes[node].relay {
+                relay.closed(self.now, flow);
+            }
+            self.detach(index, side);
+        }
+    }
+
+    fn detach(&mut self, index: usize, side: usize) {
+        let node = self.talks[index].node(side);
+        if let Some(host) = &mut self.talks[index].hosts[side]
+            && let Some(flow) = host.flow.take()
+        {
+            self.nodes[node].flows.remove(&flow);
+        }
+    }
+
+    // ---- ends ------------------------------------------------------------------
+
+    /// A host resets its connection.
+    fn give_up(&mut self, index: usize, side: usize) -> Result<(), Failure> {
+        let (now, talk) = (self.now, &mut self.talks[index]);
+        let node = talk.node(side);
+        let Some(host) = &mut talk.hosts[side] else { return Ok(()) };
+        host.gave_up = true;
+        if let Some(flow) = host.flow
+            && let Some(relay) = &mut self.nodes[node].relay
+        {
+            relay.local_reset(now, flow, ResetReason::HostReset);
+        }
+        self.detach(index, side);
+        self.lose(index, side, "it gave up");
+        Ok(())
+    }
+
+    /// The host's connection is over by a reset.
+    fn lose(&mut self, index: usize, side: usize, why: &str) {
+        if let Some(host) = &mut self.talks[index].hosts[side]
+            && !host.is_over()
+        {
+            host.reset = Some(why.to_owned());
+            self.report.resets += 1;
+            self.trace(|| format!("connection {index}: host {side} is reset: {why}"));
+        }
+        self.count_out(index, side);
+    }
+
+    /// A host whose connection is over is no longer waited for.
+    fn count_out(&mut self, index: usize, side: usize) {
+        if let Some(host) = &mut self.talks[index].hosts[side]
+            && host.is_over()
+            && std::mem::replace(&mut host.counted, false)
+        {
+            self.open_hosts -= 1;
+            self.trace(|| format!("connection {index}: host {side} is over"));
+        }
+    }
+
+    /// The relay gives a flow up.
+    pub(crate) fn abort(
+        &mut self,
+        node: usize,
+        flow: FlowId,
+        reason: ResetReason,
+    ) -> Result<(), Failure> {
+        let Some(&index) = self.nodes[node].flows.get(&flow) else {
+            return self.fail(format!("node {node} was told to abort the unknown {flow:?}"));
+        };
+        let side = usize::from(self.talks[index].plan.node != node);
+        self.detach(index, side);
+        self.check_reset(index, side, reason)?;
+        self.lose(index, side, "its gateway lost the stream");
+        Ok(())
+    }
+
+    /// A node dies: its hosts see resets; the other node's are orphans.
+    pub(crate) fn die(&mut self, node: usize) -> Result<(), Failure> {
+        self.nodes[node].stop();
+        self.nodes[1 - node].on_peer_death();
+        for index in 0..self.talks.len() {
+            self.talks[index].survived_a_death |= self.talks[index].hosts[0].is_some();
+            for side in 0..2 {
+                let talk = &mut self.talks[index];
+                let here = talk.node(side) == node;
+                if let Some(host) = talk.hosts[side].as_mut().filter(|h| here && h.flow.is_some()) {
+                    host.flow = None;
+                    self.lose(index, side, "its gateway died");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An end in good order: only behind the last of all bytes, and only if the other
+    /// host closed its direction.
+    fn check_end(&self, index: usize, side: usize) -> Result<(), Failure> {
+        let talk = &self.talks[index];
+        let (Some(host), Some(sender)) = (&talk.hosts[side], &talk.hosts[1 - side]) else {
+            return self.fail(format!("connection {index} ended with only one host"));
+        };
+        if !sender.ended || host.written != sender.produced {
+            let (got, sent) = (host.written, sender.produced);
+            return self.fail(format!(
+                "connection {index}: a clean end for host {side} after {got} of {sent} bytes"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Resets need a reason that exists.
+    fn check_reset(&self, index: usize, side: usize, reason: ResetReason) -> Result<(), Failure> {
+        let talk = &self.talks[index];
+        let other_gave_up = talk.hosts[1 - side].as_ref().is_some_and(|h| h.gave_up);
+        let fine = match reason {
+            ResetReason::HostReset => other_gave_up,
+            ResetReason::Refused | ResetReason::TimedOut => {
+                side == 0 && talk.plan.answer.0 == Answer::Refuse(reason)
+            }
+            ResetReason::Denied => side == 0 && talk.plan.answer.0 == Answer::Forbidden,
+            ResetReason::Exhausted => self.plan.max_streams.iter().any(|n| *n < 100),
+            ResetReason::PeerRestarted => talk.survived_a_death,
+            _ => false,
+        };
+        match fine {
+            true => Ok(()),
+            false => self.fail(format!(
+                "connection {index}: host {side} was reset ({reason:?}) and nothing called for it"
+            )),
+        }
+    }
+
+    // ---- what a node may use ---------------------------------------------------
+
+    /// Checks a node's books after something happened to it.
+    pub(crate) fn look_at(&self, node: usize) -> Result<(), Failure> {
+        let Some(session) = self.nodes[node].session() else { return Ok(()) };
+        let stats = session.stats();
+        if stats.violations > 0 {
+            return self.fail(format!("node {node} counted {} violations", stats.violations));
+        }
+        // Blocks are 8 kB: each direction of a stream may hold a part of two.
+        let most = self.plan.memories[node].0 + session.streams() as u64 * PER_STREAM;
+        if session.memory_used() > most {
+            return self.fail(format!(
+                "node {node} holds {} bytes for {} streams, {most} were promised",
+                session.memory_used(),
+                session.streams()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A stream's reserve at the peer (16 kB), the least that may wait unsent (4 kB), and
+/// the rounding to blocks in both directions.
+const PER_STREAM: u64 = 2 * 16 * 1024 + 4 * 1024 + 4 * 8 * 1024;
+
+/// The address of a host behind a node: connection numbers are in it.
+fn address(node: usize, index: usize, port: u16) -> SocketAddr {
+    let ip = Ipv4Addr::new(10, node as u8 + 1, (index >> 8) as u8, index as u8);
+    SocketAddr::new(ip.into(), port)
+}
+
+/// A place that nobody may go to.
+fn forbidden() -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, 1).into()
+}
+
+/// Where the client of connection `index` goes.
+fn target(plan: &Connection, index: usize) -> Target {
+    match plan.name {
+        Some(len) => {
+            let mut name = format!("c{index}.");
+            while name.len() < len {
+                name.push('x');
+            }
+            Target::Name(name, 80)
+        }
+        None if plan.answer.0 == Answer::Forbidden => {
+            // The port names the connection.
+            Target::Address(SocketAddr::new(forbidden(), 1 + index as u16))
+        }
+        None => Target::Address(address(1 - plan.node, index, 80)),
+    }
+}
+
+/// The connection that a target names.
+fn index_of(target: &Target) -> Option<usize> {
+    match target {
+        Target::Name(name, _) => name.strip_prefix('c')?.split('.').next()?.parse().ok(),
+        Target::Address(a) if a.ip() == forbidden() => Some(usize::from(a.port()) - 1),
+        Target::Address(SocketAddr::V4(a)) => {
+            let [_, _, high, low] = a.ip().octets();
+            Some(usize::from(high) << 8 | usize::from(low))
+        }
+        Target::Address(SocketAddr::V6(_)) => None,
+    }
+}

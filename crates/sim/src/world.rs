@@ -1,0 +1,472 @@
+//! The world of one run: two nodes, two channels, and what happens next.
+//!
+//! Time jumps from one happening to the next: an arrival, a timer of a node (as late
+//! as its driver wakes), a host that does something, a fault that begins or ends.
+//! After each the nodes are drained: packets, actions and datagrams are polled until
+//! there is nothing left, which is the law that the real driver keeps as well.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use channel::{Channel, ChannelConfig, Fate, QueueLimit, flip_bit};
+use link::tunnel::PacketKind;
+use relay::{Action, Verdict};
+use units::{ByteCount, Duration, Instant, Rng};
+
+use crate::check::{Digest, Failure};
+use crate::datagrams::Datagrams;
+use crate::node::Node;
+use crate::plan::{Fault, FaultKind, Plan};
+use crate::traffic::Talk;
+use crate::{Bug, Report, Trace};
+
+/// A packet between the nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+/// What the plan or a host has set for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happening {
+    FaultBegins(usize),
+    FaultEnds(usize),
+    /// A client connects.
+    Opens(usize),
+    /// A server has decided about a connection.
+    Answers(usize),
+    /// A host of a connection (0 client, 1 server) does something.
+    Acts(usize, usize),
+    Datagram(usize),
+}
+
+/// How often something may happen without any time passing. Sixty connections and a
+/// burst of datagrams at once stay far below.
+const MOST_AT_ONCE: u32 = 5_000;
+/// Steps that a run may take; the longest seen take a tenth.
+const MOST_STEPS: u64 = 20_000_000;
+
+pub(crate) struct World<'a> {
+    pub plan: &'a Plan,
+    pub bug: Option<Bug>,
+    pub trace: Option<Trace<'a>>,
+    pub now: Instant,
+    pub nodes: [Node; 2],
+    pub talks: Vec<Talk>,
+    pub datagrams: [Datagrams; 2],
+    pub digest: Digest,
+    pub report: Report,
+    /// Hosts whose connection is not over.
+    pub open_hosts: usize,
+    pub scratch: Vec<u8>,
+    channels: [Channel<Wire>; 2],
+    queue: BTreeMap<(Instant, u64), Happening>,
+    serial: u64,
+    at_once: u32,
+    steps: u64,
+    active: Vec<Fault>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> World<'a> {
+    pub fn new(plan: &'a Plan, bug: Option<Bug>, trace: Option<Trace<'a>>) -> World<'a> {
+        let mut rng = Rng::new(plan.seed ^ 0x0dd0_5eed);
+        let nodes = [0, 1].map(|node| Node::new(node, plan, &mut rng));
+        let channels = [0, 1].map(|sender| {
+            let seed = rng.next_u64();
+            let config = clean(plan, sender);
+            let channel = Channel::new(config, seed).expect("the plan's rates are above zero");
+            channel.with_series(Duration::from_secs(3_600), 1)
+        });
+        let mut world = World {
+            plan,
+            bug,
+            trace,
+            now: Instant::from_nanos(1),
+            nodes,
+            talks: Vec::new(),
+            datagrams: Default::default(),
+            digest: Digest::new(plan.seed),
+            report: Report::of(plan),
+            open_hosts: 0,
+            scratch: Vec::new(),
+            channels,
+            queue: BTreeMap::new(),
+            serial: 0,
+            at_once: 0,
+            steps: 0,
+            active: Vec::new(),
+            buffer: vec![0; 2048],
+        };
+        world.set_plan();
+        world
+    }
+
+    fn set_plan(&mut self) {
+        for (i, fault) in self.plan.faults.iter().enumerate() {
+            self.set(fault.from, Happening::FaultBegins(i));
+            self.set(fault.until, Happening::FaultEnds(i));
+        }
+        for (i, connection) in self.plan.connections.iter().enumerate() {
+            self.talks.push(Talk::new(self.plan.seed, i, connection));
+            self.set(connection.at, Happening::Opens(i));
+        }
+        for (i, datagram) in self.plan.datagrams.iter().enumerate() {
+            self.set(datagram.at, Happening::Datagram(i));
+        }
+        for node in 0..2 {
+            self.start(node);
+        }
+    }
+
+    /// Sets something for a time.
+    pub fn set(&mut self, at: Instant, what: Happening) {
+        self.serial += 1;
+        self.queue.insert((at, self.serial), what);
+    }
+
+    pub fn fail<T>(&self, what: impl Into<String>) -> Result<T, Failure> {
+        Err(Failure { seed: self.plan.seed, at: self.now, what: what.into() })
+    }
+
+    pub fn trace(&mut self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace(self.now, what());
+        }
+    }
+
+    /// Runs until `done` says so or `until` has come; answers whether it was the first.
+    pub fn run(
+        &mut self,
+        until: Instant,
+        done: impl Fn(&World<'_>) -> bool,
+    ) -> Result<bool, Failure> {
+        loop {
+            for node in 0..2 {
+                self.drain(node)?;
+            }
+            if done(self) {
+                return Ok(true);
+            }
+            let Some(next) = self.next_time() else { return Ok(false) };
+            if next > until {
+                self.now = self.now.max(until);
+                return Ok(false);
+            }
+            self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
+            self.steps += 1;
+            if self.at_once > MOST_AT_ONCE || self.steps > MOST_STEPS {
+                return self.fail(self.standstill());
+            }
+            self.now = next;
+            self.happen()?;
+        }
+    }
+
+    /// When something happens next.
+    fn next_time(&mut self) -> Option<Instant> {
+        let (now, plan) = (self.now, self.plan);
+        let queue = self.queue.keys().next().map(|(at, _)| *at);
+        let [a, b] = self.nodes.each_mut().map(|n| n.wake_at(now, plan));
+        let [c, d] = self.channels.each_ref().map(Channel::next_time);
+        [queue, a, b, c, d].into_iter().flatten().min().map(|t| t.max(now))
+    }
+
+    /// Everything that is due now.
+    fn happen(&mut self) -> Result<(), Failure> {
+        for sender in 0..2 {
+            self.arrivals(sender)?;
+        }
+        for node in 0..2 {
+            let (now, plan) = (self.now, self.plan);
+            if self.nodes[node].wake_at(now, plan).is_some_and(|t| t <= now)
+                && let Some(relay) = &mut self.nodes[node].relay
+            {
+                relay.handle_timeout(now);
+                self.nodes[node].wake = None;
+                self.digest.take(self.now.as_nanos());
+            }
+        }
+        while let Some(entry) = self.queue.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let what = entry.remove();
+            self.see_to(what)?;
+        }
+        Ok(())
+    }
+
+    fn see_to(&mut self, what: Happening) -> Result<(), Failure> {
+        match what {
+            Happening::FaultBegins(i) => self.begin_fault(i),
+            Happening::FaultEnds(i) => self.end_fault(i),
+            Happening::Opens(i) => self.open(i),
+            Happening::Answers(i) => self.answer(i),
+            Happening::Acts(i, side) => self.act(i, side),
+            Happening::Datagram(i) => self.send_datagram(i),
+        }
+    }
+
+    // ---- packets ---------------------------------------------------------------
+
+    fn arrivals(&mut self, sender: usize) -> Result<(), Failure> {
+        while let Some(arrival) = self.channels[sender].pop(self.now) {
+            let mut wire = arrival.item;
+            match arrival.fate {
+                Fate::Lost(_) => continue,
+                Fate::Corrupted(draw) => flip_bit(&mut wire.bytes, draw),
+                Fate::Delivered => {}
+            }
+            self.digest.take(self.now.as_nanos() ^ sender as u64);
+            let node = &mut self.nodes[1 - sender];
+            if wire.to == node.address
+                && let Some(relay) = &mut node.relay
+            {
+                relay.handle_carrier(self.now, wire.from, &mut wire.bytes);
+                self.look_at(1 - sender)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls a node until there is nothing left.
+    fn drain(&mut self, node: usize) -> Result<(), Failure> {
+        loop {
+            let any = if self.plan.actions_first {
+                self.act_all(node)? | self.transmit_all(node)?
+            } else {
+                self.transmit_all(node)? | self.act_all(node)?
+            };
+            if !any {
+                return Ok(());
+            }
+        }
+    }
+
+    fn transmit_all(&mut self, node: usize) -> Result<bool, Failure> {
+        let mut any = false;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(relay) = &mut self.nodes[node].relay {
+            let Some(transmit) = relay.poll_transmit(self.now, &mut buffer) else { break };
+            any = true;
+            self.push(node, transmit.to, &buffer[..transmit.len])?;
+        }
+        self.buffer = buffer;
+        Ok(any)
+    }
+
+    fn push(&mut self, node: usize, to: SocketAddr, bytes: &[u8]) -> Result<(), Failure> {
+        let headers = if self.plan.ipv6 { 48 } else { 28 };
+        let ip = bytes.len() as u64 + headers;
+        let len = ByteCount(ip + u64::from(self.plan.overhead));
+        let data = matches!(PacketKind::of(bytes), Some(PacketKind::Data { .. }));
+        let paced = data && bytes.len() > 60;
+        self.digest.take_tail(bytes);
+        self.digest.take(self.now.as_nanos());
+        self.report.packets[node] += 1;
+        self.report.packet_bytes[node] += len.0;
+        let mtu = self.plan.mtus[0].min(self.plan.mtus[1]);
+        if data && self.session_is_begun(node) && ip > u64::from(mtu) {
+            return self.fail(format!("node {node} sent {ip} bytes over a link of {mtu}"));
+        }
+        let early = self.nodes[node].meter.on_packet(self.now, len, paced);
+        if early > Duration::ZERO {
+            return self.fail(format!("node {node} exceeds the link's rate: {early} too early"));
+        }
+        let wire = Wire { from: self.nodes[node].address, to, bytes: bytes.to_vec() };
+        if self.channels[node].push(self.now, len, wire).is_err() {
+            return self.fail(format!("node {node} overran a queue of 50 ms of its own rate"));
+        }
+        Ok(())
+    }
+
+    fn session_is_begun(&self, node: usize) -> bool {
+        let node = &self.nodes[node];
+        node.relay.as_ref().is_some_and(|r| r.endpoint.is_established(node.peer))
+    }
+
+    // ---- what a node asks for --------------------------------------------------
+
+    fn act_all(&mut self, node: usize) -> Result<bool, Failure> {
+        let mut any = false;
+        while let Some(relay) = &mut self.nodes[node].relay {
+            let Some(action) = relay.poll_action(self.now) else { break };
+            any = true;
+            self.carry_out(node, action)?;
+        }
+        while let Some(relay) = &mut self.nodes[node].relay {
+            let mut outcome = Ok(());
+            let datagrams = &mut self.datagrams[1 - node];
+            if !relay.poll_tun(|packet| outcome = datagrams.check(1 - node, packet)) {
+                break;
+            }
+            any = true;
+            self.digest.take(self.now.as_nanos());
+            outcome.or_else(|what| self.fail(what))?;
+        }
+        if any {
+            self.look_at(node)?;
+        }
+        Ok(any)
+    }
+
+    fn carry_out(&mut self, node: usize, action: Action) -> Result<(), Failure> {
+        self.trace(|| format!("node {node}: {action:?}"));
+        self.digest.take(self.now.as_nanos());
+        match action {
+            Action::Connect { flow, target, source } => self.connect(node, flow, &target, source),
+            Action::Write(flow) | Action::Read(flow) => self.serve_flow(node, flow),
+            Action::Accepted(flow) => self.accepted(node, flow),
+            Action::PeerReset(flow, _) => self.serve_flow(node, flow),
+            Action::Abort(flow, reason) => self.abort(node, flow, reason),
+        }
+    }
+
+    fn send_datagram(&mut self, i: usize) -> Result<(), Failure> {
+        let plan = self.plan.datagrams[i];
+        if self.nodes[plan.node].relay.is_none() {
+            return Ok(());
+        }
+        let mut packet = self.datagrams[plan.node].make(plan.node, plan.len);
+        let Some(relay) = &mut self.nodes[plan.node].relay else { return Ok(()) };
+        match relay.handle_tun(&mut packet, true) {
+            Verdict::Sent => self.report.datagrams += 1,
+            Verdict::Dropped => {}
+            Verdict::Intercept => return self.fail("a UDP packet was taken for a SYN"),
+        }
+        Ok(())
+    }
+
+    // ---- faults ----------------------------------------------------------------
+
+    fn begin_fault(&mut self, i: usize) -> Result<(), Failure> {
+        let fault = self.plan.faults[i];
+        self.trace(|| format!("begins: {:?}", fault.kind));
+        match fault.kind {
+            FaultKind::Restart(node) => self.die(node)?,
+            FaultKind::Move(node) => self.nodes[node].relocate(),
+            _ => {
+                self.active.push(fault);
+                self.tune_channels();
+            }
+        }
+        Ok(())
+    }
+
+    fn end_fault(&mut self, i: usize) -> Result<(), Failure> {
+        let fault = self.plan.faults[i];
+        self.trace(|| format!("ends: {:?}", fault.kind));
+        match fault.kind {
+            FaultKind::Restart(node) => self.start(node),
+            // The hub's name is resolved again.
+            FaultKind::Move(1) => {
+                let (hub, now) = (self.nodes[1].address, self.now);
+                let terminal = &mut self.nodes[0];
+                if let Some(relay) = &mut terminal.relay {
+                    relay.endpoint.set_endpoint(now, terminal.peer, hub);
+                }
+            }
+            FaultKind::Move(_) => {}
+            _ => {
+                self.active.retain(|f| *f != fault);
+                self.tune_channels();
+            }
+        }
+        Ok(())
+    }
+
+    fn tune_channels(&mut self) {
+        for sender in 0..2 {
+            let mut config = clean(self.plan, sender);
+            let mut outage = false;
+            for fault in &self.active {
+                worsen(&mut config, &mut outage, sender, fault.kind);
+            }
+            let channel = &mut self.channels[sender];
+            channel.reconfigure(self.now, config).expect("drawn within the limits");
+            channel.set_outage(self.now, outage);
+        }
+    }
+
+    /// A node starts, for the first time or again.
+    fn start(&mut self, node: usize) {
+        let other = &self.nodes[1 - node];
+        let (key, address) = (other.public_key(), other.address);
+        let known = (node == 0 || self.plan.hub_knows).then_some(address);
+        self.nodes[node].start(self.now, node, self.plan, key, known);
+    }
+
+    // ---- the end ---------------------------------------------------------------
+
+    /// Is everything over, and nothing left anywhere?
+    pub fn is_converged(&self) -> bool {
+        self.open_hosts == 0 && self.leftover().is_none()
+    }
+
+    /// What there is that should be gone, if anything.
+    pub fn leftover(&self) -> Option<String> {
+        for (i, node) in self.nodes.iter().enumerate() {
+            let Some(relay) = &node.relay else { return Some(format!("node {i} is down")) };
+            let Some(session) = node.session() else {
+                return Some(format!("node {i} has no session"));
+            };
+            if !relay.endpoint.is_established(node.peer) {
+                return Some(format!("node {i} has no keys"));
+            }
+            let counts = [
+                ("flows", relay.flow_count() as u64),
+                ("streams", session.streams() as u64),
+                ("bytes of stream memory", session.memory_used()),
+                ("things on their way", u64::from(!session.is_quiet())),
+                ("sockets", node.flows.len() as u64),
+            ];
+            if let Some((what, n)) = counts.into_iter().find(|(_, n)| *n > 0) {
+                return Some(format!("node {i} still has {n} {what}"));
+            }
+        }
+        None
+    }
+
+    /// How many packets are in the channels.
+    pub fn in_channels(&self) -> usize {
+        self.channels.iter().map(Channel::held).sum()
+    }
+
+    fn standstill(&self) -> String {
+        let due = self.nodes.each_ref().map(|n| n.relay.as_ref()?.poll_timeout(self.now));
+        format!("time stands still after {} steps: timers {due:?}", self.steps)
+    }
+}
+
+/// A channel without faults: the rate that the sender was told, and room for what its
+/// departure clock may send ahead.
+fn clean(plan: &Plan, sender: usize) -> ChannelConfig {
+    let rate = plan.rates[sender];
+    let room = rate.bytes_in(Duration::from_millis(50)) + ByteCount(16_000);
+    ChannelConfig {
+        rate: Some(rate),
+        delay: plan.delays[sender],
+        queue: QueueLimit::Bytes(room),
+        ..ChannelConfig::default()
+    }
+}
+
+fn worsen(config: &mut ChannelConfig, outage: &mut bool, sender: usize, kind: FaultKind) {
+    match kind {
+        FaultKind::Loss(way, share) if way.meets(sender) => config.loss = config.loss.max(share),
+        FaultKind::Bursts(way, bursts) if way.meets(sender) => config.burst = Some(bursts),
+        FaultKind::BitErrors(way, ber) if way.meets(sender) => config.ber = config.ber.max(ber),
+        FaultKind::Reordering(way, share, delay) if way.meets(sender) => {
+            (config.reorder, config.reorder_delay) = (share, delay);
+        }
+        FaultKind::Duplication(way, share, delay) if way.meets(sender) => {
+            (config.duplicate, config.duplicate_delay) = (share, delay);
+        }
+        FaultKind::Corruption(way, share) if way.meets(sender) => config.corrupt = share,
+        FaultKind::Outage(way) if way.meets(sender) => *outage = true,
+        _ => {}
+    }
+}
