@@ -1,0 +1,352 @@
+//! Two gateways without any right, joined by loopback: the explicit proxy at one end,
+//! servers at the other, and what an operator does to them meanwhile.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bentpipe::admin::{self, Answer, LinkState, Request, Status};
+use link::keys::PrivateKey;
+
+/// Far longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two gateways: `ship` has the proxy, `shore` connects to servers.
+struct Pair {
+    dir: PathBuf,
+    proxy: SocketAddr,
+    ship: Gateway,
+    shore: Gateway,
+}
+
+struct Gateway {
+    child: Child,
+    admin: PathBuf,
+    file: PathBuf,
+    log: PathBuf,
+}
+
+/// A port that nobody listens on, for TCP and UDP. It lies below those that the kernel
+/// hands out, so that no connection takes it before the gateway does.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(12_000 + (std::process::id() * 97 + n) % 20_000).expect("a port");
+        let address = (Ipv4Addr::LOCALHOST, port);
+        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn scratch_dir() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("bentpipe-proxy-{}-{n}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    dir
+}
+
+impl Pair {
+    fn start() -> Pair {
+        let dir = scratch_dir();
+        let (ship, shore) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]));
+        let (proxy_port, ship_port, shore_port) = (free_port(), free_port(), free_port());
+        let link = r#"link = { send = "200Mbit", receive = "200Mbit", delay = "1ms" }"#;
+        let ship_file = format!(
+            "[node]\nprivate_key = \"{}\"\nlisten = \"127.0.0.1:{ship_port}\"\n\
+             proxy = \"127.0.0.1:{proxy_port}\"\nadmin = \"ship.sock\"\n\
+             [[peer]]\nname = \"shore\"\npublic_key = \"{}\"\n\
+             endpoint = \"127.0.0.1:{shore_port}\"\nroutes = [\"0.0.0.0/0\", \"::/0\"]\n{link}\n",
+            ship.to_base64(),
+            shore.public()
+        );
+        let shore_file = format!(
+            "[node]\nprivate_key = \"{}\"\nlisten = \"127.0.0.1:{shore_port}\"\n\
+             admin = \"shore.sock\"\n\
+             [[peer]]\nname = \"ship\"\npublic_key = \"{}\"\nroutes = [\"10.2.0.0/24\"]\n\
+             allow = [\"127.0.0.1/32\", \"::1/128\"]\n{link}\n",
+            shore.to_base64(),
+            ship.public()
+        );
+        let pair = Pair {
+            proxy: SocketAddr::from((Ipv4Addr::LOCALHOST, proxy_port)),
+            ship: Gateway::start(&dir, "ship", &ship_file),
+            shore: Gateway::start(&dir, "shore", &shore_file),
+            dir,
+        };
+        pair.ship.wait_for("the link rises", |s| s.links[0].state == LinkState::Up);
+        pair
+    }
+
+    /// A connection to the proxy that has asked for `target` in SOCKS5.
+    fn socks(&self, kind: u8, address: &[u8], port: u16) -> TcpStream {
+        let mut client = connect(self.proxy);
+        client.write_all(&[5, 1, 0]).expect("a greeting");
+        let mut choice = [0; 2];
+        client.read_exact(&mut choice).expect("a choice");
+        assert_eq!(choice, [5, 0]);
+        client
+            .write_all(&[&[5, 1, 0, kind], address, &port.to_be_bytes()].concat())
+            .expect("a request");
+        client
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for gateway in [&self.ship, &self.shore] {
+                eprintln!("{}:\n{}", gateway.log.display(), gateway.log_text());
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Gateway {
+    fn start(dir: &std::path::Path, name: &str, config: &str) -> Gateway {
+        let (file, log) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.log")));
+        std::fs::write(&file, config).expect("a configuration");
+        let child = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+            .args(["up", "-v"])
+            .arg(&file)
+            .env("STATE_DIRECTORY", dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("the program starts");
+        Gateway { child, admin: dir.join(format!("{name}.sock")), file, log }
+    }
+
+    fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn status(&self) -> Option<Status> {
+        match admin::ask(&self.admin, &Request::Status, units::Duration::from_secs(10)) {
+            Ok(Answer::Status(status)) => Some(*status),
+            _ => None,
+        }
+    }
+
+    fn wait_for(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.status().filter(|s| holds(s)) {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: {:#?}", self.status());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    fn wait_for_log(&self, text: &str) {
+        let start = Instant::now();
+        while !self.log_text().contains(text) {
+            assert!(start.elapsed() < PATIENCE, "no \"{text}\" in: {}", self.log_text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a time-out");
+    stream
+}
+
+/// A server that reads to the end of what each client sends, then answers with it and
+/// ends.
+fn echo_server() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes).and_then(|_| stream.write_all(&bytes))
+            });
+        }
+    });
+    port
+}
+
+/// Sends `bytes` and their end, and returns what comes back until its end.
+fn exchange(mut client: TcpStream, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    client.write_all(bytes)?;
+    client.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    units::Rng::new(seed).fill(&mut bytes);
+    bytes
+}
+
+const SOCKS_SUCCEEDED: &[u8] = &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn socks_and_connect_carry_bytes_and_both_ends_count_them() {
+    let (pair, port) = (Pair::start(), echo_server());
+    let bytes = noise(300_000, 1);
+
+    for mut client in [
+        pair.socks(1, &[127, 0, 0, 1], port),
+        pair.socks(3, b"\x09localhost", port),
+        pair.socks(3, b"\x09127.0.0.1", port),
+    ] {
+        let mut reply = [0; 10];
+        client.read_exact(&mut reply).expect("a reply");
+        assert_eq!(reply, SOCKS_SUCCEEDED);
+        assert_eq!(exchange(client, &bytes).expect("an echo"), bytes);
+    }
+
+    let mut client = connect(pair.proxy);
+    let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("a request");
+    let head = b"HTTP/1.1 200 Connection established\r\n\r\n";
+    let mut answer = vec![0; head.len()];
+    client.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, head);
+    assert_eq!(exchange(client, &bytes).expect("an echo"), bytes);
+
+    let done = |s: &Status| s.links[0].streams_open == 0;
+    let ship = pair.ship.wait_for("the ship's streams end", done).links.remove(0);
+    let shore = pair.shore.wait_for("the shore's streams end", done).links.remove(0);
+    assert_eq!((ship.peer.as_str(), shore.peer.as_str()), ("shore", "ship"));
+    assert_eq!((ship.streams_total, shore.streams_total), (4, 4));
+    assert!(ship.send.lan_bytes >= 1_200_000 && shore.send.lan_bytes >= 1_200_000);
+    assert!(ship.send.link_bytes > ship.send.lan_bytes, "headers and tags come on top");
+    assert_eq!(ship.send.configured_bps, 200_000_000);
+    assert_eq!(ship.handshakes.completed, 1);
+}
+
+#[test]
+fn first_bytes_that_come_with_the_request_reach_the_server() {
+    let (pair, port) = (Pair::start(), echo_server());
+    let client = connect(pair.proxy);
+    let all =
+        [&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1], &port.to_be_bytes()[..], b"early bytes"].concat();
+    let answer = exchange(client, &all).expect("an echo");
+    assert_eq!(answer, [&[5, 0], SOCKS_SUCCEEDED, b"early bytes"].concat());
+}
+
+#[test]
+fn what_the_hub_does_not_allow_never_ends_cleanly() {
+    let pair = Pair::start();
+    // Private and not listed; the proxy answers before the hub has refused.
+    let client = pair.socks(1, &[10, 1, 2, 3], 80);
+    let outcome = exchange(client, b"hello");
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+    let refused = match &outcome {
+        Ok(answer) => answer.len() == 10 && answer[1] != 0,
+        // Which call meets the reset first is a matter of timing.
+        Err(e) => matches!(e.kind(), ConnectionReset | NotConnected | BrokenPipe),
+    };
+    assert!(refused, "{outcome:?}");
+    let denied =
+        |s: &Status| s.node.dropped.iter().any(|(why, n)| why.contains("denied") && *n == 1);
+    pair.shore.wait_for("the hub counts what it denied", denied);
+}
+
+#[test]
+fn a_bad_file_at_reload_leaves_the_old_one_in_force() {
+    let (pair, port) = (Pair::start(), echo_server());
+    let good = std::fs::read_to_string(&pair.shore.file).expect("a file");
+    std::fs::write(&pair.shore.file, good.replace("routes", "roots")).expect("a bad file");
+    pair.shore.signal("HUP");
+    pair.shore.wait_for_log("did you mean \"routes\"?");
+    assert!(!pair.shore.log_text().contains(&PrivateKey::from_bytes([2; 32]).to_base64()));
+
+    let mut client = pair.socks(1, &[127, 0, 0, 1], port);
+    client.read_exact(&mut [0; 10]).expect("a reply");
+    assert_eq!(exchange(client, b"still here").expect("an echo"), b"still here");
+    let status = pair.shore.status().expect("a status");
+    assert_eq!(status.links[0].handshakes.completed, 1, "the session went on");
+}
+
+#[test]
+fn a_good_file_at_reload_changes_the_rules_without_a_new_session() {
+    let (pair, port) = (Pair::start(), echo_server());
+    let good = std::fs::read_to_string(&pair.shore.file).expect("a file");
+    std::fs::write(&pair.shore.file, good.replace("127.0.0.1/32", "127.0.0.2/32"))
+        .expect("another file");
+    pair.shore.signal("HUP");
+    pair.shore.wait_for_log("read again");
+
+    let outcome = exchange(pair.socks(1, &[127, 0, 0, 1], port), b"hello");
+    assert!(!matches!(&outcome, Ok(answer) if answer.ends_with(b"hello")), "{outcome:?}");
+    let status = pair.shore.status().expect("a status");
+    assert_eq!(status.links[0].handshakes.completed, 1);
+}
+
+#[test]
+fn sigterm_ends_a_gateway_in_good_order() {
+    let mut pair = Pair::start();
+    pair.ship.signal("TERM");
+    let ended = pair.ship.child.wait().expect("it ends");
+    assert!(ended.success(), "{ended}: {}", pair.ship.log_text());
+    assert!(!pair.ship.admin.exists(), "its admin socket is gone");
+}
+
+fn up(config: &str) -> Output {
+    let dir = scratch_dir();
+    let file = dir.join("n.toml");
+    std::fs::write(&file, config).expect("a configuration");
+    let output = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+        .arg("up")
+        .arg(&file)
+        .env("STATE_DIRECTORY", &dir)
+        .output()
+        .expect("the program runs");
+    let _ = std::fs::remove_dir_all(&dir);
+    output
+}
+
+#[test]
+fn a_port_in_use_and_a_second_gateway_get_one_sentence_each() {
+    let key = PrivateKey::from_bytes([7; 32]).to_base64();
+    let taken = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    let port = taken.local_addr().expect("an address").port();
+    let node = |port: u16, admin: &str| {
+        format!(
+            "[node]\nprivate_key = \"{key}\"\nlisten = \"127.0.0.1:{port}\"\nadmin = \"{admin}\"\n"
+        )
+    };
+
+    let output = up(&node(port, "n.sock"));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("127.0.0.1:{port}")) && text.contains("in use"), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+
+    let pair = Pair::start();
+    let output = up(&node(free_port(), &pair.ship.admin.display().to_string()));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("another gateway answers on"), "{text}");
+    pair.ship.status().expect("the first one goes on");
+}
