@@ -203,6 +203,8 @@ pub struct Tunnel {
     /// Having answered an initiation, leave it this long to be confirmed. Set once per
     /// session, so that replays cannot keep us silent.
     answered_until: Option<Instant>,
+    /// An initiation of the peer's was set aside for ours; the next will be answered.
+    set_aside: bool,
     owes_packet: bool,
     owed_again: Instant,
 
@@ -242,6 +244,7 @@ impl Tunnel {
             renew: None,
             heard: Instant::ZERO,
             answered_until: None,
+            set_aside: false,
             owes_packet: false,
             owed_again: Instant::ZERO,
             cookie: None,

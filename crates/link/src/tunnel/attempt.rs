@@ -38,8 +38,6 @@ pub(super) struct Try {
 pub(super) struct Attempt {
     pub tries: Vec<Try>,
     pub not_before: Instant,
-    /// An initiation of the peer's was set aside for ours; the next will be answered.
-    pub crossed: bool,
     /// A cookie reply already led to one initiation at once.
     pub hurried: bool,
     count: u32,
@@ -47,7 +45,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     pub fn new(now: Instant) -> Attempt {
-        Attempt { tries: Vec::new(), not_before: now, crossed: false, hurried: false, count: 0 }
+        Attempt { tries: Vec::new(), not_before: now, hurried: false, count: 0 }
     }
 
     /// Notes an initiation; answers the index of the one that gave way, if any. The

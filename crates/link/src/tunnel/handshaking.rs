@@ -150,19 +150,23 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Of two initiations that cross, the one of the lower key goes first (L-HS-10). Once only,
-    /// and only if ours went where this came from: otherwise ours may be lost for good.
+    /// Of two initiations that cross, the one of the lower key goes first (L-HS-10): while
+    /// ours may be under way, or the packet that confirms it, the peer's is set aside. Once
+    /// only, and only if ours went where this came from: otherwise ours may be lost for good.
     fn give_way_or_refuse(&mut self, now: Instant, from: SocketAddr) -> Result<(), HandshakeError> {
         let patience = patience(self.rtt);
-        match &mut self.attempt {
-            Some(ours)
-                if self.goes_first && !ours.crossed && ours.is_under_way(now, from, patience) =>
-            {
-                ours.crossed = true;
-                Err(HandshakeError::Crossed)
-            }
-            _ => Ok(()),
+        if !self.goes_first || self.set_aside {
+            return Ok(());
         }
+        let asking = self.attempt.as_ref().is_some_and(|a| a.is_under_way(now, from, patience));
+        let telling = self.path.endpoint() == Some(from)
+            && self.keys.current().is_some_and(|k| k.ours && !k.heard && k.age(now) < patience);
+        if telling {
+            self.owes_packet = true;
+            self.owed_again = now + patience;
+        }
+        self.set_aside = asking || telling;
+        if self.set_aside { Err(HandshakeError::Crossed) } else { Ok(()) }
     }
 
     /// Our name for the session that an initiation is about (L-SE-2). `asked.remote` is
@@ -208,6 +212,7 @@ impl Tunnel {
         self.start = None;
         self.renew = None;
         self.answered_until = None;
+        self.set_aside = false;
         self.owes_packet = false;
         self.on_alive(now);
         // The owner may have not yet seen that the session is a new one.
@@ -241,6 +246,9 @@ impl Tunnel {
         let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
         let sent = Try { asked, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
         let (wait, waiting) = (patience(self.rtt), self.wanted.is_some());
+        if self.attempt.is_none() {
+            self.set_aside = false;
+        }
         let attempt = self.attempt.get_or_insert_with(|| Attempt::new(now));
         if let Some(index) = attempt.sent(sent, wait, waiting, &mut self.entropy) {
             self.keys.free(index);

@@ -119,6 +119,11 @@ impl Keypair {
         })
     }
 
+    /// Time since the handshake.
+    pub fn age(&self, now: Instant) -> Duration {
+        now.since(self.born)
+    }
+
     /// Whether a new handshake should replace these keys. They keep working: age alone
     /// blocks nothing (L-PP-6).
     pub fn should_renew(&self, now: Instant) -> bool {

@@ -85,7 +85,7 @@ fn first_handshakes_that_cross_end_in_one_session_in_every_order() {
         ends_well(w, moves);
     };
     let count = explore(&start, &check, 6, 3, 2);
-    assert!(count > 60, "{count} orders");
+    assert!(count > 50, "{count} orders");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn renewals_that_cross_keep_the_session_in_every_order() {
         assert!(w.a.packet_drops.is_empty() && w.b.packet_drops.is_empty(), "{moves:?}");
     };
     let count = explore(&start, &check, 6, 3, 2);
-    assert!(count > 60, "{count} orders");
+    assert!(count > 50, "{count} orders");
 }
 
 #[test]
@@ -156,6 +156,62 @@ fn a_restart_that_crosses_a_renewal_ends_in_one_session_in_every_order() {
         };
         explore(&start, &check, 5, 3, 1);
     }
+}
+
+#[test]
+fn whatever_crosses_without_loss_agrees_at_once() {
+    // Each side is as it was, renews its keys, or restarted.
+    for (state_a, state_b) in [(1, 2), (2, 1), (1, 1), (2, 2), (0, 2), (2, 0)] {
+        let start = || {
+            let mut w = World::established();
+            w.assert_talking();
+            let (a, b) = World::ordered();
+            for (node, own, state) in [(&mut w.a, a, state_a), (&mut w.b, b, state_b)] {
+                match state {
+                    1 => node.tunnel.renew = Some(w.now),
+                    2 => {
+                        node.restart(own, 40 + own);
+                        node.tunnel.connect(w.now);
+                    }
+                    _ => {}
+                }
+            }
+            w
+        };
+        let check = |mut w: World, moves: &[Move]| {
+            w.run();
+            let [Some(a), Some(b)] = [&w.a, &w.b].map(|n| n.tunnel.session()) else {
+                panic!("no session: {state_a} {state_b} {moves:?}");
+            };
+            assert_eq!((a.local, a.remote), (b.remote, b.local), "{state_a} {state_b} {moves:?}");
+            w.assert_talking();
+        };
+        explore(&start, &check, 7, 4, 0);
+    }
+}
+
+#[test]
+fn the_lower_key_sets_one_crossing_initiation_aside_and_no_more() {
+    // Of what `a` sends only responses get through.
+    let mut w = World::new();
+    w.a.tunnel.connect(w.now);
+    w.b.tunnel.connect(w.now);
+    w.b.tunnel.set_wanted(w.now, true);
+    w.a.tunnel.set_wanted(w.now, true);
+    for _ in 0..40 {
+        w.drain();
+        w.net.retain(|p| p.from == w.b.addr || p.bytes[0] != 0x01);
+        while let Some(packet) = w.net.pop_front() {
+            w.deliver(&packet);
+            w.net.retain(|p| p.from == w.b.addr || p.bytes[0] != 0x01);
+        }
+        if w.a.tunnel.is_established() && w.b.tunnel.is_established() {
+            break;
+        }
+        w.pass(Duration::from_millis(100));
+    }
+    assert_eq!(w.a.handshake_drops, [HandshakeError::Crossed]);
+    assert!(w.a.tunnel.is_established() && w.b.tunnel.is_established());
 }
 
 #[test]

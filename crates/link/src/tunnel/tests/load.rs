@@ -180,3 +180,46 @@ fn below_its_limit_a_node_asks_nobody_for_a_cookie() {
         w.pass(Duration::from_millis(11));
     }
 }
+
+/// Not a test of anything: `cargo test -p link --release -- --ignored --nocapture
+/// handshake_speed` prints what a handshake costs on this machine.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
+fn handshake_speed() {
+    let mut w = World::established();
+    let n = 2000;
+    let start = std::time::Instant::now();
+    for _ in 0..n {
+        w.a.tunnel.renew = Some(w.now);
+        w.run();
+        w.log.clear();
+        w.pass(Duration::from_secs(60));
+    }
+    let whole = start.elapsed() / n;
+    let (_, message) = initiation_of(9, &w.b);
+    let start = std::time::Instant::now();
+    for _ in 0..n {
+        let opened = Initiation::open(&w.b.key, &mut w.b.entropy, message.as_bytes());
+        assert!(opened.is_ok());
+    }
+    let opening = start.elapsed() / n;
+    let start = std::time::Instant::now();
+    for _ in 0..n {
+        w.pass(Duration::from_millis(20));
+        w.b.guard.admit(w.now, addr(99), message.as_bytes());
+    }
+    let admitting = start.elapsed() / n;
+    let start = std::time::Instant::now();
+    let packets = 1_000_000;
+    let mut packet = [0; 1400 + 5 + TAG_LEN];
+    for _ in 0..packets {
+        w.a.tunnel.seal_packet(w.now, 0, 2, &mut packet).expect("a session");
+    }
+    let seal = start.elapsed() / packets;
+    println!(
+        "both sides of a handshake {whole:?}; to refuse a stranger {admitting:?}, to open an \
+         initiation {opening:?}; to seal 1,400 bytes {seal:?}; a tunnel is {} bytes",
+        size_of::<Tunnel>()
+    );
+}

@@ -89,6 +89,10 @@ fn a_handshake_carried_over_by_someone_else_does_not_lead_the_traffic_to_them() 
     assert_eq!(response.to, addr(99));
     let carried = Flying { from: w.a.addr, to: w.b.addr, ..response };
     w.deliver(&carried);
+    let confirmation = w.net.pop_front().expect("the packet that the initiator owes");
+    w.deliver(&confirmation);
+    assert_eq!(w.a.sessions, 2, "the handshake itself is good");
+    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
     w.run();
     assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
     w.assert_talking();
