@@ -9,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{check, emulate, keygen, lab, status, up};
+use crate::{check, demo, emulate, keygen, lab, sim, status, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -59,8 +59,12 @@ pub enum Command {
     Status(status::Args),
     /// Joins two interfaces or namespaces by an emulated satellite link.
     Emulate(emulate::Args),
+    /// Shows the gain: real hosts around an emulated satellite, with and without gateways.
+    Demo(demo::Args),
     /// Repeats published experiments with real hosts around an emulated link.
     Lab(lab::Args),
+    /// Runs two gateways over a bad link in virtual time and checks what they promise.
+    Sim(sim::Args),
 }
 
 /// Runs the command that the arguments name.
@@ -73,7 +77,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),
+        Command::Demo(args) => demo::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
+        Command::Sim(args) => sim::run(args, &global),
     };
     done.unwrap_or_else(|report| {
         show(&*report);
@@ -85,7 +91,8 @@ pub fn main() -> ExitCode {
 /// `--save FILE`, while `--json` without a file stays what it is for every command.
 fn name_the_file(mut args: Vec<OsString>) -> Vec<OsString> {
     let is_option = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
-    if args.iter().skip(1).find(|arg| !is_option(arg)).is_none_or(|command| command != "lab") {
+    let command = args.iter().skip(1).find(|arg| !is_option(arg));
+    if command.is_none_or(|command| command != "lab" && command != "demo") {
         return args;
     }
     for at in 1..args.len() {
@@ -167,6 +174,7 @@ mod tests {
         };
         assert_eq!(rewritten("bentpipe lab run x --json f"), "bentpipe lab run x --save f");
         assert_eq!(rewritten("bentpipe -v lab run x --json=f"), "bentpipe -v lab run x --save=f");
+        assert_eq!(rewritten("bentpipe demo --json f -q"), "bentpipe demo --save f -q");
         for same in ["bentpipe lab run x --json", "bentpipe lab list --json -v", "bentpipe"] {
             assert_eq!(rewritten(same), same);
         }
