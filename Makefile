@@ -5,7 +5,7 @@
 CARGO ?= cargo
 BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
 
-.PHONY: help setup build demo test format lint unit bench clean
+.PHONY: help setup build demo test format lint unit seeds bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -20,7 +20,7 @@ build: setup
 demo: build
 	$(BENTPIPE) demo
 
-test: setup format lint unit
+test: setup format lint unit seeds
 
 format:
 	$(CARGO) fmt --all --check
@@ -28,12 +28,17 @@ format:
 lint:
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
-# Unit, property, simulation and end-to-end tests.
+# Unit, property and end-to-end tests.
 unit:
 	$(CARGO) test --workspace --quiet
 
+# The simulator's seeds; a failure prints the command that repeats it.
+SEEDS ?= 1000
+seeds: build
+	$(BENTPIPE) sim --seeds $(SEEDS)
+
 bench: build
-	$(BENTPIPE) lab run --all
+	$(BENTPIPE) lab run all --seeds 11
 
 clean:
 	$(CARGO) clean
