@@ -104,7 +104,8 @@ impl Outbox {
         let overhead = wire::frame_len(&Frame::Fragment(frame)) + 1;
         // A short piece would only cost headers: wait for the next packet.
         let room = w.room().saturating_sub(overhead);
-        if room < 64 && room < head.len() - self.sent {
+        let is_short = room < 64 && room < head.len() - self.sent && w.room() < empty_room;
+        if is_short || room == 0 {
             return false;
         }
         let n = room.min(head.len() - self.sent);
