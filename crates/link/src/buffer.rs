@@ -205,23 +205,16 @@ impl SendBuffer {
             return;
         }
         self.lost.insert(range.clone());
-        if !self.acked.is_empty() {
-            let overlaps: Vec<_> = self
-                .acked
-                .descending()
-                .filter(|r| r.start < range.end && r.end > range.start)
-                .cloned()
-                .collect();
-            for r in overlaps {
-                self.lost.remove(r);
-            }
+        for r in self.acked.overlapping(&range) {
+            self.lost.remove(r.clone());
         }
     }
 
+    /// Forgets all bytes, those that were never sent as if they had not been written.
     pub fn discard(&mut self, pool: &mut Pool) {
+        self.end = self.next;
+        self.acked_to = self.next;
         self.blocks.release_all(pool, self.end);
-        self.acked_to = self.end;
-        self.next = self.end;
         self.acked.clear();
         self.lost.clear();
     }

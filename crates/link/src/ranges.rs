@@ -111,6 +111,36 @@ impl RangeSet {
         self.ranges.pop_front();
     }
 
+    /// Adds what lies between the lowest two ranges.
+    pub fn close_lowest_gap(&mut self) {
+        if let Some(lowest) = self.ranges.pop_front()
+            && let Some(next) = self.ranges.front_mut()
+        {
+            next.start = lowest.start;
+        }
+    }
+
+    /// The ranges that have members in `range`.
+    pub fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
+        let first = self.ranges.partition_point(|r| r.end <= range.start);
+        let end = range.end;
+        self.ranges.range(first..).take_while(move |r| r.start < end)
+    }
+
+    /// Appends to `out` the parts of `range` that are not in the set.
+    pub fn missing(&self, range: Range<u64>, out: &mut Vec<Range<u64>>) {
+        let mut from = range.start;
+        for r in self.overlapping(&range) {
+            if from < r.start {
+                out.push(from..r.start);
+            }
+            from = r.end;
+        }
+        if from < range.end {
+            out.push(from..range.end);
+        }
+    }
+
     /// Is `x` a member?
     pub fn contains(&self, x: u64) -> bool {
         let i = self.ranges.partition_point(|r| r.end <= x);
@@ -170,6 +200,12 @@ mod tests {
                 for x in 0..80 {
                     prop_assert_eq!(set.contains(x), model.contains(&x));
                 }
+                let mut gaps = vec![];
+                set.missing(start..start + len, &mut gaps);
+                let gaps: Vec<u64> = gaps.into_iter().flatten().collect();
+                let absent: Vec<u64> =
+                    (start..start + len).filter(|x| !model.contains(x)).collect();
+                prop_assert_eq!(gaps, absent);
                 let mut last_end = None;
                 for r in set.ranges.iter() {
                     prop_assert!(r.start < r.end);

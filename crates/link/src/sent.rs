@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use units::{Duration, Instant};
 
+use crate::ranges::RangeSet;
 use crate::rtt::Rtt;
 use crate::wire::{StateFrame, StreamId};
 
@@ -74,6 +75,12 @@ pub(crate) struct Sent {
     packets: VecDeque<Packet>,
     frames: VecDeque<SentFrame>,
     first_frame: u64,
+    /// Numbers from `base` up that reports have told of already.
+    told: RangeSet,
+    /// What the report in hand tells anew; kept for its memory.
+    news: Vec<Range<u64>>,
+    /// The highest number that the peer has told to have received.
+    confirmed: Option<u64>,
     /// No packet below is in flight.
     scan_from: u64,
     in_flight: usize,
@@ -96,6 +103,9 @@ impl Sent {
             packets: VecDeque::new(),
             frames: VecDeque::new(),
             first_frame: 0,
+            told: RangeSet::default(),
+            news: Vec::new(),
+            confirmed: None,
             scan_from: 0,
             in_flight: 0,
             newest_arrived: None,
@@ -120,6 +130,12 @@ impl Sent {
         self.in_flight
     }
 
+    /// The highest number that the peer is known to have received. Not the same as the
+    /// floor, below which much may have been lost.
+    pub fn confirmed(&self) -> Option<u64> {
+        self.confirmed
+    }
+
     /// Adds a frame to the packet being built.
     pub fn push_frame(&mut self, frame: SentFrame) {
         self.frames.push_back(frame);
@@ -131,6 +147,11 @@ impl Sent {
         let first_frame =
             self.packets.back().map_or(self.first_frame, |p| p.first_frame + u64::from(p.frames));
         let frames = self.first_frame + self.frames.len() as u64 - first_frame;
+        if !eliciting && frames == 0 && self.packets.is_empty() {
+            // Nobody will report it, so nothing would ever take it out.
+            self.base += 1;
+            return number;
+        }
         self.packets.push_back(Packet {
             sent: now,
             state: if eliciting { State::InFlight } else { State::Settled },
@@ -154,15 +175,23 @@ impl Sent {
         if state.hi >= self.next_number() {
             return false; // A packet that was never sent: the peer is confused.
         }
-        let mut progress = false;
+        self.confirmed = self.confirmed.max(Some(state.hi));
+        // Reports repeat the state, so only what none has told before is looked at: a
+        // report costs its ranges and its news, not its span.
+        let mut news = std::mem::take(&mut self.news);
         for run in state.received() {
             if *run.end() < self.base {
                 break;
             }
-            for number in (*run.start()).max(self.base)..=*run.end() {
-                progress |= self.arrived(now, number, rtt, &mut fate);
-            }
+            let run = (*run.start()).max(self.base)..*run.end() + 1;
+            self.told.missing(run.clone(), &mut news);
+            self.told.insert(run);
         }
+        let mut progress = false;
+        for number in news.drain(..).flatten() {
+            progress |= self.arrived(now, number, rtt, &mut fate);
+        }
+        self.news = news;
         if let Some(packet) = self.packet(state.hi)
             && progress
             && self.newest_arrived.is_some_and(|(n, _)| n == state.hi)
@@ -293,6 +322,7 @@ impl Sent {
             self.packets.pop_front();
             self.base += 1;
         }
+        self.told.remove_below(self.base);
         // Give memory back after a burst.
         if self.packets.is_empty() && self.packets.capacity() > 1024 {
             self.packets.shrink_to(64);
