@@ -455,6 +455,7 @@ impl Endpoint {
             let Some(event) = peer.tunnel.poll_event() else { return };
             match event {
                 tunnel::Event::Moved(addr) => {
+                    peer.session.set_ipv6(addr.ip().to_canonical().is_ipv6());
                     self.events.push_back(EndpointEvent::Link(id, LinkEvent::Moved(addr)));
                 }
                 tunnel::Event::Established { resumed, cipher, params, rtt } => {
@@ -640,7 +641,7 @@ impl Peer {
 
     fn keepalive_at(&self) -> Option<Instant> {
         let interval = self.config.keepalive.filter(|_| self.tunnel.is_established())?;
-        Some(self.last_sent + interval)
+        (!self.session.ping_waits()).then(|| self.last_sent + interval)
     }
 
     fn next_timer(&self, now: Instant) -> Option<Instant> {
@@ -692,8 +693,7 @@ impl Peer {
     }
 
     fn number_len(&self) -> usize {
-        let (next, floor) = (self.session.next_number(), self.session.floor());
-        number_len(next, floor.checked_sub(1))
+        number_len(self.session.next_number(), self.session.confirmed())
     }
 }
 

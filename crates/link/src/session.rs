@@ -12,6 +12,7 @@
 mod credit;
 mod receive;
 mod send;
+mod show;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -63,8 +64,10 @@ impl LinkConfig {
     /// of repair); four covers three rounds.
     fn stream_window(&self) -> u64 {
         let share = (self.memory.0 / 2).max(64 * 1024);
-        self.stream_buffer
-            .map_or((self.bdp(self.receive_rate) * 4).clamp(256 * 1024, share / 2), |b| b.0)
+        match self.stream_buffer {
+            Some(chosen) => chosen.0.clamp(RESERVE, share),
+            None => (self.bdp(self.receive_rate) * 4).max(256 * 1024).min(share / 2),
+        }
     }
 }
 
@@ -104,6 +107,12 @@ pub(crate) struct Params {
 /// Kept for every stream whatever the others do (architecture: "each stream keeps
 /// a reserved minimum").
 const RESERVE: u64 = 16 * 1024;
+/// The most that we take up of a peer's offers, so that sums of them do not overflow and
+/// its reserves are not our memory's measure.
+const MAX_RESERVE: u64 = 64 * 1024;
+const MAX_STREAM_WINDOW: u64 = 1 << 40;
+/// Copies of CLOSE that are sent.
+const CLOSES: u8 = 3;
 
 impl Params {
     fn of(config: &LinkConfig) -> Params {
@@ -220,7 +229,9 @@ pub struct Session {
 
     fresh: VecDeque<StreamId>,
     bulk: VecDeque<StreamId>,
-    blocked: Vec<StreamId>,
+    blocked: VecDeque<StreamId>,
+    /// Credit came back: streams that wait for it are to be looked at.
+    freed: bool,
     control: VecDeque<StreamId>,
     /// OPENs that wait for first data, with their deadline.
     opening: VecDeque<(Instant, StreamId)>,
@@ -243,7 +254,8 @@ pub struct Session {
     floor_told: u64,
     floor_told_at: Instant,
     closing: Option<ResetReason>,
-    close_told: bool,
+    /// Copies of CLOSE to be sent yet: nothing asks for a lost one again.
+    closes_left: u8,
     /// The answer to a challenge that waits to be sent.
     response: Option<u64>,
     peer_closed: bool,
@@ -279,7 +291,8 @@ impl Session {
             closed: RangeSet::default(),
             fresh: VecDeque::new(),
             bulk: VecDeque::new(),
-            blocked: Vec::new(),
+            blocked: VecDeque::new(),
+            freed: false,
             control: VecDeque::new(),
             opening: VecDeque::new(),
             credits: VecDeque::new(),
@@ -300,7 +313,7 @@ impl Session {
             floor_told: 0,
             floor_told_at: now,
             closing: None,
-            close_told: false,
+            closes_left: 0,
             response: None,
             peer_closed: false,
             touched: Vec::new(),
@@ -317,7 +330,18 @@ impl Session {
 
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
-        self.peer = peer;
+        self.peer = Params {
+            mtu: peer.mtu,
+            // What is sent and not confirmed lies in our memory, whatever the peer's holds.
+            total_window: peer.total_window.min(self.params.total_window),
+            stream_window: peer.stream_window.min(MAX_STREAM_WINDOW),
+            reserve: peer.reserve.min(MAX_RESERVE),
+        };
+        self.set_ipv6(ipv6);
+    }
+
+    /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.
+    pub(crate) fn set_ipv6(&mut self, ipv6: bool) {
         self.wire_overhead = if ipv6 { 48 } else { 28 } + u64::from(self.config.overhead);
     }
 
@@ -343,9 +367,9 @@ impl Session {
         self.sent.next_number()
     }
 
-    /// All packet numbers below are settled.
-    pub(crate) fn floor(&self) -> u64 {
-        self.sent.floor()
+    /// The highest packet number that the peer is known to have received.
+    pub(crate) fn confirmed(&self) -> Option<u64> {
+        self.sent.confirmed()
     }
 
     /// Books a packet that the endpoint filled.
@@ -446,7 +470,7 @@ impl Session {
         s.reset_reason = Some(reason);
         s.fin = Delivery::None;
         s.recv.discard(&mut self.pool);
-        if s.reset_in.is_none() {
+        if s.reset_in.is_none() || s.peer_holds_more() {
             s.reset.want();
         }
         if !after_data || s.reset_in.is_some() {
@@ -497,6 +521,11 @@ impl Session {
         s.told_readable = false;
         match (s.reset_in, s.fin_in) {
             (Some((reason, end)), _) if s.recv.consumed() >= end => RecvState::Reset(reason),
+            // Given up on this side, of its own accord where the user was not asked. What
+            // came is forgotten, so this is no end in good order even if one was told.
+            _ if s.reset != Delivery::None => {
+                RecvState::Reset(s.reset_reason.unwrap_or(ResetReason::HostReset))
+            }
             (None, Some(end)) if s.recv.consumed() >= end => RecvState::Finished,
             _ => RecvState::Open,
         }
@@ -507,7 +536,7 @@ impl Session {
     pub fn release(&mut self, now: Instant, id: StreamId) {
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.released = true;
-        if !s.local_end || !s.recv_done() {
+        if !s.local_end || !s.recv_done() || s.peer_holds_more() {
             self.reset(now, id, ResetReason::HostReset, false);
         }
         self.remove_if_done(id);
@@ -520,12 +549,22 @@ impl Session {
         }
         s.send.discard(&mut self.pool);
         s.recv.discard(&mut self.pool);
-        s.abrupt = true;
+        s.peer_consumed = s.send.next();
         self.update_excess(id);
         self.update_recv_excess(id);
         self.streams.remove(&id);
         if id.0 & 1 != self.side {
-            self.closed.insert(id.0 >> 1..(id.0 >> 1) + 1);
+            self.remember_closed(id);
+        }
+    }
+
+    /// The peer's stream is over and its number does not come again. A peer that leaves
+    /// gaps between its numbers loses those of the lowest.
+    fn remember_closed(&mut self, id: StreamId) {
+        let n = id.0 >> 1;
+        self.closed.insert(n..n + 1);
+        if self.closed.len() > 1024 + 2 * self.config.max_streams as usize {
+            self.closed.close_lowest_gap();
         }
     }
 
@@ -561,6 +600,7 @@ impl Session {
     /// Ends the session in good order: the peer resets what is open.
     pub fn close(&mut self, reason: ResetReason) {
         self.closing = Some(reason);
+        self.closes_left = CLOSES;
     }
 
     /// Has the peer ended the session?
@@ -634,6 +674,11 @@ impl Session {
         self.ping = true;
     }
 
+    /// Does the question wait for the departure clock?
+    pub(crate) fn ping_waits(&self) -> bool {
+        self.ping
+    }
+
     fn report_interval(&self) -> Duration {
         self.rtt.smoothed().divided_by(8).max(Duration::from_millis(20))
     }
@@ -665,16 +710,34 @@ impl Session {
             return;
         }
         let limit = self.send_limit(now, s);
-        let Some(s) = self.streams.get_mut(&id) else { return };
-        if !s.has_data(limit) {
-            s.queue = Queue::Blocked;
-            self.blocked.push(id);
+        let queue = if !s.has_data(limit) {
+            Queue::Blocked
         } else if s.burst < FRESH || s.send.has_lost() {
-            s.queue = Queue::Fresh;
-            self.fresh.push_back(id);
+            Queue::Fresh
         } else {
-            s.queue = Queue::Bulk;
-            self.bulk.push_back(id);
+            Queue::Bulk
+        };
+        self.enqueue(id, queue);
+    }
+
+    /// Puts the stream at the end of a queue. Where an earlier change of queue left an
+    /// entry behind, that one serves again: a stream has one turn in a round.
+    fn enqueue(&mut self, id: StreamId, queue: Queue) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.queue = queue;
+        match queue {
+            Queue::None => {}
+            Queue::Fresh => self.fresh.push_back(id),
+            Queue::Bulk => {
+                if !std::mem::replace(&mut s.in_bulk, true) {
+                    self.bulk.push_back(id);
+                }
+            }
+            Queue::Blocked => {
+                if !std::mem::replace(&mut s.in_blocked, true) {
+                    self.blocked.push_back(id);
+                }
+            }
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct Stream {
     pub local_end: bool,
     /// The opener's frame is known (always true for our own streams).
     pub opened: bool,
+    /// The peer has said that the far connection stands.
+    pub accepted_in: bool,
     /// Where the peer's bytes end, once told.
     pub fin_in: Option<u64>,
     pub reset_in: Option<(ResetReason, u64)>,
@@ -72,6 +74,9 @@ pub(crate) struct Stream {
     pub released: bool,
 
     pub queue: Queue,
+    /// An entry of this stream is in that queue, perhaps left behind by a change.
+    pub in_bulk: bool,
+    pub in_blocked: bool,
     pub in_control: bool,
     /// Bytes sent since the stream was last idle.
     pub burst: u64,
@@ -128,9 +133,11 @@ impl Progress {
 }
 
 impl Stream {
-    /// Bytes sent that the peer's reader has not taken, as far as we know.
+    /// Bytes sent that the peer's reader has not taken, as far as we know. Those of a
+    /// stream given up count until the peer has heard of it: it holds them until then.
     pub fn outstanding(&self) -> u64 {
-        if self.abrupt { 0 } else { self.send.next().saturating_sub(self.peer_consumed) }
+        let forgotten = self.reset_in.is_some() || self.abrupt && self.reset == Delivery::Done;
+        if forgotten { 0 } else { self.send.next().saturating_sub(self.peer_consumed) }
     }
 
     /// Has the stream something to send up to the offset `limit`?
@@ -150,11 +157,18 @@ impl Stream {
 
     /// Our direction is over: the peer has it all, or one side has given up.
     pub fn send_done(&self) -> bool {
-        let ended = match self.reset {
-            Delivery::None => self.fin == Delivery::Done && self.send.all_acked(),
+        match self.reset {
+            Delivery::None => {
+                self.reset_in.is_some() || self.fin == Delivery::Done && self.send.all_acked()
+            }
             state => state == Delivery::Done && self.send.all_acked(),
-        };
-        ended || self.reset_in.is_some()
+        }
+    }
+
+    /// The peer gave up and has bytes left that were never sent: it keeps them until it
+    /// hears that nobody wants them.
+    pub fn peer_holds_more(&self) -> bool {
+        self.reset_in.is_some_and(|(_, end)| self.recv.highest() < end)
     }
 
     /// The peer's direction is over.

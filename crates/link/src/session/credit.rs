@@ -16,8 +16,12 @@
 use units::{Duration, Instant};
 
 use super::Session;
-use crate::stream::{Queue, Stream};
+use crate::stream::{Delivery, Queue, Stream};
 use crate::wire::{Frame, StreamId, Writer};
+
+/// Streams without credit that are looked at for one packet: their number must not make
+/// packets dear.
+const UNBLOCK_AT_ONCE: usize = 32;
 
 impl Session {
     /// The stream offset up to which new bytes may be sent now.
@@ -45,6 +49,7 @@ impl Session {
     pub(super) fn update_excess(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id) {
             let new = s.outstanding().saturating_sub(self.peer.reserve);
+            self.freed |= new < s.excess;
             self.excess = self.excess - s.excess + new;
             s.excess = new;
         }
@@ -53,7 +58,11 @@ impl Session {
     /// The stream's buffered bytes changed.
     pub(super) fn update_recv_excess(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id) {
-            let held = s.recv.highest() - s.recv.consumed();
+            // A stream that the peer gave up is off its account; it is not here for long.
+            let held = match s.reset_in {
+                Some(_) => 0,
+                None => s.recv.highest() - s.recv.consumed(),
+            };
             let new = held.saturating_sub(self.params.reserve);
             self.recv_excess = self.recv_excess - s.recv_excess + new;
             s.recv_excess = new;
@@ -80,15 +89,21 @@ impl Session {
         if s.outstanding() == 0 && s.send.unsent() == 0 {
             s.burst = 0;
         }
+        if s.queue == Queue::Blocked {
+            s.queue = Queue::None;
+        }
         self.update_excess(id);
+        self.make_ready(now, id);
     }
 
-    /// Memory came free: streams that waited for credit are looked at again.
+    /// Memory came free: of the streams that wait for it some are looked at again, those
+    /// that waited longest. Credit of its own moves a stream at once.
     pub(super) fn unblock(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.blocked) {
-            if let Some(s) = self.streams.get_mut(&id)
-                && s.queue == Queue::Blocked
-            {
+        for _ in 0..self.blocked.len().min(UNBLOCK_AT_ONCE) {
+            let Some(id) = self.blocked.pop_front() else { return };
+            let Some(s) = self.streams.get_mut(&id) else { continue };
+            s.in_blocked = false;
+            if s.queue == Queue::Blocked {
                 s.queue = Queue::None;
                 self.make_ready(now, id);
             }
@@ -101,10 +116,14 @@ impl Session {
         let patience = self.rtt.smoothed().max(Duration::from_millis(100));
         let step = (self.params.stream_window / 16).max(8 * 1024);
         let Some(s) = self.streams.get_mut(&id) else { return };
-        if s.reset_in.is_some()
-            || s.fin_in.is_some_and(|end| s.recv.highest() >= end && s.recv.consumed() >= end)
-        {
-            return; // Nothing more will come: credit would be wasted.
+        // What a reset left to be delivered needs credit like everything else. Once all
+        // has come, credit serves only to take what exceeds the reserve off the peer's
+        // account: it may keep the stream for its other direction.
+        let end = s.reset_in.map(|(_, end)| end).or(s.fin_in);
+        let complete = end.is_some_and(|end| s.recv.consumed() >= end);
+        let owed = s.recv.consumed() - s.credit_told;
+        if s.reset != Delivery::None || complete && owed <= self.params.reserve {
+            return;
         }
         if !s.credit_queued {
             s.credit_queued = true;

@@ -61,7 +61,6 @@ impl Session {
     ) -> bool {
         let mut reader = Reader::new(payload);
         let mut eliciting = false;
-        let mut credit = false;
         loop {
             let frame = match reader.frame() {
                 Ok(Some(frame)) => frame,
@@ -85,11 +84,8 @@ impl Session {
                 Frame::Floor(floor) => self.received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
                 Frame::Accepted(id) => self.on_accepted(id),
-                Frame::Reset { id, reason, end } => self.on_reset(id, reason, end),
-                Frame::Credit(id, consumed) => {
-                    self.on_credit(now, id, consumed);
-                    credit = true;
-                }
+                Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
+                Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
                 Frame::Challenge(token) => path(PathFrame::Challenge(token)),
                 Frame::Response(token) => path(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,
@@ -98,7 +94,7 @@ impl Session {
                 Frame::Stream(f) => self.on_stream(now, f),
             }
         }
-        if credit {
+        if std::mem::take(&mut self.freed) {
             self.unblock(now);
         }
         eliciting
@@ -145,27 +141,30 @@ impl Session {
     }
 
     fn on_accepted(&mut self, id: StreamId) {
-        if id.0 & 1 == self.side && self.streams.contains_key(&id) {
+        if id.0 & 1 == self.side
+            && let Some(s) = self.streams.get_mut(&id)
+            && !std::mem::replace(&mut s.accepted_in, true)
+        {
             self.events.push_back(Event::Accepted(id));
         }
     }
 
-    fn on_reset(&mut self, id: StreamId, reason: ResetReason, end: u64) {
-        let Some(s) = self.streams.get_mut(&id) else {
+    fn on_reset(&mut self, now: Instant, id: StreamId, reason: ResetReason, end: u64) {
+        if end == 0 && id.0 & 1 != self.side && !self.streams.contains_key(&id) {
             // Of a stream that never came to be here: its other frames are void.
-            if id.0 & 1 != self.side {
-                self.closed.insert(id.0 >> 1..(id.0 >> 1) + 1);
-            }
-            return;
-        };
-        if s.reset_in.is_some() {
+            return self.remember_closed(id);
+        }
+        if !self.peer_stream(now, id) {
             return;
         }
+        let Some(s) = self.streams.get_mut(&id).filter(|s| s.reset_in.is_none()) else { return };
         s.reset_in = Some((reason, end));
         s.abrupt = true;
         s.local_end = true;
         s.fin = Delivery::None;
-        s.reset = if s.reset == Delivery::None { Delivery::None } else { Delivery::Done };
+        if s.reset != Delivery::None && !s.peer_holds_more() {
+            s.reset = Delivery::Done; // Both gave up: there is nobody to tell.
+        }
         s.send.discard(&mut self.pool);
         if end == 0 {
             s.recv.discard(&mut self.pool);
@@ -175,9 +174,7 @@ impl Session {
         self.update_excess(id);
         self.update_recv_excess(id);
         if !opened {
-            if let Some(s) = self.streams.get_mut(&id) {
-                s.released = true;
-            }
+            self.release(now, id);
         } else if !released {
             self.events.push_back(Event::Reset(id, reason));
             self.tell_readable(id);
@@ -198,9 +195,7 @@ impl Session {
             || f.fin && (s.fin_in.is_some_and(|fin| fin != end) || s.recv.highest() > end);
         if beyond_fin || self.overruns(s, end) {
             self.stats.violations += 1;
-            self.reset(now, f.id, ResetReason::Protocol, false);
-            self.events.push_back(Event::Reset(f.id, ResetReason::Protocol));
-            return;
+            return self.give_up_on(now, f.id);
         }
         let Some(s) = self.streams.get_mut(&f.id) else { return };
         s.recv.write(&mut self.pool, f.offset, f.data);
@@ -211,6 +206,20 @@ impl Session {
         self.update_recv_excess(f.id);
         if news {
             self.tell_readable(f.id);
+        }
+    }
+
+    /// The peer breaks the protocol on this stream.
+    fn give_up_on(&mut self, now: Instant, id: StreamId) {
+        self.reset(now, id, ResetReason::Protocol, false);
+        match self.streams.get(&id) {
+            // The user of the link does not know of it.
+            Some(s) if !s.opened => self.release(now, id),
+            Some(s) if !s.released => {
+                self.events.push_back(Event::Reset(id, ResetReason::Protocol));
+                self.tell_readable(id);
+            }
+            _ => {}
         }
     }
 
@@ -253,12 +262,14 @@ impl Session {
         for id in touched.drain(..) {
             let Some(s) = self.streams.get_mut(&id) else { continue };
             let lost = s.send.has_lost() || s.fin_ready();
-            if lost && matches!(s.queue, Queue::Bulk | Queue::Blocked) {
+            let credit_lost = std::mem::take(&mut s.credit_lost);
+            if s.reset == Delivery::Done {
+                self.update_excess(id);
+            } else if lost && matches!(s.queue, Queue::Bulk | Queue::Blocked) {
                 // What was lost goes before what is new.
-                s.queue = Queue::Fresh;
-                self.fresh.push_back(id);
+                self.enqueue(id, Queue::Fresh);
             }
-            if std::mem::take(&mut s.credit_lost) {
+            if credit_lost {
                 self.queue_credit(now, id);
             }
             self.want_control(id);

@@ -22,6 +22,9 @@ pub(crate) struct Built {
 const MIN_PIECE: usize = 16;
 /// Probes that carry data again; later ones only ask.
 const DATA_PROBES: u32 = 2;
+/// Packets that may leave in a row without word that one arrived: numbers of 2 bytes
+/// serve for twice as many.
+const ASK_AFTER: u64 = 0x4000;
 
 impl Session {
     /// Is something to be sent now, as far as the departure clock allows?
@@ -30,7 +33,7 @@ impl Session {
             || self.response.is_some()
             || !self.control.is_empty()
             || !self.outbox.is_empty()
-            || self.closing.is_some() && !self.close_told
+            || self.closes_left > 0
             || self.streams_wait()
             || self.credit_due.is_some_and(|t| t <= now)
             || self.report_due().is_some_and(|t| t <= now)
@@ -58,9 +61,14 @@ impl Session {
             self.pacer.on_idle(now);
             return None;
         }
+        // A node that goes does not wait for its turn: it may not be there when it comes.
+        if let Some(reason) = self.closing.filter(|_| self.closes_left > 0) {
+            return Some(self.write_close(now, reason, buf, sealing));
+        }
         if !self.pacer.ready(now) {
             return None;
         }
+        self.ping |= self.knows_too_little();
         let mut w = Writer::new(buf);
         let mut eliciting = self.write_control(now, &mut w);
         let head = w.len();
@@ -83,6 +91,28 @@ impl Session {
         }
         let number = self.sent.push_packet(now, eliciting);
         Some(Built { number, len, hint })
+    }
+
+    fn write_close(
+        &mut self,
+        now: Instant,
+        reason: ResetReason,
+        buf: &mut [u8],
+        sealing: u64,
+    ) -> Built {
+        self.closes_left -= 1;
+        let mut w = Writer::new(buf);
+        w.put(&Frame::Close(reason));
+        let len = w.len();
+        self.pacer.on_sent(now, len as u64 + sealing + self.wire_overhead);
+        Built { number: self.sent.push_packet(now, false), len, hint: 0 }
+    }
+
+    /// The length of packet numbers grows with the distance to the last that is known to
+    /// have arrived, and nobody reports reports: then ask.
+    fn knows_too_little(&self) -> bool {
+        let known = self.sent.confirmed().map_or(0, |n| n + 1);
+        self.sent.in_flight() == 0 && self.sent.next_number() - known >= ASK_AFTER
     }
 
     /// Reports, credit and control frames; answers whether they call for a report.
@@ -117,15 +147,10 @@ impl Session {
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
                 Some(wrote) => eliciting |= wrote,
+                None if w.is_empty() => self.refuse_open(now, id),
                 None => break,
             }
             self.control.pop_front();
-        }
-        if let Some(reason) = self.closing
-            && !self.close_told
-            && w.put(&Frame::Close(reason))
-        {
-            self.close_told = true;
         }
         eliciting
     }
@@ -138,6 +163,10 @@ impl Session {
             && let Some(origin) = &s.origin
         {
             if !w.put(&Frame::Open(id, (**origin).clone())) {
+                if w.is_empty() {
+                    self.give_up_opening(id);
+                    return Some(false);
+                }
                 return None;
             }
             s.open = Delivery::InFlight;
@@ -164,6 +193,41 @@ impl Session {
         }
         s.in_control = false;
         Some(wrote)
+    }
+
+    /// The link's packets are too small for the stream's OPEN (a name of up to 253
+    /// characters): it cannot be.
+    fn refuse_open(&mut self, now: Instant, id: StreamId) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.open = Delivery::Done;
+        s.origin = None;
+        s.in_control = false;
+        if s.reset == Delivery::None {
+            self.reset(now, id, ResetReason::Unreachable, false);
+            self.events.push_back(Event::Reset(id, ResetReason::Unreachable));
+        } else {
+            // Its user has given it up already; nothing that it wrote can follow.
+            s.abrupt = true;
+            s.send.discard(&mut self.pool);
+            self.update_excess(id);
+            self.want_control(id);
+        }
+    }
+
+    /// A name too long for this link's packets: nothing can be told of the stream.
+    fn give_up_opening(&mut self, id: StreamId) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.in_control = false;
+        s.origin = None;
+        s.local_end = true;
+        s.abrupt = true;
+        s.fin = Delivery::None;
+        s.reset = Delivery::Done;
+        s.reset_reason = Some(ResetReason::Unreachable);
+        s.send.discard(&mut self.pool);
+        self.update_excess(id);
+        self.events.push_back(Event::Reset(id, ResetReason::Unreachable));
+        self.remove_if_done(id);
     }
 
     /// Streams and datagrams, in turns where both wait; answers the hint.
@@ -198,8 +262,12 @@ impl Session {
                 None => return Filled::Partly,
             },
         };
+        let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
+        if queue == Queue::Bulk {
+            s.in_bulk = false;
+        }
         // An entry that a change of queue left behind.
-        if self.streams.get(&id).is_none_or(|s| s.queue != queue) {
+        if s.queue != queue {
             return Filled::Partly;
         }
         let filled = self.write_stream(now, id, w);
@@ -225,7 +293,7 @@ impl Session {
             let least = if self.sent.reorder_window() > Duration::ZERO { 3 } else { 2 };
             if let Some(n) = short::offset_len(offset, span).map(|n| n.max(least)) {
                 let head = wire::varint_len(id.0) + n;
-                let len = ((room - head) as u64).next_multiple_of(short::UNIT) - short::UNIT;
+                let len = (room - head) as u64 / short::UNIT * short::UNIT;
                 if len > 0 {
                     short::write_head(w, id, offset, n);
                     self.put_stream(now, id, len, limit, w);
@@ -301,18 +369,18 @@ impl Session {
     fn requeue(&mut self, now: Instant, id: StreamId) {
         let Some(s) = self.streams.get(&id) else { return };
         let limit = self.send_limit(now, s);
-        let Some(s) = self.streams.get_mut(&id) else { return };
         if s.send.has_lost() || s.has_data(limit) && s.burst < FRESH {
-            s.queue = Queue::Fresh;
+            // It stays the first, as what is served to completion does.
+            if let Some(s) = self.streams.get_mut(&id) {
+                s.queue = Queue::Fresh;
+            }
             self.fresh.push_front(id);
         } else if s.has_data(limit) {
-            s.queue = Queue::Bulk;
-            self.bulk.push_back(id);
+            self.enqueue(id, Queue::Bulk);
         } else if s.has_data(u64::MAX) {
-            s.queue = Queue::Blocked;
-            self.blocked.push(id);
+            self.enqueue(id, Queue::Blocked);
         } else {
-            s.queue = Queue::None;
+            self.enqueue(id, Queue::None);
         }
     }
 

@@ -2,6 +2,8 @@
 //! promises about bytes, whatever the pipe does. The simulator does the same to
 //! whole nodes.
 
+mod hostile;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

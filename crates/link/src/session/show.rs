@@ -1,0 +1,46 @@
+//! A session for people: what is open and what it waits for.
+
+use std::fmt;
+
+use super::Session;
+use crate::stream::Stream;
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("streams", &self.streams)
+            .field("queues", &[self.fresh.len(), self.bulk.len(), self.blocked.len()])
+            .field("control", &self.control)
+            .field("in_flight", &self.sent.in_flight())
+            .field("numbers", &(self.sent.floor()..self.sent.next_number()))
+            .field("silent", &self.silent)
+            .field("timers", &self.timers(self.last_heard))
+            .field("excess", &(self.excess, self.recv_excess))
+            .field("peer", &self.peer)
+            .field("rtt", &self.rtt)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let control = [self.open, self.accepted, self.fin, self.reset];
+        f.debug_struct("Stream")
+            .field("acked", &self.send.unacked_from())
+            .field("next", &self.send.next())
+            .field("end", &self.send.end())
+            .field("has_lost", &self.send.has_lost())
+            .field("peer_consumed", &self.peer_consumed)
+            .field("consumed", &self.recv.consumed())
+            .field("highest", &self.recv.highest())
+            .field("fin_in", &self.fin_in)
+            .field("reset_in", &self.reset_in)
+            .field("open_accepted_fin_reset", &control)
+            .field("local_end", &self.local_end)
+            .field("opened", &self.opened)
+            .field("released", &self.released)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! What a peer that is authentic but means ill can do, and corners that only long
+//! lives and odd links reach.
+
+use super::*;
+use crate::wire::{Frame, MAX_NAME, StreamFrame};
+
+/// One packet of the other side's making.
+fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
+    let mut buf = [0; 9000];
+    let mut writer = Writer::new(&mut buf);
+    for frame in frames {
+        assert!(writer.put(frame));
+    }
+    let n = writer.len();
+    w.sides[to].handle_packet(w.now, number, 0, &buf[..n], &mut |_| {});
+}
+
+fn stream(id: u64, offset: u64, fin: bool, data: &[u8]) -> Frame<'_> {
+    Frame::Stream(StreamFrame { id: StreamId(id), offset, fin, data })
+}
+
+#[test]
+fn losses_do_not_multiply_a_streams_turns() {
+    let mut w = World::new(11, Pipe { loss: 0.03, ..CLEAN }, config());
+    let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+    for _ in 0..3 {
+        let id = w.sides[0].open(w.now, origin()).unwrap();
+        feeder.left.insert(id, (0, 1 << 40));
+    }
+    w.run(Duration::from_secs(20), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+        assert!(w.sides[0].bulk.len() <= 3 && w.sides[0].blocked.len() <= 3);
+    });
+    assert!(w.sides[0].stats().packets_lost > 500);
+}
+
+#[test]
+fn a_node_that_only_receives_datagrams_keeps_nothing_of_its_reports() {
+    let mut w = World::new(12, CLEAN, config());
+    for _ in 0..400 {
+        assert!(w.sides[0].send_datagram(&[1; 100]));
+        w.run(Duration::from_millis(200), |w| while w.sides[1].take_datagram(|_| {}) {});
+    }
+    assert!(w.sides[1].stats().reports > 300);
+    assert_eq!(w.sides[1].sent.next_number(), w.sides[1].sent.floor());
+}
+
+#[test]
+fn the_peer_is_asked_before_packet_numbers_grow_long() {
+    let mut w = World::new(13, CLEAN, config());
+    let mut buf = [0; 1451];
+    for _ in 0..40_000u32 {
+        w.now += Duration::from_millis(30);
+        w.sides[1].received.on_ping();
+        let number = w.sides[0].next_number();
+        w.sides[0].book_other(w.now, 60);
+        inject(&mut w, 1, number, &[]);
+        w.sides[1].poll_packet(w.now, &mut buf, SEALING);
+    }
+    let s = &w.sides[1];
+    assert!(s.sent.in_flight() > 0, "a question is on its way");
+    assert!(s.sent.next_number() > 20_000);
+}
+
+#[test]
+fn what_was_merely_settled_does_not_count_as_received() {
+    let mut w = World::new(14, CLEAN, config());
+    // Two hundred reports that all get lost.
+    let mut buf = [0; 1451];
+    for _ in 0..200 {
+        w.now += Duration::from_secs(1);
+        let number = w.sides[0].next_number();
+        w.sides[0].book_other(w.now, 60);
+        inject(&mut w, 1, number, &[Frame::Ping]);
+        assert!(w.sides[1].poll_packet(w.now, &mut buf, SEALING).is_some());
+    }
+    assert_eq!(w.sides[1].sent.floor(), 200);
+    assert_eq!(w.sides[1].confirmed(), None, "the peer decodes numbers from its last one");
+}
+
+#[test]
+fn a_reset_behind_bytes_that_nobody_takes_leaves_nothing_behind() {
+    for opened in [true, false] {
+        let mut w = World::new(15, CLEAN, config());
+        let id = w.sides[0].open(w.now, origin()).unwrap();
+        let mut feeder = Feeder::default();
+        feeder.left.insert(id, (0, 100_000_000));
+        if opened {
+            w.run(Duration::from_secs(10), |w| feeder.feed(w.now, &mut w.sides[0]));
+        } else {
+            // All the first packets are lost; the reset comes before the opening.
+            w.dead[0] = true;
+            w.run(Duration::from_millis(200), |w| feeder.feed(w.now, &mut w.sides[0]));
+            w.dead[0] = false;
+        }
+        w.sides[0].reset(w.now, id, ResetReason::HostReset, true);
+        w.sides[0].release(w.now, id);
+        let mut told = false;
+        w.run(Duration::from_secs(5), |w| {
+            while let Some(event) = w.sides[1].poll_event() {
+                told |= matches!(event, Event::Reset(..));
+            }
+        });
+        assert_eq!(told, opened);
+        // The host did not take in time what came before the reset.
+        w.sides[1].release(w.now, id);
+        w.run(Duration::from_secs(20), |_| {});
+        for side in &w.sides {
+            assert_eq!((side.streams(), side.memory_used()), (0, 0));
+            assert_eq!((side.excess, side.recv_excess), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn bytes_before_a_reset_arrive_even_beyond_the_credit_of_its_moment() {
+    let mut w = World::new(16, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(id, (0, 100_000_000));
+    w.run(Duration::from_secs(10), |w| feeder.feed(w.now, &mut w.sides[0]));
+    w.sides[0].reset(w.now, id, ResetReason::HostReset, true);
+    w.sides[0].release(w.now, id);
+    let written = w.sides[0].stats().stream_bytes_in;
+    w.run(Duration::from_secs(30), |w| {
+        while w.sides[1].poll_event().is_some() {}
+        while !w.sides[1].peek(id).is_empty() {
+            let n = w.sides[1].peek(id).len();
+            w.sides[1].consume(w.now, id, n);
+        }
+    });
+    assert_eq!(w.sides[1].stats().stream_bytes_out, written);
+    assert_eq!(w.sides[1].recv_state(id), RecvState::Reset(ResetReason::HostReset));
+}
+
+#[test]
+fn a_peer_that_offers_the_moon_gets_no_more_than_our_memory() {
+    let mut w = World::new(17, CLEAN, LinkConfig { memory: ByteCount(4 << 20), ..config() });
+    let all = u64::MAX;
+    let moon = Params { mtu: all, stream_window: all, total_window: all, reserve: all };
+    let encoded = Params::decode(&moon.encode()).unwrap();
+    w.sides[0].set_peer(encoded, false);
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(id, (0, 1 << 40));
+    // It speaks, so it is not silent, and confirms nothing.
+    w.dead = [true, true];
+    let mut number = 0;
+    w.run(Duration::from_secs(60), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        if w.now.as_nanos() / 100_000_000 > number {
+            inject(w, 0, number, &[Frame::Credit(id, 1)]);
+            number += 1;
+        }
+    });
+    let held = w.sides[0].memory_used();
+    assert!(held < 5 << 20, "{held} bytes held");
+}
+
+#[test]
+fn a_peer_cannot_make_this_node_remember_ever_more_closed_streams() {
+    let mut w = World::new(18, CLEAN, LinkConfig { max_streams: 50, ..config() });
+    for n in 0..20_000u64 {
+        let id = StreamId(n * 6);
+        inject(&mut w, 1, n, &[Frame::Reset { id, reason: ResetReason::HostReset, end: 0 }]);
+    }
+    assert!(w.sides[1].closed.len() <= 1024 + 100);
+    inject(&mut w, 1, 20_000, &[Frame::Open(StreamId(19_999 * 6), origin())]);
+    assert_eq!(w.sides[1].poll_event(), None, "the newest are remembered");
+}
+
+#[test]
+fn an_overrun_ends_the_stream_and_never_looks_like_a_close() {
+    let mut w = World::new(19, CLEAN, config());
+    inject(&mut w, 1, 0, &[Frame::Open(StreamId(0), origin()), stream(0, 0, true, b"all")]);
+    inject(&mut w, 1, 1, &[stream(0, 2, false, b"more than all")]);
+    assert_eq!(w.sides[1].recv_state(StreamId(0)), RecvState::Reset(ResetReason::Protocol));
+    // The same on a stream that nobody was told of.
+    inject(&mut w, 1, 2, &[stream(2, 0, true, b"all")]);
+    inject(&mut w, 1, 3, &[stream(2, 2, false, b"more than all")]);
+    assert_eq!(w.sides[1].stats().violations, 2);
+    w.sides[1].release(w.now, StreamId(0));
+    w.run(Duration::from_secs(30), |_| {});
+    assert_eq!((w.sides[1].streams(), w.sides[1].memory_used()), (0, 0));
+}
+
+#[test]
+fn a_frame_repeated_is_told_once() {
+    let mut w = World::new(20, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    inject(&mut w, 0, 0, &[Frame::Accepted(id), Frame::Accepted(id)]);
+    assert_eq!(w.sides[0].poll_event(), Some(Event::Accepted(id)));
+    assert_eq!(w.sides[0].poll_event(), None);
+}
+
+#[test]
+fn the_smallest_link_carries_datagrams_and_refuses_names_that_do_not_fit() {
+    let mut w = World::new(21, CLEAN, LinkConfig { mtu: 128, packet: 128, ..config() });
+    let params = w.sides[0].params();
+    for side in &mut w.sides {
+        side.set_peer(params, true);
+    }
+    assert!(w.sides[0].send_datagram(&[5; 1400]));
+    let target = Target::Name("a".repeat(MAX_NAME), 80);
+    let long = w.sides[0].open(w.now, Origin { client: None, target }).unwrap();
+    let short = w.sides[0].open(w.now, origin()).unwrap();
+    let mut whole = 0;
+    w.run(Duration::from_secs(5), |w| while w.sides[1].take_datagram(|d| whole = d.len()) {});
+    assert_eq!(whole, 1400);
+    assert_eq!(w.sides[0].poll_event(), Some(Event::Reset(long, ResetReason::Unreachable)));
+    assert_eq!(w.sides[0].recv_state(long), RecvState::Reset(ResetReason::Unreachable));
+    assert_eq!(w.sides[1].poll_event(), Some(Event::Opened(short, origin())));
+    w.sides[0].release(w.now, long);
+    assert_eq!(w.sides[0].streams(), 1);
+}
+
+#[test]
+fn the_end_of_a_session_does_not_wait_for_a_busy_link() {
+    let mut w = World::new(22, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(id, (0, 1 << 40));
+    w.run(Duration::from_secs(2), |w| feeder.feed(w.now, &mut w.sides[0]));
+    w.transmit();
+    w.sides[0].close(ResetReason::ShuttingDown);
+    let before = w.flight.len();
+    w.transmit();
+    let closes = w.flight.len() - before;
+    assert!(closes >= 2, "one lost packet does not hide the end");
+    w.run(Duration::from_secs(1), |_| {});
+    assert!(w.sides[1].peer_closed());
+}
+
+#[test]
+fn a_half_closed_stream_gives_its_credit_back() {
+    let mut w = World::new(23, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(id, (0, 3_000_000));
+    w.run(Duration::from_secs(10), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        while w.sides[1].poll_event().is_some() {}
+        while !w.sides[1].peek(id).is_empty() {
+            let n = w.sides[1].peek(id).len();
+            w.sides[1].consume(w.now, id, n);
+        }
+    });
+    assert_eq!(w.sides[1].recv_state(id), RecvState::Finished);
+    assert_eq!((w.sides[0].streams(), w.sides[0].excess), (1, 0));
+}
