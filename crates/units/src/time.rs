@@ -159,7 +159,10 @@ impl FromStr for Duration {
             "min" => 60e9,
             "h" => 3600e9,
             _ => {
-                return Err(ParseUnitError::new(s, "a time such as \"270ms\", \"25s\" or \"2min\""));
+                return Err(ParseUnitError::new(
+                    s,
+                    "a time such as \"270ms\", \"25s\" or \"2min\"",
+                ));
             }
         };
         Ok(Duration((value * scale).round() as u64))
