@@ -106,7 +106,7 @@ impl PrivateKey {
     pub fn from_bytes(mut bytes: [u8; KEY_LEN]) -> PrivateKey {
         let secret = Secret(bytes);
         bytes.zeroize();
-        let public = public_of(&secret.0);
+        let public = Agreement::new(&secret.0).public();
         PrivateKey { secret, public }
     }
 
@@ -122,7 +122,7 @@ impl PrivateKey {
 
     /// The X25519 shared secret, or `None` for a point of low order.
     pub(crate) fn agree(&self, peer: &PublicKey) -> Option<Secret> {
-        agree(&self.secret.0, &peer.0)
+        Agreement::new(&self.secret.0).agree(&peer.0)
     }
 
     pub(crate) const fn secret(&self) -> &[u8; KEY_LEN] {
@@ -148,7 +148,7 @@ impl FromStr for PrivateKey {
     type Err = KeyError;
     fn from_str(s: &str) -> Result<PrivateKey, KeyError> {
         let secret = decode(s)?;
-        let public = public_of(&secret.0);
+        let public = Agreement::new(&secret.0).public();
         Ok(PrivateKey { secret, public })
     }
 }
@@ -265,24 +265,28 @@ impl fmt::Debug for Entropy {
     }
 }
 
-/// The X25519 public key of `secret`.
-pub(crate) fn public_of(secret: &[u8; KEY_LEN]) -> PublicKey {
-    let public = x25519(secret).compute_public_key().expect("every X25519 key has a public half");
-    PublicKey(public.as_ref().try_into().expect("an X25519 public key is 32 bytes"))
-}
+/// An X25519 private key made ready for use, which costs as much as using it.
+pub(crate) struct Agreement(agreement::PrivateKey);
 
-/// The X25519 shared secret, or `None` for a `public` of low order (RFC 7748 section 6.1).
-pub(crate) fn agree(secret: &[u8; KEY_LEN], public: &[u8; KEY_LEN]) -> Option<Secret> {
-    let peer = agreement::UnparsedPublicKey::new(&agreement::X25519, public);
-    agreement::agree(&x25519(secret), peer, (), |shared| {
-        Ok(Secret::new(shared.try_into().map_err(|_| ())?))
-    })
-    .ok()
-}
+impl Agreement {
+    pub fn new(secret: &[u8; KEY_LEN]) -> Agreement {
+        let key = agreement::PrivateKey::from_private_key(&agreement::X25519, secret);
+        Agreement(key.expect("any 32 bytes are an X25519 private key"))
+    }
 
-fn x25519(secret: &[u8; KEY_LEN]) -> agreement::PrivateKey {
-    agreement::PrivateKey::from_private_key(&agreement::X25519, secret)
-        .expect("any 32 bytes are an X25519 private key")
+    pub fn public(&self) -> PublicKey {
+        let public = self.0.compute_public_key().expect("every X25519 key has a public half");
+        PublicKey(public.as_ref().try_into().expect("an X25519 public key is 32 bytes"))
+    }
+
+    /// The shared secret, or `None` for a `public` of low order (RFC 7748 section 6.1).
+    pub fn agree(&self, public: &[u8; KEY_LEN]) -> Option<Secret> {
+        let peer = agreement::UnparsedPublicKey::new(&agreement::X25519, public);
+        agreement::agree(&self.0, peer, (), |shared| {
+            Ok(Secret::new(shared.try_into().map_err(|_| ())?))
+        })
+        .ok()
+    }
 }
 
 /// BLAKE2s-256 over the concatenation of `parts`.

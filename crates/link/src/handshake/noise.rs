@@ -12,9 +12,7 @@ use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 
-use crate::keys::{
-    Entropy, KEY_LEN, PresharedKey, PrivateKey, PublicKey, Secret, agree, public_of,
-};
+use crate::keys::{Agreement, Entropy, KEY_LEN, PresharedKey, PrivateKey, PublicKey, Secret};
 use crate::seal::TAG_LEN;
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
@@ -133,14 +131,18 @@ impl Random for Seeded {
     }
 }
 
-struct X25519 {
+#[derive(Default)]
+struct X25519(Option<KeyPair>);
+
+struct KeyPair {
+    agreement: Agreement,
     secret: Secret,
-    public: [u8; KEY_LEN],
+    public: PublicKey,
 }
 
-impl Default for X25519 {
-    fn default() -> X25519 {
-        X25519 { secret: Secret::new([0; KEY_LEN]), public: [0; KEY_LEN] }
+impl X25519 {
+    fn pair(&self) -> &KeyPair {
+        self.0.as_ref().expect("Noise sets or generates a key before it uses it")
     }
 }
 
@@ -155,8 +157,10 @@ impl Dh for X25519 {
         KEY_LEN
     }
     fn set(&mut self, privkey: &[u8]) {
-        self.secret = Secret::new(privkey.try_into().expect("X25519 keys are 32 bytes"));
-        self.public = *public_of(self.secret.as_bytes()).as_bytes();
+        let secret = Secret::new(privkey.try_into().expect("X25519 keys are 32 bytes"));
+        let agreement = Agreement::new(secret.as_bytes());
+        let public = agreement.public();
+        self.0 = Some(KeyPair { agreement, secret, public });
     }
     fn generate(&mut self, rng: &mut dyn Random) -> Result<(), Error> {
         let mut bytes = [0; KEY_LEN];
@@ -166,15 +170,15 @@ impl Dh for X25519 {
         Ok(())
     }
     fn pubkey(&self) -> &[u8] {
-        &self.public
+        self.pair().public.as_bytes()
     }
     fn privkey(&self) -> &[u8] {
-        self.secret.as_bytes()
+        self.pair().secret.as_bytes()
     }
     fn dh(&self, pubkey: &[u8], out: &mut [u8]) -> Result<(), Error> {
         // snow passes its buffer for the longest public key of any curve.
         let public = pubkey.first_chunk().ok_or(Error::Dh)?;
-        let shared = agree(self.secret.as_bytes(), public).ok_or(Error::Dh)?;
+        let shared = self.pair().agreement.agree(public).ok_or(Error::Dh)?;
         out[..KEY_LEN].copy_from_slice(shared.as_bytes());
         Ok(())
     }

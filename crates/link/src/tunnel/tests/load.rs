@@ -65,9 +65,12 @@ fn a_cookie_is_good_for_its_own_address_only() {
     }
     let mut proven = w.net.pop_front().expect("an initiation with a cookie");
     let good_from = proven.from;
-    proven.from = addr(99);
-    w.deliver(&proven);
-    assert_eq!(w.b.handshake_drops.last(), Some(&HandshakeError::NoCookie));
+    for elsewhere in [addr(99), SocketAddr::new(good_from.ip(), 4501)] {
+        w.b.handshake_drops.clear();
+        proven.from = elsewhere;
+        w.deliver(&proven);
+        assert_eq!(w.b.handshake_drops, [HandshakeError::NoCookie]);
+    }
     proven.from = good_from;
     w.net.clear();
     w.deliver(&proven);
