@@ -9,6 +9,7 @@
 //! There is no congestion window: the departure clock (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
+mod config;
 mod credit;
 mod receive;
 mod send;
@@ -16,7 +17,7 @@ mod show;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use units::{BitRate, ByteCount, Duration, Instant, Ratio};
+use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, Outbox};
@@ -26,127 +27,11 @@ use crate::received::Received;
 use crate::rtt::Rtt;
 use crate::sent::Sent;
 use crate::stream::{Delivery, Queue, Stream};
-use crate::wire::{Origin, Reader, ResetReason, StreamId, Writer};
+use crate::wire::{Origin, ResetReason, StreamId};
 
+pub(crate) use config::Params;
+pub use config::{LinkConfig, best_packet};
 pub(crate) use receive::PathFrame;
-
-/// What a link is and may use, from its profile.
-#[derive(Clone, Debug)]
-pub struct LinkConfig {
-    /// The rate we send at, counted on IP packets (R-RATE).
-    pub send_rate: BitRate,
-    /// The rate the peer sends at: sizes our receive buffers.
-    pub receive_rate: BitRate,
-    /// The round trip that the profile promises: two one-way delays.
-    pub rtt: Duration,
-    /// The largest IP packet of the link in bytes, 128…9000.
-    pub mtu: u16,
-    /// The largest IP packet that we send, at most `mtu`: see [`best_packet`].
-    pub packet: u16,
-    /// Bytes of framing that the link adds to each IP packet and that its rate counts.
-    pub overhead: u16,
-    /// Memory for buffered stream bytes: half of it each way.
-    pub memory: ByteCount,
-    /// The most that one stream may have buffered at the far node; `None`: four
-    /// bandwidth–delay products, at least 256 kB, at most a quarter of the memory.
-    pub stream_buffer: Option<ByteCount>,
-    /// The most streams that the peer may have open.
-    pub max_streams: u32,
-}
-
-impl LinkConfig {
-    /// The bandwidth–delay product of a rate.
-    fn bdp(&self, rate: BitRate) -> u64 {
-        rate.bytes_in(self.rtt).0
-    }
-
-    /// What our receive buffers allow one stream: link-notes: rate × RTT × (1 + rounds
-    /// of repair); four covers three rounds.
-    fn stream_window(&self) -> u64 {
-        let share = (self.memory.0 / 2).max(64 * 1024);
-        match self.stream_buffer {
-            Some(chosen) => chosen.0.clamp(RESERVE, share),
-            None => (self.bdp(self.receive_rate) * 4).max(256 * 1024).min(share / 2),
-        }
-    }
-}
-
-/// The best IP packet length for a link: `mtu`, or what the errors and the rate make better.
-///
-/// - With bit-error ratio b a packet of n bytes of which h are not payload carries
-///   (n−h)/n · (1−b)^(8n), which is most at n = h/2 + √(h²/4 + h/(8b)).
-/// - A packet should take no more than 200 ms to send (R-TUNE), as long as headers then
-///   cost no more than a tenth.
-pub fn best_packet(mtu: u16, rate: BitRate, bit_errors: Ratio) -> u16 {
-    // IP 20, UDP 8, ours 24.
-    const HEADERS: u64 = 52;
-    let slow = rate.bytes_in(Duration::from_millis(200)).0.max(HEADERS * 10);
-    let b = bit_errors.as_f64();
-    let errors = if b > 0.0 {
-        let h = HEADERS as f64;
-        (h / 2.0 + (h * h / 4.0 + h / (8.0 * b)).sqrt()) as u64
-    } else {
-        u64::MAX
-    };
-    u64::from(mtu).min(slow).min(errors.max(HEADERS * 2)).max(128) as u16
-}
-
-/// What a node tells its peer in the handshake (spec/link.md, "Parameters").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Params {
-    /// The largest IP packet this node accepts.
-    pub mtu: u64,
-    /// Credit of one stream.
-    pub stream_window: u64,
-    /// Credit of all streams together beyond their reserves.
-    pub total_window: u64,
-    /// What each stream may always have outstanding.
-    pub reserve: u64,
-}
-
-/// Kept for every stream whatever the others do (architecture: "each stream keeps
-/// a reserved minimum").
-const RESERVE: u64 = 16 * 1024;
-/// The most that we take up of a peer's offers, so that sums of them do not overflow and
-/// its reserves are not our memory's measure.
-const MAX_RESERVE: u64 = 64 * 1024;
-const MAX_STREAM_WINDOW: u64 = 1 << 40;
-/// Copies of CLOSE that are sent.
-const CLOSES: u8 = 3;
-
-impl Params {
-    fn of(config: &LinkConfig) -> Params {
-        Params {
-            mtu: u64::from(config.mtu),
-            stream_window: config.stream_window(),
-            total_window: (config.memory.0 / 2).max(64 * 1024),
-            reserve: RESERVE,
-        }
-    }
-
-    pub fn encode(&self) -> Vec<u8> {
-        let mut buf = [0u8; 40];
-        let mut w = Writer::new(&mut buf);
-        for n in [self.mtu, self.stream_window, self.total_window, self.reserve] {
-            w.varint(n);
-        }
-        let n = w.len();
-        buf[..n].to_vec()
-    }
-
-    /// Reads the peer's parameters; unknown ones behind these are ignored.
-    pub fn decode(bytes: &[u8]) -> Option<Params> {
-        let mut r = Reader::new(bytes);
-        let mut next = || r.varint().ok();
-        let p = Params {
-            mtu: next()?,
-            stream_window: next()?,
-            total_window: next()?,
-            reserve: next()?,
-        };
-        (p.mtu >= 128 && p.reserve >= 1024 && p.stream_window >= p.reserve).then_some(p)
-    }
-}
 
 /// What happened, for the user of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,6 +156,8 @@ pub struct Session {
 const OPEN_WAIT: Duration = Duration::from_millis(20);
 /// A stream that has sent less than this since it was idle goes before the large ones.
 const FRESH: u64 = 64 * 1024;
+/// Copies of CLOSE that are sent.
+const CLOSES: u8 = 3;
 
 impl Session {
     /// A session before its first handshake. `side`: 0 for the lower public key.
@@ -330,13 +217,7 @@ impl Session {
 
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
-        self.peer = Params {
-            mtu: peer.mtu,
-            // What is sent and not confirmed lies in our memory, whatever the peer's holds.
-            total_window: peer.total_window.min(self.params.total_window),
-            stream_window: peer.stream_window.min(MAX_STREAM_WINDOW),
-            reserve: peer.reserve.min(MAX_RESERVE),
-        };
+        self.peer = self.params.limited(peer);
         self.set_ipv6(ipv6);
     }
 

@@ -2,7 +2,7 @@
 //! lives and odd links reach.
 
 use super::*;
-use crate::wire::{Frame, MAX_NAME, StreamFrame};
+use crate::wire::{Frame, MAX_NAME, StreamFrame, Writer};
 
 /// One packet of the other side's making.
 fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
