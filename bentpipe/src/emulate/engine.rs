@@ -1,7 +1,7 @@
 //! The thread that moves frames: two ports, two channels, one loop.
 //!
-//! The loop never spins. After a turn that moved something it sleeps for a quantum
-//! (200 µs), so that at high rates a turn moves several frames per system call; then
+//! The loop never spins. While frames are dense it sleeps for the rest of a quantum
+//! (200 µs) after each turn, so that a turn moves several frames per system call; then
 //! it waits for a frame or for the next departure, whichever is first. A sparse packet
 //! is therefore handled at once, and a packet of a dense flow at most a quantum late.
 //! That does not add up: the line's clock is exact arithmetic on arrival times, which
@@ -152,6 +152,10 @@ struct Engine {
 
 /// Reading the kernel's drop counters costs system calls: once a second is enough.
 const SLOW_COUNT: Duration = Duration::from_secs(1);
+
+/// A turn that moved no more frames than this, a quantum or more after the one before,
+/// need not be followed by a pause: the traffic leaves pauses of its own.
+const SPARSE: usize = 2;
 
 /// Receive calls per port and turn, so that a flood on one side cannot starve the other.
 const CALLS_PER_TURN: usize = 8;
@@ -448,14 +452,16 @@ impl Engine {
         }
         poller.add(&self.shared.waker, WAKE, Interest::READ).map_err(system)?;
         let mut events = Events::with_capacity(4);
+        let mut last_began = Instant::ZERO;
         while !self.shared.stop.load(Ordering::Acquire) {
             let began = self.shared.clock.now();
             let turn = self.turn(state)?;
-            let now = self.shared.clock.now();
-            let rest = (began + self.quantum).since(now);
-            if turn.moved && rest > Duration::ZERO {
+            let rest = (began + self.quantum).since(self.shared.clock.now());
+            let sparse = turn.moved <= SPARSE && began.since(last_began) >= self.quantum;
+            if turn.moved > 0 && !sparse && rest > Duration::ZERO {
                 std::thread::sleep(rest.to_std());
             }
+            last_began = began;
             let now = self.shared.clock.now();
             let timeout = match turn.next {
                 Some(at) if at <= now => continue,
@@ -470,13 +476,13 @@ impl Engine {
 
     /// Takes in what came, gives out what is due.
     fn turn(&mut self, state: &mut State) -> Result<Turn, EmulatorError> {
-        let mut moved = false;
+        let mut moved = 0;
         for direction in Direction::BOTH {
-            moved |= self.take_in(state, direction)?;
+            moved += self.take_in(state, direction)?;
         }
         let now = self.shared.clock.now();
         for direction in Direction::BOTH {
-            moved |= self.give_out(state, direction, now);
+            moved += self.give_out(state, direction, now);
         }
         if let Some(capture) = &mut self.capture {
             capture.tick(now);
@@ -498,9 +504,10 @@ impl Engine {
         state.capture_missed = self.capture.as_ref().map_or(0, Capture::missed);
     }
 
-    fn take_in(&mut self, state: &mut State, direction: Direction) -> Result<bool, EmulatorError> {
+    /// Reads what came; how many frames.
+    fn take_in(&mut self, state: &mut State, direction: Direction) -> Result<usize, EmulatorError> {
         let mut batch = std::mem::take(&mut self.batch);
-        let mut any = false;
+        let mut total = 0;
         for _ in 0..CALLS_PER_TURN {
             let port = &mut self.ports[direction.from()];
             let count = match port.receive(&mut batch) {
@@ -512,13 +519,13 @@ impl Engine {
             for frame in batch.frames() {
                 self.admit(state, direction, now, frame);
             }
-            any |= count > 0;
+            total += count;
             if count < BATCH {
                 break;
             }
         }
         self.batch = batch;
-        Ok(any)
+        Ok(total)
     }
 
     /// One frame enters its channel.
@@ -548,9 +555,9 @@ impl Engine {
         }
     }
 
-    /// Sends what is due by `now`, in batches.
-    fn give_out(&mut self, state: &mut State, direction: Direction, now: Instant) -> bool {
-        let mut any = false;
+    /// Sends what is due by `now`, in batches; how many packets.
+    fn give_out(&mut self, state: &mut State, direction: Direction, now: Instant) -> usize {
+        let mut total = 0;
         loop {
             let mut due: [Option<Arrival<Place>>; BATCH] = [const { None }; BATCH];
             let channel = &mut state.lanes[direction as usize].channel;
@@ -562,10 +569,10 @@ impl Engine {
                 }
                 count += 1;
             }
-            any |= count > 0;
+            total += count;
             self.send(state, direction, now, &due[..count]);
             if count < BATCH {
-                return any;
+                return total;
             }
         }
     }
@@ -631,8 +638,8 @@ impl Drop for Engine {
 
 /// What a turn came to.
 struct Turn {
-    /// Something came or went.
-    moved: bool,
+    /// Frames that came or went.
+    moved: usize,
     /// When the next packet is due.
     next: Option<Instant>,
 }

@@ -214,6 +214,26 @@ pub fn rate_of(seen: &[Seen]) -> f64 {
     bits as f64 / time.as_secs_f64()
 }
 
+/// The same with the machine's hiccups taken out: packets may come late but never
+/// early, so the most punctual one of the first tenth and of the last tenth show how
+/// fast the line really ran.
+pub fn punctual_rate_of(seen: &[Seen], nominal: f64) -> f64 {
+    let mut bits = 0.0;
+    let mut marks = Vec::with_capacity(seen.len());
+    for s in seen {
+        let came = s.came.since(seen[0].came).as_secs_f64();
+        marks.push((came - bits / nominal, bits, came));
+        bits += s.len as f64 * 8.0;
+    }
+    let tenth = seen.len() / 10;
+    let punctual = |part: &[(f64, f64, f64)]| {
+        part.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).expect("a tenth of many")
+    };
+    let (_, bits_a, came_a) = punctual(&marks[..tenth]);
+    let (_, bits_b, came_b) = punctual(&marks[marks.len() - tenth..]);
+    (bits_b - bits_a) / (came_b - came_a)
+}
+
 /// The median and the 99th percentile of what `seen` took, in microseconds.
 pub fn delays(seen: &[Seen]) -> (u64, u64) {
     let mut all: Vec<u64> = seen.iter().map(|s| s.came.since(s.sent).as_micros()).collect();
