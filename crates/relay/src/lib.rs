@@ -167,7 +167,8 @@ impl Relay {
             let mut peers = self.endpoint.peers();
             peers.next().filter(|_| peers.next().is_none())
         };
-        v4.or_else(|| self.routes.lookup(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0]))).or_else(only)
+        v4.or_else(|| self.routes.lookup(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0])))
+            .or_else(only)
     }
 
     /// May this node connect to `addr` for the peer of `flow`?
