@@ -163,10 +163,6 @@ impl Session {
             && let Some(origin) = &s.origin
         {
             if !w.put(&Frame::Open(id, (**origin).clone())) {
-                if w.is_empty() {
-                    self.give_up_opening(id);
-                    return Some(false);
-                }
                 return None;
             }
             s.open = Delivery::InFlight;
@@ -196,7 +192,7 @@ impl Session {
     }
 
     /// The link's packets are too small for the stream's OPEN (a name of up to 253
-    /// characters): it cannot be.
+    /// characters): it cannot be. The peer is told, for data may have gone before.
     fn refuse_open(&mut self, now: Instant, id: StreamId) {
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.open = Delivery::Done;
@@ -212,22 +208,6 @@ impl Session {
             self.update_excess(id);
             self.want_control(id);
         }
-    }
-
-    /// A name too long for this link's packets: nothing can be told of the stream.
-    fn give_up_opening(&mut self, id: StreamId) {
-        let Some(s) = self.streams.get_mut(&id) else { return };
-        s.in_control = false;
-        s.origin = None;
-        s.local_end = true;
-        s.abrupt = true;
-        s.fin = Delivery::None;
-        s.reset = Delivery::Done;
-        s.reset_reason = Some(ResetReason::Unreachable);
-        s.send.discard(&mut self.pool);
-        self.update_excess(id);
-        self.events.push_back(Event::Reset(id, ResetReason::Unreachable));
-        self.remove_if_done(id);
     }
 
     /// Streams and datagrams, in turns where both wait; answers the hint.
