@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use link::keys::PrivateKey;
 use os::netns::NetNs;
+use os::proc::{die_with_parent, reset_signals};
 
 use super::results::Load;
 use super::scenario::LinkSetup;
@@ -166,21 +167,16 @@ impl Gateway {
         let log =
             File::create(dir.join("log")).map_err(cannot("write the gateway's log".into()))?;
         let program = std::env::current_exe().map_err(cannot("find this program".into()))?;
-        // setpriv ends the gateway when the thread that started it is gone, however it
-        // went; the thread that builds a topology also drops it.
-        let child = host
-            .command("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(program)
-            .arg("up")
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(cannot("share the gateway's log".into()))?)
-            .stderr(log)
-            .spawn();
+        let mut command = host.command(&program.to_string_lossy());
+        command.arg("up").arg(&file).stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(cannot("share the gateway's log".into()))?);
+        command.stderr(log);
+        // The gateway ends when the thread that started it is gone, however it went; the
+        // thread that builds a topology also drops it.
+        let child = die_with_parent(reset_signals(&mut command)).spawn();
         let child = child.map_err(|cause| {
             let _ = fs::remove_dir_all(&dir);
-            GatewayError::Io { what: "start a gateway with setpriv (util-linux)".into(), cause }
+            GatewayError::Io { what: "start a gateway".into(), cause }
         })?;
         Ok(Gateway { side, child, dir })
     }

@@ -123,18 +123,30 @@ fn used(start: std::io::Result<Load>, end: std::io::Result<Load>) -> Load {
 }
 
 /// Lets experiments in as long as the machine can carry them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gate {
+    at_once: u64,
     inside: Mutex<(u64, usize)>,
     left: Condvar,
 }
 
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new(AT_ONCE)
+    }
+}
+
 impl Gate {
+    /// A gate for links that together carry `at_once`; a faster one passes alone.
+    pub fn new(at_once: BitRate) -> Gate {
+        Gate { at_once: at_once.as_bps(), inside: Mutex::default(), left: Condvar::new() }
+    }
+
     fn pass<T>(&self, weight: u64, work: impl FnOnce() -> T) -> T {
         let lock = || self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let full = |inside: &mut (u64, usize)| {
             let (load, count) = *inside;
-            count > 0 && (load + weight > AT_ONCE.as_bps() || count >= MOST_AT_ONCE)
+            count > 0 && (load + weight > self.at_once || count >= MOST_AT_ONCE)
         };
         let mut inside = self.left.wait_while(lock(), full).unwrap_or_else(PoisonError::into_inner);
         *inside = (inside.0 + weight, inside.1 + 1);

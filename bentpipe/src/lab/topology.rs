@@ -239,6 +239,10 @@ fn host_script(own: [IpAddr; 2], router: [IpAddr; 2], tcp: &HostTcp) -> String {
     if let Some(segments) = tcp.initial_window {
         metrics += &format!(" initcwnd {segments}");
     }
+    if let Some(congestion) = &tcp.congestion {
+        // By the route, because `tcp_allowed_congestion_control` binds the sysctl.
+        metrics += &format!(" congctl {congestion}");
+    }
     let mut script = device_script(HOST, own);
     for via in router {
         script += &format!("route add default via {via} dev {HOST}{metrics}\n");
@@ -305,8 +309,5 @@ fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {
     }
     host.sysctl("net.ipv4.tcp_rmem", &format!("4096 {start} {}", receive.max(start)))?;
     host.sysctl("net.ipv4.tcp_wmem", &format!("4096 16384 {send}"))?;
-    if let Some(congestion) = &tcp.congestion {
-        host.sysctl("net.ipv4.tcp_congestion_control", congestion)?;
-    }
     Ok(())
 }
