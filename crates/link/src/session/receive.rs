@@ -263,11 +263,13 @@ impl Session {
             let Some(s) = self.streams.get_mut(&id) else { continue };
             let lost = s.send.has_lost() || s.fin_ready();
             let credit_lost = std::mem::take(&mut s.credit_lost);
-            if s.reset == Delivery::Done {
-                self.update_excess(id);
-            } else if lost && matches!(s.queue, Queue::Bulk | Queue::Blocked) {
+            let given_up = s.reset == Delivery::Done;
+            if lost && matches!(s.queue, Queue::Bulk | Queue::Blocked) {
                 // What was lost goes before what is new.
                 self.enqueue(id, Queue::Fresh);
+            }
+            if given_up {
+                self.update_excess(id);
             }
             if credit_lost {
                 self.queue_credit(now, id);
