@@ -17,6 +17,8 @@
 //! and any cookie reply, so that whoever spoofs an address gains nothing by it (L-HS-5).
 
 mod noise;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

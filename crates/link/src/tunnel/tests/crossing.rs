@@ -191,6 +191,52 @@ fn whatever_crosses_without_loss_agrees_at_once() {
 }
 
 #[test]
+fn when_both_answered_for_different_sessions_the_lower_key_s_own_stands() {
+    let start = || {
+        let mut w = World::established();
+        w.assert_talking();
+        let (_, b) = World::ordered();
+        w.a.tunnel.renew = Some(w.now);
+        w.b.restart(b, 40);
+        w.b.tunnel.connect(w.now);
+        w.drain();
+        w.a.tunnel.set_aside = true; // as after one that was set aside
+        for _ in 0..2 {
+            let initiation = w.net.pop_front().expect("one of each");
+            w.deliver(&initiation);
+        }
+        assert!(w.net.iter().all(|p| p.bytes[0] == 0x02) && w.net.len() == 2);
+        w
+    };
+    let check = |mut w: World, moves: &[Move]| {
+        w.run();
+        let [Some(a), Some(b)] = [&w.a, &w.b].map(|n| n.tunnel.session()) else {
+            panic!("no session: {moves:?}");
+        };
+        assert_eq!((a.local, a.remote), (b.remote, b.local), "{moves:?}");
+        w.assert_talking();
+    };
+    explore(&start, &check, 6, 4, 0);
+}
+
+#[test]
+fn a_second_initiation_is_answered_even_while_our_own_is_under_way() {
+    let mut w = World::new();
+    w.a.tunnel.connect(w.now);
+    w.b.tunnel.connect(w.now);
+    w.drain();
+    let to_a = |p: &Flying, w: &World| p.to == w.a.addr;
+    let first = w.net.iter().find(|p| to_a(p, &w)).expect("the peer's initiation").clone();
+    w.net.clear();
+    w.deliver(&first);
+    assert_eq!(w.a.handshake_drops, [HandshakeError::Crossed]);
+    w.b.tunnel.attempt.as_mut().expect("its attempt").restart(w.now);
+    w.run();
+    assert_eq!(w.a.handshake_drops.len(), 1);
+    assert!(w.a.tunnel.is_established() && w.b.tunnel.is_established());
+}
+
+#[test]
 fn the_lower_key_sets_one_crossing_initiation_aside_and_no_more() {
     // Of what `a` sends only responses get through.
     let mut w = World::new();

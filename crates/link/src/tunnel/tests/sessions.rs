@@ -38,6 +38,8 @@ fn two_packets_establish_and_the_third_confirms() {
         assert!(!resumed);
         assert_eq!(cipher, Cipher::Aes256Gcm);
         assert_eq!(params, peer.tunnel.config.params);
+        let session = node.tunnel.session().expect("a session");
+        assert_ne!(session.local, node.tunnel.fresh_epoch, "the next session has another name");
     }
     w.assert_talking();
     assert_eq!(w.a.received[0].0, 0, "numbers of a new session start at 0");
