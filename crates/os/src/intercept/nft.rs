@@ -152,7 +152,29 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
     let ours = format!("socket transparent 1 meta mark set {:#x} accept", marks.local);
     rule(format!("iifname != \"{tun}\" tcp flags & (fin | syn | rst | ack) != syn {ours}"));
     rule(format!("iifname != \"{tun}\" meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
-    out + &masquerade(table, config)
+    out + &own_errors(table, config) + &masquerade(table, config)
+}
+
+/// When this host itself finds no way to a server (no neighbour answers, say), it tells
+/// the client in whose name the program connects. That error belongs to the socket here,
+/// or the connection would hang until TCP gives up minutes later. Those about TCP that
+/// is not split go the same way and are lost with it; its senders time out.
+fn own_errors(table: &str, config: &InterceptConfig) -> String {
+    let (tun, local) = (&config.tun, config.marks.local);
+    let mut out = format!(
+        "add chain inet {table} output \
+         {{ type route hook output priority mangle; policy accept; }}; "
+    );
+    // The protocol of the packet in the error, behind 8 bytes of ICMP: TCP.
+    for error in [
+        "icmp type destination-unreachable icmp code { 0, 1, 13 } @th,136,8 6",
+        "icmpv6 type destination-unreachable @th,112,8 6",
+    ] {
+        out += &format!(
+            "add rule inet {table} output oifname \"{tun}\" {error} meta mark set {local:#x}; "
+        );
+    }
+    out
 }
 
 /// Makes the masquerading chain what the configuration says; there is none where none is
