@@ -261,7 +261,8 @@ impl Session {
         };
         let cap = self.unsent_cap();
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
-        let offset = s.send.next_offset(limit).unwrap_or(s.send.end());
+        // Where credit ends nothing follows, not even the end.
+        let offset = s.send.next_offset(limit).unwrap_or(s.send.next());
         let available = s.send.available(limit);
         let room = w.room();
 
