@@ -349,14 +349,14 @@ fn draw_connections(rng: &mut Rng, plan: &Plan) -> Vec<Connection> {
     let mut all: Vec<Connection> = (0..count)
         .map(|_| {
             let node = rng.below(2) as usize;
-            draw_connection(rng, node, &mut budgets, mtu)
+            draw_connection(rng, node, &mut budgets)
         })
         .collect();
     all.sort_by_key(|c| c.at);
     all
 }
 
-fn draw_connection(rng: &mut Rng, node: usize, budgets: &mut [u64; 2], mtu: u64) -> Connection {
+fn draw_connection(rng: &mut Rng, node: usize, budgets: &mut [u64; 2]) -> Connection {
     let delay = Duration::from_millis(rng.below(200));
     let answer = match rng.below(14) {
         0 => (Answer::Refuse(ResetReason::Refused), delay),
@@ -383,7 +383,7 @@ fn draw_connection(rng: &mut Rng, node: usize, budgets: &mut [u64; 2], mtu: u64)
         at: Instant::ZERO + Duration::from_millis(rng.below(58_000)),
         node,
         sure: one_in(rng, 3),
-        name: one_in(rng, 5).then(|| rng.between(10, 253.min(mtu - 70)) as usize),
+        name: one_in(rng, 5).then(|| rng.between(10, 253) as usize),
         answer,
         hosts,
     }

@@ -99,6 +99,7 @@ fn settle(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
         (None, Some(left)) => left,
         (None, None) => "something was never over".into(),
     };
+    world.trace_sessions();
     world.fail(format!("{PATIENCE} after all faults had ended, {what}"))
 }
 
@@ -154,10 +155,12 @@ const LISTEN: Duration = Duration::from_secs(60);
 
 /// When nothing is to be said nothing is said.
 fn silence(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
-    // What is on its way may call for an answer.
+    // What is on its way may call for an answer; a keepalive may be on its way.
     let bound = world.now + plan.rtt().times(4) + Duration::from_secs(5);
     world.run(bound, |_| false)?;
-    if let Some(left) = world.leftover() {
+    if !world.run(bound + plan.rtt().times(4), |w| w.leftover().is_none())? {
+        world.trace_sessions();
+        let left = world.leftover().unwrap_or_default();
         return world.fail(format!("after the last connection, {left}"));
     }
     let before = world.report.packets;

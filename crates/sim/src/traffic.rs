@@ -415,6 +415,11 @@ impl World<'_> {
             ResetReason::Denied => side == 0 && talk.plan.answer.0 == Answer::Forbidden,
             ResetReason::Exhausted => self.plan.max_streams.iter().any(|n| *n < 100),
             ResetReason::PeerRestarted => talk.survived_a_death,
+            // A long name, and packets too small for it.
+            ResetReason::Unreachable => {
+                let mtu = self.plan.mtus[0].min(self.plan.mtus[1]);
+                side == 0 && talk.plan.name.is_some_and(|len| len + OPEN_COST > usize::from(mtu))
+            }
             _ => false,
         };
         match fine {
@@ -450,6 +455,9 @@ impl World<'_> {
 /// A stream's reserve at the peer (16 kB), the least that may wait unsent (4 kB), and
 /// the rounding to blocks in both directions.
 const PER_STREAM: u64 = 2 * 16 * 1024 + 4 * 1024 + 4 * 8 * 1024;
+
+/// What an OPEN costs beside the name: IPv6 and UDP headers, sealing, addresses.
+const OPEN_COST: usize = 48 + 26 + 30;
 
 /// The address of a host behind a node: connection numbers are in it.
 fn address(node: usize, index: usize, port: u16) -> SocketAddr {

@@ -150,7 +150,7 @@ impl<'a> World<'a> {
             if done(self) {
                 return Ok(true);
             }
-            let Some(next) = self.next_time() else { return Ok(false) };
+            let next = self.next_time().unwrap_or(Instant::FAR_FUTURE);
             if next > until {
                 self.now = self.now.max(until);
                 return Ok(false);
@@ -158,6 +158,7 @@ impl<'a> World<'a> {
             self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
             self.steps += 1;
             if self.at_once > MOST_AT_ONCE || self.steps > MOST_STEPS {
+                self.trace_sessions();
                 return self.fail(self.standstill());
             }
             self.now = next;
@@ -433,6 +434,14 @@ impl<'a> World<'a> {
     /// How many packets are in the channels.
     pub fn in_channels(&self) -> usize {
         self.channels.iter().map(Channel::held).sum()
+    }
+
+    /// Shows what the sessions wait for.
+    pub fn trace_sessions(&mut self) {
+        for node in 0..2 {
+            let shown = self.nodes[node].session().map(|s| format!("{s:#?}"));
+            self.trace(|| format!("node {node}: {}", shown.unwrap_or_default()));
+        }
     }
 
     fn standstill(&self) -> String {
