@@ -24,7 +24,10 @@ mod args;
 mod capture;
 mod engine;
 mod ethernet;
+mod handle;
+mod pace;
 mod report;
+mod state;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,7 +42,7 @@ use crate::log;
 
 pub use args::{PortSpec, read_link};
 pub use capture::CaptureOptions;
-pub use engine::{Direction, Emulator, EmulatorError, EmulatorHandle, EmulatorOptions};
+pub use handle::{Direction, Emulator, EmulatorError, EmulatorHandle, EmulatorOptions};
 pub use report::{DirectionReport, Lateness, PortReport, Report};
 
 /// Joins two interfaces or namespaces by an emulated satellite link.

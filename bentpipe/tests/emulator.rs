@@ -46,8 +46,9 @@ fn a_lone_packet_takes_its_time_on_the_line_and_the_delay() {
         let seen = listener.stop();
         assert_eq!(seen.len(), 40, "{kind:?}");
         let (median, _) = delays(&seen);
-        assert!((100_000..115_000).contains(&median), "{kind:?}: {median} us");
-        assert!(seen.iter().all(|s| s.came.since(s.sent) >= Duration::from_millis(100)));
+        assert!((99_600..115_000).contains(&median), "{kind:?}: {median} us");
+        // Less half of what the loop may be blind.
+        assert!(seen.iter().all(|s| s.came.since(s.sent) >= Duration::from_micros(99_600)));
         let report = link.stop().unwrap();
         assert_eq!(report.problems, [""; 0]);
         assert_eq!(report.right.frames_out, report.up.counters.delivered.packets);
