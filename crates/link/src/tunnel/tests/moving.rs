@@ -97,3 +97,20 @@ fn a_handshake_carried_over_by_someone_else_does_not_lead_the_traffic_to_them() 
     assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
     w.assert_talking();
 }
+
+#[test]
+fn a_response_passed_on_from_elsewhere_does_not_lead_the_traffic_there() {
+    let mut w = World::new();
+    w.a.tunnel.connect(w.now);
+    w.drain();
+    let initiation = w.net.pop_front().expect("an initiation");
+    w.deliver(&initiation);
+    let response = w.net.pop_front().expect("a response");
+    let passed_on = Flying { from: addr(99), ..response };
+    w.deliver(&passed_on);
+    assert!(w.a.tunnel.is_established());
+    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+    w.run();
+    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+    w.assert_talking();
+}
