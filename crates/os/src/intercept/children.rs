@@ -66,8 +66,7 @@ impl Watchdog {
         let mut command = Command::new("/bin/sh");
         let lock: OwnedFd =
             lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
-        // A service manager ends what is left of a service by these signals.
-        let wait = "trap '' HUP INT QUIT TERM PIPE; while read -r line; do exit; done";
+        let wait = "while read -r line; do exit; done";
         command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
         command.stdout(Stdio::from(lock)).stderr(Stdio::null());
         Kept::start(command).map(Watchdog)
@@ -96,11 +95,17 @@ impl Watchdog {
 }
 
 /// In the child, before exec: a session of its own, so that Ctrl-C and a closing terminal
-/// pass it by; no signal blocked; and nothing inherited but the standard three.
+/// pass it by; deaf to the signals by which a service manager stops everything at once,
+/// because the program drains first and both must outlast it; and nothing inherited but
+/// the standard three descriptors.
 fn stand_apart() -> io::Result<()> {
-    // SAFETY: no pointers are passed; close_range with CLOEXEC only marks descriptors.
+    // SAFETY: no pointers are passed but constants; close_range with CLOEXEC only marks
+    // descriptors.
     unsafe {
         check(libc::setsid())?;
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
         // Kernels before 5.11 cannot; there close-on-exec at each opening has to do.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
