@@ -5,6 +5,7 @@
 mod carrier;
 mod connections;
 mod driver;
+mod listeners;
 mod names;
 mod peers;
 mod proxy;

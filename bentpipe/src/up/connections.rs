@@ -78,7 +78,7 @@ impl Connections {
         if self.slots.len() <= flow.slot() {
             self.slots.resize_with(flow.slot() + 1, || None);
         }
-        self.slots[flow.slot()] = Some(Box::new(Connection {
+        let before = self.slots[flow.slot()].replace(Box::new(Connection {
             flow,
             stream,
             connecting,
@@ -89,7 +89,8 @@ impl Connections {
             input_ended: false,
             output_ended: false,
         }));
-        self.count += 1;
+        // A flow that the relay has given up leaves its place before the driver hears of it.
+        self.count += usize::from(before.is_none());
         self.enqueue(flow);
         true
     }

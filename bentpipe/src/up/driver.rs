@@ -1,7 +1,6 @@
 //! The loop. After everything that happens: time, actions, connections, packets out,
 //! packets for the TUN device; then wait for the next thing.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,17 +10,18 @@ use link::seal::Cipher;
 use os::OsError;
 use os::intercept::{Intercept, InterceptConfig, Marks};
 use os::poll::{Clock, Events, Interest, Poller, Signal, Signals};
-use os::tcp::{Listener, TcpOptions, TransparentListener};
-use os::tun::Tun;
+use os::tcp::TcpOptions;
+use os::tun::{Tun, TunError};
 use relay::{Action, Origin, Relay, ResetReason, Target, Verdict};
 use units::{Duration, Instant};
 
 use super::carrier::Carrier;
 use super::connections::Connections;
+use super::listeners::Listeners;
 use super::names::{Names, Purpose};
 use super::peers;
 use super::proxy::Proxy;
-use super::report::Meter;
+use super::report::{self, Meter};
 use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::config::{Config, OnFailure, Peer};
@@ -53,6 +53,8 @@ const INITIATIONS_PER_SECOND: u32 = 100;
 const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
 /// A name that did not resolve is asked again after this.
 const NAME_RETRY: Duration = Duration::from_secs(10);
+/// So is one whose address does not answer.
+const NAME_AGE: Duration = Duration::from_secs(60);
 
 /// Why the gateway cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +68,9 @@ pub enum UpError {
     /// A peer's key.
     #[error("peer {0}: {1}")]
     Peer(String, relay::TunnelError),
+    /// Somebody took the TUN device away.
+    #[error("the TUN device is gone ({0}): start the gateway again")]
+    TunGone(TunError),
 }
 
 /// A peer as configured, and what it is in the relay.
@@ -88,7 +93,7 @@ pub struct Driver {
     pub(super) connections: Connections,
     tun: Option<Tun>,
     intercept: Option<Intercept>,
-    listener: Option<TransparentListener>,
+    listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
     signals: Signals,
@@ -96,6 +101,7 @@ pub struct Driver {
     store: Store,
     pub(super) peers: Vec<KnownPeer>,
     own_addresses_at: Instant,
+    metered_at: Instant,
     /// Ending: connections may go on until then.
     draining: Option<Instant>,
     packet: Vec<u8>,
@@ -113,14 +119,14 @@ impl Driver {
         let carrier = Carrier::open(node.listen, node.tun.as_ref().map(|_| marks.carrier))?;
         let tun = node.tun.as_ref().map(|name| Tun::open(name, TUN_MTU)).transpose()?;
         let options = TcpOptions::default();
-        let listener = match &tun {
-            Some(_) => Some(TransparentListener::bind(0, &options)?),
+        let listeners = match &tun {
+            Some(_) => Some(Listeners::open(&options, [LISTENER_V4, LISTENER_V6])?),
             None => None,
         };
-        let intercept = match (&tun, &listener) {
-            (Some(tun), Some(listener)) => {
+        let intercept = match (&tun, &listeners) {
+            (Some(tun), Some(listeners)) => {
                 let port = carrier.socket.local_addr().port();
-                Some(Intercept::install(&intercept_config(&config, tun, listener, port))?)
+                Some(Intercept::install(&intercept_config(&config, tun, listeners.port(), port))?)
             }
             _ => None,
         };
@@ -145,7 +151,7 @@ impl Driver {
             connections: Connections::new(options),
             tun,
             intercept,
-            listener,
+            listeners,
             proxy,
             admin: Some(admin),
             signals,
@@ -153,6 +159,7 @@ impl Driver {
             store,
             peers: Vec::new(),
             own_addresses_at: Instant::ZERO,
+            metered_at: Instant::ZERO,
             draining: None,
             packet: vec![0; 65_536],
             poller,
@@ -175,11 +182,8 @@ impl Driver {
         if let Some(tun) = &self.tun {
             p.add(tun, TUN, Interest::READ)?;
         }
-        if let Some(listener) = &self.listener {
-            p.add(&listener.v4, LISTENER_V4, Interest::READ)?;
-            if let Some(v6) = &listener.v6 {
-                p.add(v6, LISTENER_V6, Interest::READ)?;
-            }
+        if let Some(listeners) = &self.listeners {
+            listeners.watch(p)?;
         }
         if let Some(intercept) = &self.intercept {
             p.add(intercept.syns(), SYNS, Interest::READ)?;
@@ -296,7 +300,7 @@ impl Driver {
             self.poller.wait(&mut events, timeout)?;
             let now = self.clock.now();
             for event in events.iter() {
-                self.on_event(now, event);
+                self.on_event(now, event)?;
             }
             self.on_time(now);
             self.settle(now);
@@ -317,16 +321,17 @@ impl Driver {
         let names = self.peers.iter().filter_map(|p| p.resolve_at).min();
         let admin = self.admin.as_ref().and_then(admin::Server::poll_timeout);
         let proxy = self.proxy.as_ref().and_then(Proxy::poll_timeout);
+        let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
         let drain = self.draining.map(|end| end.min(now + Duration::from_millis(100)));
-        let next = [link, self.connections.poll_timeout(), names, admin, proxy, drain];
+        let next = [link, self.connections.poll_timeout(), names, admin, proxy, listeners, drain];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
-    fn on_event(&mut self, now: Instant, event: os::poll::Event) {
+    fn on_event(&mut self, now: Instant, event: os::poll::Event) -> Result<(), UpError> {
         match event.token {
             UDP => self.carrier.more |= event.readable,
-            TUN => self.read_tun(),
-            SYNS => self.read_syns(),
+            TUN => self.read_tun()?,
+            SYNS => self.read_syns()?,
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
             SIGNALS => self.on_signals(now),
             NAMES => self.on_names(now),
@@ -340,6 +345,7 @@ impl Driver {
             token if token >= ADMIN => self.on_admin(now, token),
             _ => self.connections.on_event(event),
         }
+        Ok(())
     }
 
     fn on_time(&mut self, now: Instant) {
@@ -349,7 +355,10 @@ impl Driver {
             admin.handle_timeout(&self.poller, now);
         }
         if let Some(proxy) = &mut self.proxy {
-            proxy.handle_timeout(now);
+            proxy.handle_timeout(now, &self.poller);
+        }
+        if let Some(listeners) = &mut self.listeners {
+            listeners.handle_timeout(now, &self.poller);
         }
         self.resolve_endpoints(now);
     }
@@ -371,8 +380,11 @@ impl Driver {
         self.carrier.send(now, &mut self.relay);
         self.act(now);
         self.write_tun();
-        for peer in &mut self.peers {
-            peer.meter.tick(now, &self.relay.endpoint.peer_stats(peer.id));
+        if now.since(self.metered_at) >= report::SPACING {
+            self.metered_at = now;
+            for peer in &mut self.peers {
+                peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
+            }
         }
     }
 
@@ -398,21 +410,9 @@ impl Driver {
     // ---- connections -------------------------------------------------------------
 
     fn accept(&mut self, now: Instant, token: u64) {
-        let Some(listener) = &self.listener else { return };
-        let listener: &Listener = match (token, &listener.v6) {
-            (LISTENER_V6, Some(v6)) => v6,
-            _ => &listener.v4,
-        };
+        let Some(listeners) = &mut self.listeners else { return };
         for _ in 0..256 {
-            let accepted = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e) => {
-                    // Out of descriptors: it stays queued until a connection ends.
-                    crate::log!(Debug, "a connection could not be accepted", error = e);
-                    return;
-                }
-            };
+            let Some(accepted) = listeners.accept(now, &self.poller, token) else { return };
             // Without a peer or memory for it the socket is dropped, which resets it.
             let Some(peer) = self.relay.peer_for(accepted.server.ip()) else { continue };
             let target = Target::Address(accepted.server);
@@ -457,35 +457,33 @@ impl Driver {
         let Some((stream, first)) = asked.grant() else {
             return self.relay.local_reset(now, flow, ResetReason::HostReset);
         };
-        self.relay.local_data(now, flow, &first);
-        if !self.connections.add(&self.poller, flow, stream, false) {
+        let whole = self.relay.local_data(now, flow, &first) == first.len();
+        if !(whole && self.connections.add(&self.poller, flow, stream, false)) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }
 
     // ---- packets -----------------------------------------------------------------
 
-    fn read_tun(&mut self) {
-        let Some(tun) = &self.tun else { return };
+    fn read_tun(&mut self) -> Result<(), UpError> {
+        let Some(tun) = &self.tun else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
-            match tun.read(&mut self.packet) {
-                Ok(n) => {
-                    self.relay.handle_tun(&mut self.packet[..n], false);
-                }
-                Err(_) => return,
-            }
+            let Some(n) = packet_read(tun.read(&mut self.packet))? else { break };
+            self.relay.handle_tun(&mut self.packet[..n], false);
         }
+        Ok(())
     }
 
-    fn read_syns(&mut self) {
-        let Some(intercept) = &self.intercept else { return };
+    fn read_syns(&mut self) -> Result<(), UpError> {
+        let Some(intercept) = &self.intercept else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
-            let Ok(n) = intercept.syns().read(&mut self.packet) else { return };
+            let Some(n) = packet_read(intercept.syns().read(&mut self.packet))? else { break };
             if self.relay.handle_tun(&mut self.packet[..n], true) == Verdict::Intercept {
                 // A full queue loses the SYN; the client sends it again.
                 let _ = intercept.syns().write(&self.packet[..n]);
             }
         }
+        Ok(())
     }
 
     fn write_tun(&mut self) {
@@ -560,7 +558,8 @@ impl Driver {
                 Purpose::Endpoint(id) => {
                     let established = self.relay.endpoint.is_established(id)
                         && !self.relay.endpoint.is_silent(id);
-                    if let Some(address) = answer.addresses.first() {
+                    // Where it answers from counts for more than a name.
+                    if let Some(address) = answer.addresses.first().filter(|_| !established) {
                         self.relay.endpoint.set_endpoint(now, id, *address);
                     }
                     let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
@@ -573,10 +572,12 @@ impl Driver {
                             crate::log!(Debug, "the endpoint's name was resolved", peer = name)
                         }
                     }
-                    if !answer.addresses.is_empty()
-                        && let Some(peer) = self.known(id)
-                    {
-                        peer.resolve_at = None;
+                    if let Some(peer) = self.known(id) {
+                        let wait = match answer.addresses.is_empty() {
+                            true => NAME_RETRY,
+                            false => NAME_AGE,
+                        };
+                        peer.resolve_at = (!established).then(|| now + wait);
                     }
                 }
                 Purpose::Server(flow) => {
@@ -612,9 +613,9 @@ impl Driver {
     fn on_admin(&mut self, now: Instant, token: u64) {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop) = (false, false);
-        let status = self.status(now);
-        admin.handle(&self.poller, token, now, &mut |request| match request {
-            admin::Request::Status => admin::Answer::Status(Box::new(status.clone())),
+        let this = &*self;
+        admin.handle(&this.poller, token, now, &mut |request| match request {
+            admin::Request::Status => admin::Answer::Status(Box::new(this.status(now))),
             admin::Request::Reload => {
                 reload = true;
                 admin::Answer::Done
@@ -643,7 +644,7 @@ impl Driver {
         }
         crate::log!(Info, "ending", open_connections = self.connections.len());
         self.draining = Some(now + DRAIN);
-        self.listener = None;
+        self.listeners = None;
         self.proxy = None;
     }
 
@@ -673,10 +674,20 @@ impl Driver {
     }
 }
 
+/// The length of a packet from a TUN device, if there was one. Any other failure than
+/// having none is for good, and the poller would tell of it for ever.
+fn packet_read(outcome: Result<usize, TunError>) -> Result<Option<usize>, UpError> {
+    match outcome {
+        Ok(n) => Ok(Some(n)),
+        Err(TunError::Blocked) => Ok(None),
+        Err(e) => Err(UpError::TunGone(e)),
+    }
+}
+
 fn intercept_config(
     config: &Config,
     tun: &Tun,
-    listener: &TransparentListener,
+    listener_port: u16,
     carrier_port: u16,
 ) -> InterceptConfig {
     let (routes, masquerade) = prefixes(config);
@@ -690,7 +701,7 @@ fn intercept_config(
             true => os::intercept::OnFailure::Wire,
             false => os::intercept::OnFailure::Block,
         },
-        ..InterceptConfig::new(tun.name(), listener.port())
+        ..InterceptConfig::new(tun.name(), listener_port)
     }
 }
 

@@ -11,6 +11,7 @@ use os::tcp::{Listener, Stream, TcpOptions};
 use relay::Target;
 use units::{Duration, Instant};
 
+use super::listeners::REST;
 use crate::host::Host;
 use crate::proxy_proto::{Negotiation, Refusal, Step};
 
@@ -36,8 +37,11 @@ pub struct Asked {
 /// The listener and the clients that are still talking.
 pub struct Proxy {
     listener: Listener,
+    token: u64,
     first_token: u64,
     clients: Vec<Option<Client>>,
+    /// Not listening until then: out of places, or of descriptors.
+    resting: Option<Instant>,
 }
 
 impl Proxy {
@@ -50,7 +54,8 @@ impl Proxy {
     ) -> Result<Proxy, OsError> {
         let listener = Listener::bind(address, &TcpOptions::default())?;
         poller.add(&listener, token, Interest::READ)?;
-        Ok(Proxy { listener, first_token: first_client, clients: Vec::new() })
+        let (first_token, clients) = (first_client, Vec::new());
+        Ok(Proxy { listener, token, first_token, clients, resting: None })
     }
 
     /// Takes the clients that have connected.
@@ -62,9 +67,16 @@ impl Proxy {
                     self.clients.push(None);
                     self.clients.len() - 1
                 }
-                None => return,
+                None => return self.rest(now, poller),
             };
-            let Ok(accepted) = self.listener.accept() else { return };
+            let accepted = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) => {
+                    crate::log!(Warn, "proxy clients cannot be accepted for now", error = e);
+                    return self.rest(now, poller);
+                }
+            };
             let token = self.first_token + slot as u64;
             if poller.add(&accepted.stream, token, Interest::READ).is_ok() {
                 self.clients[slot] = Some(Client {
@@ -74,6 +86,11 @@ impl Proxy {
                 });
             }
         }
+    }
+
+    fn rest(&mut self, now: Instant, poller: &Poller) {
+        self.resting = Some(now + REST);
+        let _ = poller.modify(&self.listener, self.token, Interest::NONE);
     }
 
     /// A client has sent something; answers once it has said where to.
@@ -120,11 +137,15 @@ impl Proxy {
 
     /// When [`Proxy::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.iter().flatten().map(|c| c.deadline).min()
+        self.clients.iter().flatten().map(|c| c.deadline).chain(self.resting).min()
     }
 
-    /// Drops clients whose time is up.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Drops clients whose time is up, and listens again after a rest.
+    pub fn handle_timeout(&mut self, now: Instant, poller: &Poller) {
+        if self.resting.is_some_and(|until| until <= now) {
+            self.resting = None;
+            let _ = poller.modify(&self.listener, self.token, Interest::READ);
+        }
         for client in &mut self.clients {
             if client.as_ref().is_some_and(|c| c.deadline <= now) {
                 *client = None;

@@ -26,15 +26,13 @@ struct Sample {
 }
 
 /// The time between samples: rates are over one to two of it.
-const SPACING: Duration = Duration::from_secs(2);
+pub const SPACING: Duration = Duration::from_secs(2);
 
 impl Meter {
-    /// Takes a sample when it is time.
-    pub fn tick(&mut self, now: Instant, stats: &PeerStats) {
-        if now.since(self.newer.at) >= SPACING {
-            self.older = self.newer;
-            self.newer = Sample { at: now, out: stats.bytes_out, into: stats.bytes_in };
-        }
+    /// Takes a sample; to be called no more often than each [`SPACING`].
+    pub fn sample(&mut self, now: Instant, stats: &PeerStats) {
+        self.older = self.newer;
+        self.newer = Sample { at: now, out: stats.bytes_out, into: stats.bytes_in };
     }
 
     /// Bits per second out and in since the older sample.
