@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use units::{Duration, Instant};
 
 use crate::cookie::{Guard, Verdict};
-use crate::handshake::{HandshakeError, Initiation, Message, Offer, Params as Blob};
+use crate::handshake::{HandshakeError, Initiation, Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use crate::replay::number_len;
 use crate::seal::{Cipher, TAG_LEN};
@@ -283,6 +283,11 @@ impl Endpoint {
     /// Are there keys with the peer?
     pub fn is_established(&self, id: PeerId) -> bool {
         self.peer(id).is_some_and(|p| p.tunnel.is_established())
+    }
+
+    /// The names of the session with the peer: equal, mirrored, at both ends.
+    pub fn session_id(&self, id: PeerId) -> Option<SessionId> {
+        self.peer(id)?.tunnel.session()
     }
 
     /// Since when the peer has not answered, if it should have.

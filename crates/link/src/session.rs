@@ -144,6 +144,8 @@ pub struct Session {
     /// The answer to a challenge that waits to be sent.
     response: Option<u64>,
     peer_closed: bool,
+    /// The packet in hand spoke of a stream that not even a refusal has room for.
+    overfull: bool,
     /// Streams that the report in hand spoke of; kept for its memory.
     touched: Vec<StreamId>,
     /// IP and UDP header bytes, and framing, that the link counts per packet.
@@ -203,6 +205,7 @@ impl Session {
             closes_left: 0,
             response: None,
             peer_closed: false,
+            overfull: false,
             touched: Vec::new(),
             wire_overhead: 28 + u64::from(config.overhead),
             stats: SessionStats::default(),

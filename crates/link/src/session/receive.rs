@@ -27,11 +27,13 @@ impl Session {
     ) {
         self.last_heard = now;
         self.silent = false;
-        if hint == 0 {
-            let eliciting = self.handle_frames(now, payload, path);
+        let eliciting = match hint {
+            0 => Some(self.handle_frames(now, payload, path)),
+            _ => self.handle_short(now, number, usize::from(hint), payload).then_some(true),
+        };
+        let in_vain = std::mem::take(&mut self.overfull);
+        if let Some(eliciting) = eliciting.filter(|_| !in_vain) {
             self.received.on_packet(now, number, eliciting);
-        } else if self.handle_short(now, number, usize::from(hint), payload) {
-            self.received.on_packet(now, number, true);
         }
     }
 
@@ -109,9 +111,10 @@ impl Session {
             return false;
         }
         let max = self.config.max_streams as usize;
-        // A peer that ignores its refusals gets no more memory.
+        // Refusals take memory too. Beyond as many of them as of streams the packet
+        // counts as lost, so that the peer says it again when some have been told.
         if self.streams.len() >= 2 * max {
-            self.stats.violations += 1;
+            self.overfull = true;
             return false;
         }
         let full = self.streams.len() >= max;
