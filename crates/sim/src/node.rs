@@ -25,9 +25,6 @@ pub(crate) struct Node {
     pub meter: Meter,
     /// When its driver wakes up for the timeout that it was told.
     pub wake: Option<(Instant, Instant)>,
-    /// Its peer died when it had counted so many handshakes: until the next it keeps
-    /// streams that are orphans.
-    orphaned_at: Option<u64>,
     pub rng: Rng,
     key: PrivateKey,
     moves: u16,
@@ -55,7 +52,6 @@ impl Node {
             flows: BTreeMap::new(),
             meter: meter(node, plan),
             wake: None,
-            orphaned_at: None,
             key: PrivateKey::from_bytes(bytes32(&mut rng)),
             rng,
             moves: 0,
@@ -100,7 +96,6 @@ impl Node {
         self.relay = Some(relay);
         self.meter = meter(node, plan);
         self.wake = None;
-        self.orphaned_at = None;
     }
 
     /// The program dies.
@@ -111,18 +106,10 @@ impl Node {
         self.flows.clear();
     }
 
-    /// The other node dies.
-    pub fn on_peer_death(&mut self) {
-        self.orphaned_at = self.handshakes();
-    }
-
-    /// Does it still speak to a node that died?
-    pub fn is_orphaned(&self) -> bool {
-        self.orphaned_at.is_some() && self.orphaned_at == self.handshakes()
-    }
-
-    fn handshakes(&self) -> Option<u64> {
-        self.relay.as_ref().map(|r| r.endpoint.peer_stats(self.peer).handshakes)
+    /// The session's names, its own first, if there is one.
+    pub fn session_names(&self) -> Option<(u64, u64)> {
+        let id = self.relay.as_ref()?.endpoint.session_id(self.peer)?;
+        Some((id.local, id.remote))
     }
 
     /// A new address.

@@ -56,6 +56,8 @@ impl World<'_> {
 
     /// A client connects.
     pub(crate) fn open(&mut self, index: usize) -> Result<(), Failure> {
+        // Until the news of a death is through, streams begin as orphans.
+        let orphan = self.deaths > 0 && !self.is_one_session();
         let talk = &mut self.talks[index];
         let node = talk.plan.node;
         let mut host = Host::new(talk.plan.hosts[0], talk.patterns[0]);
@@ -80,7 +82,7 @@ impl World<'_> {
         host.flow = Some(flow);
         at.flows.insert(flow, index);
         talk.hosts[0] = Some(host);
-        talk.survived_a_death = at.is_orphaned();
+        talk.survived_a_death = orphan;
         self.open_hosts += 1;
         self.report.connections += 1;
         self.trace(|| format!("connection {index} opens at node {node} as {flow:?}"));
@@ -372,7 +374,7 @@ impl World<'_> {
     /// A node dies: its hosts see resets; the other node's are orphans.
     pub(crate) fn die(&mut self, node: usize) -> Result<(), Failure> {
         self.nodes[node].stop();
-        self.nodes[1 - node].on_peer_death();
+        self.deaths += 1;
         for index in 0..self.talks.len() {
             self.talks[index].survived_a_death |= self.talks[index].hosts[0].is_some();
             for side in 0..2 {

@@ -58,6 +58,8 @@ pub(crate) struct World<'a> {
     pub datagrams: [Datagrams; 2],
     pub digest: Digest,
     pub report: Report,
+    /// How often a node died.
+    pub deaths: u32,
     /// Hosts whose connection is not over.
     pub open_hosts: usize,
     pub scratch: Vec<u8>,
@@ -90,6 +92,7 @@ impl<'a> World<'a> {
             datagrams: Default::default(),
             digest: Digest::new(plan.seed),
             report: Report::of(plan),
+            deaths: 0,
             open_hosts: 0,
             scratch: Vec::new(),
             channels,
@@ -407,6 +410,12 @@ impl<'a> World<'a> {
         self.open_hosts == 0 && self.leftover().is_none()
     }
 
+    /// Do both nodes speak of the same session?
+    pub fn is_one_session(&self) -> bool {
+        let [a, b] = self.nodes.each_ref().map(Node::session_names);
+        a.is_some() && a == b.map(|(local, remote)| (remote, local))
+    }
+
     /// What there is that should be gone, if anything.
     pub fn leftover(&self) -> Option<String> {
         for (i, node) in self.nodes.iter().enumerate() {
@@ -414,9 +423,6 @@ impl<'a> World<'a> {
             let Some(session) = node.session() else {
                 return Some(format!("node {i} has no session"));
             };
-            if !relay.endpoint.is_established(node.peer) {
-                return Some(format!("node {i} has no keys"));
-            }
             let counts = [
                 ("flows", relay.flow_count() as u64),
                 ("streams", session.streams() as u64),
@@ -428,7 +434,7 @@ impl<'a> World<'a> {
                 return Some(format!("node {i} still has {n} {what}"));
             }
         }
-        None
+        (!self.is_one_session()).then(|| "the nodes share no session".into())
     }
 
     /// How many packets are in the channels.
