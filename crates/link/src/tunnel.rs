@@ -575,7 +575,9 @@ impl Tunnel {
         if !self.outbox.is_empty() || self.established.is_some() || self.moved.is_some() {
             return Some(Instant::ZERO);
         }
-        [self.initiation_due(), self.path.timeout(), self.keys.timeout()]
+        // Without keys nothing can be asked of an address.
+        let validation = self.path.timeout().filter(|_| self.session.is_some());
+        [self.initiation_due(), validation, self.keys.timeout()]
             .into_iter()
             .flatten()
             .min()
