@@ -9,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{check, demo, emulate, keygen, lab, sim, status, up};
+use crate::{check, demo, doctor, emulate, keygen, lab, sim, status, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -55,6 +55,8 @@ pub enum Command {
     Keygen(keygen::Args),
     /// Says what a configuration means, or what is wrong with it.
     Check(check::Args),
+    /// Says what this machine lacks, and the command that mends it.
+    Doctor(doctor::Args),
     /// Shows what the running gateway does: links, rates, streams, memory.
     Status(status::Args),
     /// Joins two interfaces or namespaces by an emulated satellite link.
@@ -75,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => up::run(args, &global),
         Command::Keygen(args) => keygen::run(args, &global),
         Command::Check(args) => check::run(args, &global),
+        Command::Doctor(args) => doctor::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),
         Command::Demo(args) => demo::run(args, &global),

@@ -10,6 +10,7 @@ pub mod check;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod emulate;
 pub mod host;
 pub mod human;

@@ -1,0 +1,146 @@
+//! `bentpipe doctor`: what this machine lacks, and the command that mends it.
+//!
+//! Features of the kernel are tried, not looked up: in a network namespace of the
+//! doctor's own, which is gone afterwards. Nothing of the host is changed, except that a
+//! probe of return routes sends a few echo requests.
+
+mod configured;
+mod host;
+mod kernel;
+mod return_route;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::{Global, print, print_json};
+
+/// Checks kernel, rights, routes and interfaces.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A configuration to check this machine for.
+    pub file: Option<PathBuf>,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// It works with less: slower, or not for everybody.
+    Warn,
+    /// It will not work.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What, in a word or two.
+    pub check: &'static str,
+    /// How bad.
+    pub state: State,
+    /// What was found.
+    pub finding: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+impl Check {
+    fn ok(check: &'static str, finding: impl Into<String>) -> Check {
+        Check { check, state: State::Ok, finding: finding.into(), mend: None }
+    }
+    fn warn(check: &'static str, finding: impl Into<String>, mend: impl Into<String>) -> Check {
+        Check { check, state: State::Warn, finding: finding.into(), mend: Some(mend.into()) }
+    }
+    fn fail(check: &'static str, finding: impl Into<String>, mend: impl Into<String>) -> Check {
+        Check { check, state: State::Fail, finding: finding.into(), mend: Some(mend.into()) }
+    }
+    /// An error that already says what to do, behind its last semicolon.
+    fn failed(check: &'static str, e: &os::OsError) -> Check {
+        let text = e.to_string();
+        let (finding, mend) = match text.rsplit_once("; ") {
+            Some((finding, mend)) => (finding.to_owned(), Some(mend.to_owned())),
+            None => (text, None),
+        };
+        Check { check, state: State::Fail, finding, mend }
+    }
+}
+
+/// Looks at everything and says it; exits with 1 if something will not work.
+///
+/// # Errors
+/// Only if the answer cannot be printed.
+pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    let mut checks = host::checks();
+    checks.extend(kernel::checks());
+    if let Some(file) = &args.file {
+        checks.extend(configured::checks(file));
+    }
+    let worst = checks.iter().map(|c| c.state).max().unwrap_or(State::Ok);
+    if global.json {
+        print_json(&json!({ "ok": worst < State::Fail, "checks": checks }))?;
+    } else {
+        print(&render(&checks))?;
+    }
+    Ok(if worst == State::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A line for each check, the remedy below it, and the sum of it all.
+fn render(checks: &[Check]) -> String {
+    let width = checks.iter().map(|c| c.check.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for Check { check, state, finding, mend } in checks {
+        let state = match state {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Fail => "FAIL",
+        };
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "{state:<4}  {check:<width$}  {finding}");
+        if let Some(mend) = mend {
+            let _ = writeln!(out, "{:6}{:width$}  → {mend}", "", "");
+        }
+    }
+    let count = |state| checks.iter().filter(|c| c.state == state).count();
+    out += &match (count(State::Fail), count(State::Warn)) {
+        (0, 0) => "\nthis machine has all that it takes\n".to_owned(),
+        (0, warnings) => format!("\nit will work; {warnings} to look at\n"),
+        (failures, _) => format!("\nit will not work before {failures} of these are mended\n"),
+    };
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_its_remedy_below_and_the_end_says_what_it_means() {
+        let checks = [
+            Check::ok("tools", "ip and nft are there"),
+            Check::warn("BBR", "not available", "modprobe tcp_bbr"),
+        ];
+        assert_eq!(
+            render(&checks),
+            "ok    tools  ip and nft are there\n\
+             warn  BBR    not available\n             → modprobe tcp_bbr\n\n\
+             it will work; 1 to look at\n"
+        );
+        let bad = [Check::fail("rights", "none", "run as root")];
+        assert!(render(&bad).ends_with("it will not work before 1 of these are mended\n"));
+    }
+
+    #[test]
+    fn the_remedy_of_an_error_stands_apart() {
+        let e = os::tun::Tun::open("no/name", 1500).unwrap_err();
+        let check = Check::failed("tun", &e);
+        assert_eq!(check.finding, "\"no/name\" cannot be the name of a network interface");
+        assert_eq!(check.mend.as_deref(), Some("use 1 to 15 letters, digits, - or _"));
+    }
+}

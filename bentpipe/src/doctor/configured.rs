@@ -1,0 +1,151 @@
+//! What a configuration asks of this machine.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+
+use os::intercept::Marks;
+
+use super::host::sysctl;
+use super::{Check, return_route};
+use crate::config::{Config, Node, Peer, Source};
+use crate::host::{Host, HostPort};
+use crate::status;
+
+pub(super) fn checks(file: &Path) -> Vec<Check> {
+    let config = match Config::load(file) {
+        Ok(config) => config,
+        Err(e) => {
+            let mend = format!("`bentpipe check {}` shows where", file.display());
+            return vec![Check::fail("configuration", e.to_string(), mend)];
+        }
+    };
+    let about = match config.peers.as_slice() {
+        [one] => format!("{} is valid, its peer is {}", file.display(), one.name),
+        peers => format!("{} is valid, with {} peers", file.display(), peers.len()),
+    };
+    let mut checks = vec![Check::ok("configuration", about)];
+    let running = status::fetch(&config.node.admin_socket()).is_ok();
+    checks.push(listen_port(&config.node, running));
+    checks.extend(config.node.lan.iter().map(|lan| interface(lan)));
+    checks.extend(forwarding(&config));
+    for peer in &config.peers {
+        checks.extend(peer.endpoint.as_ref().map(|e| endpoint(peer, e)));
+        if peer.source == Source::Keep {
+            checks.extend(return_route::checks(peer, running));
+        }
+    }
+    checks
+}
+
+fn listen_port(node: &Node, running: bool) -> Check {
+    let check = "listen";
+    if running {
+        return Check::ok(check, format!("a gateway runs on {}", node.listen));
+    }
+    match UdpSocket::bind(node.listen) {
+        Ok(_) => Check::ok(check, format!("{} is free", node.listen)),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Check::fail(
+            check,
+            format!("another program has UDP {}", node.listen),
+            format!(
+                "`ss -lunp sport = :{}` shows which; stop it or choose another port",
+                node.listen.port()
+            ),
+        ),
+        Err(e) => Check::fail(
+            check,
+            format!("cannot listen on UDP {}: {}", node.listen, crate::human::reason(&e)),
+            "`ip address` shows the addresses there are",
+        ),
+    }
+}
+
+fn interface(name: &str) -> Check {
+    let show = Command::new("ip").args(["link", "show", "dev", name]).output();
+    let Some(output) = show.ok().filter(|o| o.status.success()) else {
+        return Check::fail("lan", format!("there is no interface {name}"), "`ip link` shows them");
+    };
+    // 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 …
+    let text = String::from_utf8_lossy(&output.stdout);
+    let flags = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+    let has = |flag| flags.is_some_and(|(flags, _)| flags.split(',').any(|f| f == flag));
+    match (has("UP"), has("LOWER_UP")) {
+        (true, true) => Check::ok("lan", format!("{name} is up")),
+        (true, false) => Check::warn("lan", format!("{name} has no carrier"), "look at its cable"),
+        (false, _) => {
+            Check::warn("lan", format!("{name} is down"), format!("ip link set {name} up"))
+        }
+    }
+}
+
+/// Without forwarding the hosts of a lan are not served: worse than a warning then.
+fn forwarding(config: &Config) -> Option<Check> {
+    let key = "net.ipv4.ip_forward";
+    let off = !config.node.lan.is_empty() && sysctl(key).as_deref() == Some("0");
+    off.then(|| {
+        Check::fail(
+            "lan",
+            "hosts send to this machine, and it forwards nothing",
+            format!("sysctl -w {key}=1"),
+        )
+    })
+}
+
+fn endpoint(peer: &Peer, endpoint: &HostPort) -> Check {
+    let addresses: Vec<IpAddr> = match &endpoint.host {
+        Host::Ip(ip) => vec![*ip],
+        Host::Name(name) => match (name.as_str(), endpoint.port).to_socket_addrs() {
+            Ok(found) => found.map(|a: SocketAddr| a.ip().to_canonical()).collect(),
+            Err(_) => {
+                return Check::fail(
+                    "endpoint",
+                    format!("{}: the name {name} does not resolve", peer.name),
+                    "look at /etc/resolv.conf, or write the address",
+                );
+            }
+        },
+    };
+    let ways: Vec<Result<String, IpAddr>> =
+        addresses.iter().map(|ip| way_to(*ip).ok_or(*ip)).collect();
+    match ways.iter().find_map(|w| w.as_ref().ok()) {
+        Some(way) => Check::ok("endpoint", format!("{}: {way}", peer.name)),
+        None => Check::fail(
+            "endpoint",
+            format!("{}: there is no route to {endpoint}", peer.name),
+            "add one outside of the tunnel: `ip route add default via …`",
+        ),
+    }
+}
+
+/// The way that the carrier's own packets take: `203.0.113.7 via 192.0.2.1 dev eth0`.
+pub(super) fn way_to(ip: IpAddr) -> Option<String> {
+    let mark = format!("{:#x}", Marks::default().carrier);
+    let get = Command::new("ip").args(["route", "get", &ip.to_string(), "mark", &mark]).output();
+    let output = get.ok().filter(|o| o.status.success())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if ["unreachable", "blackhole", "prohibit"].contains(words.first()?) {
+        return None;
+    }
+    let mut way = ip.to_string();
+    for pair in words.windows(2).filter(|pair| ["via", "dev"].contains(&pair[0])) {
+        way += &format!(" {} {}", pair[0], pair[1]);
+    }
+    Some(way)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn interfaces_and_ways_are_found_or_named() {
+        assert_eq!(interface("lo").state, State::Ok);
+        let missing = interface("no-such0");
+        assert_eq!(missing.finding, "there is no interface no-such0");
+        assert_eq!(way_to("127.0.0.1".parse().unwrap()).as_deref(), Some("127.0.0.1 dev lo"));
+    }
+}
