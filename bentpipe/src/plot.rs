@@ -17,7 +17,8 @@ pub use page::{Page, Table};
 pub use scale::{Ticks, number};
 
 /// The colour slots of a page; each is a CSS variable with a light and a dark value.
-/// What a colour stands for must be the same in every figure of a page.
+/// What a colour stands for must be the same in every figure of a page; slot 0 is the
+/// reference that others are compared with.
 pub const COLOURS: usize = 6;
 
 /// `text` with the five characters that HTML and SVG treat specially made harmless.

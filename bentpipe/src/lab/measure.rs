@@ -47,7 +47,8 @@ impl LinkUse {
 
     /// Share of the time between `from` and `to` during which the line was sending.
     pub fn utilisation(&self, from: f64, to: f64) -> Option<f64> {
-        self.mean(&self.busy, from, to)
+        // A bin's parts are shared out evenly, which may count a hair too much at the ends.
+        self.mean(&self.busy, from, to).map(|share| share.min(1.0))
     }
 
     /// Bits delivered per second between `from` and `to`.

@@ -8,9 +8,9 @@ use super::scenario::{Figure, Scenario};
 use crate::plot::{Bar, BarChart, LineChart, Mark, Page, Series, Table, number};
 
 /// Points over the length of a figure's time axis.
-const POINTS: f64 = 240.0;
-/// Shorter than this a bin holds too few packets to be a rate, s.
-const SHORTEST_BIN: f64 = 0.1;
+const POINTS: f64 = 80.0;
+/// Shorter than this a bin shows the bursts of TCP's windows and not its rate, s.
+const SHORTEST_BIN: f64 = 0.25;
 
 /// The table of published and measured figures, with the scenario's notes.
 pub fn text(scenario: &Scenario, results: &Results) -> String {

@@ -165,7 +165,7 @@ fn serve(stream: &TcpStream, origin: Instant, stop: &AtomicBool) -> io::Result<S
     // It fails where the client has hung up; then there is nothing to wait for.
     let _ = stream.shutdown(Shutdown::Write);
     // Waits for the client's end, so that closing cannot cut off what is on its way.
-    let _ = io::copy(&mut (&*stream).take(LONGEST_HEAD), &mut io::sink());
+    let _ = io::copy(&mut stream.take(LONGEST_HEAD), &mut io::sink());
     Ok(noted)
 }
 

@@ -122,9 +122,11 @@ impl LineChart {
             self.mark(&frame, mark, out);
         }
         for s in &self.series {
+            // The reference is broad and pale, so that it shows beneath a line it equals.
+            let class = if s.colour == 0 { "line reference" } else { "line" };
             let _ = write!(
                 out,
-                "<path class=\"line\" style=\"stroke:var(--s{})\" d=\"{}\"/>",
+                "<path class=\"{class}\" style=\"stroke:var(--s{})\" d=\"{}\"/>",
                 s.colour % COLOURS,
                 path(&frame, &thin(&s.points)),
             );
