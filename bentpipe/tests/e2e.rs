@@ -6,10 +6,30 @@
 //! printed (`--nocapture`). What takes minutes is ignored by default:
 //! `cargo test --test e2e -- --ignored`.
 
+#[path = "e2e/clients.rs"]
+mod clients;
+#[path = "e2e/failure.rs"]
+mod failure;
+#[path = "e2e/files.rs"]
+mod files;
 #[path = "e2e/gateway.rs"]
 mod gateway;
 #[path = "e2e/harness.rs"]
 mod harness;
+#[path = "e2e/hostile.rs"]
+mod hostile;
+#[path = "e2e/many.rs"]
+mod many;
+#[path = "e2e/packets.rs"]
+mod packets;
+#[path = "e2e/policy.rs"]
+mod policy;
+#[path = "e2e/proxy.rs"]
+mod proxy;
+#[path = "e2e/refusals.rs"]
+mod refusals;
+#[path = "e2e/reload.rs"]
+mod reload;
 #[path = "e2e/semantics.rs"]
 mod semantics;
 #[path = "e2e/tcp.rs"]

@@ -225,6 +225,8 @@ fn a_reader_that_stops_for_a_minute_goes_on() {
 fn connections_closed_early(count: usize) {
     let world = World::with(|plan| plan.a.node = "memory = \"512MiB\"".into());
     let listener = listen(&world.server, SERVER);
+    // An address where nobody answers is given up after 7 s in place of 127.
+    world.gwb.sysctl("net.ipv4.tcp_syn_retries", "2").unwrap();
     check_echo(&world.client, &listener);
     world.wait_until_no_streams();
     let baseline = [world.a.descriptors(), world.b.descriptors()];

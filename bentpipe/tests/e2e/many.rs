@@ -1,0 +1,274 @@
+//! Many connections at once: none starves another, none is refused or lost (R-MANY).
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use units::BitRate;
+
+use crate::harness::{World, root, run, said, wait_for};
+use crate::tcp::{
+    End, SERVER, accept, check_echo, connect, end_within, listen, pattern, read_to_end,
+};
+
+/// Reads for `time` and says how many bytes came a second.
+fn rate_over(stream: &mut TcpStream, time: Duration) -> f64 {
+    let (begin, mut got) = (Instant::now(), 0);
+    let mut buf = vec![0; 65_536];
+    while begin.elapsed() < time {
+        match stream.read(&mut buf) {
+            Ok(0) => panic!("the active stream ended"),
+            Ok(n) => got += n,
+            Err(e) => panic!("the active stream starved: {e}"),
+        }
+    }
+    got as f64 / begin.elapsed().as_secs_f64()
+}
+
+#[test]
+fn a_thousand_stopped_readers_leave_the_active_stream_its_rate() {
+    const STOPPED: usize = 1_000;
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| {
+        plan.rate = BitRate::from_mbps(20);
+        for side in [&mut plan.a, &mut plan.b] {
+            side.node = "memory = \"32MiB\"".into();
+        }
+    });
+    // Small buffers beside the client, so that all of them soon are full.
+    world.client.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
+    world.gwa.sysctl("net.ipv4.tcp_wmem", "4096 8192 8192").unwrap();
+    let listener = listen(&world.server, SERVER);
+    let flood = |stream: TcpStream| {
+        thread::Builder::new()
+            .stack_size(64 << 10)
+            .spawn(move || {
+                let block = [7; 16_384];
+                stream.set_write_timeout(None).unwrap();
+                while (&stream).write_all(&block).is_ok() {}
+            })
+            .unwrap();
+    };
+    let mut alone = connect(&world.client, SERVER);
+    flood(accept(&listener));
+    rate_over(&mut alone, Duration::from_secs(1));
+    let before = rate_over(&mut alone, Duration::from_secs(3));
+    drop(alone);
+
+    let mut stopped = Vec::new();
+    for _ in 0..STOPPED {
+        stopped.push(connect(&world.client, SERVER));
+        flood(accept(&listener));
+    }
+    // Until nothing more is taken for them.
+    let mut last = 0;
+    wait_for("the stopped streams to be full", || {
+        let sent = world.b.status().links[0].send.lan_bytes;
+        let moved = sent - std::mem::replace(&mut last, sent);
+        thread::sleep(Duration::from_millis(500));
+        (moved < 20_000).then_some(()).ok_or(format!("{moved} bytes moved"))
+    });
+    let mut active = connect(&world.client, SERVER);
+    flood(accept(&listener));
+    rate_over(&mut active, Duration::from_secs(1));
+    let among = rate_over(&mut active, Duration::from_secs(3));
+    let share = among / before * 100.0;
+    eprintln!(
+        "one stream alone {:.2} MB/s, among {STOPPED} stopped ones {:.2} MB/s: {share:.0} %",
+        before / 1e6,
+        among / 1e6
+    );
+    assert!(share > 70.0, "{share:.0} % of its rate is left");
+    for gateway in [&world.a, &world.b] {
+        let node = gateway.status().node;
+        assert!(node.buffered_bytes <= node.buffer_limit_bytes, "{node:?}");
+    }
+    // One that starts to read again gets going.
+    rate_over(&mut stopped[0], Duration::from_secs(1));
+}
+
+#[test]
+fn streams_that_run_together_share_the_link_fairly() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.rate = BitRate::from_mbps(16));
+    let listener = listen(&world.server, SERVER);
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let mut near = connect(&world.client, SERVER);
+            let far = accept(&listener);
+            thread::spawn(move || {
+                let block = [7; 16_384];
+                while (&far).write_all(&block).is_ok() {}
+            });
+            thread::spawn(move || {
+                rate_over(&mut near, Duration::from_secs(1));
+                rate_over(&mut near, Duration::from_secs(4))
+            })
+        })
+        .collect();
+    let rates: Vec<f64> = readers.into_iter().map(|r| r.join().unwrap()).collect();
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(s, q), r| (s + r, q + r * r));
+    let jain = sum * sum / (rates.len() as f64 * squares);
+    eprintln!("8 streams: {:.2} MB/s together, Jain's index {jain:.3}", sum / 1e6);
+    assert!(jain > 0.9, "{rates:?}");
+}
+
+/// How many connections; a process may have 20,000 descriptors here.
+const CROWD: usize = 10_000;
+/// Says to [`serve_a_crowd`] that it is the helper of another test.
+const HELPER: &str = "BENTPIPE_E2E_SERVE";
+
+/// Not a test but the server of one, in a process of its own.
+#[test]
+#[ignore = "a helper of another test"]
+fn serve_a_crowd() {
+    let Ok(at) = std::env::var(HELPER) else { return };
+    os::proc::raise_descriptor_limit().unwrap();
+    let listener = std::net::TcpListener::bind(&at).unwrap();
+    socket2::SockRef::from(&listener).listen(4096).unwrap();
+    let mut crowd: Vec<TcpStream> = Vec::with_capacity(CROWD);
+    let mut word = [0; 8];
+    while crowd.len() < CROWD {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.read_exact(&mut word).unwrap();
+        stream.write_all(&word).unwrap();
+        crowd.push(stream);
+    }
+    // Once more with all of them open, and then to the end.
+    for stream in &mut crowd {
+        stream.read_exact(&mut word).unwrap();
+        stream.write_all(&word).unwrap();
+    }
+    for mut stream in crowd {
+        assert_eq!(stream.read(&mut word).unwrap(), 0, "a clean end");
+    }
+}
+
+#[test]
+fn ten_thousand_connections_are_open_at_once_and_none_is_lost() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.a.node = "memory = \"512MiB\"".into());
+    check_echo(&world.client, &listen(&world.server, "10.2.0.2:7999"));
+    world.wait_until_no_streams();
+    let idle = [&world.a, &world.b].map(|g| g.status().node.memory_bytes);
+    let mut helper = world.server.command(std::env::current_exe().unwrap().to_str().unwrap());
+    let helper = helper
+        .args(["--exact", "many::serve_a_crowd", "--ignored", "--nocapture"])
+        .env(HELPER, SERVER)
+        .stdin(Stdio::null());
+    let (sent, done) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || sent.send(run(helper)));
+        wait_for("the server", || {
+            let listening = crate::harness::must(&world.server, "ss -ltn");
+            listening.contains(":7000").then_some(()).ok_or("not yet".into())
+        });
+        let begin = Instant::now();
+        let mut crowd: Vec<TcpStream> = world.client.run(|| {
+            let open = |n: usize| {
+                let mut stream = TcpStream::connect(SERVER).unwrap_or_else(|e| panic!("{n}: {e}"));
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                stream.write_all(&n.to_be_bytes()).unwrap();
+                stream
+            };
+            (0..CROWD).map(open).collect()
+        });
+        eprintln!("{CROWD} connections were opened in {:?}", begin.elapsed());
+        let mut word = [0; 8];
+        for round in 0..2 {
+            for (n, stream) in crowd.iter_mut().enumerate() {
+                if round == 1 {
+                    stream.write_all(&n.to_be_bytes()).unwrap();
+                }
+            }
+            for (n, stream) in crowd.iter_mut().enumerate() {
+                stream.read_exact(&mut word).unwrap_or_else(|e| panic!("{n}: {e}"));
+                assert_eq!(word, n.to_be_bytes());
+            }
+        }
+        eprintln!("each had two answers after {:?}", begin.elapsed());
+        for (gateway, idle) in [&world.a, &world.b].into_iter().zip(idle) {
+            let status = gateway.status();
+            assert_eq!(status.links[0].streams_open, CROWD as u64);
+            let each = status.node.memory_bytes.saturating_sub(idle) / CROWD as u64;
+            eprintln!("gateway {}: {idle} bytes idle, {each} for each", gateway.name());
+            assert!(each < 40_000, "{each} bytes for a connection at rest");
+        }
+        drop(crowd);
+        let output = done.recv().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    });
+    world.wait_until_no_streams();
+}
+
+#[test]
+fn hundreds_of_short_exchanges_at_once_all_succeed() {
+    const EACH: usize = 40;
+    if !root() {
+        return;
+    }
+    let world = World::new();
+    let listener = listen(&world.server, SERVER);
+    let server = thread::spawn(move || {
+        for n in 0..8 * EACH {
+            let mut stream = accept(&listener);
+            thread::spawn(move || {
+                let (question, end) = read_to_end(&mut stream);
+                assert_eq!((question.len(), end), (100, End::Clean));
+                stream.write_all(&pattern(n as u64, 2_000)).unwrap();
+            });
+        }
+    });
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    let mut stream = connect(&world.client, SERVER);
+                    stream.write_all(&[1; 100]).unwrap();
+                    stream.shutdown(std::net::Shutdown::Write).unwrap();
+                    let (answer, end) = read_to_end(&mut stream);
+                    assert_eq!((answer.len(), end), (2_000, End::Clean));
+                }
+            });
+        }
+    });
+    server.join().unwrap();
+    world.wait_until_no_streams();
+}
+
+#[test]
+fn a_lossy_link_harms_no_byte() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.loss = channel::parse_ratio("0.02").unwrap());
+    let listener = listen(&world.server, SERVER);
+    for n in 0..3 {
+        let mut near = connect(&world.client, SERVER);
+        let mut far = accept(&listener);
+        let data = pattern(60 + n, 3_000_000);
+        let sending =
+            [crate::tcp::send_all(&near, data.clone()), crate::tcp::send_all(&far, data.clone())];
+        let reader = thread::spawn(move || read_to_end(&mut far));
+        assert!(read_to_end(&mut near) == (data.clone(), End::Clean));
+        assert!(reader.join().unwrap() == (data, End::Clean));
+        for s in sending {
+            s.join().unwrap().unwrap();
+        }
+    }
+    let link = &world.b.status().links[0];
+    assert!(link.retransmitted_packets > 0 && link.send.loss_ppm > 0, "{link:?}");
+    // The end of a quiet connection needs no luck either.
+    let mut near = connect(&world.client, SERVER);
+    drop(accept(&listener));
+    assert_eq!(end_within(&mut near, Duration::from_secs(10)), Some(End::Clean));
+}

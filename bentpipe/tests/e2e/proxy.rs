@@ -1,0 +1,146 @@
+//! The explicit proxy: no root, no interception; both gateways run as nobody
+//! (R-LASTHOP).
+
+use std::fs;
+use std::os::unix::fs::chown;
+
+use crate::files::HttpServer;
+use crate::harness::{Plan, World, must, root, said, shell};
+use crate::tcp::{accept, listen, pattern};
+
+/// Debian's nobody and nogroup.
+const NOBODY: u32 = 65_534;
+
+/// Gateways without any right.
+fn unprivileged() -> World {
+    let mut plan = Plan::default();
+    for side in [&mut plan.a, &mut plan.b] {
+        side.lan = None;
+        side.source = "nat";
+        side.prefix = "--reuid 65534 --regid 65534 --clear-groups --no-new-privs \
+                       --bounding-set=-all"
+            .into();
+    }
+    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    plan.a.node = "proxy = \"10.1.0.1:1080\"".into();
+    let mut world = World::without_gateways(&plan);
+    for gateway in [&world.a, &world.b] {
+        chown(gateway.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(gateway.file(), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    world
+}
+
+#[test]
+fn socks_and_connect_work_for_addresses_and_names_without_any_right() {
+    if !root() {
+        return;
+    }
+    let world = unprivileged();
+    let uid = fs::read_to_string(format!("/proc/{}/status", world.a.pid())).unwrap();
+    assert!(uid.contains("Uid:\t65534\t65534\t65534\t65534"), "{uid}");
+    assert!(uid.contains("CapEff:\t0000000000000000"), "{uid}");
+    let body = pattern(71, 300_000);
+    let files = [("/file", body.clone())];
+    let _v4 = HttpServer::start(&world.server, "10.2.0.2:80", &files, world.dir("put"));
+    let _v6 = HttpServer::start(&world.server, "[fd02::2]:80", &files, world.dir("put"));
+    let out = world.dir("files").join("got");
+    for command in [
+        "curl -sS --proxy socks5://10.1.0.1:1080 http://10.2.0.2/file",
+        "curl -sS -g --proxy socks5://10.1.0.1:1080 http://[fd02::2]/file",
+        "curl -sS --proxy socks5h://10.1.0.1:1080 http://10.2.0.2/file",
+        "curl -sS --proxytunnel --proxy http://10.1.0.1:1080 http://10.2.0.2/file",
+        "curl -sS -g --proxytunnel --proxy http://10.1.0.1:1080 http://[fd02::2]/file",
+    ] {
+        let _ = fs::remove_file(&out);
+        must(&world.client, &format!("{command} -o {}", out.display()));
+        assert!(fs::read(&out).unwrap() == body, "{command}");
+    }
+}
+
+#[test]
+fn names_are_resolved_at_the_far_side() {
+    if !root() {
+        return;
+    }
+    // The far gateway has a hosts file of its own, in a mount namespace of its own.
+    let scratch = crate::harness::Scratch::new("hosts");
+    let (hosts, start) = (scratch.sub("etc").join("hosts"), scratch.sub("bin").join("start"));
+    fs::write(&hosts, "10.2.0.2 shop.test\n127.0.0.1 inside.test\n").unwrap();
+    let script = format!(
+        "#!/bin/sh\nmount --bind {} /etc/hosts || exit 9\n\
+         exec setpriv --pdeathsig KILL --reuid 65534 --regid 65534 --clear-groups \"$@\"\n",
+        hosts.display()
+    );
+    fs::write(&start, script).unwrap();
+    must_be_executable(&start);
+    let mut plan = Plan::default();
+    for side in [&mut plan.a, &mut plan.b] {
+        side.lan = None;
+        side.source = "nat";
+    }
+    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    plan.a.node = "proxy = \"10.1.0.1:1080\"".into();
+    plan.b.prefix = format!("unshare --mount --propagation private {}", start.display());
+    let mut world = World::without_gateways(&plan);
+    chown(world.b.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(world.b.file(), Some(NOBODY), Some(NOBODY)).unwrap();
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    let body = pattern(72, 50_000);
+    let _http =
+        HttpServer::start(&world.server, "10.2.0.2:80", &[("/x", body.clone())], world.dir("put"));
+    let out = world.dir("files").join("got");
+    for proxy in ["--proxy socks5h://10.1.0.1:1080", "--proxytunnel --proxy http://10.1.0.1:1080"] {
+        let _ = fs::remove_file(&out);
+        must(&world.client, &format!("curl -sS {proxy} -o {} http://shop.test/x", out.display()));
+        assert!(fs::read(&out).unwrap() == body);
+    }
+    // A name is no way around the rules, and one that is none is an end, not a wait.
+    for name in ["inside.test", "nobody.test"] {
+        let command = format!("curl -sS -m 20 --proxy socks5h://10.1.0.1:1080 http://{name}/x");
+        let output = shell(&world.client, &command);
+        assert!(!output.status.success(), "{name}: {}", said(&output));
+    }
+    assert!(world.b.dropped_for("destination denied") >= 1, "{:?}", world.b.status().node.dropped);
+}
+
+fn must_be_executable(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn the_proxy_answers_nonsense_and_closes() {
+    if !root() {
+        return;
+    }
+    let world = unprivileged();
+    use std::io::{Read as _, Write as _};
+    for nonsense in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        b"CONNECT nonsense HTTP/1.1\r\n\r\n",
+        b"CONNECT [::1 HTTP/1.1\r\n\r\n",
+        b"\x04\x01\x00\x50\x0a\x02\x00\x02\x00",
+        b"\x05\x01\x02",
+        b"\x05\x01\x00\x05\x02\x00\x01\x0a\x02\x00\x02\x00\x50",
+        b"\x05\x01\x00\x05\x01\x00\x07\x0a\x02\x00\x02\x00\x50",
+        b"\xff\xff\xff\xff",
+        b"",
+    ] {
+        let mut stream = crate::tcp::connect(&world.client, "10.1.0.1:1080");
+        stream.write_all(nonsense).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{nonsense:?}");
+    }
+    let listener = listen(&world.server, "10.2.0.2:80");
+    let mut stream = crate::tcp::connect(&world.client, "10.1.0.1:1080");
+    write!(stream, "CONNECT 10.2.0.2:80 HTTP/1.1\r\n\r\nearly").unwrap();
+    crate::tcp::expect(&mut accept(&listener), b"early");
+}

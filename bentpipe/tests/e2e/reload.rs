@@ -1,0 +1,80 @@
+//! SIGHUP: new rules take effect, sessions and transfers go on, a bad file changes nothing.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{World, root, wait_for};
+use crate::tcp::{
+    End, SERVER, check_echo, echo_once, joined, listen, pattern, read_to_end, send_all,
+};
+
+#[test]
+fn a_reload_changes_the_rules_and_disturbs_no_transfer() {
+    if !root() {
+        return;
+    }
+    let mut world = World::with(|plan| plan.rate = units::BitRate::from_mbps(8));
+    let listener = listen(&world.server, SERVER);
+    let (mut near, far) = joined(&world.client, &listener);
+    let data = pattern(41, 3_000_000);
+    let sending = send_all(&far, data.clone());
+    thread::sleep(Duration::from_millis(500));
+    let handshakes = world.b.status().links[0].handshakes.completed;
+    world.b.configure(|s| s.deny = vec!["10.2.0.2/32"]);
+    world.b.signal("HUP");
+    world.b.wait_for_log("the configuration was read again");
+    wait_for("the new rule", || match echo_once(&world.client, &listener) {
+        Err(_) => Ok(()),
+        Ok(()) => Err("connections still pass".into()),
+    });
+    drop(far);
+    assert!(read_to_end(&mut near) == (data, End::Clean), "the transfer went on");
+    sending.join().unwrap().unwrap();
+    assert_eq!(world.b.status().links[0].handshakes.completed, handshakes, "the session stayed");
+    // And open again.
+    world.b.configure(|s| s.deny.clear());
+    world.b.signal("HUP");
+    wait_for("the old rule", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
+}
+
+#[test]
+fn a_bad_file_leaves_the_old_one_in_force_and_says_why() {
+    if !root() {
+        return;
+    }
+    let world = World::new();
+    let listener = listen(&world.server, SERVER);
+    check_echo(&world.client, &listener);
+    let good = world.b.text();
+    for (bad, why) in [
+        (good.replace("allow", "alow"), "alow"),
+        (good.replace("50ms", "50"), "delay"),
+        (String::from("[node"), "stays in force"),
+        (String::new(), "stays in force"),
+    ] {
+        world.b.write(&bad);
+        world.b.signal("HUP");
+        world.b.wait_for_log(why);
+        world.b.wait_for_log("stays in force");
+        check_echo(&world.client, &listener);
+    }
+    assert_eq!(world.b.status().links[0].handshakes.completed, 1);
+}
+
+#[test]
+fn a_reload_moves_the_routes_of_a_peer() {
+    if !root() {
+        return;
+    }
+    let mut world = World::new();
+    world.server.ip("address add 10.3.0.2/32 dev lan0").unwrap();
+    world.gwb.ip("route add 10.3.0.0/24 via 10.2.0.2").unwrap();
+    let listener = listen(&world.server, "10.3.0.2:7000");
+    assert!(echo_once(&world.client, &listener).is_err(), "nobody knows the way yet");
+    world.b.configure(|s| s.allow.push("10.3.0.0/24"));
+    world.b.signal("HUP");
+    world.b.wait_for_log("the configuration was read again");
+    world.a.configure(|s| s.routes.push("10.3.0.0/24"));
+    world.a.signal("HUP");
+    wait_for("the new route", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
+}
