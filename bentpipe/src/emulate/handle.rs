@@ -157,7 +157,8 @@ fn start_capture(
     clock: &Clock,
 ) -> Result<Capture, EmulatorError> {
     let file = options.file.clone();
-    let names = [left, right].map(|p| p.name().to_owned());
+    // In two namespaces both may have the same name.
+    let names = [("left", left), ("right", right)].map(|(side, p)| format!("{side} {}", p.name()));
     Capture::start(options, [&names[0], &names[1]], clock.now())
         .map_err(|e| EmulatorError::System(cannot_write(&file, &e)))
 }

@@ -85,26 +85,26 @@ pub struct PortReport {
 }
 
 impl PortReport {
-    /// What is wrong at this port, if anything.
-    pub(super) fn problems(&self) -> Vec<String> {
+    /// What is wrong at this port, the `side` one ("left"), if anything.
+    pub(super) fn problems(&self, side: &str) -> Vec<String> {
         let PortReport { name, too_long, overruns, refused_out, .. } = self;
         let mut problems = Vec::new();
         if *too_long > 0 {
             problems.push(format!(
-                "{too_long} frames longer than the MTU came from {name} and were not forwarded: \
+                "{too_long} frames longer than the MTU came from the {side} port {name} and were not forwarded: \
                  offloads are on at the host; run there: ethtool -K INTERFACE tso off gso off \
                  gro off lro off tx-udp-segmentation off"
             ));
         }
         if *overruns > 0 {
             problems.push(format!(
-                "{overruns} frames from {name} were lost before the emulated link because this \
+                "{overruns} frames from the {side} port {name} were lost before the emulated link because this \
                  machine was too busy; they are not in the figures"
             ));
         }
         if *refused_out > 0 {
             problems.push(format!(
-                "{refused_out} frames could not be sent out of {name}: is it up, and is its MTU \
+                "{refused_out} frames could not be sent out of the {side} port {name}: is it up, and is its MTU \
                  as large as the other port's?"
             ));
         }
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn a_long_frame_is_reported_with_the_command_that_mends_it() {
         let port = PortReport { name: "eth1".into(), too_long: 3, ..PortReport::default() };
-        let problems = port.problems();
+        let problems = port.problems("left");
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("ethtool -K") && problems[0].contains("eth1"));
+        assert!(problems[0].contains("ethtool -K") && problems[0].contains("left port eth1"));
     }
 }

@@ -70,7 +70,8 @@ impl State {
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> = self.ports.iter().flat_map(PortReport::problems).collect();
+        let [left, right] = &self.ports;
+        let mut problems = [left.problems("left"), right.problems("right")].concat();
         problems.extend(self.problem.clone());
         if self.capture_missed > 0 {
             problems.push(format!(
