@@ -36,6 +36,9 @@ pub struct Args {
 /// One sentence each: a wrong configuration, a missing right, a port in use.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let config = Config::load(&args.file)?;
+    for warning in &config.warnings {
+        crate::cli::show(warning);
+    }
     crate::logging::init(global.level(config.node.log), global.json);
     let mut driver = driver::Driver::open(config, &args.file).into_diagnostic()?;
     driver.run().into_diagnostic()?;

@@ -108,7 +108,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Opens everything that `config` names. Nothing is left behind on an error.
+    /// Opens everything that `config` names. On an error nothing is left behind; only if
+    /// interception itself fails is it as after a crash: what `on_failure` says.
     pub fn open(config: Config, path: &Path) -> Result<Driver, UpError> {
         let signals = Signals::take()?;
         os::proc::precise_timers()?;
@@ -123,6 +124,13 @@ impl Driver {
             Some(_) => Some(Listeners::open(&options, [LISTENER_V4, LISTENER_V6])?),
             None => None,
         };
+        let proxy = match node.proxy {
+            Some(address) => Some(Proxy::open(address, &poller, PROXY, PROXY_CLIENTS)?),
+            None => None,
+        };
+        let admin = admin::Server::open(&node.admin_socket(), &poller, ADMIN)?;
+        let names = Names::new()?;
+        // Last of what may be refused: from here on hosts' traffic is affected.
         let intercept = match (&tun, &listeners) {
             (Some(tun), Some(listeners)) => {
                 let port = carrier.socket.local_addr().port();
@@ -130,12 +138,6 @@ impl Driver {
             }
             _ => None,
         };
-        let proxy = match node.proxy {
-            Some(address) => Some(Proxy::open(address, &poller, PROXY, PROXY_CLIENTS)?),
-            None => None,
-        };
-        let admin = admin::Server::open(&node.admin_socket(), &poller, ADMIN)?;
-        let names = Names::new()?;
         let endpoint = Endpoint::new(EndpointConfig {
             private_key: node.private_key.clone(),
             seed: os::proc::entropy()?,
@@ -586,7 +588,10 @@ impl Driver {
                     let outcome = match permitted {
                         Some(to) => self.connections.connect(&self.poller, flow, *to, None),
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
-                        None => Err(ResetReason::Denied),
+                        None => {
+                            self.relay.count_denied();
+                            Err(ResetReason::Denied)
+                        }
                     };
                     if let Err(reason) = outcome {
                         self.relay.connect_failed(now, flow, reason);

@@ -178,6 +178,11 @@ impl Relay {
         policy.is_some_and(|p| p.permits(addr, &self.own))
     }
 
+    /// None of the addresses of a name that a peer asked for is permitted.
+    pub fn count_denied(&mut self) {
+        self.stats.denied += 1;
+    }
+
     // ---- flows -----------------------------------------------------------------
 
     /// A client's connection was accepted here: opens a stream for it. `None` where
@@ -408,7 +413,7 @@ impl Relay {
             target && origin.client.is_none_or(|c| rules.owns(c.ip()))
         });
         if !permitted {
-            self.stats.denied += 1;
+            self.count_denied();
             return self.connect_failed(now, flow, ResetReason::Denied);
         }
         let keep = policy.is_some_and(|rules| rules.keep_source);
