@@ -38,7 +38,7 @@ seeds: build
 	$(BENTPIPE) sim --seeds $(SEEDS)
 
 bench: build
-	$(BENTPIPE) lab run all --seeds 11
+	$(BENTPIPE) bench
 
 clean:
 	$(CARGO) clean

@@ -9,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{check, demo, doctor, emulate, keygen, lab, sim, status, up};
+use crate::{bench, check, demo, doctor, emulate, keygen, lab, sim, status, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -65,6 +65,9 @@ pub enum Command {
     Demo(demo::Args),
     /// Repeats published experiments with real hosts around an emulated link.
     Lab(lab::Args),
+    /// Measures what the gateways must reach on this machine, and fails if they do not.
+    #[command(hide = true)]
+    Bench(bench::Args),
     /// Runs two gateways over a bad link in virtual time and checks what they promise.
     Sim(sim::Args),
 }
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Emulate(args) => emulate::run(args, &global),
         Command::Demo(args) => demo::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
+        Command::Bench(args) => bench::run(args, &global),
         Command::Sim(args) => sim::run(args, &global),
     };
     done.unwrap_or_else(|report| {
@@ -95,7 +99,7 @@ pub fn main() -> ExitCode {
 fn name_the_file(mut args: Vec<OsString>) -> Vec<OsString> {
     let is_option = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
     let command = args.iter().skip(1).find(|arg| !is_option(arg));
-    if command.is_none_or(|command| command != "lab" && command != "demo") {
+    if command.is_none_or(|command| !["lab", "demo", "bench"].iter().any(|c| command == c)) {
         return args;
     }
     for at in 1..args.len() {

@@ -6,6 +6,7 @@
 //! (or as a place in a file) and the program exits with 1.
 
 pub mod admin;
+pub mod bench;
 pub mod check;
 pub mod cli;
 pub mod config;

@@ -199,5 +199,42 @@ impl Negotiation {
     }
 }
 
+/// For the fuzzers: what a client says means the same in whatever pieces it comes.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    let Some((size, said)) = data.split_first() else { return };
+    if said.len() > MAX_REQUEST {
+        return;
+    }
+    let (whole, left) = speak(std::iter::once(said));
+    let pieces = said.chunks(usize::from(*size).max(1));
+    let (in_pieces, rest) = speak(pieces);
+    match (whole, in_pieces) {
+        (Step::Connect { target, early }, Step::Connect { target: same, early: mut first }) => {
+            first.extend_from_slice(&rest.concat());
+            assert!(left.is_empty() && target == same && early == first);
+        }
+        (whole, in_pieces) => assert_eq!(whole, in_pieces),
+    }
+}
+
+/// Feeds a negotiation until it is decided; its last step, and the pieces that it did not take.
+#[cfg(any(test, fuzzing))]
+fn speak<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Step, Vec<&'a [u8]>) {
+    let (mut negotiation, mut pieces) = (Negotiation::new(), pieces);
+    while let Some(piece) = pieces.next() {
+        let mut step = negotiation.feed(piece);
+        while let Step::Reply(answer) = step {
+            assert!(!answer.is_empty());
+            step = negotiation.feed(&[]);
+        }
+        if step != Step::NeedMore {
+            return (step, pieces.collect());
+        }
+    }
+    (Step::NeedMore, Vec::new())
+}
+
 #[cfg(test)]
 mod tests;

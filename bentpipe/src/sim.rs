@@ -58,7 +58,7 @@ fn run_one(args: &Args, global: &Global) -> miette::Result<ExitCode> {
         });
         print
     });
-    let report = sim::run_with(&plan, None, trace).map_err(describe)?;
+    let report = sim::run_with(&plan, trace).map_err(describe)?;
     if args.twice {
         compare(&report, &sim::run(args.seed).map_err(describe)?)?;
     }
@@ -129,9 +129,9 @@ struct Summary {
 const MOST_FAILURES: usize = 20;
 
 fn run_many(args: &Args, global: &Global) -> miette::Result<ExitCode> {
-    let jobs = args.jobs.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
-    });
+    let jobs = args
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
     let begun = Instant::now();
     let next = AtomicU64::new(0);
     let outcomes = Mutex::new(Vec::with_capacity(args.seeds as usize));
@@ -172,7 +172,8 @@ fn run_seed(seed: u64, twice: bool) -> Result<Report, String> {
 }
 
 fn sum_up(args: &Args, outcomes: Vec<(u64, Result<Report, String>)>, seconds: f64) -> Summary {
-    let mut sum = Summary { first_seed: args.seed, seeds: args.seeds, seconds, ..Summary::default() };
+    let mut sum =
+        Summary { first_seed: args.seed, seeds: args.seeds, seconds, ..Summary::default() };
     let mut hash = 0u64;
     for (_, outcome) in outcomes {
         match outcome {

@@ -331,9 +331,9 @@ mod tests {
 
     #[test]
     fn the_rate_after_the_start_leaves_the_start_out() {
-        let received = vec![(0.6, 0.0), (2.0, 1e6), (2.6, 2e6), (4.6, 12e6)];
+        let received = vec![(0.5, 0.0), (2.0, 1e6), (2.5, 2e6), (4.5, 12e6)];
         let outcome = Outcome { received, ..Outcome::default() };
-        assert_eq!(rate_after(&outcome, 2.6), Some(40e6));
+        assert_eq!(rate_after(&outcome, 2.5), Some(40e6));
         assert_eq!(rate_after(&outcome, 9.0), None);
     }
 }

@@ -229,8 +229,7 @@ fn a_gateway_that_is_told_to_end_finishes_its_transfers_and_leaves_nothing_behin
     if !root() {
         return;
     }
-    let mut plan = Plan::default();
-    plan.rate = units::BitRate::from_mbps(8);
+    let plan = Plan { rate: units::BitRate::from_mbps(8), ..Plan::default() };
     let (mut world, before) = observed(&plan);
     let listener = listen(&world.server, SERVER);
     let (mut near, far) = joined(&world.client, &listener);

@@ -4,6 +4,9 @@ mod buffer;
 pub mod cookie;
 mod datagram;
 pub mod endpoint;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod handshake;
 pub mod keys;
 mod pacer;

@@ -553,6 +553,12 @@ impl Session {
         }
     }
 
+    /// Bytes on the accounts of both directions, beyond the reserves.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn credit_in_use(&self) -> (u64, u64) {
+        (self.excess, self.recv_excess)
+    }
+
     /// Asks the peer for a sign of life.
     pub fn ping(&mut self) {
         self.ping = true;

@@ -577,10 +577,7 @@ impl Tunnel {
         }
         // Without keys nothing can be asked of an address.
         let validation = self.path.timeout().filter(|_| self.session.is_some());
-        [self.initiation_due(), validation, self.keys.timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.initiation_due(), validation, self.keys.timeout()].into_iter().flatten().min()
     }
 }
 

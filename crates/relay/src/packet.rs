@@ -105,6 +105,22 @@ impl Packet {
     }
 }
 
+/// For the fuzzers: any bytes from a TUN device. The clamp changes a size and a checksum.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    let Some(packet) = Packet::parse(data) else { return };
+    let _ = packet.opens(data);
+    let mut clamped = data.to_vec();
+    packet.clamp_mss(&mut clamped, 1400);
+    let changed = clamped.iter().zip(data).filter(|(a, b)| a != b).count();
+    assert!(changed <= 4 && clamped.len() == data.len());
+    assert_eq!(Packet::parse(&clamped), Some(packet), "the addresses stay");
+    let once = clamped.clone();
+    packet.clamp_mss(&mut clamped, 1400);
+    assert_eq!(clamped, once, "once is enough");
+}
+
 /// The offset of the value of the MSS option (kind 2, length 4) in a TCP header.
 fn find_mss(header: &[u8]) -> Option<usize> {
     let mut at = 20;
@@ -186,6 +202,16 @@ mod tests {
             let before = p.clone();
             packet.clamp_mss(&mut p, 1500);
             assert_eq!(p, before, "a smaller offer stays");
+        }
+    }
+
+    #[test]
+    fn the_corpus_of_packets_replays() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/packet");
+        for entry in std::fs::read_dir(dir).expect("the corpus is there") {
+            let path = entry.expect("a file of the corpus").path();
+            println!("{}", path.display());
+            fuzz(&std::fs::read(path).expect("a file of the corpus can be read"));
         }
     }
 

@@ -39,7 +39,3 @@ use units::Instant;
 
 /// Told everything that happens, as it happens.
 pub type Trace<'a> = Box<dyn FnMut(Instant, String) + 'a>;
-
-/// A mistake that a test plants, to see that the checkers see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {}

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use link::{PeerConfig, PeerId};
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey, PublicKey};
 use link::session::{LinkConfig, Session};
+use link::{PeerConfig, PeerId};
 use relay::{FlowId, Policy, Relay};
 use units::{Instant, Rng};
 

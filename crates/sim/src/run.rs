@@ -3,11 +3,11 @@
 use serde::Serialize;
 use units::{Duration, Instant};
 
+use crate::Trace;
 use crate::check::Failure;
 use crate::plan::{Answer, Connection, Host, Plan};
-use crate::world::{Happening, World};
 use crate::traffic::Talk;
-use crate::{Bug, Trace};
+use crate::world::{Happening, World};
 
 /// What a run did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,19 +52,15 @@ impl Report {
 /// # Errors
 /// The first promise that did not hold.
 pub fn run(seed: u64) -> Result<Report, Failure> {
-    run_with(&Plan::of_seed(seed), None, None)
+    run_with(&Plan::of_seed(seed), None)
 }
 
-/// Runs a plan, with a planted mistake or a listener if wanted.
+/// Runs a plan, with a listener if wanted.
 ///
 /// # Errors
 /// The first promise that did not hold.
-pub fn run_with(
-    plan: &Plan,
-    bug: Option<Bug>,
-    trace: Option<Trace<'_>>,
-) -> Result<Report, Failure> {
-    let mut world = World::new(plan, bug, trace);
+pub fn run_with(plan: &Plan, trace: Option<Trace<'_>>) -> Result<Report, Failure> {
+    let mut world = World::new(plan, trace);
     world.run(plan.heal_at, |_| false)?;
     world.trace(|| "all faults have ended".into());
     let healed = world.now;
@@ -91,9 +87,8 @@ fn settle(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     if world.run(bound, |w| w.is_converged())? {
         return Ok(());
     }
-    let open = (0..world.talks.len()).find(|i| {
-        world.talks[*i].hosts.iter().flatten().any(|h| !h.is_over())
-    });
+    let open = (0..world.talks.len())
+        .find(|i| world.talks[*i].hosts.iter().flatten().any(|h| !h.is_over()));
     let what = match (open, world.leftover()) {
         (Some(i), _) => format!("connection {i} is not over: {:?}", world.talks[i].hosts),
         (None, Some(left)) => left,
@@ -115,8 +110,11 @@ fn finale(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     let begun = world.now;
     let size = units::ByteCount(4 * FRESH_BYTES);
     let slowest = plan.rates[0].min(plan.rates[1]);
-    let bound = begun + slowest.time_for(size).times(3) + plan.rtt().times(10) + Duration::from_secs(5);
-    world.run(bound, |w| w.talks[first..].iter().all(|t| t.hosts.iter().all(Option::is_some)) && w.is_converged())?;
+    let bound =
+        begun + slowest.time_for(size).times(3) + plan.rtt().times(10) + Duration::from_secs(5);
+    world.run(bound, |w| {
+        w.talks[first..].iter().all(|t| t.hosts.iter().all(Option::is_some)) && w.is_converged()
+    })?;
     match world.talks[first..].iter().find(|t| !t.ended_well()) {
         None => Ok(()),
         Some(talk) => {
@@ -166,7 +164,8 @@ fn silence(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     let before = world.report.packets;
     world.run(world.now + LISTEN, |_| false)?;
     let said: u64 = world.report.packets.iter().zip(before).map(|(now, then)| now - then).sum();
-    let allowed = plan.keepalives.iter().flatten().map(|k| 4 * (LISTEN.as_nanos() / k.as_nanos() + 1)).sum();
+    let allowed =
+        plan.keepalives.iter().flatten().map(|k| 4 * (LISTEN.as_nanos() / k.as_nanos() + 1)).sum();
     if said > allowed || world.in_channels() > 4 {
         return world.fail(format!("{said} packets crossed an idle link, {allowed} were expected"));
     }

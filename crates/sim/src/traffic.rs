@@ -73,7 +73,8 @@ impl World<'_> {
         let flow = at.relay.as_mut().and_then(|r| r.open(now, at.peer, origin));
         let Some(flow) = flow else {
             talk.refused = true;
-            let full = at.session().is_none_or(|s| s.streams() >= self.plan.max_streams[node] as usize);
+            let full =
+                at.session().is_none_or(|s| s.streams() >= self.plan.max_streams[node] as usize);
             return match full {
                 true => Ok(()),
                 false => self.fail(format!("connection {index} found no room where there is some")),

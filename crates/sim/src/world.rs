@@ -18,7 +18,7 @@ use crate::datagrams::Datagrams;
 use crate::node::Node;
 use crate::plan::{Fault, FaultKind, Plan};
 use crate::traffic::Talk;
-use crate::{Bug, Report, Trace};
+use crate::{Report, Trace};
 
 /// A packet between the nodes.
 #[derive(Clone, Debug)]
@@ -50,7 +50,6 @@ const MOST_STEPS: u64 = 20_000_000;
 
 pub(crate) struct World<'a> {
     pub plan: &'a Plan,
-    pub bug: Option<Bug>,
     pub trace: Option<Trace<'a>>,
     pub now: Instant,
     pub nodes: [Node; 2],
@@ -73,7 +72,7 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub fn new(plan: &'a Plan, bug: Option<Bug>, trace: Option<Trace<'a>>) -> World<'a> {
+    pub fn new(plan: &'a Plan, trace: Option<Trace<'a>>) -> World<'a> {
         let mut rng = Rng::new(plan.seed ^ 0x0dd0_5eed);
         let nodes = [0, 1].map(|node| Node::new(node, plan, &mut rng));
         let channels = [0, 1].map(|sender| {
@@ -84,7 +83,6 @@ impl<'a> World<'a> {
         });
         let mut world = World {
             plan,
-            bug,
             trace,
             now: Instant::from_nanos(1),
             nodes,
@@ -225,11 +223,17 @@ impl<'a> World<'a> {
                 Fate::Delivered => {}
             }
             self.digest.take(self.now.as_nanos() ^ sender as u64);
+            let kind = PacketKind::of(&wire.bytes);
+            if !matches!(kind, Some(PacketKind::Data { .. })) {
+                self.trace(|| format!("node {} receives {kind:?}", 1 - sender));
+            }
             let node = &mut self.nodes[1 - sender];
             if wire.to == node.address
                 && let Some(relay) = &mut node.relay
             {
                 relay.handle_carrier(self.now, wire.from, &mut wire.bytes);
+                let names = self.nodes[1 - sender].session_names();
+                self.trace(|| format!("node {}: session {names:x?}", 1 - sender));
                 self.look_at(1 - sender)?;
             }
         }
@@ -239,11 +243,10 @@ impl<'a> World<'a> {
     /// Polls a node until there is nothing left.
     fn drain(&mut self, node: usize) -> Result<(), Failure> {
         loop {
-            let any = if self.plan.actions_first {
-                self.act_all(node)? | self.transmit_all(node)?
-            } else {
-                self.transmit_all(node)? | self.act_all(node)?
-            };
+            // Drivers differ in what they look at first; neither order may matter.
+            let mut any = self.plan.actions_first && self.act_all(node)?;
+            any |= self.transmit_all(node)?;
+            any |= !self.plan.actions_first && self.act_all(node)?;
             if !any {
                 return Ok(());
             }
@@ -268,6 +271,9 @@ impl<'a> World<'a> {
         let len = ByteCount(ip + u64::from(self.plan.overhead));
         let data = matches!(PacketKind::of(bytes), Some(PacketKind::Data { .. }));
         let paced = data && bytes.len() > 60;
+        if !data {
+            self.trace(|| format!("node {node} sends {:?}", PacketKind::of(bytes)));
+        }
         self.digest.take_tail(bytes);
         self.digest.take(self.now.as_nanos());
         self.report.packets[node] += 1;

@@ -145,7 +145,6 @@ impl Tunnel {
             proven,
         });
         self.answered_until.get_or_insert(now + patience(self.rtt));
-        self.owe_again(now);
         self.post(from, message);
         Ok(())
     }
@@ -153,14 +152,23 @@ impl Tunnel {
     /// Of two initiations that cross, the one of the lower key goes first (L-HS-10): while
     /// ours may be under way, or the packet that confirms it, the peer's is set aside. Once
     /// only, and only if ours went where this came from: otherwise ours may be lost for good.
+    ///
+    /// Where nothing crosses, a peer that initiates although it answered us does not know
+    /// that we have its answer, whichever key is the lower: our packet was lost and goes
+    /// again. To answer instead would give up a session in which much may have begun; to
+    /// do both would let each side go over to the session that the other leaves.
     fn give_way_or_refuse(&mut self, now: Instant, from: SocketAddr) -> Result<(), HandshakeError> {
         let patience = patience(self.rtt);
-        if !self.goes_first || self.set_aside {
+        if self.set_aside {
             return Ok(());
         }
-        let asking = self.attempt.as_ref().is_some_and(|a| a.is_under_way(now, from, patience));
+        let asking = self.goes_first
+            && self.attempt.as_ref().is_some_and(|a| a.is_under_way(now, from, patience));
+        let alone = self.attempt.is_none();
         let telling = self.path.endpoint() == Some(from)
-            && self.keys.current().is_some_and(|k| k.ours && !k.heard && k.age(now) < patience);
+            && self.keys.current().is_some_and(|k| {
+                k.ours && !k.heard && (alone || self.goes_first && k.age(now) < patience)
+            });
         if telling {
             self.owes_packet = true;
             self.owed_again = now + patience;

@@ -4,11 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 
 use units::Duration;
 
 use super::{BATCH, Batch, Received, Sent, Slot, interface_ioctl};
 use crate::OsError;
+use crate::command;
 use crate::error::OrCannot;
 use crate::sys::{check, check_len, retry};
 
@@ -68,8 +70,14 @@ impl Tap {
             .or_cannot(|| format!("give {name} an MTU of {mtu}"))?;
         // The kernel's ifr_qlen shares its place with the MTU's.
         request.ifr_ifru.ifru_mtu = QUEUE;
-        interface_ioctl(control.as_fd(), libc::SIOCSIFTXQLEN as libc::c_ulong, &mut request)
-            .or_cannot(|| format!("lengthen the queue of {name}"))?;
+        let set = libc::SIOCSIFTXQLEN as libc::c_ulong;
+        if interface_ioctl(control.as_fd(), set, &mut request).is_err() {
+            // In a user namespace this call wants rights over the whole machine, while
+            // rtnetlink is content with those over the network namespace.
+            let length = QUEUE.to_string();
+            let words = ["link", "set", "dev", name, "txqueuelen", &length];
+            command::run(Command::new("ip").args(words), "")?;
+        }
         keep_quiet(name);
         super::bring_up(control.as_fd(), &mut request).or_cannot(|| format!("bring {name} up"))?;
         let counters = File::open("/proc/thread-self/net/dev")

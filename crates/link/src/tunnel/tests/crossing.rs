@@ -220,6 +220,39 @@ fn when_both_answered_for_different_sessions_the_lower_key_s_own_stands() {
 }
 
 #[test]
+fn a_lost_confirmation_is_repeated_before_another_session_is_begun() {
+    for lower_restarts in [true, false] {
+        let mut w = World::established();
+        w.assert_talking();
+        let (a, b) = World::ordered();
+        let own = if lower_restarts { a } else { b };
+        let restarted = if lower_restarts { &mut w.a } else { &mut w.b };
+        restarted.restart(own, 40);
+        restarted.tunnel.connect(w.now);
+        w.drain();
+        for _ in 0..2 {
+            let packet = w.net.pop_front().expect("the initiation, then its response");
+            w.deliver(&packet);
+            w.drain();
+        }
+        w.lose_all(); // The packet that confirms the new session.
+        let restarted = if lower_restarts { &w.a } else { &w.b };
+        let begun = restarted.tunnel.session().expect("the response came");
+        w.pass(Duration::from_secs(6));
+        let survivor = if lower_restarts { &mut w.b } else { &mut w.a };
+        survivor.tunnel.set_wanted(w.now, true);
+        w.run();
+        let [Some(in_a), Some(in_b)] = [&w.a, &w.b].map(|n| n.tunnel.session()) else {
+            panic!("no session");
+        };
+        let kept = if lower_restarts { in_a } else { in_b };
+        assert_eq!(kept, begun, "what began in it goes on");
+        assert_eq!((in_a.local, in_a.remote), (in_b.remote, in_b.local));
+        w.assert_talking();
+    }
+}
+
+#[test]
 fn a_second_initiation_is_answered_even_while_our_own_is_under_way() {
     let mut w = World::new();
     w.a.tunnel.connect(w.now);
