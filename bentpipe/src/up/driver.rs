@@ -24,7 +24,7 @@ use super::proxy::Proxy;
 use super::report::{self, Meter};
 use super::store::Store;
 use crate::admin::{self, AdminError};
-use crate::config::{Config, OnFailure, Peer};
+use crate::config::{Config, OnFailure, Peer, Source};
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 const OURS: u64 = 1 << 63;
@@ -134,7 +134,12 @@ impl Driver {
         let intercept = match (&tun, &listeners) {
             (Some(tun), Some(listeners)) => {
                 let port = carrier.socket.local_addr().port();
-                Some(Intercept::install(&intercept_config(&config, tun, listeners.port(), port))?)
+                Some(Intercept::install(&intercept_config(
+                    &config,
+                    tun.name(),
+                    listeners.port(),
+                    port,
+                ))?)
             }
             _ => None,
         };
@@ -260,8 +265,8 @@ impl Driver {
             }
         }
         if let Some(intercept) = &mut self.intercept {
-            let (routes, masquerade) = prefixes(&self.config);
-            if let Err(e) = intercept.update_routes(&routes, &masquerade) {
+            // Devices and ports stay as they were installed.
+            if let Err(e) = intercept.update(&intercept_config(&self.config, "", 0, 0)) {
                 trouble.push(e.to_string());
             }
         }
@@ -691,33 +696,20 @@ fn packet_read(outcome: Result<usize, TunError>) -> Result<Option<usize>, UpErro
 
 fn intercept_config(
     config: &Config,
-    tun: &Tun,
+    tun: &str,
     listener_port: u16,
     carrier_port: u16,
 ) -> InterceptConfig {
-    let (routes, masquerade) = prefixes(config);
-    let wire = config.peers.iter().any(|p| p.on_failure == OnFailure::Wire);
+    let prefixes = |wanted: fn(&Peer) -> bool| {
+        let peers = config.peers.iter().filter(|p| wanted(p));
+        peers.flat_map(|p| p.routes.iter().copied()).collect()
+    };
     InterceptConfig {
         lan: config.node.lan.clone(),
         carrier_ports: vec![carrier_port],
-        routes,
-        masquerade,
-        on_failure: match wire {
-            true => os::intercept::OnFailure::Wire,
-            false => os::intercept::OnFailure::Block,
-        },
-        ..InterceptConfig::new(tun.name(), listener_port)
+        routes: prefixes(|_| true),
+        masquerade: prefixes(|p| p.source == Source::Nat),
+        in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),
+        ..InterceptConfig::new(tun, listener_port)
     }
-}
-
-/// All peers' prefixes, and those of them whose datagrams are masqueraded.
-fn prefixes(config: &Config) -> (Vec<units::IpPrefix>, Vec<units::IpPrefix>) {
-    let of = |nat_only: bool| {
-        let wanted = config
-            .peers
-            .iter()
-            .filter(move |p| !nat_only || p.source == crate::config::Source::Nat);
-        wanted.flat_map(|p| p.routes.iter().copied()).collect()
-    };
-    (of(false), of(true))
 }

@@ -33,6 +33,18 @@ pub(crate) use config::Params;
 pub use config::{LinkConfig, best_packet};
 pub(crate) use receive::PathFrame;
 
+/// A mistake that a test plants in a session.
+#[cfg(feature = "mistakes")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// What a report says has arrived is forgotten now and then.
+    DroppedAcknowledgement,
+    /// Bytes that the reader took are shown again now and then.
+    DoubleDelivery,
+    /// Credit for bytes that the reader took is never told.
+    CreditLeak,
+}
+
 /// What happened, for the user of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -148,6 +160,8 @@ pub struct Session {
     overfull: bool,
     /// Streams that the report in hand spoke of; kept for its memory.
     touched: Vec<StreamId>,
+    #[cfg(feature = "mistakes")]
+    mistake: Option<Mistake>,
     /// IP and UDP header bytes, and framing, that the link counts per packet.
     wire_overhead: u64,
     stats: SessionStats,
@@ -207,6 +221,8 @@ impl Session {
             peer_closed: false,
             overfull: false,
             touched: Vec::new(),
+            #[cfg(feature = "mistakes")]
+            mistake: None,
             wire_overhead: 28 + u64::from(config.overhead),
             stats: SessionStats::default(),
             config,
@@ -389,10 +405,18 @@ impl Session {
 
     /// The user of the link took `n` bytes; credit for them travels back.
     pub fn consume(&mut self, now: Instant, id: StreamId, n: usize) {
+        #[cfg(feature = "mistakes")]
+        if self.errs(Mistake::DoubleDelivery) {
+            return;
+        }
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.recv.consume(&mut self.pool, n as u64);
         self.stats.stream_bytes_out += n as u64;
         self.update_recv_excess(id);
+        #[cfg(feature = "mistakes")]
+        if self.mistake == Some(Mistake::CreditLeak) {
+            return;
+        }
         self.queue_credit(now, id);
     }
 
@@ -557,6 +581,18 @@ impl Session {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn credit_in_use(&self) -> (u64, u64) {
         (self.excess, self.recv_excess)
+    }
+
+    /// From now on the session makes this mistake.
+    #[cfg(feature = "mistakes")]
+    pub fn plant(&mut self, mistake: Mistake) {
+        self.mistake = Some(mistake);
+    }
+
+    /// Is it time to make the mistake that happens now and then?
+    #[cfg(feature = "mistakes")]
+    fn errs(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake) && self.stats.stream_bytes_out % 16 == 7
     }
 
     /// Asks the peer for a sign of life.

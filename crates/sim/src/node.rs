@@ -123,6 +123,12 @@ impl Node {
         self.relay.as_ref()?.endpoint.session(self.peer)
     }
 
+    /// The same, for a test to meddle with.
+    #[cfg(test)]
+    pub fn session_mut(&mut self) -> Option<&mut Session> {
+        self.relay.as_mut()?.endpoint.session_mut(self.peer)
+    }
+
     /// When its driver wakes up next: as late as drivers are.
     pub fn wake_at(&mut self, now: Instant, plan: &Plan) -> Option<Instant> {
         let due = self.relay.as_ref()?.poll_timeout(now)?;

@@ -62,6 +62,9 @@ pub(crate) struct World<'a> {
     /// Hosts whose connection is not over.
     pub open_hosts: usize,
     pub scratch: Vec<u8>,
+    /// What both sessions do wrong.
+    #[cfg(test)]
+    pub mistake: Option<link::session::Mistake>,
     channels: [Channel<Wire>; 2],
     queue: BTreeMap<(Instant, u64), Happening>,
     serial: u64,
@@ -93,6 +96,8 @@ impl<'a> World<'a> {
             deaths: 0,
             open_hosts: 0,
             scratch: Vec::new(),
+            #[cfg(test)]
+            mistake: None,
             channels,
             queue: BTreeMap::new(),
             serial: 0,
@@ -242,6 +247,10 @@ impl<'a> World<'a> {
 
     /// Polls a node until there is nothing left.
     fn drain(&mut self, node: usize) -> Result<(), Failure> {
+        #[cfg(test)]
+        if let (Some(mistake), Some(session)) = (self.mistake, self.nodes[node].session_mut()) {
+            session.plant(mistake);
+        }
         loop {
             // Drivers differ in what they look at first; neither order may matter.
             let mut any = self.plan.actions_first && self.act_all(node)?;

@@ -229,7 +229,13 @@ impl Session {
     fn on_state(&mut self, now: Instant, state: &StateFrame<'_>) {
         let mut touched = std::mem::take(&mut self.touched);
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
+        #[cfg(feature = "mistakes")]
+        let forgetful = self.mistake == Some(super::Mistake::DroppedAcknowledgement);
         let mut fate = |fate: Fate, frame: &SentFrame| {
+            #[cfg(feature = "mistakes")]
+            if forgetful && matches!(frame, SentFrame::Stream { range, .. } if range.end % 5 == 1) {
+                return;
+            }
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
         let progress = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);

@@ -241,6 +241,7 @@ fn a_lost_confirmation_is_repeated_before_another_session_is_begun() {
         w.pass(Duration::from_secs(6));
         let survivor = if lower_restarts { &mut w.b } else { &mut w.a };
         survivor.tunnel.set_wanted(w.now, true);
+        w.pass(Duration::from_secs(2));
         w.run();
         let [Some(in_a), Some(in_b)] = [&w.a, &w.b].map(|n| n.tunnel.session()) else {
             panic!("no session");
