@@ -186,13 +186,8 @@ fn with_wire_traffic_flows_in_clear_while_the_gateways_are_dead() {
     world.wait_until_no_streams();
     assert_eq!(world.a.status().links[0].streams_total, 1, "it is split first");
     world.a.kill();
-    wait_for_kernel_state(&world.gwa, &before[0]);
-    eprintln!(
-        "EXPERIMENT datagram {} tcp {:?}",
-        datagram_arrives(&world),
-        echo_once(&world.client, &listener)
-    );
     world.b.kill();
+    wait_for_kernel_state(&world.gwa, &before[0]);
     wait_for_kernel_state(&world.gwb, &before[1]);
     check_echo(&world.client, &listener);
     assert!(datagram_arrives(&world));

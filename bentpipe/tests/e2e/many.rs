@@ -33,7 +33,12 @@ fn a_thousand_stopped_readers_leave_the_active_stream_its_rate() {
     if !root() {
         return;
     }
-    let world = World::with(|plan| plan.rate = BitRate::from_mbps(40));
+    let world = World::with(|plan| {
+        plan.rate = BitRate::from_mbps(20);
+        for side in [&mut plan.a, &mut plan.b] {
+            side.node = "memory = \"32MiB\"".into();
+        }
+    });
     // Small buffers beside the client, so that all of them soon are full.
     world.client.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
     world.gwa.sysctl("net.ipv4.tcp_wmem", "4096 8192 8192").unwrap();
