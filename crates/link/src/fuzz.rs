@@ -9,7 +9,7 @@ mod session;
 
 pub use endpoint::endpoints;
 pub use session::sessions;
-use units::Instant;
+use units::{Duration, Instant};
 
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
 use crate::session::Params;
@@ -61,6 +61,9 @@ pub fn frames(data: &[u8]) {
                 assert!(above.is_none_or(|above| *run.end() < above), "runs descend");
                 above = Some(*run.start());
             }
+            if state.delay == Duration::MAX {
+                continue; // A delay beyond all measure is not told as it was.
+            }
         }
         let mut copy = vec![0; crate::wire::frame_len(&frame)];
         let mut writer = Writer::new(&mut copy);
@@ -86,7 +89,7 @@ pub fn datagrams(data: &[u8]) {
     let (mut inbox, mut outbox) = (Inbox::new(1 << 17), Outbox::new(1 << 17));
     let mut now = Instant::ZERO;
     while !bytes.is_empty() {
-        now += units::Duration::from_millis(u64::from(bytes.u8()) * 100);
+        now += Duration::from_millis(u64::from(bytes.u8()) * 100);
         match bytes.u8() % 4 {
             0 => {
                 let (id, total) = (bytes.number(), bytes.number());

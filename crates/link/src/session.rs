@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
-use crate::datagram::{Inbox, Outbox};
+use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
 use crate::pacer::Pacer;
 use crate::ranges::RangeSet;
 use crate::received::Received;
@@ -179,7 +179,8 @@ impl Session {
     /// A session before its first handshake. `side`: 0 for the lower public key.
     pub(crate) fn new(now: Instant, config: LinkConfig, side: u64) -> Session {
         let params = Params::of(&config);
-        let queue = config.send_rate.bytes_in(Duration::from_millis(500)).0.max(64 * 1024);
+        let half_second = config.send_rate.bytes_in(Duration::from_millis(500)).0;
+        let queue = half_second.max(MAX_DATAGRAM as u64);
         Session {
             params,
             peer: params,

@@ -73,7 +73,7 @@ fn special_v6(a: Ipv6Addr) -> bool {
         || a.is_unique_local()
         || a.is_unicast_link_local()
         || s[0] & 0xffc0 == 0xfec0 // RFC 3879, old site-local
-        || a.to_bits() >> 32 == 0 // RFC 4291, IPv4-compatible
+        || a.to_bits() >> 64 == 0 // RFC 4291 IPv4-compatible, RFC 2765 IPv4-translated
         || s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] && special_v4(low) // RFC 6052, NAT64
         || s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1 // RFC 8215, local NAT64
         || s[0] == 0x2002 // RFC 3056, 6to4
@@ -114,6 +114,7 @@ mod tests {
             "64:ff9b::a00:1",
             "2002:a00:1::",
             "::10.0.0.1",
+            "::ffff:0:10.0.0.1",
         ] {
             assert!(!permits(&policy, addr), "{addr} is open");
         }

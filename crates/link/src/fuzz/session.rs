@@ -50,7 +50,7 @@ pub fn sessions(data: &[u8]) {
 }
 
 fn pattern(id: StreamId, offset: u64) -> u8 {
-    (offset.wrapping_mul(2_654_435_761).wrapping_add(id.0 * 97) >> 11) as u8
+    (offset.wrapping_mul(2_654_435_761).wrapping_add(id.0.wrapping_mul(97)) >> 11) as u8
 }
 
 fn origin() -> Origin {
@@ -118,9 +118,8 @@ impl World {
             17..=21 => self.run(Duration::from_millis(1 << (bytes.u8() % 14))),
             22 => self.fates.extend_from_slice(bytes.take(usize::from(op >> 5 & 3) * 4 + 1)),
             23 => self.sides[side].ping(),
-            24 => {
-                self.sides[side].set_send_rate(BitRate::from_bps(1 + (bytes.number() & 0xfff_ffff)))
-            }
+            24 => self.sides[side]
+                .set_send_rate(BitRate::from_bps(2_400 + (bytes.number() & 0xfff_ffff))),
             25 => self.inject_raw(side, bytes),
             26..=29 => self.inject(side, bytes),
             30 => self.offer(side, bytes),
