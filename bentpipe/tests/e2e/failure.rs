@@ -176,8 +176,7 @@ fn with_wire_traffic_flows_in_clear_while_the_gateways_are_dead() {
     if !root() {
         return;
     }
-    let plan = Plan { clear_routes: true, ..Plan::default() };
-    let mut plan = plan;
+    let mut plan = Plan { clear_routes: true, ..Plan::default() };
     plan.a.on_failure = "wire";
     plan.b.on_failure = "wire";
     let (mut world, before) = observed(&plan);

@@ -228,12 +228,21 @@ impl Drop for Scratch {
 }
 
 /// Asks until the answer is Ok; panics with the last answer when patience is over.
-pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+pub fn wait_for<T>(what: &str, ask: impl FnMut() -> Result<T, String>) -> T {
+    wait_long_for(what, PATIENCE, ask)
+}
+
+/// The same with patience of its own.
+pub fn wait_long_for<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<T, String>,
+) -> T {
     let begin = Instant::now();
     loop {
         match ask() {
             Ok(answer) => return answer,
-            Err(why) => assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {why}"),
+            Err(why) => assert!(begin.elapsed() < patience, "waited in vain for {what}: {why}"),
         }
         thread::sleep(Duration::from_millis(20));
     }

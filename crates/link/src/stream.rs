@@ -103,6 +103,8 @@ pub(crate) struct Progress {
     current: u64,
     previous: u64,
     last: Instant,
+    /// Round trips in a row in which the reader took something.
+    streak: u32,
 }
 
 impl Progress {
@@ -114,7 +116,9 @@ impl Progress {
     pub fn on_consumed(&mut self, now: Instant, bytes: u64, rtt: Duration) {
         let age = now.since(self.since);
         if age >= rtt {
-            self.previous = if age < rtt.times(2) { self.current } else { 0 };
+            let goes_on = age < rtt.times(2);
+            self.previous = if goes_on { self.current } else { 0 };
+            self.streak = if goes_on { self.streak.saturating_add(1) } else { 0 };
             self.current = 0;
             self.since = now;
         }
@@ -125,6 +129,11 @@ impl Progress {
     /// Bytes taken in about one round trip.
     pub fn per_rtt(&self) -> u64 {
         self.current.max(self.previous)
+    }
+
+    /// The reader has gone on for some round trips: it does not just fill a buffer.
+    pub fn is_steady(&self) -> bool {
+        self.streak >= 2
     }
 
     pub fn last(&self) -> Instant {

@@ -31,7 +31,9 @@ impl Session {
         let fresh_share = (peer.total_window / 2).saturating_sub(self.excess - s.excess) / 2;
         let patience = self.rtt.with_margin() + self.report_interval().times(4);
         let stalled = s.outstanding() > 0 && now.since(s.progress.last()) > patience;
-        let earned = s.progress.per_rtt().saturating_mul(4).min(total_free / 2);
+        // What a reader takes in one burst may only be its host's buffers filling up.
+        let most = if s.progress.is_steady() { total_free / 2 } else { fresh_share };
+        let earned = s.progress.per_rtt().saturating_mul(4).min(most);
         let window = if stalled { 0 } else { earned.max(fresh_share) };
         let window = window.min(total_free).max(peer.reserve).min(peer.stream_window);
         s.peer_consumed + window
