@@ -177,6 +177,10 @@ impl Driver {
         for peer in driver.config.peers.clone() {
             driver.add_peer(peer)?;
         }
+        // Last, and before the first thread: rights are a thread's own.
+        if let Some(user) = &driver.config.node.user {
+            os::proc::become_user(user)?;
+        }
         driver.announce();
         Ok(driver)
     }
