@@ -28,9 +28,9 @@ format:
 lint:
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
-# Unit, property and end-to-end tests.
+# Unit, property and end-to-end tests, one at a time: each network has the cores to itself.
 unit:
-	$(CARGO) test --workspace --quiet
+	RUST_TEST_THREADS=1 $(CARGO) test --workspace --quiet
 
 # The simulator's seeds; a failure prints the command that repeats it.
 SEEDS ?= 1000
