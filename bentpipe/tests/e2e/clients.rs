@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::files::{HttpServer, make_file, sha256};
@@ -191,11 +192,15 @@ fn git_clones_and_pushes() {
              {git} commit -qm one && {git} push -q {d}/repo.git main"
         ),
     );
+    // Not by way of `git`, which would leave it behind when it is ended.
+    let programs = Command::new("git").arg("--exec-path").output().expect("git runs");
+    let programs = String::from_utf8(programs.stdout).expect("a path");
     let _daemon = Daemon::start(
         &world.server,
         &format!(
-            "env HOME={d} GIT_CONFIG_NOSYSTEM=1 git daemon --reuseaddr --listen=10.2.0.2 \
-             --base-path={d} --export-all --enable=receive-pack {d}"
+            "env HOME={d} GIT_CONFIG_NOSYSTEM=1 {}/git-daemon --reuseaddr --listen=10.2.0.2 \
+             --base-path={d} --export-all --enable=receive-pack {d}",
+            programs.trim()
         ),
         &dir.join("log"),
     );
