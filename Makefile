@@ -5,7 +5,7 @@
 CARGO ?= cargo
 BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
 
-.PHONY: help setup build demo test format lint unit seeds bench clean
+.PHONY: help setup build demo test test-long format lint unit seeds bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -31,6 +31,10 @@ lint:
 # Unit, property and end-to-end tests, one at a time: each network has the cores to itself.
 unit:
 	RUST_TEST_THREADS=1 $(CARGO) test --workspace --quiet
+
+# The end-to-end tests that take minutes.
+test-long: setup
+	RUST_TEST_THREADS=1 $(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
 
 # The simulator's seeds; a failure prints the command that repeats it.
 SEEDS ?= 1000

@@ -207,6 +207,7 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(label: &str) -> Scratch {
+        remove_stale_directories();
         let path = std::env::temp_dir().join(format!("{PREFIX}-{}-{label}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a directory");
@@ -218,6 +219,18 @@ impl Scratch {
         let path = self.0.join(name);
         fs::create_dir_all(&path).expect("a directory");
         path
+    }
+}
+
+/// Removes what test processes left that were killed.
+fn remove_stale_directories() {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let rest = name.strip_prefix(PREFIX).and_then(|r| r.strip_prefix('-'));
+        let owner = rest.and_then(|r| r.split('-').next()).and_then(|pid| pid.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(true)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
