@@ -6,7 +6,8 @@
 //!
 //! - A stream whose reader progresses may have four times what the reader took in
 //!   the last round trip: enough for the round trip itself, one or two rounds of
-//!   repair and growth. A reader that stops soon stops earning.
+//!   repair and growth. A reader that stops soon stops earning, and one that has only
+//!   begun earns as a fresh stream does: its host's buffers may just be filling up.
 //! - A fresh stream gets a share of the first half of the memory, so that a single
 //!   one fills the link from its first packet, and a thousand stopped ones cannot
 //!   take the half that progressing streams live on. The shares are dynamic
