@@ -5,7 +5,7 @@
 CARGO ?= cargo
 BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
 
-.PHONY: help setup build demo test test-long format lint unit seeds bench clean
+.PHONY: help setup build demo test test-long format lint unit seeds grid bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -40,6 +40,11 @@ test-long: setup
 SEEDS ?= 1000
 seeds: build
 	$(BENTPIPE) sim --seeds $(SEEDS)
+
+# Rewrites the committed grid of throughputs; its test says if one became worse.
+grid: build
+	$(BENTPIPE) sim --grid > crates/sim/grid.new
+	mv crates/sim/grid.new crates/sim/grid.txt
 
 bench: build
 	$(BENTPIPE) bench

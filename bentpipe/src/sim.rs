@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use miette::miette;
@@ -34,6 +34,10 @@ pub struct Args {
     /// Print everything that happens (one seed only).
     #[arg(long)]
     trace: bool,
+    /// Instead of seeds: what one stream carries over a grid of rate, round trip, loss and
+    /// asymmetry.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "twice", "trace"])]
+    grid: bool,
 }
 
 /// Runs the command.
@@ -41,10 +45,40 @@ pub struct Args {
 /// # Errors
 /// If a seed failed; the text holds the command that repeats it.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    if args.grid {
+        return run_grid(&args);
+    }
     if args.seeds == 1 {
         return run_one(&args, global);
     }
     run_many(&args, global)
+}
+
+fn jobs(args: &Args) -> u64 {
+    let one_each = || std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    args.jobs.unwrap_or_else(one_each)
+}
+
+fn run_grid(args: &Args) -> miette::Result<ExitCode> {
+    let cells = sim::grid::cells();
+    let shares = Mutex::new(vec![0.0; cells.len()]);
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let work = || -> Result<(), Failure> {
+            while let Some(i) = cells.len().checked_sub(1 + next.fetch_add(1, Ordering::Relaxed)) {
+                let share = sim::grid::measure(&cells[i])?.share;
+                shares.lock().unwrap_or_else(PoisonError::into_inner)[i] = share;
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..jobs(args)).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .try_for_each(|t| t.join().map_err(|_| miette!("a thread failed"))?.map_err(describe))
+    })?;
+    let shares = shares.into_inner().unwrap_or_else(PoisonError::into_inner);
+    cli::print(&sim::grid::text(&shares))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_one(args: &Args, global: &Global) -> miette::Result<ExitCode> {
@@ -129,9 +163,7 @@ struct Summary {
 const MOST_FAILURES: usize = 20;
 
 fn run_many(args: &Args, global: &Global) -> miette::Result<ExitCode> {
-    let jobs = args
-        .jobs
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
+    let jobs = jobs(args);
     let begun = Instant::now();
     let next = AtomicU64::new(0);
     let outcomes = Mutex::new(Vec::with_capacity(args.seeds as usize));

@@ -23,6 +23,7 @@
 
 mod check;
 mod datagrams;
+pub mod grid;
 mod host;
 mod node;
 mod pattern;

@@ -151,7 +151,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         rtt: plan.promised_rtt,
         mtu: plan.mtus[node],
         overhead: plan.overhead,
-        packet: plan.mtus[node],
+        packet: plan.packets[node],
         memory: plan.memories[node],
         stream_buffer: plan.stream_buffer,
         max_streams: plan.max_streams[node],

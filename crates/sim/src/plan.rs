@@ -17,6 +17,8 @@ pub struct Plan {
     pub promised_rtt: Duration,
     /// The largest IP packet, by node.
     pub mtus: [u16; 2],
+    /// The largest IP packet that each node sends.
+    pub packets: [u16; 2],
     /// Framing that the link adds to each packet.
     pub overhead: u16,
     /// Memory for stream bytes, by node.
@@ -261,6 +263,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         delays,
         promised_rtt: Duration::from_micros(rng.between(truth / 2, truth + truth / 2)),
         mtus: [mtu, other_mtu],
+        packets: [mtu, other_mtu],
         overhead: [0, 0, 8, 38][rng.below(4) as usize],
         memories: [memory, other_memory].map(ByteCount),
         stream_buffer: one_in(rng, 4).then(|| ByteCount(magnitude(rng, 16 << 10, 256 << 10))),

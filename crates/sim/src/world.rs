@@ -45,7 +45,7 @@ pub(crate) enum Happening {
 /// How often something may happen without any time passing. Sixty connections and a
 /// burst of datagrams at once stay far below.
 const MOST_AT_ONCE: u32 = 5_000;
-/// Steps that a run may take; the longest seen take a tenth.
+/// Steps that a run of a seed may take; the longest seen take a tenth.
 const MOST_STEPS: u64 = 20_000_000;
 
 pub(crate) struct World<'a> {
@@ -70,6 +70,8 @@ pub(crate) struct World<'a> {
     serial: u64,
     at_once: u32,
     steps: u64,
+    /// Steps that the run may take.
+    pub most_steps: u64,
     active: Vec<Fault>,
     buffer: Vec<u8>,
 }
@@ -103,6 +105,7 @@ impl<'a> World<'a> {
             serial: 0,
             at_once: 0,
             steps: 0,
+            most_steps: MOST_STEPS,
             active: Vec::new(),
             buffer: vec![0; 2048],
         };
@@ -163,7 +166,7 @@ impl<'a> World<'a> {
             }
             self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
             self.steps += 1;
-            if self.at_once > MOST_AT_ONCE || self.steps > MOST_STEPS {
+            if self.at_once > MOST_AT_ONCE || self.steps > self.most_steps {
                 self.trace_sessions();
                 return self.fail(self.standstill());
             }

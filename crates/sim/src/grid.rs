@@ -1,0 +1,232 @@
+//! What the link carries, over a grid of rate × round trip × loss × asymmetry: one
+//! stream from a server to a client, in virtual time, through the very code that runs
+//! over sockets. Deterministic, so that the whole grid can lie beside the code as a
+//! text and a change that costs throughput anywhere shows in the difference.
+
+use std::fmt::Write as _;
+
+use link::session::best_packet;
+use units::{BitRate, ByteCount, Duration, Instant, Ratio};
+
+use crate::check::Failure;
+use crate::plan::{Answer, Connection, Fault, FaultKind, Host, Plan, Way};
+use crate::world::World;
+
+/// One cell: a link, and how long it is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// From the server to the client.
+    pub forward: BitRate,
+    /// From the client to the server.
+    pub back: BitRate,
+    /// Both ways together.
+    pub rtt: Duration,
+    /// Of each packet, both ways.
+    pub loss: Ratio,
+    /// From the client's connecting to the last byte that counts.
+    pub time: Duration,
+}
+
+/// What a cell gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Throughput {
+    /// Bytes that the client had read in order when the time was over.
+    pub bytes: u64,
+    /// Such bytes as a share of what the forward rate carries since the client connected,
+    /// %: the mean of eight moments within the last two round trips, because what is read
+    /// in order grows in jumps of up to a round trip where packets are lost.
+    pub share: f64,
+}
+
+const MOMENTS: u64 = 8;
+
+/// When the client connects: on the slowest links, with the heaviest losses, opening a
+/// session takes a while.
+const BEGIN: Duration = Duration::from_secs(120);
+/// More than any cell carries.
+const ENDLESS: u64 = 1 << 44;
+/// A request.
+const REQUEST: u64 = 100;
+/// Every session may buffer so much; 1 Gbit/s over a second needs four times its 125 MB.
+const MEMORY: ByteCount = ByteCount(2 << 30);
+/// Virtual events per packet are about four; beyond this something turns in circles.
+const STEPS_A_PACKET: u64 = 40;
+
+/// Lets one stream run for the cell's time.
+///
+/// # Errors
+/// The first promise of the simulator that did not hold.
+pub fn measure(cell: &Cell) -> Result<Throughput, Failure> {
+    let plan = plan(cell);
+    let most = cell.forward.bytes_in(cell.time).0 / 100 * STEPS_A_PACKET;
+    let mut world = World::new(&plan, None);
+    world.most_steps = world.most_steps.max(most);
+    let mut given = Throughput::default();
+    for before_end in (0..MOMENTS).rev() {
+        let lapse = cell.rtt.times(before_end).divided_by(4);
+        let time = Duration::from_nanos(cell.time.as_nanos().saturating_sub(lapse.as_nanos()));
+        world.run(Instant::ZERO + BEGIN + time, |_| false)?;
+        given.bytes = world.talks[0].hosts[0].as_ref().map_or(0, |client| client.received);
+        let possible = cell.forward.bytes_in(time).0.max(1) as f64;
+        given.share += given.bytes as f64 / possible * 100.0 / MOMENTS as f64;
+    }
+    Ok(given)
+}
+
+fn plan(cell: &Cell) -> Plan {
+    const MTU: u16 = 1500;
+    let host = |bytes, after| Host {
+        bytes,
+        pace: None,
+        after,
+        after_end: false,
+        resets: false,
+        resets_at: None,
+        socket: 4 << 20,
+        reads: None,
+        pause: None,
+    };
+    let connection = Connection {
+        at: Instant::ZERO + BEGIN,
+        node: 0,
+        sure: false,
+        name: None,
+        answer: (Answer::Accept, Duration::ZERO),
+        hosts: [host(REQUEST, 0), host(ENDLESS, REQUEST)],
+    };
+    let end = Instant::ZERO + BEGIN + cell.time;
+    let losses = Fault {
+        from: Instant::ZERO,
+        until: end + Duration::from_secs(1),
+        kind: FaultKind::Loss(Way { sender: 0, both: true }, cell.loss),
+    };
+    let rates = [cell.back, cell.forward];
+    Plan {
+        seed: 1,
+        rates,
+        delays: [cell.rtt.divided_by(2); 2],
+        promised_rtt: cell.rtt,
+        mtus: [MTU; 2],
+        packets: rates.map(|rate| best_packet(MTU, rate, Ratio::ZERO)),
+        overhead: 0,
+        memories: [MEMORY; 2],
+        stream_buffer: None,
+        max_streams: [1000; 2],
+        keepalives: [None; 2],
+        hub_knows: true,
+        ipv6: false,
+        lateness: Duration::ZERO,
+        actions_first: false,
+        faults: vec![losses],
+        heal_at: end,
+        connections: vec![connection],
+        datagrams: Vec::new(),
+    }
+}
+
+const RATES: [u64; 5] = [2_400, 64_000, 1_000_000, 10_000_000, 100_000_000];
+const RTTS_MS: [u64; 3] = [20, 600, 1_500];
+const LOSSES: [f64; 4] = [0.0, 0.001, 0.01, 0.1];
+const ASYMMETRIES: [u64; 3] = [1, 20, 200];
+/// On a slower return a packet of 150 bytes takes more than a second.
+const SLOWEST_RETURN: u64 = 1_000;
+/// Packets that a cell is worth.
+const PACKETS: u64 = 12_000;
+/// Yet no cell is shorter: several of the longest round trips.
+const SHORTEST: Duration = Duration::from_secs(12);
+
+/// How much worse a cell may be before something became worse, in points: half a point,
+/// and three standard deviations of what chance takes from it, because a changed protocol
+/// draws other losses.
+pub fn tolerance(cell: &Cell) -> f64 {
+    let packets = cell.forward.bytes_in(cell.time).0 as f64 / 1_500.0;
+    let loss = cell.loss.as_f64();
+    0.5 + 3.0 * 100.0 * (loss * (1.0 - loss) / packets.max(1.0)).sqrt()
+}
+
+/// All cells, those of a line of the text in a row.
+pub fn cells() -> Vec<Cell> {
+    let mut all = Vec::new();
+    for bps in RATES {
+        for asymmetry in ASYMMETRIES.into_iter().filter(|a| bps / a >= SLOWEST_RETURN) {
+            for rtt in RTTS_MS {
+                all.extend(LOSSES.map(|loss| Cell {
+                    forward: BitRate::from_bps(bps),
+                    back: BitRate::from_bps(bps / asymmetry),
+                    rtt: Duration::from_millis(rtt),
+                    loss: Ratio::from_f64(loss),
+                    time: Duration::from_secs(PACKETS * 1_500 * 8 / bps).max(SHORTEST),
+                }));
+            }
+        }
+    }
+    all
+}
+
+/// The grid as a text: a line for each link, a column for each loss. `shares` are those
+/// of [`cells`], in their order.
+pub fn text(shares: &[f64]) -> String {
+    let mut out = String::from(
+        "# In-order goodput of one stream, the whole transfer with its start, as a share of\n\
+         # the forward rate, %. Made by `make grid`; a test compares.\n",
+    );
+    let _ = write!(out, "# {:>8} {:>10} {:>7} {:>8}", "forward", "return", "RTT", "time");
+    for loss in LOSSES {
+        let _ = write!(out, " {:>8}", format!("loss {}%", loss * 100.0));
+    }
+    out.push('\n');
+    for (line, shares) in cells().chunks(LOSSES.len()).zip(shares.chunks(LOSSES.len())) {
+        let Cell { forward, back, rtt, time, .. } = line[0];
+        let names = [forward.to_string(), back.to_string(), rtt.to_string(), time.to_string()];
+        let [forward, back, rtt, time] = names;
+        let _ = write!(out, "{forward:>10} {back:>10} {rtt:>7} {time:>8}");
+        for share in shares {
+            let _ = write!(out, " {share:>8.2}");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The shares that a text holds, if it is one of this grid.
+pub fn shares(text: &str) -> Option<Vec<f64>> {
+    let lines = text.lines().filter(|l| !l.starts_with('#'));
+    let all = lines
+        .flat_map(|line| line.split_whitespace().skip(4).map(|w| w.parse().ok()))
+        .collect::<Option<Vec<f64>>>()?;
+    // Links are told apart by their names: a text of another grid is none of this one.
+    let same = self::text(&all) == text;
+    (all.len() == cells().len() && same).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_back_and_one_of_another_grid_is_not() {
+        let shares: Vec<f64> = (0..cells().len()).map(|i| i as f64 / 4.0).collect();
+        let text = text(&shares);
+        assert_eq!(self::shares(&text), Some(shares));
+        assert_eq!(self::shares(&text.replacen("64kbit", "65kbit", 1)), None);
+        let shorter: Vec<&str> = text.lines().take(9).collect();
+        assert_eq!(self::shares(&shorter.join("\n")), None);
+    }
+
+    #[test]
+    fn a_link_never_carries_more_than_its_packets_leave_room_for() {
+        let cell = Cell {
+            forward: BitRate::from_mbps(2),
+            back: BitRate::from_mbps(2),
+            rtt: Duration::from_millis(500),
+            loss: Ratio::ZERO,
+            time: Duration::from_secs(20),
+        };
+        let clean = measure(&cell).unwrap();
+        assert_eq!(measure(&cell).unwrap(), clean, "the same cell twice");
+        // 1,448 of 1,500 bytes (R-HEADERS), and a round trip before the first.
+        assert!(clean.share > 85.0 && clean.share < 1448.0 / 15.0 * 0.975, "{clean:?}");
+        let lossy = measure(&Cell { loss: Ratio::from_f64(0.1), ..cell }).unwrap();
+        assert!(lossy.share < clean.share * 0.92 && lossy.share > 40.0, "{lossy:?}");
+    }
+}
