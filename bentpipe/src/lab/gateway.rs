@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 use os::proc::{die_with_parent, reset_signals};
+use units::BitRate;
 
 use super::results::Load;
 use super::scenario::LinkSetup;
@@ -34,6 +35,8 @@ const TICKS: f64 = 100.0;
 /// Settings of a gateway pair beyond what follows from the link.
 #[derive(Clone, Debug, Default)]
 pub struct Pair {
+    /// What they are told of a link that has no rate of its own; 1 Gbit/s unless given.
+    pub rate: Option<BitRate>,
     /// Lines added to the `[node]` table of both.
     pub node: String,
     /// Lines added to the `[[peer]]` table of both.
@@ -111,22 +114,25 @@ impl Pair {
         Ok([a, b])
     }
 
+    /// What an operator would write: rates, delay, bit-error ratio and MTU. Random loss is
+    /// nothing that anybody knows beforehand; the gateways find it.
     fn config(&self, end: &End<'_>) -> String {
         let (down, up) = (&end.link.down, &end.link.up);
         let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
         // A link without a rate is as fast as this machine; the gateway wants a number.
-        let rate = |c: &channel::ChannelConfig| c.rate.map_or("1Gbit".into(), |r| r.to_string());
+        let as_fast = self.rate.unwrap_or(BitRate::from_mbps(1_000));
+        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(as_fast);
         let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
         let [own, _] = end.own;
         let [far, _] = end.far;
-        let Pair { node, peer } = self;
+        let Pair { node, peer, .. } = self;
         format!(
             "[node]\nprivate_key = \"{key}\"\nlisten = \"{own}:{PORT}\"\nlan = [\"{LAN}\"]\n\
              admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n\
              link = {{ send = \"{send}\", receive = \"{receive}\", delay = \"{delay}\", \
-             ber = {ber:e}, loss = {loss:e}, mtu = 1500 }}\n{peer}\n",
+             ber = {ber:e}, mtu = 1500 }}\n{peer}\n",
             key = end.key.to_base64(),
             public = end.peer.public(),
             routes = list(end.behind),
@@ -135,7 +141,6 @@ impl Pair {
             receive = rate(receive),
             delay = send.delay,
             ber = send.ber.as_f64(),
-            loss = send.loss.as_f64(),
         )
     }
 }

@@ -111,6 +111,9 @@ pub struct Outcome {
     pub retransmitted: u32,
     /// Bytes received over time.
     pub received: Samples,
+    /// Bytes of each of several streams.
+    #[serde(default)]
+    pub each: Vec<u64>,
     /// The link from server to client.
     pub down: LinkUse,
     /// The link from client to server.
@@ -122,7 +125,7 @@ impl Outcome {
     pub fn new(
         seed: u64,
         link_rate: u64,
-        client: Fetched,
+        (client, each): (Fetched, Vec<u64>),
         served: &[Served],
         down: LinkUse,
         up: LinkUse,
@@ -147,6 +150,7 @@ impl Outcome {
             server_rtt,
             retransmitted: served.iter().map(|s| s.retransmitted).sum(),
             received: since(&client.received),
+            each,
             down,
             up,
         }
@@ -194,6 +198,14 @@ impl Outcome {
     pub fn goodput_series(&self, bin: f64) -> Samples {
         rate_series(&self.received, self.complete, bin)
     }
+}
+
+/// Jain's index of fairness (Jain, Chiu and Hawe, 1984): (Σx)² ÷ (n·Σx²), 1 if all are
+/// equal and 1/n if one has everything; `None` of nothing.
+pub fn jain(shares: &[u64]) -> Option<f64> {
+    let sum: f64 = shares.iter().map(|x| *x as f64).sum();
+    let squares: f64 = shares.iter().map(|x| (*x as f64).powi(2)).sum();
+    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
 /// The median; `None` of nothing. Of an even number, the mean of the middle two.
@@ -252,6 +264,13 @@ mod tests {
         assert_eq!(median([3.0, 1.0, f64::NAN, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0]), Some(2.5));
         assert_eq!(median([]), None);
+    }
+
+    #[test]
+    fn fairness_is_one_among_equals_and_little_for_one_who_has_it_all() {
+        assert_eq!(jain(&[5, 5, 5]), Some(1.0));
+        assert_eq!(jain(&[0, 0, 9]), Some(1.0 / 3.0));
+        assert_eq!(jain(&[0, 0]), None);
     }
 
     #[test]

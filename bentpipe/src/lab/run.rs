@@ -34,6 +34,10 @@ pub struct Experiment {
     pub before: Option<Work>,
     /// What is carried.
     pub work: Work,
+    /// How long the link lies idle first, so that nothing of its beginning is left.
+    pub settle: Duration,
+    /// Clients and servers speak with headers as long as those of the web.
+    pub headers: bool,
 }
 
 impl Experiment {
@@ -49,18 +53,22 @@ impl Experiment {
             },
             before: scenario.before,
             work: way.work.unwrap_or(scenario.work),
+            settle: Duration::ZERO,
+            headers: false,
         }
     }
 
     /// Bytes of content that it carries.
     pub fn bytes(&self) -> u64 {
-        self.work.bytes().0 + self.before.map_or(0, |w| w.bytes().0)
+        let rate = self.plan.link.down.rate;
+        self.work.bytes(rate).0 + self.before.map_or(0, |w| w.bytes(rate).0)
     }
 
     /// Builds the network, does the work and takes everything down again. `row` is told
     /// of progress.
     pub fn run(&self, row: &Row) -> Result<Run, String> {
         let topology = Topology::build(&self.plan).map_err(|e| e.to_string())?;
+        thread::sleep(self.settle);
         row.begin();
         let before = match self.before {
             Some(work) => {
@@ -90,16 +98,22 @@ impl Experiment {
         let address = SocketAddr::new(SERVER[0], traffic::PORT);
         let seed = self.plan.seed;
         let window = self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX));
+        let wanted = Wanted { window, headers: self.headers, ..Wanted::whole(seed, 0) };
+        let alone = |fetched| (fetched, Vec::new());
         let client = topology.client.run(|| match work {
             Work::File { bytes, at_most } => {
                 let at_most = at_most.map_or(Duration::MAX, |d| d.to_std());
-                let wanted = Wanted { seed, bytes: bytes.0, at_most, window };
-                traffic::fetch(address, wanted, origin, &row.done)
+                let wanted = Wanted { bytes: bytes.0, at_most, ..wanted };
+                traffic::fetch(address, wanted, origin, &row.done).map(alone)
+            }
+            Work::Streams { count, time } => {
+                let time = time.to_std();
+                traffic::fetch_streams(address, wanted, count, time, origin, &row.done)
             }
             Work::Page { html, objects, object, connections } => {
                 let page =
                     Page { seed, html: html.0, objects, object: object.0, connections, window };
-                traffic::fetch_page(address, page, origin, &row.done)
+                traffic::fetch_page(address, page, origin, &row.done).map(alone)
             }
         });
         let served = server.stop();

@@ -3,7 +3,7 @@
 
 use channel::ChannelConfig;
 use serde::{Deserialize, Serialize};
-use units::{ByteCount, Duration, Ratio};
+use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::unit;
 
@@ -144,6 +144,15 @@ pub enum Work {
         #[serde(default, deserialize_with = "unit::maybe")]
         at_most: Option<Duration>,
     },
+    /// Endless files side by side, from the server to the client; what has come in
+    /// order by then counts.
+    Streams {
+        /// How many, a connection each.
+        count: u32,
+        /// Since the client began to connect.
+        #[serde(deserialize_with = "unit::one")]
+        time: Duration,
+    },
     /// A page as HTTP/1.0 fetches it: the text, then its objects, a connection each.
     Page {
         /// Size of the text.
@@ -160,10 +169,11 @@ pub enum Work {
 }
 
 impl Work {
-    /// Bytes of content carried.
-    pub fn bytes(&self) -> ByteCount {
+    /// Bytes of content carried; of endless files what `rate` can carry.
+    pub fn bytes(&self, rate: Option<BitRate>) -> ByteCount {
         match *self {
             Work::File { bytes, .. } => bytes,
+            Work::Streams { time, .. } => rate.map_or(ByteCount(0), |r| r.bytes_in(time)),
             Work::Page { html, objects, object, .. } => {
                 ByteCount(html.0 + u64::from(objects) * object.0)
             }

@@ -67,7 +67,7 @@ const fn pair(net: u8, host: u8) -> [IpAddr; 2] {
 /// What to build.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The satellite link.
+    /// The satellite link; a default one is a cable, as fast as this machine.
     pub link: LinkSetup,
     /// The terrestrial legs.
     pub legs: Legs,
@@ -98,8 +98,8 @@ pub enum BuildError {
 pub struct Topology {
     /// The gateway programs: client's side, server's side.
     pub gateways: Option<[Gateway; 2]>,
-    /// The satellite link; its left is the client's side.
-    link: EmulatorHandle,
+    /// The satellite link; its left is the client's side. None for a cable.
+    link: Option<EmulatorHandle>,
     legs: Vec<EmulatorHandle>,
     /// The client.
     pub client: NetNs,
@@ -126,8 +126,9 @@ impl Topology {
         let mut legs = Vec::new();
         legs.extend(leg(&client, HOST, &gwa, LAN, plan.legs.client)?);
         legs.extend(leg(&gwb, LAN, &server, HOST, plan.legs.server)?);
-        let link = emulated(&gwa, SATELLITE, &gwb, SATELLITE, &plan.link, plan.seed)?;
-        let origin = Instant::now() - link.now().since(units::Instant::ZERO).to_std();
+        let link = satellite(&gwa, &gwb, plan)?;
+        let age = link.as_ref().map_or(units::Instant::ZERO, EmulatorHandle::now);
+        let origin = Instant::now() - age.since(units::Instant::ZERO).to_std();
 
         configure(&client, &host_script(CLIENT, GATEWAY_A, &plan.hosts))?;
         configure(&server, &host_script(SERVER, GATEWAY_B, &plan.hosts))?;
@@ -149,20 +150,17 @@ impl Topology {
 
     /// What the link did so far: server to client, client to server.
     pub fn link_use(&self) -> (LinkUse, LinkUse) {
-        let one = |direction| LinkUse::of(&self.link.series(direction));
+        let one = |direction| match &self.link {
+            Some(link) => LinkUse::of(&link.series(direction)),
+            None => LinkUse::default(),
+        };
         (one(Direction::Down), one(Direction::Up))
     }
 
     /// What went wrong in the emulated link; with problems, figures mean nothing.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems = self.link.report().problems;
-        problems.extend(self.legs.iter().flat_map(|leg| leg.report().problems));
-        problems
-    }
-
-    /// The emulated link, to switch it off and on or to look closer.
-    pub fn link(&self) -> &EmulatorHandle {
-        &self.link
+        let links = self.link.iter().chain(&self.legs);
+        links.flat_map(|link| link.report().problems).collect()
     }
 }
 
@@ -173,8 +171,23 @@ fn quiet(host: &NetNs) -> Result<(), OsError> {
         host.sysctl(&format!("net.ipv6.conf.{scope}.accept_ra"), "0")?;
         host.sysctl(&format!("net.ipv6.conf.{scope}.router_solicitations"), "0")?;
         host.sysctl(&format!("net.ipv6.conf.{scope}.addr_gen_mode"), "1")?;
+        // Groups are reported again at once and not seconds later, amid the experiment.
+        host.sysctl(&format!("net.ipv6.conf.{scope}.mldv2_unsolicited_report_interval"), "1")?;
     }
     host.sysctl("net.ipv4.tcp_no_metrics_save", "1")
+}
+
+/// The emulated link, or a cable where the plan asks nothing of it.
+fn satellite(
+    left: &NetNs,
+    right: &NetNs,
+    plan: &Plan,
+) -> Result<Option<EmulatorHandle>, BuildError> {
+    if plan.link == LinkSetup::default() {
+        veth(left, SATELLITE, right, SATELLITE)?;
+        return Ok(None);
+    }
+    emulated(left, SATELLITE, right, SATELLITE, &plan.link, plan.seed).map(Some)
 }
 
 /// A cable, or an emulated leg if it has a delay.

@@ -5,6 +5,10 @@
 //! Both sides block and use threads: an experiment has a handful of connections. The
 //! thread must already be in the namespace of its host.
 
+mod many;
+
+pub use many::{Page, fetch_page, fetch_streams};
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -115,9 +119,11 @@ fn accept(
         match listener.accept() {
             Ok((stream, _)) => {
                 let (stop, served) = (stop.clone(), served.clone());
+                // Hundreds of connections are looked at less often, or looking is the work.
+                let sample = SAMPLE * (1 + workers.len() as u32 / 8);
                 workers.push(thread::spawn(move || {
                     // A connection that breaks is the client's to report.
-                    if let Ok(one) = serve(&stream, origin, &stop) {
+                    if let Ok(one) = serve(&stream, origin, sample, &stop) {
                         served.lock().unwrap_or_else(PoisonError::into_inner).push(one);
                     }
                 }));
@@ -130,12 +136,17 @@ fn accept(
     }
 }
 
-fn serve(stream: &TcpStream, origin: Instant, stop: &AtomicBool) -> io::Result<Served> {
+fn serve(
+    stream: &TcpStream,
+    origin: Instant,
+    sample: Duration,
+    stop: &AtomicBool,
+) -> io::Result<Served> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (seed, bytes) = read_request(stream)?;
+    let Request { seed, bytes, headers } = read_request(stream)?;
     let mut noted = Served { started: origin.elapsed().as_secs_f64(), ..Served::default() };
     let progress = AtomicUsize::new(0);
     let (done, over) = mpsc::channel::<()>();
@@ -145,8 +156,9 @@ fn serve(stream: &TcpStream, origin: Instant, stop: &AtomicBool) -> io::Result<S
     thread::scope(|scope| {
         let probe = os::tcp::Stream::from(stream.try_clone()?);
         let progress = &progress;
-        let watcher = scope.spawn(move || watch(&probe, origin, progress, &over, ended));
-        let written = write_content(stream, seed, bytes, progress);
+        let watcher = scope.spawn(move || watch(&probe, (origin, sample), progress, &over, ended));
+        let more = if headers { WEB_SERVER } else { "" };
+        let written = write_content(stream, more, seed, bytes, progress);
         // What a broken connection has not delivered is never acknowledged.
         broken.store(written.is_err(), Ordering::Relaxed);
         drop(done);
@@ -169,15 +181,28 @@ fn serve(stream: &TcpStream, origin: Instant, stop: &AtomicBool) -> io::Result<S
     Ok(noted)
 }
 
-fn read_request(stream: &TcpStream) -> io::Result<(u64, u64)> {
+/// What a client asks for, and whether its headers call for as long ones.
+struct Request {
+    seed: u64,
+    bytes: u64,
+    headers: bool,
+}
+
+fn read_request(stream: &TcpStream) -> io::Result<Request> {
     let mut lines = BufReader::new(stream.take(LONGEST_HEAD)).lines();
     let first = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
+    let mut headers = false;
     for line in lines {
-        if line?.is_empty() {
+        let line = line?;
+        if line.is_empty() {
             break;
         }
+        headers |= line.starts_with("User-Agent:");
     }
-    parse_request(&first).ok_or_else(|| io::Error::other(format!("not a request: {first:?}")))
+    let parsed = parse_request(&first);
+    let (seed, bytes) =
+        parsed.ok_or_else(|| io::Error::other(format!("not a request: {first:?}")))?;
+    Ok(Request { seed, bytes, headers })
 }
 
 /// `GET /SEED/BYTES HTTP/1.0`
@@ -189,11 +214,12 @@ fn parse_request(line: &str) -> Option<(u64, u64)> {
 
 fn write_content(
     mut stream: &TcpStream,
+    headers: &str,
     seed: u64,
     bytes: u64,
     progress: &AtomicUsize,
 ) -> io::Result<()> {
-    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+    let head = format!("HTTP/1.0 200 OK\r\n{headers}Content-Length: {bytes}\r\n\r\n");
     let mut content = Rng::new(seed);
     let mut piece = vec![0; PIECE];
     let mut left = bytes;
@@ -221,7 +247,7 @@ struct Watched {
 /// Notes TCP's state until everything is written and acknowledged.
 fn watch(
     stream: &os::tcp::Stream,
-    origin: Instant,
+    (origin, sample): (Instant, Duration),
     progress: &AtomicUsize,
     over: &mpsc::Receiver<()>,
     ended: &dyn Fn() -> bool,
@@ -230,7 +256,7 @@ fn watch(
     let mut writing = true;
     loop {
         if writing {
-            writing = over.recv_timeout(SAMPLE) == Err(mpsc::RecvTimeoutError::Timeout);
+            writing = over.recv_timeout(sample) == Err(mpsc::RecvTimeoutError::Timeout);
         } else {
             thread::sleep(Duration::from_millis(1));
         }
@@ -239,7 +265,7 @@ fn watch(
         let (Ok(info), Ok(waiting)) = (stream.info(), stream.unacknowledged()) else {
             return noted;
         };
-        let due = noted.rtt.last().is_none_or(|last| now - last.0 >= SAMPLE.as_secs_f64());
+        let due = noted.rtt.last().is_none_or(|last| now - last.0 >= sample.as_secs_f64());
         if due {
             noted.rtt.push((now, info.rtt.as_secs_f64() * 1e3));
             noted.written.push((now, progress.load(Ordering::Relaxed) as f64));
@@ -260,16 +286,33 @@ pub struct Wanted {
     pub bytes: u64,
     /// Hang up when so much time has passed since the first byte of content.
     pub at_most: Duration,
+    /// Count only what has come by then, since the client began to connect, and hang up.
+    pub until: Option<Duration>,
     /// Offer no larger receive window than this.
     pub window: Option<u32>,
+    /// Ask and be answered with headers as long as those of a browser and a web server.
+    pub headers: bool,
 }
 
 impl Wanted {
     /// All `bytes` of the content of `seed`, however long it takes.
     pub fn whole(seed: u64, bytes: u64) -> Wanted {
-        Wanted { seed, bytes, at_most: Duration::MAX, window: None }
+        Wanted { seed, bytes, at_most: Duration::MAX, until: None, window: None, headers: false }
+    }
+
+    fn request(&self) -> String {
+        let Wanted { seed, bytes, headers, .. } = self;
+        let more = if *headers { BROWSER } else { "" };
+        format!("GET /{seed}/{bytes} HTTP/1.0\r\n{more}\r\n")
     }
 }
+
+/// What a command-line client of today says of itself.
+const BROWSER: &str = "Host: www.example.net\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n";
+/// What a web server of today answers to those who say `User-Agent`.
+const WEB_SERVER: &str = "Server: nginx/1.26.3\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
+     Content-Type: application/octet-stream\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
+     Connection: close\r\nETag: \"69559a80-2710\"\r\nAccept-Ranges: bytes\r\n";
 
 /// Fetches a file from `server` and checks every byte. `progress` counts the bytes of
 /// content as they come.
@@ -279,7 +322,7 @@ pub fn fetch(
     origin: Instant,
     progress: &AtomicUsize,
 ) -> io::Result<Fetched> {
-    let Wanted { seed, bytes, at_most, window } = wanted;
+    let Wanted { seed, bytes, at_most, until, window, .. } = wanted;
     let begin = Instant::now();
     let started = begin.duration_since(origin).as_secs_f64();
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
@@ -287,7 +330,7 @@ pub fn fetch(
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let limiter = os::tcp::Stream::from(stream.try_clone()?);
-    stream.write_all(format!("GET /{seed}/{bytes} HTTP/1.0\r\n\r\n").as_bytes())?;
+    stream.write_all(wanted.request().as_bytes())?;
 
     let mut noted = Fetched { started, connected, asked: bytes, ..Fetched::default() };
     let mut reader = BufReader::with_capacity(PIECE, stream);
@@ -308,6 +351,10 @@ pub fn fetch(
             return Err(io::Error::other(format!(
                 "the connection ended after {at} of {bytes} bytes"
             )));
+        }
+        if until.is_some_and(|until| begin.elapsed() > until) {
+            // What came since is left out, as if it had not been read.
+            break;
         }
         if check.position == 0 {
             noted.first_byte = begin.elapsed().as_secs_f64();
@@ -330,6 +377,9 @@ pub fn fetch(
     }
     noted.bytes = check.position;
     noted.complete = begin.elapsed().as_secs_f64();
+    if let Some(until) = until {
+        noted.complete = noted.complete.min(until.as_secs_f64());
+    }
     if noted.bytes < bytes {
         return Ok(noted);
     }
@@ -398,84 +448,6 @@ impl Checker {
     }
 }
 
-/// Fetches a page: `html` bytes, then `objects` of `object` bytes each, at most
-/// `connections` at a time, a connection for each as in HTTP/1.0. The result's times
-/// run from the first connection to the last byte of the last object.
-pub fn fetch_page(
-    server: SocketAddr,
-    page: Page,
-    origin: Instant,
-    progress: &AtomicUsize,
-) -> io::Result<Fetched> {
-    let part = |seed, bytes| Wanted { window: page.window, ..Wanted::whole(seed, bytes) };
-    let text = fetch(server, part(page.seed, page.html), origin, progress)?;
-    let next = AtomicUsize::new(0);
-    let fetch_objects = || -> io::Result<Vec<Fetched>> {
-        let mut mine = Vec::new();
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed) as u64;
-            if i >= u64::from(page.objects) {
-                return Ok(mine);
-            }
-            let object = part(page.seed + 1 + i, page.object);
-            mine.push(fetch(server, object, origin, progress)?);
-        }
-    };
-    let objects = thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..page.connections.max(1)).map(|_| scope.spawn(fetch_objects)).collect();
-        let mut all = Vec::new();
-        for worker in workers {
-            all.extend(worker.join().map_err(|_| io::Error::other("a client thread failed"))??);
-        }
-        Ok::<_, io::Error>(all)
-    })?;
-    Ok(merge(text, &objects))
-}
-
-/// A page to fetch.
-#[derive(Clone, Copy, Debug)]
-pub struct Page {
-    /// Content of the text; the objects' follow from it.
-    pub seed: u64,
-    /// Size of the text.
-    pub html: u64,
-    /// Number of objects.
-    pub objects: u32,
-    /// Size of each object.
-    pub object: u64,
-    /// Connections at a time.
-    pub connections: u32,
-    /// As [`Wanted::window`].
-    pub window: Option<u32>,
-}
-
-/// One account of several requests, the first of which began everything.
-fn merge(first: Fetched, rest: &[Fetched]) -> Fetched {
-    let mut steps: Samples = Vec::new();
-    for one in std::iter::once(&first).chain(rest) {
-        let mut before = 0.0;
-        for &(t, total) in &one.received {
-            steps.push((t, total - before));
-            before = total;
-        }
-    }
-    steps.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut total = 0.0;
-    for step in &mut steps {
-        total += step.1;
-        step.1 = total;
-    }
-    let end = rest.iter().map(|f| f.started + f.complete).fold(0.0, f64::max);
-    Fetched {
-        complete: first.complete.max(end - first.started),
-        bytes: first.bytes + rest.iter().map(|f| f.bytes).sum::<u64>(),
-        asked: first.asked + rest.iter().map(|f| f.asked).sum::<u64>(),
-        received: steps,
-        ..first
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -496,7 +468,7 @@ mod tests {
         let origin = Instant::now();
         let (send, receive) = mpsc::channel();
         let address = local(move |s| {
-            send.send(serve(&s, origin, &AtomicBool::new(false)).unwrap()).unwrap();
+            send.send(serve(&s, origin, SAMPLE, &AtomicBool::new(false)).unwrap()).unwrap();
         });
         let progress = AtomicUsize::new(0);
         let got = fetch(address, Wanted::whole(7, 300_001), origin, &progress).unwrap();
@@ -512,7 +484,7 @@ mod tests {
         let origin = Instant::now();
         let (send, receive) = mpsc::channel();
         let address = local(move |s| {
-            send.send(serve(&s, origin, &AtomicBool::new(false)).unwrap()).unwrap();
+            send.send(serve(&s, origin, SAMPLE, &AtomicBool::new(false)).unwrap()).unwrap();
         });
         let at_most = Duration::from_millis(50);
         let wanted = Wanted { at_most, ..Wanted::whole(7, 1 << 40) };
@@ -524,7 +496,7 @@ mod tests {
     #[test]
     fn an_empty_file_is_a_file() {
         let origin = Instant::now();
-        let address = local(move |s| drop(serve(&s, origin, &AtomicBool::new(false))));
+        let address = local(move |s| drop(serve(&s, origin, SAMPLE, &AtomicBool::new(false))));
         assert_eq!(get(address, 0).unwrap().bytes, 0);
     }
 
@@ -564,16 +536,31 @@ mod tests {
     }
 
     #[test]
-    fn a_page_counts_all_its_objects() {
-        let one = |started: f64, bytes: f64| Fetched {
-            started,
-            complete: 1.0,
-            bytes: bytes as u64,
-            received: vec![(started + 0.5, bytes / 2.0), (started + 1.0, bytes)],
-            ..Fetched::default()
+    fn what_comes_after_the_deadline_is_not_counted() {
+        let origin = Instant::now();
+        let address = local(move |s| {
+            let _ = serve(&s, origin, SAMPLE, &AtomicBool::new(false));
+        });
+        let until = Some(Duration::from_millis(60));
+        let wanted = Wanted { until, ..Wanted::whole(7, 1 << 40) };
+        let got = fetch(address, wanted, origin, &AtomicUsize::new(0)).unwrap();
+        assert!(got.bytes > 0 && got.bytes < got.asked);
+        assert_eq!(got.complete, 0.06);
+    }
+
+    #[test]
+    fn a_client_that_speaks_like_a_browser_is_answered_by_a_web_server() {
+        let head = |headers| {
+            let origin = Instant::now();
+            let address = local(move |s| drop(serve(&s, origin, SAMPLE, &AtomicBool::new(false))));
+            let mut stream = TcpStream::connect(address).unwrap();
+            let wanted = Wanted { headers, ..Wanted::whole(7, 10_000) };
+            stream.write_all(wanted.request().as_bytes()).unwrap();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            all.len() - 10_000
         };
-        let all = merge(one(0.0, 10.0), &[one(1.0, 20.0), one(1.2, 30.0)]);
-        assert_eq!((all.bytes, all.complete), (60, 2.2));
-        assert_eq!(all.received.last(), Some(&(2.2, 60.0)));
+        assert_eq!(head(false), 42);
+        assert!((240..320).contains(&head(true)), "{}", head(true));
     }
 }
