@@ -1,11 +1,13 @@
 //! `bentpipe bench`: what the gateways must reach, measured on this machine.
 //!
-//! Every row has an experiment, a figure that is asked for and what was measured; the
-//! command fails if one misses. Where the link's errors are random a figure is the median
-//! over several seeds.
+//! Every row has experiments, and for each what the link allows, what the best existing
+//! tool reaches, what is asked for and what was measured; the command fails if one misses.
+//! Where the link's errors are random a figure is the median over several seeds.
 
+mod cases;
 mod crowd;
 mod rows;
+mod table;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use std::time::Instant;
 use miette::{IntoDiagnostic as _, miette};
 use serde::Serialize;
 
-use crate::cli::{Global, print};
+use crate::cli::{Global, print, print_json};
 use crate::lab::progress::Board;
 use crate::lab::report::columns;
 use crate::lab::{rights, write_json};
@@ -42,10 +44,16 @@ pub struct Args {
 pub struct Checked {
     /// What it is.
     pub what: String,
+    /// What the link's arithmetic allows; empty where there is none.
+    pub limit: String,
+    /// What the best existing tool reaches; empty where nobody knows.
+    pub best: String,
     /// What is asked for; empty where the figure is only told.
     pub asked: String,
     /// What was measured.
     pub measured: String,
+    /// The same as a number, in the unit of `asked`, where it is one.
+    pub value: Option<f64>,
     /// True if it is enough; nothing where nothing is asked.
     pub met: Option<bool>,
 }
@@ -53,12 +61,22 @@ pub struct Checked {
 impl Checked {
     /// A figure that must reach something.
     pub fn asked(what: &str, asked: &str, measured: String, met: bool) -> Checked {
-        Checked { what: what.into(), asked: asked.into(), measured, met: Some(met) }
+        let told = Checked::told(what, measured);
+        Checked { asked: asked.into(), met: Some(met), ..told }
     }
 
     /// A figure that is only told.
     pub fn told(what: &str, measured: String) -> Checked {
-        Checked { what: what.into(), asked: String::new(), measured, met: None }
+        let none = String::new;
+        Checked {
+            what: what.into(),
+            limit: none(),
+            best: none(),
+            asked: none(),
+            measured,
+            value: None,
+            met: None,
+        }
     }
 }
 
@@ -89,8 +107,13 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     for row in all.iter().filter(|r| args.only.is_empty() || args.only.iter().any(|o| r.name == o))
     {
         let outcome = run_row(row, args.seeds, global.quiet > 0);
-        print(&text(&outcome))?;
+        if !global.json {
+            print(&text(&outcome))?;
+        }
         outcomes.push(outcome);
+    }
+    if global.json {
+        print_json(&outcomes)?;
     }
     if let Some(file) = &args.save {
         write_json(file, &outcomes)?;
@@ -112,7 +135,8 @@ fn run_row(row: &rows::Row, seeds: u64, quiet: bool) -> Outcome {
 
 /// The row as it is printed when it is done.
 fn text(outcome: &Outcome) -> String {
-    let head = ["row", "what", "asked", "measured", ""].map(str::to_owned);
+    let head = ["row", "link and transfer", "limit", "best tool", "must", "measured", ""]
+        .map(str::to_owned);
     let verdict = |met: Option<bool>| match met {
         Some(true) => "ok",
         Some(false) => "MISSED",
@@ -122,7 +146,8 @@ fn text(outcome: &Outcome) -> String {
         .checks
         .iter()
         .map(|c| {
-            let cells = [outcome.row, &c.what, &c.asked, &c.measured, verdict(c.met)];
+            let cells =
+                [outcome.row, &c.what, &c.limit, &c.best, &c.asked, &c.measured, verdict(c.met)];
             cells.map(str::to_owned).to_vec()
         })
         .collect();
@@ -158,7 +183,7 @@ mod tests {
     use super::*;
 
     fn outcome(met: Option<bool>, failure: Option<&str>) -> Outcome {
-        let check = Checked { what: "x".into(), asked: "≥ 1".into(), measured: "2".into(), met };
+        let check = Checked { met, ..Checked::asked("x", "≥ 1", "2".into(), true) };
         Outcome { row: "umd", seconds: 1.0, checks: vec![check], failure: failure.map(Into::into) }
     }
 
