@@ -287,7 +287,7 @@ impl Driver {
         };
         self.relay.set_policy(known.id, peers::policy(&peer));
         if let Some(session) = self.relay.endpoint.session_mut(known.id) {
-            session.set_send_rate(peer.link.send);
+            session.set_send_rate(now, peer.link.send);
         }
         if peer.endpoint != known.config.endpoint {
             if let Some(address) = peers::fixed_endpoint(&peer) {

@@ -103,7 +103,7 @@ impl Driver {
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {
-                configured_bps: session.send_rate().as_bps(),
+                configured_bps: session.rate_status().cap.as_bps(),
                 measured_bps: rate_out,
                 loss_ppm: (s.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
                 packets: stats.packets_out,

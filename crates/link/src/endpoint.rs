@@ -486,9 +486,9 @@ impl Endpoint {
     /// A new session in place of one whose streams are orphans now.
     fn replace_session(&mut self, now: Instant, id: PeerId, reason: ResetReason) {
         if let Some(peer) = self.peers[id.index()].as_deref_mut() {
-            let rate = peer.session.send_rate();
-            peer.session = Session::new(now, peer.config.link.clone(), peer.side);
-            peer.session.set_send_rate(rate);
+            let mut session = Session::new(now, peer.config.link.clone(), peer.side);
+            session.inherit_rate(now, &peer.session);
+            peer.session = session;
             peer.begun = false;
             self.events.push_back(EndpointEvent::SessionLost(id, reason));
         }

@@ -11,6 +11,7 @@ pub mod handshake;
 pub mod keys;
 mod pacer;
 mod ranges;
+mod rate;
 mod received;
 pub mod replay;
 mod rtt;

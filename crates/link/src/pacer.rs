@@ -27,7 +27,12 @@ impl Pacer {
         self.rate
     }
 
-    pub fn set_rate(&mut self, rate: BitRate) {
+    /// A new rate; what the link has not sent yet goes at it too.
+    pub fn set_rate(&mut self, now: Instant, rate: BitRate) {
+        let left = self.rate.bytes_in(self.free_at.since(now));
+        if left.0 > 0 {
+            self.free_at = now + rate.time_for(left);
+        }
         self.rate = rate;
     }
 
@@ -73,6 +78,18 @@ mod tests {
             now = pacer.next().max(now) + Duration::from_micros(rng.below(8000));
         }
         assert!(sent > 24_900_000, "{sent} of 25,000,000 bytes");
+    }
+
+    #[test]
+    fn what_waits_when_the_rate_changes_goes_at_the_new_rate() {
+        let mut pacer = Pacer::new(BitRate::from_kbps(8));
+        pacer.on_sent(Instant::ZERO, 1500);
+        let now = Instant::ZERO + Duration::from_millis(500);
+        pacer.set_rate(now, BitRate::from_kbps(80));
+        // 1,000 bytes are left: 100 ms.
+        assert_eq!(pacer.free_at, now + Duration::from_millis(100));
+        pacer.set_rate(now, BitRate::from_kbps(8));
+        assert_eq!(pacer.free_at, now + Duration::from_secs(1));
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Received {
             return false;
         };
         let delay = now.since(self.hi_at);
-        if w.state(self.set.descending(), lo.min(hi), delay, MAX_STATE).is_none() {
+        if w.state(self.set.descending(), lo.min(hi), delay, self.hi_at, MAX_STATE).is_none() {
             return false;
         }
         if full {

@@ -12,6 +12,7 @@ use std::ops::Range;
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
+use crate::rate::Told;
 use crate::rtt::Rtt;
 use crate::wire::{StateFrame, StreamId};
 
@@ -51,7 +52,11 @@ struct Packet {
     sent: Instant,
     state: State,
     frames: u16,
+    /// As the link counts it.
+    size: u16,
     first_frame: u64,
+    /// Link bytes sent up to this packet and with it.
+    through: u64,
 }
 
 /// What became of a frame.
@@ -59,6 +64,15 @@ struct Packet {
 pub(crate) enum Fate {
     Arrived,
     Lost,
+}
+
+/// What a report told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Report {
+    /// Something arrived that calls for a report and was not known to have.
+    pub progress: bool,
+    /// Of the newest packet that arrived, if that is news.
+    pub told: Option<Told>,
 }
 
 /// Counts for `status`.
@@ -88,6 +102,9 @@ pub(crate) struct Sent {
     newest_arrived: Option<(u64, Instant)>,
     reorder_window: Duration,
     last_late: Instant,
+    /// Link bytes sent, and those of them that arrived.
+    sent_bytes: u64,
+    arrived_bytes: u64,
     pub counts: SentCounts,
 }
 
@@ -111,6 +128,8 @@ impl Sent {
             newest_arrived: None,
             reorder_window: Duration::ZERO,
             last_late: Instant::ZERO,
+            sent_bytes: 0,
+            arrived_bytes: 0,
             counts: SentCounts::default(),
         }
     }
@@ -141,39 +160,43 @@ impl Sent {
         self.frames.push_back(frame);
     }
 
-    /// The packet being built leaves. One that calls for no report is settled at once.
-    pub fn push_packet(&mut self, now: Instant, eliciting: bool) -> u64 {
+    /// The packet being built leaves, `size` bytes as the link counts them. One that calls
+    /// for no report is settled at once.
+    pub fn push_packet(&mut self, now: Instant, eliciting: bool, size: u64) -> u64 {
         let number = self.next_number();
+        self.sent_bytes += size;
         let first_frame =
             self.packets.back().map_or(self.first_frame, |p| p.first_frame + u64::from(p.frames));
         let frames = self.first_frame + self.frames.len() as u64 - first_frame;
         if !eliciting && frames == 0 && self.packets.is_empty() {
             // Nobody will report it, so nothing would ever take it out.
             self.base += 1;
+            self.arrived_bytes += size;
             return number;
         }
         self.packets.push_back(Packet {
             sent: now,
             state: if eliciting { State::InFlight } else { State::Settled },
             frames: frames as u16,
+            size: size as u16,
             first_frame,
+            through: self.sent_bytes,
         });
         self.in_flight += usize::from(eliciting);
         number
     }
 
     /// Takes the peer's report. `fate` hears of every frame whose packet newly
-    /// arrived; what is lost comes from [`Sent::detect_lost`]. Answers whether
-    /// anything new arrived.
+    /// arrived; what is lost comes from [`Sent::detect_lost`].
     pub fn handle_state(
         &mut self,
         now: Instant,
         state: &StateFrame<'_>,
         rtt: &mut Rtt,
         mut fate: impl FnMut(Fate, &SentFrame),
-    ) -> bool {
+    ) -> Report {
         if state.hi >= self.next_number() {
-            return false; // A packet that was never sent: the peer is confused.
+            return Report::default(); // A packet that was never sent: the peer is confused.
         }
         self.confirmed = self.confirmed.max(Some(state.hi));
         // Reports repeat the state, so only what none has told before is looked at: a
@@ -187,20 +210,38 @@ impl Sent {
             self.told.missing(run.clone(), &mut news);
             self.told.insert(run);
         }
-        let mut progress = false;
+        let (mut progress, mut is_news) = (false, false);
         for number in news.drain(..).flatten() {
+            is_news |= number == state.hi;
+            self.arrived_bytes += u64::from(self.packets[(number - self.base) as usize].size);
             progress |= self.arrived(now, number, rtt, &mut fate);
         }
         self.news = news;
-        if let Some(packet) = self.packet(state.hi)
-            && progress
-            && self.newest_arrived.is_some_and(|(n, _)| n == state.hi)
+        let mut told = None;
+        if let Some(&packet) = self.packet(state.hi)
+            && is_news
         {
             let sample = now.since(packet.sent);
-            rtt.sample(sample - state.delay.min(sample));
+            let sample = sample - state.delay.min(sample);
+            if progress && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
+                rtt.sample(sample);
+            }
+            told = Some(Told {
+                number: state.hi,
+                sent: packet.sent,
+                through: packet.through,
+                delivered: self.arrived_bytes,
+                arrival: state.arrival,
+                rtt: sample,
+            });
         }
         self.settle(now, rtt);
-        progress
+        Report { progress, told }
+    }
+
+    /// Link bytes sent so far.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
     }
 
     fn packet(&self, number: u64) -> Option<&Packet> {
@@ -316,6 +357,10 @@ impl Sent {
             };
             if !done {
                 break;
+            }
+            // What nobody reports counts as arrived once all before it is settled.
+            if packet.state == State::Settled && !self.told.contains(self.base) {
+                self.arrived_bytes += u64::from(packet.size);
             }
             self.frames.drain(..usize::from(packet.frames));
             self.first_frame += u64::from(packet.frames);

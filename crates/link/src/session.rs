@@ -23,12 +23,14 @@ use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
 use crate::pacer::Pacer;
 use crate::ranges::RangeSet;
+use crate::rate::Rate;
 use crate::received::Received;
 use crate::rtt::Rtt;
 use crate::sent::Sent;
 use crate::stream::{Delivery, Queue, Stream};
 use crate::wire::{Origin, ResetReason, StreamId};
 
+pub use crate::rate::{RateMode, RateStatus};
 pub(crate) use config::Params;
 pub use config::{LinkConfig, best_packet};
 pub(crate) use receive::PathFrame;
@@ -118,6 +120,7 @@ pub struct Session {
     received: Received,
     rtt: Rtt,
     pacer: Pacer,
+    rate: Rate,
     pool: Pool,
     streams: BTreeMap<StreamId, Box<Stream>>,
     next_stream: u64,
@@ -189,6 +192,7 @@ impl Session {
             received: Received::new(),
             rtt: Rtt::new(config.rtt),
             pacer: Pacer::new(config.send_rate),
+            rate: Rate::new(config.rate_mode, config.send_rate),
             pool: Pool::default(),
             streams: BTreeMap::new(),
             next_stream: 0,
@@ -276,7 +280,7 @@ impl Session {
     /// Books a packet that the endpoint filled.
     pub(crate) fn book_other(&mut self, now: Instant, len: usize) {
         self.on_other_sent(now, len);
-        self.sent.push_packet(now, false);
+        self.sent.push_packet(now, false, len as u64 + self.wire_overhead);
     }
 
     /// A challenge came: the answer goes with the next packet.
@@ -517,14 +521,34 @@ impl Session {
         self.peer_closed
     }
 
-    /// Sets the rate we send at (R-RATE).
-    pub fn set_send_rate(&mut self, rate: BitRate) {
-        self.pacer.set_rate(rate);
+    /// Sets how the sending rate is known, and the most that it may be (R-RATE).
+    pub fn set_rate_mode(&mut self, now: Instant, mode: RateMode, cap: BitRate) {
+        self.rate.set_mode(mode);
+        self.set_send_rate(now, cap);
     }
 
-    /// The rate we send at.
-    pub fn send_rate(&self) -> BitRate {
-        self.pacer.rate()
+    /// The configuration or the modem says what the link carries: it is believed at once,
+    /// and is the most that is sent.
+    pub fn set_send_rate(&mut self, now: Instant, cap: BitRate) {
+        self.rate.set_cap(cap, self.sent.next_number());
+        self.follow_rate(now);
+    }
+
+    /// The rate that is sent at, the most that it may be, and what they follow from.
+    pub fn rate_status(&self) -> RateStatus {
+        self.rate.status()
+    }
+
+    /// Goes on with what the session before knew of the link.
+    pub(crate) fn inherit_rate(&mut self, now: Instant, before: &Session) {
+        self.rate = before.rate.renewed();
+        self.follow_rate(now);
+    }
+
+    fn follow_rate(&mut self, now: Instant) {
+        if self.rate.rate() != self.pacer.rate() {
+            self.pacer.set_rate(now, self.rate.rate());
+        }
     }
 
     /// The smoothed round-trip time.

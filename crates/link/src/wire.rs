@@ -11,7 +11,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use units::Duration;
+use units::{Duration, Instant};
 
 /// Which stream: a number that never returns in a session. Even numbers are
 /// opened by the node with the lower public key, odd ones by the other.
@@ -131,6 +131,9 @@ pub struct StateFrame<'a> {
     pub lo: u64,
     /// How long ago `hi` arrived.
     pub delay: Duration,
+    /// When it did, by the receiver's clock: units of [`ARRIVAL_UNIT`] nanoseconds,
+    /// modulo 2^[`ARRIVAL_BITS`].
+    pub arrival: u64,
     /// Received runs and gaps below `hi`, still encoded.
     runs: &'a [u8],
     count: u64,
@@ -338,7 +341,7 @@ impl<'a> Writer<'a> {
                 self.bytes(f.data);
             }
             Frame::State(f) => {
-                self.state_head(f.hi, f.lo, f.delay, f.count);
+                self.state_head(f.hi, f.lo, f.delay, f.arrival, f.count);
                 self.bytes(f.runs);
             }
         }
@@ -380,6 +383,7 @@ impl<'a> Writer<'a> {
         ranges: impl Iterator<Item = &'r std::ops::Range<u64>>,
         lo: u64,
         delay: Duration,
+        arrival: Instant,
         max: usize,
     ) -> Option<u64> {
         let room = self.room().min(max);
@@ -395,8 +399,8 @@ impl<'a> Writer<'a> {
             let run = r.end - 1 - start;
             let gap = if count == 0 { 0 } else { low_end - r.end - 1 };
             let need = varint_len(run) + if count == 0 { 0 } else { varint_len(gap) };
-            // 32 bytes cover the frame's head with every field at its longest useful size.
-            if w.len() + need + 32 > room || w.room() < need {
+            // 35 bytes cover the frame's head with every field at its longest useful size.
+            if w.len() + need + 35 > room || w.room() < need {
                 complete = false;
                 break;
             }
@@ -415,16 +419,17 @@ impl<'a> Writer<'a> {
         // A report cut short speaks only of what it lists.
         let lo = if complete { lo } else { low_end };
         let n = w.len();
-        self.state_head(hi, lo, delay, count);
+        self.state_head(hi, lo, delay, arrival_units(arrival), count);
         self.bytes(&runs[..n]);
         Some(lo)
     }
 
-    fn state_head(&mut self, hi: u64, lo: u64, delay: Duration, count: u64) {
+    fn state_head(&mut self, hi: u64, lo: u64, delay: Duration, arrival: u64, count: u64) {
         self.byte(STATE);
         self.varint(hi);
         self.varint(hi - lo);
         self.varint(delay.as_nanos() / STATE_DELAY_UNIT);
+        self.varint(arrival);
         self.varint(count);
     }
 
@@ -466,6 +471,14 @@ impl<'a> Writer<'a> {
 /// The report's delay counts in units of 16 µs: finer than any satellite needs,
 /// and one byte up to 2 ms, two up to 262 ms.
 const STATE_DELAY_UNIT: u64 = 16_000;
+/// The unit of a report's arrival time, in nanoseconds (L-RE-6).
+pub const ARRIVAL_UNIT: u64 = 16_000;
+/// Bits of an arrival time: three bytes as a varint, and 33 s until it comes round.
+pub const ARRIVAL_BITS: u32 = 21;
+
+fn arrival_units(at: Instant) -> u64 {
+    (at.as_nanos() / ARRIVAL_UNIT) & ((1 << ARRIVAL_BITS) - 1)
+}
 
 /// The longest head of a STREAM frame for this id and offset.
 pub fn stream_head_len(id: StreamId, offset: u64, len: usize) -> usize {
@@ -504,6 +517,7 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
             1 + varint_len(f.hi)
                 + varint_len(f.hi - f.lo)
                 + varint_len(f.delay.as_nanos() / STATE_DELAY_UNIT)
+                + varint_len(f.arrival)
                 + varint_len(f.count)
                 + f.runs.len()
         }
@@ -596,6 +610,10 @@ impl<'a> Reader<'a> {
         let hi = self.varint()?;
         let lo = hi.checked_sub(self.varint()?).ok_or(WireError::Invalid)?;
         let delay = Duration::from_nanos(self.varint()?.saturating_mul(STATE_DELAY_UNIT));
+        let arrival = self.varint()?;
+        if arrival >> ARRIVAL_BITS != 0 {
+            return Err(WireError::Invalid);
+        }
         let count = self.varint()?;
         let runs = self.rest;
         // Walk once, so that `received` cannot run below `lo` or past the end.
@@ -612,7 +630,7 @@ impl<'a> Reader<'a> {
             return Err(WireError::Invalid);
         }
         let runs = &runs[..runs.len() - self.rest.len()];
-        Ok(StateFrame { hi, lo, delay, runs, count })
+        Ok(StateFrame { hi, lo, delay, arrival, runs, count })
     }
 
     fn stream(&mut self, kind: u8) -> Result<StreamFrame<'a>, WireError> {

@@ -147,6 +147,7 @@ impl Node {
 fn link_config(node: usize, plan: &Plan) -> LinkConfig {
     LinkConfig {
         send_rate: plan.rates[node],
+        rate_mode: Default::default(),
         receive_rate: plan.rates[1 - node],
         rtt: plan.promised_rtt,
         mtu: plan.mtus[node],

@@ -264,6 +264,7 @@ impl LinkSetting {
             endpoint,
             link: LinkConfig {
                 send_rate: rate,
+                rate_mode: Default::default(),
                 receive_rate: rate,
                 rtt: Duration::from_millis(80),
                 mtu: 1500,

@@ -65,6 +65,7 @@ impl World {
         let memory = [1 << 16, 1 << 20, 1 << 24][usize::from(bytes.u8() % 3)];
         let config = LinkConfig {
             send_rate: BitRate::from_bps(rate),
+            rate_mode: Default::default(),
             receive_rate: BitRate::from_bps(rate),
             rtt: Duration::from_millis(100),
             mtu,
@@ -118,8 +119,10 @@ impl World {
             17..=21 => self.run(Duration::from_millis(1 << (bytes.u8() % 14))),
             22 => self.fates.extend_from_slice(bytes.take(usize::from(op >> 5 & 3) * 4 + 1)),
             23 => self.sides[side].ping(),
-            24 => self.sides[side]
-                .set_send_rate(BitRate::from_bps(2_400 + (bytes.number() & 0xfff_ffff))),
+            24 => {
+                let rate = BitRate::from_bps(2_400 + (bytes.number() & 0xfff_ffff));
+                self.sides[side].set_send_rate(self.now, rate);
+            }
             25 => self.inject_raw(side, bytes),
             26..=29 => self.inject(side, bytes),
             30 => self.offer(side, bytes),
@@ -240,7 +243,8 @@ impl World {
                     let top = self.sides[side].next_number();
                     let hi = top.saturating_sub(1 + offset % 40);
                     let run = hi.saturating_sub(bytes.number())..hi + 1;
-                    writer.state([run].iter(), 0, Duration::from_nanos(offset), 2000);
+                    let delay = Duration::from_nanos(offset);
+                    writer.state([run].iter(), 0, delay, Instant::from_nanos(offset), 2000);
                     continue;
                 }
                 _ => Frame::Stream(StreamFrame { id, offset: offset % (1 << 61), fin, data }),
@@ -329,7 +333,7 @@ impl World {
     fn converge(&mut self) {
         self.fates.clear();
         for side in &mut self.sides {
-            side.set_send_rate(BitRate::from_mbps(100));
+            side.set_send_rate(self.now, BitRate::from_mbps(100));
         }
         for _ in 0..400 {
             for side in 0..2 {

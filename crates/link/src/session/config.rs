@@ -2,6 +2,7 @@
 
 use units::{BitRate, ByteCount, Duration, Ratio};
 
+use crate::rate::RateMode;
 use crate::wire::{Reader, Writer};
 
 /// What a link is and may use, from its profile.
@@ -9,6 +10,8 @@ use crate::wire::{Reader, Writer};
 pub struct LinkConfig {
     /// The rate we send at, counted on IP packets (R-RATE).
     pub send_rate: BitRate,
+    /// How that rate is known.
+    pub rate_mode: RateMode,
     /// The rate the peer sends at: sizes our receive buffers.
     pub receive_rate: BitRate,
     /// The round trip that the profile promises: two one-way delays.

@@ -25,8 +25,11 @@ impl Session {
         payload: &[u8],
         path: &mut impl FnMut(PathFrame),
     ) {
+        if std::mem::take(&mut self.silent) {
+            self.rate.on_return(now.since(self.last_heard), self.sent.next_number());
+            self.follow_rate(now);
+        }
         self.last_heard = now;
-        self.silent = false;
         let eliciting = match hint {
             0 => Some(self.handle_frames(now, payload, path)),
             _ => self.handle_short(now, number, usize::from(hint), payload).then_some(true),
@@ -238,11 +241,16 @@ impl Session {
             }
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
-        let progress = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
+        let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
         self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
-        if progress {
+        if report.progress {
             self.last_progress = now;
             self.backoff = 0;
+        }
+        if let Some(told) = &report.told {
+            let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
+            self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
+            self.follow_rate(now);
         }
         self.after_fates(now, touched);
     }

@@ -89,7 +89,7 @@ impl Session {
         } else {
             self.last_eliciting = now;
         }
-        let number = self.sent.push_packet(now, eliciting);
+        let number = self.sent.push_packet(now, eliciting, size);
         Some(Built { number, len, hint })
     }
 
@@ -104,8 +104,9 @@ impl Session {
         let mut w = Writer::new(buf);
         w.put(&Frame::Close(reason));
         let len = w.len();
-        self.pacer.on_sent(now, len as u64 + sealing + self.wire_overhead);
-        Built { number: self.sent.push_packet(now, false), len, hint: 0 }
+        let size = len as u64 + sealing + self.wire_overhead;
+        self.pacer.on_sent(now, size);
+        Built { number: self.sent.push_packet(now, false, size), len, hint: 0 }
     }
 
     /// The length of packet numbers grows with the distance to the last that is known to
@@ -383,7 +384,7 @@ impl Session {
     }
 
     /// Every timer with its reason.
-    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 7] {
+    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 8] {
         let waiting = self.sent.in_flight() > 0;
         [
             ("work", self.has_work(now).then(|| self.pacer.next())),
@@ -392,6 +393,7 @@ impl Session {
             ("credit", self.credit_due.filter(|t| *t > now)),
             ("open", self.opening.front().map(|(t, _)| *t)),
             ("loss", self.loss_check),
+            ("rate", self.rate.poll_timeout()),
             ("probe", self.probe_at()),
             ("silence", (waiting && !self.silent).then(|| self.silent_at())),
         ]
@@ -399,6 +401,10 @@ impl Session {
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.rate.poll_timeout().is_some_and(|t| t <= now) {
+            self.rate.handle_timeout(now, self.rtt.smoothed(), self.sent.next_number());
+            self.follow_rate(now);
+        }
         while let Some((_, id)) = self.opening.front().copied().filter(|(t, _)| *t <= now) {
             self.opening.pop_front();
             self.start_open(id);

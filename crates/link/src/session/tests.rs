@@ -16,6 +16,7 @@ use crate::wire::Target;
 fn config() -> LinkConfig {
     LinkConfig {
         send_rate: BitRate::from_mbps(20),
+        rate_mode: Default::default(),
         receive_rate: BitRate::from_mbps(20),
         rtt: Duration::from_millis(600),
         mtu: 1500,

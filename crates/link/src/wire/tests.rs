@@ -91,13 +91,16 @@ proptest! {
         }
         let mut buf = [0u8; 2048];
         let mut w = Writer::new(&mut buf);
-        let told = w.state(set.descending(), lo, Duration::from_micros(160), 2000);
+        let at = Instant::from_nanos(40_000_000_000);
+        let told = w.state(set.descending(), lo, Duration::from_micros(160), at, 2000);
         prop_assert_eq!(told, Some(lo));
         let n = w.len();
         let Ok(Some(Frame::State(state))) = Reader::new(&buf[..n]).frame() else {
             return Err(TestCaseError::fail("not a report"));
         };
         prop_assert_eq!(state.delay, Duration::from_micros(160));
+        // 2,500,000 units of 16 µs, less 2^21.
+        prop_assert_eq!(state.arrival, 402_848);
         let got: std::collections::BTreeSet<u64> = state.received().flatten().collect();
         prop_assert_eq!(got, pns);
     }
@@ -142,7 +145,7 @@ fn a_report_cut_short_speaks_only_of_what_it_lists() {
     }
     let mut buf = [0u8; 2048];
     let mut w = Writer::new(&mut buf);
-    let lo = w.state(set.descending(), 0, Duration::ZERO, 132).unwrap();
+    let lo = w.state(set.descending(), 0, Duration::ZERO, Instant::ZERO, 132).unwrap();
     assert!(lo > 800, "about fifty runs fit in 100 bytes, got down to {lo}");
     let n = w.len();
     let Ok(Some(Frame::State(state))) = Reader::new(&buf[..n]).frame() else { panic!() };

@@ -1,0 +1,362 @@
+//! One stream over a link whose rate changes: two endpoints with real keys, two channels,
+//! and what the line's queue, the sender's rate and the reader see over time.
+
+use std::net::SocketAddr;
+
+use channel::{Channel, ChannelConfig, Fate, QueueLimit};
+use link::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
+use link::keys::{PresharedKey, PrivateKey};
+use link::session::{Event, LinkConfig, RateMode, RateStatus, Session};
+use link::wire::{Origin, StreamId, Target};
+use link::{PeerConfig, PeerId};
+use units::{BitRate, ByteCount, Duration, Instant, Ratio};
+
+use crate::cubic::Cubic;
+
+/// What both nodes believe of the link.
+pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
+    LinkConfig {
+        send_rate: send,
+        rate_mode: mode,
+        receive_rate: receive,
+        rtt: ms(600),
+        mtu: 1500,
+        packet: 1500,
+        overhead: 0,
+        memory: ByteCount(256 << 20),
+        stream_buffer: None,
+        max_streams: 100,
+    }
+}
+
+/// A channel of this rate, delay and queue.
+pub fn way(rate: BitRate, delay: Duration, queue: Duration) -> ChannelConfig {
+    ChannelConfig {
+        rate: Some(rate),
+        delay,
+        queue: QueueLimit::Bytes(rate.bytes_in(queue)),
+        ..ChannelConfig::default()
+    }
+}
+
+/// The way back of a link whose forward direction is looked at.
+pub fn back() -> ChannelConfig {
+    way(mbit(2.0), ms(300), ms(500))
+}
+
+pub fn mbit(n: f64) -> BitRate {
+    BitRate::from_bps((n * 1e6) as u64)
+}
+
+pub fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub fn secs(n: f64) -> Instant {
+    Instant::ZERO + Duration::from_micros((n * 1e6) as u64)
+}
+
+pub fn percent(n: f64) -> Ratio {
+    Ratio::from_f64(n / 100.0)
+}
+
+/// What is seen every [`EVERY`].
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub at: f64,
+    /// Milliseconds that a packet would wait before the line.
+    pub queue: f64,
+    /// The sender's rate in Mbit/s.
+    pub rate: f64,
+    /// Bytes that the line has sent for the link, and those lost to a full queue.
+    pub sent: u64,
+    pub offered: u64,
+    pub dropped: u64,
+    /// Stream bytes that the reader has taken.
+    pub read: u64,
+    /// Bytes of the competitor that arrived.
+    pub other: u64,
+    pub status: RateStatus,
+}
+
+pub const EVERY: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Debug)]
+enum Item {
+    Link(Vec<u8>),
+    /// A segment of the competitor.
+    Other(u64),
+}
+
+/// The world.
+pub struct Line {
+    pub now: Instant,
+    nodes: [Endpoint; 2],
+    channels: [Channel<Item>; 2],
+    stream: Option<StreamId>,
+    pub looks: Vec<Look>,
+    read: u64,
+    sent: u64,
+    offered: u64,
+    dropped: u64,
+    /// Shares the forward line.
+    pub other: Option<Cubic>,
+}
+
+const PEER: PeerId = PeerId::from_index(0);
+
+fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, node as u8 + 1], 4500))
+}
+
+impl Line {
+    /// Two nodes that believe this of the link (each of its own direction), over these
+    /// channels.
+    pub fn new(seed: u64, beliefs: [LinkConfig; 2], ways: [ChannelConfig; 2]) -> Line {
+        let now = Instant::from_nanos(1);
+        let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
+        let mut beliefs = beliefs.into_iter();
+        let nodes = [0usize, 1].map(|node| {
+            let mut endpoint = Endpoint::new(EndpointConfig {
+                private_key: keys[node].clone(),
+                seed: [seed as u8 + node as u8; 32],
+                hardware_aes: true,
+                initiations_per_second: 1000,
+            });
+            let config = PeerConfig {
+                public_key: *keys[1 - node].public(),
+                preshared_key: PresharedKey::NONE,
+                endpoint: (node == 0).then(|| address(1)),
+                link: beliefs.next().expect("two beliefs"),
+                keepalive: None,
+            };
+            endpoint.add_peer(now, config).expect("two keys");
+            endpoint
+        });
+        let mut number = seed;
+        let channels = ways.map(|way| {
+            number += 1;
+            Channel::new(way, number).expect("a channel")
+        });
+        Line {
+            now,
+            nodes,
+            channels,
+            stream: None,
+            looks: Vec::new(),
+            read: 0,
+            sent: 0,
+            offered: 0,
+            dropped: 0,
+            other: None,
+        }
+    }
+
+    pub fn session(&mut self, node: usize) -> &mut Session {
+        self.nodes[node].session_mut(PEER).expect("the peer is never removed")
+    }
+
+    /// Another channel from now on.
+    pub fn change(&mut self, sender: usize, way: ChannelConfig) {
+        self.channels[sender].reconfigure(self.now, way).expect("a channel");
+    }
+
+    pub fn outage(&mut self, on: bool) {
+        for channel in &mut self.channels {
+            channel.set_outage(self.now, on);
+        }
+    }
+
+    /// The handshake first, then one stream that always has something to say. The clock
+    /// then begins at zero.
+    pub fn start(&mut self) {
+        for _ in 0..1000 {
+            if self.nodes.iter().all(|n| n.is_established(PEER)) && self.stream.is_none() {
+                break;
+            }
+            self.step(Instant::FAR_FUTURE);
+        }
+        let client = Some("10.1.0.2:4000".parse().expect("an address"));
+        let target = Target::Address("10.2.0.2:80".parse().expect("an address"));
+        let now = self.now;
+        self.stream = self.session(0).open(now, Origin { client, target });
+    }
+
+    /// Runs until this time.
+    pub fn run(&mut self, until: Instant) {
+        let mut look = self.looks.last().map_or(Instant::ZERO, |l| secs(l.at)) + EVERY;
+        while self.now < until {
+            while self.step(until.min(look)) {}
+            if self.now >= look {
+                self.look();
+                look = self.now + EVERY;
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.now;
+        self.channels[0].advance(now);
+        let rate = self.channels[0].config().rate.expect("a rate");
+        let queue = rate.time_for(self.channels[0].waiting()).as_secs_f64() * 1e3;
+        let status = self.session(0).rate_status();
+        self.looks.push(Look {
+            at: now.as_nanos() as f64 / 1e9,
+            queue,
+            rate: status.rate.as_bps() as f64 / 1e6,
+            sent: self.sent,
+            offered: self.offered,
+            dropped: self.dropped,
+            read: self.read,
+            other: self.other.as_ref().map_or(0, |o| o.delivered()),
+            status,
+        });
+    }
+
+    /// One step of time; false once `until` has come.
+    fn step(&mut self, until: Instant) -> bool {
+        let now = self.now;
+        for node in 0..2 {
+            self.users(node);
+            self.transmit(node);
+        }
+        let timers = self.nodes.iter().filter_map(|n| n.poll_timeout(now));
+        let arrivals = self.channels.iter().filter_map(Channel::next_time);
+        let other = self.other.as_ref().and_then(Cubic::poll_timeout);
+        let next = timers.chain(arrivals).chain(other).min().unwrap_or(Instant::FAR_FUTURE);
+        if next > until {
+            self.now = until;
+            return false;
+        }
+        self.now = next.max(now);
+        for sender in 0..2 {
+            self.arrivals(sender);
+        }
+        for node in &mut self.nodes {
+            node.handle_timeout(self.now);
+        }
+        true
+    }
+
+    fn users(&mut self, node: usize) {
+        let now = self.now;
+        if node == 0
+            && let Some(id) = self.stream
+        {
+            static ZEROS: [u8; 65_536] = [0; 65_536];
+            let session = self.session(0);
+            while session.write_room(id) > 0 {
+                session.write(now, id, &ZEROS);
+            }
+        }
+        while let Some(event) = self.nodes[node].poll_event() {
+            if let EndpointEvent::Stream(_, Event::Readable(id)) = event {
+                let session = self.nodes[node].session_mut(PEER).expect("the peer");
+                loop {
+                    let n = session.peek(id).len();
+                    if n == 0 {
+                        break;
+                    }
+                    session.consume(now, id, n);
+                    self.read += n as u64;
+                }
+                session.recv_state(id);
+            }
+        }
+    }
+
+    fn transmit(&mut self, node: usize) {
+        let now = self.now;
+        let mut buf = [0; 2048];
+        while let Some(out) = self.nodes[node].poll_transmit(now, &mut buf) {
+            let len = ByteCount(out.len as u64 + 28);
+            let item = Item::Link(buf[..out.len].to_vec());
+            let refused = self.channels[node].push(now, len, item).is_err();
+            if node == 0 {
+                self.offered += 1;
+                self.dropped += u64::from(refused);
+            }
+        }
+        if node == 0
+            && let Some(other) = &mut self.other
+        {
+            while let Some(number) = other.poll_transmit(now) {
+                // What the queue refuses the competitor finds out by itself.
+                let _ = self.channels[0].push(now, ByteCount(1500), Item::Other(number));
+            }
+        }
+    }
+
+    fn arrivals(&mut self, sender: usize) {
+        while let Some(arrival) = self.channels[sender].pop(self.now) {
+            if sender == 0 && matches!(arrival.item, Item::Link(_)) {
+                self.sent += arrival.len.0;
+            }
+            if arrival.fate != Fate::Delivered {
+                continue;
+            }
+            match arrival.item {
+                Item::Link(mut bytes) => {
+                    self.nodes[1 - sender].handle_packet(self.now, address(sender), &mut bytes);
+                }
+                Item::Other(number) => {
+                    if let Some(other) = &mut self.other {
+                        other.on_arrival(self.now, number);
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- what was seen ----------------------------------------------------------
+
+    pub fn between(&self, from: f64, to: f64) -> impl Iterator<Item = &Look> {
+        self.looks.iter().filter(move |l| l.at >= from && l.at < to)
+    }
+
+    fn ends(&self, from: f64, to: f64) -> (Look, Look) {
+        let mut looks = self.between(from, to);
+        let first = looks.next().expect("looks");
+        (*first, *looks.last().expect("looks"))
+    }
+
+    /// The link's packets that the line sent, in Mbit/s.
+    pub fn carried(&self, from: f64, to: f64) -> f64 {
+        let (a, b) = self.ends(from, to);
+        (b.sent - a.sent) as f64 * 8e-6 / (b.at - a.at)
+    }
+
+    /// Stream bytes read, in Mbit/s.
+    pub fn goodput(&self, from: f64, to: f64) -> f64 {
+        let (a, b) = self.ends(from, to);
+        (b.read - a.read) as f64 * 8e-6 / (b.at - a.at)
+    }
+
+    /// The competitor's, in Mbit/s.
+    pub fn others(&self, from: f64, to: f64) -> f64 {
+        let (a, b) = self.ends(from, to);
+        (b.other - a.other) as f64 * 8e-6 / (b.at - a.at)
+    }
+
+    /// The share of the link's packets that found the queue full, in percent.
+    pub fn dropped(&self, from: f64, to: f64) -> f64 {
+        let (a, b) = self.ends(from, to);
+        (b.dropped - a.dropped) as f64 * 100.0 / (b.offered - a.offered).max(1) as f64
+    }
+
+    /// The longest and the mean queue, in milliseconds.
+    pub fn queue(&self, from: f64, to: f64) -> (f64, f64) {
+        let (mut most, mut sum, mut n) = (0f64, 0.0, 0);
+        for look in self.between(from, to) {
+            most = most.max(look.queue);
+            sum += look.queue;
+            n += 1;
+        }
+        (most, sum / f64::from(n.max(1)))
+    }
+
+    /// The first time after `from` when `is` holds, relative to `from`.
+    pub fn first(&self, from: f64, is: impl Fn(&Look) -> bool) -> Option<f64> {
+        self.between(from, f64::MAX).find(|l| is(l)).map(|l| l.at - from)
+    }
+}
