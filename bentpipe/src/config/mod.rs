@@ -19,6 +19,7 @@ mod suggest;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::fs;
 use std::io::Read as _;
@@ -35,6 +36,7 @@ pub use node::Node;
 pub use peer::{OnFailure, Open, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
+pub use traffic::Traffic;
 
 use problem::Problems;
 use reader::Section;

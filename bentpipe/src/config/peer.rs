@@ -10,6 +10,7 @@ use super::link::{self as link_table, LinkSettings};
 use super::problem::Problem;
 use super::reader::{At, Section};
 use super::secret;
+use super::traffic::{self, Traffic};
 use crate::host::HostPort;
 
 /// The node at the other end of a link.
@@ -43,6 +44,8 @@ pub struct Peer {
     pub deny: Vec<IpPrefix>,
     /// Bytes buffered for one stream, each way; `None` follows from the link.
     pub stream_buffer: Option<ByteCount>,
+    /// What kinds of traffic may have of the link, and which is which.
+    pub traffic: Traffic,
 }
 
 /// What becomes of a peer's traffic while no gateway runs.
@@ -90,6 +93,7 @@ impl PartialEq for Peer {
             && self.allow == other.allow
             && self.deny == other.deny
             && self.stream_buffer == other.stream_buffer
+            && self.traffic == other.traffic
     }
 }
 
@@ -136,6 +140,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let allow = read_prefixes(&mut section, "allow");
     let deny = read_prefixes(&mut section, "deny");
     let stream_buffer = read_stream_buffer(&mut section);
+    let traffic = traffic::read(&mut section);
     refuse_contradictions(&section, &allow, &deny);
     section.finish();
 
@@ -155,6 +160,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         allow: values(&allow),
         deny: values(&deny),
         stream_buffer,
+        traffic,
     };
     Some(PeerDraft {
         peer,

@@ -43,6 +43,11 @@ pub(super) trait FromValue: Sized {
     /// Reads the text of a string value.
     fn from_text(text: &str) -> Result<Self, Wrong>;
 
+    /// Reads a whole number, where one may stand without quotes.
+    fn from_number(_number: &str) -> Option<Self> {
+        None
+    }
+
     /// What to write in place of a bare number.
     fn for_number(_number: &str) -> Option<String> {
         None
@@ -301,7 +306,10 @@ fn read<T: FromValue>(key: &str, value: &DeValue<'_>) -> Result<T, Wrong> {
     let wanted = || Wrong::new(format!("it is {}", T::WANTED));
     let number = match value {
         DeValue::String(text) => return T::from_text(text.trim()),
-        DeValue::Integer(int) => int.as_str(),
+        DeValue::Integer(int) => match T::from_number(int.as_str()) {
+            Some(value) => return Ok(value),
+            None => int.as_str(),
+        },
         DeValue::Float(float) => float.as_str(),
         _ => return Err(wanted()),
     };

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Display};
 
+use link::session::ClassConfig;
 use serde_json::{Value, json};
-use units::IpPrefix;
+use units::{BitRate, IpPrefix};
 
 use crate::human::memory;
 
@@ -58,7 +59,21 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     if let Some(buffer) = peer.stream_buffer {
         row("buffer", &format!("{buffer} a stream"))?;
     }
+    for (name, class) in peer.traffic.names.iter().zip(&peer.traffic.classes) {
+        if *class != ClassConfig::default() {
+            row("class", &described(name, class))?;
+        }
+    }
+    if !peer.traffic.rules.is_empty() {
+        row("rules", &peer.traffic.rules.len())?;
+    }
     Ok(())
+}
+
+fn described(name: &str, class: &ClassConfig) -> String {
+    let share = class.share.map(|share| format!(", {share} % of the link"));
+    let cap = class.cap.map(|cap| format!(", at most {cap}"));
+    format!("{name}{}{}", share.unwrap_or_default(), cap.unwrap_or_default())
 }
 
 struct Described<'a> {
@@ -163,6 +178,10 @@ fn peer_json(peer: &Peer) -> Value {
         },
         "allow": texts(&peer.allow),
         "deny": texts(&peer.deny),
+        "classes": peer.traffic.names.iter().zip(&peer.traffic.classes).map(|(name, class)| {
+            json!({ "name": name, "share": class.share, "cap_bps": class.cap.map(BitRate::as_bps) })
+        }).collect::<Vec<_>>(),
+        "rules": peer.traffic.rules.len(),
         "stream_buffer_bytes": peer.stream_buffer.map(|b| b.0),
     })
 }

@@ -263,6 +263,49 @@ fn prefixes_and_endpoints_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
+fn classes_and_rules_are_read_and_checked() {
+    let config = good(&file(
+        "",
+        &format!(
+            "{LINK}\n[[peer.class]]\nname = \"video\"\nshare = 40\n\
+             [[peer.class]]\nname = \"bulk\"\ncap = \"500kbit\"\n\
+             [[peer.rule]]\nprotocol = \"udp\"\nports = [5001, \"6000-6010\"]\nclass = \"video\"\n\
+             [[peer.rule]]\ndscp = \"af41\"\nclass = \"bulk\""
+        ),
+    ));
+    let traffic = &config.peers[0].traffic;
+    assert_eq!(traffic.names, ["control", "interactive", "normal", "bulk", "video"]);
+    assert_eq!((traffic.classes[4].share, traffic.classes[4].cap), (Some(40), None));
+    assert_eq!(traffic.classes[3].cap, Some(BitRate::from_kbps(500)));
+    let rule = &traffic.rules[0];
+    assert_eq!((rule.protocol, rule.dscp, rule.class.index()), (Some(17), None, 4));
+    assert_eq!(rule.ports, [5001..=5001, 6000..=6010]);
+    assert_eq!((traffic.rules[1].dscp, traffic.rules[1].class.index()), (Some(34), 3));
+    let shown = config.to_string();
+    assert!(shown.contains("video, 40 % of the link"), "{shown}");
+
+    let fault = |lines: &str| peer_fault(&format!("{LINK}\n{lines}"));
+    let rule = |lines: &str| fault(&format!("[[peer.rule]]\n{lines}"));
+    let class = |lines: &str| fault(&format!("[[peer.class]]\n{lines}"));
+    assert_says(&rule("class = \"bluk\""), &["no class \"bluk\"", "did you mean \"bulk\"?"]);
+    assert_says(&rule("class = \"x\""), &["define it with [[peer.class]]"]);
+    assert_says(&rule("dscp = 8"), &["has no class", "\"bulk\""]);
+    assert_says(&rule("class = \"bulk\"\nports = [\"9-2\"]"), &["not a port such as 5001"]);
+    assert_says(&rule("class = \"bulk\"\nports = [70000]"), &["a port such as 5001"]);
+    assert_says(&rule("class = \"bulk\"\nprotocol = \"upd\""), &["did you mean \"udp\"?"]);
+    assert_says(&rule("class = \"bulk\"\ndscp = 64"), &["\"ef\""]);
+    assert_says(&class("share = 4"), &["has no name"]);
+    assert_says(&class("name = \"v\"\nshare = 0"), &["percent from 1 to 99"]);
+    assert_says(&class("name = \"interactive\"\nshare = 5"), &["goes first and has no share"]);
+    let twice = "name = \"v\"\nshare = 60\n[[peer.class]]\nname = \"w\"\nshare = 60";
+    assert_says(&class(twice), &["120 % together"]);
+    assert_says(
+        &class("name = \"v\"\nshare = 6\n[[peer.class]]\nname = \"v\""),
+        &["class \"v\" is there twice"],
+    );
+}
+
+#[test]
 fn node_values_that_cannot_work_are_refused() {
     assert_says(&node_fault("listen = \"4500\""), &["did you mean \"0.0.0.0:4500\"?"]);
     assert_says(&node_fault("listen = 4500"), &["write listen = \"0.0.0.0:4500\""]);

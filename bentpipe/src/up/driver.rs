@@ -288,6 +288,7 @@ impl Driver {
         self.relay.set_policy(known.id, peers::policy(&peer));
         if let Some(session) = self.relay.endpoint.session_mut(known.id) {
             session.set_send_rate(now, peer.link.send);
+            session.set_classes(&peer.traffic.classes);
         }
         if peer.endpoint != known.config.endpoint {
             if let Some(address) = peers::fixed_endpoint(&peer) {
@@ -341,8 +342,8 @@ impl Driver {
     fn on_event(&mut self, now: Instant, event: os::poll::Event) -> Result<(), UpError> {
         match event.token {
             UDP => self.carrier.more |= event.readable,
-            TUN => self.read_tun()?,
-            SYNS => self.read_syns()?,
+            TUN => self.read_tun(now)?,
+            SYNS => self.read_syns(now)?,
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
             SIGNALS => self.on_signals(now),
             NAMES => self.on_names(now),
@@ -476,20 +477,20 @@ impl Driver {
 
     // ---- packets -----------------------------------------------------------------
 
-    fn read_tun(&mut self) -> Result<(), UpError> {
+    fn read_tun(&mut self, now: Instant) -> Result<(), UpError> {
         let Some(tun) = &self.tun else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
             let Some(n) = packet_read(tun.read(&mut self.packet))? else { break };
-            self.relay.handle_tun(&mut self.packet[..n], false);
+            self.relay.handle_tun(now, &mut self.packet[..n], false);
         }
         Ok(())
     }
 
-    fn read_syns(&mut self) -> Result<(), UpError> {
+    fn read_syns(&mut self, now: Instant) -> Result<(), UpError> {
         let Some(intercept) = &self.intercept else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
             let Some(n) = packet_read(intercept.syns().read(&mut self.packet))? else { break };
-            if self.relay.handle_tun(&mut self.packet[..n], true) == Verdict::Intercept {
+            if self.relay.handle_tun(now, &mut self.packet[..n], true) == Verdict::Intercept {
                 // A full queue loses the SYN; the client sends it again.
                 let _ = intercept.syns().write(&self.packet[..n]);
             }

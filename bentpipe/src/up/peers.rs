@@ -33,6 +33,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         memory,
         stream_buffer: peer.stream_buffer,
         max_streams: (memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32,
+        classes: peer.traffic.classes.clone(),
     }
 }
 
@@ -43,6 +44,7 @@ pub fn policy(peer: &Peer) -> Policy {
         allow: peer.allow.clone(),
         deny: peer.deny.clone(),
         keep_source: peer.source == Source::Keep,
+        rules: peer.traffic.rules.clone(),
     }
 }
 

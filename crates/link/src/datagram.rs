@@ -33,13 +33,38 @@ impl Buffers {
     }
 }
 
-/// Datagrams on their way out, drop-tail.
-pub(crate) struct Outbox {
+/// Datagrams of one host and class on their way out.
+#[derive(Default)]
+pub(crate) struct PacketQueue {
     queue: VecDeque<Vec<u8>>,
     bytes: usize,
-    limit: usize,
-    /// The head has left as fragments up to here.
+    /// The head has left as fragments up to here, under this id.
     sent: usize,
+    id: u64,
+}
+
+impl PacketQueue {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// What became of a turn of a [`PacketQueue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// It waits for a packet with more room.
+    Nothing,
+    /// A piece of the first datagram.
+    Piece,
+    /// The first datagram, or the last piece of it.
+    Whole,
+}
+
+/// The memory of all queues of datagrams on their way out: a queue that is full drops what
+/// comes (drop-tail).
+pub(crate) struct Outbox {
+    bytes: usize,
+    limit: usize,
     next_id: u64,
     buffers: Buffers,
     pub dropped: u64,
@@ -47,86 +72,94 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub fn new(limit: usize) -> Outbox {
-        Outbox {
-            queue: VecDeque::new(),
-            bytes: 0,
-            limit,
-            sent: 0,
-            next_id: 0,
-            buffers: Buffers::default(),
-            dropped: 0,
-        }
+        Outbox { bytes: 0, limit, next_id: 0, buffers: Buffers::default(), dropped: 0 }
     }
 
-    /// Takes a datagram; false if the queue is full or it is too large.
-    pub fn push(&mut self, data: &[u8]) -> bool {
-        if data.len() > MAX_DATAGRAM || data.is_empty() || self.bytes + data.len() > self.limit {
+    /// Takes a datagram; false if it is too large or the queue has more than is free: one
+    /// queue alone fills half of the memory, and never leaves others none (dynamic
+    /// thresholds, Choudhury and Hahne, 1998).
+    pub fn push(&mut self, queue: &mut PacketQueue, data: &[u8]) -> bool {
+        let free = self.limit.saturating_sub(self.bytes);
+        let full = queue.bytes + data.len() > free && self.bytes > 0;
+        if data.len() > MAX_DATAGRAM || data.is_empty() || full {
             self.dropped += 1;
             return false;
         }
         let mut buf = self.buffers.take();
         buf.extend_from_slice(data);
         self.bytes += data.len();
-        self.queue.push_back(buf);
+        queue.bytes += data.len();
+        queue.queue.push_back(buf);
         true
     }
 
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.bytes == 0
     }
 
-    /// Writes the next datagram, or the next piece of it; answers whether anything
-    /// was written. A datagram is cut only where it does not fit an empty packet.
-    pub fn write(&mut self, w: &mut Writer<'_>, empty_room: usize) -> bool {
-        let Some(head) = self.queue.front() else { return false };
+    /// Writes the first datagram, or the next piece of it. It is cut only where it does not
+    /// fit an empty packet.
+    pub fn write(
+        &mut self,
+        queue: &mut PacketQueue,
+        w: &mut Writer<'_>,
+        empty_room: usize,
+    ) -> Wrote {
+        let Some(head) = queue.queue.front() else { return Wrote::Nothing };
         let whole = wire::frame_len(&Frame::Datagram(head));
-        if self.sent == 0 && whole <= w.room() {
+        if queue.sent == 0 && whole <= w.room() {
             w.put(&Frame::Datagram(head));
-            self.pop();
-            return true;
+            self.pop(queue);
+            return Wrote::Whole;
         }
-        if self.sent == 0 && head.len() < empty_room {
+        if queue.sent == 0 && head.len() < empty_room {
             if head.len() < w.room() {
                 // Fits without a length field.
                 w.datagram_head();
                 w.reserve(head.len()).copy_from_slice(head);
-                self.pop();
-                return true;
+                self.pop(queue);
+                return Wrote::Whole;
             }
-            return false;
+            return Wrote::Nothing;
+        }
+        if queue.sent == 0 {
+            queue.id = self.next_id;
         }
         let frame = FragmentFrame {
-            id: self.next_id,
+            id: queue.id,
             total: head.len() as u64,
-            offset: self.sent as u64,
+            offset: queue.sent as u64,
             data: &[],
         };
         let overhead = wire::frame_len(&Frame::Fragment(frame)) + 1;
         // A short piece would only cost headers: wait for the next packet.
         let room = w.room().saturating_sub(overhead);
-        let is_short = room < 64 && room < head.len() - self.sent && w.room() < empty_room;
+        let is_short = room < 64 && room < head.len() - queue.sent && w.room() < empty_room;
         if is_short || room == 0 {
-            return false;
+            return Wrote::Nothing;
         }
-        let n = room.min(head.len() - self.sent);
-        let data = &head[self.sent..self.sent + n];
+        let n = room.min(head.len() - queue.sent);
+        let data = &head[queue.sent..queue.sent + n];
         if !w.put(&Frame::Fragment(FragmentFrame { data, ..frame })) {
-            return false;
+            return Wrote::Nothing;
         }
-        self.sent += n;
-        if self.sent == head.len() {
-            self.next_id += 1;
-            self.pop();
+        // Pieces of several datagrams may leave in turns.
+        self.next_id += u64::from(queue.sent == 0);
+        queue.sent += n;
+        if queue.sent < head.len() {
+            return Wrote::Piece;
         }
-        true
+        self.pop(queue);
+        Wrote::Whole
     }
 
-    fn pop(&mut self) {
-        if let Some(buf) = self.queue.pop_front() {
+    fn pop(&mut self, queue: &mut PacketQueue) {
+        if let Some(buf) = queue.queue.pop_front() {
             self.bytes -= buf.len();
+            queue.bytes -= buf.len();
             self.buffers.give(buf);
         }
-        self.sent = 0;
+        queue.sent = 0;
     }
 }
 
@@ -235,12 +268,17 @@ mod tests {
     use super::*;
     use crate::wire::Reader;
 
-    fn cross(out: &mut Outbox, inbox: &mut Inbox, room: usize, lose: impl Fn(usize) -> bool) {
+    fn cross(
+        out: &mut (Outbox, PacketQueue),
+        inbox: &mut Inbox,
+        room: usize,
+        lose: impl Fn(usize) -> bool,
+    ) {
         let mut n = 0;
         loop {
             let mut buf = vec![0; room];
             let mut w = Writer::new(&mut buf);
-            while out.write(&mut w, room) {}
+            while out.0.write(&mut out.1, &mut w, room) != Wrote::Nothing {}
             let len = w.len();
             if len == 0 {
                 return;
@@ -260,6 +298,10 @@ mod tests {
         }
     }
 
+    fn queue(limit: usize) -> (Outbox, PacketQueue) {
+        (Outbox::new(limit), PacketQueue::default())
+    }
+
     fn packet(len: usize, fill: u8) -> Vec<u8> {
         (0..len).map(|i| (i as u8).wrapping_add(fill)).collect()
     }
@@ -267,10 +309,10 @@ mod tests {
     #[test]
     fn datagrams_of_every_size_cross_packets_of_every_size() {
         for room in [40, 100, 128, 700, 1451] {
-            let (mut out, mut inbox) = (Outbox::new(1 << 20), Inbox::new(1 << 20));
+            let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.push(&packet(size, i as u8)));
+                assert!(out.0.push(&mut out.1, &packet(size, i as u8)));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -285,9 +327,9 @@ mod tests {
 
     #[test]
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
-        let (mut out, mut inbox) = (Outbox::new(100 << 20), Inbox::new(1 << 20));
+        let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.push(&packet(1500, i as u8)));
+            assert!(out.0.push(&mut out.1, &packet(1500, i as u8)));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -297,11 +339,38 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts() {
-        let mut out = Outbox::new(3000);
-        assert!(out.push(&packet(1500, 0)) && out.push(&packet(1500, 0)));
-        assert!(!out.push(&packet(1500, 0)));
-        assert!(!Outbox::new(1 << 20).push(&packet(MAX_DATAGRAM + 1, 0)));
-        assert_eq!(out.dropped, 1);
+    fn a_full_queue_drops_and_counts_and_leaves_others_room() {
+        let (mut out, mut flood) = queue(6000);
+        assert!(out.push(&mut flood, &packet(1500, 0)) && out.push(&mut flood, &packet(1500, 0)));
+        assert!(!out.push(&mut flood, &packet(1500, 0)));
+        let mut other = PacketQueue::default();
+        assert!(out.push(&mut other, &packet(1500, 0)));
+        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0)));
+        assert_eq!(out.dropped, 2);
+        let (mut small, mut first) = queue(1000);
+        assert!(small.push(&mut first, &packet(MAX_DATAGRAM, 0)), "an empty one takes any");
+    }
+
+    #[test]
+    fn pieces_of_two_queues_in_turns_make_two_datagrams() {
+        let (mut out, mut a) = queue(1 << 20);
+        let mut b = PacketQueue::default();
+        assert!(out.push(&mut a, &packet(4000, 1)) && out.push(&mut b, &packet(4000, 2)));
+        let mut inbox = Inbox::new(1 << 20);
+        while !out.is_empty() {
+            for queue in [&mut a, &mut b] {
+                let mut buf = vec![0; 700];
+                let mut w = Writer::new(&mut buf);
+                out.write(queue, &mut w, 700);
+                let len = w.len();
+                let mut r = Reader::new(&buf[..len]);
+                while let Some(Frame::Fragment(f)) = r.frame().unwrap() {
+                    inbox.on_fragment(Instant::ZERO, &f);
+                }
+            }
+        }
+        let mut got = vec![];
+        while inbox.pop(|d| got.push(d.to_vec())) {}
+        assert_eq!(got, [packet(4000, 1), packet(4000, 2)]);
     }
 }

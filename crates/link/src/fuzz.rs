@@ -11,7 +11,7 @@ pub use endpoint::endpoints;
 pub use session::sessions;
 use units::{Duration, Instant};
 
-use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
+use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox, PacketQueue, Wrote};
 use crate::session::Params;
 use crate::wire::{FragmentFrame, Frame, Reader, Writer, short};
 
@@ -113,13 +113,14 @@ fn cut_and_join(bytes: &mut Bytes<'_>, outbox: &mut Outbox) {
     let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
     // 55: the least that a packet of 128 bytes leaves over IPv6.
     let room = 55 + usize::from(bytes.u16()) % 9000;
-    if !outbox.push(&data) {
+    let mut queue = PacketQueue::default();
+    if !outbox.push(&mut queue, &data) {
         return;
     }
     let (mut inbox, mut packet) = (Inbox::new(1 << 17), vec![0; room]);
     while !outbox.is_empty() {
         let mut writer = Writer::new(&mut packet);
-        while outbox.write(&mut writer, room) {}
+        while outbox.write(&mut queue, &mut writer, room) != Wrote::Nothing {}
         let written = writer.len();
         assert!(written > 0, "an empty packet takes a piece of any datagram");
         let mut reader = Reader::new(&packet[..written]);

@@ -2,18 +2,21 @@
 //! credit and the departure clock. It outlives keys, addresses and darkness.
 //!
 //! The order in which packets are filled (`send.rs`): reports that are due, then
-//! control frames, then data that was lost, small streams to completion, and
-//! large streams and datagrams in turns. What arrives is taken apart in
-//! `receive.rs`; how much each stream may have outstanding is in `credit.rs`.
+//! control frames, then streams and datagrams as `schedule.rs` says; what counts as
+//! urgent among them is in `urgency.rs`. What arrives is taken apart in `receive.rs`;
+//! how much each stream may have outstanding is in `credit.rs`.
 //!
 //! There is no congestion window: the departure clock (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
 mod config;
 mod credit;
+mod hosts;
 mod receive;
+mod schedule;
 mod send;
 mod show;
+mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,7 +36,12 @@ use crate::wire::{Origin, ResetReason, StreamId};
 pub use crate::rate::{RateMode, RateStatus};
 pub(crate) use config::Params;
 pub use config::{LinkConfig, best_packet};
+pub(crate) use hosts::HostId;
 pub(crate) use receive::PathFrame;
+use schedule::Schedule;
+pub use schedule::{ClassConfig, ClassId};
+use urgency::Flows;
+pub use urgency::Label;
 
 /// A mistake that a test plants in a session.
 #[cfg(feature = "mistakes")]
@@ -127,8 +135,7 @@ pub struct Session {
     /// Streams of the peer that are over, as `id / 2`.
     closed: RangeSet,
 
-    fresh: VecDeque<StreamId>,
-    bulk: VecDeque<StreamId>,
+    schedule: Schedule,
     blocked: VecDeque<StreamId>,
     /// Credit came back: streams that wait for it are to be looked at.
     freed: bool,
@@ -139,7 +146,10 @@ pub struct Session {
     credit_due: Option<Instant>,
     outbox: Outbox,
     inbox: Inbox,
-    datagram_turn: bool,
+    /// Datagrams that were sent lately, by flow.
+    flows: Flows,
+    /// Somebody waits for single packets, or did lately.
+    interactive_until: Instant,
     excess: u64,
     recv_excess: u64,
     events: VecDeque<Event>,
@@ -173,8 +183,6 @@ pub struct Session {
 /// A client's SYN is answered at once, and its first bytes usually follow within a
 /// millisecond; OPEN waits this long for them (link-notes, "Opening").
 const OPEN_WAIT: Duration = Duration::from_millis(20);
-/// A stream that has sent less than this since it was idle goes before the large ones.
-const FRESH: u64 = 64 * 1024;
 /// Copies of CLOSE that are sent.
 const CLOSES: u8 = 3;
 
@@ -197,17 +205,17 @@ impl Session {
             streams: BTreeMap::new(),
             next_stream: 0,
             closed: RangeSet::default(),
-            fresh: VecDeque::new(),
-            bulk: VecDeque::new(),
+            schedule: Schedule::new(&config.classes, config.packet),
             blocked: VecDeque::new(),
             freed: false,
             control: VecDeque::new(),
             opening: VecDeque::new(),
             credits: VecDeque::new(),
             credit_due: None,
-            outbox: Outbox::new(queue as usize),
+            outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
-            datagram_turn: false,
+            flows: Flows::default(),
+            interactive_until: Instant::ZERO,
             excess: 0,
             recv_excess: 0,
             events: VecDeque::new(),
@@ -312,7 +320,9 @@ impl Session {
         }
         let id = StreamId(self.next_stream << 1 | self.side);
         self.next_stream += 1;
-        let stream = Stream { origin: Some(Box::new(origin)), opened: true, ..Stream::default() };
+        let host = self.schedule.hold_host(origin.client.map(|c| c.ip()));
+        let origin = Some(Box::new(origin));
+        let stream = Stream { origin, opened: true, host, ..Stream::default() };
         self.streams.insert(id, Box::new(stream));
         self.opening.push_back((now + OPEN_WAIT, id));
         self.stats.streams_total += 1;
@@ -465,7 +475,9 @@ impl Session {
         s.peer_consumed = s.send.next();
         self.update_excess(id);
         self.update_recv_excess(id);
-        self.streams.remove(&id);
+        if let Some(s) = self.streams.remove(&id) {
+            self.schedule.hosts.release(s.host);
+        }
         if id.0 & 1 != self.side {
             self.remember_closed(id);
         }
@@ -484,11 +496,16 @@ impl Session {
     // ---- datagrams -----------------------------------------------------------
 
     /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
-    pub fn send_datagram(&mut self, data: &[u8]) -> bool {
-        let taken = self.outbox.push(data);
+    pub fn send_datagram(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
+        let class = self.datagram_class(now, data.len(), label);
+        let host = self.schedule.hold_host(label.host);
+        let taken = self.outbox.push(self.schedule.packets(class, host), data);
         if taken {
+            self.schedule.on_packet_queued(class, host);
             self.stats.datagrams_in += 1;
             self.stats.datagram_bytes_in += data.len() as u64;
+        } else {
+            self.schedule.hosts.release(host);
         }
         taken
     }
@@ -525,6 +542,12 @@ impl Session {
     pub fn set_rate_mode(&mut self, now: Instant, mode: RateMode, cap: BitRate) {
         self.rate.set_mode(mode);
         self.set_send_rate(now, cap);
+    }
+
+    /// Changes what classes may have of the link ([`LinkConfig::classes`]).
+    pub fn set_classes(&mut self, classes: &[ClassConfig]) {
+        self.schedule.set_classes(classes);
+        self.config.classes = classes.to_vec();
     }
 
     /// The configuration or the modem says what the link carries: it is believed at once,
@@ -576,8 +599,7 @@ impl Session {
         let in_flight = self.sent.oldest_in_flight();
         if in_flight.is_none() && (!self.streams.is_empty() || !self.outbox.is_empty()) {
             let has_work = !self.control.is_empty()
-                || !self.fresh.is_empty()
-                || !self.bulk.is_empty()
+                || !self.schedule.is_empty()
                 || !self.opening.is_empty()
                 || !self.outbox.is_empty();
             return has_work.then_some(self.last_eliciting);
@@ -661,34 +683,10 @@ impl Session {
             return;
         }
         let limit = self.send_limit(now, s);
-        let queue = if !s.has_data(limit) {
-            Queue::Blocked
-        } else if s.burst < FRESH || s.send.has_lost() {
-            Queue::Fresh
+        if s.has_data(limit) {
+            self.wait_for_turn(now, id, false);
         } else {
-            Queue::Bulk
-        };
-        self.enqueue(id, queue);
-    }
-
-    /// Puts the stream at the end of a queue. Where an earlier change of queue left an
-    /// entry behind, that one serves again: a stream has one turn in a round.
-    fn enqueue(&mut self, id: StreamId, queue: Queue) {
-        let Some(s) = self.streams.get_mut(&id) else { return };
-        s.queue = queue;
-        match queue {
-            Queue::None => {}
-            Queue::Fresh => self.fresh.push_back(id),
-            Queue::Bulk => {
-                if !std::mem::replace(&mut s.in_bulk, true) {
-                    self.bulk.push_back(id);
-                }
-            }
-            Queue::Blocked => {
-                if !std::mem::replace(&mut s.in_blocked, true) {
-                    self.blocked.push_back(id);
-                }
-            }
+            self.wait_for_credit(id);
         }
     }
 

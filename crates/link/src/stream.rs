@@ -4,6 +4,7 @@
 use units::{Duration, Instant};
 
 use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::session::{ClassId, HostId};
 use crate::wire::{Origin, ResetReason};
 
 /// The way of a control frame that must arrive.
@@ -35,17 +36,40 @@ impl Delivery {
     }
 }
 
-/// Which queue a stream waits in.
+/// What a stream waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Queue {
+    /// Bytes.
     #[default]
     None,
-    /// Small so far: served to completion.
-    Fresh,
-    /// Served in turns.
-    Bulk,
-    /// Has data and no credit.
+    /// Its turn.
+    Turn,
+    /// Credit.
     Blocked,
+}
+
+/// Bytes sent lately: they count less and less.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Recent {
+    bytes: u64,
+    at: Instant,
+}
+
+impl Recent {
+    /// What is left at `now` of what was sent, of which `bytes` are forgotten in `time`.
+    pub fn level(&mut self, now: Instant, bytes: u64, time: Duration) -> u64 {
+        let passed = now.since(self.at).as_nanos();
+        let forgotten = u128::from(passed) * u128::from(bytes) / u128::from(time.as_nanos().max(1));
+        if forgotten > 0 {
+            self.bytes = self.bytes.saturating_sub(u64::try_from(forgotten).unwrap_or(u64::MAX));
+            self.at = now;
+        }
+        self.bytes
+    }
+
+    pub fn add(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
 }
 
 #[derive(Default)]
@@ -74,9 +98,15 @@ pub(crate) struct Stream {
     pub released: bool,
 
     pub queue: Queue,
-    /// An entry of this stream is in that queue, perhaps left behind by a change.
-    pub in_bulk: bool,
+    /// An entry of this stream is among those without credit, perhaps left behind.
     pub in_blocked: bool,
+    /// It waits to send lost bytes again, whatever else it waits for.
+    pub in_lost: bool,
+    /// What its user or a rule made it, and whose it is.
+    pub class: ClassId,
+    pub host: HostId,
+    /// Bytes sent lately, to see whether it stays small.
+    pub recent: Recent,
     pub in_control: bool,
     /// Bytes sent since the stream was last idle.
     pub burst: u64,

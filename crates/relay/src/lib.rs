@@ -14,6 +14,7 @@
 //! after both may a socket be closed in good order; anything else resets it, so that
 //! no host ever takes a cut for an end (R-SEMANTICS).
 
+pub mod classify;
 mod flows;
 pub mod packet;
 mod policy;
@@ -23,12 +24,15 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use link::endpoint::{Endpoint, EndpointEvent, LinkEvent, Transmit};
+pub use link::session::ClassId;
 use link::session::{Event, RecvState};
 pub use link::tunnel::TunnelError;
 pub use link::wire::{Origin, ResetReason, Target};
 use link::{PeerConfig, PeerId};
 use units::Instant;
 
+use classify::Facts;
+pub use classify::Rule;
 pub use flows::FlowId;
 use flows::{Flow, Flows};
 pub use policy::Policy;
@@ -188,8 +192,22 @@ impl Relay {
     /// A client's connection was accepted here: opens a stream for it. `None` where
     /// there is no memory left for it (reset the client).
     pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
-        let stream = self.endpoint.session_mut(peer)?.open(now, origin)?;
+        let class = self.stream_class(peer, &origin);
+        let session = self.endpoint.session_mut(peer)?;
+        let stream = session.open(now, origin)?;
+        session.set_class(stream, class);
         Some(self.flows.insert(Flow { peer, stream }))
+    }
+
+    fn stream_class(&self, peer: PeerId, origin: &Origin) -> ClassId {
+        let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+        let to = match &origin.target {
+            Target::Address(a) => a.port(),
+            Target::Name(_, port) => *port,
+        };
+        let from = origin.client.map_or(0, |c| c.port());
+        let facts = Facts { protocol: classify::TCP, ports: Some((from, to)), dscp: 0 };
+        classify::class(policy.map_or(&[], |p| &p.rules), &facts)
     }
 
     /// How many bytes may be read from the flow's socket now. Where it is 0,
@@ -298,12 +316,12 @@ impl Relay {
 
     /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
     /// from a LAN whose TCP is split.
-    pub fn handle_tun(&mut self, packet: &mut [u8], split: bool) -> Verdict {
+    pub fn handle_tun(&mut self, now: Instant, packet: &mut [u8], split: bool) -> Verdict {
         let Some(p) = packet::Packet::parse(packet) else {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
-        let Some(peer) = self.routes.lookup(p.destination) else {
+        let Some((peer, route)) = self.routes.find(p.destination) else {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
@@ -312,7 +330,11 @@ impl Relay {
         }
         let Some(session) = self.endpoint.session_mut(peer) else { return Verdict::Dropped };
         p.clamp_mss(packet, session.max_whole_datagram());
-        if session.send_datagram(packet) {
+        // Behind a default route is the Internet: then the LAN is on our side.
+        let host = if route == 0 { p.source } else { p.destination };
+        let rules = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+        let label = classify::label(rules.map_or(&[], |p| &p.rules), &p, packet, host);
+        if session.send_datagram(now, packet, &label) {
             Verdict::Sent
         } else {
             self.stats.overflow += 1;
@@ -404,6 +426,10 @@ impl Relay {
         origin: Origin,
     ) {
         let flow = self.flows.insert(Flow { peer, stream });
+        let class = self.stream_class(peer, &origin);
+        if let Some(session) = self.endpoint.session_mut(peer) {
+            session.set_class(stream, class);
+        }
         let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
         let permitted = policy.is_some_and(|rules| {
             let target = match &origin.target {

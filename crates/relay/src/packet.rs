@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::classify::{Facts, TCP};
+
 /// An IP packet's addresses and, for TCP, its ports and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -15,7 +17,6 @@ pub struct Packet {
     protocol: u8,
 }
 
-const TCP: u8 = 6;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
@@ -70,6 +71,22 @@ impl Packet {
         bytes.get(self.transport?..).filter(|t| t.len() >= 20)
     }
 
+    /// What rules look at.
+    pub fn facts(&self, bytes: &[u8]) -> Facts {
+        // TCP, UDP, DCCP and SCTP begin with their ports.
+        let has_ports = matches!(self.protocol, TCP | 17 | 33 | 132);
+        let transport = self.transport.filter(|_| has_ports).and_then(|at| bytes.get(at..));
+        let ports = transport.and_then(|t| t.first_chunk::<4>());
+        let pair =
+            |p: &[u8; 4]| (u16::from_be_bytes([p[0], p[1]]), u16::from_be_bytes([p[2], p[3]]));
+        let class = match bytes {
+            [_, second, ..] if self.source.is_ipv4() => *second,
+            [first, second, ..] => first << 4 | second >> 4,
+            _ => 0,
+        };
+        Facts { protocol: self.protocol, ports: ports.map(pair), dscp: class >> 2 }
+    }
+
     /// Does the packet open a TCP connection? Then: from where to where.
     pub fn opens(&self, bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
         let tcp = self.tcp(bytes)?;
@@ -110,7 +127,7 @@ impl Packet {
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     let Some(packet) = Packet::parse(data) else { return };
-    let _ = packet.opens(data);
+    let _ = (packet.opens(data), packet.facts(data));
     let mut clamped = data.to_vec();
     packet.clamp_mss(&mut clamped, 1400);
     let changed = clamped.iter().zip(data).filter(|(a, b)| a != b).count();
@@ -203,6 +220,23 @@ mod tests {
             packet.clamp_mss(&mut p, 1500);
             assert_eq!(p, before, "a smaller offer stays");
         }
+    }
+
+    #[test]
+    fn ports_and_code_points_are_found_in_both_families() {
+        let mut v4 = syn(&[]);
+        v4[1] = 46 << 2 | 1;
+        let facts = Packet::parse(&v4).unwrap().facts(&v4);
+        assert_eq!(facts, Facts { protocol: TCP, ports: Some((40_000, 80)), dscp: 46 });
+        v4[7] = 3;
+        assert_eq!(Packet::parse(&v4).unwrap().facts(&v4).ports, None, "a later fragment");
+        let mut v6 = vec![0u8; 48];
+        // The code point is in the second and third half byte and two bits.
+        v6[..2].copy_from_slice(&[0x62, 0x10]);
+        (v6[5], v6[6]) = (8, 17);
+        v6[40..44].copy_from_slice(&[0, 53, 1, 0]);
+        let facts = Packet::parse(&v6).unwrap().facts(&v6);
+        assert_eq!(facts, Facts { protocol: 17, ports: Some((53, 256)), dscp: 8 });
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use units::IpPrefix;
 
+use crate::classify::Rule;
+
 /// The rules of one peer.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
@@ -16,6 +18,8 @@ pub struct Policy {
     pub deny: Vec<IpPrefix>,
     /// True: servers see the client's own address. False: this node's.
     pub keep_source: bool,
+    /// Which class what we send it is in; the first that matches.
+    pub rules: Vec<Rule>,
 }
 
 impl Policy {

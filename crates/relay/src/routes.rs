@@ -33,9 +33,17 @@ impl Routes {
 
     /// The peer behind `addr`.
     pub fn lookup(&self, addr: IpAddr) -> Option<PeerId> {
+        self.find(addr).map(|(peer, _)| peer)
+    }
+
+    /// The same, with the length of the prefix: 0 is a default route.
+    pub fn find(&self, addr: IpAddr) -> Option<(PeerId, u8)> {
         let addr = addr.to_canonical();
         let family = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
-        family.iter().rev().find_map(|(len, map)| map.get(&IpPrefix::new(addr, *len)).copied())
+        family
+            .iter()
+            .rev()
+            .find_map(|(len, map)| map.get(&IpPrefix::new(addr, *len)).map(|peer| (*peer, *len)))
     }
 }
 

@@ -91,6 +91,7 @@ impl Node {
             allow: vec![prefix(node).parse().expect("a prefix")],
             deny: vec![],
             keep_source: true,
+            rules: Vec::new(),
         };
         self.peer = relay.add_peer(now, config, policy).expect("two different keys");
         self.relay = Some(relay);
@@ -156,6 +157,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         memory: plan.memories[node],
         stream_buffer: plan.stream_buffer,
         max_streams: plan.max_streams[node],
+        classes: Vec::new(),
     }
 }
 

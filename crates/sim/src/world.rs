@@ -354,7 +354,7 @@ impl<'a> World<'a> {
         }
         let mut packet = self.datagrams[plan.node].make(plan.node, plan.len);
         let Some(relay) = &mut self.nodes[plan.node].relay else { return Ok(()) };
-        match relay.handle_tun(&mut packet, true) {
+        match relay.handle_tun(self.now, &mut packet, true) {
             Verdict::Sent => self.report.datagrams += 1,
             Verdict::Dropped => {}
             Verdict::Intercept => return self.fail("a UDP packet was taken for a SYN"),

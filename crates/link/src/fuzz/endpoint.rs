@@ -93,7 +93,11 @@ impl World {
             8 => {
                 let node = &mut self.nodes[n];
                 if let Some(session) = node.endpoint.session_mut(node.peer) {
-                    session.send_datagram(&vec![3; usize::from(bytes.u16()) % 9000]);
+                    session.send_datagram(
+                        now,
+                        &vec![3; usize::from(bytes.u16()) % 9000],
+                        &crate::session::Label::default(),
+                    );
                 }
             }
             9 => self.resend(bytes),
@@ -273,6 +277,7 @@ impl LinkSetting {
                 memory: ByteCount(1 << 20),
                 stream_buffer: None,
                 max_streams: 64,
+                classes: Vec::new(),
             },
             keepalive: self.keepalive.then(|| Duration::from_secs(1)),
         }

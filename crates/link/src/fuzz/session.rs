@@ -74,6 +74,7 @@ impl World {
             memory: ByteCount(memory),
             stream_buffer: None,
             max_streams: [3, 100][usize::from(bytes.u8() % 2)],
+            classes: Vec::new(),
         };
         let now = Instant::from_nanos(1);
         let mut sides = [0, 1].map(|side| Session::new(now, config.clone(), side));
@@ -113,7 +114,11 @@ impl World {
             }
             15 => {
                 let len = usize::from(bytes.u16()) % 9001;
-                self.sides[side].send_datagram(&vec![7; len]);
+                self.sides[side].send_datagram(
+                    now,
+                    &vec![7; len],
+                    &crate::session::Label::default(),
+                );
             }
             16 => while self.sides[side].take_datagram(|_| {}) {},
             17..=21 => self.run(Duration::from_millis(1 << (bytes.u8() % 14))),

@@ -29,6 +29,9 @@ pub struct LinkConfig {
     pub stream_buffer: Option<ByteCount>,
     /// The most streams that the peer may have open.
     pub max_streams: u32,
+    /// What classes may have of the link, by [`ClassId`](super::ClassId): the built-in ones
+    /// first, then own ones, 20 at most. Missing ones are as by default.
+    pub classes: Vec<super::ClassConfig>,
 }
 
 impl LinkConfig {

@@ -4,7 +4,7 @@ use units::Instant;
 
 use super::{Event, Session};
 use crate::sent::{Fate, SentFrame};
-use crate::stream::{Delivery, Queue, Stream};
+use crate::stream::{Delivery, Stream};
 use crate::wire::{Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, short};
 
 /// What the session leaves to the endpoint, which knows addresses.
@@ -139,6 +139,7 @@ impl Session {
             return;
         }
         s.opened = true;
+        s.host = self.schedule.hold_host(origin.client.map(|c| c.ip()));
         let waiting = s.recv.readable() > 0 || s.fin_in.is_some();
         self.events.push_back(Event::Opened(id, origin));
         if waiting {
@@ -278,12 +279,11 @@ impl Session {
     fn after_fates(&mut self, now: Instant, mut touched: Vec<StreamId>) {
         for id in touched.drain(..) {
             let Some(s) = self.streams.get_mut(&id) else { continue };
-            let lost = s.send.has_lost() || s.fin_ready();
+            let lost = s.must_repeat();
             let credit_lost = std::mem::take(&mut s.credit_lost);
             let given_up = s.reset == Delivery::Done;
-            if lost && matches!(s.queue, Queue::Bulk | Queue::Blocked) {
-                // What was lost goes before what is new.
-                self.enqueue(id, Queue::Fresh);
+            if lost {
+                self.wait_to_repeat(now, id, false);
             }
             if given_up {
                 self.update_excess(id);

@@ -2,9 +2,11 @@
 
 use units::{Duration, Instant};
 
-use super::{Event, FRESH, Session};
+use super::schedule::Turn;
+use super::{Event, Session};
+use crate::datagram::Wrote;
 use crate::sent::SentFrame;
-use crate::stream::{Delivery, Queue};
+use crate::stream::Delivery;
 use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
 
 /// A packet's plaintext that was written.
@@ -32,17 +34,11 @@ impl Session {
         self.ping
             || self.response.is_some()
             || !self.control.is_empty()
-            || !self.outbox.is_empty()
             || self.closes_left > 0
-            || self.streams_wait()
+            // While the peer is silent streams wait.
+            || self.schedule.has_work(now, !self.silent)
             || self.credit_due.is_some_and(|t| t <= now)
             || self.report_due().is_some_and(|t| t <= now)
-    }
-
-    /// Has a stream something that may be sent? While the peer is silent none has.
-    fn streams_wait(&self) -> bool {
-        let any = !self.fresh.is_empty() || !self.bulk.is_empty();
-        any && !self.silent
     }
 
     fn report_due(&self) -> Option<Instant> {
@@ -69,13 +65,11 @@ impl Session {
             return None;
         }
         self.ping |= self.knows_too_little();
-        let mut w = Writer::new(buf);
+        let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
+        let mut w = Writer::new(&mut buf[..room]);
         let mut eliciting = self.write_control(now, &mut w);
         let head = w.len();
-        let mut hint = 0;
-        if !self.silent || !self.outbox.is_empty() {
-            hint = self.write_data(now, &mut w);
-        }
+        let hint = self.write_data(now, &mut w);
         eliciting |= w.len() > head;
         if w.is_empty() {
             self.pacer.on_idle(now);
@@ -84,6 +78,7 @@ impl Session {
         let len = w.len();
         let size = len as u64 + sealing + self.wire_overhead;
         self.pacer.on_sent(now, size);
+        self.schedule.charge_headers(now, sealing + self.wire_overhead);
         if !eliciting {
             self.received.set_cost(size);
         } else {
@@ -211,48 +206,58 @@ impl Session {
         }
     }
 
-    /// Streams and datagrams, in turns where both wait; answers the hint.
+    /// Streams and datagrams as their turns come; answers the hint.
     fn write_data(&mut self, now: Instant, w: &mut Writer<'_>) -> u8 {
         let empty_room = w.room() + w.len();
-        loop {
-            let streams_wait = self.streams_wait();
-            if !self.outbox.is_empty() && (self.datagram_turn || !streams_wait) {
-                self.datagram_turn = false;
-                if !self.outbox.write(w, empty_room) || w.room() < MIN_PIECE {
-                    return 0;
+        let mut strict = false;
+        while w.room() >= MIN_PIECE
+            && let Some(turn) = self.schedule.next(now, !self.silent, strict)
+        {
+            let before = w.len();
+            let filled = match turn {
+                Turn::Packets { class, host } => {
+                    let queue = self.schedule.packets(class, host);
+                    match self.outbox.write(queue, w, empty_room) {
+                        Wrote::Nothing => return 0,
+                        Wrote::Piece => {}
+                        Wrote::Whole => {
+                            self.schedule.on_packet_left(class);
+                            self.schedule.hosts.release(host);
+                        }
+                    }
+                    Filled::Partly
                 }
-                continue;
+                Turn::Lost(_, id) => self.write_lost(now, id, w),
+                Turn::Stream { id, small, .. } => {
+                    let filled = self.write_stream(now, id, w);
+                    self.requeue(now, id, small);
+                    filled
+                }
+            };
+            self.on_turn(now, turn, (w.len() - before) as u64);
+            if let Filled::Whole(hint) = filled {
+                return hint;
             }
-            if !streams_wait || w.room() < MIN_PIECE {
-                return 0;
-            }
-            self.datagram_turn = true;
-            match self.write_next_stream(now, w) {
-                Filled::Partly => {}
-                Filled::Whole(hint) => return hint,
-            }
+            strict |= turn.class().is_strict() && w.len() > before && self.keeps_short(empty_room);
         }
+        0
     }
 
-    /// Takes the next stream in order and writes a piece of it.
-    fn write_next_stream(&mut self, now: Instant, w: &mut Writer<'_>) -> Filled {
-        let (id, queue) = match (self.fresh.pop_front(), Queue::Fresh) {
-            (Some(id), queue) => (id, queue),
-            (None, _) => match self.bulk.pop_front() {
-                Some(id) => (id, Queue::Bulk),
-                None => return Filled::Partly,
-            },
-        };
+    /// A stream that has lost bytes, or its end, sends them again.
+    fn write_lost(&mut self, now: Instant, id: StreamId, w: &mut Writer<'_>) -> Filled {
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
-        if queue == Queue::Bulk {
-            s.in_bulk = false;
-        }
-        // An entry that a change of queue left behind.
-        if s.queue != queue {
+        s.in_lost = s.must_repeat();
+        if !s.in_lost {
             return Filled::Partly;
         }
         let filled = self.write_stream(now, id, w);
-        self.requeue(now, id);
+        let Some(s) = self.streams.get_mut(&id) else { return filled };
+        s.in_lost = s.must_repeat();
+        if s.in_lost {
+            self.wait_to_repeat(now, id, true);
+        } else {
+            self.make_ready(now, id);
+        }
         filled
     }
 
@@ -342,28 +347,10 @@ impl Session {
             range = s.send.take(len, limit).expect("the caller saw that bytes are available");
             assert_eq!(range, offset..offset + len, "the bytes whose head was written");
             s.send.copy_out(range.clone(), w.reserve(len as usize));
-            s.burst += len;
+            s.on_bytes_sent(len);
         }
         self.sent.push_frame(SentFrame::Stream { id, range, fin });
         self.update_excess(id);
-    }
-
-    fn requeue(&mut self, now: Instant, id: StreamId) {
-        let Some(s) = self.streams.get(&id) else { return };
-        let limit = self.send_limit(now, s);
-        if s.send.has_lost() || s.has_data(limit) && s.burst < FRESH {
-            // It stays the first, as what is served to completion does.
-            if let Some(s) = self.streams.get_mut(&id) {
-                s.queue = Queue::Fresh;
-            }
-            self.fresh.push_front(id);
-        } else if s.has_data(limit) {
-            self.enqueue(id, Queue::Bulk);
-        } else if s.has_data(u64::MAX) {
-            self.enqueue(id, Queue::Blocked);
-        } else {
-            self.enqueue(id, Queue::None);
-        }
     }
 
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
@@ -384,7 +371,7 @@ impl Session {
     }
 
     /// Every timer with its reason.
-    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 8] {
+    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 9] {
         let waiting = self.sent.in_flight() > 0;
         [
             ("work", self.has_work(now).then(|| self.pacer.next())),
@@ -395,6 +382,7 @@ impl Session {
             ("loss", self.loss_check),
             ("rate", self.rate.poll_timeout()),
             ("probe", self.probe_at()),
+            ("cap", self.schedule.poll_timeout(now)),
             ("silence", (waiting && !self.silent).then(|| self.silent_at())),
         ]
     }

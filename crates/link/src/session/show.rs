@@ -9,7 +9,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("streams", &self.streams)
-            .field("queues", &[self.fresh.len(), self.bulk.len(), self.blocked.len()])
+            .field("blocked", &self.blocked.len())
             .field("control", &self.control)
             .field("in_flight", &self.sent.in_flight())
             .field("numbers", &(self.sent.floor()..self.sent.next_number()))

@@ -4,6 +4,7 @@
 
 mod found;
 mod hostile;
+mod scheduling;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ fn config() -> LinkConfig {
         memory: ByteCount(64 << 20),
         stream_buffer: None,
         max_streams: 2000,
+        classes: Vec::new(),
     }
 }
 
@@ -409,7 +411,7 @@ fn datagrams_get_their_turn_beside_a_bulk_stream() {
         feeder.feed(w.now, &mut w.sides[0]);
         drain.drain(w.now, &mut w.sides[1]);
         while sent * 20 < w.now.as_nanos() / 1_000_000 {
-            assert!(w.sides[0].send_datagram(&[7; 1500]));
+            assert!(w.sides[0].send_datagram(w.now, &[7; 1500], &Label::default()));
             sent += 1;
         }
         while w.sides[1].take_datagram(|d| assert_eq!(d, [7; 1500])) {

@@ -1,0 +1,124 @@
+//! The hosts of a LAN as the scheduler knows them: by address, each with what it sent lately.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use units::{BitRate, Instant};
+
+/// Names a host within a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HostId(u16);
+
+impl HostId {
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Host {
+    address: Option<IpAddr>,
+    /// Streams and waiting datagrams that name it.
+    uses: u32,
+    /// Bytes it sent lately beyond its part of the link.
+    recent: u64,
+    at: Instant,
+}
+
+/// Hosts that streams and datagrams name.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    hosts: Vec<Host>,
+    by_address: BTreeMap<IpAddr, HostId>,
+    free: Vec<HostId>,
+}
+
+/// Hosts beyond this many share one place: that of this node.
+const MAX: usize = 4096;
+/// What a host may send beyond its part before its small streams lose their privilege: some
+/// pages.
+const LIGHT: u64 = 256 * 1024;
+
+impl Default for Hosts {
+    fn default() -> Hosts {
+        // The first is this node, and whoever has no address.
+        Hosts { hosts: vec![Host::default()], by_address: BTreeMap::new(), free: Vec::new() }
+    }
+}
+
+impl Hosts {
+    /// One more stream or datagram names the host.
+    pub fn hold(&mut self, address: Option<IpAddr>) -> HostId {
+        let Some(address) = address.map(|a| a.to_canonical()) else { return HostId::default() };
+        if let Some(&id) = self.by_address.get(&address) {
+            self.hosts[id.index()].uses += 1;
+            return id;
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if self.hosts.len() >= MAX => return HostId::default(),
+            None => {
+                self.hosts.push(Host::default());
+                HostId((self.hosts.len() - 1) as u16)
+            }
+        };
+        self.hosts[id.index()] = Host { address: Some(address), uses: 1, ..Host::default() };
+        self.by_address.insert(address, id);
+        id
+    }
+
+    /// One less does.
+    pub fn release(&mut self, id: HostId) {
+        let host = &mut self.hosts[id.index()];
+        let Some(address) = host.address else { return };
+        host.uses -= 1;
+        if host.uses == 0 {
+            host.address = None;
+            self.by_address.remove(&address);
+            self.free.push(id);
+        }
+    }
+
+    pub fn on_sent(&mut self, id: HostId, bytes: u64) {
+        let recent = &mut self.hosts[id.index()].recent;
+        *recent = recent.saturating_add(bytes);
+    }
+
+    /// Does the host keep to its part of the link, of which `others` hosts want one too?
+    pub fn is_light(&mut self, id: HostId, now: Instant, rate: BitRate, others: usize) -> bool {
+        let host = &mut self.hosts[id.index()];
+        let part = rate.bytes_in(now.since(host.at)).0 / (others as u64 + 1);
+        // Time of which no byte has become yet stays on the clock.
+        if part > 0 {
+            host.recent = host.recent.saturating_sub(part);
+            host.at = now;
+        }
+        host.recent < LIGHT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_one_while_something_names_it_and_a_crowd_shares_a_place() {
+        let mut hosts = Hosts::default();
+        let at = |n: u32| Some(IpAddr::from((10u32 << 24 | n).to_be_bytes()));
+        let (a, b) = (hosts.hold(at(1)), hosts.hold(at(2)));
+        assert!(a != b && a == hosts.hold(at(1)) && a != HostId::default());
+        hosts.release(a);
+        assert_eq!(hosts.hold(Some("::ffff:10.0.0.1".parse().unwrap())), a);
+        for _ in 0..2 {
+            hosts.release(a);
+        }
+        assert_eq!(hosts.hold(at(3)), a, "its place is free again");
+        for n in 4..20_000 {
+            let id = hosts.hold(at(n));
+            assert!(id.index() < MAX);
+        }
+        assert_eq!(hosts.hold(at(30_000)), HostId::default());
+        hosts.release(HostId::default());
+        assert_eq!(hosts.by_address.len(), MAX - 1);
+    }
+}

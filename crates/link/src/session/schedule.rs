@@ -1,0 +1,425 @@
+//! Whose turn it is on the link (R-QOS).
+//!
+//! Everything that waits belongs to a **class** and, in it, to a **host** of the LAN:
+//!
+//! - Control and interactive go first, in this order: whatever they have, at once.
+//! - The other classes share what is left by weight: start-time fair queueing (Goyal, Vin
+//!   and Cheng, 1996), so that a class that was idle neither gains nor loses by it.
+//! - In a class, bytes that were lost go first. Then small streams, each to completion,
+//!   those that came first before the others: six equal objects in strict turns would all
+//!   be late. One turn in eight is the others' nonetheless. A host that takes more than
+//!   its part of the link has no small streams.
+//! - The rest is divided evenly among hosts by deficit round robin (Shreedhar and Varghese,
+//!   1995), in a host packet by packet among its streams, and between these and its
+//!   datagrams in turns.
+//!
+//! A class may have a cap. The next turn costs a look at each class (20 at most) and,
+//! on average, at two hosts, however many streams wait; nothing is allocated for it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use units::{BitRate, ByteCount, Duration, Instant};
+
+use super::hosts::{HostId, Hosts};
+use crate::datagram::PacketQueue;
+use crate::wire::StreamId;
+
+/// What a stream or datagram is to the scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ClassId(u8);
+
+impl ClassId {
+    /// What the network itself needs: before everything else.
+    pub const CONTROL: ClassId = ClassId(0);
+    /// Somebody waits for each packet: before everything but control.
+    pub const INTERACTIVE: ClassId = ClassId(1);
+    /// The rest. What stays small in it counts as interactive.
+    pub const NORMAL: ClassId = ClassId(2);
+    /// Nobody waits for it.
+    pub const BULK: ClassId = ClassId(3);
+    /// Classes that every link has.
+    pub const BUILT_IN: usize = 4;
+    /// The most classes that a link has.
+    pub const MAX: usize = 20;
+
+    /// The class with this place in [`LinkConfig::classes`](super::LinkConfig::classes).
+    pub const fn from_index(index: usize) -> ClassId {
+        ClassId(index as u8)
+    }
+    /// Its place there.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+    /// Does it go before all that share by weight?
+    pub const fn is_strict(self) -> bool {
+        self.0 <= ClassId::INTERACTIVE.0
+    }
+}
+
+impl Default for ClassId {
+    fn default() -> ClassId {
+        ClassId::NORMAL
+    }
+}
+
+/// What a class may have of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassConfig {
+    /// Percent of what control and interactive leave, 1…99; `None`: [`weights`] decides.
+    pub share: Option<u8>,
+    /// The most it may have even where the link is free; counted on link packets.
+    pub cap: Option<BitRate>,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// A stream with bytes to be sent again.
+    Lost(ClassId, StreamId),
+    /// A stream: `small` is to be served to completion.
+    Stream { class: ClassId, host: HostId, id: StreamId, small: bool },
+    /// The datagrams of a host.
+    Packets { class: ClassId, host: HostId },
+}
+
+impl Turn {
+    pub fn class(&self) -> ClassId {
+        match *self {
+            Turn::Lost(class, _) | Turn::Stream { class, .. } | Turn::Packets { class, .. } => {
+                class
+            }
+        }
+    }
+}
+
+/// What waits in one class for one host.
+#[derive(Default)]
+struct HostQueue {
+    streams: VecDeque<StreamId>,
+    packets: PacketQueue,
+    /// The datagrams are next.
+    packet_turn: bool,
+    /// Bytes it may send before the others' turn.
+    deficit: i64,
+    in_ring: bool,
+}
+
+#[derive(Default)]
+struct Class {
+    /// Percent.
+    weight: u64,
+    /// Bytes sent, each counted as [`SCALE`] / weight.
+    virtual_time: u64,
+    cap: Option<BitRate>,
+    /// When the cap lets the next packet pass.
+    free_at: Instant,
+    lost: VecDeque<StreamId>,
+    small: VecDeque<(StreamId, HostId)>,
+    ring: VecDeque<HostId>,
+    /// By host.
+    queues: Vec<HostQueue>,
+    /// Datagrams of all hosts.
+    packets: usize,
+    turns: u32,
+}
+
+/// Virtual time per byte of a class that has one percent.
+const SCALE: u64 = 100;
+/// Among small streams every so manieth turn is one of the others.
+const OTHERS_TURN: u32 = 8;
+/// Turns of a host that what it sends out of turn can cost it.
+const MAX_DEBT: i64 = 4;
+/// What an idle class with a cap saves up, as link time.
+const CAP_BURST: Duration = Duration::from_millis(20);
+/// Normal's part, in fifths, where bulk waits too and neither has a share of its own.
+const NORMAL_FIFTHS: u64 = 4;
+
+/// What waits to be sent, in order.
+pub(super) struct Schedule {
+    classes: Vec<Class>,
+    pub hosts: Hosts,
+    /// The virtual time of the class that had the last turn.
+    virtual_time: u64,
+    /// Neither normal nor bulk has a share of its own: bulk's is lent to normal.
+    lends: bool,
+    quantum: i64,
+    /// The class of the last turn.
+    last: Option<ClassId>,
+}
+
+/// The weights of the classes in percent: what was chosen, an even part of ten for own
+/// classes without, and the rest for normal; a fifth of that for bulk while it waits.
+fn weights(config: &[ClassConfig]) -> Vec<u64> {
+    let count = config.len().clamp(ClassId::BUILT_IN, ClassId::MAX);
+    let share = |i: usize| config.get(i).and_then(|c| c.share).map(u64::from);
+    let own = (ClassId::BUILT_IN..count).map(|i| share(i).unwrap_or(10));
+    let (normal, bulk) = (share(ClassId::NORMAL.index()), share(ClassId::BULK.index()));
+    let others = own.clone().sum::<u64>() + normal.unwrap_or(0) + bulk.unwrap_or(0);
+    let rest = 100u64.saturating_sub(others).max(1);
+    let built_in = match (normal, bulk) {
+        (Some(n), b) => [n, b.unwrap_or(rest)],
+        (None, Some(b)) => [rest, b],
+        (None, None) => [rest, (rest / 5).max(1)],
+    };
+    [0, 0].into_iter().chain(built_in).chain(own).map(|w| w.max(1)).collect()
+}
+
+impl Schedule {
+    /// `packet`: the longest packet of the link in bytes.
+    pub fn new(config: &[ClassConfig], packet: u16) -> Schedule {
+        let mut schedule = Schedule {
+            classes: Vec::new(),
+            hosts: Hosts::default(),
+            virtual_time: 0,
+            lends: true,
+            quantum: i64::from(packet),
+            last: None,
+        };
+        schedule.set_classes(config);
+        schedule
+    }
+
+    /// Changes what classes may have; what waits in one that is gone still leaves.
+    pub fn set_classes(&mut self, config: &[ClassConfig]) {
+        let weights = weights(config);
+        while self.classes.len() < weights.len() {
+            self.classes.push(Class::default());
+        }
+        for (i, class) in self.classes.iter_mut().enumerate() {
+            class.weight = weights.get(i).copied().unwrap_or(1);
+            class.cap = config.get(i).and_then(|c| c.cap);
+        }
+        let chosen = |id: ClassId| config.get(id.index()).is_some_and(|c| c.share.is_some());
+        self.lends = !chosen(ClassId::NORMAL) && !chosen(ClassId::BULK);
+    }
+
+    /// The class that `id` stands for here: a number from elsewhere may have none.
+    pub fn known(&self, id: ClassId) -> ClassId {
+        if id.index() < self.classes.len() { id } else { ClassId::NORMAL }
+    }
+
+    /// Does nothing wait?
+    pub fn is_empty(&self) -> bool {
+        self.classes.iter().all(|c| !c.has_work(true))
+    }
+
+    /// May something be sent now, as far as caps allow? `streams`: they may be.
+    pub fn has_work(&self, now: Instant, streams: bool) -> bool {
+        self.classes.iter().any(|c| c.has_work(streams) && c.is_free(now))
+    }
+
+    /// Does something wait in the strict classes?
+    pub fn has_strict(&self, now: Instant) -> bool {
+        self.classes[..=ClassId::INTERACTIVE.index()]
+            .iter()
+            .any(|c| c.has_work(true) && c.is_free(now))
+    }
+
+    /// When a cap lets something pass that it holds back now.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let held = self.classes.iter().filter(|c| c.has_work(true) && !c.is_free(now));
+        held.map(|c| c.free_at).min()
+    }
+
+    // ---- what waits ------------------------------------------------------------
+
+    /// A stream has bytes to be sent again.
+    pub fn wait_lost(&mut self, class: ClassId, id: StreamId, first: bool) {
+        let lost = &mut self.wake(class).lost;
+        if first { lost.push_front(id) } else { lost.push_back(id) }
+    }
+
+    /// A stream has bytes. `small`: it has not sent much; `first`: it stays the next.
+    #[allow(clippy::too_many_arguments)]
+    pub fn wait(
+        &mut self,
+        now: Instant,
+        rate: BitRate,
+        class: ClassId,
+        host: HostId,
+        id: StreamId,
+        small: bool,
+        first: bool,
+    ) {
+        let hosts = self.classes[class.index()].ring.len();
+        let light = small && self.hosts.is_light(host, now, rate, hosts);
+        let class = self.wake(class);
+        match (light, first) {
+            (true, true) => class.small.push_front((id, host)),
+            (true, false) => class.small.push_back((id, host)),
+            (false, _) => class.queue(host).streams.push_back(id),
+        }
+        if !light {
+            class.enter(host);
+        }
+    }
+
+    /// The queue of a host's datagrams; [`Schedule::on_packet_queued`] follows.
+    pub fn packets(&mut self, class: ClassId, host: HostId) -> &mut PacketQueue {
+        &mut self.classes[class.index()].queue(host).packets
+    }
+
+    /// A datagram was put into a host's queue.
+    pub fn on_packet_queued(&mut self, class: ClassId, host: HostId) {
+        let class = self.wake(class);
+        class.packets += 1;
+        class.enter(host);
+    }
+
+    /// A datagram left a host's queue.
+    pub fn on_packet_left(&mut self, class: ClassId) {
+        self.classes[class.index()].packets -= 1;
+    }
+
+    /// The class will have something: idle time is neither saved nor owed.
+    fn wake(&mut self, id: ClassId) -> &mut Class {
+        let class = &mut self.classes[id.index()];
+        if !class.has_work(true) {
+            class.virtual_time = class.virtual_time.max(self.virtual_time);
+        }
+        class
+    }
+
+    // ---- turns -----------------------------------------------------------------
+
+    /// Whose turn it is. A stream is taken out; datagrams stay until they have left.
+    pub fn next(&mut self, now: Instant, streams: bool, strict: bool) -> Option<Turn> {
+        loop {
+            let id = self.choose(now, streams, strict)?;
+            let class = &mut self.classes[id.index()];
+            if !id.is_strict() {
+                self.virtual_time = class.virtual_time;
+            }
+            // A host whose streams are all gone may leave a class with nothing.
+            if let Some(turn) = class.next(id, streams, self.quantum) {
+                self.last = Some(id);
+                return Some(turn);
+            }
+        }
+    }
+
+    fn choose(&self, now: Instant, streams: bool, strict: bool) -> Option<ClassId> {
+        let ready = |(_, c): &(usize, &Class)| c.has_work(streams) && c.is_free(now);
+        let weighted = ClassId::INTERACTIVE.index() + 1;
+        let all = || self.classes.iter().enumerate().filter(ready);
+        let first = all().find(|(i, _)| *i < weighted);
+        let fair = || all().filter(|_| !strict).min_by_key(|(_, c)| c.virtual_time);
+        first.or_else(fair).map(|(i, _)| ClassId::from_index(i))
+    }
+
+    /// A turn was used for `bytes`.
+    pub fn charge(&mut self, now: Instant, turn: Turn, host: HostId, bytes: u64) {
+        self.charge_class(now, turn.class(), bytes);
+        self.hosts.on_sent(host, bytes);
+        let most = MAX_DEBT * self.quantum;
+        let queue = self.classes[turn.class().index()].queue(host);
+        queue.deficit = (queue.deficit - bytes as i64).max(-most);
+        queue.packet_turn = !matches!(turn, Turn::Packets { .. });
+    }
+
+    /// The packet that the last turn filled costs `bytes` beside what it carries.
+    pub fn charge_headers(&mut self, now: Instant, bytes: u64) {
+        if let Some(class) = self.last.take() {
+            self.charge_class(now, class, bytes);
+        }
+    }
+
+    fn charge_class(&mut self, now: Instant, id: ClassId, bytes: u64) {
+        let bulk_waits = self.classes[ClassId::BULK.index()].has_work(true);
+        let class = &mut self.classes[id.index()];
+        let mut weight = class.weight;
+        if id == ClassId::NORMAL && self.lends && bulk_waits {
+            weight = (weight * NORMAL_FIFTHS / 5).max(1);
+        }
+        class.virtual_time += bytes * SCALE / weight;
+        if let Some(cap) = class.cap {
+            let from = class.free_at.max(now - CAP_BURST);
+            class.free_at = from + cap.time_for(ByteCount(bytes));
+        }
+    }
+
+    /// Entries of streams in all queues.
+    #[cfg(test)]
+    pub fn entries(&self) -> usize {
+        let class = |c: &Class| {
+            let streams = c.queues.iter().map(|q| q.streams.len()).sum::<usize>();
+            c.lost.len() + c.small.len() + streams
+        };
+        self.classes.iter().map(class).sum()
+    }
+
+    // ---- hosts -----------------------------------------------------------------
+
+    /// The host at `address` (`None`: this node) has one stream more.
+    pub fn hold_host(&mut self, address: Option<IpAddr>) -> HostId {
+        self.hosts.hold(address)
+    }
+}
+
+impl Class {
+    fn has_work(&self, streams: bool) -> bool {
+        let waits = !self.lost.is_empty() || !self.small.is_empty() || !self.ring.is_empty();
+        self.packets > 0 || streams && waits
+    }
+
+    fn is_free(&self, now: Instant) -> bool {
+        self.cap.is_none() || self.free_at <= now
+    }
+
+    fn queue(&mut self, host: HostId) -> &mut HostQueue {
+        if self.queues.len() <= host.index() {
+            self.queues.resize_with(host.index() + 1, HostQueue::default);
+        }
+        &mut self.queues[host.index()]
+    }
+
+    fn enter(&mut self, host: HostId) {
+        let queue = self.queue(host);
+        if !std::mem::replace(&mut queue.in_ring, true) {
+            // Nothing is saved up while nothing waits.
+            queue.deficit = queue.deficit.min(0);
+            self.ring.push_back(host);
+        }
+    }
+
+    fn next(&mut self, class: ClassId, streams: bool, quantum: i64) -> Option<Turn> {
+        if streams {
+            if let Some(id) = self.lost.pop_front() {
+                return Some(Turn::Lost(class, id));
+            }
+            let contended = !self.small.is_empty() && !self.ring.is_empty();
+            self.turns += u32::from(contended);
+            if !(contended && self.turns.is_multiple_of(OTHERS_TURN))
+                && let Some((id, host)) = self.small.pop_front()
+            {
+                return Some(Turn::Stream { class, host, id, small: true });
+            }
+        }
+        // What a host owes is a few turns at most.
+        for _ in 0..=2 * self.ring.len() {
+            let host = *self.ring.front()?;
+            let queue = &mut self.queues[host.index()];
+            let has_packets = !queue.packets.is_empty();
+            if queue.streams.is_empty() && !has_packets {
+                queue.in_ring = false;
+                self.ring.pop_front();
+                continue;
+            }
+            let may_send = has_packets || streams;
+            if !may_send || queue.deficit <= 0 {
+                if may_send {
+                    queue.deficit += quantum;
+                }
+                self.ring.rotate_left(1);
+                continue;
+            }
+            if has_packets && (queue.packet_turn || !streams || queue.streams.is_empty()) {
+                return Some(Turn::Packets { class, host });
+            }
+            let id = queue.streams.pop_front()?;
+            return Some(Turn::Stream { class, host, id, small: false });
+        }
+        None
+    }
+}

@@ -1,0 +1,114 @@
+//! Which class of the link a connection or packet is in (R-QOS): by the operator's rules,
+//! else by its DSCP, else "normal", of which the link itself finds what is interactive.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use link::session::{ClassId, Label};
+
+use crate::packet::Packet;
+
+/// The protocol number of TCP.
+pub const TCP: u8 = 6;
+
+/// One rule; what it does not name it does not ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The IP protocol.
+    pub protocol: Option<u8>,
+    /// Ports of TCP, UDP, SCTP or DCCP, at either end; empty: any.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// The differentiated services code point, 0…63.
+    pub dscp: Option<u8>,
+    /// The class of what matches.
+    pub class: ClassId,
+}
+
+/// What rules look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The IP protocol.
+    pub protocol: u8,
+    /// Source and destination port, where the protocol has them and they can be seen.
+    pub ports: Option<(u16, u16)>,
+    /// The differentiated services code point.
+    pub dscp: u8,
+}
+
+impl Rule {
+    fn matches(&self, facts: &Facts) -> bool {
+        let port = || {
+            let is_in = |port| self.ports.iter().any(|range| range.contains(&port));
+            self.ports.is_empty() || facts.ports.is_some_and(|(a, b)| is_in(a) || is_in(b))
+        };
+        self.protocol.is_none_or(|p| p == facts.protocol)
+            && self.dscp.is_none_or(|d| d == facts.dscp)
+            && port()
+    }
+}
+
+/// The class of what has these `facts`: that of the first rule that matches.
+pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
+    let rule = rules.iter().find(|rule| rule.matches(facts));
+    rule.map_or_else(|| by_dscp(facts.dscp), |rule| rule.class)
+}
+
+/// What the code points ask for (RFC 4594, RFC 8622 for 1).
+fn by_dscp(dscp: u8) -> ClassId {
+    match dscp {
+        48 | 56 => ClassId::CONTROL,          // CS6, CS7
+        40 | 44 | 46 => ClassId::INTERACTIVE, // CS5, VOICE-ADMIT, EF
+        1 | 8 => ClassId::BULK,               // LE, CS1
+        _ => ClassId::NORMAL,
+    }
+}
+
+/// What an unsplit packet is to the link. `host` is its end in the LAN.
+pub fn label(rules: &[Rule], packet: &Packet, bytes: &[u8], host: IpAddr) -> Label {
+    let facts = packet.facts(bytes);
+    Label { class: class(rules, &facts), host: Some(host), flow: flow(packet, &facts) }
+}
+
+/// Tells flows apart (FNV-1a with 32 bits).
+fn flow(packet: &Packet, facts: &Facts) -> u32 {
+    let (source, destination) = facts.ports.unwrap_or_default();
+    let ports = [source.to_be_bytes(), destination.to_be_bytes()];
+    let mut hash = 0x811c_9dc5_u32;
+    let mut mix = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    };
+    for address in [packet.source, packet.destination] {
+        match address {
+            IpAddr::V4(a) => mix(&a.octets()),
+            IpAddr::V6(a) => mix(&a.octets()),
+        }
+    }
+    mix(&[facts.protocol]);
+    mix(ports.as_flattened());
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_matches_decides_then_the_code_point() {
+        let video = ClassId::from_index(4);
+        let rules = [
+            Rule { protocol: Some(17), ports: vec![5000..=5010], dscp: None, class: video },
+            Rule { protocol: None, ports: vec![873..=873], dscp: None, class: ClassId::BULK },
+            Rule { protocol: None, ports: vec![], dscp: Some(46), class: ClassId::NORMAL },
+        ];
+        let at = |protocol, ports, dscp| class(&rules, &Facts { protocol, ports, dscp });
+        assert_eq!(at(17, Some((40_000, 5003)), 0), video);
+        assert_eq!(at(17, Some((5010, 40_000)), 46), video);
+        assert_eq!(at(TCP, Some((40_000, 5003)), 0), ClassId::NORMAL);
+        assert_eq!(at(TCP, Some((873, 40_000)), 46), ClassId::BULK);
+        assert_eq!(at(1, None, 46), ClassId::NORMAL);
+        assert_eq!(at(1, None, 44), ClassId::INTERACTIVE);
+        assert_eq!((at(89, None, 48), at(17, None, 8)), (ClassId::CONTROL, ClassId::BULK));
+    }
+}
