@@ -9,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic 
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{bench, check, demo, doctor, emulate, keygen, lab, sim, status, up};
+use crate::{bench, check, demo, doctor, emulate, keygen, lab, rate, sim, status, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -59,6 +59,8 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Shows what the running gateway does: links, rates, streams, memory.
     Status(status::Args),
+    /// Tells the running gateway what a modem carries now (links with rate = "reported").
+    Rate(rate::Args),
     /// Joins two interfaces or namespaces by an emulated satellite link.
     Emulate(emulate::Args),
     /// Shows the gain: real hosts around an emulated satellite, with and without gateways.
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
         Command::Status(args) => status::run(args, &global),
+        Command::Rate(args) => rate::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),
         Command::Demo(args) => demo::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),

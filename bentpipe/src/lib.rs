@@ -21,6 +21,7 @@ pub mod logging;
 pub mod pcapng;
 pub mod plot;
 pub mod proxy_proto;
+pub mod rate;
 pub mod sim;
 pub mod status;
 pub mod up;

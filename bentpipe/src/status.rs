@@ -168,6 +168,7 @@ fn write_link(out: &mut String, link: &LinkStatus) {
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
         None => put!(out, "  last heard   never"),
     }
+    write_rate(out, link);
     write_direction(out, "sent", &link.send);
     write_direction(out, "received", &link.receive);
     put!(
@@ -198,6 +199,26 @@ fn write_link(out: &mut String, link: &LinkStatus) {
     write_drops(out, &link.dropped);
 }
 
+fn write_rate(out: &mut String, link: &LinkStatus) {
+    let r = &link.rate;
+    if r.mode.is_empty() {
+        return; // an older gateway
+    }
+    let mut line = format!("  rate         {}, {}", r.mode, three_digits(r.current_bps));
+    if r.limit_bps != link.send.configured_bps {
+        let _ = write!(line, " of the reported {}", BitRate::from_bps(r.limit_bps));
+    }
+    if r.capacity_bps != r.limit_bps {
+        let _ = write!(line, ", the link carries {}", three_digits(r.capacity_bps));
+    }
+    put!(
+        out,
+        "{line}; {} delivered, {} queued",
+        three_digits(r.delivery_bps),
+        round_trip(r.queueing_us)
+    );
+}
+
 fn write_direction(out: &mut String, name: &str, d: &Direction) {
     let mut line = format!(
         "  {name:<12} {} of the hosts in {} on the link",
@@ -222,11 +243,15 @@ fn state(state: LinkState) -> &'static str {
 }
 
 fn rate(d: &Direction) -> String {
-    // Three digits are all that a measured rate is good for.
-    let digits = d.measured_bps.checked_ilog10().map_or(1, |n| n + 1);
-    let unit = 10u64.pow(digits.saturating_sub(3));
-    let measured = BitRate::from_bps(d.measured_bps / unit * unit);
+    let measured = three_digits(d.measured_bps);
     format!("{measured} of {}", BitRate::from_bps(d.configured_bps))
+}
+
+/// Three digits are all that a measured rate is good for.
+fn three_digits(bps: u64) -> BitRate {
+    let digits = bps.checked_ilog10().map_or(1, |n| n + 1);
+    let unit = 10u64.pow(digits.saturating_sub(3));
+    BitRate::from_bps(bps / unit * unit)
 }
 
 fn round_trip(us: u64) -> String {

@@ -6,6 +6,7 @@ mod carrier;
 mod connections;
 mod driver;
 mod listeners;
+mod modem;
 mod names;
 mod peers;
 mod proxy;

@@ -12,6 +12,15 @@ pub enum Request {
     Status,
     /// Read the configuration file again, as SIGHUP does.
     Reload,
+    /// The modem of a peer's link carries another rate now: answered with
+    /// [`Answer::Done`], or with an error if there is no such peer or its rate is not
+    /// `reported`.
+    Rate {
+        /// The peer's name.
+        peer: String,
+        /// Bits per second of link packets; more than the configured rate counts as that.
+        bps: u64,
+    },
     /// Finish what is under way and end, as SIGTERM does.
     Stop,
 }
@@ -99,6 +108,8 @@ pub struct LinkStatus {
     pub send: Direction,
     /// The peer to this node.
     pub receive: Direction,
+    /// What sets the sending rate.
+    pub rate: RateReport,
     /// The latest estimate.
     pub rtt_us: Option<u64>,
     /// Streams that are open.
@@ -138,6 +149,24 @@ pub struct Direction {
     pub link_bytes: u64,
 }
 
+/// What sets the sending rate of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateReport {
+    /// How it is known: `fixed`, `reported` or `learned`.
+    pub mode: String,
+    /// The rate in force.
+    pub current_bps: u64,
+    /// The most that it may be: configured, or reported by the modem.
+    pub limit_bps: u64,
+    /// What the link is known to carry, at most the limit.
+    pub capacity_bps: u64,
+    /// What the peer received lately.
+    pub delivery_bps: u64,
+    /// How long packets queue on the way, as far as it is not jitter or the way itself.
+    pub queueing_us: u64,
+}
+
 /// IP packets that were not split.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -165,6 +194,9 @@ mod tests {
     #[test]
     fn requests_and_answers_read_as_documented() {
         assert_eq!(serde_json::to_string(&Request::Status).unwrap(), r#"{"request":"status"}"#);
+        let rate = Request::Rate { peer: "ship".to_owned(), bps: 8_000_000 };
+        let text = r#"{"request":"rate","peer":"ship","bps":8000000}"#;
+        assert_eq!(serde_json::to_string(&rate).unwrap(), text);
         assert_eq!(serde_json::to_string(&Answer::Done).unwrap(), r#""done""#);
         let error = Answer::Error("no".to_owned());
         assert_eq!(serde_json::to_string(&error).unwrap(), r#"{"error":"no"}"#);

@@ -3,6 +3,9 @@
 
 use std::ops::Range;
 
+use std::path::PathBuf;
+
+use link::session::RateMode;
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::problem::Problem;
@@ -29,6 +32,28 @@ pub struct LinkSettings {
     pub queue: Option<Queue>,
     /// The framing that the link adds to an IP packet and the rate must carry too.
     pub overhead: Overhead,
+    /// How the sending rate is known.
+    pub rate: RateMode,
+    /// Where the modem's rate is read, if it is reported and not by the admin API alone.
+    pub modem: Option<Modem>,
+}
+
+/// Where the rate of a modem is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modem {
+    /// From what.
+    pub source: ModemSource,
+    /// How often, 100 ms to one hour.
+    pub every: Duration,
+}
+
+/// What says the rate of a modem: a number of bit/s, or a rate such as `8Mbit`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModemSource {
+    /// The first line of a file.
+    File(PathBuf),
+    /// The first line that a shell command prints.
+    Command(String),
 }
 
 /// The size of a queue.
@@ -95,6 +120,8 @@ pub(super) struct LinkPart {
     pub mtu: Option<u16>,
     pub queue: Option<Queue>,
     pub overhead: Option<Overhead>,
+    pub rate: Option<RateMode>,
+    pub modem: Option<Modem>,
 }
 
 const MAX_RATE: BitRate = BitRate::from_kbps(10_000_000);
@@ -133,15 +160,17 @@ impl LinkPart {
     }
 
     fn read_table(mut section: Section<'_>) -> LinkPart {
+        let (mode, modem) = read_rate_mode(&mut section);
         let part = LinkPart {
             given: ["send", "receive", "delay"].map(|key| section.has(key)),
             send: rate(&mut section, "send"),
             receive: rate(&mut section, "receive"),
             queue: read_queue(&mut section),
             overhead: read_overhead(&mut section),
+            rate: mode,
+            modem,
             ..LinkPart::read_common(&mut section)
         };
-        read_rate_mode(&mut section);
         section.finish();
         part
     }
@@ -191,14 +220,48 @@ fn read_overhead(section: &mut Section<'_>) -> Option<Overhead> {
     section.word("overhead", &words).map(|word| word.value)
 }
 
-/// `rate = "fixed"` is all there is so far; the other modes have their names already.
-fn read_rate_mode(section: &mut Section<'_>) {
-    let modes = [("fixed", true), ("reported", false), ("learned", false)];
-    if let Some(At { value: false, span }) = section.word("rate", &modes) {
-        let problem = Problem::at(span, "this rate mode is not built yet")
-            .help("leave `rate` out or write rate = \"fixed\": the link runs at `send`");
-        section.problems().add(problem);
+/// How often a modem is asked unless `rate_every` says otherwise, and how often it may be.
+const EVERY: Duration = Duration::from_secs(1);
+const MODEM_TIMES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3_600);
+
+fn read_rate_mode(section: &mut Section<'_>) -> (Option<RateMode>, Option<Modem>) {
+    let modes = [
+        ("fixed", RateMode::Fixed),
+        ("reported", RateMode::Reported),
+        ("learned", RateMode::Learned),
+    ];
+    let mode = section.word("rate", &modes).map(|m| m.value);
+    let file = section.get::<String>("rate_file");
+    let command = section.get::<String>("rate_command");
+    let every = section.get::<Duration>("rate_every");
+    let title = section.title().to_owned();
+    let wrong = |span: &Range<usize>, message: String, help: &str| {
+        section.problems().add(Problem::at(span.clone(), message).help(help));
+    };
+    let place = file.as_ref().or(command.as_ref()).map(|at| &at.span);
+    let place = place.or(every.as_ref().map(|at| &at.span));
+    if let Some(span) = place.filter(|_| mode != Some(RateMode::Reported)) {
+        let message = format!("{title} says where its rate is read, but not that it is reported");
+        wrong(
+            span,
+            message,
+            "add rate = \"reported\", or leave rate_file, rate_command and \
+             rate_every out",
+        );
     }
+    if let (Some(_), Some(command)) = (&file, &command) {
+        let message = format!("{title} has both rate_file and rate_command");
+        wrong(&command.span, message, "leave one of them out");
+    }
+    if let Some(every) = every.as_ref().filter(|e| !MODEM_TIMES.contains(&e.value)) {
+        let message = format!("rate_every in {title} is not between 100ms and 1h");
+        wrong(&every.span, message, "leave it out: the modem's rate is then read every second");
+    }
+    let every = every.map_or(EVERY, |e| e.value);
+    let source = file.map(|f| ModemSource::File(f.value.into()));
+    let source = source.or(command.map(|c| ModemSource::Command(c.value)));
+    (mode, source.map(|source| Modem { source, every }))
 }
 
 /// Which end of a profile this node is.
@@ -330,6 +393,8 @@ fn join(
         mtu: on_top.mtu.or(base.mtu).unwrap_or(DEFAULT_MTU),
         queue: on_top.queue.or(base.queue),
         overhead: on_top.overhead.or(base.overhead).unwrap_or_default(),
+        rate: on_top.rate.unwrap_or_default(),
+        modem: on_top.modem,
     })
 }
 

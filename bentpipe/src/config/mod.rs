@@ -31,7 +31,7 @@ use miette::NamedSource;
 use toml::Spanned;
 use toml::de::DeTable;
 
-pub use self::link::{LinkSettings, Overhead, Queue};
+pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue};
 pub use node::Node;
 pub use peer::{OnFailure, Open, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use link::session::ClassConfig;
+use link::session::{ClassConfig, RateMode};
 use serde_json::{Value, json};
 use units::{BitRate, IpPrefix};
 
@@ -96,6 +96,11 @@ impl Display for Described<'_> {
             Some(Queue::Time(t)) => write!(f, ", queue {t}")?,
             None => {}
         }
+        match self.link.rate {
+            RateMode::Fixed => {}
+            RateMode::Reported => write!(f, ", rate reported")?,
+            RateMode::Learned => write!(f, ", rate learned")?,
+        }
         match self.profile {
             Some(name) => write!(f, " (profile {name})"),
             None => Ok(()),
@@ -165,6 +170,11 @@ fn peer_json(peer: &Peer) -> Value {
             "ber": round(peer.link.ber.as_f64()),
             "loss": round(peer.link.loss.as_f64()),
             "mtu": peer.link.mtu,
+            "rate": match peer.link.rate {
+                RateMode::Fixed => "fixed",
+                RateMode::Reported => "reported",
+                RateMode::Learned => "learned",
+            },
         },
         "keepalive_ms": peer.keepalive.map(|k| k.as_millis()),
         "on_failure": match peer.on_failure {

@@ -192,7 +192,13 @@ fn impossible_links_are_refused() {
     assert_says(&link("delay = \"1s\", ber = \"1e-7\""), &["write ber = 1e-7"]);
     assert_says(&link("delay = \"1s\", queue = \"50\""), &["neither a size", "\"50B\""]);
     assert_says(&link("delay = \"1s\", overhead = \"atn\""), &["did you mean \"atm\"?"]);
-    assert_says(&link("delay = \"1s\", rate = \"learned\""), &["not built yet", "\"fixed\""]);
+    let rate = |more| link(&format!("delay = \"1s\", {more}"));
+    assert_says(&rate("rate = \"learnt\""), &["did you mean \"learned\"?"]);
+    assert_says(&rate("rate_file = \"/run/modem\""), &["rate = \"reported\""]);
+    let both = "rate = \"reported\", rate_file = \"/f\", rate_command = \"c\"";
+    assert_says(&rate(both), &["both rate_file and rate_command"]);
+    let rarely = "rate = \"reported\", rate_file = \"/f\", rate_every = \"2h\"";
+    assert_says(&rate(rarely), &["between 100ms and 1h"]);
     assert_says(
         &peer_fault(r#"link = { send = "0bit", receive = "1Mbit", delay = "1s" }"#),
         &["rate of 0"],

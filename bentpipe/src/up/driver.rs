@@ -18,6 +18,7 @@ use units::{Duration, Instant};
 use super::carrier::Carrier;
 use super::connections::Connections;
 use super::listeners::Listeners;
+use super::modem::Modems;
 use super::names::{Names, Purpose};
 use super::peers;
 use super::proxy::Proxy;
@@ -37,6 +38,7 @@ const SIGNALS: u64 = OURS + 5;
 const NAMES: u64 = OURS + 6;
 const INTERCEPT: u64 = OURS + 7;
 const PROXY: u64 = OURS + 8;
+const MODEMS: u64 = OURS + 9;
 const ADMIN: u64 = OURS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OURS + (1 << 32);
@@ -98,6 +100,7 @@ pub struct Driver {
     admin: Option<admin::Server>,
     signals: Signals,
     names: Names,
+    pub(super) modems: Modems,
     store: Store,
     pub(super) peers: Vec<KnownPeer>,
     own_addresses_at: Instant,
@@ -130,6 +133,7 @@ impl Driver {
         };
         let admin = admin::Server::open(&node.admin_socket(), &poller, ADMIN)?;
         let names = Names::new()?;
+        let modems = Modems::new()?;
         // Last of what may be refused: from here on hosts' traffic is affected.
         let intercept = match (&tun, &listeners) {
             (Some(tun), Some(listeners)) => {
@@ -163,6 +167,7 @@ impl Driver {
             admin: Some(admin),
             signals,
             names,
+            modems,
             store,
             peers: Vec::new(),
             own_addresses_at: Instant::ZERO,
@@ -181,6 +186,7 @@ impl Driver {
         if let Some(user) = &driver.config.node.user {
             os::proc::become_user(user)?;
         }
+        driver.modems.watch(&driver.config.peers);
         driver.announce();
         Ok(driver)
     }
@@ -190,6 +196,7 @@ impl Driver {
         p.add(&self.carrier.socket, UDP, Interest::READ_WRITE.edge())?;
         p.add(&self.signals, SIGNALS, Interest::READ)?;
         p.add(&self.names.waker, NAMES, Interest::READ)?;
+        p.add(&self.modems.waker, MODEMS, Interest::READ)?;
         if let Some(tun) = &self.tun {
             p.add(tun, TUN, Interest::READ)?;
         }
@@ -274,6 +281,7 @@ impl Driver {
                 trouble.push(e.to_string());
             }
         }
+        self.modems.watch(&self.config.peers);
         crate::log!(Info, "the configuration was read again", peers = self.peers.len());
         if trouble.is_empty() { Ok(()) } else { Err(trouble.join("; ")) }
     }
@@ -287,7 +295,7 @@ impl Driver {
         };
         self.relay.set_policy(known.id, peers::policy(&peer));
         if let Some(session) = self.relay.endpoint.session_mut(known.id) {
-            session.set_send_rate(now, peer.link.send);
+            session.set_rate_mode(now, peer.link.rate, peer.link.send);
             session.set_classes(&peer.traffic.classes);
         }
         if peer.endpoint != known.config.endpoint {
@@ -347,6 +355,7 @@ impl Driver {
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
             SIGNALS => self.on_signals(now),
             NAMES => self.on_names(now),
+            MODEMS => self.on_modems(now),
             INTERCEPT => self.mend_interception(),
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
@@ -628,6 +637,7 @@ impl Driver {
     fn on_admin(&mut self, now: Instant, token: u64) {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop) = (false, false);
+        let mut rates = Vec::new();
         let this = &*self;
         admin.handle(&this.poller, token, now, &mut |request| match request {
             admin::Request::Status => admin::Answer::Status(Box::new(this.status(now))),
@@ -639,8 +649,18 @@ impl Driver {
                 stop = true;
                 admin::Answer::Done
             }
+            admin::Request::Rate { peer, bps } => match this.reported_rate(&peer, bps) {
+                Ok(rate) => {
+                    rates.push(rate);
+                    admin::Answer::Done
+                }
+                Err(why) => admin::Answer::Error(why),
+            },
         });
         self.admin = Some(admin);
+        for (peer, rate) in rates {
+            self.set_rate(now, peer, rate);
+        }
         if reload && let Err(why) = self.reload() {
             crate::log!(Error, why);
         }

@@ -24,7 +24,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
     let overhead = link.overhead.on_the_line(mtu) - mtu;
     LinkConfig {
         send_rate: link.send,
-        rate_mode: Default::default(),
+        rate_mode: link.rate,
         receive_rate: link.receive,
         rtt: link.delay.times(2),
         mtu: link.mtu,

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use link::endpoint::PeerStats;
+use link::session::{RateMode, RateStatus};
 use units::{Duration, Instant};
 
 use super::driver::{Driver, KnownPeer};
 use crate::admin::{
-    DatagramCounts, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus, Status,
-    resident_memory,
+    DatagramCounts, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus, RateReport,
+    Status, resident_memory,
 };
 
 /// Rates over the last seconds, from two samples of the counters.
@@ -103,7 +104,7 @@ impl Driver {
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {
-                configured_bps: session.rate_status().cap.as_bps(),
+                configured_bps: peer.config.link.send.as_bps(),
                 measured_bps: rate_out,
                 loss_ppm: (s.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
                 packets: stats.packets_out,
@@ -118,6 +119,7 @@ impl Driver {
                 lan_bytes: s.stream_bytes_out + s.datagram_bytes_out,
                 link_bytes: stats.bytes_in,
             },
+            rate: rate_report(&session.rate_status()),
             rtt_us: Some(session.rtt().as_micros()),
             streams_open: session.streams() as u64,
             streams_total: s.streams_total,
@@ -134,5 +136,21 @@ impl Driver {
             .filter(|(_, n)| *n > 0)
             .collect(),
         }
+    }
+}
+
+fn rate_report(rate: &RateStatus) -> RateReport {
+    let mode = match rate.mode {
+        RateMode::Fixed => "fixed",
+        RateMode::Reported => "reported",
+        RateMode::Learned => "learned",
+    };
+    RateReport {
+        mode: mode.to_owned(),
+        current_bps: rate.rate.as_bps(),
+        limit_bps: rate.cap.as_bps(),
+        capacity_bps: rate.capacity.as_bps(),
+        delivery_bps: rate.delivery.as_bps(),
+        queueing_us: rate.queueing.as_micros(),
     }
 }

@@ -1,0 +1,249 @@
+//! What modems carry (`rate = "reported"`): files are read and commands are run on threads
+//! of their own, because both may block.
+
+use std::fs::File;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+
+use link::PeerId;
+use link::keys::PublicKey;
+use link::session::RateMode;
+use os::OsError;
+use os::poll::Waker;
+use units::{BitRate, Instant};
+
+use super::driver::Driver;
+use crate::config::{Modem, ModemSource, Peer};
+
+/// A command that says nothing for so long is ended.
+const PATIENCE: StdDuration = StdDuration::from_secs(10);
+/// How often a running command is looked at.
+const LOOK: StdDuration = StdDuration::from_millis(20);
+/// More is not read: a rate takes a line.
+const MOST: u64 = 4096;
+
+/// What the modem of a peer's link says, when it has changed.
+pub struct Report {
+    /// Whose.
+    pub peer: PublicKey,
+    /// The rate, or why there is none, in one sentence.
+    pub rate: Result<BitRate, String>,
+}
+
+/// A thread for each modem that is asked.
+pub struct Modems {
+    reports: Receiver<Report>,
+    report_to: Sender<Report>,
+    pub waker: Waker,
+    watched: Vec<(PublicKey, Modem, Sender<()>)>,
+}
+
+impl Modems {
+    /// None is watched yet.
+    pub fn new() -> Result<Modems, OsError> {
+        let (report_to, reports) = channel();
+        Ok(Modems { reports, report_to, waker: Waker::new()?, watched: Vec::new() })
+    }
+
+    /// Watches the modems of these peers and no others.
+    pub fn watch(&mut self, peers: &[Peer]) {
+        let wanted: Vec<(PublicKey, &Modem)> =
+            peers.iter().filter_map(|p| Some((p.public_key, p.link.modem.as_ref()?))).collect();
+        // A thread ends when nobody holds the other end of its channel.
+        self.watched.retain(|(key, modem, _)| wanted.contains(&(*key, modem)));
+        for (key, modem) in wanted {
+            if !self.watched.iter().any(|(k, m, _)| *k == key && m == modem) {
+                let (hold, held) = channel();
+                let (reports, waker, modem) =
+                    (self.report_to.clone(), self.waker.clone(), modem.clone());
+                self.watched.push((key, modem.clone(), hold));
+                // Without a thread the configured rate stays in force.
+                let _ = thread::Builder::new()
+                    .name("modem".into())
+                    .spawn(move || run(key, &modem, &held, &reports, &waker));
+            }
+        }
+    }
+
+    /// The next report; the waker tells when there is one.
+    pub fn next(&mut self) -> Option<Report> {
+        self.reports.try_recv().ok()
+    }
+}
+
+impl Driver {
+    /// Modems have said what they carry.
+    pub(super) fn on_modems(&mut self, now: Instant) {
+        self.modems.waker.clear();
+        while let Some(report) = self.modems.next() {
+            let Some(peer) = self.peers.iter().find(|p| p.config.public_key == report.peer) else {
+                continue;
+            };
+            let name = &peer.config.name;
+            let rate = report.rate.and_then(|rate| self.reported_rate(name, rate.as_bps()));
+            match rate {
+                Ok((id, rate)) => {
+                    crate::log!(Debug, "the modem's rate changed", peer = name, rate = rate);
+                    self.set_rate(now, id, rate);
+                }
+                Err(why) => {
+                    crate::log!(Warn, "the modem's rate is not known", peer = name, why = why);
+                }
+            }
+        }
+    }
+
+    /// The peer called `name` and the rate that its link has when its modem carries `bps`:
+    /// at most the configured one.
+    pub(super) fn reported_rate(&self, name: &str, bps: u64) -> Result<(PeerId, BitRate), String> {
+        let peer = self.peers.iter().find(|p| p.config.name == name);
+        let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
+        let link = &peer.config.link;
+        if link.rate != RateMode::Reported {
+            return Err(format!(
+                "the rate of peer \"{name}\" is not reported: its link needs rate = \"reported\""
+            ));
+        }
+        if bps == 0 {
+            return Err("a link's rate is above 0".to_owned());
+        }
+        Ok((peer.id, BitRate::from_bps(bps).min(link.send)))
+    }
+
+    pub(super) fn set_rate(&mut self, now: Instant, peer: PeerId, rate: BitRate) {
+        if let Some(session) = self.relay.endpoint.session_mut(peer) {
+            session.set_send_rate(now, rate);
+        }
+    }
+}
+
+fn run(
+    peer: PublicKey,
+    modem: &Modem,
+    held: &Receiver<()>,
+    reports: &Sender<Report>,
+    waker: &Waker,
+) {
+    let mut last = None;
+    loop {
+        let rate = ask(&modem.source);
+        if last.as_ref() != Some(&rate) {
+            last = Some(rate.clone());
+            if reports.send(Report { peer, rate }).is_err() {
+                return;
+            }
+            waker.wake();
+        }
+        match held.recv_timeout(modem.every.to_std()) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return,
+        }
+    }
+}
+
+fn ask(source: &ModemSource) -> Result<BitRate, String> {
+    match source {
+        ModemSource::File(path) => {
+            let cannot = |e| format!("cannot read {}: {e}", path.display());
+            let file = File::open(path).map_err(cannot)?;
+            let text = first_line(file).map_err(cannot)?;
+            rate_of(&text).ok_or_else(|| format!("{} says \"{text}\"", path.display()))
+        }
+        ModemSource::Command(command) => {
+            let text = output_of(command).map_err(|e| format!("\"{command}\" {e}"))?;
+            rate_of(&text).ok_or_else(|| format!("\"{command}\" says \"{text}\""))
+        }
+    }
+}
+
+/// A number of bit/s, or a rate with its unit; above 0.
+fn rate_of(text: &str) -> Option<BitRate> {
+    let rate = text.parse::<u64>().ok().map(BitRate::from_bps);
+    rate.or_else(|| text.parse().ok()).filter(|r| r.as_bps() > 0)
+}
+
+fn first_line(from: impl Read) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    from.take(MOST).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().next().unwrap_or("").trim().to_owned())
+}
+
+fn output_of(command: &str) -> Result<String, String> {
+    let mut child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("cannot be run: {e}"))?;
+    let until = StdInstant::now() + PATIENCE;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if StdInstant::now() < until => thread::sleep(LOOK),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("has not ended within {} s", PATIENCE.as_secs()));
+            }
+            Err(e) => return Err(format!("cannot be waited for: {e}")),
+        }
+    };
+    if !ended.success() {
+        return Err(format!("failed ({ended})"));
+    }
+    let out = child.stdout.take().ok_or("has no output")?;
+    first_line(out).map_err(|e| format!("cannot be read: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_with_and_without_their_unit() {
+        assert_eq!(rate_of("8000000"), Some(BitRate::from_mbps(8)));
+        assert_eq!(rate_of("8Mbit"), Some(BitRate::from_mbps(8)));
+        for wrong in ["", "0", "0bit", "-1", "fast", "8 Mbyte"] {
+            assert_eq!(rate_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_command_prints_the_rate_or_says_why_not() {
+        let ask = |text: &str| ask(&ModemSource::Command(text.to_owned()));
+        assert_eq!(ask("echo 20Mbit; echo more"), Ok(BitRate::from_mbps(20)));
+        assert!(ask("exit 3").unwrap_err().contains("failed"));
+        assert!(ask("echo no").unwrap_err().contains("says \"no\""));
+    }
+
+    #[test]
+    fn a_file_that_changes_is_reported_once() {
+        let path = std::env::temp_dir().join(format!("bentpipe-modem-{}", std::process::id()));
+        let source = ModemSource::File(path.clone());
+        assert!(ask(&source).is_err());
+        let modem = Modem { source, every: units::Duration::from_millis(100) };
+        let (hold, held) = channel();
+        let (report_to, reports) = channel();
+        let waker = Waker::new().expect("a waker");
+        let peer = *link::keys::PrivateKey::from_bytes([7; 32]).public();
+        std::fs::write(&path, "20Mbit\n").expect("a file");
+        let thread = thread::spawn(move || run(peer, &modem, &held, &report_to, &waker));
+        let next = || reports.recv_timeout(StdDuration::from_secs(20)).expect("a report").rate;
+        assert_eq!(next(), Ok(BitRate::from_mbps(20)));
+        // Replaced whole, so that nothing half-written is seen.
+        let new = path.with_extension("new");
+        std::fs::write(&new, "8000000").expect("a file");
+        std::fs::rename(&new, &path).expect("a move");
+        assert_eq!(next(), Ok(BitRate::from_mbps(8)));
+        std::fs::remove_file(&path).expect("gone");
+        assert!(next().is_err());
+        drop(hold);
+        thread.join().expect("it ends");
+        assert!(reports.recv().is_err(), "nothing is said twice");
+    }
+}
