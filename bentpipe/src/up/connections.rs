@@ -28,6 +28,8 @@ struct Connection {
     /// The kernel still works on the connection to the server.
     connecting: bool,
     readable: bool,
+    /// Bytes came since the kernel was last asked to acknowledge.
+    arrived: bool,
     writable: bool,
     failed: bool,
     queued: bool,
@@ -83,6 +85,7 @@ impl Connections {
             stream,
             connecting,
             readable: !connecting,
+            arrived: false,
             writable: !connecting,
             failed: false,
             queued: false,
@@ -130,6 +133,7 @@ impl Connections {
         let flow = FlowId::from_u64(event.token);
         if let Some(c) = self.get(flow) {
             c.readable |= event.readable;
+            c.arrived |= event.readable;
             c.writable |= event.writable;
             c.failed |= event.failed;
             self.enqueue(flow);
@@ -300,6 +304,7 @@ impl Connection {
             }
             let room = relay.read_room(self.flow).min(buffer.len());
             if room == 0 {
+                self.acknowledge();
                 return Turn::Rests; // Action::Read follows.
             }
             match self.stream.read(&mut buffer[..room]) {
@@ -311,7 +316,10 @@ impl Connection {
                     let taken = relay.local_data(now, self.flow, &buffer[..n]);
                     assert_eq!(taken, n, "the relay takes what it has room for");
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    self.acknowledge();
+                }
                 Err(_) => {
                     relay.local_reset(now, self.flow, ResetReason::HostReset);
                     return Turn::Over;
@@ -319,6 +327,17 @@ impl Connection {
             }
         }
         Turn::HasMore
+    }
+
+    /// What arrived and was not acknowledged by being read is acknowledged now: while the
+    /// link is slower than the host, the kernel's buffer is full, it waits 40 ms for a
+    /// read, and the host would see that in its round trip (R-SPLIT-3).
+    fn acknowledge(&mut self) {
+        if self.arrived {
+            self.arrived = false;
+            // Without it the kernel acknowledges a little later.
+            let _ = self.stream.acknowledge();
+        }
     }
 
     /// From the link to the host.

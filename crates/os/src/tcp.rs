@@ -218,6 +218,13 @@ impl Stream {
         set_option(self.fd.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
     }
 
+    /// Has the kernel send an acknowledgement that it holds back. It delays one for 40 ms
+    /// or more when a segment arrives and nobody reads, which the far host takes for a
+    /// longer round trip.
+    pub fn acknowledge(&self) -> io::Result<()> {
+        set_option(self.fd.as_fd(), libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
+    }
+
     /// Gives up when written data is not acknowledged within `d`; zero is the system's default.
     pub fn set_user_timeout(&self, d: Duration) -> io::Result<()> {
         let millis = u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
