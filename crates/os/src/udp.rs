@@ -395,7 +395,7 @@ impl Piece {
     }
 }
 
-/// The datagrams of one receive call. Empty datagrams are left out: they mean nothing here.
+/// The datagrams of one receive call, empty ones too.
 pub struct Received<'b> {
     slots: ChunksExactMut<'b, u8>,
     pieces: [Piece; MAX_PIECES],
@@ -430,6 +430,10 @@ impl<'b> Iterator for Received<'b> {
         while self.current.is_empty() {
             if !self.advance() {
                 return None;
+            }
+            let piece = &self.pieces[self.next - 1];
+            if let (0, Some(from)) = (piece.len, piece.from) {
+                return Some(Datagram { payload: &mut [], from, to: piece.to });
             }
         }
         let piece = &self.pieces[self.next - 1];
