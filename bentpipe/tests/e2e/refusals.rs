@@ -169,7 +169,7 @@ fn a_machine_without_tun_is_one_sentence() {
 }
 
 #[test]
-fn missing_interfaces_and_tools_are_one_sentence() {
+fn a_missing_interface_is_one_sentence() {
     if !root() {
         return;
     }
@@ -178,7 +178,26 @@ fn missing_interfaces_and_tools_are_one_sentence() {
     let text = complaint(&world, "");
     check_short(&text);
     assert!(text.contains("eth77"), "{text}");
-    world.a.configure(|s| s.lan = Some(vec!["lan0"]));
+}
+
+/// Rules, routes, devices and tables of ours in gateway a's kernel.
+fn left_behind(world: &World) -> String {
+    let all = crate::harness::must(
+        &world.gwa,
+        "ip rule; ip -6 rule; ip route show table all; ip -6 route show table all; ip -o link; \
+         nft list tables",
+    );
+    let ours = ["proto 143", "bp0", "bentpipe"];
+    let lines = all.lines().filter(|l| ours.iter().any(|o| l.contains(o)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_missing_or_failing_nft_is_one_sentence_and_nothing_is_left() {
+    if !root() {
+        return;
+    }
+    let mut world = stopped();
     // A path on which there is `ip` and no `nft`.
     let scratch = Scratch::new("path");
     let bin = scratch.sub("bin");
@@ -186,11 +205,49 @@ fn missing_interfaces_and_tools_are_one_sentence() {
         let found = crate::harness::must(&world.gwa, &format!("command -v {tool}"));
         std::os::unix::fs::symlink(found.trim(), bin.join(tool)).unwrap();
     }
-    let text = complaint(&world, &format!("PATH={}", bin.display()));
-    check_short(&text);
-    assert!(text.contains("nft"), "{text}");
-    let left = crate::harness::must(&world.gwa, "ip link; ip rule");
-    assert!(!left.contains("bp0") && !left.contains("0x62700001"), "{left}");
+    let path = format!("PATH={}", bin.display());
+    let refused = || {
+        let text = complaint(&world, &path);
+        check_short(&text);
+        assert!(text.contains("nft"), "{text}");
+    };
+    let missing = || {
+        let _ = fs::remove_file(bin.join("nft"));
+    };
+    let script = |text: &str| {
+        missing();
+        fs::write(bin.join("nft"), format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(bin.join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let failing = [
+        "exit 1",
+        "read -r line; echo 'Error: Could not process rule: Operation not supported'; read -r line",
+    ];
+    missing();
+    refused();
+    assert_eq!(left_behind(&world), "");
+    for nft in failing {
+        script(nft);
+        refused();
+        assert_eq!(left_behind(&world), "", "{nft}");
+    }
+    // What a killed gateway left to block goes on to block.
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    world.a.kill();
+    let blocking = crate::harness::wait_for("the watchdog", || {
+        let left = left_behind(&world);
+        let done = !left.contains("fwmark 0x62700001") && !left.contains("bp0");
+        done.then_some(left.clone()).ok_or(left)
+    });
+    assert!(blocking.contains("unreachable"), "{blocking}");
+    for nft in [None, Some(failing[0])] {
+        nft.map_or_else(missing, script);
+        let text = complaint(&world, &path);
+        check_short(&text);
+        assert_eq!(left_behind(&world), blocking, "{nft:?}");
+    }
 }
 
 #[test]

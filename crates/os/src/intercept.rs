@@ -181,6 +181,9 @@ pub struct Intercept {
 impl Intercept {
     /// Puts interception in force in the calling thread's network namespace, and sweeps
     /// what an earlier run left. The tunnel device must be open and the listener bound.
+    ///
+    /// # Errors
+    /// One sentence; then everything is as it was before.
     pub fn install(config: &InterceptConfig) -> Result<Intercept, OsError> {
         config.check()?;
         let lock = take_lock()?;
@@ -188,11 +191,13 @@ impl Intercept {
         satisfy_loose_filter(&syns)?;
         let plan = Plan::new(config);
         let watchdog = Watchdog::start(&plan.after_death(), &lock)?;
-        let warnings = forwarding_warnings();
-        accept_marks_of_strict_filters(&config.tun);
-        routes::install(&plan)?;
+        // The table before the routes: without them it does nothing, and if it cannot be
+        // made, no route that blocks is left behind.
         let table = Table::create(config)?;
         let deaths = watch(&table, &watchdog)?;
+        let warnings = forwarding_warnings();
+        accept_marks_of_strict_filters(&config.tun);
+        routes::install_or_leave(&plan)?;
         let config = config.clone();
         Ok(Intercept { config, syns, table, watchdog, deaths, warnings, lock })
     }

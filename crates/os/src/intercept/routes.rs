@@ -47,6 +47,18 @@ impl Plan {
         Plan { v4: Family::new(config, true), v6: Family::new(config, false) }
     }
 
+    /// What there is of ours.
+    fn present() -> Result<Plan, OsError> {
+        let family = |flag| -> Result<Family, OsError> {
+            let (rules, routes) = match flag == "-6" && !has_ipv6() {
+                true => (BTreeSet::new(), BTreeSet::new()),
+                false => (present_rules(flag)?, present_routes(flag)?),
+            };
+            Ok(Family { flag, rules, routes, blocking: BTreeSet::new() })
+        };
+        Ok(Plan { v4: family("-4")?, v6: family("-6")? })
+    }
+
     /// The shell commands that the watchdog runs when the program is gone. Routes into
     /// the devices are gone by then.
     pub fn after_death(&self) -> String {
@@ -162,9 +174,18 @@ fn install_family(family: &Family) -> Result<(), OsError> {
     for route in old_routes.difference(&family.routes) {
         batch += &format!("route delete {route} proto {PROTOCOL}\n");
     }
-    command::run(Command::new("ip").args([family.flag, "-batch", "-"]), &batch)
-        .map(drop)
-        .map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))
+    let done = command::run(Command::new("ip").args([family.flag, "-batch", "-"]), &batch);
+    done.map(drop).map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))
+}
+
+/// Makes rules and routes of ours what the plan says, or, if that fails, leaves what
+/// there was.
+pub(super) fn install_or_leave(plan: &Plan) -> Result<(), OsError> {
+    let before = Plan::present()?;
+    install(plan).inspect_err(|_| {
+        // What refuses to go in seldom refuses to go out.
+        let _ = install(&before);
+    })
 }
 
 fn rule_command(verb: &str, rule: &str) -> String {
