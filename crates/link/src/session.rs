@@ -166,6 +166,8 @@ pub struct Session {
     closing: Option<ResetReason>,
     /// Copies of CLOSE to be sent yet: nothing asks for a lost one again.
     closes_left: u8,
+    /// When the next of them is due.
+    close_at: Instant,
     /// The answer to a challenge that waits to be sent.
     response: Option<u64>,
     peer_closed: bool,
@@ -185,6 +187,8 @@ pub struct Session {
 const OPEN_WAIT: Duration = Duration::from_millis(20);
 /// Copies of CLOSE that are sent.
 const CLOSES: u8 = 3;
+/// Time between them: losses come in bursts.
+const CLOSE_SPACING: Duration = Duration::from_millis(50);
 
 impl Session {
     /// A session before its first handshake. `side`: 0 for the lower public key.
@@ -230,6 +234,7 @@ impl Session {
             floor_told_at: now,
             closing: None,
             closes_left: 0,
+            close_at: now,
             response: None,
             peer_closed: false,
             overfull: false,
@@ -531,6 +536,11 @@ impl Session {
     pub fn close(&mut self, reason: ResetReason) {
         self.closing = Some(reason);
         self.closes_left = CLOSES;
+    }
+
+    /// Are there copies of CLOSE to be sent yet?
+    pub fn is_closing(&self) -> bool {
+        self.closes_left > 0
     }
 
     /// Has the peer ended the session?

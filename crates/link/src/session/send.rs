@@ -3,7 +3,7 @@
 use units::{Duration, Instant};
 
 use super::schedule::Turn;
-use super::{Event, Session};
+use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
 use crate::sent::SentFrame;
 use crate::stream::Delivery;
@@ -31,14 +31,20 @@ const ASK_AFTER: u64 = 0x4000;
 impl Session {
     /// Is something to be sent now, as far as the departure clock allows?
     fn has_work(&self, now: Instant) -> bool {
+        if self.closing.is_some() {
+            return self.close_due().is_some_and(|t| t <= now);
+        }
         self.ping
             || self.response.is_some()
             || !self.control.is_empty()
-            || self.closes_left > 0
             // While the peer is silent streams wait.
             || self.schedule.has_work(now, !self.silent)
             || self.credit_due.is_some_and(|t| t <= now)
             || self.report_due().is_some_and(|t| t <= now)
+    }
+
+    fn close_due(&self) -> Option<Instant> {
+        (self.closes_left > 0).then_some(self.close_at)
     }
 
     fn report_due(&self) -> Option<Instant> {
@@ -58,7 +64,7 @@ impl Session {
             return None;
         }
         // A node that goes does not wait for its turn: it may not be there when it comes.
-        if let Some(reason) = self.closing.filter(|_| self.closes_left > 0) {
+        if let Some(reason) = self.closing {
             return Some(self.write_close(now, reason, buf, sealing));
         }
         if !self.pacer.ready(now) {
@@ -96,6 +102,7 @@ impl Session {
         sealing: u64,
     ) -> Built {
         self.closes_left -= 1;
+        self.close_at = now + CLOSE_SPACING;
         let mut w = Writer::new(buf);
         w.put(&Frame::Close(reason));
         let len = w.len();
@@ -378,6 +385,7 @@ impl Session {
             // What is overdue counts as work, which the departure clock may hold back.
             ("report", self.report_due().filter(|t| *t > now)),
             ("credit", self.credit_due.filter(|t| *t > now)),
+            ("close", self.close_due().filter(|t| *t > now)),
             ("open", self.opening.front().map(|(t, _)| *t)),
             ("loss", self.loss_check),
             ("rate", self.rate.poll_timeout()),
