@@ -454,13 +454,23 @@ impl Driver {
     ) {
         let outcome = match target {
             Target::Address(to) => self.connections.connect(&self.poller, flow, to, source),
-            Target::Name(name, port) => match self.names.ask(Purpose::Server(flow), &name, port) {
-                true => Ok(()),
-                false => Err(ResetReason::Exhausted),
-            },
+            Target::Name(name, port) => self.ask_for_server(flow, &name, port),
         };
         if let Err(reason) = outcome {
             self.relay.connect_failed(now, flow, reason);
+        }
+    }
+
+    fn ask_for_server(
+        &mut self,
+        flow: relay::FlowId,
+        name: &str,
+        port: u16,
+    ) -> Result<(), ResetReason> {
+        let peer = self.relay.flow_peer(flow).ok_or(ResetReason::PeerRestarted)?;
+        match self.names.ask(peer, Purpose::Server(flow), name, port) {
+            true => Ok(()),
+            false => Err(ResetReason::Exhausted),
         }
     }
 
@@ -565,7 +575,7 @@ impl Driver {
             if peer.resolve_at.is_some_and(|at| at <= now)
                 && let Some((name, port)) = peers::named_endpoint(&peer.config)
             {
-                self.names.ask(Purpose::Endpoint(peer.id), name, port);
+                self.names.ask(peer.id, Purpose::Endpoint(peer.id), name, port);
                 // Asked again until there is a session.
                 peer.resolve_at = Some(now + NAME_RETRY);
             }

@@ -1,8 +1,13 @@
 //! Names become addresses on threads of their own, because the system's resolver blocks.
+//!
+//! A name that does not answer holds a thread for some seconds, and whoever asks is a
+//! peer's client. So every peer has a queue of its own, they have turns, and no peer has
+//! more than [`AT_ONCE`] of the threads (R-MANY).
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use link::PeerId;
@@ -10,10 +15,12 @@ use os::OsError;
 use os::poll::Waker;
 use relay::FlowId;
 
-/// Threads that resolve; a name that does not answer holds one for some seconds.
-const THREADS: usize = 4;
-/// Names that may wait.
-const WAITING: usize = 256;
+/// Threads that resolve.
+const THREADS: usize = 8;
+/// Of them, those that may work for one peer.
+const AT_ONCE: usize = 2;
+/// Names of one peer that may wait.
+const WAITING: usize = 64;
 
 /// What a name is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,55 +43,231 @@ struct Question {
     port: u16,
 }
 
+/// Who asks: a peer's clients, or this node itself for the peer's endpoint.
+type Asker = (PeerId, bool);
+
+/// One asker's questions; there is one only while some wait or are being answered.
+#[derive(Default)]
+struct Lane {
+    waiting: VecDeque<Question>,
+    working: usize,
+}
+
+#[derive(Default)]
+struct Lanes {
+    lanes: BTreeMap<Asker, Lane>,
+    /// Those that have questions and may have a thread, in the order of their turns.
+    turns: VecDeque<Asker>,
+    ended: bool,
+}
+
+impl Lanes {
+    fn push(&mut self, asker: Asker, question: Question) -> bool {
+        let lane = self.lanes.entry(asker).or_default();
+        if lane.waiting.len() >= WAITING {
+            return false;
+        }
+        lane.waiting.push_back(question);
+        if lane.waiting.len() == 1 && lane.working < AT_ONCE {
+            self.turns.push_back(asker);
+        }
+        true
+    }
+
+    /// The next question; [`Lanes::done`] must follow.
+    fn take(&mut self) -> Option<(Asker, Question)> {
+        let asker = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&asker)?;
+        let question = lane.waiting.pop_front()?;
+        lane.working += 1;
+        if !lane.waiting.is_empty() && lane.working < AT_ONCE {
+            self.turns.push_back(asker);
+        }
+        Some((asker, question))
+    }
+
+    fn done(&mut self, asker: Asker) {
+        let Some(lane) = self.lanes.get_mut(&asker) else { return };
+        lane.working -= 1;
+        if lane.waiting.is_empty() {
+            if lane.working == 0 {
+                self.lanes.remove(&asker);
+            }
+        } else if lane.working == AT_ONCE - 1 {
+            // It had its share of threads and is in the row no more.
+            self.turns.push_back(asker);
+        }
+    }
+}
+
+type Resolve = fn(&str, u16) -> Vec<SocketAddr>;
+
+fn resolve(name: &str, port: u16) -> Vec<SocketAddr> {
+    (name, port).to_socket_addrs().map_or(vec![], Iterator::collect)
+}
+
+#[derive(Default)]
+struct Shared {
+    lanes: Mutex<Lanes>,
+    news: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The resolver threads, started with the first question.
 pub struct Names {
-    questions: Option<SyncSender<Question>>,
+    shared: Arc<Shared>,
+    started: bool,
+    resolve: Resolve,
     answers: Receiver<Answer>,
     answer_to: Sender<Answer>,
     pub waker: Waker,
 }
 
 impl Names {
-    /// A resolver at rest.
+    /// The system's resolver, at rest.
     pub fn new() -> Result<Names, OsError> {
-        let (answer_to, answers) = channel();
-        Ok(Names { questions: None, answers, answer_to, waker: Waker::new()? })
+        Names::with(resolve)
     }
 
-    /// Asks; false if too many names wait already.
-    pub fn ask(&mut self, purpose: Purpose, name: &str, port: u16) -> bool {
+    fn with(resolve: Resolve) -> Result<Names, OsError> {
+        let (answer_to, answers) = channel();
+        let waker = Waker::new()?;
+        Ok(Names { shared: Arc::default(), started: false, resolve, answers, answer_to, waker })
+    }
+
+    /// Asks for a peer, or on behalf of its clients; false if too many names of its wait
+    /// already.
+    pub fn ask(&mut self, peer: PeerId, purpose: Purpose, name: &str, port: u16) -> bool {
         let question = Question { purpose, name: name.to_owned(), port };
-        let questions = self.questions.get_or_insert_with(|| start(&self.answer_to, &self.waker));
-        match questions.try_send(question) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        let asker = (peer, matches!(purpose, Purpose::Server(_)));
+        if !self.shared.lock().push(asker, question) {
+            return false;
         }
+        if !self.started {
+            self.started = true;
+            self.start();
+        }
+        self.shared.news.notify_one();
+        true
     }
 
     /// The next answer; the waker tells when there is one.
     pub fn next(&mut self) -> Option<Answer> {
         self.answers.try_recv().ok()
     }
+
+    fn start(&self) {
+        for _ in 0..THREADS {
+            let (shared, resolve) = (self.shared.clone(), self.resolve);
+            let (answers, waker) = (self.answer_to.clone(), self.waker.clone());
+            // A thread that cannot start leaves the work to the others.
+            let _ = thread::Builder::new()
+                .name("names".into())
+                .spawn(move || work(&shared, resolve, &answers, &waker));
+        }
+    }
 }
 
-fn start(answer_to: &Sender<Answer>, waker: &Waker) -> SyncSender<Question> {
-    let (sender, receiver) = sync_channel::<Question>(WAITING);
-    let receiver = Arc::new(Mutex::new(receiver));
-    for _ in 0..THREADS {
-        let (receiver, answers, waker) = (receiver.clone(), answer_to.clone(), waker.clone());
-        // A thread that cannot start leaves the work to the others.
-        let _ = thread::Builder::new().name("names".into()).spawn(move || {
-            loop {
-                let next = receiver.lock().ok().and_then(|r| r.recv().ok());
-                let Some(q) = next else { return };
-                let addresses =
-                    (q.name.as_str(), q.port).to_socket_addrs().map_or(vec![], Iterator::collect);
-                if answers.send(Answer { purpose: q.purpose, addresses }).is_err() {
-                    return;
-                }
-                waker.wake();
-            }
-        });
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.news.notify_all();
     }
-    sender
+}
+
+fn work(shared: &Shared, resolve: Resolve, answers: &Sender<Answer>, waker: &Waker) {
+    let mut lanes = shared.lock();
+    loop {
+        if lanes.ended {
+            return;
+        }
+        let Some((asker, question)) = lanes.take() else {
+            lanes = shared.news.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        drop(lanes);
+        let addresses = resolve(&question.name, question.port);
+        let told = answers.send(Answer { purpose: question.purpose, addresses });
+        waker.wake();
+        lanes = shared.lock();
+        lanes.done(asker);
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    static HELD: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+
+    /// Names that end in "slow" hold their thread as a dead name server does.
+    fn sometimes_slow(name: &str, port: u16) -> Vec<SocketAddr> {
+        if name.ends_with("slow") {
+            MOST.fetch_max(HELD.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(400));
+            HELD.fetch_sub(1, Ordering::SeqCst);
+            return vec![];
+        }
+        vec![SocketAddr::from(([192, 0, 2, 1], port))]
+    }
+
+    #[test]
+    fn a_peer_whose_names_do_not_answer_starves_no_other() {
+        let mut names = Names::with(sometimes_slow).unwrap();
+        let flow = |n: u64| Purpose::Server(FlowId::from_u64(n));
+        let [greedy, modest] = [0, 1].map(PeerId::from_index);
+        let taken = (0..300).filter(|n| names.ask(greedy, flow(*n), "slow", 80)).count();
+        assert!((WAITING..=WAITING + AT_ONCE).contains(&taken), "{taken} were taken");
+        for n in 0..20 {
+            assert!(names.ask(modest, flow(1_000 + n), "quick", 443), "it has a queue of its own");
+        }
+        // Nor does it hold up the search for its own endpoint.
+        assert!(names.ask(greedy, Purpose::Endpoint(greedy), "quick", 4500));
+        let (begin, mut quick, mut slow) = (Instant::now(), 0, 0);
+        while quick < 21 && begin.elapsed() < Duration::from_secs(20) {
+            match names.next() {
+                Some(answer) if answer.addresses.is_empty() => slow += 1,
+                Some(_) => quick += 1,
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        assert_eq!(quick, 21);
+        assert!(slow < WAITING / 2, "{slow} of the greedy peer's names came first");
+        assert!(MOST.load(Ordering::SeqCst) <= AT_ONCE);
+    }
+
+    #[test]
+    fn every_question_that_is_taken_has_its_answer() {
+        let mut names = Names::with(|_, port| vec![([192, 0, 2, 1], port).into()]).unwrap();
+        let mut open = std::collections::BTreeSet::new();
+        let (begin, mut asked) = (Instant::now(), 0u64);
+        while (asked < 5_000 || !open.is_empty()) && begin.elapsed() < Duration::from_secs(30) {
+            let peer = PeerId::from_index(asked as usize % 7);
+            let purpose = Purpose::Server(FlowId::from_u64(asked));
+            if asked < 5_000 && names.ask(peer, purpose, "name", 1) {
+                open.insert(asked);
+                asked += 1;
+            }
+            while let Some(answer) = names.next() {
+                let Purpose::Server(flow) = answer.purpose else { panic!("nobody asked that") };
+                assert!(open.remove(&flow.to_u64()), "answered twice");
+            }
+        }
+        assert!(open.is_empty());
+        while !names.shared.lock().lanes.is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "a queue that is empty goes");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
