@@ -64,8 +64,13 @@ static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Sets what is shown from now on, and whether lines are JSON.
 pub fn init(level: Level, json: bool) {
-    LEVEL.store(level as u8, Ordering::Relaxed);
+    set_level(level);
     JSON.store(json, Ordering::Relaxed);
+}
+
+/// Sets what is shown from now on.
+pub fn set_level(level: Level) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
 /// True if messages of `level` are shown.

@@ -5,11 +5,13 @@
 mod carrier;
 mod connections;
 mod driver;
+mod interception;
 mod listeners;
 mod modem;
 mod names;
 mod peers;
 mod proxy;
+mod reload;
 mod report;
 mod store;
 
@@ -41,7 +43,7 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         crate::cli::show(warning);
     }
     crate::logging::init(global.level(config.node.log), global.json);
-    let mut driver = driver::Driver::open(config, &args.file).into_diagnostic()?;
+    let mut driver = driver::Driver::open(config, &args.file, global).into_diagnostic()?;
     driver.run().into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
 }

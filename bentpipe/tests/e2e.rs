@@ -30,6 +30,8 @@ mod proxy;
 mod refusals;
 #[path = "e2e/reload.rs"]
 mod reload;
+#[path = "e2e/rights.rs"]
+mod rights;
 #[path = "e2e/semantics.rs"]
 mod semantics;
 #[path = "e2e/tcp.rs"]

@@ -17,6 +17,7 @@ use units::{Duration, Instant};
 
 use super::carrier::Carrier;
 use super::connections::Connections;
+use super::interception::{Clear, intercept_config};
 use super::listeners::Listeners;
 use super::modem::Modems;
 use super::names::{Names, Purpose};
@@ -25,7 +26,8 @@ use super::proxy::Proxy;
 use super::report::{self, Meter};
 use super::store::Store;
 use crate::admin::{self, AdminError};
-use crate::config::{Config, OnFailure, Peer, Source};
+use crate::cli::Global;
+use crate::config::{Config, Peer};
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 const OURS: u64 = 1 << 63;
@@ -36,7 +38,7 @@ const LISTENER_V4: u64 = OURS + 3;
 const LISTENER_V6: u64 = OURS + 4;
 const SIGNALS: u64 = OURS + 5;
 const NAMES: u64 = OURS + 6;
-const INTERCEPT: u64 = OURS + 7;
+pub(super) const INTERCEPT: u64 = OURS + 7;
 const PROXY: u64 = OURS + 8;
 const MODEMS: u64 = OURS + 9;
 const ADMIN: u64 = OURS + 100;
@@ -47,6 +49,10 @@ const PROXY_CLIENTS: u64 = OURS + (1 << 32);
 const TUN_MTU: u16 = 1500;
 /// TUN packets per turn.
 const TUN_PACKETS: usize = 64;
+/// How long the peers are told that this node goes, at the most.
+const FAREWELL: Duration = Duration::from_millis(300);
+/// How often it is looked whether they have been told.
+const FAREWELL_STEP: std::time::Duration = std::time::Duration::from_millis(10);
 /// How long open connections may go on after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Handshakes per second above which strangers must prove their address.
@@ -80,21 +86,25 @@ pub(super) struct KnownPeer {
     pub id: PeerId,
     pub config: Peer,
     pub meter: Meter,
+    pub clear: Clear,
     /// When its name is to be asked for.
-    resolve_at: Option<Instant>,
+    pub resolve_at: Option<Instant>,
 }
 
 /// A running gateway.
 pub struct Driver {
     pub(super) config: Config,
-    path: PathBuf,
+    pub(super) path: PathBuf,
+    /// How talkative the command line wants the log.
+    pub(super) global: Global,
     pub(super) clock: Clock,
-    poller: Poller,
+    pub(super) poller: Poller,
     pub(super) relay: Relay,
     carrier: Carrier,
     pub(super) connections: Connections,
     tun: Option<Tun>,
-    intercept: Option<Intercept>,
+    pub(super) intercept: Option<Intercept>,
+    pub(super) routes_changed: Instant,
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
@@ -103,6 +113,8 @@ pub struct Driver {
     pub(super) modems: Modems,
     store: Store,
     pub(super) peers: Vec<KnownPeer>,
+    /// Peers that were taken out of the file and are told so, until then.
+    pub(super) leaving: Vec<(Instant, PeerId)>,
     own_addresses_at: Instant,
     metered_at: Instant,
     /// Ending: connections may go on until then.
@@ -111,9 +123,12 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Opens everything that `config` names. On an error nothing is left behind; only if
-    /// interception itself fails is it as after a crash: what `on_failure` says.
-    pub fn open(config: Config, path: &Path) -> Result<Driver, UpError> {
+    /// Opens everything that `config` names.
+    ///
+    /// # Errors
+    /// One sentence; then nothing is left behind, and what an earlier run that crashed
+    /// left to block is still there.
+    pub fn open(config: Config, path: &Path, global: &Global) -> Result<Driver, UpError> {
         let signals = Signals::take()?;
         os::proc::precise_timers()?;
         os::proc::raise_descriptor_limit()?;
@@ -137,13 +152,12 @@ impl Driver {
         // Last of what may be refused: from here on hosts' traffic is affected.
         let intercept = match (&tun, &listeners) {
             (Some(tun), Some(listeners)) => {
-                let port = carrier.socket.local_addr().port();
-                Some(Intercept::install(&intercept_config(
-                    &config,
-                    tun.name(),
-                    listeners.port(),
-                    port,
-                ))?)
+                let base = InterceptConfig {
+                    lan: node.lan.clone(),
+                    carrier_ports: vec![carrier.socket.local_addr().port()],
+                    ..InterceptConfig::new(tun.name(), listeners.port())
+                };
+                Some(Intercept::install(&intercept_config(config.peers.iter(), base))?)
             }
             _ => None,
         };
@@ -156,12 +170,14 @@ impl Driver {
         let store = Store::open(endpoint.public_key());
         let mut driver = Driver {
             path: path.to_owned(),
+            global: global.clone(),
             clock: Clock::start(),
             relay: Relay::new(endpoint),
             carrier,
             connections: Connections::new(options),
             tun,
             intercept,
+            routes_changed: Instant::ZERO,
             listeners,
             proxy,
             admin: Some(admin),
@@ -170,6 +186,7 @@ impl Driver {
             modems,
             store,
             peers: Vec::new(),
+            leaving: Vec::new(),
             own_addresses_at: Instant::ZERO,
             metered_at: Instant::ZERO,
             draining: None,
@@ -183,8 +200,9 @@ impl Driver {
             driver.add_peer(peer)?;
         }
         // Last, and before the first thread: rights are a thread's own.
-        if let Some(user) = &driver.config.node.user {
-            os::proc::become_user(user)?;
+        match &driver.config.node.user {
+            Some(user) => os::proc::become_user(user)?,
+            None => os::proc::drop_rights()?,
         }
         driver.modems.watch(&driver.config.peers);
         driver.announce();
@@ -222,14 +240,16 @@ impl Driver {
             lan = node.lan.join(","),
             peers = self.peers.len()
         );
-        for warning in self.intercept.iter().flat_map(Intercept::warnings) {
-            crate::log!(Warn, warning);
+        if let Err(e) = std::fs::File::open(&self.path) {
+            // Root without rights, or another user, may be refused what root was given.
+            crate::log!(Warn, "the file cannot be read again, so SIGHUP will fail", error = e);
         }
+        self.interception_warnings();
     }
 
     // ---- peers -------------------------------------------------------------------
 
-    fn add_peer(&mut self, peer: Peer) -> Result<(), UpError> {
+    pub(super) fn add_peer(&mut self, peer: Peer) -> Result<(), UpError> {
         let now = self.clock.now();
         let count = self.config.peers.len();
         let stored = self.store.get(&peer.public_key);
@@ -239,72 +259,13 @@ impl Driver {
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
-        self.peers.push(KnownPeer { id, config: peer, meter: Meter::default(), resolve_at });
+        let (meter, clear) = (Meter::default(), Clear::new(now));
+        self.peers.push(KnownPeer { id, config: peer, meter, clear, resolve_at });
         Ok(())
     }
 
     fn known(&mut self, id: PeerId) -> Option<&mut KnownPeer> {
         self.peers.iter_mut().find(|p| p.id == id)
-    }
-
-    /// SIGHUP: reads the file again. A bad one leaves the old one in force and says why.
-    fn reload(&mut self) -> Result<(), String> {
-        let new = Config::load(&self.path).map_err(|e| {
-            crate::cli::show(&e);
-            format!("{} stays in force as it was: {e}", self.path.display())
-        })?;
-        let changes = self.config.changes(&new);
-        for what in &changes.needs_restart {
-            crate::log!(Warn, "a change takes effect only after a restart", setting = what);
-        }
-        for peer in &changes.removed {
-            if let Some(at) = self.peers.iter().position(|p| p.config.public_key == peer.public_key)
-            {
-                let known = self.peers.remove(at);
-                self.relay.remove_peer(known.id);
-            }
-        }
-        for peer in changes.changed {
-            self.change_peer(peer);
-        }
-        let node = self.config.node.clone();
-        self.config = Config { node, ..new };
-        let mut trouble = Vec::new();
-        for peer in changes.added {
-            if let Err(e) = self.add_peer(peer) {
-                trouble.push(e.to_string());
-            }
-        }
-        if let Some(intercept) = &mut self.intercept {
-            // Devices and ports stay as they were installed.
-            if let Err(e) = intercept.update(&intercept_config(&self.config, "", 0, 0)) {
-                trouble.push(e.to_string());
-            }
-        }
-        self.modems.watch(&self.config.peers);
-        crate::log!(Info, "the configuration was read again", peers = self.peers.len());
-        if trouble.is_empty() { Ok(()) } else { Err(trouble.join("; ")) }
-    }
-
-    /// New settings for a peer whose session goes on.
-    fn change_peer(&mut self, peer: Peer) {
-        let now = self.clock.now();
-        let Some(known) = self.peers.iter_mut().find(|p| p.config.public_key == peer.public_key)
-        else {
-            return;
-        };
-        self.relay.set_policy(known.id, peers::policy(&peer));
-        if let Some(session) = self.relay.endpoint.session_mut(known.id) {
-            session.set_rate_mode(now, peer.link.rate, peer.link.send);
-            session.set_classes(&peer.traffic.classes);
-        }
-        if peer.endpoint != known.config.endpoint {
-            if let Some(address) = peers::fixed_endpoint(&peer) {
-                self.relay.endpoint.set_endpoint(now, known.id, address);
-            }
-            known.resolve_at = peers::named_endpoint(&peer).map(|_| now);
-        }
-        known.config = peer;
     }
 
     // ---- the loop ----------------------------------------------------------------
@@ -342,8 +303,11 @@ impl Driver {
         let admin = self.admin.as_ref().and_then(admin::Server::poll_timeout);
         let proxy = self.proxy.as_ref().and_then(Proxy::poll_timeout);
         let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
+        let silence = self.silence_timeout();
+        let leaving = self.leaving.first().map(|(at, _)| *at);
         let drain = self.draining.map(|end| end.min(now + Duration::from_millis(100)));
-        let next = [link, self.connections.poll_timeout(), names, admin, proxy, listeners, drain];
+        let connections = self.connections.poll_timeout();
+        let next = [link, connections, names, admin, proxy, listeners, silence, leaving, drain];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -382,6 +346,8 @@ impl Driver {
             listeners.handle_timeout(now, &self.poller);
         }
         self.resolve_endpoints(now);
+        self.follow_silence(now);
+        self.forget_those_who_left(now);
     }
 
     /// The drain law: until nothing moves any more.
@@ -527,18 +493,6 @@ impl Driver {
         }) {}
     }
 
-    fn mend_interception(&mut self) {
-        let Some(intercept) = &mut self.intercept else { return };
-        match intercept.repair() {
-            Ok(true) => {
-                crate::log!(Warn, "a helper of the interception died and was started again");
-                let _ = self.poller.add(intercept, INTERCEPT, Interest::READ);
-            }
-            Ok(false) => {}
-            Err(e) => crate::log!(Error, "interception cannot be mended", error = e),
-        }
-    }
-
     // ---- what else happens ---------------------------------------------------------
 
     fn on_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
@@ -547,6 +501,9 @@ impl Driver {
             None => return,
         };
         let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
+        if let Some(peer) = self.known(id) {
+            peer.clear.on_link(now, event);
+        }
         match event {
             LinkEvent::Up { resumed: false, cipher, rtt } => {
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
@@ -634,7 +591,7 @@ impl Driver {
         while let Some(signal) = self.signals.next_signal() {
             match signal {
                 Signal::HangUp => {
-                    if let Err(why) = self.reload() {
+                    if let Err(why) = self.reload(now) {
                         crate::log!(Error, why);
                     }
                 }
@@ -668,10 +625,7 @@ impl Driver {
             },
         });
         self.admin = Some(admin);
-        for (peer, rate) in rates {
-            self.set_rate(now, peer, rate);
-        }
-        if reload && let Err(why) = self.reload() {
+        if reload && let Err(why) = self.reload(now) {
             crate::log!(Error, why);
         }
         if stop {
@@ -709,13 +663,32 @@ impl Driver {
         let now = self.clock.now();
         self.connections.abort_all();
         self.relay.endpoint.close_all(ResetReason::ShuttingDown);
-        self.carrier.send(now, &mut self.relay);
+        self.say_farewell(now);
         if let Some(intercept) = self.intercept.take()
             && let Err(e) = intercept.remove()
         {
             crate::log!(Error, "interception was not fully removed", error = e);
         }
         crate::log!(Info, "bentpipe has ended");
+    }
+
+    /// Sends the copies of CLOSE, which are spread over a little time.
+    fn say_farewell(&mut self, begin: Instant) {
+        let mut now = begin;
+        loop {
+            self.carrier.send(now, &mut self.relay);
+            let told = |p: &KnownPeer| {
+                let endpoint = &self.relay.endpoint;
+                let closing = endpoint.session(p.id).is_some_and(|s| s.is_closing());
+                !closing || !endpoint.is_established(p.id)
+            };
+            if self.peers.iter().all(told) || now.since(begin) >= FAREWELL {
+                return;
+            }
+            std::thread::sleep(FAREWELL_STEP);
+            now = self.clock.now();
+            self.relay.handle_timeout(now);
+        }
     }
 }
 
@@ -726,25 +699,5 @@ fn packet_read(outcome: Result<usize, TunError>) -> Result<Option<usize>, UpErro
         Ok(n) => Ok(Some(n)),
         Err(TunError::Blocked) => Ok(None),
         Err(e) => Err(UpError::TunGone(e)),
-    }
-}
-
-fn intercept_config(
-    config: &Config,
-    tun: &str,
-    listener_port: u16,
-    carrier_port: u16,
-) -> InterceptConfig {
-    let prefixes = |wanted: fn(&Peer) -> bool| {
-        let peers = config.peers.iter().filter(|p| wanted(p));
-        peers.flat_map(|p| p.routes.iter().copied()).collect()
-    };
-    InterceptConfig {
-        lan: config.node.lan.clone(),
-        carrier_ports: vec![carrier_port],
-        routes: prefixes(|_| true),
-        masquerade: prefixes(|p| p.source == Source::Nat),
-        in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),
-        ..InterceptConfig::new(tun, listener_port)
     }
 }

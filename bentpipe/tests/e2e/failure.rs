@@ -367,3 +367,76 @@ fn a_connection_opened_while_the_link_is_down_waits_for_it() {
     assert_eq!(read_to_end(&mut far), (b"patience".to_vec(), End::Clean));
     sending.join().unwrap().unwrap();
 }
+
+/// With one gateway dead, traffic goes in clear both ways as soon as the other notices,
+/// and back into the tunnel when it is there again.
+fn one_dead_gateway_is_passed_by(client_side: bool) {
+    let mut world = World::with(|plan| {
+        plan.clear_routes = true;
+        plan.a.on_failure = "wire";
+        plan.b.on_failure = "wire";
+    });
+    let listener = listen(&world.server, SERVER);
+    check_echo(&world.client, &listener);
+    let dying = if client_side { &mut world.a } else { &mut world.b };
+    dying.kill();
+    // What is sent until then is lost, or waits for the peer.
+    let begin = Instant::now();
+    let alive = if client_side { &world.b } else { &world.a };
+    wait_for("the survivor to notice", || {
+        let _ = shell(&world.client, "ping -c 1 -W 1 10.2.0.2");
+        let log = alive.log();
+        log.contains("its traffic goes in clear").then_some(()).ok_or(log)
+    });
+    eprintln!("gateway {} dead: in clear after {:?}", dying_name(client_side), begin.elapsed());
+    check_echo(&world.client, &listener);
+    assert!(datagram_arrives(&world));
+    // The satellite's devices have no link-local addresses to find each other with when
+    // they forward.
+    must(&world.gwa, "ping -c 1 -W 5 fd00:5a7::2");
+    must(&world.gwb, "ping -c 1 -W 5 fd00:5a7::1");
+    must(&world.client, "ping -c 2 -i 0.2 -W 5 fd02::2");
+    let streams = alive.status().links[0].streams_total;
+    check_echo(&world.client, &listener);
+    assert_eq!(alive.status().links[0].streams_total, streams, "it went past the gateways");
+    // And back into the tunnel with a new start.
+    let dead = if client_side { &mut world.a } else { &mut world.b };
+    dead.start();
+    dead.wait_until_up();
+    let alive = if client_side { &world.b } else { &world.a };
+    alive.wait_for_log("goes through the link again");
+    check_echo(&world.client, &listener);
+    let started = if client_side { &world.a } else { &world.b };
+    assert!(started.status().links[0].streams_total > 0, "it is split again");
+}
+
+#[test]
+fn with_wire_and_only_the_clients_gateway_dead_traffic_flows_in_clear_both_ways() {
+    if root() {
+        one_dead_gateway_is_passed_by(true);
+    }
+}
+
+#[test]
+fn with_wire_and_only_the_servers_gateway_dead_traffic_flows_in_clear_both_ways() {
+    if root() {
+        one_dead_gateway_is_passed_by(false);
+    }
+}
+
+#[test]
+fn with_block_a_silent_peer_opens_no_way_past_the_tunnel() {
+    if !root() {
+        return;
+    }
+    let mut world = World::with(|plan| plan.clear_routes = true);
+    let listener = listen(&world.server, SERVER);
+    check_echo(&world.client, &listener);
+    world.b.kill();
+    let near = connect(&world.client, SERVER);
+    drop(send_all(&near, b"secret".to_vec()));
+    world.a.wait_for_log("the peer does not answer");
+    thread::sleep(Duration::from_secs(8));
+    assert!(!world.a.log().contains("in clear"), "{}", world.a.log());
+    assert!(!datagram_arrives(&world), "a datagram went in clear");
+}

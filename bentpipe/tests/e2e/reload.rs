@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::harness::{World, root, wait_for};
 use crate::tcp::{
-    End, SERVER, check_echo, echo_once, joined, listen, pattern, read_to_end, send_all,
+    End, SERVER, check_echo, echo_once, end_within, joined, listen, pattern, read_to_end, send_all,
 };
 
 #[test]
@@ -77,4 +77,49 @@ fn a_reload_moves_the_routes_of_a_peer() {
     world.a.configure(|s| s.routes.push("10.3.0.0/24"));
     world.a.signal("HUP");
     wait_for("the new route", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
+}
+
+#[test]
+fn a_reload_changes_how_much_is_logged() {
+    if !root() {
+        return;
+    }
+    let mut world = World::new();
+    assert!(!world.a.log().contains(" debug "));
+    world.a.configure(|s| s.node = "log = \"error\"".into());
+    world.a.signal("HUP");
+    // Nobody says that it was read: that is no error.
+    world.a.configure(|s| s.peer = "rutes = []".into());
+    world.a.signal("HUP");
+    world.a.wait_for_log("stays in force");
+    assert!(!world.a.log().contains("was read again"), "{}", world.a.log());
+    world.a.configure(|s| {
+        s.node = "log = \"info\"".into();
+        s.peer.clear();
+    });
+    world.a.signal("HUP");
+    world.a.wait_for_log("the configuration was read again");
+}
+
+#[test]
+fn a_peer_that_is_taken_out_is_told_and_may_come_back() {
+    if !root() {
+        return;
+    }
+    let world = World::new();
+    let listener = listen(&world.server, SERVER);
+    let (mut near, _far) = joined(&world.client, &listener);
+    let good = world.b.text();
+    let end = good.find("[[peer]]").unwrap();
+    world.b.write(&good[..end]);
+    world.b.signal("HUP");
+    world.a.wait_for_log("the peer ended the session");
+    assert_eq!(end_within(&mut near, crate::harness::PATIENCE), Some(End::Reset));
+    wait_for("no peer", || {
+        let n = world.b.status().links.len();
+        (n == 0).then_some(()).ok_or(format!("{n}"))
+    });
+    world.b.write(&good);
+    world.b.signal("HUP");
+    wait_for("the peer", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
 }

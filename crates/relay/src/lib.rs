@@ -144,6 +144,19 @@ impl Relay {
         self.policies[peer.index()] = Some(policy);
     }
 
+    /// A peer may do nothing any more and is told that its session is over; its flows are
+    /// aborted. [`Relay::remove_peer`] takes it out once it has been told.
+    pub fn dismiss_peer(&mut self, peer: PeerId) {
+        self.routes.remove_peer(peer);
+        if let Some(slot) = self.policies.get_mut(peer.index()) {
+            *slot = None;
+        }
+        self.abort_all(peer, ResetReason::ShuttingDown);
+        if let Some(session) = self.endpoint.session_mut(peer) {
+            session.close(ResetReason::ShuttingDown);
+        }
+    }
+
     /// Takes a peer out; its flows are aborted.
     pub fn remove_peer(&mut self, peer: PeerId) {
         self.routes.remove_peer(peer);

@@ -374,11 +374,14 @@ impl Session {
 
     /// The time of the next [`Session::handle_timeout`] or [`Session::poll_packet`].
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        if self.closing.is_some() {
+            return self.close_due();
+        }
         self.timers(now).into_iter().filter_map(|(_, at)| at).min()
     }
 
     /// Every timer with its reason.
-    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 9] {
+    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 10] {
         let waiting = self.sent.in_flight() > 0;
         [
             ("work", self.has_work(now).then(|| self.pacer.next())),

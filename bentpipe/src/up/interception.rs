@@ -1,0 +1,160 @@
+//! Interception while the gateway runs: kept whole, and opened for peers whose traffic
+//! may go in clear while they do not answer.
+//!
+//! With `on_failure = "wire"` traffic flows by the system's ordinary routes where a
+//! gateway of the pair is dead. Where both are, their routes are gone and nothing is to
+//! be done. Where one is, the living one must give way, too: packets arrive past the
+//! tunnel, and as long as the way back led into it, they would never be answered.
+
+use link::endpoint::LinkEvent;
+use os::OsError;
+use os::intercept::{Intercept, InterceptConfig};
+use os::poll::Interest;
+use units::{Duration, Instant};
+
+use super::driver::{Driver, INTERCEPT, KnownPeer};
+use crate::config::{OnFailure, Peer, Source};
+
+/// How long a peer has been silent before its traffic goes in clear: longer than most
+/// fades of a link.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a peer has for its first answer after the start.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two changes of the routes: each runs `ip` a few times, and a hub has many
+/// peers.
+const SPACING: Duration = Duration::from_secs(1);
+
+/// Whether a peer's traffic goes in clear.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clear {
+    /// From when on it may: the peer does not answer.
+    from: Option<Instant>,
+    /// It does, as far as the routes go.
+    is: bool,
+}
+
+impl Clear {
+    /// Of a peer that has not answered yet.
+    pub fn new(now: Instant) -> Clear {
+        Clear { from: Some(now + FIRST_PATIENCE), is: false }
+    }
+
+    /// Notes what happened to the link.
+    pub fn on_link(&mut self, now: Instant, event: LinkEvent) {
+        match event {
+            LinkEvent::Up { .. } | LinkEvent::Back => self.from = None,
+            LinkEvent::Silent => self.from = Some(now + PATIENCE),
+            LinkEvent::Closed => self.from = Some(now),
+            LinkEvent::Moved(_) => {}
+        }
+    }
+}
+
+impl KnownPeer {
+    fn goes_in_clear(&self, now: Instant) -> bool {
+        self.config.on_failure == OnFailure::Wire && self.clear.from.is_some_and(|at| at <= now)
+    }
+}
+
+impl Driver {
+    /// When [`Driver::follow_silence`] is to be called.
+    pub(super) fn silence_timeout(&self) -> Option<Instant> {
+        self.intercept.as_ref()?;
+        let change = |p: &KnownPeer| match p.clear.is {
+            true if p.config.on_failure == OnFailure::Wire && p.clear.from.is_some() => None,
+            true => Some(Instant::ZERO),
+            false => p.clear.from.filter(|_| p.config.on_failure == OnFailure::Wire),
+        };
+        self.peers.iter().filter_map(change).min().map(|at| at.max(self.routes_changed + SPACING))
+    }
+
+    /// Opens the routes to peers that have not answered for a while and whose traffic may
+    /// go in clear, and takes back those to peers that answer again.
+    pub(super) fn follow_silence(&mut self, now: Instant) {
+        if self.silence_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        let before: Vec<bool> = self.peers.iter().map(|p| p.clear.is).collect();
+        if let Err(e) = self.update_interception(now) {
+            crate::log!(Error, "the routes cannot be changed", error = e);
+        }
+        for (peer, was) in self.peers.iter().zip(before) {
+            let name = &peer.config.name;
+            match (was, peer.clear.is) {
+                (false, true) => {
+                    crate::log!(
+                        Warn,
+                        "the peer does not answer; its traffic goes in clear",
+                        peer = name
+                    );
+                }
+                (true, false) => {
+                    crate::log!(
+                        Info,
+                        "the peer's traffic goes through the link again",
+                        peer = name
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes rules and routes follow the configuration and the peers' silence.
+    pub(super) fn update_interception(&mut self, now: Instant) -> Result<(), OsError> {
+        self.routes_changed = now;
+        for at in 0..self.peers.len() {
+            let is = self.peers[at].goes_in_clear(now);
+            self.peers[at].clear.is = is;
+        }
+        let in_the_tunnel = self.peers.iter().filter(|p| !p.clear.is).map(|p| &p.config);
+        // Devices and ports stay as they were installed.
+        let config = intercept_config(in_the_tunnel, InterceptConfig::new("", 0));
+        let done = self.intercept.as_mut().map_or(Ok(()), |i| i.update(&config));
+        self.watch_interception();
+        done
+    }
+
+    /// A helper of the interception has died.
+    pub(super) fn mend_interception(&mut self) {
+        let Some(intercept) = &mut self.intercept else { return };
+        match intercept.repair() {
+            Ok(true) => {
+                crate::log!(Warn, "a helper of the interception died and was started again");
+                self.watch_interception();
+            }
+            Ok(false) => {}
+            Err(e) => crate::log!(Error, "interception cannot be mended", error = e),
+        }
+    }
+
+    /// Its helpers are others after each change.
+    fn watch_interception(&self) {
+        if let Some(intercept) = &self.intercept {
+            let _ = self.poller.add(intercept, INTERCEPT, Interest::READ);
+        }
+    }
+
+    /// Warns of what will keep hosts' traffic from flowing.
+    pub(super) fn interception_warnings(&self) {
+        for warning in self.intercept.iter().flat_map(Intercept::warnings) {
+            crate::log!(Warn, warning);
+        }
+    }
+}
+
+/// `base` with the prefixes of `peers`.
+pub(super) fn intercept_config<'a>(
+    peers: impl Iterator<Item = &'a Peer> + Clone,
+    base: InterceptConfig,
+) -> InterceptConfig {
+    let prefixes = |wanted: fn(&Peer) -> bool| {
+        peers.clone().filter(|p| wanted(p)).flat_map(|p| p.routes.iter().copied()).collect()
+    };
+    InterceptConfig {
+        routes: prefixes(|_| true),
+        masquerade: prefixes(|p| p.source == Source::Nat),
+        in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),
+        ..base
+    }
+}

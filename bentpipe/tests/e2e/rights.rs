@@ -1,0 +1,116 @@
+//! What a running gateway may do: no more than it needs, as root and as another user.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::thread;
+use std::time::Duration;
+
+use crate::gateway::Gateway;
+use crate::harness::{Plan, World, must, root, wait_for};
+use crate::tcp::{SERVER, check_echo, echo_once, listen};
+
+/// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW (capabilities(7)).
+const KEPT: &str = "0000000000003400";
+
+fn field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(":\t"));
+    line.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
+}
+
+/// The sets of rights of a gateway, whose user is `uid`.
+fn check_rights(gateway: &Gateway, uid: u32) {
+    let pid = gateway.pid();
+    for set in ["CapEff", "CapPrm", "CapBnd"] {
+        assert_eq!(field(pid, set), KEPT, "{set}");
+    }
+    assert_eq!(field(pid, "NoNewPrivs"), "1");
+    assert!(field(pid, "Uid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the user");
+    assert!(field(pid, "Gid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the group");
+}
+
+/// Its `nft` is killed, it changes its routes, and it leaves nothing: whatever takes
+/// rights while it runs.
+fn check_that_it_still_can(world: &mut World) {
+    let listener = listen(&world.server, SERVER);
+    check_echo(&world.client, &listener);
+    world.server.ip("address add 10.3.0.2/32 dev lan0").unwrap();
+    world.gwb.ip("route add 10.3.0.0/24 via 10.2.0.2").unwrap();
+    world.b.configure(|s| s.allow.push("10.3.0.0/24"));
+    world.b.signal("HUP");
+    world.a.configure(|s| s.routes.push("10.3.0.0/24"));
+    world.a.signal("HUP");
+    let moved = listen(&world.server, "10.3.0.2:7000");
+    wait_for("the new route", || echo_once(&world.client, &moved).map_err(|e| e.to_string()));
+    let tables = || must(&world.gwa, "nft list tables");
+    let before = tables();
+    assert!(before.contains("bentpipe_"), "{before}");
+    let pid = world.a.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let is_nft =
+        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c == "nft\n");
+    let nft = children.split_whitespace().find(is_nft).expect("a child that is nft");
+    must(&world.gwa, &format!("kill -9 {nft}"));
+    wait_for("a new table", || {
+        let now = tables();
+        (now.contains("bentpipe_") && now != before).then_some(()).ok_or(now)
+    });
+    wait_for("interception", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
+    world.a.signal("TERM");
+    assert!(world.a.wait_until_ended().success(), "{}", world.a.log());
+    assert!(!world.a.log().contains("not fully removed"), "{}", world.a.log());
+    let left = must(&world.gwa, "ip rule; ip -6 rule; nft list tables; ip -o link");
+    for ours in ["proto 143", "bentpipe", "bp0"] {
+        assert!(!left.contains(ours), "{ours} is left:\n{left}");
+    }
+}
+
+#[test]
+fn as_root_a_gateway_keeps_only_the_rights_that_it_needs_and_goes_on_working() {
+    if !root() {
+        return;
+    }
+    let mut world = World::new();
+    check_rights(&world.a, 0);
+    check_rights(&world.b, 0);
+    check_that_it_still_can(&mut world);
+}
+
+#[test]
+fn as_the_configured_user_a_gateway_goes_on_working() {
+    /// "nobody" on Debian.
+    const USER: u32 = 65_534;
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.a.node = format!("user = \"{USER}\"");
+    let mut world = World::without_gateways(&plan);
+    chown(world.a.dir(), Some(USER), Some(USER)).unwrap();
+    chown(world.a.file(), Some(USER), Some(USER)).unwrap();
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    check_rights(&world.a, USER);
+    assert_eq!(field(world.a.pid(), "Groups").trim(), "");
+    assert_eq!(fs::metadata(world.a.file()).unwrap().uid(), USER);
+    check_that_it_still_can(&mut world);
+}
+
+#[test]
+fn a_gateway_says_at_once_when_it_will_not_be_able_to_read_its_file_again() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.a.node = "user = \"65534\"".into();
+    let mut world = World::without_gateways(&plan);
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    world.a.wait_for_log("the file cannot be read again");
+    world.a.signal("HUP");
+    world.a.wait_for_log("stays in force");
+    thread::sleep(Duration::from_millis(200));
+    check_echo(&world.client, &listen(&world.server, SERVER));
+}
