@@ -28,7 +28,7 @@ pub struct LinkSettings {
     pub loss: Ratio,
     /// The largest IP packet that the link takes, 128 to 9000 bytes.
     pub mtu: u16,
-    /// What the modem may hold in its own queue; `None` leaves it nearly empty.
+    /// What the modem may hold in its own queue; `None` leaves it nearly empty (10 ms).
     pub queue: Option<Queue>,
     /// The framing that the link adds to an IP packet and the rate must carry too.
     pub overhead: Overhead,

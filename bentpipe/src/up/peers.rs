@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
-use link::session::{LinkConfig, best_packet};
+use link::session::{LinkConfig, NEARLY_EMPTY, best_packet};
 use relay::Policy;
 use units::ByteCount;
 
-use crate::config::{Node, Peer, Source};
+use crate::config::{Node, Peer, Queue, Source};
 use crate::host::Host;
 
 /// Streams for which the configured memory is enough with a block of 8 kB each way and
@@ -29,6 +29,11 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         rtt: link.delay.times(2),
         mtu: link.mtu,
         packet: best_packet(link.mtu, link.send, link.ber),
+        queue: match link.queue {
+            None => NEARLY_EMPTY,
+            Some(Queue::Time(time)) => time,
+            Some(Queue::Bytes(bytes)) => link.send.time_for(bytes),
+        },
         overhead: overhead as u16,
         memory,
         stream_buffer: peer.stream_buffer,
@@ -79,5 +84,32 @@ pub fn named_endpoint(peer: &Peer) -> Option<(&str, u16)> {
     match &endpoint.host {
         Host::Ip(_) => None,
         Host::Name(name) => Some((name, endpoint.port)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use std::path::Path;
+    use units::Duration;
+
+    #[test]
+    fn the_modems_queue_is_used_as_configured() {
+        let key = link::keys::PrivateKey::generate([7; 32]);
+        let peer = link::keys::PrivateKey::generate([9; 32]);
+        let peer = peer.public();
+        let queue_of = |more: &str| {
+            let text = format!(
+                "[node]\nprivate_key = \"{}\"\n[[peer]]\npublic_key = \"{peer}\"\n\
+                 link = {{ send = \"1Mbit\", receive = \"8Mbit\", delay = \"300ms\"{more} }}\n",
+                key.to_base64()
+            );
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+            link_config(&config.node, &config.peers[0], 1).queue
+        };
+        assert_eq!(queue_of(""), NEARLY_EMPTY);
+        assert_eq!(queue_of(", queue = \"80ms\""), Duration::from_millis(80));
+        assert_eq!(queue_of(", queue = \"64kB\""), Duration::from_millis(512));
     }
 }

@@ -5,22 +5,22 @@ use units::{BitRate, ByteCount, Duration, Instant};
 /// How far ahead of the link's clock packets may leave: a batch to the kernel is
 /// never longer than one packet or this much of the link's rate.
 const LEAD: Duration = Duration::from_millis(1);
-/// How much lateness of the driver is made good while something waits. More would
-/// be a burst that the modem's queue must hold; less would waste link time whenever
-/// the host is busy.
-const CATCH_UP: Duration = Duration::from_millis(10);
-
 /// The departure clock of one link.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     rate: BitRate,
+    /// How much lateness of the driver is made good while something waits. More would
+    /// be a burst that the modem's queue cannot hold; less would waste link time whenever
+    /// the host is busy.
+    catch_up: Duration,
     /// When the link will have sent all that was handed to it.
     free_at: Instant,
 }
 
 impl Pacer {
-    pub fn new(rate: BitRate) -> Pacer {
-        Pacer { rate, free_at: Instant::ZERO }
+    /// A clock for a link of `rate` whose modem may hold `queue` of it.
+    pub fn new(rate: BitRate, queue: Duration) -> Pacer {
+        Pacer { rate, catch_up: queue, free_at: Instant::ZERO }
     }
 
     pub fn rate(&self) -> BitRate {
@@ -48,7 +48,7 @@ impl Pacer {
 
     /// A packet of `size` bytes (as the link counts them) leaves.
     pub fn on_sent(&mut self, now: Instant, size: u64) {
-        let from = self.free_at.max(now - CATCH_UP);
+        let from = self.free_at.max(now - self.catch_up);
         self.free_at = from + self.rate.time_for(ByteCount(size));
     }
 
@@ -62,10 +62,34 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    const QUEUE: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn after_a_pause_of_the_driver_no_more_leaves_at_once_than_the_modem_may_hold() {
+        for queue_ms in [0, 10, 100] {
+            let queue = Duration::from_millis(queue_ms);
+            let mut pacer = Pacer::new(BitRate::from_mbps(20), queue);
+            let mut now = Instant::ZERO + Duration::from_secs(1);
+            pacer.on_idle(now);
+            while pacer.ready(now) {
+                pacer.on_sent(now, 500);
+            }
+            now += Duration::from_secs(1);
+            let mut burst = 0;
+            while pacer.ready(now) {
+                pacer.on_sent(now, 500);
+                burst += 500;
+            }
+            // The queue, the lead of 1 ms, and the packet that crosses the line.
+            let held = BitRate::from_mbps(20).bytes_in(queue + LEAD).0;
+            assert!((held..=held + 500).contains(&burst), "{queue_ms} ms: {burst} bytes");
+        }
+    }
+
     #[test]
     fn a_late_driver_still_fills_the_link_and_never_exceeds_it() {
         let mut rng = units::Rng::new(3);
-        let mut pacer = Pacer::new(BitRate::from_mbps(20));
+        let mut pacer = Pacer::new(BitRate::from_mbps(20), QUEUE);
         let (mut now, mut sent) = (Instant::ZERO, 0u64);
         pacer.on_idle(now);
         while now < Instant::ZERO + Duration::from_secs(10) {
@@ -82,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_waits_when_the_rate_changes_goes_at_the_new_rate() {
-        let mut pacer = Pacer::new(BitRate::from_kbps(8));
+        let mut pacer = Pacer::new(BitRate::from_kbps(8), QUEUE);
         pacer.on_sent(Instant::ZERO, 1500);
         let now = Instant::ZERO + Duration::from_millis(500);
         pacer.set_rate(now, BitRate::from_kbps(80));
@@ -94,7 +118,7 @@ mod tests {
 
     #[test]
     fn idle_time_is_not_saved_up() {
-        let mut pacer = Pacer::new(BitRate::from_kbps(64));
+        let mut pacer = Pacer::new(BitRate::from_kbps(64), QUEUE);
         let later = Instant::ZERO + Duration::from_secs(60);
         pacer.on_idle(later);
         let mut n = 0;

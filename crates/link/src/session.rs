@@ -35,7 +35,7 @@ use crate::wire::{Origin, ResetReason, StreamId};
 
 pub use crate::rate::{RateMode, RateStatus};
 pub(crate) use config::Params;
-pub use config::{LinkConfig, best_packet};
+pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 pub(crate) use hosts::HostId;
 pub(crate) use receive::PathFrame;
 use schedule::Schedule;
@@ -203,7 +203,7 @@ impl Session {
             sent: Sent::new(),
             received: Received::new(),
             rtt: Rtt::new(config.rtt),
-            pacer: Pacer::new(config.send_rate),
+            pacer: Pacer::new(config.send_rate, config.queue),
             rate: Rate::new(config.rate_mode, config.send_rate),
             pool: Pool::default(),
             streams: BTreeMap::new(),

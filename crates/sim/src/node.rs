@@ -152,6 +152,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         receive_rate: plan.rates[1 - node],
         rtt: plan.promised_rtt,
         mtu: plan.mtus[node],
+        queue: link::session::NEARLY_EMPTY,
         overhead: plan.overhead,
         packet: plan.packets[node],
         memory: plan.memories[node],

@@ -273,6 +273,7 @@ impl LinkSetting {
                 rtt: Duration::from_millis(80),
                 mtu: 1500,
                 packet: 1500,
+                queue: crate::session::NEARLY_EMPTY,
                 overhead: 0,
                 memory: ByteCount(1 << 20),
                 stream_buffer: None,

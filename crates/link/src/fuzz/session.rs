@@ -70,6 +70,7 @@ impl World {
             rtt: Duration::from_millis(100),
             mtu,
             packet: mtu,
+            queue: crate::session::NEARLY_EMPTY,
             overhead: u16::from(bytes.u8() % 2) * 40,
             memory: ByteCount(memory),
             stream_buffer: None,

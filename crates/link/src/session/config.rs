@@ -5,6 +5,9 @@ use units::{BitRate, ByteCount, Duration, Ratio};
 use crate::rate::RateMode;
 use crate::wire::{Reader, Writer};
 
+/// A modem's queue that is kept nearly empty, and a busy host still fills the link.
+pub const NEARLY_EMPTY: Duration = Duration::from_millis(10);
+
 /// What a link is and may use, from its profile.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
@@ -20,6 +23,8 @@ pub struct LinkConfig {
     pub mtu: u16,
     /// The largest IP packet that we send, at most `mtu`: see [`best_packet`].
     pub packet: u16,
+    /// What the modem may hold, in time at `send_rate`; see [`NEARLY_EMPTY`].
+    pub queue: Duration,
     /// Bytes of framing that the link adds to each IP packet and that its rate counts.
     pub overhead: u16,
     /// Memory for buffered stream bytes: half of it each way.

@@ -22,6 +22,7 @@ fn config() -> LinkConfig {
         rtt: Duration::from_millis(600),
         mtu: 1500,
         packet: 1500,
+        queue: NEARLY_EMPTY,
         overhead: 0,
         memory: ByteCount(64 << 20),
         stream_buffer: None,

@@ -22,6 +22,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         rtt: ms(600),
         mtu: 1500,
         packet: 1500,
+        queue: link::session::NEARLY_EMPTY,
         overhead: 0,
         memory: ByteCount(256 << 20),
         stream_buffer: None,

@@ -215,6 +215,7 @@ fn the_smallest_link_carries_datagrams_and_refuses_names_that_do_not_fit() {
     assert_eq!(w.sides[0].streams(), 1);
 }
 
+// L-SE-6
 #[test]
 fn the_end_of_a_session_does_not_wait_for_a_busy_link() {
     let mut w = World::new(22, CLEAN, config());
