@@ -20,6 +20,8 @@ mod harness;
 mod hostile;
 #[path = "e2e/many.rs"]
 mod many;
+#[path = "e2e/opening.rs"]
+mod opening;
 #[path = "e2e/packets.rs"]
 mod packets;
 #[path = "e2e/policy.rs"]

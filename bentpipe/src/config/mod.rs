@@ -33,7 +33,7 @@ use toml::de::DeTable;
 
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue};
 pub use node::Node;
-pub use peer::{OnFailure, Open, Peer, Source};
+pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
 pub use traffic::Traffic;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use link::keys::{PresharedKey, PublicKey};
+use relay::Open;
 use units::{ByteCount, Duration, IpPrefix};
 
 use super::link::{self as link_table, LinkSettings};
@@ -36,6 +37,8 @@ pub struct Peer {
     pub on_failure: OnFailure,
     /// When a client's SYN is answered.
     pub open: Open,
+    /// With `open = "auto"`, ports at which an answer is expected of every server.
+    pub fast_ports: Vec<u16>,
     /// What servers see as the source of its clients' connections.
     pub source: Source,
     /// Prefixes of ours that its clients may reach although they are private.
@@ -56,14 +59,6 @@ pub enum OnFailure {
     Block,
     /// It goes by the ordinary routes, in clear.
     Wire,
-}
-
-/// When a client's SYN is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Open {
-    /// At once, before the far server is known to answer.
-    #[default]
-    Fast,
 }
 
 /// What servers see as the source of a peer's connections.
@@ -89,6 +84,7 @@ impl PartialEq for Peer {
             && self.keepalive == other.keepalive
             && self.on_failure == other.on_failure
             && self.open == other.open
+            && self.fast_ports == other.fast_ports
             && self.source == other.source
             && self.allow == other.allow
             && self.deny == other.deny
@@ -114,6 +110,8 @@ const KEEPALIVE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
 const MIN_STREAM_BUFFER: ByteCount = ByteCount(4096);
 const MAX_NAME: usize = 64;
+/// HTTP and HTTPS: most of all connections, and where a round trip more is felt.
+const WEB: [u16; 2] = [80, 443];
 /// Where a list of routes stops being one that a person wrote.
 const MAX_PREFIXES: usize = 4096;
 
@@ -135,7 +133,9 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let keepalive = read_keepalive(&mut section);
     let on_failure =
         section.word("on_failure", &[("block", OnFailure::Block), ("wire", OnFailure::Wire)]);
-    read_open(&mut section);
+    let ways = [("fast", Open::Fast), ("sure", Open::Sure), ("auto", Open::Auto)];
+    let open = section.word("open", &ways);
+    let fast_ports = read_fast_ports(&mut section, open.as_ref().map(|o| o.value));
     let source = section.word("source", &[("nat", Source::Nat), ("keep", Source::Keep)]);
     let allow = read_prefixes(&mut section, "allow");
     let deny = read_prefixes(&mut section, "deny");
@@ -155,7 +155,8 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         link: link.settings,
         keepalive,
         on_failure: on_failure.map_or_else(OnFailure::default, |o| o.value),
-        open: Open::Fast,
+        open: open.map_or_else(Open::default, |o| o.value),
+        fast_ports,
         source: source.map_or_else(Source::default, |s| s.value),
         allow: values(&allow),
         deny: values(&deny),
@@ -224,14 +225,14 @@ fn read_keepalive(section: &mut Section<'_>) -> Option<Duration> {
     Some(keepalive.value)
 }
 
-fn read_open(section: &mut Section<'_>) {
-    let words = [("fast", true), ("sure", false), ("auto", false)];
-    if let Some(At { value: false, span }) = section.word("open", &words) {
-        section.problems().add(
-            Problem::at(span, "this way of opening is not built yet")
-                .help("leave `open` out or write open = \"fast\", which is the default for now"),
-        );
+fn read_fast_ports(section: &mut Section<'_>, open: Option<Open>) -> Vec<u16> {
+    if section.has("fast_ports") && open.is_some_and(|o| o != Open::Auto) {
+        let message = format!("fast_ports in {} mean nothing without auto", section.title());
+        let help = "leave them out, or write open = \"auto\", which is the default";
+        section.problems().add(Problem::at(section.span(), message).help(help));
     }
+    let ports = section.numbers("fast_ports", 1..=65_535, "ports");
+    ports.map_or(WEB.to_vec(), |list| list.into_iter().map(|n| n as u16).collect())
 }
 
 fn read_stream_buffer(section: &mut Section<'_>) -> Option<ByteCount> {

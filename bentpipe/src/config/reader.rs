@@ -223,6 +223,39 @@ impl<'t> Section<'t> {
         None
     }
 
+    /// A list of whole numbers of `what` within `range`; `None` if the key is absent.
+    pub fn numbers(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+        what: &str,
+    ) -> Option<Vec<u64>> {
+        let value = self.value(key)?;
+        let (low, high) = (range.start(), range.end());
+        let wrong = || {
+            Wrong::new(format!("it is a list of {what} from {low} to {high}"))
+                .help(format!("write {key} = [{low}, {high}], say"))
+        };
+        let DeValue::Array(array) = value.get_ref() else {
+            self.wrong(key, value.span(), wrong());
+            return Some(Vec::new());
+        };
+        let mut numbers = Vec::new();
+        for element in array.iter() {
+            let number = match element.get_ref() {
+                DeValue::Integer(int) => {
+                    u64::from_str_radix(&int.as_str().replace('_', ""), int.radix()).ok()
+                }
+                _ => None,
+            };
+            match number.filter(|n| range.contains(n)) {
+                Some(n) => numbers.push(n),
+                None => self.wrong(key, element.span(), wrong()),
+            }
+        }
+        Some(numbers)
+    }
+
     /// True if `key` holds a whole number, which `number` should then read.
     pub fn is_number(&self, key: &str) -> bool {
         self.table.get(key).is_some_and(|v| v.get_ref().is_integer())

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use link::session::{ClassConfig, RateMode};
+use relay::Open;
 use serde_json::{Value, json};
 use units::{BitRate, IpPrefix};
 
@@ -48,7 +49,7 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
         row("keepalive", &keepalive)?;
     }
     row("on failure", &on_failure(peer))?;
-    row("open", &"fast")?;
+    row("open", &open(peer))?;
     row("source", &source(peer))?;
     if !peer.allow.is_empty() {
         row("allow", &list(&peer.allow))?;
@@ -127,6 +128,18 @@ fn on_failure(peer: &Peer) -> &'static str {
     }
 }
 
+fn open(peer: &Peer) -> String {
+    match peer.open {
+        Open::Fast => "fast: clients are answered at once".into(),
+        Open::Sure => "sure: clients are answered when the server is reached".into(),
+        Open::Auto => {
+            let ports: Vec<String> = peer.fast_ports.iter().map(u16::to_string).collect();
+            let ports = if ports.is_empty() { "none".into() } else { ports.join(", ") };
+            format!("auto: at once where servers answer lately; fast ports {ports}")
+        }
+    }
+}
+
 fn source(peer: &Peer) -> &'static str {
     match peer.source {
         Source::Nat => "nat: servers see this node's address",
@@ -181,7 +194,12 @@ fn peer_json(peer: &Peer) -> Value {
             OnFailure::Block => "block",
             OnFailure::Wire => "wire",
         },
-        "open": "fast",
+        "open": match peer.open {
+            Open::Fast => "fast",
+            Open::Sure => "sure",
+            Open::Auto => "auto",
+        },
+        "fast_ports": peer.fast_ports,
         "source": match peer.source {
             Source::Nat => "nat",
             Source::Keep => "keep",

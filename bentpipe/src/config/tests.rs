@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ::link::keys::PrivateKey;
+use relay::Open;
 use units::{BitRate, ByteCount, Duration};
 
 use super::*;
@@ -106,7 +107,8 @@ fn what_is_left_out_has_careful_defaults() {
     assert_eq!((config.node.tun.as_ref(), config.node.proxy), (None, None));
     let peer = &config.peers[0];
     assert_eq!((peer.keepalive, peer.on_failure), (None, OnFailure::Block));
-    assert_eq!((peer.open, peer.source), (Open::Fast, Source::Nat));
+    assert_eq!((peer.open, peer.source), (Open::Auto, Source::Nat));
+    assert_eq!(peer.fast_ports, [80, 443]);
     assert_eq!((peer.link.mtu, peer.link.ber), (1500, units::Ratio::ZERO));
     assert!(peer.endpoint.is_none() && peer.routes.is_empty() && peer.allow.is_empty());
     assert_eq!(good(&file("", &format!("{LINK}\nkeepalive = \"off\""))).peers[0].keepalive, None);
@@ -209,15 +211,28 @@ fn impossible_links_are_refused() {
 }
 
 #[test]
-fn ways_of_opening_that_do_not_exist_yet_are_refused() {
-    for open in ["sure", "auto"] {
-        let fault = peer_fault(&format!("{LINK}\nopen = \"{open}\""));
-        assert_says(&fault, &["not built yet", "open = \"fast\", which is the default"]);
+fn the_ways_of_opening_are_read_and_shown() {
+    let read = |text: &str| good(&file("", &format!("{LINK}\n{text}")));
+    for (text, open, shown) in [
+        ("open = \"fast\"", Open::Fast, "fast: clients are answered at once"),
+        ("open = \"sure\"", Open::Sure, "sure: clients are answered when"),
+        ("fast_ports = [22]", Open::Auto, "fast ports 22"),
+        ("open = \"auto\"\nfast_ports = []", Open::Auto, "fast ports none"),
+    ] {
+        let config = read(text);
+        assert_eq!(config.peers[0].open, open, "{text}");
+        assert!(config.to_string().contains(shown), "{config}");
     }
     assert_says(
         &peer_fault(&format!("{LINK}\nopen = \"fats\"")),
         &["is not one of \"fast\", \"sure\" or \"auto\"", "did you mean \"fast\"?"],
     );
+    for wrong in ["80", "[\"80\"]", "[0]", "[65536]"] {
+        let fault = peer_fault(&format!("{LINK}\nfast_ports = {wrong}"));
+        assert_says(&fault, &["list of ports from 1 to 65535"]);
+    }
+    let vain = peer_fault(&format!("{LINK}\nopen = \"sure\"\nfast_ports = [80]"));
+    assert_says(&vain, &["fast_ports", "mean nothing without auto"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use link::session::RecvState;
 use os::poll::{Event, Interest, Poller};
-use os::tcp::{self, Connect, ConnectError, Stream, TcpOptions};
+use os::tcp::{self, Connect, ConnectError, Failure, Stream, TcpOptions, Unreachable};
 use relay::{FlowId, Relay, ResetReason};
 use units::{Duration, Instant};
 
@@ -119,7 +119,7 @@ impl Connections {
                 true => Ok(()),
                 false => Err(ResetReason::Exhausted),
             },
-            Err(ConnectError::Unreachable(e)) => Err(reason_of(&e)),
+            Err(ConnectError::Unreachable(e)) => Err(reason_of_own(&e, to.is_ipv4())),
             Err(ConnectError::SourceInUse) => Err(ResetReason::Exhausted),
             Err(ConnectError::Failed(e)) => {
                 crate::log!(Warn, e);
@@ -281,12 +281,8 @@ impl Connection {
         if !(self.writable || self.failed) {
             return None;
         }
-        let error = match self.stream.take_error() {
-            Ok(error) => error,
-            Err(e) => Some(e),
-        };
-        if let Some(e) = error {
-            relay.connect_failed(now, self.flow, reason_of(&e));
+        if let Err(failure) = self.stream.outcome() {
+            relay.connect_failed(now, self.flow, reason_of_failure(&failure));
             return Some(Turn::Over);
         }
         self.connecting = false;
@@ -383,7 +379,28 @@ impl Connection {
     }
 }
 
-/// What the far host's failure means to the client.
+/// What the failure of an attempt means to the client: what was said on the way, if
+/// anything was.
+fn reason_of_failure(failure: &Failure) -> ResetReason {
+    match failure.unreachable {
+        Some(Unreachable::V4(code)) => ResetReason::Icmp(code),
+        Some(Unreachable::V6(code)) => ResetReason::Icmpv6(code),
+        None => reason_of(&failure.error),
+    }
+}
+
+/// This host's own routes and rules forbid it: what it would tell as a router.
+fn reason_of_own(e: &std::io::Error, v4: bool) -> ResetReason {
+    let said = match e.kind() {
+        ErrorKind::NetworkUnreachable => [0, 0],
+        ErrorKind::HostUnreachable => [1, 3],
+        ErrorKind::PermissionDenied => [13, 1],
+        _ => return reason_of(e),
+    };
+    if v4 { ResetReason::Icmp(said[0]) } else { ResetReason::Icmpv6(said[1]) }
+}
+
+/// The same of an error number alone.
 fn reason_of(e: &std::io::Error) -> ResetReason {
     match e.kind() {
         ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => ResetReason::Refused,

@@ -22,12 +22,13 @@ use super::listeners::Listeners;
 use super::modem::Modems;
 use super::names::{Names, Purpose};
 use super::peers;
-use super::proxy::Proxy;
+use super::proxy::{self, Asked, Proxy};
 use super::report::{self, Meter};
 use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::cli::Global;
 use crate::config::{Config, Peer};
+use crate::proxy_proto::Refusal;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 const OURS: u64 = 1 << 63;
@@ -328,7 +329,7 @@ impl Driver {
             }
             token if token >= PROXY_CLIENTS => self.on_proxy_client(now, token),
             token if token >= ADMIN => self.on_admin(now, token),
-            _ => self.connections.on_event(event),
+            _ => self.on_flow(now, event),
         }
         Ok(())
     }
@@ -382,11 +383,24 @@ impl Driver {
                     self.connect(now, flow, target, source);
                 }
                 Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
-                Action::Accepted(_) => {}
-                Action::PeerReset(flow, _) => {
-                    self.connections.peer_reset(now, flow, &mut self.relay);
+                Action::Accepted(flow) => self.grant(now, flow),
+                Action::ToClient(packet) => {
+                    if let Some(intercept) = &self.intercept {
+                        // A full queue loses it; the client sends its SYN again.
+                        let _ = intercept.syns().write(&packet);
+                    }
                 }
-                Action::Abort(flow, _) => self.connections.abort(flow),
+                Action::PeerReset(flow, reason) => match self.take_waiting(flow) {
+                    Some(asked) => {
+                        asked.refuse(proxy::refusal_of(reason));
+                        self.relay.closed(now, flow);
+                    }
+                    None => self.connections.peer_reset(now, flow, &mut self.relay),
+                },
+                Action::Abort(flow, reason) => match self.take_waiting(flow) {
+                    Some(asked) => asked.refuse(proxy::refusal_of(reason)),
+                    None => self.connections.abort(flow),
+                },
             }
         }
         while let Some((peer, event)) = self.relay.poll_link_event() {
@@ -401,10 +415,8 @@ impl Driver {
         for _ in 0..256 {
             let Some(accepted) = listeners.accept(now, &self.poller, token) else { return };
             // Without a peer or memory for it the socket is dropped, which resets it.
-            let Some(peer) = self.relay.peer_for(accepted.server.ip()) else { continue };
-            let target = Target::Address(accepted.server);
-            let origin = Origin { client: Some(accepted.client), target };
-            let Some(flow) = self.relay.open(now, peer, origin) else { continue };
+            let flow = self.relay.accept(now, accepted.client, accepted.server);
+            let Some(flow) = flow else { continue };
             if !self.connections.add(&self.poller, flow, accepted.stream, false) {
                 self.relay.local_reset(now, flow, ResetReason::Exhausted);
             }
@@ -448,15 +460,53 @@ impl Driver {
             Target::Address(a) => self.relay.peer_for(a.ip()),
             Target::Name(..) => self.relay.default_peer(),
         };
-        let Some(peer) = peer else { return asked.refuse() };
+        let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
         let origin = Origin { client: None, target: asked.target.clone() };
-        let Some(flow) = self.relay.open(now, peer, origin) else { return asked.refuse() };
+        let Some(flow) = self.relay.open(now, peer, origin) else {
+            return asked.refuse(Refusal::Overloaded);
+        };
+        if !self.relay.asks_first(now, peer, &asked.target) {
+            return self.serve_proxy_client(now, flow, asked);
+        }
+        self.relay.announce(flow);
+        let Some(proxy) = &mut self.proxy else { return };
+        if !proxy.wait(&self.poller, flow, asked) {
+            self.relay.local_reset(now, flow, ResetReason::Exhausted);
+        }
+    }
+
+    /// The far side stands: a proxy's client that waits for that goes on.
+    fn grant(&mut self, now: Instant, flow: relay::FlowId) {
+        if let Some(asked) = self.take_waiting(flow) {
+            self.serve_proxy_client(now, flow, asked);
+        }
+    }
+
+    fn serve_proxy_client(&mut self, now: Instant, flow: relay::FlowId, asked: Asked) {
         let Some((stream, first)) = asked.grant() else {
             return self.relay.local_reset(now, flow, ResetReason::HostReset);
         };
         let whole = self.relay.local_data(now, flow, &first) == first.len();
         if !(whole && self.connections.add(&self.poller, flow, stream, false)) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
+        }
+    }
+
+    /// The proxy's client of a flow, if it waits for the far side.
+    fn take_waiting(&mut self, flow: relay::FlowId) -> Option<Asked> {
+        self.proxy.as_mut()?.take_waiting(&self.poller, flow)
+    }
+
+    /// A flow's socket has news, which may be a proxy's client that waits and goes away.
+    fn on_flow(&mut self, now: Instant, event: os::poll::Event) {
+        let flow = relay::FlowId::from_u64(event.token);
+        match self.proxy.as_mut().and_then(|p| p.still_waits(flow)) {
+            None => self.connections.on_event(event),
+            Some(true) => {}
+            Some(false) => {
+                self.take_waiting(flow);
+                self.relay.local_reset(now, flow, ResetReason::HostReset);
+            }
         }
     }
 
@@ -475,7 +525,10 @@ impl Driver {
         let Some(intercept) = &self.intercept else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
             let Some(n) = packet_read(intercept.syns().read(&mut self.packet))? else { break };
-            if self.relay.handle_tun(now, &mut self.packet[..n], true) == Verdict::Intercept {
+            // A gateway that ends opens nothing new.
+            if self.draining.is_none()
+                && self.relay.handle_tun(now, &mut self.packet[..n], true) == Verdict::Intercept
+            {
                 // A full queue loses the SYN; the client sends it again.
                 let _ = intercept.syns().write(&self.packet[..n]);
             }
@@ -644,7 +697,10 @@ impl Driver {
         crate::log!(Info, "ending", open_connections = self.connections.len());
         self.draining = Some(now + DRAIN);
         self.listeners = None;
-        self.proxy = None;
+        self.relay.give_up_openings(now);
+        for flow in self.proxy.take().iter().flat_map(Proxy::waiting) {
+            self.relay.local_reset(now, flow, ResetReason::ShuttingDown);
+        }
     }
 
     fn is_over(&self, now: Instant) -> bool {

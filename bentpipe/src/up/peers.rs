@@ -50,6 +50,8 @@ pub fn policy(peer: &Peer) -> Policy {
         deny: peer.deny.clone(),
         keep_source: peer.source == Source::Keep,
         rules: peer.traffic.rules.clone(),
+        open: peer.open,
+        fast_ports: peer.fast_ports.clone(),
     }
 }
 

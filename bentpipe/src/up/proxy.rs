@@ -1,14 +1,16 @@
 //! The explicit proxy (R-LASTHOP): clients that say where they want to go, so that
-//! nothing must be intercepted and no right is needed. A client is told "connected" at
-//! once (`open = "fast"`); if the far side then fails, it is reset.
+//! nothing must be intercepted and no right is needed. A client is told "connected" when
+//! the far side is, or at once where that is to be expected (`open`); if it then fails,
+//! the client is reset.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use os::OsError;
 use os::poll::{Interest, Poller};
 use os::tcp::{Listener, Stream, TcpOptions};
-use relay::Target;
+use relay::{FlowId, ResetReason, Target};
 use units::{Duration, Instant};
 
 use super::listeners::REST;
@@ -40,6 +42,8 @@ pub struct Proxy {
     token: u64,
     first_token: u64,
     clients: Vec<Option<Client>>,
+    /// Clients whose flow the far side has not answered yet; as many as there are streams.
+    waiting: BTreeMap<FlowId, Asked>,
     /// Not listening until then: out of places, or of descriptors.
     resting: Option<Instant>,
 }
@@ -54,8 +58,14 @@ impl Proxy {
     ) -> Result<Proxy, OsError> {
         let listener = Listener::bind(address, &TcpOptions::default())?;
         poller.add(&listener, token, Interest::READ)?;
-        let (first_token, clients) = (first_client, Vec::new());
-        Ok(Proxy { listener, token, first_token, clients, resting: None })
+        Ok(Proxy {
+            listener,
+            token,
+            first_token: first_client,
+            clients: Vec::new(),
+            waiting: BTreeMap::new(),
+            resting: None,
+        })
     }
 
     /// Takes the clients that have connected.
@@ -135,6 +145,37 @@ impl Proxy {
         }
     }
 
+    /// Keeps a client until the far side has answered. False, and its socket closed, if it
+    /// cannot be watched.
+    pub fn wait(&mut self, poller: &Poller, flow: FlowId, asked: Asked) -> bool {
+        let watched = poller.add(&asked.stream, flow.to_u64(), Interest::READ.edge()).is_ok();
+        if watched {
+            self.waiting.insert(flow, asked);
+        }
+        watched
+    }
+
+    /// The client that waits for `flow`, no longer watched.
+    pub fn take_waiting(&mut self, poller: &Poller, flow: FlowId) -> Option<Asked> {
+        let asked = self.waiting.remove(&flow)?;
+        let _ = poller.remove(&asked.stream);
+        Some(asked)
+    }
+
+    /// Does the client of `flow` wait on, or has it gone? `None` if it does not wait here.
+    pub fn still_waits(&self, flow: FlowId) -> Option<bool> {
+        let asked = self.waiting.get(&flow)?;
+        Some(match asked.stream.peek(&mut [0]) {
+            Ok(n) => n > 0,
+            Err(e) => e.kind() == ErrorKind::WouldBlock,
+        })
+    }
+
+    /// The flows of all clients that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = FlowId> {
+        self.waiting.keys().copied()
+    }
+
     /// When [`Proxy::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.clients.iter().flatten().map(|c| c.deadline).chain(self.resting).min()
@@ -155,9 +196,9 @@ impl Proxy {
 }
 
 impl Asked {
-    /// Tells the client that no peer leads there.
-    pub fn refuse(mut self) {
-        let answer = self.negotiation.refused(Refusal::NetworkUnreachable);
+    /// Tells the client that there is no connection.
+    pub fn refuse(mut self, why: Refusal) {
+        let answer = self.negotiation.refused(why);
         let _ = self.stream.write(&answer);
         let _ = self.stream.close_in_order();
     }
@@ -167,5 +208,27 @@ impl Asked {
         let answer = self.negotiation.succeeded();
         let written = self.stream.write(&answer).ok()?;
         (written == answer.len()).then_some((self.stream, self.early))
+    }
+}
+
+/// What a client is told where the far side gave up for this reason.
+pub fn refusal_of(reason: ResetReason) -> Refusal {
+    match reason {
+        ResetReason::Refused | ResetReason::HostReset => Refusal::Refused,
+        ResetReason::Icmp(0 | 6 | 11) | ResetReason::Icmpv6(0) => Refusal::NetworkUnreachable,
+        // The server itself says so, in place of a reset.
+        ResetReason::Icmp(3) | ResetReason::Icmpv6(4) => Refusal::Refused,
+        ResetReason::Icmp(9 | 10 | 13) | ResetReason::Icmpv6(1 | 5 | 6) | ResetReason::Denied => {
+            Refusal::Forbidden
+        }
+        ResetReason::Unreachable | ResetReason::Icmp(_) | ResetReason::Icmpv6(_) => {
+            Refusal::HostUnreachable
+        }
+        ResetReason::TimedOut => Refusal::TimedOut,
+        ResetReason::NoSuchName => Refusal::UnknownName,
+        ResetReason::Exhausted => Refusal::Overloaded,
+        ResetReason::PeerRestarted | ResetReason::ShuttingDown | ResetReason::Protocol => {
+            Refusal::Failed
+        }
     }
 }

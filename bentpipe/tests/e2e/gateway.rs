@@ -48,6 +48,7 @@ pub struct Settings {
     pub deny: Vec<&'static str>,
     pub source: &'static str,
     pub on_failure: &'static str,
+    pub open: &'static str,
     pub mtu: u16,
     /// More lines of `[node]` and of `[[peer]]`.
     pub node: String,
@@ -68,6 +69,8 @@ impl Settings {
             deny: vec![],
             source: "keep",
             on_failure: "block",
+            // What most tests are about does not depend on it, and counts from the start.
+            open: "fast",
             mtu: 1500,
             node: String::new(),
             peer: String::new(),
@@ -96,10 +99,17 @@ impl Settings {
         }
         let mut far = format!(
             "[[peer]]\nname = \"far\"\npublic_key = \"{}\"\nroutes = {:?}\nallow = {:?}\n\
-             deny = {:?}\nsource = \"{}\"\non_failure = \"{}\"\n\
+             deny = {:?}\nsource = \"{}\"\non_failure = \"{}\"\nopen = \"{}\"\n\
              link = {{ send = \"{rate}\", receive = \"{rate}\", delay = \"{delay_ms}ms\", \
              mtu = {} }}\n",
-            peer.public, self.routes, self.allow, self.deny, self.source, self.on_failure, self.mtu,
+            peer.public,
+            self.routes,
+            self.allow,
+            self.deny,
+            self.source,
+            self.on_failure,
+            self.open,
+            self.mtu,
         );
         if let Some(endpoint) = &self.endpoint {
             far += &format!("endpoint = \"{endpoint}\"\n");

@@ -13,6 +13,10 @@ const NOBODY: u32 = 65_534;
 
 /// Gateways without any right.
 fn unprivileged() -> World {
+    unprivileged_with(|_| {})
+}
+
+fn unprivileged_with(change: impl FnOnce(&mut Plan)) -> World {
     let mut plan = Plan::default();
     for side in [&mut plan.a, &mut plan.b] {
         side.lan = None;
@@ -23,6 +27,7 @@ fn unprivileged() -> World {
     }
     plan.a.routes = vec!["0.0.0.0/0", "::/0"];
     plan.a.node = "proxy = \"10.1.0.1:1080\"".into();
+    change(&mut plan);
     let mut world = World::without_gateways(&plan);
     for gateway in [&world.a, &world.b] {
         chown(gateway.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -143,4 +148,52 @@ fn the_proxy_answers_nonsense_and_closes() {
     let mut stream = crate::tcp::connect(&world.client, "10.1.0.1:1080");
     write!(stream, "CONNECT 10.2.0.2:80 HTTP/1.1\r\n\r\nearly").unwrap();
     crate::tcp::expect(&mut accept(&listener), b"early");
+}
+
+#[test]
+fn clients_are_told_the_truth_by_reply_code_and_status() {
+    if !root() {
+        return;
+    }
+    use std::io::{Read as _, Write as _};
+    let world = unprivileged_with(|plan| plan.a.open = "sure");
+    let reject = "add rule inet t input tcp dport";
+    must(
+        &world.server,
+        &format!(
+            "nft 'add table inet t; add chain inet t input {{ type filter hook input priority 0; \
+             policy accept; }}; {reject} 91 reject with icmp net-unreachable; \
+             {reject} 92 reject with icmp host-unreachable; \
+             {reject} 93 reject with icmp admin-prohibited; {reject} 94 drop'"
+        ),
+    );
+    world.gwb.sysctl("net.ipv4.tcp_syn_retries", "1").unwrap();
+    let _listening = listen(&world.server, "10.2.0.2:80");
+    for (port, code, status) in [
+        (80, 0, "200"),
+        (81, 5, "502"),
+        (91, 3, "502"),
+        (92, 4, "502"),
+        (93, 2, "403"),
+        (94, 6, "504"),
+    ] {
+        let mut socks = crate::tcp::connect(&world.client, "10.1.0.1:1080");
+        socks.write_all(&[5, 1, 0, 5, 1, 0, 1, 10, 2, 0, 2, 0, port]).unwrap();
+        let mut answer = [0; 12];
+        socks.read_exact(&mut answer).unwrap();
+        assert_eq!((answer[..2].to_vec(), answer[3]), (vec![5, 0], code), "port {port}");
+        let mut http = crate::tcp::connect(&world.client, "10.1.0.1:1080");
+        write!(http, "CONNECT 10.2.0.2:{port} HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        http.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer[9..], status.as_bytes(), "port {port}");
+    }
+    // A client that goes while it waits takes its stream along.
+    let mut waiting = crate::tcp::connect(&world.client, "10.1.0.1:1080");
+    waiting.write_all(&[5, 1, 0, 5, 1, 0, 1, 10, 2, 0, 2, 0, 94]).unwrap();
+    crate::harness::wait_for("a stream", || {
+        (world.a.status().links[0].streams_open > 0).then_some(()).ok_or("none".into())
+    });
+    drop(waiting);
+    world.wait_until_no_streams();
 }

@@ -334,6 +334,11 @@ impl Session {
         Some(id)
     }
 
+    /// Lets a stream's OPEN leave at once: its first bytes wait for the answer (L-ST-2).
+    pub fn announce(&mut self, id: StreamId) {
+        self.start_open(id);
+    }
+
     /// Is the stream known?
     pub fn contains(&self, id: StreamId) -> bool {
         self.streams.contains_key(&id)

@@ -31,47 +31,70 @@ pub enum WireError {
 
 /// Why a stream ended without an orderly close (spec/link.md, "Reset reasons").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub enum ResetReason {
     /// The host at the other end reset its connection.
-    HostReset = 1,
+    HostReset,
     /// The server refused the connection.
-    Refused = 2,
-    /// No route, or the network, host or port is unreachable.
-    Unreachable = 3,
+    Refused,
+    /// No way leads to the server, and no router said why.
+    Unreachable,
     /// The server did not answer in time.
-    TimedOut = 4,
+    TimedOut,
     /// The far node's `allow`/`deny` forbids this destination.
-    Denied = 5,
+    Denied,
     /// A name did not resolve at the far node.
-    NoSuchName = 6,
+    NoSuchName,
     /// The far node has no memory, descriptor or port left for it.
-    Exhausted = 7,
+    Exhausted,
     /// The peer restarted and knows nothing of this stream.
-    PeerRestarted = 8,
+    PeerRestarted,
     /// The peer is shutting down.
-    ShuttingDown = 9,
+    ShuttingDown,
     /// The peer broke the protocol on this stream.
-    Protocol = 10,
+    Protocol,
+    /// An ICMP "destination unreachable" (type 3) with this code, 0…15 (RFC 792, RFC 1812).
+    Icmp(u8),
+    /// An ICMPv6 "destination unreachable" (type 1) with this code, 0…15 (RFC 4443).
+    Icmpv6(u8),
 }
+
+/// Reasons without a code; their numbers start at 1.
+const REASONS: [ResetReason; 10] = {
+    use ResetReason::*;
+    [
+        HostReset,
+        Refused,
+        Unreachable,
+        TimedOut,
+        Denied,
+        NoSuchName,
+        Exhausted,
+        PeerRestarted,
+        ShuttingDown,
+        Protocol,
+    ]
+};
+/// The numbers of the reasons with an ICMP, and an ICMPv6, code start here.
+const ICMP_REASON: u8 = 32;
+const ICMPV6_REASON: u8 = 48;
 
 impl ResetReason {
     fn from_u8(n: u8) -> Option<ResetReason> {
-        use ResetReason::*;
-        [
-            HostReset,
-            Refused,
-            Unreachable,
-            TimedOut,
-            Denied,
-            NoSuchName,
-            Exhausted,
-            PeerRestarted,
-            ShuttingDown,
-            Protocol,
-        ]
-        .into_iter()
-        .find(|r| *r as u8 == n)
+        match n {
+            ICMP_REASON..ICMPV6_REASON => Some(ResetReason::Icmp(n - ICMP_REASON)),
+            ICMPV6_REASON..64 => Some(ResetReason::Icmpv6(n - ICMPV6_REASON)),
+            _ => REASONS.get(usize::from(n.checked_sub(1)?)).copied(),
+        }
+    }
+
+    /// Codes beyond 15 do not exist; they travel as what they have in common.
+    fn to_u8(self) -> u8 {
+        match self {
+            ResetReason::Icmp(code @ 0..16) => ICMP_REASON + code,
+            ResetReason::Icmpv6(code @ 0..16) => ICMPV6_REASON + code,
+            ResetReason::Icmp(_) | ResetReason::Icmpv6(_) => ResetReason::Unreachable.to_u8(),
+            plain => 1 + REASONS.iter().position(|r| *r == plain).unwrap_or(0) as u8,
+        }
     }
 }
 
@@ -302,7 +325,7 @@ impl<'a> Writer<'a> {
             Frame::Reset { id, reason, end } => {
                 self.byte(RESET);
                 self.varint(id.0);
-                self.byte(*reason as u8);
+                self.byte(reason.to_u8());
                 self.varint(*end);
             }
             Frame::Credit(id, consumed) => {
@@ -320,7 +343,7 @@ impl<'a> Writer<'a> {
             }
             Frame::Close(reason) => {
                 self.byte(CLOSE);
-                self.byte(*reason as u8);
+                self.byte(reason.to_u8());
             }
             Frame::Datagram(data) => {
                 self.byte(DATAGRAM_LEN);

@@ -13,10 +13,12 @@
 mod info;
 mod listener;
 mod options;
+mod outcome;
 
 pub use info::TcpInfo;
 pub use listener::{Accepted, Listener, TransparentListener};
 pub use options::TcpOptions;
+pub use outcome::{Failure, Unreachable};
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -52,8 +54,8 @@ pub enum ConnectError {
     Failed(OsError),
 }
 
-/// Begins a connection. It is up when the poller says writable and
-/// [`Stream::take_error`] has none.
+/// Begins a connection. When the poller says writable, [`Stream::outcome`] tells whether
+/// it stands.
 pub fn connect(how: &Connect<'_>) -> Result<Stream, ConnectError> {
     let fd = sys::socket(sys::family(&how.to), libc::SOCK_STREAM)
         .map_err(|e| failed("open a TCP socket", e))?;
@@ -61,6 +63,8 @@ pub fn connect(how: &Connect<'_>) -> Result<Stream, ConnectError> {
     if let Some(from) = how.from {
         come_from(fd.as_fd(), from)?;
     }
+    // Without it the error is less exact, and that is all.
+    let _ = outcome::keep_errors(fd.as_fd(), how.to.is_ipv4(), true);
     match sys::connect(fd.as_fd(), how.to, false) {
         Ok(()) => Ok(Stream { fd }),
         Err(e) => Err(match e.raw_os_error() {

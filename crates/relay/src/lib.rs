@@ -16,8 +16,11 @@
 
 pub mod classify;
 mod flows;
+mod known;
+mod opening;
 pub mod packet;
 mod policy;
+mod refusal;
 mod routes;
 
 use std::collections::VecDeque;
@@ -35,7 +38,8 @@ use classify::Facts;
 pub use classify::Rule;
 pub use flows::FlowId;
 use flows::{Flow, Flows};
-pub use policy::Policy;
+use opening::Openings;
+pub use policy::{Open, Policy};
 pub use routes::Routes;
 
 /// What the driver is to do.
@@ -57,6 +61,9 @@ pub enum Action {
     Read(FlowId),
     /// The server stands (explicit proxies answer their client now).
     Accepted(FlowId),
+    /// Write this packet to the syn device: a withheld SYN, which interception then takes,
+    /// or the answer to one.
+    ToClient(Vec<u8>),
     /// The peer gave up; what it sent before is still to be written.
     PeerReset(FlowId, ResetReason),
     /// Reset the flow's socket now and forget the flow: its stream is gone.
@@ -69,6 +76,8 @@ pub enum Verdict {
     /// A client opens a connection that is to be split: write the very packet back
     /// into the TUN device, where interception takes it.
     Intercept,
+    /// The far side is asked first: [`Action::ToClient`] follows.
+    Withheld,
     /// It crosses the link as a datagram.
     Sent,
     /// It goes nowhere; counted.
@@ -84,7 +93,7 @@ pub struct RelayStats {
     pub foreign: u64,
     /// Packets from the TUN device that no peer has a route for, or that are none.
     pub unroutable: u64,
-    /// Datagrams that found the queue full.
+    /// Datagrams, and SYNs, that found their queue full.
     pub overflow: u64,
 }
 
@@ -97,6 +106,7 @@ pub struct Relay {
     /// This node's own addresses.
     own: Vec<IpAddr>,
     flows: Flows,
+    openings: Openings,
     actions: VecDeque<Action>,
     link_events: VecDeque<(PeerId, LinkEvent)>,
     stats: RelayStats,
@@ -111,6 +121,7 @@ impl Relay {
             routes: Routes::default(),
             own: Vec::new(),
             flows: Flows::default(),
+            openings: Openings::default(),
             actions: VecDeque::new(),
             link_events: VecDeque::new(),
             stats: RelayStats::default(),
@@ -164,6 +175,7 @@ impl Relay {
             *slot = None;
         }
         self.abort_all(peer, ResetReason::ShuttingDown);
+        self.openings.forget_peer(peer);
         self.endpoint.remove_peer(peer);
     }
 
@@ -202,14 +214,17 @@ impl Relay {
 
     // ---- flows -----------------------------------------------------------------
 
-    /// A client's connection was accepted here: opens a stream for it. `None` where
-    /// there is no memory left for it (reset the client).
+    /// A client here wants a connection: opens a stream for it. `None` where there is no
+    /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
     pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
         let class = self.stream_class(peer, &origin);
+        let target = origin.target.clone();
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
         session.set_class(stream, class);
-        Some(self.flows.insert(Flow { peer, stream }))
+        let flow = self.flows.insert(Flow { peer, stream });
+        self.openings.on_open(flow, peer, target);
+        Some(flow)
     }
 
     fn stream_class(&self, peer: PeerId, origin: &Origin) -> ClassId {
@@ -280,7 +295,13 @@ impl Relay {
     /// in good order is still delivered.
     pub fn closed(&mut self, now: Instant, flow: FlowId) {
         self.with(flow, |session, stream| session.release(now, stream));
+        self.openings.on_closed(flow);
         self.flows.remove(flow);
+    }
+
+    /// Clients' SYNs that wait for the far side's answer, or their clients' handshake.
+    pub fn openings(&self) -> usize {
+        self.openings.len()
     }
 
     /// The number of flows.
@@ -317,12 +338,14 @@ impl Relay {
 
     /// When [`Relay::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        self.endpoint.poll_timeout(now)
+        let endpoint = self.endpoint.poll_timeout(now);
+        [endpoint, self.openings.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
+        self.expire_openings(now);
     }
 
     // ---- unsplit packets -------------------------------------------------------
@@ -338,8 +361,8 @@ impl Relay {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
-        if split && p.opens(packet).is_some() {
-            return Verdict::Intercept;
+        if let Some(pair) = p.opens(packet).filter(|_| split) {
+            return self.on_syn(now, peer, pair, packet);
         }
         let Some(session) = self.endpoint.session_mut(peer) else { return Verdict::Dropped };
         p.clamp_mss(packet, session.max_whole_datagram());
@@ -392,8 +415,11 @@ impl Relay {
     /// The next thing to do.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         loop {
-            if let Some(action) = self.actions.pop_front() {
-                return Some(action);
+            match self.actions.pop_front() {
+                // Its socket has noticed by itself.
+                Some(Action::PeerReset(flow, _)) if self.flows.get(flow).is_none() => continue,
+                Some(action) => return Some(action),
+                None => {}
             }
             match self.endpoint.poll_event()? {
                 EndpointEvent::Stream(peer, event) => self.on_event(now, peer, event),
@@ -413,11 +439,13 @@ impl Relay {
         match event {
             Event::Opened(stream, origin) => self.on_opened(now, peer, stream, origin),
             Event::Accepted(id) => {
-                let flow = flow(id);
-                self.actions.extend(flow.map(Action::Accepted));
+                if let Some(flow) = flow(id) {
+                    self.on_accepted(now, flow);
+                }
             }
             Event::Readable(id) => {
-                let flow = flow(id);
+                // Without a socket here it keeps until there is one.
+                let flow = flow(id).filter(|f| !self.openings.holds(*f));
                 self.actions.extend(flow.map(Action::Write));
             }
             Event::Writable(id) => {
@@ -425,8 +453,9 @@ impl Relay {
                 self.actions.extend(flow.map(Action::Read));
             }
             Event::Reset(id, reason) => {
-                let flow = flow(id);
-                self.actions.extend(flow.map(|f| Action::PeerReset(f, reason)));
+                if let Some(flow) = flow(id) {
+                    self.on_peer_reset(now, flow, reason);
+                }
             }
         }
     }
@@ -463,7 +492,9 @@ impl Relay {
     fn abort_all(&mut self, peer: PeerId, reason: ResetReason) {
         for flow in self.flows.of_peer(peer) {
             self.flows.remove(flow);
-            self.actions.push_back(Action::Abort(flow, reason));
+            if !self.openings.on_lost(flow) {
+                self.actions.push_back(Action::Abort(flow, reason));
+            }
         }
     }
 

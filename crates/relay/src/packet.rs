@@ -157,6 +157,50 @@ fn find_mss(header: &[u8]) -> Option<usize> {
     None
 }
 
+/// The Internet checksum (RFC 1071) of what the pieces make together; each but the last
+/// has an even length. Over something with a right checksum it is 0.
+pub(crate) fn internet_sum(pieces: &[&[u8]]) -> [u8; 2] {
+    let words = pieces.iter().flat_map(|piece| piece.chunks(2));
+    let mut s: u64 =
+        words.map(|w| u64::from(w[0]) << 8 | w.get(1).map_or(0, |b| u64::from(*b))).sum();
+    while s > 0xffff {
+        s = (s & 0xffff) + (s >> 16);
+    }
+    (!(s as u16)).to_be_bytes()
+}
+
+/// A client's SYN without options, as the simulator's and the tests' hosts send it. Both
+/// addresses must be of one family.
+///
+/// # Panics
+/// If they are not.
+pub fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Vec<u8> {
+    let mut out = match (from.ip(), to.ip()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let mut head = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0];
+            head.extend_from_slice(&[a.octets(), b.octets()].concat());
+            let sum = internet_sum(&[&head]);
+            head[10..12].copy_from_slice(&sum);
+            head
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let mut head = vec![0x60, 0, 0, 0, 0, 20, TCP, 64];
+            head.extend_from_slice(&[a.octets(), b.octets()].concat());
+            head
+        }
+        _ => panic!("{from} and {to} are of different families"),
+    };
+    let at = out.len();
+    out.extend_from_slice(&from.port().to_be_bytes());
+    out.extend_from_slice(&to.port().to_be_bytes());
+    out.extend_from_slice(&sequence.to_be_bytes());
+    out.extend_from_slice(&[0, 0, 0, 0, 0x50, SYN, 0xff, 0xff, 0, 0, 0, 0]);
+    let addresses = if at == 20 { 12..20 } else { 8..40 };
+    let sum = internet_sum(&[&out[addresses], &[0, TCP, 0, 20], &out[at..]]);
+    out[at + 16..at + 18].copy_from_slice(&sum);
+    out
+}
+
 /// RFC 1624, equation 3.
 fn checksum_replace(sum: u16, old: u16, new: u16) -> u16 {
     let mut s = u32::from(!sum) + u32::from(!old) + u32::from(new);
@@ -172,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// A TCP SYN over IPv4 with `options`, checksum valid.
-    fn syn(options: &[u8]) -> Vec<u8> {
+    fn syn_with(options: &[u8]) -> Vec<u8> {
         let padded = options.len().next_multiple_of(4);
         let mut p = vec![0u8; 40 + padded];
         let total = p.len() as u16;
@@ -204,7 +248,7 @@ mod tests {
     #[test]
     fn a_syn_is_seen_and_its_mss_lowered_with_a_valid_checksum() {
         for options in [&[2, 4, 0x05, 0xb4][..], &[1, 2, 4, 0x05, 0xb4, 1, 3, 3, 7]] {
-            let mut p = syn(options);
+            let mut p = syn_with(options);
             assert_eq!(tcp_sum(&p), 0xffff, "the test's own packet is valid");
             let packet = Packet::parse(&p).unwrap();
             let (from, to) = packet.opens(&p).unwrap();
@@ -224,7 +268,7 @@ mod tests {
 
     #[test]
     fn ports_and_code_points_are_found_in_both_families() {
-        let mut v4 = syn(&[]);
+        let mut v4 = syn_with(&[]);
         v4[1] = 46 << 2 | 1;
         let facts = Packet::parse(&v4).unwrap().facts(&v4);
         assert_eq!(facts, Facts { protocol: TCP, ports: Some((40_000, 80)), dscp: 46 });

@@ -20,6 +20,23 @@ pub struct Policy {
     pub keep_source: bool,
     /// Which class what we send it is in; the first that matches.
     pub rules: Vec<Rule>,
+    /// When clients here that want to reach something behind the peer are answered.
+    pub open: Open,
+    /// With [`Open::Auto`]: ports where every server is expected to answer whose address
+    /// family works at the far side.
+    pub fast_ports: Vec<u16>,
+}
+
+/// When a client is told that its connection stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Open {
+    /// At once; where there is no connection after all it is reset.
+    Fast,
+    /// When the far side has connected.
+    Sure,
+    /// At once where an answer is to be expected, else when the far side has connected.
+    #[default]
+    Auto,
 }
 
 impl Policy {

@@ -115,6 +115,7 @@ fn plan(cell: &Cell) -> Plan {
         keepalives: [None; 2],
         hub_knows: true,
         ipv6: false,
+        open: relay::Open::Fast,
         lateness: Duration::ZERO,
         actions_first: false,
         faults: vec![losses],

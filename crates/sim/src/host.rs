@@ -22,6 +22,8 @@ pub(crate) struct Host {
     pub flow: Option<FlowId>,
     /// The connection stands: bytes pass.
     pub connected: bool,
+    /// Its gateway's kernel has answered its SYN.
+    pub shaking: bool,
     /// What it sends.
     pub pattern: Pattern,
 
@@ -61,6 +63,7 @@ impl Host {
             plan,
             flow: None,
             connected: false,
+            shaking: false,
             pattern,
             produced: 0,
             taken: 0,

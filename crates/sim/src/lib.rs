@@ -29,6 +29,7 @@ mod node;
 mod pattern;
 pub mod plan;
 mod run;
+mod syns;
 mod traffic;
 mod world;
 

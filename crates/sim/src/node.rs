@@ -92,6 +92,8 @@ impl Node {
             deny: vec![],
             keep_source: true,
             rules: Vec::new(),
+            open: plan.open,
+            fast_ports: vec![],
         };
         self.peer = relay.add_peer(now, config, policy).expect("two different keys");
         self.relay = Some(relay);

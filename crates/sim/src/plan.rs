@@ -1,7 +1,7 @@
 //! What a seed means: the link, the faults and the traffic of one run.
 
 use channel::GilbertElliott;
-use relay::ResetReason;
+use relay::{Open, ResetReason};
 use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
 /// Everything about a run that is decided before it starts.
@@ -33,6 +33,8 @@ pub struct Plan {
     pub hub_knows: bool,
     /// Are the nodes' addresses IPv6?
     pub ipv6: bool,
+    /// When clients are answered whose SYN comes to a node.
+    pub open: Open,
     /// How late a node's driver may wake up.
     pub lateness: Duration,
     /// Do drivers see to actions before they send?
@@ -130,6 +132,14 @@ pub struct Connection {
     pub answer: (Answer, Duration),
     /// The two hosts: client, server.
     pub hosts: [Host; 2],
+}
+
+impl Connection {
+    /// Does the client come by a SYN that its gateway withholds? The others are joined to
+    /// the gateway already when they begin.
+    pub fn knocks(&self) -> bool {
+        self.sure && self.name.is_none() && self.answer.0 != Answer::Forbidden
+    }
 }
 
 /// What a server does about a connection.
@@ -270,6 +280,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         max_streams: [few, if one_in(rng, 2) { few } else { 1000 }],
         keepalives: [None, None],
         hub_knows: !one_in(rng, 3),
+        open: if seed.is_multiple_of(2) { Open::Sure } else { Open::Auto },
         ipv6: one_in(rng, 4),
         lateness: [Duration::ZERO, Duration::from_micros(rng.below(8_000))][rng.below(2) as usize],
         actions_first: one_in(rng, 2),
@@ -362,7 +373,10 @@ fn draw_connections(rng: &mut Rng, plan: &Plan) -> Vec<Connection> {
 fn draw_connection(rng: &mut Rng, node: usize, budgets: &mut [u64; 2]) -> Connection {
     let delay = Duration::from_millis(rng.below(200));
     let answer = match rng.below(14) {
-        0 => (Answer::Refuse(ResetReason::Refused), delay),
+        0 => {
+            let kinds = [ResetReason::Refused, ResetReason::Icmp(1), ResetReason::Icmp(13)];
+            (Answer::Refuse(kinds[delay.as_millis() as usize % 3]), delay)
+        }
         1 => (Answer::Refuse(ResetReason::TimedOut), secs(rng, 1, 20)),
         2 => (Answer::Forbidden, Duration::ZERO),
         _ => (Answer::Accept, if one_in(rng, 8) { secs(rng, 0, 10) } else { delay }),

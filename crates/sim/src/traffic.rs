@@ -18,7 +18,7 @@ pub(crate) struct Talk {
     pub plan: Connection,
     /// `None` until the client connects and the server is asked.
     pub hosts: [Option<Host>; 2],
-    patterns: [Pattern; 2],
+    pub patterns: [Pattern; 2],
     /// A node died since the client connected.
     pub survived_a_death: bool,
     /// The server was asked.
@@ -56,6 +56,9 @@ impl World<'_> {
 
     /// A client connects.
     pub(crate) fn open(&mut self, index: usize) -> Result<(), Failure> {
+        if self.talks[index].plan.knocks() {
+            return self.knock(index);
+        }
         // Until the news of a death is through, streams begin as orphans.
         let orphan = self.deaths > 0 && !self.is_one_session();
         let talk = &mut self.talks[index];
@@ -305,7 +308,7 @@ impl World<'_> {
         }
     }
 
-    fn detach(&mut self, index: usize, side: usize) {
+    pub(crate) fn detach(&mut self, index: usize, side: usize) {
         let node = self.talks[index].node(side);
         if let Some(host) = &mut self.talks[index].hosts[side]
             && let Some(flow) = host.flow.take()
@@ -333,11 +336,15 @@ impl World<'_> {
     }
 
     /// The host's connection is over by a reset.
-    fn lose(&mut self, index: usize, side: usize, why: &str) {
+    pub(crate) fn lose(&mut self, index: usize, side: usize, why: &str) {
         if let Some(host) = &mut self.talks[index].hosts[side]
             && !host.is_over()
         {
             host.reset = Some(why.to_owned());
+            // A client that still knocks is asked for again: nothing of its was lost.
+            let talk = &mut self.talks[index];
+            let knocks = talk.hosts[0].as_ref().is_some_and(|h| !h.connected);
+            talk.asked &= !(side == 1 && knocks);
             self.report.resets += 1;
             self.trace(|| format!("connection {index}: host {side} is reset: {why}"));
         }
@@ -381,7 +388,8 @@ impl World<'_> {
             for side in 0..2 {
                 let talk = &mut self.talks[index];
                 let here = talk.node(side) == node;
-                if let Some(host) = talk.hosts[side].as_mut().filter(|h| here && h.flow.is_some()) {
+                let has_socket = |h: &&mut Host| here && (h.flow.is_some() || h.shaking);
+                if let Some(host) = talk.hosts[side].as_mut().filter(has_socket) {
                     host.flow = None;
                     self.lose(index, side, "its gateway died");
                 }
@@ -412,7 +420,7 @@ impl World<'_> {
         let other_gave_up = talk.hosts[1 - side].as_ref().is_some_and(|h| h.gave_up);
         let fine = match reason {
             ResetReason::HostReset => other_gave_up,
-            ResetReason::Refused | ResetReason::TimedOut => {
+            ResetReason::Refused | ResetReason::TimedOut | ResetReason::Icmp(_) => {
                 side == 0 && talk.plan.answer.0 == Answer::Refuse(reason)
             }
             ResetReason::Denied => side == 0 && talk.plan.answer.0 == Answer::Forbidden,
@@ -463,7 +471,7 @@ const PER_STREAM: u64 = 2 * 16 * 1024 + 4 * 1024 + 4 * 8 * 1024;
 const OPEN_COST: usize = 48 + 26 + 30;
 
 /// The address of a host behind a node: connection numbers are in it.
-fn address(node: usize, index: usize, port: u16) -> SocketAddr {
+pub(crate) fn address(node: usize, index: usize, port: u16) -> SocketAddr {
     let ip = Ipv4Addr::new(10, node as u8 + 1, (index >> 8) as u8, index as u8);
     SocketAddr::new(ip.into(), port)
 }
@@ -474,7 +482,7 @@ fn forbidden() -> IpAddr {
 }
 
 /// Where the client of connection `index` goes.
-fn target(plan: &Connection, index: usize) -> Target {
+pub(crate) fn target(plan: &Connection, index: usize) -> Target {
     match plan.name {
         Some(len) => {
             let mut name = format!("c{index}.");

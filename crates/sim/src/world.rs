@@ -35,6 +35,10 @@ pub(crate) enum Happening {
     FaultEnds(usize),
     /// A client connects.
     Opens(usize),
+    /// A client's SYN is due again, after so many.
+    Syn(usize, u32),
+    /// A client's handshake with its gateway is done.
+    Shakes(usize),
     /// A server has decided about a connection.
     Answers(usize),
     /// A host of a connection (0 client, 1 server) does something.
@@ -214,6 +218,8 @@ impl<'a> World<'a> {
             Happening::FaultBegins(i) => self.begin_fault(i),
             Happening::FaultEnds(i) => self.end_fault(i),
             Happening::Opens(i) => self.open(i),
+            Happening::Syn(i, before) => self.send_syn(i, before),
+            Happening::Shakes(i) => self.join(i),
             Happening::Answers(i) => self.answer(i),
             Happening::Acts(i, side) => self.act(i, side),
             Happening::Datagram(i) => self.send_datagram(i),
@@ -342,7 +348,8 @@ impl<'a> World<'a> {
             Action::Connect { flow, target, source } => self.connect(node, flow, &target, source),
             Action::Write(flow) | Action::Read(flow) => self.serve_flow(node, flow),
             Action::Accepted(flow) => self.accepted(node, flow),
-            Action::PeerReset(flow, _) => self.serve_flow(node, flow),
+            Action::ToClient(packet) => self.to_client(node, &packet),
+            Action::PeerReset(flow, _) => self.peer_reset(node, flow),
             Action::Abort(flow, reason) => self.abort(node, flow, reason),
         }
     }
@@ -357,7 +364,9 @@ impl<'a> World<'a> {
         match relay.handle_tun(self.now, &mut packet, true) {
             Verdict::Sent => self.report.datagrams += 1,
             Verdict::Dropped => {}
-            Verdict::Intercept => return self.fail("a UDP packet was taken for a SYN"),
+            Verdict::Intercept | Verdict::Withheld => {
+                return self.fail("a UDP packet was taken for a SYN");
+            }
         }
         Ok(())
     }
@@ -443,6 +452,7 @@ impl<'a> World<'a> {
             };
             let counts = [
                 ("flows", relay.flow_count() as u64),
+                ("SYNs that wait", relay.openings() as u64),
                 ("streams", session.streams() as u64),
                 ("bytes of stream memory", session.memory_used()),
                 ("things on their way", u64::from(!session.is_quiet())),

@@ -25,7 +25,7 @@ fn origin() -> impl Strategy<Value = Origin> {
 }
 
 fn reason() -> impl Strategy<Value = ResetReason> {
-    (1u8..=10).prop_map(|n| ResetReason::from_u8(n).unwrap())
+    prop_oneof![1u8..=10, 32u8..64].prop_map(|n| ResetReason::from_u8(n).unwrap())
 }
 
 fn round_trip(frame: Frame<'_>) -> Result<(), TestCaseError> {

@@ -1,0 +1,303 @@
+//! Connections that are being opened for clients here: whether the client is answered at
+//! once, and SYNs that wait for the far side's answer (R-SEMANTICS).
+//!
+//! ```text
+//!             SYN                       ACCEPTED                     accepted here
+//!   (nothing) ───▶ Asked, SYN withheld ─────────▶ Standing, SYN back ─────────────▶ a flow
+//!                    │ RESET, or no SYN for long     │ no handshake for 10 s
+//!                    ▼                               ▼
+//!                  refused, or forgotten           the stream is reset
+//! ```
+//!
+//! A SYN sent again meets what the first one began. A client that gives up says nothing;
+//! but as long as it waits it sends its SYN again, at intervals that at most double.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use link::PeerId;
+use link::wire::{Origin, ResetReason, Target};
+use units::{Duration, Instant};
+
+use crate::known::Known;
+use crate::policy::Open;
+use crate::{Action, FlowId, Relay, Verdict, refusal};
+
+/// SYNs that wait at once, each with a packet of at most 1,500 bytes. Further ones are
+/// dropped, as by a server whose queue is full: their clients send them again.
+const MOST: usize = 4096;
+/// How long a client may take for its handshake once the far connection stands. Linux
+/// sends its SYN-ACK again after 1, 3 and 7 s.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A SYN comes again after 1 s (RFC 6298), after 3 s from old hosts (RFC 1122), and any
+/// one of them may be lost; and the first that is seen here may be the fourth of its client.
+const FIRST_WAIT: Duration = Duration::from_secs(15);
+/// The longest interval between SYNs: Linux' TCP_RTO_MAX, and a little.
+const LONGEST_WAIT: Duration = Duration::from_secs(130);
+
+/// The client's address and the server's.
+type Pair = (SocketAddr, SocketAddr);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The far side has been asked.
+    Asked,
+    /// The server stands; perhaps the far side has given it up since.
+    Standing(Option<ResetReason>),
+    /// The stream is gone; the client may be just about to finish its handshake.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Withheld {
+    flow: FlowId,
+    state: State,
+    /// The newest SYN of the client.
+    syn: Vec<u8>,
+    first: Instant,
+    until: Instant,
+}
+
+/// What is being opened.
+#[derive(Debug, Default)]
+pub(crate) struct Openings {
+    /// All flows for clients here that the far side has not answered yet.
+    asked: BTreeMap<FlowId, (PeerId, Target)>,
+    withheld: BTreeMap<Pair, Withheld>,
+    pairs: BTreeMap<FlowId, Pair>,
+    due: BTreeSet<(Instant, Pair)>,
+    known: Known,
+}
+
+impl Openings {
+    fn set_until(&mut self, pair: Pair, until: Instant) {
+        if let Some(w) = self.withheld.get_mut(&pair) {
+            self.due.remove(&(w.until, pair));
+            w.until = until;
+            self.due.insert((until, pair));
+        }
+    }
+
+    fn remove(&mut self, pair: Pair) -> Option<Withheld> {
+        let w = self.withheld.remove(&pair)?;
+        self.due.remove(&(w.until, pair));
+        self.pairs.remove(&w.flow);
+        Some(w)
+    }
+
+    fn of_flow(&mut self, flow: FlowId) -> Option<(Pair, &mut Withheld)> {
+        let pair = *self.pairs.get(&flow)?;
+        Some((pair, self.withheld.get_mut(&pair)?))
+    }
+
+    /// Has the flow's client no socket here yet?
+    pub fn holds(&self, flow: FlowId) -> bool {
+        self.pairs.contains_key(&flow)
+    }
+
+    /// A flow for a client here was opened.
+    pub fn on_open(&mut self, flow: FlowId, peer: PeerId, target: Target) {
+        self.asked.insert(flow, (peer, target));
+    }
+
+    /// The flow is no more.
+    pub fn on_closed(&mut self, flow: FlowId) {
+        self.asked.remove(&flow);
+    }
+
+    /// A peer was taken out, or its session lost: what it was asked it does not know.
+    /// True if the flow's socket is not at the driver.
+    pub fn on_lost(&mut self, flow: FlowId) -> bool {
+        self.asked.remove(&flow);
+        let Some((pair, w)) = self.of_flow(flow) else { return false };
+        match w.state {
+            // The client's next SYN asks anew.
+            State::Asked => drop(self.remove(pair)),
+            _ => w.state = State::Gone,
+        }
+        true
+    }
+
+    pub fn forget_peer(&mut self, peer: PeerId) {
+        self.known.forget_peer(peer);
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// SYNs that wait.
+    pub fn len(&self) -> usize {
+        self.withheld.len()
+    }
+}
+
+impl Relay {
+    /// Is the far side to be asked before a client that wants `target` is answered?
+    pub fn asks_first(&self, now: Instant, peer: PeerId, target: &Target) -> bool {
+        let Some(policy) = self.policies.get(peer.index()).and_then(|p| p.as_ref()) else {
+            return true;
+        };
+        match policy.open {
+            Open::Fast => false,
+            Open::Sure => true,
+            Open::Auto => !self.openings.known.expects(now, peer, target, &policy.fast_ports),
+        }
+    }
+
+    /// A client's SYN from a LAN whose TCP is split.
+    pub(crate) fn on_syn(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        (client, server): Pair,
+        packet: &[u8],
+    ) -> Verdict {
+        let pair = (client, server);
+        if let Some(verdict) = self.on_syn_again(now, pair, packet) {
+            return verdict;
+        }
+        let target = Target::Address(server);
+        if !self.asks_first(now, peer, &target) {
+            return Verdict::Intercept;
+        }
+        if self.openings.withheld.len() >= MOST {
+            self.stats.overflow += 1;
+            return Verdict::Dropped;
+        }
+        let origin = Origin { client: Some(client), target };
+        let Some(flow) = self.open(now, peer, origin) else {
+            self.refuse(packet, ResetReason::Exhausted);
+            return Verdict::Dropped;
+        };
+        self.announce(flow);
+        let until = now + FIRST_WAIT;
+        let (syn, state) = (packet.to_vec(), State::Asked);
+        let withheld = Withheld { flow, state, syn, first: now, until };
+        self.openings.withheld.insert(pair, withheld);
+        self.openings.pairs.insert(flow, pair);
+        self.openings.due.insert((until, pair));
+        Verdict::Withheld
+    }
+
+    fn on_syn_again(&mut self, now: Instant, pair: Pair, packet: &[u8]) -> Option<Verdict> {
+        let w = self.openings.withheld.get_mut(&pair)?;
+        match w.state {
+            State::Asked => {
+                packet.clone_into(&mut w.syn);
+                let interval = now.since(w.first);
+                let wait = interval.times(4).max(FIRST_WAIT).min(LONGEST_WAIT);
+                self.openings.set_until(pair, now + wait);
+                Some(Verdict::Withheld)
+            }
+            State::Standing(_) => Some(Verdict::Intercept),
+            State::Gone => {
+                self.openings.remove(pair);
+                None
+            }
+        }
+    }
+
+    /// Lets a flow's OPEN leave at once, without waiting for first bytes.
+    pub fn announce(&mut self, flow: FlowId) {
+        self.with(flow, |session, stream| session.announce(stream));
+    }
+
+    /// A client's connection was intercepted and stands here: its flow, which may have been
+    /// opened when its SYN came. `None`: reset the client.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> Option<FlowId> {
+        if let Some(w) = self.openings.remove((client, server)) {
+            return match w.state {
+                State::Gone => None,
+                State::Asked | State::Standing(None) => Some(w.flow),
+                State::Standing(Some(reason)) => {
+                    self.actions.push_back(Action::PeerReset(w.flow, reason));
+                    Some(w.flow)
+                }
+            };
+        }
+        let peer = self.peer_for(server.ip())?;
+        self.open(now, peer, Origin { client: Some(client), target: Target::Address(server) })
+    }
+
+    /// The far connection of a flow stands.
+    pub(crate) fn on_accepted(&mut self, now: Instant, flow: FlowId) {
+        if let Some((peer, target)) = self.openings.asked.remove(&flow) {
+            self.openings.known.on_answer(now, peer, &target);
+        }
+        let Some((pair, w)) = self.openings.of_flow(flow) else {
+            return self.actions.push_back(Action::Accepted(flow));
+        };
+        if w.state == State::Asked {
+            w.state = State::Standing(None);
+            let syn = std::mem::take(&mut w.syn);
+            self.actions.push_back(Action::ToClient(syn));
+            self.openings.set_until(pair, now + HANDSHAKE);
+        }
+    }
+
+    /// The far side has given a flow up.
+    pub(crate) fn on_peer_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
+        let asked = self.openings.asked.remove(&flow);
+        if let Some((peer, target)) = asked.filter(|_| is_the_servers(reason)) {
+            let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+            let listed = policy.map_or(&[][..], |p| &p.fast_ports);
+            self.openings.known.on_failure(now, peer, &target, listed);
+        }
+        let Some((pair, w)) = self.openings.of_flow(flow) else {
+            return self.actions.push_back(Action::PeerReset(flow, reason));
+        };
+        if w.state != State::Asked {
+            w.state = State::Standing(Some(reason));
+        } else if let Some(w) = self.openings.remove(pair) {
+            self.refuse(&w.syn, reason);
+            self.closed(now, flow);
+        }
+    }
+
+    fn refuse(&mut self, syn: &[u8], reason: ResetReason) {
+        self.actions.extend(refusal::answer(syn, reason).map(Action::ToClient));
+    }
+
+    /// Gives up what clients have waited for in vain, or do not wait for any more.
+    pub(crate) fn expire_openings(&mut self, now: Instant) {
+        while let Some((_, pair)) = self.openings.due.first().copied().filter(|(t, _)| *t <= now) {
+            self.give_up_opening(now, pair);
+        }
+    }
+
+    /// Gives up all connections whose clients have no socket here yet: this node ends.
+    pub fn give_up_openings(&mut self, now: Instant) {
+        while let Some(&pair) = self.openings.withheld.keys().next() {
+            self.give_up_opening(now, pair);
+        }
+    }
+
+    fn give_up_opening(&mut self, now: Instant, pair: Pair) {
+        if let Some(w) = self.openings.remove(pair).filter(|w| w.state != State::Gone) {
+            self.connect_failed(now, w.flow, ResetReason::HostReset);
+        }
+    }
+}
+
+/// Does the reason tell something of the server, and not of this node, the peer or the client?
+fn is_the_servers(reason: ResetReason) -> bool {
+    matches!(
+        reason,
+        ResetReason::Refused
+            | ResetReason::Unreachable
+            | ResetReason::TimedOut
+            | ResetReason::Denied
+            | ResetReason::NoSuchName
+            | ResetReason::Icmp(_)
+            | ResetReason::Icmpv6(_)
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! Two gateways over a pipe without delay: what a client is written, and when.
+
+use link::endpoint::{Endpoint, EndpointConfig};
+use link::keys::{PresharedKey, PrivateKey};
+use link::session::LinkConfig;
+use link::{PeerConfig, PeerId};
+use units::{BitRate, ByteCount};
+
+use super::*;
+use crate::packet::{Packet, syn};
+use crate::{Open, Policy};
+
+/// The gateways, the near one first.
+struct Gateways {
+    now: Instant,
+    sides: [Relay; 2],
+    /// What the near gateway's client was written.
+    written: Vec<Vec<u8>>,
+    /// What the far gateway was to connect.
+    asked: Vec<FlowId>,
+    /// Everything else that the near gateway was to do.
+    others: Vec<Action>,
+}
+
+const PEER: PeerId = PeerId::from_index(0);
+
+fn address(side: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, side as u8 + 1], 4500))
+}
+
+fn link() -> LinkConfig {
+    LinkConfig {
+        rate_mode: Default::default(),
+        classes: Default::default(),
+        send_rate: BitRate::from_mbps(10),
+        receive_rate: BitRate::from_mbps(10),
+        rtt: Duration::from_millis(100),
+        mtu: 1500,
+        packet: 1500,
+        overhead: 0,
+        memory: ByteCount(8 << 20),
+        stream_buffer: None,
+        max_streams: 5000,
+    }
+}
+
+impl Gateways {
+    fn new(open: Open) -> Gateways {
+        let keys = [1u8, 2].map(|n| PrivateKey::from_bytes([n; 32]));
+        let now = Instant::from_nanos(1);
+        let sides = [0, 1].map(|side| {
+            let mut relay = Relay::new(Endpoint::new(EndpointConfig {
+                private_key: keys[side].clone(),
+                seed: [side as u8 + 7; 32],
+                hardware_aes: false,
+                initiations_per_second: 1000,
+            }));
+            let config = PeerConfig {
+                public_key: *keys[1 - side].public(),
+                preshared_key: PresharedKey::NONE,
+                endpoint: Some(address(1 - side)),
+                link: link(),
+                keepalive: None,
+            };
+            let policy = Policy {
+                routes: vec![["10.2.0.0/16", "10.1.0.0/16"][side].parse().unwrap()],
+                allow: vec!["10.0.0.0/8".parse().unwrap()],
+                keep_source: true,
+                open,
+                fast_ports: vec![80],
+                ..Policy::default()
+            };
+            relay.add_peer(now, config, policy).unwrap();
+            relay
+        });
+        let (written, asked, others) = (vec![], vec![], vec![]);
+        let mut pair = Gateways { now, sides, written, asked, others };
+        pair.pass(Duration::from_secs(2));
+        assert!(pair.sides[0].endpoint.is_established(PEER));
+        pair
+    }
+
+    /// Time passes, millisecond by millisecond, and packets cross at once.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        let mut buf = [0; 2048];
+        while self.now < until {
+            self.now += Duration::from_millis(1);
+            for side in 0..2 {
+                self.sides[side].handle_timeout(self.now);
+                while let Some(t) = self.sides[side].poll_transmit(self.now, &mut buf) {
+                    let packet = &mut buf[..t.len];
+                    self.sides[1 - side].handle_carrier(self.now, address(side), packet);
+                }
+                self.act(side);
+            }
+        }
+    }
+
+    fn act(&mut self, side: usize) {
+        while let Some(action) = self.sides[side].poll_action(self.now) {
+            match action {
+                Action::ToClient(packet) => self.written.push(packet),
+                Action::Connect { flow, .. } => self.asked.push(flow),
+                other if side == 0 => self.others.push(other),
+                Action::PeerReset(flow, _) => self.sides[1].closed(self.now, flow),
+                _ => {}
+            }
+        }
+    }
+
+    fn knock(&mut self, packet: &[u8]) -> Verdict {
+        let verdict = self.sides[0].handle_tun(self.now, &mut packet.to_vec(), true);
+        self.pass(Duration::from_millis(5));
+        verdict
+    }
+
+    fn near(&self) -> &Relay {
+        &self.sides[0]
+    }
+
+    fn is_clean(&mut self) -> bool {
+        self.pass(Duration::from_secs(1));
+        let empty = |r: &Relay| {
+            let session = r.endpoint.session(PEER).unwrap();
+            r.flow_count() == 0 && r.openings() == 0 && session.streams() == 0
+        };
+        let o = &self.near().openings;
+        let books = o.asked.len() + o.pairs.len() + o.due.len();
+        self.sides.iter().all(empty) && books == 0
+    }
+}
+
+fn pair(port: u16) -> Pair {
+    (SocketAddr::from(([10, 1, 0, 2], 40_000)), SocketAddr::from(([10, 2, 0, 2], port)))
+}
+
+fn syn_to(port: u16) -> Vec<u8> {
+    let (client, server) = pair(port);
+    syn(client, server, 5)
+}
+
+fn protocol(packet: &[u8]) -> u8 {
+    assert!(Packet::parse(packet).is_some());
+    packet[9]
+}
+
+#[test]
+fn a_syn_is_withheld_until_the_server_stands_and_its_connection_joins_the_stream() {
+    let mut p = Gateways::new(Open::Sure);
+    let first = syn_to(22);
+    assert_eq!(p.knock(&first), Verdict::Withheld);
+    assert_eq!(p.asked.len(), 1, "the OPEN left at once");
+    assert!(p.written.is_empty());
+    // Sent again it is not opened twice, and the newest is what goes back.
+    let (client, server) = pair(22);
+    let again = syn(client, server, 6);
+    assert_eq!(p.knock(&again), Verdict::Withheld);
+    assert_eq!((p.asked.len(), p.near().openings()), (1, 1));
+    let (now, far) = (p.now, p.asked[0]);
+    p.sides[1].connected(far);
+    p.sides[1].local_data(now, far, b"220 ready");
+    p.pass(Duration::from_millis(50));
+    assert_eq!(p.written, [again.clone()]);
+    assert!(p.others.is_empty(), "there is no socket here that could be written");
+    // A SYN whose answer was lost goes the same way.
+    assert_eq!(p.knock(&again), Verdict::Intercept);
+    let flow = p.sides[0].accept(now, client, server).unwrap();
+    let mut slices: [&[u8]; 4] = [&[]; 4];
+    assert_eq!(p.near().outgoing(flow, &mut slices), 1);
+    assert_eq!(slices[0], b"220 ready");
+    p.sides[0].local_reset(now, flow, ResetReason::HostReset);
+    p.pass(Duration::from_millis(50));
+    p.sides[1].closed(now, far);
+    assert_eq!(p.asked.len(), 1);
+    assert!(p.is_clean());
+}
+
+#[test]
+fn a_refusal_is_written_to_the_client_and_a_timeout_is_not() {
+    let mut p = Gateways::new(Open::Sure);
+    for (n, (reason, answer)) in [
+        (ResetReason::Refused, Some(6)),
+        (ResetReason::Icmp(13), Some(1)),
+        (ResetReason::TimedOut, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let packet = syn_to(22 + n as u16);
+        assert_eq!(p.knock(&packet), Verdict::Withheld);
+        let (now, far) = (p.now, p.asked.pop().unwrap());
+        p.sides[1].connect_failed(now, far, reason);
+        p.pass(Duration::from_millis(50));
+        assert_eq!(p.written.pop().map(|a| protocol(&a)), answer, "{reason:?}");
+        assert!(p.is_clean());
+    }
+    assert!(p.others.is_empty(), "{:?}", p.others);
+}
+
+#[test]
+fn a_client_that_goes_is_forgotten_and_one_that_waits_is_not() {
+    let mut p = Gateways::new(Open::Sure);
+    p.knock(&syn_to(22));
+    p.pass(Duration::from_secs(14));
+    assert_eq!(p.near().openings(), 1);
+    p.pass(Duration::from_secs(2));
+    assert!(p.is_clean(), "no SYN for 15 s");
+    // SYNs after 1, 3, 7, 15, 31 and 63 s: it waits for 127 s.
+    let began = p.now;
+    for at in [0, 1, 3, 7, 15, 31, 63] {
+        p.pass((began + Duration::from_secs(at)).since(p.now));
+        assert_eq!(p.knock(&syn_to(22)), Verdict::Withheld);
+    }
+    p.pass((began + Duration::from_secs(127)).since(p.now));
+    assert_eq!((p.asked.len(), p.near().openings()), (2, 1), "asked once for each client");
+    p.pass(Duration::from_secs(70));
+    assert!(p.is_clean());
+}
+
+#[test]
+fn a_handshake_that_never_ends_resets_the_stream_and_a_late_one_opens_anew() {
+    let mut p = Gateways::new(Open::Sure);
+    p.knock(&syn_to(22));
+    let far = p.asked[0];
+    p.sides[1].connected(far);
+    p.pass(Duration::from_secs(9));
+    assert_eq!(p.near().openings(), 1);
+    p.pass(Duration::from_secs(2));
+    assert_eq!((p.near().openings(), p.near().flow_count()), (0, 0));
+    let now = p.now;
+    p.sides[1].closed(now, far);
+    assert!(p.is_clean());
+    let (client, server) = pair(22);
+    assert!(p.sides[0].accept(now, client, server).is_some());
+    p.pass(Duration::from_millis(50));
+    assert_eq!(p.asked.len(), 2);
+}
+
+#[test]
+fn a_server_that_gives_up_before_the_handshake_is_heard_after_it() {
+    let mut p = Gateways::new(Open::Sure);
+    p.knock(&syn_to(22));
+    let (now, far) = (p.now, p.asked[0]);
+    p.sides[1].connected(far);
+    p.pass(Duration::from_millis(50));
+    p.sides[1].local_data(now, far, b"last words");
+    p.sides[1].local_reset(now, far, ResetReason::HostReset);
+    p.pass(Duration::from_millis(50));
+    let (client, server) = pair(22);
+    let flow = p.sides[0].accept(now, client, server).unwrap();
+    p.act(0);
+    assert_eq!(p.others, [Action::PeerReset(flow, ResetReason::HostReset)]);
+    p.sides[0].closed(now, flow);
+    assert!(p.is_clean());
+}
+
+#[test]
+fn a_lost_session_forgets_who_waits_and_resets_who_was_answered() {
+    let mut p = Gateways::new(Open::Sure);
+    p.knock(&syn_to(22));
+    p.knock(&syn_to(23));
+    let far = p.asked[1];
+    p.sides[1].connected(far);
+    p.pass(Duration::from_millis(50));
+    p.sides[1].endpoint.close_all(ResetReason::ShuttingDown);
+    p.pass(Duration::from_millis(50));
+    let (client, server) = pair(23);
+    let now = p.now;
+    assert_eq!(p.near().flow_count(), 0);
+    assert_eq!(p.sides[0].accept(now, client, server), None, "its stream is gone");
+    assert_eq!(p.near().openings(), 0);
+    assert!(p.others.is_empty(), "{:?}", p.others);
+}
+
+#[test]
+fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
+    let mut p = Gateways::new(Open::Auto);
+    for (port, verdict) in [
+        (80, Verdict::Withheld),
+        (22, Verdict::Withheld),
+        (22, Verdict::Intercept),
+        (80, Verdict::Intercept),
+        (23, Verdict::Withheld),
+    ] {
+        assert_eq!(p.knock(&syn_to(port)), verdict, "port {port}");
+        let (now, (client, server)) = (p.now, pair(port));
+        if verdict == Verdict::Withheld {
+            let far = p.asked.pop().unwrap();
+            match port {
+                22 => p.sides[1].connected(far),
+                _ => p.sides[1].connect_failed(now, far, ResetReason::Refused),
+            }
+            p.pass(Duration::from_millis(50));
+            if port != 22 {
+                continue;
+            }
+        }
+        let flow = p.sides[0].accept(now, client, server).unwrap();
+        p.sides[0].local_reset(now, flow, ResetReason::HostReset);
+        p.pass(Duration::from_millis(50));
+        while let Some(far) = p.asked.pop() {
+            p.sides[1].closed(now, far);
+        }
+    }
+    // A listed port that refuses is asked first from then on.
+    let (now, (client, server)) = (p.now, pair(80));
+    let flow = p.sides[0].accept(now, client, server).unwrap();
+    p.pass(Duration::from_millis(50));
+    let far = p.asked.pop().unwrap();
+    p.sides[1].connect_failed(now, far, ResetReason::Refused);
+    p.pass(Duration::from_millis(50));
+    assert!(p.others.contains(&Action::PeerReset(flow, ResetReason::Refused)));
+    assert_eq!(p.knock(&syn_to(80)), Verdict::Withheld);
+    assert!(p.near().asks_first(now, PEER, &Target::Name("a.example".into(), 80)));
+}
+
+#[test]
+fn syns_that_wait_are_bounded() {
+    let mut p = Gateways::new(Open::Sure);
+    for n in 0..MOST as u16 + 10 {
+        let client = SocketAddr::from(([10, 1, 0, 2], 10_000 + n));
+        let packet = syn(client, pair(22).1, 1);
+        let verdict = p.sides[0].handle_tun(p.now, &mut packet.clone(), true);
+        let expected = if n < MOST as u16 { Verdict::Withheld } else { Verdict::Dropped };
+        assert_eq!(verdict, expected, "{n}");
+    }
+    assert_eq!(p.near().stats().overflow, 10);
+    p.pass(Duration::from_secs(1));
+    let now = p.now;
+    p.sides[0].give_up_openings(now);
+    for far in std::mem::take(&mut p.asked) {
+        p.sides[1].closed(now, far);
+    }
+    p.pass(Duration::from_secs(2));
+    assert!(p.is_clean());
+}
