@@ -126,7 +126,7 @@ impl World<'_> {
 
     /// A gateway writes a packet to a client: its own SYN, which the gateway's kernel then
     /// answers, or what ends its attempt.
-    pub(crate) fn to_client(&mut self, node: usize, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write_to_client(&mut self, node: usize, bytes: &[u8]) -> Result<(), Failure> {
         let Some(packet) = Packet::parse(bytes) else {
             return self.fail(format!("node {node} wrote no packet: {bytes:?}"));
         };

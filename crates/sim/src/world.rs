@@ -348,7 +348,7 @@ impl<'a> World<'a> {
             Action::Connect { flow, target, source } => self.connect(node, flow, &target, source),
             Action::Write(flow) | Action::Read(flow) => self.serve_flow(node, flow),
             Action::Accepted(flow) => self.accepted(node, flow),
-            Action::ToClient(packet) => self.to_client(node, &packet),
+            Action::ToClient(packet) => self.write_to_client(node, &packet),
             Action::PeerReset(flow, _) => self.peer_reset(node, flow),
             Action::Abort(flow, reason) => self.abort(node, flow, reason),
         }

@@ -161,7 +161,7 @@ fn a_syn_is_withheld_until_the_server_stands_and_its_connection_joins_the_stream
     p.sides[1].connected(far);
     p.sides[1].local_data(now, far, b"220 ready");
     p.pass(Duration::from_millis(50));
-    assert_eq!(p.written, [again.clone()]);
+    assert_eq!(p.written, std::slice::from_ref(&again));
     assert!(p.others.is_empty(), "there is no socket here that could be written");
     // A SYN whose answer was lost goes the same way.
     assert_eq!(p.knock(&again), Verdict::Intercept);
