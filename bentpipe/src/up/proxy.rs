@@ -163,12 +163,12 @@ impl Proxy {
     }
 
     /// Does the client of `flow` wait on, or has it gone? `None` if it does not wait here.
+    /// One that has ended its direction may have said all that it wants to say; if it is
+    /// gone, the answer to it will show that.
     pub fn still_waits(&self, flow: FlowId) -> Option<bool> {
         let asked = self.waiting.get(&flow)?;
-        Some(match asked.stream.peek(&mut [0]) {
-            Ok(n) => n > 0,
-            Err(e) => e.kind() == ErrorKind::WouldBlock,
-        })
+        let news = asked.stream.peek(&mut [0]);
+        Some(news.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |_| true))
     }
 
     /// The flows of all clients that wait.
