@@ -32,6 +32,7 @@ fn link() -> LinkConfig {
     LinkConfig {
         rate_mode: Default::default(),
         classes: Default::default(),
+        queue: Default::default(),
         send_rate: BitRate::from_mbps(10),
         receive_rate: BitRate::from_mbps(10),
         rtt: Duration::from_millis(100),
