@@ -6,6 +6,8 @@
 //! printed (`--nocapture`). What takes minutes is ignored by default:
 //! `cargo test --test e2e -- --ignored`.
 
+#[path = "e2e/carried.rs"]
+mod carried;
 #[path = "e2e/clients.rs"]
 mod clients;
 #[path = "e2e/failure.rs"]

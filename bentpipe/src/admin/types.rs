@@ -175,6 +175,10 @@ pub struct DatagramCounts {
     pub sent: u64,
     /// From the peer.
     pub received: u64,
+    /// That were lost and sent again.
+    pub repeated: u64,
+    /// That found their queue full or missed their deadline.
+    pub dropped: u64,
 }
 
 /// Handshakes with a peer.

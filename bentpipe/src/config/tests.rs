@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ::link::keys::PrivateKey;
-use relay::Open;
+use relay::{Carry, ClassId, Open};
 use units::{BitRate, ByteCount, Duration};
 
 use super::*;
@@ -291,7 +291,9 @@ fn classes_and_rules_are_read_and_checked() {
             "{LINK}\n[[peer.class]]\nname = \"video\"\nshare = 40\n\
              [[peer.class]]\nname = \"bulk\"\ncap = \"500kbit\"\n\
              [[peer.rule]]\nprotocol = \"udp\"\nports = [5001, \"6000-6010\"]\nclass = \"video\"\n\
-             [[peer.rule]]\ndscp = \"af41\"\nclass = \"bulk\""
+             [[peer.rule]]\ndscp = \"af41\"\nclass = \"bulk\"\n\
+             [[peer.rule]]\nprotocol = \"esp\"\ncarry = \"ordered\"\n\
+             [[peer.rule]]\nports = [443]\ncarry = \"unordered\"\ndeadline = \"2s\""
         ),
     ));
     let traffic = &config.peers[0].traffic;
@@ -299,9 +301,15 @@ fn classes_and_rules_are_read_and_checked() {
     assert_eq!((traffic.classes[4].share, traffic.classes[4].cap), (Some(40), None));
     assert_eq!(traffic.classes[3].cap, Some(BitRate::from_kbps(500)));
     let rule = &traffic.rules[0];
-    assert_eq!((rule.protocol, rule.dscp, rule.class.index()), (Some(17), None, 4));
+    assert_eq!(
+        (rule.protocol, rule.dscp, rule.class.map(ClassId::index)),
+        (Some(17), None, Some(4))
+    );
     assert_eq!(rule.ports, [5001..=5001, 6000..=6010]);
-    assert_eq!((traffic.rules[1].dscp, traffic.rules[1].class.index()), (Some(34), 3));
+    assert_eq!((traffic.rules[1].dscp, traffic.rules[1].class), (Some(34), Some(ClassId::BULK)));
+    assert_eq!((traffic.rules[2].class, traffic.rules[2].carry), (None, Some(Carry::Ordered)));
+    let two_seconds = Carry::Unordered(Some(Duration::from_secs(2)));
+    assert_eq!(traffic.rules[3].carry, Some(two_seconds));
     let shown = config.to_string();
     assert!(shown.contains("video, 40 % of the link"), "{shown}");
 
@@ -315,6 +323,8 @@ fn classes_and_rules_are_read_and_checked() {
     assert_says(&rule("class = \"bulk\"\nports = [70000]"), &["a port such as 5001"]);
     assert_says(&rule("class = \"bulk\"\nprotocol = \"upd\""), &["did you mean \"udp\"?"]);
     assert_says(&rule("class = \"bulk\"\ndscp = 64"), &["\"ef\""]);
+    assert_says(&rule("carry = \"order\""), &["\"order\" is not one of", "ordered"]);
+    assert_says(&rule("class = \"bulk\"\ndeadline = \"2s\""), &["add carry = \"unordered\""]);
     assert_says(&class("share = 4"), &["has no name"]);
     assert_says(&class("name = \"v\"\nshare = 0"), &["percent from 1 to 99"]);
     assert_says(&class("name = \"interactive\"\nshare = 5"), &["goes first and has no share"]);

@@ -4,8 +4,8 @@
 use std::ops::RangeInclusive;
 
 use link::session::{ClassConfig, ClassId};
-use relay::Rule;
-use units::BitRate;
+use relay::{Carry, Rule};
+use units::{BitRate, Duration};
 
 use super::problem::Problem;
 use super::reader::{At, FromValue, Section, Wrong, quoted};
@@ -105,22 +105,49 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
     let protocol = section.get::<Protocol>("protocol");
     let ports = section.list::<Ports>("ports").unwrap_or_default();
     let dscp = section.get::<Dscp>("dscp");
-    let class = read_class_name(&mut section, names);
+    let carry = read_carry(&mut section);
+    let class = read_class_name(&mut section, names, carry.is_some());
     section.finish();
+    if class.is_none() && carry.is_none() {
+        return None;
+    }
     Some(Rule {
         protocol: protocol.map(|p| p.value.0),
         ports: ports.into_iter().map(|p| p.value.0).collect(),
         dscp: dscp.map(|d| d.value.0),
-        class: class?,
+        class,
+        carry,
     })
 }
 
-fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassId> {
+fn read_carry(section: &mut Section<'_>) -> Option<Carry> {
+    let words = [
+        ("plain", Carry::Plain),
+        ("ordered", Carry::Ordered),
+        ("unordered", Carry::Unordered(None)),
+    ];
+    let carry = section.word("carry", &words);
+    let deadline = section.get::<Duration>("deadline");
+    match (carry, deadline) {
+        (Some(At { value: Carry::Unordered(_), .. }), deadline) => {
+            Some(Carry::Unordered(deadline.map(|d| d.value)))
+        }
+        (carry, Some(deadline)) => {
+            let message = "a deadline is for packets that are carried \"unordered\"";
+            let help = "add carry = \"unordered\", or leave the deadline out";
+            section.problems().add(Problem::at(deadline.span, message).help(help));
+            carry.map(|c| c.value)
+        }
+        (carry, None) => carry.map(|c| c.value),
+    }
+}
+
+fn read_class_name(section: &mut Section<'_>, names: &[String], optional: bool) -> Option<ClassId> {
     let known: Vec<&str> = match names {
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !section.has("class") {
+    if !section.has("class") && !optional {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;

@@ -126,7 +126,12 @@ impl Driver {
             repaired_packets: 0,
             retransmitted_packets: s.packets_lost,
             retransmitted_bytes: s.retransmitted,
-            datagrams: DatagramCounts { sent: s.datagrams_in, received: s.datagrams_out },
+            datagrams: DatagramCounts {
+                sent: s.datagrams_in,
+                received: s.datagrams_out,
+                repeated: s.datagrams_repeated,
+                dropped: s.datagrams_dropped,
+            },
             handshakes: HandshakeCounts { completed: stats.handshakes, failed: 0 },
             dropped: [
                 ("datagram".to_owned(), s.datagrams_dropped),

@@ -299,6 +299,20 @@ impl RecvBuffer {
         n
     }
 
+    /// Copies the next bytes in order; false if there are fewer.
+    pub fn copy_out(&self, out: &mut [u8]) -> bool {
+        if self.readable() < out.len() as u64 {
+            return false;
+        }
+        let mut at = 0;
+        while at < out.len() {
+            let piece = self.blocks.slice(self.consumed + at as u64, (out.len() - at) as u64);
+            out[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        true
+    }
+
     /// The reader took `n` bytes of what `peek` showed.
     pub fn consume(&mut self, pool: &mut Pool, n: u64) {
         let readable = self.readable();

@@ -33,10 +33,18 @@ impl Buffers {
     }
 }
 
+/// A datagram on its way out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub bytes: Vec<u8>,
+    /// Until when it goes again if it is lost.
+    pub until: Option<Instant>,
+}
+
 /// Datagrams of one host and class on their way out.
 #[derive(Default)]
 pub(crate) struct PacketQueue {
-    queue: VecDeque<Vec<u8>>,
+    queue: VecDeque<Waiting>,
     bytes: usize,
     /// The head has left as fragments up to here, under this id.
     sent: usize,
@@ -50,14 +58,14 @@ impl PacketQueue {
 }
 
 /// What became of a turn of a [`PacketQueue`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
     /// It waits for a packet with more room.
     Nothing,
     /// A piece of the first datagram.
     Piece,
-    /// The first datagram, or the last piece of it.
-    Whole,
+    /// The first datagram, or the last piece of it, which is not repeated.
+    Whole(Waiting),
 }
 
 /// The memory of all queues of datagrams on their way out: a queue that is full drops what
@@ -78,19 +86,32 @@ impl Outbox {
     /// Takes a datagram; false if it is too large or the queue has more than is free: one
     /// queue alone fills half of the memory, and never leaves others none (dynamic
     /// thresholds, Choudhury and Hahne, 1998).
-    pub fn push(&mut self, queue: &mut PacketQueue, data: &[u8]) -> bool {
+    pub fn push(&mut self, queue: &mut PacketQueue, data: &[u8], until: Option<Instant>) -> bool {
         let free = self.limit.saturating_sub(self.bytes);
         let full = queue.bytes + data.len() > free && self.bytes > 0;
         if data.len() > MAX_DATAGRAM || data.is_empty() || full {
             self.dropped += 1;
             return false;
         }
-        let mut buf = self.buffers.take();
-        buf.extend_from_slice(data);
+        let mut bytes = self.buffers.take();
+        bytes.extend_from_slice(data);
         self.bytes += data.len();
         queue.bytes += data.len();
-        queue.queue.push_back(buf);
+        queue.queue.push_back(Waiting { bytes, until });
         true
+    }
+
+    /// A datagram that left and was lost goes again, before the others.
+    pub fn push_again(&mut self, queue: &mut PacketQueue, waiting: Waiting) {
+        self.bytes += waiting.bytes.len();
+        queue.bytes += waiting.bytes.len();
+        // One that left in part goes on first.
+        queue.queue.insert(usize::from(queue.sent > 0), waiting);
+    }
+
+    /// The memory of a datagram that left.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        self.buffers.give(bytes);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -105,20 +126,18 @@ impl Outbox {
         w: &mut Writer<'_>,
         empty_room: usize,
     ) -> Wrote {
-        let Some(head) = queue.queue.front() else { return Wrote::Nothing };
+        let Some(Waiting { bytes: head, .. }) = queue.queue.front() else { return Wrote::Nothing };
         let whole = wire::frame_len(&Frame::Datagram(head));
         if queue.sent == 0 && whole <= w.room() {
             w.put(&Frame::Datagram(head));
-            self.pop(queue);
-            return Wrote::Whole;
+            return self.pop(queue);
         }
         if queue.sent == 0 && head.len() < empty_room {
             if head.len() < w.room() {
                 // Fits without a length field.
                 w.datagram_head();
                 w.reserve(head.len()).copy_from_slice(head);
-                self.pop(queue);
-                return Wrote::Whole;
+                return self.pop(queue);
             }
             return Wrote::Nothing;
         }
@@ -149,17 +168,19 @@ impl Outbox {
         if queue.sent < head.len() {
             return Wrote::Piece;
         }
-        self.pop(queue);
-        Wrote::Whole
+        // A loss of one piece cannot be told from that of all.
+        if let Some(head) = queue.queue.front_mut() {
+            head.until = None;
+        }
+        self.pop(queue)
     }
 
-    fn pop(&mut self, queue: &mut PacketQueue) {
-        if let Some(buf) = queue.queue.pop_front() {
-            self.bytes -= buf.len();
-            queue.bytes -= buf.len();
-            self.buffers.give(buf);
-        }
+    fn pop(&mut self, queue: &mut PacketQueue) -> Wrote {
         queue.sent = 0;
+        let Some(waiting) = queue.queue.pop_front() else { return Wrote::Nothing };
+        self.bytes -= waiting.bytes.len();
+        queue.bytes -= waiting.bytes.len();
+        Wrote::Whole(waiting)
     }
 }
 
@@ -195,6 +216,14 @@ impl Inbox {
     pub fn on_datagram(&mut self, data: &[u8]) {
         let mut buf = self.buffers.take();
         buf.extend_from_slice(data);
+        self.deliver(buf);
+    }
+
+    /// A datagram of `len` bytes is there to be copied.
+    pub fn on_bytes(&mut self, len: usize, copy: impl FnOnce(&mut [u8]) -> bool) {
+        let mut buf = self.buffers.take();
+        buf.resize(len, 0);
+        copy(&mut buf);
         self.deliver(buf);
     }
 
@@ -312,7 +341,7 @@ mod tests {
             let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.0.push(&mut out.1, &packet(size, i as u8)));
+                assert!(out.0.push(&mut out.1, &packet(size, i as u8), None));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -329,7 +358,7 @@ mod tests {
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
         let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.0.push(&mut out.1, &packet(1500, i as u8)));
+            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), None));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -341,21 +370,26 @@ mod tests {
     #[test]
     fn a_full_queue_drops_and_counts_and_leaves_others_room() {
         let (mut out, mut flood) = queue(6000);
-        assert!(out.push(&mut flood, &packet(1500, 0)) && out.push(&mut flood, &packet(1500, 0)));
-        assert!(!out.push(&mut flood, &packet(1500, 0)));
+        assert!(
+            out.push(&mut flood, &packet(1500, 0), None)
+                && out.push(&mut flood, &packet(1500, 0), None)
+        );
+        assert!(!out.push(&mut flood, &packet(1500, 0), None));
         let mut other = PacketQueue::default();
-        assert!(out.push(&mut other, &packet(1500, 0)));
-        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0)));
+        assert!(out.push(&mut other, &packet(1500, 0), None));
+        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), None));
         assert_eq!(out.dropped, 2);
         let (mut small, mut first) = queue(1000);
-        assert!(small.push(&mut first, &packet(MAX_DATAGRAM, 0)), "an empty one takes any");
+        assert!(small.push(&mut first, &packet(MAX_DATAGRAM, 0), None), "an empty one takes any");
     }
 
     #[test]
     fn pieces_of_two_queues_in_turns_make_two_datagrams() {
         let (mut out, mut a) = queue(1 << 20);
         let mut b = PacketQueue::default();
-        assert!(out.push(&mut a, &packet(4000, 1)) && out.push(&mut b, &packet(4000, 2)));
+        assert!(
+            out.push(&mut a, &packet(4000, 1), None) && out.push(&mut b, &packet(4000, 2), None)
+        );
         let mut inbox = Inbox::new(1 << 20);
         while !out.is_empty() {
             for queue in [&mut a, &mut b] {

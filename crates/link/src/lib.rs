@@ -8,6 +8,7 @@ pub mod endpoint;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod handshake;
+mod kept;
 pub mod keys;
 mod pacer;
 mod ranges;

@@ -19,23 +19,30 @@ use crate::wire::{StateFrame, StreamId};
 /// What a packet carried that must arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
-    Stream { id: StreamId, range: Range<u64>, fin: bool },
+    Stream {
+        id: StreamId,
+        range: Range<u64>,
+        fin: bool,
+    },
     Open(StreamId),
     Accepted(StreamId),
     Reset(StreamId),
     Credit(StreamId),
+    /// A datagram that is kept under this number.
+    Datagram(u64),
 }
 
 impl SentFrame {
     /// The stream it belongs to.
-    pub fn stream(&self) -> StreamId {
-        match *self {
+    pub fn stream(&self) -> Option<StreamId> {
+        Some(match *self {
             SentFrame::Stream { id, .. }
             | SentFrame::Open(id)
             | SentFrame::Accepted(id)
             | SentFrame::Reset(id)
             | SentFrame::Credit(id) => id,
-        }
+            SentFrame::Datagram(_) => return None,
+        })
     }
 }
 

@@ -12,6 +12,7 @@
 mod config;
 mod credit;
 mod hosts;
+mod packets;
 mod receive;
 mod schedule;
 mod send;
@@ -24,6 +25,7 @@ use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
+use crate::kept::Kept;
 use crate::pacer::Pacer;
 use crate::ranges::RangeSet;
 use crate::rate::Rate;
@@ -37,7 +39,9 @@ pub use crate::rate::{RateMode, RateStatus};
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 pub(crate) use hosts::HostId;
+pub use packets::Carry;
 pub(crate) use receive::PathFrame;
+use receive::Touched;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
 use urgency::Flows;
@@ -96,6 +100,8 @@ pub struct SessionStats {
     pub datagrams_out: u64,
     /// See `datagrams_in`.
     pub datagrams_dropped: u64,
+    /// Datagrams that were lost and sent again.
+    pub datagrams_repeated: u64,
     /// Bytes of the datagrams taken and given.
     pub datagram_bytes_in: u64,
     /// See `datagram_bytes_in`.
@@ -146,6 +152,11 @@ pub struct Session {
     credit_due: Option<Instant>,
     outbox: Outbox,
     inbox: Inbox,
+    /// Datagrams that go again if they are lost.
+    kept: Kept,
+    /// Our streams of packets, and how many there are of both sides.
+    lanes: BTreeMap<(ClassId, HostId), StreamId>,
+    packet_streams: usize,
     /// Datagrams that were sent lately, by flow.
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
@@ -173,8 +184,7 @@ pub struct Session {
     peer_closed: bool,
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
-    /// Streams that the report in hand spoke of; kept for its memory.
-    touched: Vec<StreamId>,
+    touched: Touched,
     #[cfg(feature = "mistakes")]
     mistake: Option<Mistake>,
     /// IP and UDP header bytes, and framing, that the link counts per packet.
@@ -218,6 +228,9 @@ impl Session {
             credit_due: None,
             outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
+            kept: Kept::new(config.memory.0 as usize / 8),
+            lanes: BTreeMap::new(),
+            packet_streams: 0,
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             excess: 0,
@@ -238,7 +251,7 @@ impl Session {
             response: None,
             peer_closed: false,
             overfull: false,
-            touched: Vec::new(),
+            touched: Touched::default(),
             #[cfg(feature = "mistakes")]
             mistake: None,
             wire_overhead: 28 + u64::from(config.overhead),
@@ -320,17 +333,27 @@ impl Session {
 
     /// Opens a stream. `None` where the memory for it is not there.
     pub fn open(&mut self, now: Instant, origin: Origin) -> Option<StreamId> {
-        if self.streams.len() >= self.config.max_streams as usize || self.closing.is_some() {
+        if self.streams() >= self.config.max_streams as usize {
+            return None;
+        }
+        let host = self.schedule.hold_host(origin.client.map(|c| c.ip()));
+        let origin = Some(Box::new(origin));
+        let stream = Stream { origin, opened: true, host, ..Stream::default() };
+        let id = self.open_stream(stream)?;
+        self.opening.push_back((now + OPEN_WAIT, id));
+        self.stats.streams_total += 1;
+        Some(id)
+    }
+
+    /// A stream of ours, which has its host.
+    fn open_stream(&mut self, stream: Stream) -> Option<StreamId> {
+        if self.closing.is_some() {
+            self.schedule.hosts.release(stream.host);
             return None;
         }
         let id = StreamId(self.next_stream << 1 | self.side);
         self.next_stream += 1;
-        let host = self.schedule.hold_host(origin.client.map(|c| c.ip()));
-        let origin = Some(Box::new(origin));
-        let stream = Stream { origin, opened: true, host, ..Stream::default() };
         self.streams.insert(id, Box::new(stream));
-        self.opening.push_back((now + OPEN_WAIT, id));
-        self.stats.streams_total += 1;
         Some(id)
     }
 
@@ -486,6 +509,7 @@ impl Session {
         self.update_excess(id);
         self.update_recv_excess(id);
         if let Some(s) = self.streams.remove(&id) {
+            self.packet_streams -= usize::from(s.packets);
             self.schedule.hosts.release(s.host);
         }
         if id.0 & 1 != self.side {
@@ -504,21 +528,6 @@ impl Session {
     }
 
     // ---- datagrams -----------------------------------------------------------
-
-    /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
-    pub fn send_datagram(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
-        let class = self.datagram_class(now, data.len(), label);
-        let host = self.schedule.hold_host(label.host);
-        let taken = self.outbox.push(self.schedule.packets(class, host), data);
-        if taken {
-            self.schedule.on_packet_queued(class, host);
-            self.stats.datagrams_in += 1;
-            self.stats.datagram_bytes_in += data.len() as u64;
-        } else {
-            self.schedule.hosts.release(host);
-        }
-        taken
-    }
 
     /// Lends the next datagram that arrived; false if there is none.
     pub fn take_datagram(&mut self, take: impl FnOnce(&mut [u8])) -> bool {
@@ -594,9 +603,9 @@ impl Session {
         self.rtt.smoothed()
     }
 
-    /// Open streams.
+    /// Open streams, but for those that carry packets.
     pub fn streams(&self) -> usize {
-        self.streams.len()
+        self.streams.len() - self.packet_streams
     }
 
     /// Stream bytes in memory.
@@ -606,7 +615,8 @@ impl Session {
 
     /// Nothing is on its way or waiting: a drain is over.
     pub fn is_quiet(&self) -> bool {
-        self.streams.is_empty() && self.outbox.is_empty() && self.sent.in_flight() == 0
+        let waits = !self.schedule.is_empty() || !self.outbox.is_empty();
+        self.streams() == 0 && !waits && self.sent.in_flight() == 0
     }
 
     /// Since when something has been waiting for the peer's answer.

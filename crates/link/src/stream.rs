@@ -96,6 +96,8 @@ pub(crate) struct Stream {
     pub reset_in: Option<(ResetReason, u64)>,
     /// The user of the link is done with it.
     pub released: bool,
+    /// Its content is unsplit packets, and the user of the link never hears of it.
+    pub packets: bool,
 
     pub queue: Queue,
     /// An entry of this stream is among those without credit, perhaps left behind.

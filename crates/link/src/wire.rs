@@ -194,6 +194,8 @@ pub enum Frame<'a> {
     Floor(u64),
     /// A stream begins.
     Open(StreamId, Origin),
+    /// A stream begins whose content is unsplit packets.
+    Packets(StreamId),
     /// The far connection of a stream stands.
     Accepted(StreamId),
     /// A stream's sender gives up: nothing beyond `end` will come.
@@ -235,6 +237,7 @@ const CLOSE: u8 = 0x0a;
 const DATAGRAM: u8 = 0x0b;
 const DATAGRAM_LEN: u8 = 0x0c;
 const FRAGMENT: u8 = 0x0d;
+const PACKETS: u8 = 0x0f;
 const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x01;
 const STREAM_OFFSET: u8 = 0x02;
@@ -320,6 +323,10 @@ impl<'a> Writer<'a> {
             }
             Frame::Accepted(id) => {
                 self.byte(ACCEPTED);
+                self.varint(id.0);
+            }
+            Frame::Packets(id) => {
+                self.byte(PACKETS);
                 self.varint(id.0);
             }
             Frame::Reset { id, reason, end } => {
@@ -522,7 +529,7 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
                     Target::Name(n, _) => 3 + n.len().min(MAX_NAME),
                 }
         }
-        Frame::Accepted(id) => 1 + varint_len(id.0),
+        Frame::Accepted(id) | Frame::Packets(id) => 1 + varint_len(id.0),
         Frame::Reset { id, end, .. } => 2 + varint_len(id.0) + varint_len(*end),
         Frame::Credit(id, consumed) => 1 + varint_len(id.0) + varint_len(*consumed),
         Frame::Challenge(_) | Frame::Response(_) => 9,
@@ -681,6 +688,7 @@ impl<'a> Reader<'a> {
             FLOOR => Frame::Floor(self.varint()?),
             OPEN => Frame::Open(self.id()?, self.origin()?),
             ACCEPTED => Frame::Accepted(self.id()?),
+            PACKETS => Frame::Packets(self.id()?),
             RESET => Frame::Reset {
                 id: self.id()?,
                 reason: ResetReason::from_u8(self.byte()?).ok_or(WireError::Invalid)?,

@@ -1,15 +1,18 @@
 //! Which class of the link a connection or packet is in (R-QOS): by the operator's rules,
 //! else by its DSCP, else "normal", of which the link itself finds what is interactive.
+//! And how an unsplit packet is carried (R-LLLL): by rules, else plain; but QUIC, which
+//! repairs itself and mistakes loss for congestion, is repaired without order.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use link::session::{ClassId, Label};
+use link::session::{Carry, ClassId, Label};
 
 use crate::packet::Packet;
 
 /// The protocol number of TCP.
 pub const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// One rule; what it does not name it does not ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +23,10 @@ pub struct Rule {
     pub ports: Vec<RangeInclusive<u16>>,
     /// The differentiated services code point, 0…63.
     pub dscp: Option<u8>,
-    /// The class of what matches.
-    pub class: ClassId,
+    /// The class of what matches; `None`: later rules decide.
+    pub class: Option<ClassId>,
+    /// How unsplit packets that match are carried; `None`: later rules decide.
+    pub carry: Option<Carry>,
 }
 
 /// What rules look at.
@@ -47,10 +52,17 @@ impl Rule {
     }
 }
 
-/// The class of what has these `facts`: that of the first rule that matches.
+/// The class of what has these `facts`: that of the first rule that matches and names one.
 pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
-    let rule = rules.iter().find(|rule| rule.matches(facts));
-    rule.map_or_else(|| by_dscp(facts.dscp), |rule| rule.class)
+    let class = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.class);
+    class.unwrap_or_else(|| by_dscp(facts.dscp))
+}
+
+/// How an unsplit packet with these `facts` is carried, by the first rule that says it.
+fn carry(rules: &[Rule], facts: &Facts) -> Carry {
+    let chosen = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.carry);
+    let is_quic = facts.protocol == UDP && facts.ports.is_some_and(|(a, b)| a == 443 || b == 443);
+    chosen.unwrap_or(if is_quic { Carry::Unordered(None) } else { Carry::Plain })
 }
 
 /// What the code points ask for (RFC 4594, RFC 8622 for 1).
@@ -66,7 +78,8 @@ fn by_dscp(dscp: u8) -> ClassId {
 /// What an unsplit packet is to the link. `host` is its end in the LAN.
 pub fn label(rules: &[Rule], packet: &Packet, bytes: &[u8], host: IpAddr) -> Label {
     let facts = packet.facts(bytes);
-    Label { class: class(rules, &facts), host: Some(host), flow: flow(packet, &facts) }
+    let (class, carry) = (class(rules, &facts), carry(rules, &facts));
+    Label { class, host: Some(host), flow: flow(packet, &facts), carry }
 }
 
 /// Tells flows apart (FNV-1a with 32 bits).
@@ -97,10 +110,14 @@ mod tests {
     #[test]
     fn the_first_rule_that_matches_decides_then_the_code_point() {
         let video = ClassId::from_index(4);
+        let rule = |protocol, ports: &[_], dscp, class| {
+            let ports = ports.to_vec();
+            Rule { protocol, ports, dscp, class: Some(class), carry: None }
+        };
         let rules = [
-            Rule { protocol: Some(17), ports: vec![5000..=5010], dscp: None, class: video },
-            Rule { protocol: None, ports: vec![873..=873], dscp: None, class: ClassId::BULK },
-            Rule { protocol: None, ports: vec![], dscp: Some(46), class: ClassId::NORMAL },
+            rule(Some(17), &[5000..=5010], None, video),
+            rule(None, &[873..=873], None, ClassId::BULK),
+            rule(None, &[], Some(46), ClassId::NORMAL),
         ];
         let at = |protocol, ports, dscp| class(&rules, &Facts { protocol, ports, dscp });
         assert_eq!(at(17, Some((40_000, 5003)), 0), video);
@@ -110,5 +127,24 @@ mod tests {
         assert_eq!(at(1, None, 46), ClassId::NORMAL);
         assert_eq!(at(1, None, 44), ClassId::INTERACTIVE);
         assert_eq!((at(89, None, 48), at(17, None, 8)), (ClassId::CONTROL, ClassId::BULK));
+    }
+
+    #[test]
+    fn quic_is_repaired_and_a_rule_may_say_otherwise() {
+        let esp = Rule {
+            protocol: Some(50),
+            ports: vec![],
+            dscp: None,
+            class: None,
+            carry: Some(Carry::Ordered),
+        };
+        let no_quic = Rule { protocol: Some(17), carry: Some(Carry::Plain), ..esp.clone() };
+        let at =
+            |rules: &[Rule], protocol, ports| carry(rules, &Facts { protocol, ports, dscp: 0 });
+        let quic = Some((50_000, 443));
+        assert_eq!(at(&[], 17, quic), Carry::Unordered(None));
+        assert_eq!(at(&[], TCP, quic), Carry::Plain);
+        assert_eq!(at(&[esp.clone(), no_quic], 17, quic), Carry::Plain);
+        assert_eq!(at(&[esp], 50, None), Carry::Ordered);
     }
 }

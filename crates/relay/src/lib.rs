@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use link::endpoint::{Endpoint, EndpointEvent, LinkEvent, Transmit};
-pub use link::session::ClassId;
+pub use link::session::{Carry, ClassId};
 use link::session::{Event, RecvState};
 pub use link::tunnel::TunnelError;
 pub use link::wire::{Origin, ResetReason, Target};

@@ -1,5 +1,8 @@
-//! Unsplit packets: IPv4 with a number and a pattern in it, each delivered whole and
-//! at most once.
+//! Unsplit packets: IPv4 with a number and a pattern in it, each delivered whole. Plain
+//! ones come at most once, ordered ones also in order; of those that are repaired without
+//! order a copy may come late.
+
+use relay::{Carry, Rule};
 
 use crate::pattern::Pattern;
 use crate::plan::MIN_DATAGRAM;
@@ -10,11 +13,41 @@ pub(crate) struct Datagrams {
     /// Length and arrivals, by number.
     sent: Vec<(usize, u32)>,
     pub arrived: u64,
+    /// The last ordered one.
+    last: u64,
+    /// Both nodes have room for the streams that keep the order.
+    keeps_order: bool,
+}
+
+/// The destination ports of the ways that packets are carried.
+const WAYS: [(u16, Carry); 3] =
+    [(5000, Carry::Plain), (5001, Carry::Ordered), (5002, Carry::Unordered(None))];
+
+/// The way of packet `number`.
+fn way(number: u64) -> (u16, Carry) {
+    WAYS[number as usize % WAYS.len()]
+}
+
+/// The rules that say so.
+pub(crate) fn rules() -> Vec<Rule> {
+    let rule = |(port, carry)| Rule {
+        protocol: Some(UDP),
+        ports: vec![port..=port],
+        dscp: None,
+        class: None,
+        carry: Some(carry),
+    };
+    WAYS.map(rule).to_vec()
 }
 
 const UDP: u8 = 17;
 
 impl Datagrams {
+    /// `keeps_order`: both nodes have room for the streams that keep the order.
+    pub fn new(keeps_order: bool) -> Datagrams {
+        Datagrams { keeps_order, ..Datagrams::default() }
+    }
+
     /// The next packet from `node` to the other, `len` bytes long.
     pub fn make(&mut self, node: usize, len: usize) -> Vec<u8> {
         let len = len.max(MIN_DATAGRAM);
@@ -26,6 +59,7 @@ impl Datagrams {
         packet[9] = UDP;
         packet[12..16].copy_from_slice(&[10, node as u8 + 1, 0, 9]);
         packet[16..20].copy_from_slice(&[10, 2 - node as u8, 0, 9]);
+        packet[22..24].copy_from_slice(&way(number).0.to_be_bytes());
         packet[28..36].copy_from_slice(&number.to_be_bytes());
         pattern(node, number).fill(0, &mut packet[36..]);
         packet
@@ -42,8 +76,15 @@ impl Datagrams {
         };
         *arrivals += 1;
         self.arrived += 1;
-        if *arrivals > 1 {
+        let carry = way(number).1;
+        if *arrivals > 1 && !matches!(carry, Carry::Unordered(_)) {
             return Err(format!("datagram {number} arrived twice"));
+        }
+        if carry == Carry::Ordered && self.keeps_order {
+            if number < self.last {
+                return Err(format!("datagram {number} arrived after {}", self.last));
+            }
+            self.last = number;
         }
         if packet.len() != *len || pattern(node, number).mismatch(0, &packet[36..]).is_some() {
             return Err(format!("datagram {number} of {len} bytes arrived changed"));
@@ -69,5 +110,15 @@ mod tests {
         assert!(datagrams.check(0, &one).is_err());
         other[80] ^= 1;
         assert!(datagrams.check(0, &other).is_err());
+    }
+
+    #[test]
+    fn ordered_packets_out_of_order_are_seen() {
+        let mut datagrams = Datagrams::new(true);
+        let packets: Vec<_> = (0..5).map(|_| datagrams.make(0, 100)).collect();
+        assert_eq!(datagrams.check(0, &packets[4]), Ok(()));
+        assert!(datagrams.check(0, &packets[1]).is_err());
+        assert_eq!(datagrams.check(0, &packets[2]), Ok(()));
+        assert_eq!(datagrams.check(0, &packets[2]), Ok(()), "a copy that was thought lost");
     }
 }

@@ -12,7 +12,8 @@
 //! - a node never holds more memory than its configuration says, never sends above
 //!   the link's rate or its packet size, and never finds that its peer broke the
 //!   protocol;
-//! - datagrams arrive unchanged and at most once; time never stands still.
+//! - datagrams arrive unchanged, plain and ordered ones at most once, ordered ones in
+//!   order; time never stands still.
 //!
 //! Then all faults end and everything must **converge** in bounded time: every
 //! connection over, no flow, stream, buffer or packet left, and new connections both

@@ -91,7 +91,7 @@ impl Node {
             allow: vec![prefix(node).parse().expect("a prefix")],
             deny: vec![],
             keep_source: true,
-            rules: Vec::new(),
+            rules: crate::datagrams::rules(),
             open: plan.open,
             fast_ports: vec![],
         };

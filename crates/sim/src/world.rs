@@ -96,7 +96,7 @@ impl<'a> World<'a> {
             now: Instant::from_nanos(1),
             nodes,
             talks: Vec::new(),
-            datagrams: Default::default(),
+            datagrams: [0, 1].map(|_| Datagrams::new(plan.max_streams.iter().all(|n| *n >= 100))),
             digest: Digest::new(plan.seed),
             report: Report::of(plan),
             deaths: 0,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use units::{BitRate, Instant};
 
 /// Names a host within a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct HostId(u16);
 
 impl HostId {
@@ -77,6 +77,12 @@ impl Hosts {
             self.by_address.remove(&address);
             self.free.push(id);
         }
+    }
+
+    /// Streams and datagrams that name a host.
+    #[cfg(test)]
+    pub fn holds(&self) -> u32 {
+        self.hosts.iter().filter(|h| h.address.is_some()).map(|h| h.uses).sum()
     }
 
     pub fn on_sent(&mut self, id: HostId, bytes: u64) {

@@ -7,6 +7,13 @@ use crate::sent::{Fate, SentFrame};
 use crate::stream::{Delivery, Stream};
 use crate::wire::{Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, short};
 
+/// What the report in hand spoke of; kept for its memory.
+#[derive(Default)]
+pub(super) struct Touched {
+    streams: Vec<StreamId>,
+    datagrams: Vec<(u64, Fate)>,
+}
+
 /// What the session leaves to the endpoint, which knows addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathFrame {
@@ -88,6 +95,7 @@ impl Session {
                 Frame::State(state) => self.on_state(now, &state),
                 Frame::Floor(floor) => self.received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
+                Frame::Packets(id) => self.on_packets(now, id),
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
@@ -106,7 +114,7 @@ impl Session {
     }
 
     /// The stream of a frame from the peer; made if the peer may open it now.
-    fn peer_stream(&mut self, now: Instant, id: StreamId) -> bool {
+    pub(super) fn peer_stream(&mut self, now: Instant, id: StreamId) -> bool {
         if self.streams.contains_key(&id) {
             return true;
         }
@@ -116,11 +124,11 @@ impl Session {
         let max = self.config.max_streams as usize;
         // Refusals take memory too. Beyond as many of them as of streams the packet
         // counts as lost, so that the peer says it again when some have been told.
-        if self.streams.len() >= 2 * max {
+        if self.streams() >= 2 * max {
             self.overfull = true;
             return false;
         }
-        let full = self.streams.len() >= max;
+        let full = self.streams() >= max;
         self.streams.insert(id, Box::default());
         self.stats.streams_total += 1;
         if full {
@@ -212,7 +220,7 @@ impl Session {
         let news = s.recv.readable() > 0 || s.fin_in.is_some_and(|fin| s.recv.consumed() >= fin);
         self.update_recv_excess(f.id);
         if news {
-            self.tell_readable(f.id);
+            self.on_readable(now, f.id);
         }
     }
 
@@ -276,8 +284,11 @@ impl Session {
         self.after_fates(now, touched);
     }
 
-    fn after_fates(&mut self, now: Instant, mut touched: Vec<StreamId>) {
-        for id in touched.drain(..) {
+    fn after_fates(&mut self, now: Instant, mut touched: Touched) {
+        for (number, fate) in touched.datagrams.drain(..) {
+            self.on_datagram_fate(now, number, fate);
+        }
+        for id in touched.streams.drain(..) {
             let Some(s) = self.streams.get_mut(&id) else { continue };
             let lost = s.must_repeat();
             let credit_lost = std::mem::take(&mut s.credit_lost);
@@ -304,15 +315,18 @@ fn settle(
     streams: &mut std::collections::BTreeMap<StreamId, Box<Stream>>,
     pool: &mut crate::buffer::Pool,
     stats: &mut super::SessionStats,
-    touched: &mut Vec<StreamId>,
+    touched: &mut Touched,
     fate: Fate,
     frame: &SentFrame,
 ) {
-    let id = frame.stream();
+    if let SentFrame::Datagram(number) = frame {
+        return touched.datagrams.push((*number, fate));
+    }
+    let Some(id) = frame.stream() else { return };
     if let Some(s) = streams.get_mut(&id) {
         apply(s, pool, stats, fate, frame);
-        if touched.last() != Some(&id) {
-            touched.push(id);
+        if touched.streams.last() != Some(&id) {
+            touched.streams.push(id);
         }
     }
 }
@@ -350,5 +364,6 @@ fn apply(
         (SentFrame::Credit(_), Fate::Arrived) => {}
         // The newest value goes, whatever the lost one was.
         (SentFrame::Credit(_), Fate::Lost) => s.credit_lost = true,
+        (SentFrame::Datagram(_), _) => {}
     }
 }

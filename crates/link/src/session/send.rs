@@ -172,6 +172,14 @@ impl Session {
             self.sent.push_frame(SentFrame::Open(id));
             wrote = true;
         }
+        if s.open.is_wanted() && s.packets {
+            if !w.put(&Frame::Packets(id)) {
+                return None;
+            }
+            s.open = Delivery::InFlight;
+            self.sent.push_frame(SentFrame::Open(id));
+            wrote = true;
+        }
         if s.accepted.is_wanted() {
             if !w.put(&Frame::Accepted(id)) {
                 return None;
@@ -227,9 +235,11 @@ impl Session {
                     match self.outbox.write(queue, w, empty_room) {
                         Wrote::Nothing => return 0,
                         Wrote::Piece => {}
-                        Wrote::Whole => {
+                        Wrote::Whole(waiting) => {
                             self.schedule.on_packet_left(class);
-                            self.schedule.hosts.release(host);
+                            if let Some(number) = self.on_datagram_left(class, host, waiting) {
+                                self.sent.push_frame(SentFrame::Datagram(number));
+                            }
                         }
                     }
                     Filled::Partly

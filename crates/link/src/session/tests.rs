@@ -4,15 +4,16 @@
 
 mod found;
 mod hostile;
+mod packets;
 mod scheduling;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
 use super::*;
-use crate::wire::Target;
+use crate::wire::{Frame, StreamFrame, Target, Writer};
 
 fn config() -> LinkConfig {
     LinkConfig {

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use units::{Duration, Instant};
 
-use super::Session;
 use super::schedule::{ClassId, Turn};
+use super::{Carry, Session};
 use crate::stream::{Queue, Recent, Stream};
 use crate::wire::StreamId;
 
@@ -41,6 +41,8 @@ pub struct Label {
     pub host: Option<IpAddr>,
     /// Equal for packets of one flow and hardly ever for those of others.
     pub flow: u32,
+    /// What becomes of it when it is lost.
+    pub carry: Carry,
 }
 
 /// Places for flows of datagrams. Two flows that meet in one count together.

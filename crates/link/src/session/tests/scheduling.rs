@@ -88,7 +88,7 @@ fn beside_tcp(share: f64, class: ClassId, config: LinkConfig) -> (f64, f64) {
     let id = w.sides[0].open(w.now, origin()).unwrap();
     let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
     feeder.left.insert(id, FOREVER);
-    let label = Label { class, host: None, flow: 5 };
+    let label = Label { class, flow: 5, ..Label::default() };
     let size = 1000 + 3 + SEALING + 28;
     let gap = rate.time_for(ByteCount((size as f64 / share) as u64));
     let (mut next, mut arrived, mut got) = (w.now, 0u64, 0);

@@ -1,0 +1,217 @@
+//! Unsplit packets (R-LLLL): how each is carried.
+//!
+//! **Plain** ones leave once. **Unordered** ones are kept until the peer is known to have
+//! them, and go again when they were lost and their deadline is not past: late by a round
+//! trip instead of never. **Ordered** ones are the content of a stream, each with its length
+//! before it: none is lost, none overtakes another, and a loss delays those behind it.
+
+use units::{Duration, Instant};
+
+use super::{Label, Session};
+use crate::datagram::{MAX_DATAGRAM, Waiting};
+use crate::sent::Fate;
+use crate::session::{ClassId, HostId};
+use crate::stream::{Delivery, Stream};
+use crate::wire::{ResetReason, StreamId};
+
+/// How an unsplit packet is carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carry {
+    /// It leaves once.
+    #[default]
+    Plain,
+    /// It comes in order and surely, like the bytes of a stream.
+    Ordered,
+    /// It is sent again when lost, up to this long after it came; `None`: three round trips,
+    /// at least a second.
+    Unordered(Option<Duration>),
+}
+
+/// Streams of packets that a session opens, one for each class and LAN host; what comes
+/// beyond shares those of its class.
+const LANES: usize = 64;
+/// Bytes of the length before each packet of a stream.
+const LENGTH: usize = 2;
+/// The default deadline in round trips, and at least.
+const DEADLINE_RTTS: u64 = 3;
+const DEADLINE: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
+    pub fn send_datagram(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
+        let taken = match label.carry {
+            Carry::Plain => self.send_once(now, data, label, None),
+            Carry::Unordered(deadline) => {
+                let least = self.rtt.smoothed().times(DEADLINE_RTTS).max(DEADLINE);
+                self.send_once(now, data, label, Some(now + deadline.unwrap_or(least)))
+            }
+            Carry::Ordered => self.send_in_order(now, data, label),
+        };
+        if taken {
+            self.stats.datagrams_in += 1;
+            self.stats.datagram_bytes_in += data.len() as u64;
+        }
+        taken
+    }
+
+    fn send_once(
+        &mut self,
+        now: Instant,
+        data: &[u8],
+        label: &Label,
+        until: Option<Instant>,
+    ) -> bool {
+        let class = self.datagram_class(now, data.len(), label);
+        let host = self.schedule.hold_host(label.host);
+        let taken = self.outbox.push(self.schedule.packets(class, host), data, until);
+        if taken {
+            self.schedule.on_packet_queued(class, host);
+        } else {
+            self.schedule.hosts.release(host);
+        }
+        taken
+    }
+
+    // ---- kept until they arrive --------------------------------------------------
+
+    /// A datagram has left. Answers under which number it is kept.
+    pub(super) fn on_datagram_left(
+        &mut self,
+        class: ClassId,
+        host: HostId,
+        waiting: Waiting,
+    ) -> Option<u64> {
+        if waiting.until.is_some() && self.kept.has_room(waiting.bytes.len()) {
+            return Some(self.kept.keep(class, host, waiting));
+        }
+        self.outbox.recycle(waiting.bytes);
+        self.schedule.hosts.release(host);
+        None
+    }
+
+    /// A packet with a kept datagram arrived or was lost.
+    pub(super) fn on_datagram_fate(&mut self, now: Instant, number: u64, fate: Fate) {
+        let Some((class, host, waiting)) = self.kept.take(number) else { return };
+        if fate == Fate::Lost && waiting.until.is_some_and(|until| now < until) {
+            self.stats.datagrams_repeated += 1;
+            self.outbox.push_again(self.schedule.packets(class, host), waiting);
+            return self.schedule.on_packet_queued(class, host);
+        }
+        self.outbox.dropped += u64::from(fate == Fate::Lost);
+        self.outbox.recycle(waiting.bytes);
+        self.schedule.hosts.release(host);
+    }
+
+    // ---- in order ------------------------------------------------------------------
+
+    fn send_in_order(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
+        let id = self.lane(label).filter(|id| self.is_usable(*id));
+        // A peer that has no room for the stream gets what fits as it is.
+        let Some(id) = id else { return self.send_once(now, data, label, None) };
+        let Some(s) = self.streams.get_mut(&id) else { return false };
+        let need = data.len() + LENGTH;
+        let queue = self.pacer.rate().bytes_in(Duration::from_millis(500)).0;
+        let limit = queue.max(2 * MAX_DATAGRAM as u64);
+        let memory = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
+        let is_full = s.send.unsent() + need as u64 > limit || need as u64 > memory;
+        if data.is_empty() || data.len() > MAX_DATAGRAM || is_full {
+            self.outbox.dropped += 1;
+            return false;
+        }
+        s.send.write(&mut self.pool, &(data.len() as u16).to_be_bytes());
+        s.send.write(&mut self.pool, data);
+        s.open.want();
+        self.want_control(id);
+        self.make_ready(now, id);
+        true
+    }
+
+    fn is_usable(&self, id: StreamId) -> bool {
+        let open = |s: &Stream| s.reset == Delivery::None && s.reset_in.is_none();
+        self.streams.get(&id).is_some_and(|s| open(s))
+    }
+
+    /// The stream for a packet's class and host.
+    fn lane(&mut self, label: &Label) -> Option<StreamId> {
+        let class = self.schedule.known(label.class);
+        let host = self.schedule.hold_host(label.host);
+        if let Some(id) = self.lanes.get(&(class, host)) {
+            self.schedule.hosts.release(host);
+            return Some(*id);
+        }
+        if self.lanes.len() >= LANES && host != HostId::default() {
+            self.schedule.hosts.release(host);
+            return self.lane(&Label { host: None, ..*label });
+        }
+        // Its place stays with the stream, and its number with the place.
+        let stream = Stream { host, class, opened: true, ..Stream::default() };
+        let id = self.open_stream(stream)?;
+        self.make_packets(id);
+        self.lanes.insert((class, host), id);
+        Some(id)
+    }
+
+    /// The stream's content is packets: the user of the link never hears of it.
+    fn make_packets(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id)
+            && !std::mem::replace(&mut s.packets, true)
+        {
+            (s.opened, s.released) = (true, true);
+            self.packet_streams += 1;
+        }
+    }
+
+    /// The peer sends packets in this stream.
+    pub(super) fn on_packets(&mut self, now: Instant, id: StreamId) {
+        if id.0 & 1 == self.side || !self.peer_stream(now, id) {
+            return;
+        }
+        let Some(s) = self.streams.get(&id) else { return };
+        if s.opened || s.reset != Delivery::None {
+            return;
+        }
+        if self.packet_streams >= 2 * LANES {
+            self.reset(now, id, ResetReason::Exhausted, false);
+            return self.release(now, id);
+        }
+        self.stats.streams_total -= 1;
+        self.make_packets(id);
+        self.take_packets(now, id);
+    }
+
+    /// Takes the packets out of a stream that are there as a whole.
+    pub(super) fn take_packets(&mut self, now: Instant, id: StreamId) {
+        let mut any = false;
+        while let Some(s) = self.streams.get_mut(&id) {
+            let readable = s.recv.readable() as usize;
+            let mut length = [0; LENGTH];
+            if readable < LENGTH || !s.recv.copy_out(&mut length) {
+                break;
+            }
+            let len = usize::from(u16::from_be_bytes(length));
+            if len == 0 || len > MAX_DATAGRAM {
+                self.stats.violations += 1;
+                return self.reset(now, id, ResetReason::Protocol, false);
+            }
+            if readable < LENGTH + len {
+                break;
+            }
+            s.recv.consume(&mut self.pool, LENGTH as u64);
+            self.inbox.on_bytes(len, |out| s.recv.copy_out(out));
+            s.recv.consume(&mut self.pool, len as u64);
+            any = true;
+        }
+        if any {
+            self.update_recv_excess(id);
+            self.queue_credit(now, id);
+        }
+    }
+
+    /// There is something to take from the stream.
+    pub(super) fn on_readable(&mut self, now: Instant, id: StreamId) {
+        match self.streams.get(&id) {
+            Some(s) if s.packets => self.take_packets(now, id),
+            _ => self.tell_readable(id),
+        }
+    }
+}

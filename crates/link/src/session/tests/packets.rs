@@ -1,0 +1,152 @@
+//! Unsplit packets by how they are carried.
+
+use super::*;
+
+/// One packet each 20 ms for a minute; answers the delay of each, in milliseconds, by number,
+/// in the order of arrival.
+fn carry(pipe: Pipe, config: LinkConfig, carry: Carry) -> (World, Vec<(u64, u64)>) {
+    let mut w = World::new(41, pipe, config);
+    let label = Label { carry, flow: 3, ..Label::default() };
+    let (begin, mut got) = (w.now, Vec::new());
+    let at = |n: u64| begin + Duration::from_millis(20 * n);
+    let take = |w: &mut World, got: &mut Vec<(u64, u64)>| {
+        let now = w.now;
+        while w.sides[1].take_datagram(|d| {
+            let n = u64::from_be_bytes(*d.first_chunk().unwrap());
+            assert!(d.len() == 200 && d[8..].iter().all(|b| *b == n as u8));
+            got.push((n, now.since(at(n)).as_millis()));
+        }) {}
+    };
+    for n in 0..3000u64 {
+        let mut data = vec![n as u8; 200];
+        data[..8].copy_from_slice(&n.to_be_bytes());
+        assert!(w.sides[0].send_datagram(w.now, &data, &label));
+        w.run(Duration::from_millis(20), |w| take(w, &mut got));
+    }
+    w.run(Duration::from_secs(30), |w| take(w, &mut got));
+    (w, got)
+}
+
+fn numbers(got: &[(u64, u64)]) -> Vec<u64> {
+    got.iter().map(|(n, _)| *n).collect()
+}
+
+const LOSSY: Pipe = Pipe { loss: 0.05, ..CLEAN };
+
+/// L-DG-5: lost once, a packet comes a round trip later; the others are not delayed.
+#[test]
+fn unordered_packets_come_a_round_trip_late_instead_of_never() {
+    let (w, plain) = carry(LOSSY, config(), Carry::Plain);
+    assert!((2800..2900).contains(&plain.len()), "{}", plain.len());
+    assert_eq!(w.sides[0].stats().datagrams_repeated, 0);
+    let (w, got) = carry(LOSSY, config(), Carry::Unordered(None));
+    let mut seen = numbers(&got);
+    seen.sort_unstable();
+    assert_eq!(seen, Vec::from_iter(0..3000), "each once");
+    let late = got.iter().filter(|(_, ms)| *ms > 400).count();
+    let most = got.iter().map(|(_, ms)| *ms).max().unwrap();
+    println!("{late} of 3,000 come late, by {most} ms at most; {} plain", plain.len());
+    assert!((100..220).contains(&late), "{late}");
+    assert!(got.iter().all(|(_, ms)| *ms < 400 || *ms > 800), "nobody waits for them");
+    assert!(w.sides[0].stats().datagrams_repeated >= late as u64);
+    assert!(w.sides[0].kept.has_room(config().memory.0 as usize / 8), "nothing is kept");
+    assert_eq!(w.sides[0].schedule.hosts.holds(), 0);
+}
+
+/// L-DG-5: what has missed its deadline is not sent again.
+#[test]
+fn a_packet_past_its_deadline_is_given_up() {
+    let deadline = Carry::Unordered(Some(Duration::from_millis(300)));
+    let (w, got) = carry(LOSSY, config(), deadline);
+    assert!((2800..2900).contains(&got.len()));
+    let stats = w.sides[0].stats();
+    assert_eq!(stats.datagrams_repeated, 0);
+    assert_eq!(stats.datagrams_dropped, 3000 - got.len() as u64);
+    assert!(w.sides[0].kept.has_room(config().memory.0 as usize / 8));
+}
+
+/// L-DG-6: in order, each once, whatever the pipe does.
+#[test]
+fn ordered_packets_arrive_each_once_and_in_order() {
+    for (loss, reorder, duplicate) in [(0.05, 0.0, 0.0), (0.3, 0.25, 0.1)] {
+        let (w, got) = carry(Pipe { loss, reorder, duplicate }, config(), Carry::Ordered);
+        assert_eq!(numbers(&got), Vec::from_iter(0..3000));
+        assert_eq!([w.sides[0].streams(), w.sides[1].streams()], [0, 0], "nobody sees a stream");
+        assert_eq!(w.sides[1].stats().violations, 0);
+        assert!(w.sides.iter().all(|s| s.is_quiet() && s.memory_used() == 0));
+    }
+}
+
+#[test]
+fn ordered_packets_that_find_the_queue_full_are_dropped_and_counted() {
+    let link = LinkConfig { send_rate: BitRate::from_kbps(64), ..config() };
+    let mut w = World::new(42, CLEAN, link);
+    let label = Label { carry: Carry::Ordered, ..Label::default() };
+    let taken = (0..100).filter(|_| w.sides[0].send_datagram(w.now, &[5; 1400], &label)).count();
+    assert_eq!(taken, 18_000 / 1402, "two of the largest");
+    assert_eq!(w.sides[0].stats().datagrams_dropped, 100 - taken as u64);
+    assert!(!w.sides[0].send_datagram(w.now, &[5; MAX_DATAGRAM + 1], &label));
+    let mut got = 0;
+    w.run(Duration::from_secs(20), |w| {
+        while w.sides[1].take_datagram(|d| assert_eq!(d, [5; 1400])) {
+            got += 1;
+        }
+    });
+    assert_eq!(got, taken);
+}
+
+/// `count` ordered packets, each 5 ms after the other, by hosts in turns; answers how many
+/// arrive.
+fn crowd(w: &mut World, hosts: u32, count: u32) -> u32 {
+    let mut got = 0;
+    for n in 0..count {
+        let host = IpAddr::from((0x0a01_0000 + n % hosts).to_be_bytes());
+        let label = Label { carry: Carry::Ordered, host: Some(host), ..Label::default() };
+        assert!(w.sides[0].send_datagram(w.now, &[6; 100], &label));
+        assert!(w.sides[0].packet_streams <= 65 && w.sides[1].packet_streams <= 65);
+        w.run(Duration::from_millis(5), |w| while w.sides[1].take_datagram(|_| got += 1) {});
+    }
+    w.run(Duration::from_secs(5), |w| while w.sides[1].take_datagram(|_| got += 1) {});
+    got
+}
+
+#[test]
+fn a_crowd_of_hosts_shares_few_streams_that_take_no_connection_s_place() {
+    let mut w = World::new(43, CLEAN, config());
+    w.sides[1].config.max_streams = 1;
+    assert_eq!(crowd(&mut w, 1000, 2000), 2000);
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    w.run(Duration::from_secs(2), |_| {});
+    assert_eq!(w.sides[1].poll_event(), Some(Event::Opened(id, origin())));
+}
+
+#[test]
+fn a_peer_without_room_for_the_stream_gets_plain_packets() {
+    let mut w = World::new(45, CLEAN, config());
+    w.sides[1].config.max_streams = 1;
+    w.sides[0].open(w.now, origin()).unwrap();
+    w.run(Duration::from_secs(2), |_| {});
+    // Those of the first round trip were in the stream that was refused.
+    let got = crowd(&mut w, 1, 1000);
+    assert!((800..1000).contains(&got), "{got}");
+}
+
+#[test]
+fn a_stream_of_packets_with_a_length_that_cannot_be_is_given_up() {
+    for length in [[0, 0], [0xff, 0xff]] {
+        let mut w = World::new(44, CLEAN, config());
+        let mut buf = [0; 64];
+        let mut writer = Writer::new(&mut buf);
+        writer.put(&Frame::Packets(StreamId(0)));
+        let data = [&[0, 3, 1, 2, 3][..], &length, &[9; 20]].concat();
+        let frame = StreamFrame { id: StreamId(0), offset: 0, fin: false, data: &data };
+        writer.put(&Frame::Stream(frame));
+        let len = writer.len();
+        w.sides[1].handle_packet(w.now, 0, 0, &buf[..len], &mut |_| {});
+        assert_eq!(w.sides[1].stats().violations, 1);
+        let mut got = Vec::new();
+        while w.sides[1].take_datagram(|d| got.push(d.to_vec())) {}
+        assert_eq!(got, [[1, 2, 3]]);
+        assert!(w.sides[1].poll_event().is_none());
+    }
+}
