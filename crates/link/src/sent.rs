@@ -98,6 +98,8 @@ pub(crate) struct Sent {
     first_frame: u64,
     /// Numbers from `base` up that reports have told of already.
     told: RangeSet,
+    /// Numbers from `base` up that a report has spoken of, whether they had arrived or not.
+    spoken: RangeSet,
     /// What the report in hand tells anew; kept for its memory.
     news: Vec<Range<u64>>,
     /// The highest number that the peer has told to have received.
@@ -117,6 +119,8 @@ pub(crate) struct Sent {
 
 /// Lost packets are remembered this many round trips, to notice late arrivals.
 const REMEMBER_LOST_RTTS: u64 = 1;
+/// After this many round trips a packet is lost of which no report has spoken.
+const UNSPOKEN_RTTS: u64 = 4;
 /// After this many round trips without a late packet the window halves.
 const FORGET_REORDERING_RTTS: u64 = 16;
 
@@ -128,6 +132,7 @@ impl Sent {
             frames: VecDeque::new(),
             first_frame: 0,
             told: RangeSet::default(),
+            spoken: RangeSet::default(),
             news: Vec::new(),
             confirmed: None,
             scan_from: 0,
@@ -208,6 +213,9 @@ impl Sent {
         self.confirmed = self.confirmed.max(Some(state.hi));
         // Reports repeat the state, so only what none has told before is looked at: a
         // report costs its ranges and its news, not its span.
+        if state.hi >= self.base {
+            self.spoken.insert(state.lo.max(self.base)..state.hi + 1);
+        }
         let mut news = std::mem::take(&mut self.news);
         for run in state.received() {
             if *run.end() < self.base {
@@ -305,23 +313,33 @@ impl Sent {
             self.reorder_window = self.reorder_window.divided_by(2);
             self.last_late = now;
         }
-        let mut again = None;
-        self.scan_from = self.scan_from.max(self.base);
-        while self.scan_from < newest {
-            let packet = self.packets[(self.scan_from - self.base) as usize];
+        let mut again: Option<Instant> = None;
+        let mut undecided = None;
+        let mut number = self.scan_from.max(self.base);
+        while number < newest {
+            let packet = self.packets[(number - self.base) as usize];
             if packet.state == State::InFlight {
                 // Overdue when a packet sent a window later has arrived, or when the
-                // window has passed since it would have been reported.
-                let by_order = packet.sent + self.reorder_window <= newest_sent;
-                let by_time = packet.sent + rtt.smoothed() + self.reorder_window;
-                if !by_order && now < by_time {
-                    again = Some(by_time);
-                    break;
+                // window has passed since it would have been reported. What no report has
+                // spoken of (those that did were lost, or cut short) may have arrived: the
+                // whole state comes with the next timer of the peer.
+                let spoken = self.spoken.contains(number);
+                let by_order = spoken && packet.sent + self.reorder_window <= newest_sent;
+                let patience = rtt.smoothed().times(if spoken { 1 } else { UNSPOKEN_RTTS });
+                let by_time = packet.sent + patience + self.reorder_window;
+                if by_order || now >= by_time {
+                    self.mark_lost(now, number, &mut fate);
+                } else {
+                    again = Some(again.map_or(by_time, |t| t.min(by_time)));
+                    undecided.get_or_insert(number);
+                    if spoken {
+                        break; // All that follows left later.
+                    }
                 }
-                self.mark_lost(now, self.scan_from, &mut fate);
             }
-            self.scan_from += 1;
+            number += 1;
         }
+        self.scan_from = undecided.unwrap_or(number);
         self.settle(now, rtt);
         again
     }
@@ -375,6 +393,7 @@ impl Sent {
             self.base += 1;
         }
         self.told.remove_below(self.base);
+        self.spoken.remove_below(self.base);
         // Give memory back after a burst.
         if self.packets.is_empty() && self.packets.capacity() > 1024 {
             self.packets.shrink_to(64);

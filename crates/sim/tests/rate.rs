@@ -5,6 +5,8 @@
 mod cubic;
 #[path = "rate/line.rs"]
 mod line;
+#[path = "rate/thin.rs"]
+mod thin;
 
 use channel::ChannelConfig;
 use line::{Line, back, belief, mbit, ms, percent, secs, way};

@@ -85,9 +85,11 @@ impl Session {
         let size = len as u64 + sealing + self.wire_overhead;
         self.pacer.on_sent(now, size);
         self.schedule.charge_headers(now, sealing + self.wire_overhead);
-        if !eliciting {
+        if len == head {
+            // Nothing but reports, credit and control: the return link's share.
             self.received.set_cost(size);
-        } else {
+        }
+        if eliciting {
             self.last_eliciting = now;
         }
         let number = self.sent.push_packet(now, eliciting, size);

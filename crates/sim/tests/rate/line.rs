@@ -74,6 +74,8 @@ pub struct Look {
     pub sent: u64,
     pub offered: u64,
     pub dropped: u64,
+    /// Bytes that the way back has sent.
+    pub returned: u64,
     /// Stream bytes that the reader has taken.
     pub read: u64,
     /// Bytes of the competitor that arrived.
@@ -99,6 +101,7 @@ pub struct Line {
     pub looks: Vec<Look>,
     read: u64,
     sent: u64,
+    returned: u64,
     offered: u64,
     dropped: u64,
     /// Shares the forward line.
@@ -148,6 +151,7 @@ impl Line {
             looks: Vec::new(),
             read: 0,
             sent: 0,
+            returned: 0,
             offered: 0,
             dropped: 0,
             other: None,
@@ -207,6 +211,7 @@ impl Line {
             queue,
             rate: status.rate.as_bps() as f64 / 1e6,
             sent: self.sent,
+            returned: self.returned,
             offered: self.offered,
             dropped: self.dropped,
             read: self.read,
@@ -294,6 +299,9 @@ impl Line {
             if sender == 0 && matches!(arrival.item, Item::Link(_)) {
                 self.sent += arrival.len.0;
             }
+            if sender == 1 {
+                self.returned += arrival.len.0;
+            }
             if arrival.fate != Fate::Delivered {
                 continue;
             }
@@ -326,6 +334,12 @@ impl Line {
     pub fn carried(&self, from: f64, to: f64) -> f64 {
         let (a, b) = self.ends(from, to);
         (b.sent - a.sent) as f64 * 8e-6 / (b.at - a.at)
+    }
+
+    /// The same of the way back.
+    pub fn returned(&self, from: f64, to: f64) -> f64 {
+        let (a, b) = self.ends(from, to);
+        (b.returned - a.returned) as f64 * 8e-6 / (b.at - a.at)
     }
 
     /// Stream bytes read, in Mbit/s.

@@ -1,0 +1,70 @@
+//! Thin return links (R-ASYM): reports must fit, and what they leave out must not be taken
+//! for lost.
+
+use link::session::RateMode;
+
+use crate::line::{Line, belief, mbit, ms, percent, secs, way};
+
+/// A stream over `forward` Mbit/s that is reported over `back` kbit/s; the loss is that of
+/// the two ways in per cent.
+fn thin(mode: RateMode, forward: f64, back: f64, loss: [f64; 2]) -> Line {
+    let (forward, back) = (mbit(forward), mbit(back / 1e3));
+    let mut beliefs = [belief(forward, back, mode), belief(back, forward, mode)];
+    for belief in &mut beliefs {
+        belief.rtt = ms(540);
+    }
+    let mut ways = [way(forward, ms(270), ms(500)), way(back, ms(270), ms(500))];
+    for (way, loss) in ways.iter_mut().zip(loss) {
+        way.loss = percent(loss);
+    }
+    let mut line = Line::new(11, beliefs, ways);
+    line.start();
+    line
+}
+
+#[test]
+fn a_link_with_a_thin_return_is_filled() {
+    // Over 128 kbit/s as the ku profile has it, at 200 : 1, and beyond.
+    use RateMode::{Fixed, Learned};
+    for (mode, forward, back, loss, most) in [
+        (Fixed, 23.58, 128.0, 0.0, 8.0),
+        (Learned, 23.58, 128.0, 0.1, 8.0),
+        (Fixed, 23.58, 128.0, 1.0, 8.0),
+        (Learned, 20.0, 100.0, 0.0, 8.0),
+        (Fixed, 20.0, 100.0, 1.0, 8.0),
+        (Fixed, 10.0, 25.0, 0.0, 20.0),
+    ] {
+        let mut w = thin(mode, forward, back, [loss, 0.0]);
+        w.run(secs(30.0));
+        let carried = w.carried(3.0, 30.0) / forward;
+        let returned = w.returned(3.0, 30.0) / (back / 1e3) * 100.0;
+        let what = format!(
+            "{mode:?} {forward} Mbit/s over {back} kbit/s, {loss} % lost: carried {carried:.4}, \
+             the return is used by {returned:.2} %, {:.2} Mbit/s read",
+            w.goodput(3.0, 30.0)
+        );
+        assert!(carried > 0.98, "{what}");
+        // Reports take 5 %, and credit some.
+        assert!(returned < most, "{what}");
+    }
+}
+
+/// L-LO-1.
+#[test]
+fn what_reports_leave_out_is_not_taken_for_lost() {
+    for lost in [0.0, 30.0, 60.0] {
+        for forward_loss in [0.0, 5.0] {
+            let mut w = thin(RateMode::Fixed, 23.58, 128.0, [forward_loss, lost]);
+            w.run(secs(30.0));
+            let stats = w.session(0).stats();
+            let in_vain = stats.packets_late;
+            let all = stats.packets_arrived + stats.packets_lost;
+            let what = format!(
+                "{lost} % of reports and {forward_loss} % of data lost: {in_vain} of {all} sent \
+                 in vain, {} lost",
+                stats.packets_lost
+            );
+            assert!(in_vain * 1000 <= all, "{what}");
+        }
+    }
+}
