@@ -235,6 +235,11 @@ impl Rate {
         let sending = newest.sending_rate(before);
         // A sender that pauses does not show what the link carries.
         let busy = sending.as_bps() / 3 >= self.rate.as_bps() / 4;
+        if let Phase::Probe { since, .. } = &mut self.phase
+            && !busy
+        {
+            *since = now;
+        }
         if before.number < self.judge_from || !busy || matches!(self.phase, Phase::Drain { .. }) {
             return;
         }

@@ -24,7 +24,8 @@ fn thin(mode: RateMode, forward: f64, back: f64, loss: [f64; 2]) -> Line {
 
 #[test]
 fn a_link_with_a_thin_return_is_filled() {
-    // Over 128 kbit/s as the ku profile has it, at 200 : 1, and beyond.
+    // Over 128 kbit/s as the ku profile has it, at 200 : 1, and beyond; the last is the
+    // most that reports and credit may take together, in per cent.
     use RateMode::{Fixed, Learned};
     for (mode, forward, back, loss, most) in [
         (Fixed, 23.58, 128.0, 0.0, 8.0),
