@@ -461,7 +461,7 @@ impl Driver {
             Target::Name(..) => self.relay.default_peer(),
         };
         let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
-        let origin = Origin { client: None, target: asked.target.clone() };
+        let origin = Origin { client: None, target: asked.target.clone(), dscp: 0 };
         let Some(flow) = self.relay.open(now, peer, origin) else {
             return asked.refuse(Refusal::Overloaded);
         };

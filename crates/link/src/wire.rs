@@ -114,6 +114,8 @@ pub struct Origin {
     pub client: Option<SocketAddr>,
     /// Where it connects to.
     pub target: Target,
+    /// The differentiated services code point of its SYN, 0…63.
+    pub dscp: u8,
 }
 
 /// The longest name that an [`Origin`] carries (RFC 1035: 253 characters).
@@ -242,6 +244,7 @@ const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x01;
 const STREAM_OFFSET: u8 = 0x02;
 const STREAM_LEN: u8 = 0x04;
+const ORIGIN_DSCP: u8 = 0x10;
 
 /// Bytes that `n` takes as a varint.
 pub const fn varint_len(n: u64) -> usize {
@@ -474,7 +477,11 @@ impl<'a> Writer<'a> {
             Target::Address(SocketAddr::V4(_)) => 1,
             Target::Address(SocketAddr::V6(_)) => 2,
         };
-        self.byte(client << 2 | target);
+        let has_dscp = if o.dscp > 0 { ORIGIN_DSCP } else { 0 };
+        self.byte(has_dscp | client << 2 | target);
+        if o.dscp > 0 {
+            self.byte(o.dscp);
+        }
         if let Some(a) = o.client {
             self.address(a);
         }
@@ -523,6 +530,7 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
         Frame::Open(id, o) => {
             let address = |a: SocketAddr| if a.is_ipv4() { 6 } else { 18 };
             2 + varint_len(id.0)
+                + usize::from(o.dscp > 0)
                 + o.client.map_or(0, address)
                 + match &o.target {
                     Target::Address(a) => address(*a),
@@ -614,7 +622,15 @@ impl<'a> Reader<'a> {
 
     fn origin(&mut self) -> Result<Origin, WireError> {
         let kind = self.byte()?;
-        let client = match kind >> 2 {
+        let dscp = match kind & ORIGIN_DSCP {
+            0 => 0,
+            _ => self.byte()?,
+        };
+        // A point that is 0 is left out: each origin has one form.
+        if dscp > 63 || dscp == 0 && kind & ORIGIN_DSCP > 0 {
+            return Err(WireError::Invalid);
+        }
+        let client = match (kind & !ORIGIN_DSCP) >> 2 {
             0 => None,
             n @ 1..=2 => Some(self.address(n == 2)?),
             _ => return Err(WireError::Invalid),
@@ -633,7 +649,7 @@ impl<'a> Reader<'a> {
             n @ 1..=2 => Target::Address(self.address(n == 2)?),
             _ => return Err(WireError::Invalid),
         };
-        Ok(Origin { client, target })
+        Ok(Origin { client, target, dscp })
     }
 
     fn state(&mut self) -> Result<StateFrame<'a>, WireError> {

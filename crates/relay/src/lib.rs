@@ -234,7 +234,7 @@ impl Relay {
             Target::Name(_, port) => *port,
         };
         let from = origin.client.map_or(0, |c| c.port());
-        let facts = Facts { protocol: classify::TCP, ports: Some((from, to)), dscp: 0 };
+        let facts = Facts { protocol: classify::TCP, ports: Some((from, to)), dscp: origin.dscp };
         classify::class(policy.map_or(&[], |p| &p.rules), &facts)
     }
 

@@ -12,7 +12,7 @@
 //! A SYN sent again meets what the first one began. A client that gives up says nothing;
 //! but as long as it waits it sends its SYN again, at intervals that at most double.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use link::PeerId;
@@ -20,6 +20,7 @@ use link::wire::{Origin, ResetReason, Target};
 use units::{Duration, Instant};
 
 use crate::known::Known;
+use crate::packet::Packet;
 use crate::policy::Open;
 use crate::{Action, FlowId, Relay, Verdict, refusal};
 
@@ -34,6 +35,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_secs(15);
 /// The longest interval between SYNs: Linux' TCP_RTO_MAX, and a little.
 const LONGEST_WAIT: Duration = Duration::from_secs(130);
+
+/// SYNs whose code point is remembered until their connections are accepted, a moment later.
+const MARKED: usize = 256;
 
 /// The client's address and the server's.
 type Pair = (SocketAddr, SocketAddr);
@@ -67,6 +71,8 @@ pub(crate) struct Openings {
     pairs: BTreeMap<FlowId, Pair>,
     due: BTreeSet<(Instant, Pair)>,
     known: Known,
+    /// SYNs with a code point that interception has now, the newest last.
+    marked: VecDeque<(Pair, u8)>,
 }
 
 impl Openings {
@@ -126,6 +132,21 @@ impl Openings {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// A SYN goes to interception, which does not tell its code point.
+    fn remember_dscp(&mut self, pair: Pair, dscp: u8) {
+        if dscp > 0 {
+            if self.marked.len() >= MARKED {
+                self.marked.pop_front();
+            }
+            self.marked.push_back((pair, dscp));
+        }
+    }
+
+    fn take_dscp(&mut self, pair: Pair) -> u8 {
+        let at = self.marked.iter().rposition(|(of, _)| *of == pair);
+        at.and_then(|at| self.marked.remove(at)).map_or(0, |(_, dscp)| dscp)
+    }
+
     /// SYNs that wait.
     pub fn len(&self) -> usize {
         self.withheld.len()
@@ -158,14 +179,16 @@ impl Relay {
             return verdict;
         }
         let target = Target::Address(server);
+        let dscp = Packet::parse(packet).map_or(0, |p| p.facts(packet).dscp);
         if !self.asks_first(now, peer, &target) {
+            self.openings.remember_dscp(pair, dscp);
             return Verdict::Intercept;
         }
         if self.openings.withheld.len() >= MOST {
             self.stats.overflow += 1;
             return Verdict::Dropped;
         }
-        let origin = Origin { client: Some(client), target };
+        let origin = Origin { client: Some(client), target, dscp };
         let Some(flow) = self.open(now, peer, origin) else {
             self.refuse(packet, ResetReason::Exhausted);
             return Verdict::Dropped;
@@ -222,7 +245,9 @@ impl Relay {
             };
         }
         let peer = self.peer_for(server.ip())?;
-        self.open(now, peer, Origin { client: Some(client), target: Target::Address(server) })
+        let dscp = self.openings.take_dscp((client, server));
+        let target = Target::Address(server);
+        self.open(now, peer, Origin { client: Some(client), target, dscp })
     }
 
     /// The far connection of a flow stands.

@@ -71,6 +71,7 @@ impl World<'_> {
         let origin = Origin {
             client: Some(address(node, index, 40_000)),
             target: target(&talk.plan, index),
+            dscp: 0,
         };
         let (now, at) = (self.now, &mut self.nodes[node]);
         let flow = at.relay.as_mut().and_then(|r| r.open(now, at.peer, origin));

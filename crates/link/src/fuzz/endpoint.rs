@@ -127,7 +127,7 @@ impl World {
             .endpoint
             .session_mut(node.peer)
             .filter(|s| s.streams() < 30)
-            .and_then(|s| s.open(now, Origin { client: None, target }));
+            .and_then(|s| s.open(now, Origin { client: None, target, dscp: 0 }));
         node.streams.extend(opened);
     }
 

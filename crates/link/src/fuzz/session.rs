@@ -55,7 +55,7 @@ fn pattern(id: StreamId, offset: u64) -> u8 {
 
 fn origin() -> Origin {
     let target = Target::Address(([10, 2, 0, 2], 80).into());
-    Origin { client: Some(([10, 1, 0, 2], 40_000).into()), target }
+    Origin { client: Some(([10, 1, 0, 2], 40_000).into()), target, dscp: 0 }
 }
 
 impl World {

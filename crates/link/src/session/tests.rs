@@ -34,7 +34,8 @@ fn config() -> LinkConfig {
 
 fn origin() -> Origin {
     let client: SocketAddr = "10.1.0.2:40000".parse().unwrap();
-    Origin { client: Some(client), target: Target::Address("10.2.0.2:80".parse().unwrap()) }
+    let target = Target::Address("10.2.0.2:80".parse().unwrap());
+    Origin { client: Some(client), target, dscp: 0 }
 }
 
 #[derive(Clone, Copy)]

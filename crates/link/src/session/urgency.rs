@@ -78,6 +78,11 @@ impl Session {
         }
     }
 
+    /// The class that was set.
+    pub fn class(&self, id: StreamId) -> Option<ClassId> {
+        self.streams.get(&id).map(|s| s.class)
+    }
+
     /// Bytes that an interactive flow may send at once.
     fn quick(&self) -> u64 {
         self.pacer.rate().bytes_in(QUICK).0.clamp(*QUICK_BYTES.start(), *QUICK_BYTES.end())

@@ -21,7 +21,11 @@ fn origin() -> impl Strategy<Value = Origin> {
         address().prop_map(Target::Address),
         ("[a-z0-9.-]{1,253}", any::<u16>()).prop_map(|(n, p)| Target::Name(n, p)),
     ];
-    (prop::option::of(address()), target).prop_map(|(client, target)| Origin { client, target })
+    (prop::option::of(address()), target, 0u8..64).prop_map(|(client, target, dscp)| Origin {
+        client,
+        target,
+        dscp,
+    })
 }
 
 fn reason() -> impl Strategy<Value = ResetReason> {

@@ -316,6 +316,28 @@ fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
     assert!(p.near().asks_first(now, PEER, &Target::Name("a.example".into(), 80)));
 }
 
+/// R-QOS: a connection's code point is known however it is opened, and at both ends.
+#[test]
+fn the_code_point_of_a_syn_is_that_of_its_connection_in_both_directions() {
+    for open in [Open::Fast, Open::Sure] {
+        let mut p = Gateways::new(open);
+        for (port, dscp, class) in [(22, 8, crate::ClassId::BULK), (23, 0, crate::ClassId::NORMAL)]
+        {
+            let mut syn = syn_to(port);
+            syn[1] = dscp << 2;
+            p.knock(&syn);
+            let (now, (client, server)) = (p.now, pair(port));
+            let flow = p.sides[0].accept(now, client, server).unwrap();
+            p.pass(Duration::from_millis(50));
+            let far = p.asked.pop().unwrap();
+            for (relay, flow) in p.sides.iter().zip([flow, far]) {
+                let stream = relay.flows.get(flow).unwrap().stream;
+                assert_eq!(relay.endpoint.session(PEER).unwrap().class(stream), Some(class));
+            }
+        }
+    }
+}
+
 #[test]
 fn syns_that_wait_are_bounded() {
     let mut p = Gateways::new(Open::Sure);

@@ -185,7 +185,7 @@ impl Line {
         let client = Some("10.1.0.2:4000".parse().expect("an address"));
         let target = Target::Address("10.2.0.2:80".parse().expect("an address"));
         let now = self.now;
-        self.stream = self.session(0).open(now, Origin { client, target });
+        self.stream = self.session(0).open(now, Origin { client, target, dscp: 0 });
     }
 
     /// Runs until this time.

@@ -203,7 +203,7 @@ fn the_smallest_link_carries_datagrams_and_refuses_names_that_do_not_fit() {
     }
     assert!(w.sides[0].send_datagram(w.now, &[5; 1400], &Label::default()));
     let target = Target::Name("a".repeat(MAX_NAME), 80);
-    let long = w.sides[0].open(w.now, Origin { client: None, target }).unwrap();
+    let long = w.sides[0].open(w.now, Origin { client: None, target, dscp: 0 }).unwrap();
     let short = w.sides[0].open(w.now, origin()).unwrap();
     let mut whole = 0;
     w.run(Duration::from_secs(5), |w| while w.sides[1].take_datagram(|d| whole = d.len()) {});
