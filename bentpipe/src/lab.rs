@@ -14,6 +14,7 @@ pub mod results;
 pub mod rights;
 pub mod run;
 pub mod scenario;
+pub mod sweep;
 pub mod topology;
 pub mod traffic;
 mod unit;

@@ -139,6 +139,9 @@ fn table(results: &Results) -> Table {
 
 /// The figures of the sources: throughput, utilisation, round trip, server, times.
 pub fn figures(scenario: &Scenario, results: &Results) -> Vec<String> {
+    if results.ways.iter().any(|w| w.point.is_some()) {
+        return sweeps(results).iter().map(LineChart::html).collect();
+    }
     let mut all = vec![
         throughput(scenario, results).html(),
         utilisation(results).html(),
@@ -153,6 +156,38 @@ pub fn figures(scenario: &Scenario, results: &Results) -> Vec<String> {
         all.push(bars(results, figure, caption).html());
     }
     all
+}
+
+/// The figures that sweeps make: a line for each sweep, goodput against its values.
+fn sweeps(results: &Results) -> Vec<LineChart> {
+    let mut charts: Vec<LineChart> = Vec::new();
+    for way in &results.ways {
+        let (Some(point), Some(goodput)) = (&way.point, way.median(Figure::Goodput)) else {
+            continue;
+        };
+        let title = format!("{}.", point.chart);
+        let at = charts.iter().position(|c| c.title == title).unwrap_or_else(|| {
+            charts.push(LineChart {
+                title: title.clone(),
+                caption: "Content that the client had in order, all connections together.".into(),
+                x_label: point.over.label().into(),
+                y_label: "kbit/s".into(),
+                ..LineChart::default()
+            });
+            charts.len() - 1
+        });
+        let lines = &mut charts[at].series;
+        let place = (point.x, goodput);
+        match lines.iter_mut().find(|s| s.name == point.line) {
+            Some(line) => line.points.push(place),
+            None => lines.push(Series {
+                name: point.line.clone(),
+                colour: way.colour,
+                points: vec![place],
+            }),
+        }
+    }
+    charts
 }
 
 /// What the link delivered towards the client, over time.

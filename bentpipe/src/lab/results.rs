@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measure::{Outcome, median};
 use super::scenario::{Figure, Published, Scenario, Way};
+use super::sweep::Point;
 
 /// All ways of one scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub struct WayResults {
     pub title: String,
     /// Colour slot in figures.
     pub colour: usize,
+    /// Where it stands in a figure of several ways.
+    #[serde(default)]
+    pub point: Option<Point>,
     /// Why it was not run.
     pub missing: Option<String>,
     /// The runs, by seed.
@@ -87,6 +91,7 @@ impl Results {
                     id: way.id,
                     title: way.title,
                     colour: way.colour,
+                    point: way.point,
                     missing: way.missing,
                     runs: good.into_iter().filter_map(Result::ok).collect(),
                     failures: bad.into_iter().filter_map(Result::err).collect(),

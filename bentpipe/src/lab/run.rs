@@ -106,8 +106,9 @@ impl Experiment {
                 let wanted = Wanted { bytes: bytes.0, at_most, ..wanted };
                 traffic::fetch(address, wanted, origin, &row.done).map(alone)
             }
-            Work::Streams { count, time } => {
-                let time = time.to_std();
+            Work::Streams { count, time, pace } => {
+                let (time, pace) = (time.to_std(), pace.map_or(0, BitRate::as_bps));
+                let wanted = Wanted { pace, ..wanted };
                 traffic::fetch_streams(address, wanted, count, time, origin, &row.done)
             }
             Work::Page { html, objects, object, connections } => {

@@ -1,17 +1,22 @@
 //! A published experiment as a file: set-up, ways to run it, work to do, and what
 //! the source printed. The files lie in `scenarios/` and are part of the program.
 
-use channel::ChannelConfig;
+use channel::{ChannelConfig, GilbertElliott};
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
+use super::sweep::{self, Point, Sweep};
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 7] = [
     ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
+    ("itu-test-b", include_str!("../../../scenarios/itu-test-b.toml")),
+    ("itu-test-1", include_str!("../../../scenarios/itu-test-1.toml")),
+    ("itu-test-2", include_str!("../../../scenarios/itu-test-2.toml")),
+    ("itu-test-3", include_str!("../../../scenarios/itu-test-3.toml")),
 ];
 
 /// The scenarios of `bentpipe demo`.
@@ -82,6 +87,9 @@ pub struct Legs {
     /// Earth station to server.
     #[serde(deserialize_with = "unit::one")]
     pub server: Duration,
+    /// Share of packets lost between earth station and server, each way.
+    #[serde(deserialize_with = "unit::share")]
+    pub server_loss: Ratio,
 }
 
 /// How the end hosts' TCP is set. What is left out is this kernel's default.
@@ -152,6 +160,9 @@ pub enum Work {
         /// Since the client began to connect.
         #[serde(deserialize_with = "unit::one")]
         time: Duration,
+        /// The server sends no faster on each.
+        #[serde(default, deserialize_with = "unit::maybe")]
+        pace: Option<BitRate>,
     },
     /// A page as HTTP/1.0 fetches it: the text, then its objects, a connection each.
     Page {
@@ -198,6 +209,14 @@ pub struct Way {
     /// Replaces the link's delay in both directions.
     #[serde(default, deserialize_with = "unit::maybe")]
     pub delay: Option<Duration>,
+    /// Replaces the link's rate in both directions.
+    #[serde(default, deserialize_with = "unit::maybe")]
+    pub rate: Option<BitRate>,
+    /// Replaces the link's bit-error ratio in both directions.
+    #[serde(default, deserialize_with = "unit::maybe_share")]
+    pub ber: Option<Ratio>,
+    /// Replaces the link's losses in bursts in both directions.
+    pub burst: Option<GilbertElliott>,
     /// Without the link's errors and losses.
     #[serde(default)]
     pub clean: bool,
@@ -208,6 +227,11 @@ pub struct Way {
     pub hosts: HostTcp,
     /// Replaces the work, where a slow way reaches its steady state with less.
     pub work: Option<Work>,
+    /// Stands for a way for each of several values.
+    pub sweep: Option<Sweep>,
+    /// Where it stands in a figure, if it comes from a sweep.
+    #[serde(skip)]
+    pub point: Option<Point>,
     /// Why this way cannot be run yet; its published figures are shown all the same.
     pub missing: Option<String>,
 }
@@ -336,8 +360,11 @@ impl Scenario {
             name: name.to_owned(),
             why: e.to_string().trim_end().to_owned(),
         };
-        let scenario: Scenario = toml::from_str(text).map_err(syntax)?;
-        scenario.check().map_err(|why| ScenarioError::Inconsistent { name: name.into(), why })?;
+        let mut scenario: Scenario = toml::from_str(text).map_err(syntax)?;
+        let inconsistent = |why| ScenarioError::Inconsistent { name: name.into(), why };
+        scenario.ways =
+            sweep::expand(scenario.ways, &mut scenario.published).map_err(inconsistent)?;
+        scenario.check().map_err(inconsistent)?;
         Ok(scenario)
     }
 
@@ -358,6 +385,9 @@ impl Scenario {
         let mut link = self.link.clone();
         for direction in [&mut link.down, &mut link.up] {
             direction.delay = way.delay.unwrap_or(direction.delay);
+            direction.rate = way.rate.or(direction.rate);
+            direction.ber = way.ber.unwrap_or(direction.ber);
+            direction.burst = way.burst.or(direction.burst);
             if way.clean {
                 (direction.ber, direction.loss, direction.burst) = (Ratio::ZERO, Ratio::ZERO, None);
             }
@@ -441,6 +471,30 @@ mod tests {
         let link = s.link_of(&s.ways[0]);
         assert_eq!(link.up.delay, Duration::from_millis(10));
         assert_eq!(link.down.rate, s.link.down.rate);
+    }
+
+    #[test]
+    fn a_sweep_is_a_way_for_each_value_and_so_is_what_was_published_of_it() {
+        let sweep = |what: &str| {
+            format!(
+                "{SMALL}\n[[way]]\nid = \"line\"\ntitle = \"Line\"\n\
+                 work = {{ kind = \"streams\", count = 1, time = \"9s\" }}\n\
+                 sweep = {{ chart = \"Figure 7\", {what} }}\n\
+                 [[published]]\nway = \"line\"\nfigure = \"share\"\nlow = 95\nwhere = \"p\"\n"
+            )
+        };
+        let s = Scenario::parse("x", &sweep("over = \"rate\", values = [\"384kbit\", \"2Mbit\"]"));
+        let s = s.unwrap_or_else(|e| panic!("{e}"));
+        let ids: Vec<&str> = s.ways.iter().map(|w| w.id.as_str()).collect();
+        assert_eq!(ids, ["plain", "line-384kbit", "line-2Mbit"]);
+        assert_eq!(s.link_of(&s.ways[1]).up.rate, Some(BitRate::from_kbps(384)));
+        assert_eq!(s.ways[2].point.as_ref().map(|p| p.x), Some(2000.0));
+        assert_eq!(s.published.len(), 2);
+        let s = Scenario::parse("x", &sweep("over = \"connections\", values = [\"350\"]"));
+        let work = s.unwrap_or_else(|e| panic!("{e}")).ways[1].work;
+        assert!(matches!(work, Some(Work::Streams { count: 350, .. })), "{work:?}");
+        let slip = Scenario::parse("x", &sweep("over = \"connections\", values = [\"9s\"]"));
+        assert!(slip.unwrap_err().to_string().contains("is no number"));
     }
 
     #[test]

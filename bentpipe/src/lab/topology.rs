@@ -21,7 +21,7 @@ use channel::ChannelConfig;
 use os::OsError;
 use os::netns::{NetNs, veth};
 use os::port::Port;
-use units::{ByteCount, Duration};
+use units::{ByteCount, Duration, Ratio};
 
 use super::gateway::{Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
@@ -124,8 +124,9 @@ impl Topology {
             quiet(host)?;
         }
         let mut legs = Vec::new();
-        legs.extend(leg(&client, HOST, &gwa, LAN, plan.legs.client)?);
-        legs.extend(leg(&gwb, LAN, &server, HOST, plan.legs.server)?);
+        let Legs { client: near, server: far, server_loss } = plan.legs;
+        legs.extend(leg((&client, HOST), (&gwa, LAN), near, Ratio::ZERO, plan.seed)?);
+        legs.extend(leg((&gwb, LAN), (&server, HOST), far, server_loss, plan.seed)?);
         let link = satellite(&gwa, &gwb, plan)?;
         let age = link.as_ref().map_or(units::Instant::ZERO, EmulatorHandle::now);
         let origin = Instant::now() - age.since(units::Instant::ZERO).to_std();
@@ -190,21 +191,22 @@ fn satellite(
     emulated(left, SATELLITE, right, SATELLITE, &plan.link, plan.seed).map(Some)
 }
 
-/// A cable, or an emulated leg if it has a delay.
+/// A cable, or an emulated leg if it has a delay or losses.
 fn leg(
-    left: &NetNs,
-    left_device: &str,
-    right: &NetNs,
-    right_device: &str,
+    (left, left_device): (&NetNs, &str),
+    (right, right_device): (&NetNs, &str),
     delay: Duration,
+    loss: Ratio,
+    seed: u64,
 ) -> Result<Option<EmulatorHandle>, BuildError> {
-    if delay == Duration::ZERO {
+    if delay == Duration::ZERO && loss == Ratio::ZERO {
         veth(left, left_device, right, right_device)?;
         return Ok(None);
     }
-    let one = ChannelConfig { delay, ..ChannelConfig::default() };
+    let one = ChannelConfig { delay, loss, ..ChannelConfig::default() };
     let both = LinkSetup { down: one.clone(), up: one };
-    emulated(left, left_device, right, right_device, &both, 0).map(Some)
+    // Not the satellite's own draw.
+    emulated(left, left_device, right, right_device, &both, !seed).map(Some)
 }
 
 fn emulated(

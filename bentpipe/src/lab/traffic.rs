@@ -146,7 +146,7 @@ fn serve(
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Request { seed, bytes, headers } = read_request(stream)?;
+    let request = read_request(stream)?;
     let mut noted = Served { started: origin.elapsed().as_secs_f64(), ..Served::default() };
     let progress = AtomicUsize::new(0);
     let (done, over) = mpsc::channel::<()>();
@@ -157,8 +157,7 @@ fn serve(
         let probe = os::tcp::Stream::from(stream.try_clone()?);
         let progress = &progress;
         let watcher = scope.spawn(move || watch(&probe, (origin, sample), progress, &over, ended));
-        let more = if headers { WEB_SERVER } else { "" };
-        let written = write_content(stream, more, seed, bytes, progress);
+        let written = write_content(stream, &request, progress);
         // What a broken connection has not delivered is never acknowledged.
         broken.store(written.is_err(), Ordering::Relaxed);
         drop(done);
@@ -181,10 +180,15 @@ fn serve(
     Ok(noted)
 }
 
+/// How often a second a paced server sends.
+const PORTIONS: u64 = 10;
+
 /// What a client asks for, and whether its headers call for as long ones.
 struct Request {
     seed: u64,
     bytes: u64,
+    /// bit/s; 0 is no limit.
+    pace: u64,
     headers: bool,
 }
 
@@ -200,38 +204,48 @@ fn read_request(stream: &TcpStream) -> io::Result<Request> {
         headers |= line.starts_with("User-Agent:");
     }
     let parsed = parse_request(&first);
-    let (seed, bytes) =
+    let (seed, bytes, pace) =
         parsed.ok_or_else(|| io::Error::other(format!("not a request: {first:?}")))?;
-    Ok(Request { seed, bytes, headers })
+    Ok(Request { seed, bytes, pace, headers })
 }
 
-/// `GET /SEED/BYTES HTTP/1.0`
-fn parse_request(line: &str) -> Option<(u64, u64)> {
+/// `GET /SEED/BYTES HTTP/1.0` or `GET /SEED/BYTES/PACE HTTP/1.0`
+fn parse_request(line: &str) -> Option<(u64, u64, u64)> {
     let path = line.strip_prefix("GET /")?.split(' ').next()?;
-    let (seed, bytes) = path.split_once('/')?;
-    Some((seed.parse().ok()?, bytes.parse().ok()?))
+    let (seed, rest) = path.split_once('/')?;
+    let (bytes, pace) = rest.split_once('/').unwrap_or((rest, "0"));
+    Some((seed.parse().ok()?, bytes.parse().ok()?, pace.parse().ok()?))
 }
 
 fn write_content(
     mut stream: &TcpStream,
-    headers: &str,
-    seed: u64,
-    bytes: u64,
+    request: &Request,
     progress: &AtomicUsize,
 ) -> io::Result<()> {
+    let Request { seed, bytes, pace, headers } = *request;
+    let headers = if headers { WEB_SERVER } else { "" };
     let head = format!("HTTP/1.0 200 OK\r\n{headers}Content-Length: {bytes}\r\n\r\n");
     let mut content = Rng::new(seed);
     let mut piece = vec![0; PIECE];
     let mut left = bytes;
     let mut out = head.into_bytes();
+    let begin = Instant::now();
+    // What a paced server sends at a time.
+    let portion = if pace > 0 { (pace / 8 / PORTIONS).max(1) as usize } else { usize::MAX };
     while left > 0 || !out.is_empty() {
         let n = left.min(PIECE as u64) as usize;
         content.fill(&mut piece);
         out.extend_from_slice(&piece[..n]);
-        stream.write_all(&out)?;
+        for portion in out.chunks(portion) {
+            if pace > 0 {
+                let due = progress.load(Ordering::Relaxed) as f64 * 8.0 / pace as f64;
+                thread::sleep(Duration::from_secs_f64(due).saturating_sub(begin.elapsed()));
+            }
+            stream.write_all(portion)?;
+            progress.fetch_add(portion.len(), Ordering::Relaxed);
+        }
         out.clear();
         left -= n as u64;
-        progress.fetch_add(n, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -290,6 +304,8 @@ pub struct Wanted {
     pub until: Option<Duration>,
     /// Offer no larger receive window than this.
     pub window: Option<u32>,
+    /// The server sends no faster than so many bit/s; 0: as fast as it can.
+    pub pace: u64,
     /// Ask and be answered with headers as long as those of a browser and a web server.
     pub headers: bool,
 }
@@ -297,13 +313,22 @@ pub struct Wanted {
 impl Wanted {
     /// All `bytes` of the content of `seed`, however long it takes.
     pub fn whole(seed: u64, bytes: u64) -> Wanted {
-        Wanted { seed, bytes, at_most: Duration::MAX, until: None, window: None, headers: false }
+        Wanted {
+            seed,
+            bytes,
+            at_most: Duration::MAX,
+            until: None,
+            window: None,
+            pace: 0,
+            headers: false,
+        }
     }
 
     fn request(&self) -> String {
-        let Wanted { seed, bytes, headers, .. } = self;
+        let Wanted { seed, bytes, pace, headers, .. } = self;
         let more = if *headers { BROWSER } else { "" };
-        format!("GET /{seed}/{bytes} HTTP/1.0\r\n{more}\r\n")
+        let pace = if *pace > 0 { format!("/{pace}") } else { String::new() };
+        format!("GET /{seed}/{bytes}{pace} HTTP/1.0\r\n{more}\r\n")
     }
 }
 
@@ -529,10 +554,23 @@ mod tests {
 
     #[test]
     fn requests_that_are_none_are_refused() {
-        assert_eq!(parse_request("GET /7/100 HTTP/1.0"), Some((7, 100)));
+        assert_eq!(parse_request("GET /7/100 HTTP/1.0"), Some((7, 100, 0)));
+        assert_eq!(parse_request("GET /7/100/8000 HTTP/1.0"), Some((7, 100, 8000)));
         for bad in ["", "GET /7", "GET /x/1 HTTP/1.0", "PUT /7/1 HTTP/1.0", "GET /7/-1 HTTP/1.0"] {
             assert_eq!(parse_request(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_paced_server_sends_no_faster_than_asked() {
+        let origin = Instant::now();
+        let address = local(move |s| {
+            let _ = serve(&s, origin, SAMPLE, &AtomicBool::new(false));
+        });
+        let wanted = Wanted { pace: 800_000, ..Wanted::whole(7, 50_000) };
+        let got = fetch(address, wanted, origin, &AtomicUsize::new(0)).unwrap();
+        // 50 kB at 100 kB/s, the last portion of a tenth of a second at its beginning.
+        assert!(got.complete >= 0.39, "{}", got.complete);
     }
 
     #[test]

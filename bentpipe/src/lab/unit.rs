@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
+use units::Ratio;
 
 /// Reads a text that parses as `T`.
 pub fn one<'de, T, D>(d: D) -> Result<T, D::Error>
@@ -22,4 +23,14 @@ where
     D: Deserializer<'de>,
 {
     one(d).map(Some)
+}
+
+/// Reads a probability: `"0.001"`, `"1e-6"` or `"0.1%"`.
+pub fn share<'de, D: Deserializer<'de>>(d: D) -> Result<Ratio, D::Error> {
+    channel::parse_ratio(&String::deserialize(d)?).map_err(de::Error::custom)
+}
+
+/// Reads a probability, where the key may also be left out (with `#[serde(default)]`).
+pub fn maybe_share<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Ratio>, D::Error> {
+    share(d).map(Some)
 }

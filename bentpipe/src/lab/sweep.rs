@@ -1,0 +1,101 @@
+//! One way of a scenario for each of several values: throughput against the link's rate,
+//! or against the number of connections, as sources draw it.
+
+use serde::{Deserialize, Serialize};
+use units::BitRate;
+
+use super::scenario::{Published, Way, Work};
+
+/// What a way is repeated for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// The figure that it is a line of.
+    pub chart: String,
+    /// What the values are.
+    pub over: Over,
+    /// The values, rates with their unit.
+    pub values: Vec<String>,
+}
+
+/// What differs from point to point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// The link's rate, both ways.
+    Rate,
+    /// Connections at a time, of work of the kind `streams`.
+    Connections,
+}
+
+impl Over {
+    /// The axis.
+    pub fn label(self) -> &'static str {
+        match self {
+            Over::Rate => "link rate (kbit/s)",
+            Over::Connections => "connections",
+        }
+    }
+}
+
+/// Where a way stands in its figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The figure.
+    pub chart: String,
+    /// The line.
+    pub line: String,
+    /// What differs along the line.
+    pub over: Over,
+    /// Place on the axis.
+    pub x: f64,
+}
+
+/// Puts in place of every way with a sweep its points, called `ID-VALUE`. What was
+/// published of the whole line is published of each of them.
+pub fn expand(ways: Vec<Way>, published: &mut Vec<Published>) -> Result<Vec<Way>, String> {
+    let mut all = Vec::new();
+    for way in ways {
+        let Some(sweep) = way.sweep.clone() else {
+            all.push(way);
+            continue;
+        };
+        let points: Vec<Way> =
+            sweep.values.iter().map(|v| point(&way, &sweep, v)).collect::<Result<_, _>>()?;
+        let (of_line, rest) = published.drain(..).partition::<Vec<_>, _>(|p| p.way == way.id);
+        *published = rest;
+        for p in of_line {
+            let each = |w: &Way| Published { way: w.id.clone(), ..p.clone() };
+            published.extend(points.iter().map(each));
+        }
+        all.extend(points);
+    }
+    Ok(all)
+}
+
+fn point(way: &Way, sweep: &Sweep, value: &str) -> Result<Way, String> {
+    let wrong = |why: String| format!("\"{value}\" in the sweep of \"{}\" {why}", way.id);
+    let mut one = way.clone();
+    one.sweep = None;
+    one.id = format!("{}-{value}", way.id);
+    let x = match sweep.over {
+        Over::Rate => {
+            let rate: BitRate = value.parse().map_err(|e| wrong(format!("is no rate: {e}")))?;
+            one.rate = Some(rate);
+            one.title = format!("{}, {rate}/s", way.title);
+            rate.as_bps() as f64 / 1e3
+        }
+        Over::Connections => {
+            let n: u32 = value.parse().map_err(|e| wrong(format!("is no number: {e}")))?;
+            match &mut one.work {
+                Some(Work::Streams { count, .. }) => *count = n,
+                _ => return Err(wrong("needs a way whose own work is of kind \"streams\"".into())),
+            }
+            one.title = format!("{}, {n} connections", way.title);
+            f64::from(n)
+        }
+    };
+    let (chart, line) = (sweep.chart.clone(), way.title.clone());
+    one.point = Some(Point { chart, line, over: sweep.over, x });
+    Ok(one)
+}
