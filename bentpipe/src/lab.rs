@@ -8,6 +8,7 @@
 
 pub mod gateway;
 pub mod measure;
+pub mod mesh;
 pub mod progress;
 pub mod report;
 pub mod results;

@@ -51,7 +51,7 @@ pub fn file(bytes: u64) -> Work {
 }
 
 fn streams(count: u32, seconds: u64) -> Work {
-    Work::Streams { count, time: Duration::from_secs(seconds), pace: None }
+    Work::Streams { count, time: Duration::from_secs(seconds), pace: None, udp: None }
 }
 
 /// 200 kB, and a page, over 100 kbit/s with a bit-error ratio of 1e-5.

@@ -22,7 +22,7 @@ use crate::admin::{self, Answer, LinkState, Request, Status};
 use crate::keygen;
 
 /// The port on which the gateways meet.
-const PORT: u16 = 4500;
+pub const PORT: u16 = 4500;
 /// Starting takes well under a second; a loaded machine may take longer.
 const START: Duration = Duration::from_secs(20);
 /// How long a gateway may take to end in order before it is killed.
@@ -77,41 +77,66 @@ pub struct Gateway {
 }
 
 impl Pair {
-    /// Starts both gateways and waits until each says that the link is up.
+    /// Starts both gateways, and those of a mesh, and waits until each says that its links
+    /// are up.
     pub fn start(
         &self,
         topology: &Topology,
         link: &LinkSetup,
-    ) -> Result<[Gateway; 2], GatewayError> {
+    ) -> Result<([Gateway; 2], Vec<Gateway>), GatewayError> {
+        let further = topology.mesh.as_ref().map_or(0, |m| m.nodes.len());
         let key = || keygen::random().map(PrivateKey::generate);
-        let keys = |e: miette::Report| GatewayError::Keys(e.to_string());
-        let (key_a, key_b) = (key().map_err(keys)?, key().map_err(keys)?);
+        let keys: Vec<PrivateKey> = (0..2 + further)
+            .map(|_| key())
+            .collect::<Result<_, _>>()
+            .map_err(|e: miette::Report| GatewayError::Keys(e.to_string()))?;
+        // The further links are as the experiment's own, seen from the client's side.
+        let further_link = self.link(&link.up, &link.down);
+        let more = |node| {
+            topology.mesh.as_ref().map_or(String::new(), |m| m.peers(node, &keys, &further_link))
+        };
         let config_b = self.config(&End {
-            key: &key_b,
-            peer: &key_a,
-            own: LINK_B,
+            key: &keys[1],
+            peer: &keys[0],
             far: LINK_A,
             behind: ["10.77.1.0/24", "fd77:1::/64"],
             local: ["10.77.3.0/24", "fd77:3::/64"],
             link,
             towards_client: true,
-        });
+        }) + &more(1);
         let config_a = self.config(&End {
-            key: &key_a,
-            peer: &key_b,
-            own: LINK_A,
+            key: &keys[0],
+            peer: &keys[1],
             far: LINK_B,
             behind: ["10.77.3.0/24", "fd77:3::/64"],
             local: ["10.77.1.0/24", "fd77:1::/64"],
             link,
             towards_client: false,
-        });
+        }) + &more(0);
         let mut b = Gateway::start("server", &topology.gwb, &config_b)?;
         let mut a = Gateway::start("client", &topology.gwa, &config_a)?;
-        for gateway in [&mut b, &mut a] {
+        let mut others = match &topology.mesh {
+            Some(mesh) => mesh.start(&keys, &further_link)?,
+            None => Vec::new(),
+        };
+        for gateway in [&mut b, &mut a].into_iter().chain(&mut others) {
             gateway.wait_until_up()?;
         }
-        Ok([a, b])
+        Ok(([a, b], others))
+    }
+
+    /// The link as one end sees it. A link without a rate is as fast as this machine; the
+    /// gateway wants a number.
+    fn link(&self, send: &channel::ChannelConfig, receive: &channel::ChannelConfig) -> String {
+        let as_fast = self.rate.unwrap_or(BitRate::from_mbps(1_000));
+        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(as_fast);
+        format!(
+            "{{ send = \"{}\", receive = \"{}\", delay = \"{}\", ber = {:e}, mtu = 1500 }}",
+            rate(send),
+            rate(receive),
+            send.delay,
+            send.ber.as_f64(),
+        )
     }
 
     /// What an operator would write: rates, delay, bit-error ratio and MTU. Random loss is
@@ -119,30 +144,22 @@ impl Pair {
     fn config(&self, end: &End<'_>) -> String {
         let (down, up) = (&end.link.down, &end.link.up);
         let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
-        // A link without a rate is as fast as this machine; the gateway wants a number.
-        let as_fast = self.rate.unwrap_or(BitRate::from_mbps(1_000));
-        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(as_fast);
         let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
-        let [own, _] = end.own;
         let [far, _] = end.far;
         let Pair { node, peer, .. } = self;
         // The published figures are of gateways that answer at once.
         let open = if peer.contains("open =") { "" } else { "open = \"fast\"\n" };
         format!(
-            "[node]\nprivate_key = \"{key}\"\nlisten = \"{own}:{PORT}\"\nlan = [\"{LAN}\"]\n\
+            "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\nlan = [\"{LAN}\"]\n\
              admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}\
-             link = {{ send = \"{send}\", receive = \"{receive}\", delay = \"{delay}\", \
-             ber = {ber:e}, mtu = 1500 }}\n{peer}\n",
+             link = {link}\n{peer}\n",
             key = end.key.to_base64(),
             public = end.peer.public(),
             routes = list(end.behind),
             allow = list(end.local),
-            send = rate(send),
-            receive = rate(receive),
-            delay = send.delay,
-            ber = send.ber.as_f64(),
+            link = self.link(send, receive),
         )
     }
 }
@@ -151,7 +168,6 @@ impl Pair {
 struct End<'a> {
     key: &'a PrivateKey,
     peer: &'a PrivateKey,
-    own: [IpAddr; 2],
     far: [IpAddr; 2],
     behind: [&'static str; 2],
     local: [&'static str; 2],
@@ -160,7 +176,8 @@ struct End<'a> {
 }
 
 impl Gateway {
-    fn start(side: &'static str, host: &NetNs, config: &str) -> Result<Gateway, GatewayError> {
+    /// Starts one with this configuration.
+    pub fn start(side: &'static str, host: &NetNs, config: &str) -> Result<Gateway, GatewayError> {
         let dir = std::env::temp_dir().join(host.name());
         let cannot = |what: String| move |cause| GatewayError::Io { what, cause };
         // One left behind by a killed process of the same number is nobody's.
@@ -222,7 +239,8 @@ impl Gateway {
         self.dir.join("admin.sock")
     }
 
-    fn wait_until_up(&mut self) -> Result<(), GatewayError> {
+    /// Waits until it says that all its links are up.
+    pub fn wait_until_up(&mut self) -> Result<(), GatewayError> {
         let begin = Instant::now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -311,7 +329,6 @@ mod tests {
             let text = Pair::default().config(&End {
                 key: &key,
                 peer: &peer,
-                own: LINK_A,
                 far: LINK_B,
                 behind: ["10.77.3.0/24", "fd77:3::/64"],
                 local: ["10.77.1.0/24", "fd77:1::/64"],

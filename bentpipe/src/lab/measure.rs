@@ -111,6 +111,9 @@ pub struct Outcome {
     pub retransmitted: u32,
     /// Bytes received over time.
     pub received: Samples,
+    /// Content of the UDP stream beside them as it arrived, bit/s.
+    #[serde(default)]
+    pub udp: Option<f64>,
     /// Bytes of each of several streams.
     #[serde(default)]
     pub each: Vec<u64>,
@@ -151,6 +154,7 @@ impl Outcome {
             retransmitted: served.iter().map(|s| s.retransmitted).sum(),
             received: since(&client.received),
             each,
+            udp: None,
             down,
             up,
         }
@@ -185,6 +189,7 @@ impl Outcome {
             Figure::Share if self.link_rate > 0 => {
                 Some(self.goodput() / self.link_rate as f64 * 100.0)
             }
+            Figure::Udp => self.udp.map(|rate| rate / 1e3),
             Figure::Utilisation => self.down.utilisation(from, to).map(|u| u * 100.0),
             Figure::FirstByte => Some(self.first_byte * 1e3),
             Figure::Time => Some(self.time_for_all()),

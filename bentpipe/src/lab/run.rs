@@ -1,7 +1,7 @@
 //! Runs experiments: builds the network, lets real hosts do the work, notes what
 //! happened; many at once as far as this machine can carry them.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::measure::Outcome;
 use super::progress::{Board, Row};
 use super::results::{Load, Results, Run};
 use super::scenario::{Scenario, Way, Work};
-use super::topology::{Plan, SERVER, Topology};
-use super::traffic::{self, Page, Server, Wanted};
+use super::topology::{CLIENT, Plan, SERVER, Topology};
+use super::traffic::{self, Page, Server, Wanted, udp};
 
 /// What a two-core machine carries with all hosts, gateways and emulators on it and
 /// processors idle enough that timings mean something; the sum over all links that run
@@ -48,6 +48,7 @@ impl Experiment {
                 link: scenario.link_of(way),
                 legs: way.legs.unwrap_or(scenario.legs),
                 hosts: way.hosts.over(&scenario.hosts),
+                mesh: scenario.mesh,
                 seed,
                 gateways: way.gateways.then(Pair::default),
             },
@@ -100,13 +101,13 @@ impl Experiment {
         let window = self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX));
         let wanted = Wanted { window, headers: self.headers, ..Wanted::whole(seed, 0) };
         let alone = |fetched| (fetched, Vec::new());
-        let client = topology.client.run(|| match work {
+        let carry = || match work {
             Work::File { bytes, at_most } => {
                 let at_most = at_most.map_or(Duration::MAX, |d| d.to_std());
                 let wanted = Wanted { bytes: bytes.0, at_most, ..wanted };
                 traffic::fetch(address, wanted, origin, &row.done).map(alone)
             }
-            Work::Streams { count, time, pace } => {
+            Work::Streams { count, time, pace, .. } => {
                 let (time, pace) = (time.to_std(), pace.map_or(0, BitRate::as_bps));
                 let wanted = Wanted { pace, ..wanted };
                 traffic::fetch_streams(address, wanted, count, time, origin, &row.done)
@@ -116,18 +117,38 @@ impl Experiment {
                     Page { seed, html: html.0, objects, object: object.0, connections, window };
                 traffic::fetch_page(address, page, origin, &row.done).map(alone)
             }
+        };
+        let beside = match work {
+            Work::Streams { udp: Some(rate), time, .. } => Some((rate.as_bps(), time.to_std())),
+            _ => None,
+        };
+        let (client, udp) = thread::scope(|scope| {
+            let udp =
+                beside.map(|(rate, time)| scope.spawn(move || udp_beside(topology, rate, time)));
+            let client = topology.client.run(carry);
+            let failed = |_| Err(std::io::Error::other("the UDP stream's thread failed"));
+            (client, udp.map(|udp| udp.join().unwrap_or_else(failed)))
         });
+        let udp = udp.transpose().map_err(|e| format!("the UDP stream failed: {e}"))?;
         let served = server.stop();
         let client = client.map_err(|e| format!("the client failed: {e}"))?;
         let (down, up) = topology.link_use();
         let rate = self.plan.link.down.rate.map_or(0, BitRate::as_bps);
-        Ok(Outcome::new(seed, rate, client, &served, down, up))
+        Ok(Outcome { udp, ..Outcome::new(seed, rate, client, &served, down, up) })
     }
 
     fn weight(&self) -> u64 {
         let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(AT_ONCE).as_bps();
         (rate(&self.plan.link.down) + rate(&self.plan.link.up)).min(AT_ONCE.as_bps())
     }
+}
+
+/// A UDP stream from the server to the client; answers what arrived, bit/s.
+fn udp_beside(topology: &Topology, rate: u64, time: Duration) -> std::io::Result<f64> {
+    let to = SocketAddr::new(CLIENT[0], udp::PORT);
+    let receiver = topology.client.run(|| UdpSocket::bind(to))?;
+    let sender = topology.server.run(|| UdpSocket::bind((SERVER[0], 0)))?;
+    udp::stream(&sender, &receiver, to, rate, time)
 }
 
 fn used(start: std::io::Result<Load>, end: std::io::Result<Load>) -> Load {

@@ -5,14 +5,16 @@ use channel::{ChannelConfig, GilbertElliott};
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
+use super::mesh::MOST;
 use super::sweep::{self, Point, Sweep};
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 7] = [
+pub const BUILT_IN: [(&str, &str); 8] = [
     ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
+    ("itu-test-a", include_str!("../../../scenarios/itu-test-a.toml")),
     ("itu-test-b", include_str!("../../../scenarios/itu-test-b.toml")),
     ("itu-test-1", include_str!("../../../scenarios/itu-test-1.toml")),
     ("itu-test-2", include_str!("../../../scenarios/itu-test-2.toml")),
@@ -48,6 +50,9 @@ pub struct Scenario {
     /// TCP on the end hosts, unless a way says otherwise.
     #[serde(default)]
     pub hosts: HostTcp,
+    /// Further nodes with gateways, each joined to every other; at most two.
+    #[serde(default)]
+    pub mesh: usize,
     /// What is carried.
     pub work: Work,
     /// What is carried before it, while the link is idle.
@@ -163,6 +168,9 @@ pub enum Work {
         /// The server sends no faster on each.
         #[serde(default, deserialize_with = "unit::maybe")]
         pace: Option<BitRate>,
+        /// A UDP stream beside them, at this rate of content.
+        #[serde(default, deserialize_with = "unit::maybe")]
+        udp: Option<BitRate>,
     },
     /// A page as HTTP/1.0 fetches it: the text, then its objects, a connection each.
     Page {
@@ -212,6 +220,9 @@ pub struct Way {
     /// Replaces the link's rate in both directions.
     #[serde(default, deserialize_with = "unit::maybe")]
     pub rate: Option<BitRate>,
+    /// Replaces the link's rate from client to server.
+    #[serde(default, deserialize_with = "unit::maybe")]
+    pub up_rate: Option<BitRate>,
     /// Replaces the link's bit-error ratio in both directions.
     #[serde(default, deserialize_with = "unit::maybe_share")]
     pub ber: Option<Ratio>,
@@ -246,6 +257,8 @@ pub enum Figure {
     LinkThroughput,
     /// Goodput as a share of the link's rate, %.
     Share,
+    /// Content of the UDP stream beside the others, as it arrived, kbit/s.
+    Udp,
     /// Share of the time during which the link's down direction was sending, %.
     Utilisation,
     /// From connecting to the first byte of content, ms.
@@ -262,10 +275,11 @@ pub enum Figure {
 
 impl Figure {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Figure; 9] = [
+    pub const ALL: [Figure; 10] = [
         Figure::Goodput,
         Figure::LinkThroughput,
         Figure::Share,
+        Figure::Udp,
         Figure::Utilisation,
         Figure::FirstByte,
         Figure::Time,
@@ -280,6 +294,7 @@ impl Figure {
             Figure::Goodput => "goodput",
             Figure::LinkThroughput => "link throughput",
             Figure::Share => "share of the link",
+            Figure::Udp => "UDP",
             Figure::Utilisation => "utilisation",
             Figure::FirstByte => "first byte",
             Figure::Time => "completion",
@@ -292,7 +307,7 @@ impl Figure {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Figure::Goodput | Figure::LinkThroughput => "kbit/s",
+            Figure::Goodput | Figure::LinkThroughput | Figure::Udp => "kbit/s",
             Figure::Share | Figure::Utilisation => "%",
             Figure::FirstByte | Figure::ServerRtt => "ms",
             Figure::Time | Figure::ServerBusy => "s",
@@ -383,9 +398,10 @@ impl Scenario {
     /// The link as this way uses it.
     pub fn link_of(&self, way: &Way) -> LinkSetup {
         let mut link = self.link.clone();
+        link.up.rate = way.up_rate.or(way.rate).or(link.up.rate);
+        link.down.rate = way.rate.or(link.down.rate);
         for direction in [&mut link.down, &mut link.up] {
             direction.delay = way.delay.unwrap_or(direction.delay);
-            direction.rate = way.rate.or(direction.rate);
             direction.ber = way.ber.unwrap_or(direction.ber);
             direction.burst = way.burst.or(direction.burst);
             if way.clean {
@@ -398,6 +414,9 @@ impl Scenario {
     fn check(&self) -> Result<(), String> {
         if self.ways.is_empty() {
             return Err("it has no [[way]]".into());
+        }
+        if self.mesh > MOST {
+            return Err(format!("mesh = {} has more nodes than {MOST}", self.mesh));
         }
         if self.seeds == 0 {
             return Err("seeds = 0 would run nothing".into());

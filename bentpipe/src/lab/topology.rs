@@ -25,6 +25,7 @@ use units::{ByteCount, Duration, Ratio};
 
 use super::gateway::{Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
+use super::mesh::Mesh;
 use super::scenario::{HostTcp, Legs, LinkSetup};
 use crate::emulate::{Direction, Emulator, EmulatorError, EmulatorHandle, EmulatorOptions};
 
@@ -75,6 +76,8 @@ pub struct Plan {
     pub hosts: HostTcp,
     /// Seed of the link's errors.
     pub seed: u64,
+    /// Further nodes, each joined to every other.
+    pub mesh: usize,
     /// Run the gateway pair, with these settings.
     pub gateways: Option<Pair>,
 }
@@ -98,6 +101,10 @@ pub enum BuildError {
 pub struct Topology {
     /// The gateway programs: client's side, server's side.
     pub gateways: Option<[Gateway; 2]>,
+    /// The gateways of the further nodes of a mesh.
+    mesh_gateways: Vec<Gateway>,
+    /// The further nodes of a mesh.
+    pub mesh: Option<Mesh>,
     /// The satellite link; its left is the client's side. None for a cable.
     link: Option<EmulatorHandle>,
     legs: Vec<EmulatorHandle>,
@@ -141,10 +148,27 @@ impl Topology {
         for host in [&client, &server] {
             set_tcp(host, &plan.hosts)?;
         }
-        let mut topology =
-            Topology { gateways: None, link, legs, client, gwa, gwb, server, origin };
+        let mesh = if plan.mesh > 0 {
+            let nodes: Result<_, _> = (0..plan.mesh).map(|i| space(&format!("node{i}"))).collect();
+            Some(Mesh::build([&gwa, &gwb], nodes?, &plan.link, plan.seed)?)
+        } else {
+            None
+        };
+        let mut topology = Topology {
+            gateways: None,
+            mesh_gateways: Vec::new(),
+            mesh,
+            link,
+            legs,
+            client,
+            gwa,
+            gwb,
+            server,
+            origin,
+        };
         if let Some(pair) = &plan.gateways {
-            topology.gateways = Some(pair.start(&topology, &plan.link)?);
+            let (two, more) = pair.start(&topology, &plan.link)?;
+            (topology.gateways, topology.mesh_gateways) = (Some(two), more);
         }
         Ok(topology)
     }
@@ -161,13 +185,14 @@ impl Topology {
     /// What went wrong in the emulated link; with problems, figures mean nothing.
     pub fn problems(&self) -> Vec<String> {
         let links = self.link.iter().chain(&self.legs);
-        links.flat_map(|link| link.report().problems).collect()
+        let mesh = self.mesh.iter().flat_map(Mesh::problems);
+        links.flat_map(|link| link.report().problems).chain(mesh).collect()
     }
 }
 
 /// No packets but those of the experiment: no router solicitations, no link-local
 /// addresses; and no memory of earlier connections in TCP.
-fn quiet(host: &NetNs) -> Result<(), OsError> {
+pub(super) fn quiet(host: &NetNs) -> Result<(), OsError> {
     for scope in ["all", "default"] {
         host.sysctl(&format!("net.ipv6.conf.{scope}.accept_ra"), "0")?;
         host.sysctl(&format!("net.ipv6.conf.{scope}.router_solicitations"), "0")?;
@@ -209,7 +234,7 @@ fn leg(
     emulated(left, left_device, right, right_device, &both, !seed).map(Some)
 }
 
-fn emulated(
+pub(super) fn emulated(
     left: &NetNs,
     left_device: &str,
     right: &NetNs,
@@ -224,7 +249,7 @@ fn emulated(
 }
 
 /// Runs `ip -batch` inside `host`.
-fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
+pub(super) fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
     let failed = |what: &str| OsError::refused(format!("`ip -batch` in {}: {what}", host.name()));
     let mut child = host
         .command("ip")

@@ -6,6 +6,7 @@
 //! thread must already be in the namespace of its host.
 
 mod many;
+pub mod udp;
 
 pub use many::{Page, fetch_page, fetch_streams};
 

@@ -115,6 +115,9 @@ pub fn fetch_streams(
         };
         threads.into_iter().map(one).collect::<io::Result<Vec<Fetched>>>()
     })?;
+    if all.is_empty() {
+        return Ok((Fetched { complete: time.as_secs_f64(), ..Fetched::default() }, Vec::new()));
+    }
     let earliest = |of: fn(&Fetched) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
     let bytes = all.iter().map(|f| f.bytes).sum();
     let sum = Fetched {

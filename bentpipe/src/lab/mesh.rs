@@ -1,0 +1,148 @@
+//! Further nodes beside the two of the experiment, each joined to every other by a link
+//! of its own: a mesh of terminals. Their gateways run and keep their links; the
+//! experiment's traffic must find its way among them.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use link::keys::PrivateKey;
+use os::netns::NetNs;
+
+use super::gateway::{Gateway, GatewayError, PORT};
+use super::scenario::LinkSetup;
+use super::topology::{BuildError, configure, emulated, quiet};
+use crate::emulate::EmulatorHandle;
+
+/// Addresses behind the nodes of a mesh, the client's and the server's first.
+const NETS: [&str; 4] = ["10.77.1.0/24", "10.77.3.0/24", "10.77.5.0/24", "10.77.6.0/24"];
+/// The most nodes of a mesh beside the two of the experiment.
+pub const MOST: usize = NETS.len() - 2;
+/// Third byte of the first further link's addresses.
+const FIRST_LINK: u8 = 20;
+
+/// The further nodes. Dropped from the top.
+pub struct Mesh {
+    links: Vec<EmulatorHandle>,
+    /// The nodes' namespaces.
+    pub nodes: Vec<NetNs>,
+}
+
+/// Every pair of nodes but the first two, whose link the experiment has: the lower node,
+/// the higher one, and the link's number.
+fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize, u8)> {
+    let all = (0..nodes).flat_map(move |low| (low + 1..nodes).map(move |high| (low, high)));
+    all.filter(|pair| *pair != (0, 1)).zip(0..).map(|((low, high), i)| (low, high, i))
+}
+
+/// The address of one end of a link.
+fn end(link: u8, higher: bool) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, FIRST_LINK + link, if higher { 2 } else { 1 })
+}
+
+impl Mesh {
+    /// Builds the nodes and their links, each as the experiment's own.
+    pub fn build(
+        first: [&NetNs; 2],
+        nodes: Vec<NetNs>,
+        link: &LinkSetup,
+        seed: u64,
+    ) -> Result<Mesh, BuildError> {
+        for node in &nodes {
+            quiet(node)?;
+        }
+        let mut mesh = Mesh { links: Vec::new(), nodes };
+        let all: Vec<&NetNs> = first.into_iter().chain(&mesh.nodes).collect();
+        let mut links = Vec::new();
+        for (low, high, i) in pairs(all.len()) {
+            let device = |to: usize| format!("sat{to}");
+            let (left, right) = (device(high), device(low));
+            let draw = seed ^ (u64::from(i) + 1) << 32;
+            links.push(emulated(all[low], &left, all[high], &right, link, draw)?);
+            for (node, device, own, far) in [
+                (low, &left, end(i, false), end(i, true)),
+                (high, &right, end(i, true), end(i, false)),
+            ] {
+                configure(all[node], &script(device, own, far))?;
+            }
+        }
+        for node in &mesh.nodes {
+            node.make_router()?;
+        }
+        mesh.links = links;
+        Ok(mesh)
+    }
+
+    /// What went wrong in the emulated links.
+    pub fn problems(&self) -> Vec<String> {
+        self.links.iter().flat_map(|link| link.report().problems).collect()
+    }
+
+    /// The `[[peer]]` tables of a node (0 and 1: the experiment's own) for those that only
+    /// the mesh joins it to.
+    pub fn peers(&self, node: usize, keys: &[PrivateKey], link: &str) -> String {
+        let mut text = String::new();
+        for (low, high, i) in pairs(keys.len()) {
+            if node != low && node != high {
+                continue;
+            }
+            let far = if node == low { high } else { low };
+            let _ = write!(
+                text,
+                "[[peer]]\nname = \"node-{far}\"\npublic_key = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
+                 routes = [\"{}\"]\nallow = [\"{}\"]\nsource = \"keep\"\nlink = {link}\n",
+                keys[far].public(),
+                end(i, far == high),
+                NETS[far],
+                NETS[node],
+            );
+        }
+        text
+    }
+
+    /// Starts the gateways of the further nodes.
+    pub fn start(&self, keys: &[PrivateKey], link: &str) -> Result<Vec<Gateway>, GatewayError> {
+        let mut all = Vec::new();
+        for (i, host) in self.nodes.iter().enumerate() {
+            let config = format!(
+                "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:{PORT}\"\ntun = \"bentpipe0\"\n\
+                 admin = \"admin.sock\"\nlog = \"warn\"\n{}",
+                keys[i + 2].to_base64(),
+                self.peers(i + 2, keys, link),
+            );
+            all.push(Gateway::start("mesh", host, &config)?);
+        }
+        Ok(all)
+    }
+}
+
+fn script(device: &str, own: Ipv4Addr, far: Ipv4Addr) -> String {
+    // Stations end as their addresses do.
+    let station = |a: Ipv4Addr| format!("02:77:00:00:{:02x}:{:02x}", a.octets()[2], a.octets()[3]);
+    format!(
+        "link set {device} address {}\nlink set {device} mtu 1500 up\naddr add {own}/24 dev {device}\n\
+         neigh replace {far} lladdr {} dev {device} nud permanent\n",
+        station(own),
+        station(far),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_two_nodes_of_a_mesh_have_one_link() {
+        let four: Vec<_> = pairs(4).collect();
+        assert_eq!(four, [(0, 2, 0), (0, 3, 1), (1, 2, 2), (1, 3, 3), (2, 3, 4)]);
+        let mesh = Mesh { links: Vec::new(), nodes: Vec::new() };
+        let keys: Vec<_> = (1..=4).map(|i| PrivateKey::generate([i; 32])).collect();
+        for node in 0..4 {
+            let peers = mesh.peers(node, &keys, "{ }");
+            assert_eq!(peers.matches("[[peer]]").count(), if node < 2 { 2 } else { 3 }, "{peers}");
+            assert!(
+                !peers.contains(&keys[node].public().to_string()),
+                "a node is no peer of itself"
+            );
+        }
+    }
+}
