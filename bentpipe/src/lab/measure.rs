@@ -183,6 +183,11 @@ impl Outcome {
     /// The figure of this run alone; `None` where it takes two ways or was not noted.
     pub fn figure(&self, figure: Figure) -> Option<f64> {
         let (from, to) = (self.started, self.started + self.complete);
+        let of_link = matches!(figure, Figure::Udp | Figure::LinkThroughput | Figure::Utilisation);
+        if self.udp.is_some() && self.bytes == 0 && !of_link {
+            // UDP alone: there was no transfer to speak of.
+            return None;
+        }
         match figure {
             Figure::Goodput => Some(self.goodput() / 1e3),
             Figure::LinkThroughput => self.down.bits_per_second(from, to).map(|r| r / 1e3),

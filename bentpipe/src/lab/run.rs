@@ -20,7 +20,8 @@ use super::traffic::{self, Page, Server, Wanted, udp};
 /// processors idle enough that timings mean something; the sum over all links that run
 /// at once stays below.
 const AT_ONCE: BitRate = BitRate::from_kbps(120_000);
-/// Experiments at once, however slow their links: each has a dozen threads.
+/// Emulated links at once, however slow: each takes threads that keep real time, and has
+/// gateways around it.
 const MOST_AT_ONCE: usize = 24;
 /// Between the work before and the work itself the link falls idle.
 const PAUSE: Duration = Duration::from_millis(1_500);
@@ -137,6 +138,12 @@ impl Experiment {
         Ok(Outcome { udp, ..Outcome::new(seed, rate, client, &served, down, up) })
     }
 
+    /// Links that it emulates: in a mesh every node has one to every other.
+    fn links(&self) -> usize {
+        let nodes = 2 + self.plan.mesh;
+        nodes * (nodes - 1) / 2
+    }
+
     fn weight(&self) -> u64 {
         let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(AT_ONCE).as_bps();
         (rate(&self.plan.link.down) + rate(&self.plan.link.up)).min(AT_ONCE.as_bps())
@@ -178,18 +185,18 @@ impl Gate {
         Gate { at_once: at_once.as_bps(), inside: Mutex::default(), left: Condvar::new() }
     }
 
-    fn pass<T>(&self, weight: u64, work: impl FnOnce() -> T) -> T {
+    fn pass<T>(&self, weight: u64, links: usize, work: impl FnOnce() -> T) -> T {
         let lock = || self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let full = |inside: &mut (u64, usize)| {
             let (load, count) = *inside;
-            count > 0 && (load + weight > self.at_once || count >= MOST_AT_ONCE)
+            count > 0 && (load + weight > self.at_once || count + links > MOST_AT_ONCE)
         };
         let mut inside = self.left.wait_while(lock(), full).unwrap_or_else(PoisonError::into_inner);
-        *inside = (inside.0 + weight, inside.1 + 1);
+        *inside = (inside.0 + weight, inside.1 + links);
         drop(inside);
         let result = work();
         let mut inside = lock();
-        *inside = (inside.0 - weight, inside.1 - 1);
+        *inside = (inside.0 - weight, inside.1 - links);
         self.left.notify_all();
         result
     }
@@ -202,7 +209,9 @@ pub fn run_all(experiments: &[(Experiment, Arc<Row>)], gate: &Gate) -> Vec<Resul
         let threads: Vec<_> = experiments
             .iter()
             .map(|(experiment, row)| {
-                scope.spawn(move || gate.pass(experiment.weight(), || experiment.run(row)))
+                scope.spawn(move || {
+                    gate.pass(experiment.weight(), experiment.links(), || experiment.run(row))
+                })
             })
             .collect();
         let outcome = |t: thread::ScopedJoinHandle<'_, Result<Run, String>>| {
@@ -272,11 +281,11 @@ mod tests {
         };
         thread::scope(|scope| {
             for _ in 0..12 {
-                scope.spawn(|| gate.pass(weight, visit));
+                scope.spawn(|| gate.pass(weight, 1, visit));
             }
         });
         assert!(most.load(Ordering::SeqCst) <= 3);
         // Alone, even a link that is too fast for the machine gets its turn.
-        gate.pass(AT_ONCE.as_bps() * 2, visit);
+        gate.pass(AT_ONCE.as_bps() * 2, 1, visit);
     }
 }
