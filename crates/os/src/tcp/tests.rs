@@ -76,6 +76,21 @@ fn accepted_connections_have_the_listeners_options() {
 }
 
 #[test]
+fn the_outcome_of_an_attempt_tells_a_reset_from_what_a_router_says() {
+    let listener = listener();
+    let client = connect(&to(listener.local_addr(), &TcpOptions::default())).unwrap();
+    wait_for(&client, Interest::WRITE);
+    client.outcome().unwrap();
+    let nobody = listener.local_addr();
+    drop(listener);
+    let client = connect(&to(nobody, &TcpOptions::default())).unwrap();
+    wait_for(&client, Interest::WRITE);
+    let failure = client.outcome().unwrap_err();
+    assert_eq!(failure.error.kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(failure.unreachable, None, "a reset is no ICMP error");
+}
+
+#[test]
 fn a_refused_connection_is_told_by_take_error_once() {
     let free_port = listener().local_addr();
     let client = connect(&to(free_port, &TcpOptions::default())).unwrap();
