@@ -66,10 +66,10 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
     if !one_by_one {
         (0..STOPPED).for_each(|_| flood(accept(&listener)));
     }
-    // Until nothing more is taken for them.
+    // Until nothing more is sent for them: what was taken for all of them goes in turn.
     let mut last = 0;
     wait_long_for("the stopped streams to be full", FILLING, || {
-        let sent = world.b.status().links[0].send.lan_bytes;
+        let sent = world.b.status().links[0].send.link_bytes;
         let moved = sent - std::mem::replace(&mut last, sent);
         thread::sleep(Duration::from_millis(500));
         (moved < 20_000).then_some(()).ok_or(format!("{moved} bytes moved"))
