@@ -106,7 +106,7 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
     let ports = section.list::<Ports>("ports").unwrap_or_default();
     let dscp = section.get::<Dscp>("dscp");
     let carry = read_carry(&mut section);
-    let class = read_class_name(&mut section, names, carry.is_some());
+    let class = read_class_name(&mut section, names);
     section.finish();
     if class.is_none() && carry.is_none() {
         return None;
@@ -142,12 +142,12 @@ fn read_carry(section: &mut Section<'_>) -> Option<Carry> {
     }
 }
 
-fn read_class_name(section: &mut Section<'_>, names: &[String], optional: bool) -> Option<ClassId> {
+fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassId> {
     let known: Vec<&str> = match names {
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !section.has("class") && !optional {
+    if !section.has("class") && !section.has("carry") {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;
