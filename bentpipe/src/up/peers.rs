@@ -34,6 +34,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
             Some(Queue::Time(time)) => time,
             Some(Queue::Bytes(bytes)) => link.send.time_for(bytes),
         },
+        bit_errors: link.ber,
         overhead: overhead as u16,
         memory,
         stream_buffer: peer.stream_buffer,

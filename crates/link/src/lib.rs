@@ -14,6 +14,7 @@ mod pacer;
 mod ranges;
 mod rate;
 mod received;
+mod repair;
 pub mod replay;
 mod rtt;
 pub mod seal;

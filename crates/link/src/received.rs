@@ -55,6 +55,11 @@ impl Received {
         self.set.descending().next().map(|r| r.end - 1)
     }
 
+    /// Is the number known to have arrived, or past caring?
+    pub fn has(&self, number: u64) -> bool {
+        number < self.floor || self.set.contains(number)
+    }
+
     /// A packet arrived (the replay window has let it pass).
     pub fn on_packet(&mut self, now: Instant, number: u64, eliciting: bool) {
         if number < self.floor {

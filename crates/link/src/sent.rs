@@ -13,6 +13,7 @@ use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
 use crate::rate::Told;
+use crate::repair::MAX_WINDOW;
 use crate::rtt::Rtt;
 use crate::wire::{StateFrame, StreamId};
 
@@ -114,6 +115,8 @@ pub(crate) struct Sent {
     /// Link bytes sent, and those of them that arrived.
     sent_bytes: u64,
     arrived_bytes: u64,
+    /// REPAIR packets: their numbers, the first number that they cover, when they left.
+    repairs: VecDeque<(u64, u64, Instant)>,
     pub counts: SentCounts,
 }
 
@@ -142,6 +145,7 @@ impl Sent {
             last_late: Instant::ZERO,
             sent_bytes: 0,
             arrived_bytes: 0,
+            repairs: VecDeque::new(),
             counts: SentCounts::default(),
         }
     }
@@ -198,6 +202,27 @@ impl Sent {
         number
     }
 
+    /// A REPAIR packet leaves that covers what left since number `first`.
+    pub fn push_repair(&mut self, now: Instant, first: u64, size: u64) -> u64 {
+        let number = self.push_packet(now, false, size);
+        self.repairs.push_back((number, first, now));
+        number
+    }
+
+    /// The last REPAIR packet that may bring the packet back, and when it left.
+    fn last_repair_of(&self, number: u64) -> Option<(u64, Instant)> {
+        let reach = number + MAX_WINDOW as u64;
+        let after = self.repairs.partition_point(|(repair, _, _)| *repair <= reach);
+        let covers = |r: &&(u64, u64, Instant)| r.1 <= number;
+        let in_reach = self.repairs.range(..after).rev();
+        in_reach.take_while(|r| r.0 > number).find(covers).map(|r| (r.0, r.2))
+    }
+
+    /// The first number that left at `since` or later.
+    pub fn first_since(&self, since: Instant) -> u64 {
+        self.base + self.packets.partition_point(|p| p.sent < since) as u64
+    }
+
     /// Takes the peer's report. `fate` hears of every frame whose packet newly
     /// arrived; what is lost comes from [`Sent::detect_lost`].
     pub fn handle_state(
@@ -232,6 +257,12 @@ impl Sent {
             progress |= self.arrived(now, number, rtt, &mut fate);
         }
         self.news = news;
+        // Packets that nobody reports tell by arriving that those before them did not.
+        if let Some(packet) = self.packet(state.hi)
+            && self.newest_arrived.is_none_or(|(n, _)| n < state.hi)
+        {
+            self.newest_arrived = Some((state.hi, packet.sent));
+        }
         let mut told = None;
         if let Some(&packet) = self.packet(state.hi)
             && is_news
@@ -252,6 +283,11 @@ impl Sent {
         }
         self.settle(now, rtt);
         Report { progress, told }
+    }
+
+    /// Of what the peer has, `bytes` came back by repair: the link did not carry them.
+    pub fn discount(&mut self, bytes: u64) {
+        self.arrived_bytes = self.arrived_bytes.saturating_sub(bytes);
     }
 
     /// Link bytes sent so far.
@@ -320,13 +356,16 @@ impl Sent {
             let packet = self.packets[(number - self.base) as usize];
             if packet.state == State::InFlight {
                 // Overdue when a packet sent a window later has arrived, or when the
-                // window has passed since it would have been reported. What no report has
+                // window has passed since it would have been reported. Where repair may
+                // bring it back yet, this counts from the last that may. What no report has
                 // spoken of (those that did were lost, or cut short) may have arrived: the
                 // whole state comes with the next timer of the peer.
+                let (last, sent) = self.last_repair_of(number).unwrap_or((number, packet.sent));
                 let spoken = self.spoken.contains(number);
-                let by_order = spoken && packet.sent + self.reorder_window <= newest_sent;
+                let by_order =
+                    spoken && last <= newest && sent + self.reorder_window <= newest_sent;
                 let patience = rtt.smoothed().times(if spoken { 1 } else { UNSPOKEN_RTTS });
-                let by_time = packet.sent + patience + self.reorder_window;
+                let by_time = sent + patience + self.reorder_window;
                 if by_order || now >= by_time {
                     self.mark_lost(now, number, &mut fate);
                 } else {
@@ -394,6 +433,9 @@ impl Sent {
         }
         self.told.remove_below(self.base);
         self.spoken.remove_below(self.base);
+        while self.repairs.front().is_some_and(|(repair, _, _)| *repair <= self.base) {
+            self.repairs.pop_front();
+        }
         // Give memory back after a burst.
         if self.packets.is_empty() && self.packets.capacity() > 1024 {
             self.packets.shrink_to(64);

@@ -14,6 +14,7 @@ mod credit;
 mod hosts;
 mod packets;
 mod receive;
+mod repair;
 mod schedule;
 mod send;
 mod show;
@@ -42,6 +43,7 @@ pub(crate) use hosts::HostId;
 pub use packets::Carry;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
+use repair::Repair;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
 use urgency::Flows;
@@ -116,6 +118,12 @@ pub struct SessionStats {
     pub violations: u64,
     /// Streams opened by either side so far.
     pub streams_total: u64,
+    /// Packets that came back by repair, here and at the peer; repair packets sent.
+    pub recovered: u64,
+    /// See `recovered`.
+    pub peer_recovered: u64,
+    /// See `recovered`.
+    pub repairs_sent: u64,
     /// Reports written.
     pub reports: u64,
     /// Probes after silence.
@@ -161,6 +169,7 @@ pub struct Session {
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
     interactive_until: Instant,
+    repair: Repair,
     excess: u64,
     recv_excess: u64,
     events: VecDeque<Event>,
@@ -233,6 +242,7 @@ impl Session {
             packet_streams: 0,
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
+            repair: Repair::new(&config),
             excess: 0,
             recv_excess: 0,
             events: VecDeque::new(),
@@ -278,8 +288,17 @@ impl Session {
 
     /// The largest UDP payload of this link.
     pub(crate) fn max_packet(&self) -> usize {
-        let mtu = u64::from(self.config.packet.min(self.config.mtu)).min(self.peer.mtu);
-        (mtu + u64::from(self.config.overhead) - self.wire_overhead) as usize
+        self.payload_of(u64::from(self.config.mtu))
+    }
+
+    /// The largest UDP payload that is worth its risk: repair alone may be longer.
+    fn best_packet(&self) -> usize {
+        self.payload_of(u64::from(self.config.packet.min(self.config.mtu)))
+    }
+
+    fn payload_of(&self, packet: u64) -> usize {
+        let packet = packet.min(self.peer.mtu) + u64::from(self.config.overhead);
+        (packet - self.wire_overhead) as usize
     }
 
     /// What the link counts per packet beside our bytes.
@@ -290,7 +309,7 @@ impl Session {
     /// The largest IP packet that crosses in one piece.
     pub fn max_whole_datagram(&self) -> usize {
         // The longest header and tag (25) and the frame's type.
-        self.max_packet().saturating_sub(26)
+        self.best_packet().saturating_sub(26)
     }
 
     /// The number of the next packet.

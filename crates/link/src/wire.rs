@@ -194,6 +194,8 @@ pub enum Frame<'a> {
     State(StateFrame<'a>),
     /// All packet numbers below are settled: forget them.
     Floor(u64),
+    /// So many packets of the session came back by repair.
+    Recovered(u64),
     /// A stream begins.
     Open(StreamId, Origin),
     /// A stream begins whose content is unsplit packets.
@@ -239,6 +241,7 @@ const CLOSE: u8 = 0x0a;
 const DATAGRAM: u8 = 0x0b;
 const DATAGRAM_LEN: u8 = 0x0c;
 const FRAGMENT: u8 = 0x0d;
+const RECOVERED: u8 = 0x0e;
 const PACKETS: u8 = 0x0f;
 const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x01;
@@ -318,6 +321,10 @@ impl<'a> Writer<'a> {
             Frame::Floor(floor) => {
                 self.byte(FLOOR);
                 self.varint(*floor);
+            }
+            Frame::Recovered(total) => {
+                self.byte(RECOVERED);
+                self.varint(*total);
             }
             Frame::Open(id, origin) => {
                 self.byte(OPEN);
@@ -526,7 +533,7 @@ pub fn stream_head_len(id: StreamId, offset: u64, len: usize) -> usize {
 pub fn frame_len(frame: &Frame<'_>) -> usize {
     match frame {
         Frame::Ping => 1,
-        Frame::Floor(f) => 1 + varint_len(*f),
+        Frame::Floor(n) | Frame::Recovered(n) => 1 + varint_len(*n),
         Frame::Open(id, o) => {
             let address = |a: SocketAddr| if a.is_ipv4() { 6 } else { 18 };
             2 + varint_len(id.0)
@@ -578,7 +585,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    fn byte(&mut self) -> Result<u8, WireError> {
+    pub(crate) fn byte(&mut self) -> Result<u8, WireError> {
         let (first, rest) = self.rest.split_first().ok_or(WireError::Short)?;
         self.rest = rest;
         Ok(*first)
@@ -702,6 +709,7 @@ impl<'a> Reader<'a> {
             PING => Frame::Ping,
             STATE => Frame::State(self.state()?),
             FLOOR => Frame::Floor(self.varint()?),
+            RECOVERED => Frame::Recovered(self.varint()?),
             OPEN => Frame::Open(self.id()?, self.origin()?),
             ACCEPTED => Frame::Accepted(self.id()?),
             PACKETS => Frame::Packets(self.id()?),
@@ -741,35 +749,29 @@ impl<'a> Reader<'a> {
 pub mod short {
     use super::*;
 
-    /// Bytes per unit of a short offset. Full packets end on a multiple of it.
-    pub const UNIT: u64 = 8;
-
     /// How many offset bytes serve a frame whose stream has `span` bytes between
     /// the lowest that is not confirmed and the highest that was sent. `None` where
     /// the short form cannot be used. Three eighths of the truncated range are for
     /// the span, one eighth is for packets that arrive late (L-SF-2).
-    pub fn offset_len(offset: u64, span: u64) -> Option<usize> {
-        if !offset.is_multiple_of(UNIT) {
-            return None;
-        }
-        (1..=4).find(|n| span <= (UNIT << (8 * n)) / 8 * 3)
+    pub fn offset_len(span: u64) -> Option<usize> {
+        (2..=4).find(|n| span <= (1u64 << (8 * n)) / 8 * 3)
     }
 
     /// How many packets behind the newest one a short frame of `n` offset bytes may
     /// be and still be understood, for packets of at most `max_packet` bytes (L-SF-3).
     pub fn late_limit(n: usize, max_packet: u64) -> u64 {
-        (UNIT << (8 * n)) / 8 / max_packet.max(1)
+        (1u64 << (8 * n)) / 8 / max_packet.max(1)
     }
 
     /// Writes the head; answers its length.
     pub fn write_head(w: &mut Writer<'_>, id: StreamId, offset: u64, n: usize) -> usize {
         let start = w.at;
         w.varint(id.0);
-        w.bytes(&(offset / UNIT).to_be_bytes()[8 - n..]);
+        w.bytes(&offset.to_be_bytes()[8 - n..]);
         w.at - start
     }
 
-    /// Reads the head: id and truncated offset in units; the rest is data.
+    /// Reads the head: id and truncated offset; the rest is data.
     pub fn read_head(payload: &[u8], n: usize) -> Result<(StreamId, u64, &[u8]), WireError> {
         let mut r = Reader::new(payload);
         let id = r.id()?;
@@ -780,16 +782,14 @@ pub mod short {
     /// The full offset nearest to `reference` (the highest byte that arrived).
     pub fn expand(truncated: u64, n: usize, reference: u64) -> u64 {
         let range = 1u64 << (8 * n);
-        let near = reference / UNIT;
-        let candidate = near & !(range - 1) | truncated;
-        let units = if candidate + range / 2 <= near {
+        let candidate = reference & !(range - 1) | truncated;
+        if candidate + range / 2 <= reference {
             candidate + range
-        } else if candidate > near + range / 2 && candidate >= range {
+        } else if candidate > reference + range / 2 && candidate >= range {
             candidate - range
         } else {
             candidate
-        };
-        units * UNIT
+        }
     }
 }
 

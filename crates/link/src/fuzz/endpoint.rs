@@ -274,6 +274,7 @@ impl LinkSetting {
                 mtu: 1500,
                 packet: 1500,
                 queue: crate::session::NEARLY_EMPTY,
+                bit_errors: units::Ratio::ZERO,
                 overhead: 0,
                 memory: ByteCount(1 << 20),
                 stream_buffer: None,

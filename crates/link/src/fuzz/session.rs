@@ -71,6 +71,7 @@ impl World {
             mtu,
             packet: mtu,
             queue: crate::session::NEARLY_EMPTY,
+            bit_errors: units::Ratio::ZERO,
             overhead: u16::from(bytes.u8() % 2) * 40,
             memory: ByteCount(memory),
             stream_buffer: None,

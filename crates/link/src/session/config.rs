@@ -25,6 +25,8 @@ pub struct LinkConfig {
     pub packet: u16,
     /// What the modem may hold, in time at `send_rate`; see [`NEARLY_EMPTY`].
     pub queue: Duration,
+    /// The bit-error ratio that the profile promises: repair starts from it.
+    pub bit_errors: Ratio,
     /// Bytes of framing that the link adds to each IP packet and that its rate counts.
     pub overhead: u16,
     /// Memory for buffered stream bytes: half of it each way.

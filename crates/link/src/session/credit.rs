@@ -31,7 +31,10 @@ impl Session {
         let total_free = peer.total_window.saturating_sub(self.excess - s.excess);
         let fresh_share = (peer.total_window / 2).saturating_sub(self.excess - s.excess) / 2;
         let patience = self.rtt.with_margin() + self.report_interval().times(4);
-        let stalled = s.outstanding() > 0 && now.since(s.progress.last()) > patience;
+        // A reader that waits for a byte which was lost does not stall: it has taken all
+        // before it.
+        let could_read = s.send.unacked_from() > s.peer_consumed;
+        let stalled = s.outstanding() > 0 && could_read && now.since(s.progress.last()) > patience;
         // What a reader takes in one burst may only be its host's buffers filling up.
         let most = if s.progress.is_steady() { total_free / 2 } else { fresh_share };
         let earned = s.progress.per_rtt().saturating_mul(4).min(most);

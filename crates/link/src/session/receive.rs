@@ -3,6 +3,7 @@
 use units::Instant;
 
 use super::{Event, Session};
+use crate::repair;
 use crate::sent::{Fate, SentFrame};
 use crate::stream::{Delivery, Stream};
 use crate::wire::{Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, short};
@@ -21,6 +22,30 @@ pub(crate) enum PathFrame {
     Response(u64),
 }
 
+/// How a packet's content came.
+pub(super) enum Source<'a> {
+    /// In a packet, whose sender's address is of interest.
+    Carrier(&'a mut dyn FnMut(PathFrame)),
+    /// By repair, after other packets.
+    Repair,
+}
+
+impl Source<'_> {
+    fn tell(&mut self, frame: PathFrame) {
+        if let Source::Carrier(path) = self {
+            path(frame);
+        }
+    }
+}
+
+/// Does the frame speak of when and whence its packet came?
+fn is_of_the_moment(frame: &Frame<'_>) -> bool {
+    matches!(
+        frame,
+        Frame::Ping | Frame::State(_) | Frame::Challenge(_) | Frame::Response(_) | Frame::Close(_)
+    )
+}
+
 impl Session {
     /// Takes an authentic packet that the replay window has let pass. `hint` is the
     /// header's first-frame hint. `path` hears of frames about addresses.
@@ -37,21 +62,45 @@ impl Session {
             self.follow_rate(now);
         }
         self.last_heard = now;
+        if hint == repair::HINT {
+            self.received.on_packet(now, number, false);
+            self.on_repair(now, number, payload);
+        } else if !self.received.has(number)
+            && self.handle_content(now, number, hint, payload, Source::Carrier(path))
+        {
+            self.repair.on_packet(now, number, hint, payload);
+        }
+        self.take_recovered(now);
+    }
+
+    /// Takes what a packet said; false where it could not be used and counts as lost.
+    pub(super) fn handle_content(
+        &mut self,
+        now: Instant,
+        number: u64,
+        hint: u8,
+        payload: &[u8],
+        source: Source<'_>,
+    ) -> bool {
         let eliciting = match hint {
-            0 => Some(self.handle_frames(now, payload, path)),
+            0 => Some(self.handle_frames(now, payload, source)),
             _ => self.handle_short(now, number, usize::from(hint), payload).then_some(true),
         };
         let in_vain = std::mem::take(&mut self.overfull);
-        if let Some(eliciting) = eliciting.filter(|_| !in_vain) {
-            self.received.on_packet(now, number, eliciting);
+        match eliciting.filter(|_| !in_vain) {
+            Some(eliciting) => self.received.on_packet(now, number, eliciting),
+            None => return false,
         }
+        true
     }
 
     /// A packet in the short form (spec/link.md, L-SF). False where it came too
     /// late to be understood: then it counts as lost.
     fn handle_short(&mut self, now: Instant, number: u64, n: usize, payload: &[u8]) -> bool {
         let newest = self.received.highest().unwrap_or(0);
-        if n > 4 || newest.saturating_sub(number) > short::late_limit(n, self.params.mtu) {
+        if !(2..=4).contains(&n)
+            || newest.saturating_sub(number) > short::late_limit(n, self.params.mtu)
+        {
             return false;
         }
         let Ok((id, truncated, data)) = short::read_head(payload, n) else {
@@ -65,12 +114,7 @@ impl Session {
     }
 
     /// Answers whether the packet calls for a report.
-    fn handle_frames(
-        &mut self,
-        now: Instant,
-        payload: &[u8],
-        path: &mut impl FnMut(PathFrame),
-    ) -> bool {
+    fn handle_frames(&mut self, now: Instant, payload: &[u8], mut source: Source<'_>) -> bool {
         let mut reader = Reader::new(payload);
         let mut eliciting = false;
         loop {
@@ -86,10 +130,16 @@ impl Session {
                 frame,
                 Frame::State(_)
                     | Frame::Floor(_)
+                    | Frame::Recovered(_)
                     | Frame::Challenge(_)
                     | Frame::Response(_)
                     | Frame::Close(_)
             );
+            if let Source::Repair = source
+                && is_of_the_moment(&frame)
+            {
+                continue;
+            }
             match frame {
                 Frame::Ping => self.received.on_ping(),
                 Frame::State(state) => self.on_state(now, &state),
@@ -99,8 +149,9 @@ impl Session {
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
-                Frame::Challenge(token) => path(PathFrame::Challenge(token)),
-                Frame::Response(token) => path(PathFrame::Response(token)),
+                Frame::Recovered(total) => self.on_recovered(total),
+                Frame::Challenge(token) => source.tell(PathFrame::Challenge(token)),
+                Frame::Response(token) => source.tell(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,
                 Frame::Datagram(data) => self.inbox.on_datagram(data),
                 Frame::Fragment(f) => self.inbox.on_fragment(now, &f),
@@ -261,6 +312,7 @@ impl Session {
             self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
             self.follow_rate(now);
         }
+        self.repair.observe(self.sent.counts);
         self.after_fates(now, touched);
     }
 

@@ -216,6 +216,14 @@ impl Schedule {
             .any(|c| c.has_work(true) && c.is_free(now))
     }
 
+    /// Does a small stream wait, or anything in the strict classes?
+    pub fn has_small(&self) -> bool {
+        let strict = ClassId::INTERACTIVE.index();
+        let waits =
+            |(i, c): (usize, &Class)| !c.small.is_empty() || i <= strict && c.has_work(true);
+        self.classes.iter().enumerate().any(waits)
+    }
+
     /// When a cap lets something pass that it holds back now.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let held = self.classes.iter().filter(|c| c.has_work(true) && !c.is_free(now));

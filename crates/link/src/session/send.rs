@@ -3,6 +3,7 @@
 use units::{Duration, Instant};
 
 use super::schedule::Turn;
+use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
 use crate::sent::SentFrame;
@@ -41,13 +42,20 @@ impl Session {
             || self.schedule.has_work(now, !self.silent)
             || self.credit_due.is_some_and(|t| t <= now)
             || self.report_due().is_some_and(|t| t <= now)
+            || self.repair_waits(now)
     }
 
     fn close_due(&self) -> Option<Instant> {
         (self.closes_left > 0).then_some(self.close_at)
     }
 
-    fn report_due(&self) -> Option<Instant> {
+    /// Has a stream or a datagram something that may be sent? While the peer is silent
+    /// none has.
+    pub(super) fn data_waits(&self) -> bool {
+        !self.silent && !self.schedule.is_empty()
+    }
+
+    pub(super) fn report_due(&self) -> Option<Instant> {
         self.received.due(self.report_interval(), self.rtt.smoothed(), self.pacer.rate())
     }
 
@@ -70,6 +78,10 @@ impl Session {
         if !self.pacer.ready(now) {
             return None;
         }
+        if let Some(built) = self.write_repair(now, buf, sealing) {
+            return Some(built);
+        }
+        let buf = self.data_room(buf);
         self.ping |= self.knows_too_little();
         let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
         let mut w = Writer::new(&mut buf[..room]);
@@ -93,6 +105,9 @@ impl Session {
             self.last_eliciting = now;
         }
         let number = self.sent.push_packet(now, eliciting, size);
+        if eliciting {
+            self.keep_for_repair(now, number, hint, &buf[..len]);
+        }
         Some(Built { number, len, hint })
     }
 
@@ -125,6 +140,9 @@ impl Session {
         let mut eliciting = false;
         let interval = self.report_interval();
         let report = self.report_due().is_some_and(|t| t <= now);
+        if report {
+            self.tell_recovered(w);
+        }
         if report && self.received.write(now, interval, w) {
             self.stats.reports += 1;
         }
@@ -151,7 +169,10 @@ impl Session {
         }
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
-                Some(wrote) => eliciting |= wrote,
+                Some(wrote) => {
+                    self.repair.on_control(wrote);
+                    eliciting |= wrote;
+                }
                 None if w.is_empty() => self.refuse_open(now, id),
                 None => break,
             }
@@ -248,8 +269,12 @@ impl Session {
                 }
                 Turn::Lost(_, id) => self.write_lost(now, id, w),
                 Turn::Stream { id, small, .. } => {
+                    let waited_for = small || turn.class().is_strict();
+                    self.repair.on_stream(id, waited_for);
                     let filled = self.write_stream(now, id, w);
                     self.requeue(now, id, small);
+                    let drained = self.streams.get(&id).is_none_or(|s| !s.has_data(u64::MAX));
+                    self.repair.after_stream(waited_for, drained);
                     filled
                 }
             };
@@ -269,6 +294,8 @@ impl Session {
         if !s.in_lost {
             return Filled::Partly;
         }
+        let small = s.burst < SMALL;
+        self.repair.on_stream(id, small);
         let filled = self.write_stream(now, id, w);
         let Some(s) = self.streams.get_mut(&id) else { return filled };
         s.in_lost = s.must_repeat();
@@ -285,24 +312,26 @@ impl Session {
             return Filled::Partly;
         };
         let cap = self.unsent_cap();
+        let near_end = self.streams.get(&id).is_some_and(|s| s.local_end || s.burst < SMALL);
+        let left_free = self.room_for_repair(near_end);
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
         // Where credit ends nothing follows, not even the end.
         let offset = s.send.next_offset(limit).unwrap_or(s.send.next());
         let available = s.send.available(limit);
-        let room = w.room();
+        let room = w.room().saturating_sub(left_free);
 
         // A packet full of one stream's bytes: the short form.
         if w.is_empty() && available >= room as u64 {
             let highest = s.send.next().max(offset + room as u64);
             let span = highest - s.send.unacked_from();
-            // Where packets overtake each other, late ones must still be understood.
-            let least = if self.sent.reorder_window() > Duration::ZERO { 3 } else { 2 };
-            if let Some(n) = short::offset_len(offset, span).map(|n| n.max(least)) {
+            // Late packets must still be understood (L-SF-1).
+            let late = self.sent.reorder_window() > Duration::ZERO || self.repair.is_on();
+            let least = if late { 3 } else { 2 };
+            if let Some(n) = short::offset_len(span).map(|n| n.max(least)) {
                 let head = wire::varint_len(id.0) + n;
-                let len = (room - head) as u64 / short::UNIT * short::UNIT;
-                if len > 0 {
+                if room > head {
                     short::write_head(w, id, offset, n);
-                    self.put_stream(now, id, len, limit, w);
+                    self.put_stream(now, id, (room - head) as u64, limit, w);
                     self.tell_writable(id, cap);
                     return Filled::Whole(n as u8);
                 }
@@ -315,12 +344,8 @@ impl Session {
             return Filled::Whole(0); // The next packet has room.
         }
         let to_end = available >= (room - head) as u64;
-        let mut len =
+        let len =
             if to_end { (room - head) as u64 } else { available.min((room - with_len) as u64) };
-        // Full packets end on a unit, so that the next ones can be short.
-        if to_end && available > len && len > short::UNIT {
-            len -= (offset + len) % short::UNIT;
-        }
         let fin = s.fin != Delivery::None
             && s.reset == Delivery::None
             && offset + len == s.send.end()
@@ -393,7 +418,7 @@ impl Session {
     }
 
     /// Every timer with its reason.
-    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 10] {
+    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 12] {
         let waiting = self.sent.in_flight() > 0;
         [
             ("work", self.has_work(now).then(|| self.pacer.next())),
@@ -406,6 +431,8 @@ impl Session {
             ("rate", self.rate.poll_timeout()),
             ("probe", self.probe_at()),
             ("cap", self.schedule.poll_timeout(now)),
+            ("repair", self.repair.tail_due().filter(|t| *t > now)),
+            ("release", self.repair.release_at()),
             ("silence", (waiting && !self.silent).then(|| self.silent_at())),
         ]
     }
@@ -423,6 +450,7 @@ impl Session {
         if self.loss_check.is_some_and(|t| t <= now) {
             self.check_lost(now);
         }
+        self.repair.release(now);
         if !self.silent && self.sent.in_flight() > 0 && self.silent_at() <= now {
             self.silent = true;
         }

@@ -5,6 +5,7 @@
 mod found;
 mod hostile;
 mod packets;
+mod repair;
 mod scheduling;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ fn config() -> LinkConfig {
         mtu: 1500,
         packet: 1500,
         queue: NEARLY_EMPTY,
+        bit_errors: Ratio::ZERO,
         overhead: 0,
         memory: ByteCount(64 << 20),
         stream_buffer: None,
@@ -63,6 +65,7 @@ struct World {
     /// Test hook: packets of this side that are dropped.
     dead: [bool; 2],
     stuck: u32,
+    config: LinkConfig,
 }
 
 /// Sealing costs that the endpoint would add: header 5, tag 16.
@@ -87,6 +90,7 @@ impl World {
             seen: Default::default(),
             dead: [false; 2],
             stuck: 0,
+            config,
         }
     }
 
@@ -101,7 +105,7 @@ impl World {
                     if self.dead[side] || self.rng.chance(Ratio::from_f64(self.pipe.loss)) {
                         continue;
                     }
-                    let mut at = self.now + Duration::from_millis(300);
+                    let mut at = self.now + self.config.rtt.divided_by(2);
                     if self.rng.chance(Ratio::from_f64(self.pipe.reorder)) {
                         at += Duration::from_micros(self.rng.below(40_000));
                     }
@@ -278,7 +282,7 @@ fn loss_costs_what_was_lost_and_a_tail() {
     let limit = 10_000_000.0 * 8.0 / 20e6 * 1500.0 / 1448.0 / 0.99 + 0.3;
     assert!(time.as_secs_f64() < limit + 1.5, "{time}, the limit is {limit} s");
     let again = w.sides[0].stats().retransmitted as f64 / 10_000_000.0;
-    assert!((0.006..0.016).contains(&again), "{again} of the bytes went again");
+    assert!(again < 0.011, "{again} of the bytes went again");
 }
 
 #[test]
@@ -292,7 +296,7 @@ fn every_byte_arrives_once_and_in_order_over_bad_links() {
         let (_, w) = transfer(seed, pipe, config(), 1 + seed * 7, 100_000);
         if seed % 3 == 0 {
             let late = w.sides[0].stats().packets_lost;
-            assert!(late < 150, "reordering is not taken for loss for long: {late}");
+            assert!(late < 200, "reordering is not taken for loss for long: {late}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::stream::{Queue, Recent, Stream};
 use crate::wire::StreamId;
 
 /// A stream that has sent less than this since it was idle goes before the large ones.
-const SMALL: u64 = 64 * 1024;
+pub(super) const SMALL: u64 = 64 * 1024;
 /// What a flow that counts as interactive may send at once, as link time and in bytes.
 const QUICK: Duration = Duration::from_millis(100);
 const QUICK_BYTES: std::ops::RangeInclusive<u64> = 512..=16 * 1024;

@@ -30,6 +30,7 @@ fn address(side: usize) -> SocketAddr {
 
 fn link() -> LinkConfig {
     LinkConfig {
+        bit_errors: units::Ratio::ZERO,
         rate_mode: Default::default(),
         classes: Default::default(),
         queue: Default::default(),

@@ -23,6 +23,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         mtu: 1500,
         packet: 1500,
         queue: link::session::NEARLY_EMPTY,
+        bit_errors: units::Ratio::ZERO,
         overhead: 0,
         memory: ByteCount(256 << 20),
         stream_buffer: None,

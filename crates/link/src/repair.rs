@@ -1,0 +1,33 @@
+//! Repair without a round trip (R-COPIES): a sliding-window random linear code over
+//! packets, in the spirit of RFC 8681.
+//!
+//! A source symbol is a packet's plaintext, named by its packet number. A REPAIR
+//! packet carries a combination of those that left just before it; whoever has all of
+//! them but one finds the missing one. With a window of one packet the combination is
+//! a copy. What the code does not bring back is sent again (`sent.rs`).
+//!
+//! ```text
+//! symbol   kind and length (2 bytes) ‖ plaintext ‖ zeros
+//! REPAIR   window (1 byte) ‖ left out ‖ combination of the symbols
+//! ```
+//!
+//! `field` is the arithmetic, `symbols` keeps plaintexts by number, `encoder` and
+//! `decoder` are the two ends, `strength` says how much repair a link deserves.
+
+mod decoder;
+mod encoder;
+mod field;
+mod header;
+mod strength;
+mod symbols;
+
+pub(crate) use decoder::Decoder;
+pub(crate) use encoder::Encoder;
+pub(crate) use header::HINT;
+pub(crate) use strength::{BulkCode, LossEstimate, tail_repairs};
+
+/// The longest window in packet numbers, and so the most plaintexts that are kept.
+pub(crate) const MAX_WINDOW: usize = 2048;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! The receiver's end: keeps what arrived and solves for what is missing.
+
+use std::collections::VecDeque;
+
+use super::field::{add_combination, add_scaled, coefficient, inverse, multiply, scale};
+use super::header;
+use super::symbols::{self, PREFIX, Symbols};
+use crate::wire::WireError;
+
+/// Equations kept, and unknowns in one of them. Beyond that the packets that are missing
+/// are sent again sooner than they can be solved for.
+const MAX_ROWS: usize = 128;
+
+/// What is known about missing packets: the sum of factor × symbol over `unknowns` is `sum`.
+#[derive(Default)]
+struct Row {
+    /// By number; the first, the row's pivot, has factor 1 and is in no other row.
+    unknowns: Vec<(u64, u8)>,
+    sum: Vec<u8>,
+}
+
+/// What arrived lately, and equations for what did not.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    symbols: Symbols,
+    rows: Vec<Row>,
+    /// Rows that are done, kept for their memory.
+    spare: Vec<Row>,
+    solved: VecDeque<u64>,
+    terms: Vec<(u8, usize)>,
+    left_out: Vec<u64>,
+}
+
+impl Decoder {
+    /// Makes room for windows of up to `window` numbers and plaintexts of `plaintext` bytes.
+    pub fn make_room(&mut self, window: usize, plaintext: usize) {
+        let stride = self.symbols.stride();
+        self.symbols.make_room(window, plaintext);
+        if self.symbols.stride() != stride {
+            self.rows.clear();
+            self.spare.clear();
+        }
+    }
+
+    /// Gives the memory back.
+    pub fn release(&mut self) {
+        *self = Decoder::default();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.symbols.is_empty()
+    }
+
+    /// A packet arrived that is not REPAIR.
+    pub fn on_packet(&mut self, number: u64, hint: u8, plaintext: &[u8]) {
+        self.symbols.insert(number, hint, plaintext);
+        if !self.rows.is_empty() {
+            self.substitute(number);
+        }
+    }
+
+    /// A packet turned up that equations were waiting for.
+    fn substitute(&mut self, number: u64) {
+        let Some((place, _)) = self.symbols.find(number) else { return };
+        let symbol = &self.symbols.bytes()[place..place + self.symbols.stride()];
+        let mut pivot = None;
+        for (i, row) in self.rows.iter_mut().enumerate() {
+            if let Ok(at) = row.unknowns.binary_search_by_key(&number, |u| u.0) {
+                let (_, factor) = row.unknowns.remove(at);
+                add_scaled(&mut row.sum, factor, symbol);
+                if at == 0 {
+                    pivot = Some(i);
+                }
+            }
+        }
+        if let Some(i) = pivot {
+            let row = self.rows.swap_remove(i);
+            self.insert(row);
+        }
+        self.solve();
+    }
+
+    /// REPAIR packet `number` arrived. Answers whether it brought anything that was
+    /// missing; [`Decoder::next_recovered`] has it.
+    ///
+    /// # Errors
+    /// If it is malformed.
+    pub fn on_repair(&mut self, number: u64, payload: &[u8]) -> Result<(), WireError> {
+        let (first, symbol) = header::read(number, payload, &mut self.left_out)?;
+        if first < self.symbols.oldest() || symbol.len() > self.symbols.stride() {
+            return Ok(()); // It tells of packets that were never kept.
+        }
+        let mut row = self.spare.pop().unwrap_or_default();
+        row.unknowns.clear();
+        self.terms.clear();
+        let mut left_out = self.left_out.iter().rev().peekable();
+        for n in first..number {
+            if left_out.next_if_eq(&&n).is_some() {
+                continue;
+            }
+            let factor = coefficient(number, n);
+            match self.symbols.find(n) {
+                Some((place, _)) => self.terms.push((factor, place)),
+                None if row.unknowns.len() < MAX_ROWS => row.unknowns.push((n, factor)),
+                None => return Ok(()),
+            }
+        }
+        if row.unknowns.is_empty() {
+            self.spare.push(row);
+            return Ok(());
+        }
+        row.sum.clear();
+        row.sum.extend_from_slice(symbol);
+        row.sum.resize(self.symbols.stride(), 0);
+        add_combination(&mut row.sum, self.symbols.bytes(), &self.terms);
+        self.forget_old();
+        self.insert(row);
+        self.solve();
+        Ok(())
+    }
+
+    /// Rows about packets that no window reaches any more.
+    fn forget_old(&mut self) {
+        let oldest = self.symbols.oldest();
+        self.rows.retain(|r| r.unknowns.first().is_some_and(|u| u.0 >= oldest));
+        if self.rows.len() >= MAX_ROWS {
+            let oldest = (0..self.rows.len()).min_by_key(|i| self.rows[*i].unknowns[0].0);
+            self.rows.swap_remove(oldest.expect("there are rows"));
+        }
+    }
+
+    /// Adds an equation, so that the pivot of each row stays in no other.
+    fn insert(&mut self, mut row: Row) {
+        for other in &self.rows {
+            let pivot = other.unknowns[0].0;
+            if let Ok(at) = row.unknowns.binary_search_by_key(&pivot, |u| u.0) {
+                let factor = row.unknowns[at].1;
+                add_row(&mut row, factor, other);
+            }
+        }
+        let Some(&(pivot, factor)) = row.unknowns.first() else {
+            return self.spare.push(row); // It says nothing new.
+        };
+        let by = inverse(factor);
+        scale(&mut row.sum, by);
+        for u in &mut row.unknowns {
+            u.1 = multiply(u.1, by);
+        }
+        for other in &mut self.rows {
+            if let Ok(at) = other.unknowns.binary_search_by_key(&pivot, |u| u.0) {
+                let factor = other.unknowns[at].1;
+                add_row(other, factor, &row);
+            }
+        }
+        self.rows.push(row);
+    }
+
+    /// Takes out what is known now.
+    fn solve(&mut self) {
+        let mut i = 0;
+        while i < self.rows.len() {
+            if self.rows[i].unknowns.len() > 1 {
+                i += 1;
+                continue;
+            }
+            let row = self.rows.swap_remove(i);
+            if let Some(&(number, _)) = row.unknowns.first()
+                && let Some((_, plaintext)) = symbols::read(&row.sum)
+            {
+                self.symbols.insert_symbol(number, &row.sum, PREFIX + plaintext.len());
+                self.solved.push_back(number);
+            }
+            self.spare.push(row);
+        }
+        self.spare.truncate(MAX_ROWS);
+    }
+
+    /// The next packet that came back: its number and hint; `plaintext` gets its content.
+    pub fn next_recovered(&mut self, plaintext: &mut Vec<u8>) -> Option<(u64, u8)> {
+        while let Some(number) = self.solved.pop_front() {
+            let Some((place, _)) = self.symbols.find(number) else { continue };
+            let symbol = &self.symbols.bytes()[place..place + self.symbols.stride()];
+            if let Some((hint, content)) = symbols::read(symbol) {
+                plaintext.clear();
+                plaintext.extend_from_slice(content);
+                return Some((number, hint));
+            }
+        }
+        None
+    }
+}
+
+/// `row += factor × other`, where terms that cancel disappear.
+fn add_row(row: &mut Row, factor: u8, other: &Row) {
+    add_scaled(&mut row.sum, factor, &other.sum);
+    for &(number, f) in &other.unknowns {
+        let f = multiply(factor, f);
+        match row.unknowns.binary_search_by_key(&number, |u| u.0) {
+            Ok(at) => {
+                row.unknowns[at].1 ^= f;
+                if row.unknowns[at].1 == 0 {
+                    row.unknowns.remove(at);
+                }
+            }
+            Err(at) => row.unknowns.insert(at, (number, f)),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Decoder {
+    /// Equations kept.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+}

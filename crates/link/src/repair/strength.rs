@@ -1,0 +1,162 @@
+//! How much repair a link deserves, from the losses that were measured.
+
+use units::Ratio;
+
+use super::{MAX_WINDOW, header};
+
+/// Packets over which the loss ratio is taken, and losses if those are sooner: it must
+/// follow rain, and not one burst.
+const MEMORY: f64 = 40_000.0;
+/// See [`MEMORY`].
+const LOSSES: f64 = 2000.0;
+/// How many packets' worth of trust the profile's error ratio has before there are any.
+const PRIOR: f64 = 300.0;
+/// Bulk is not coded below this loss ratio (link-notes, "ARQ or FEC for bulk"), or, where
+/// it is, below a fifth of it: the estimate of rare losses is rough.
+const LEAST_FOR_BULK: f64 = 0.0005;
+/// Many streams share lag, and code that costs little beside the losses themselves: the
+/// margin's part of them, at most.
+const SHARED_MARGIN: f64 = 0.1;
+/// The most redundancy beyond the loss itself: above, the code costs more than the lag
+/// that it saves, because only the end of a transfer pays for lag, once.
+const MOST_MARGIN: f64 = 0.02;
+/// The lag behind the newest packet that the code aims at, in round trips.
+const LAG: f64 = 0.1;
+/// Repair packets that tell of each packet, at least: fewer would not average over losses.
+const REPAIRS_IN_WINDOW: f64 = 8.0;
+/// Packets missing from a window, at most, on average: solving for more is dear.
+const MOST_MISSING: f64 = 64.0;
+/// Symbol bytes that may be combined a second: some percent of a processor.
+const COMBINED_PER_SECOND: f64 = 1.5e9;
+/// How often what is protected may still need a round trip (issue "The limit").
+const RESIDUAL: f64 = 1e-3;
+/// Repairs to one tail, at most.
+const MAX_TAIL: u32 = 64;
+
+/// The share of packets that do not arrive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LossEstimate {
+    packets: f64,
+    lost: f64,
+}
+
+impl LossEstimate {
+    /// Starts from a bit-error ratio b: a packet of n bytes is lost with 1 − (1−b)^(8n).
+    pub fn new(bit_errors: Ratio, packet: u16) -> LossEstimate {
+        let loss = 1.0 - (1.0 - bit_errors.as_f64()).powi(i32::from(packet) * 8);
+        LossEstimate { packets: PRIOR, lost: PRIOR * loss }
+    }
+
+    /// Of `packets` more, `lost` did not arrive by themselves.
+    pub fn observe(&mut self, packets: u64, lost: u64) {
+        self.packets += packets as f64;
+        self.lost = (self.lost + lost as f64).min(self.packets);
+        if self.packets > MEMORY || self.lost > LOSSES && self.packets > 2.0 * PRIOR {
+            self.packets /= 2.0;
+            self.lost /= 2.0;
+        }
+    }
+
+    /// The ratio, 0 … 0.9.
+    pub fn ratio(&self) -> f64 {
+        (self.lost / self.packets).min(0.9)
+    }
+}
+
+/// The code over a bulk flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BulkCode {
+    /// Every so many packets one is REPAIR.
+    pub interval: u64,
+    /// So many numbers does it reach back.
+    pub window: u64,
+}
+
+impl BulkCode {
+    /// The code for the loss ratio `loss` where `in_flight` packets fill a round trip and
+    /// `rate` bytes leave a second; `None` where sending again serves better.
+    ///
+    /// Losses wait for repair packets as customers for a server: with redundancy r, loss p
+    /// and ρ = p/r the time average of the lag is about 1/(2r(1−ρ)²) packets (the residual
+    /// busy period of a queue with Poisson arrivals and constant service). That is
+    /// [`LAG`] × in_flight for r = p + √(p / (2 × LAG × in_flight)).
+    ///
+    /// `dominant`: one stream has most of the link. `on`: there is such a code already.
+    pub fn new(loss: f64, in_flight: f64, rate: f64, dominant: bool, on: bool) -> Option<BulkCode> {
+        let least = if on { LEAST_FOR_BULK / 5.0 } else { LEAST_FOR_BULK };
+        let window = in_flight.min(MOST_MISSING / loss.max(1e-9)).clamp(32.0, MAX_WINDOW as f64);
+        let margin = (loss / (2.0 * LAG * in_flight.max(1.0))).sqrt();
+        let margin = margin.max(REPAIRS_IN_WINDOW / window - loss);
+        let redundancy = loss + margin;
+        let most = if dominant { MOST_MARGIN } else { SHARED_MARGIN * loss };
+        if loss < least || margin > most || redundancy * in_flight < 2.0 {
+            return None;
+        }
+        let affordable = COMBINED_PER_SECOND / (rate * redundancy);
+        Some(BulkCode {
+            interval: header::told_period((1.0 / redundancy) as u64),
+            window: window.min(affordable).max(32.0) as u64,
+        })
+    }
+}
+
+/// How many repair packets a tail of `sources` packets gets, so that with the loss ratio
+/// `loss` it is whole without a round trip all but once in a thousand times. More is lost
+/// than repair brings back where of all n = sources + repairs more than the repairs are.
+pub(crate) fn tail_repairs(sources: u64, loss: f64) -> u32 {
+    let fails = |repairs: u32| {
+        let n = sources as f64 + f64::from(repairs);
+        // The binomial distribution's head, from P(0 of n lost) on.
+        let mut p = (1.0 - loss).powf(n);
+        let mut sum = p;
+        for k in 0..repairs {
+            p *= (n - f64::from(k)) / f64::from(k + 1) * loss / (1.0 - loss);
+            sum += p;
+        }
+        1.0 - sum
+    };
+    (0..MAX_TAIL).find(|repairs| fails(*repairs) < RESIDUAL).unwrap_or(MAX_TAIL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_is_coded_where_that_is_cheap() {
+        // 45 Mbit/s, 700 ms: the notes ask for 0.3, 1.2 and 12 %.
+        let redundancy =
+            |loss| BulkCode::new(loss, 2625.0, 5.6e6, true, false).map(|c| 1.0 / c.interval as f64);
+        assert_eq!(redundancy(0.0001), None);
+        for (loss, asked) in [(0.001, 0.004), (0.01, 0.0144), (0.1, 0.12)] {
+            let r = redundancy(loss).expect("coded");
+            assert!((asked * 0.85..asked * 1.15).contains(&r), "{loss}: {r}");
+        }
+        // 100 kbit/s, 1 s, bit errors of 1e-5: fifteen packets in a round trip.
+        assert_eq!(BulkCode::new(0.064, 15.0, 12_500.0, true, false), None);
+    }
+
+    #[test]
+    fn tails_are_repaired_by_the_losses_expected() {
+        assert_eq!(tail_repairs(10, 0.0), 0);
+        assert_eq!(tail_repairs(1, 1e-5), 0);
+        // One packet and its copies.
+        assert_eq!(tail_repairs(1, 0.01), 1);
+        assert_eq!(tail_repairs(1, 0.09), 2);
+        assert!((4..9).contains(&tail_repairs(15, 0.064)));
+    }
+
+    #[test]
+    fn the_estimate_forgets() {
+        let mut loss = LossEstimate::new(Ratio::from_f64(1e-5), 830);
+        assert!((0.06..0.07).contains(&loss.ratio()));
+        for _ in 0..200 {
+            loss.observe(500, 0);
+        }
+        assert!(loss.ratio() < 0.001);
+        for _ in 0..400 {
+            loss.observe(500, 50);
+        }
+        assert!((0.095..0.105).contains(&loss.ratio()));
+    }
+}

@@ -1,0 +1,118 @@
+//! Both ends over losses.
+
+use units::{Ratio, Rng};
+
+use super::*;
+use crate::wire::Writer;
+
+const PLAINTEXT: usize = 1400;
+
+fn plaintext(number: u64) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let len = if number.is_multiple_of(5) { rng.below(PLAINTEXT as u64) } else { PLAINTEXT as u64 };
+    (0..len).map(|_| rng.below(256) as u8).collect()
+}
+
+fn hint(number: u64) -> u8 {
+    [0, 2, 3, 4][number as usize % 4]
+}
+
+/// Sends `sources` packets with a repair after every `interval` over losses; answers how
+/// many were lost, and how many of them came back.
+fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usize, usize) {
+    let mut rng = Rng::new(seed);
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    decoder.make_room(MAX_WINDOW, PLAINTEXT);
+    let (mut lost, mut back) = (std::collections::BTreeSet::new(), 0);
+    let mut content = Vec::new();
+    for number in 0..sources {
+        let dropped = rng.chance(Ratio::from_f64(loss));
+        if number % interval == interval - 1 {
+            let mut buf = [0; PLAINTEXT + 40];
+            let mut w = Writer::new(&mut buf);
+            let first = encoder.write(number, number.saturating_sub(window), &mut w);
+            assert!(first.is_some());
+            let len = w.len();
+            if !dropped {
+                decoder.on_repair(number, &buf[..len]).expect("well formed");
+            }
+        } else {
+            let packet = plaintext(number);
+            encoder.keep(number, hint(number), &packet, MAX_WINDOW, PLAINTEXT);
+            if dropped {
+                lost.insert(number);
+            } else {
+                decoder.on_packet(number, hint(number), &packet);
+            }
+        }
+        while let Some((n, h)) = decoder.next_recovered(&mut content) {
+            assert!(lost.contains(&n), "{n} was not lost");
+            assert_eq!((h, &content), (hint(n), &plaintext(n)));
+            back += 1;
+        }
+    }
+    (lost.len(), back)
+}
+
+#[test]
+fn what_is_lost_comes_back_by_the_code_alone() {
+    for (seed, packets, loss) in [(1, 100_000, 0.001), (2, 50_000, 0.01), (3, 20_000, 0.1)] {
+        let code = BulkCode::new(loss, 2625.0, 5.6e6, true, false).expect("coded");
+        let (lost, back) = send(seed, packets, code.interval, code.window, loss);
+        println!("{loss}: {back} of {lost} by {code:?}");
+        assert!(lost > 0 && back * 100 >= lost * 90, "{loss}: {back} of {lost}");
+    }
+}
+
+#[test]
+fn one_repair_after_each_packet_is_a_copy() {
+    let (lost, back) = send(4, 2_000, 2, 1, 0.2);
+    assert!(lost > 100 && back * 100 / lost >= 74, "{back} of {lost}");
+}
+
+#[test]
+fn a_packet_that_comes_late_serves_the_equations() {
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    decoder.make_room(64, PLAINTEXT);
+    let mut content = Vec::new();
+    for number in 0..10 {
+        encoder.keep(number, hint(number), &plaintext(number), 64, PLAINTEXT);
+        if !(3..6).contains(&number) {
+            decoder.on_packet(number, hint(number), &plaintext(number));
+        }
+    }
+    for number in 10..12 {
+        let mut buf = [0; PLAINTEXT + 40];
+        let mut w = Writer::new(&mut buf);
+        encoder.write(number, 0, &mut w).expect("there is something to combine");
+        let len = w.len();
+        decoder.on_repair(number, &buf[..len]).expect("well formed");
+    }
+    assert_eq!(decoder.next_recovered(&mut content), None);
+    decoder.on_packet(3, hint(3), &plaintext(3));
+    let mut back = Vec::new();
+    while let Some((n, _)) = decoder.next_recovered(&mut content) {
+        assert_eq!(content, plaintext(n));
+        back.push(n);
+    }
+    back.sort_unstable();
+    assert_eq!(back, [4, 5]);
+}
+
+#[test]
+fn random_repairs_never_panic_and_take_bounded_memory() {
+    let mut rng = Rng::new(9);
+    let mut decoder = Decoder::default();
+    decoder.make_room(MAX_WINDOW, PLAINTEXT);
+    let mut content = Vec::new();
+    for number in 0..5_000u64 {
+        let bytes: Vec<u8> = (0..rng.below(60)).map(|_| rng.below(256) as u8).collect();
+        match rng.below(3) {
+            0 => decoder.on_packet(number, hint(number), &bytes),
+            1 => drop(decoder.on_repair(number, &bytes)),
+            _ => drop(decoder.on_repair(rng.below(1 << 40), &bytes)),
+        }
+        while decoder.next_recovered(&mut content).is_some() {}
+        assert!(decoder.rows() <= 128);
+    }
+}

@@ -1,0 +1,348 @@
+//! Repair of a session's packets (R-COPIES; spec/link.md, "Repair"): when repair packets
+//! leave, and what comes back by them.
+//!
+//! - Where one stream has most of the link, every so many packets one is repair: it saves
+//!   that stream the round trip that each loss would cost. Many streams share such lag,
+//!   and sending again is cheaper.
+//! - Where the sender pauses, or what a user waits for has left while bulk goes on, the
+//!   tail gets as many repair packets as the measured loss asks for.
+
+use units::{Duration, Instant};
+
+use super::send::Built;
+use super::{LinkConfig, Session};
+use crate::repair::{BulkCode, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, tail_repairs};
+use crate::sent::SentCounts;
+use crate::wire::{Frame, StreamId, Writer};
+
+/// Bytes by which packets stay below a full one while there is repair, which has a head of
+/// two bytes and two of the symbol beside the plaintexts that it combines.
+const HEAD: usize = 4;
+/// Below this loss ratio nothing is repaired: a tail of a hundred packets would be whole
+/// without it all but once in a thousand times.
+const LEAST: f64 = 1e-5;
+/// What a pause must last to be one: the sender's host may be in the middle of writing.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Kept plaintexts are given back after so long without use.
+const KEEP: Duration = Duration::from_secs(10);
+/// Packets missing from a tail that repair is to bring back, on average, at most.
+const MOST_MISSING: f64 = 40.0;
+
+/// What a session repairs, and what came back to it.
+pub(super) struct Repair {
+    encoder: Encoder,
+    decoder: Decoder,
+    loss: LossEstimate,
+    counted: SentCounts,
+    code: Option<BulkCode>,
+    /// The newest repair packet of a steady flow.
+    last: u64,
+    /// The stream that most packets since then were of, and by how many more.
+    favourite: Option<StreamId>,
+    lead: u64,
+
+    /// The packet being filled has what a user waits for, and its end.
+    waited_for: bool,
+    ends: bool,
+    /// It has more than reports and credit.
+    has_content: bool,
+    /// The first packet of that kind, and of any, that no tail has covered.
+    first_waited_for: Option<u64>,
+    first: Option<u64>,
+    tail_due: Option<Instant>,
+    /// Repair packets of a tail yet to be sent, and the first number that they cover.
+    tail: (u32, u64),
+
+    /// Does the peer repair?
+    armed: bool,
+    window: usize,
+    mtu: usize,
+    told: u64,
+    used: Instant,
+    content: Vec<u8>,
+}
+
+impl Repair {
+    pub fn new(config: &LinkConfig) -> Repair {
+        let in_flight = config.receive_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
+        // Both directions' plaintexts take a sixteenth of the memory at most.
+        let affordable = config.memory.0 / 32 / u64::from(config.mtu);
+        Repair {
+            encoder: Encoder::default(),
+            decoder: Decoder::default(),
+            loss: LossEstimate::new(config.bit_errors, config.packet),
+            counted: SentCounts::default(),
+            code: None,
+            last: 0,
+            favourite: None,
+            lead: 0,
+            waited_for: false,
+            ends: false,
+            has_content: false,
+            first_waited_for: None,
+            first: None,
+            tail_due: None,
+            tail: (0, 0),
+            armed: config.bit_errors.as_f64() > 0.0,
+            window: in_flight.clamp(64, MAX_WINDOW as u64).min(affordable.max(16)) as usize,
+            mtu: usize::from(config.mtu),
+            told: 0,
+            used: Instant::ZERO,
+            content: Vec::new(),
+        }
+    }
+
+    /// Is there loss enough to repair anything?
+    pub fn is_on(&self) -> bool {
+        self.loss.ratio() >= LEAST
+    }
+
+    /// Control frames of a stream went into the packet being filled.
+    pub fn on_control(&mut self, wrote: bool) {
+        self.has_content |= wrote;
+        self.waited_for |= wrote;
+        self.ends |= wrote;
+    }
+
+    /// A piece of a stream, small until then, went into the packet being filled, and no
+    /// more of it waits.
+    pub fn after_stream(&mut self, small: bool, drained: bool) {
+        self.ends |= small && drained;
+    }
+
+    /// A piece of a stream goes into the packet being filled.
+    pub fn on_stream(&mut self, id: StreamId, small: bool) {
+        self.has_content = true;
+        self.waited_for |= small;
+        // Boyer and Moore's majority vote.
+        if self.favourite == Some(id) {
+            self.lead += 1;
+        } else if self.lead == 0 {
+            (self.favourite, self.lead) = (Some(id), 1);
+        } else {
+            self.lead -= 1;
+        }
+    }
+
+    /// The peer's reports told more.
+    pub fn observe(&mut self, counts: SentCounts) {
+        let settled = |c: SentCounts| c.arrived + c.lost;
+        let packets = settled(counts).saturating_sub(settled(self.counted));
+        let lost = counts.lost.saturating_sub(self.counted.lost);
+        self.counted = counts;
+        self.loss.observe(packets, lost);
+    }
+
+    /// A packet arrived that is not repair.
+    pub fn on_packet(&mut self, now: Instant, number: u64, hint: u8, payload: &[u8]) {
+        if self.armed {
+            self.used = now;
+            self.decoder.make_room(self.window, self.mtu);
+            self.decoder.on_packet(number, hint, payload);
+        }
+    }
+
+    pub fn tail_due(&self) -> Option<Instant> {
+        self.tail_due
+    }
+
+    /// When kept plaintexts are given back.
+    pub fn release_at(&self) -> Option<Instant> {
+        let any = !self.encoder.is_empty() || !self.decoder.is_empty();
+        any.then(|| self.used + KEEP)
+    }
+
+    pub fn release(&mut self, now: Instant) {
+        if self.release_at().is_some_and(|t| t <= now) {
+            self.encoder.release();
+            self.decoder.release();
+        }
+    }
+}
+
+impl Session {
+    /// Is a repair packet to be sent now?
+    pub(super) fn repair_waits(&self, now: Instant) -> bool {
+        let due = self.repair.tail.0 > 0 || self.repair.tail_due.is_some_and(|t| t <= now);
+        due && !self.urgent_waits()
+    }
+
+    /// Does something wait that a user waits for?
+    fn urgent_waits(&self) -> bool {
+        !self.control.is_empty() || self.schedule.has_small()
+    }
+
+    /// The part of a packet's room that data may fill.
+    pub(super) fn data_room<'a>(&self, buf: &'a mut [u8]) -> &'a mut [u8] {
+        let spare = self.max_packet() - self.best_packet();
+        let room = buf.len().saturating_sub(spare);
+        &mut buf[..room]
+    }
+
+    /// Bytes of that to be left by a stream that is coded, or whose end is near, so that
+    /// a repair packet can hold it with its head.
+    pub(super) fn room_for_repair(&self, near_end: bool) -> usize {
+        let spare = self.max_packet() - self.best_packet();
+        let wanted = self.repair.is_on() && (near_end || self.repair.code.is_some());
+        if wanted { HEAD.saturating_sub(spare) } else { 0 }
+    }
+
+    /// Packets in a round trip.
+    fn packets_in_flight(&self) -> f64 {
+        let bytes = self.pacer.rate().bytes_in(self.rtt.smoothed()).0;
+        bytes as f64 / f64::from(self.config.packet)
+    }
+
+    /// Keeps what left, and sees whether the sender pauses.
+    pub(super) fn keep_for_repair(&mut self, now: Instant, number: u64, hint: u8, packet: &[u8]) {
+        let waited_for = std::mem::take(&mut self.repair.waited_for);
+        let ends = std::mem::take(&mut self.repair.ends);
+        let has_content = std::mem::take(&mut self.repair.has_content);
+        if !self.repair.is_on() {
+            return;
+        }
+        let r = &mut self.repair;
+        r.used = now;
+        r.encoder.keep(number, hint, packet, r.window, r.mtu);
+        if !has_content {
+            return;
+        }
+        r.first.get_or_insert(number);
+        if waited_for {
+            r.first_waited_for.get_or_insert(number);
+        }
+        let drained = !self.urgent_waits();
+        if drained && self.repair.tail_due.is_none() && (ends || !self.data_waits()) {
+            self.repair.tail_due = Some(now + PAUSE);
+        }
+    }
+
+    /// Writes a repair packet if one is due. Reports go first.
+    pub(super) fn write_repair(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        sealing: u64,
+    ) -> Option<Built> {
+        if !self.repair.is_on() || self.silent {
+            self.repair.tail_due = None;
+            self.repair.tail.0 = 0;
+            return None;
+        }
+        if self.report_due().is_some_and(|t| t <= now) {
+            return None;
+        }
+        self.begin_tail(now);
+        let number = self.sent.next_number();
+        let first = if self.repair.tail.0 > 0 && !self.urgent_waits() {
+            self.repair.tail.0 -= 1;
+            self.repair.tail.1
+        } else {
+            self.bulk_repair_due(number)?
+        };
+        let mut w = Writer::new(buf);
+        let first = self.repair.encoder.write(number, first, &mut w)?;
+        let len = w.len();
+        let size = len as u64 + sealing + self.wire_overhead;
+        self.pacer.on_sent(now, size);
+        self.stats.repairs_sent += 1;
+        self.repair.used = now;
+        Some(Built { number: self.sent.push_repair(now, first, size), len, hint: HINT })
+    }
+
+    /// The pause is one: how many repair packets does what left before it get?
+    fn begin_tail(&mut self, now: Instant) {
+        if self.repair.tail_due.is_none_or(|t| t > now) {
+            return;
+        }
+        self.repair.tail_due = None;
+        if self.urgent_waits() {
+            return; // It goes on; another pause comes.
+        }
+        let pauses = !self.data_waits();
+        let newest = self.sent.next_number();
+        // What left a round trip ago has been reported.
+        let unreported = self.sent.first_since(now - self.rtt.smoothed());
+        let r = &mut self.repair;
+        let waited_for = r.first_waited_for.take();
+        let Some(first) = (if pauses { r.first.take() } else { waited_for }) else { return };
+        let loss = r.loss.ratio();
+        let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
+        let first = first.max(unreported).max(newest.saturating_sub(most));
+        r.tail = (tail_repairs(newest - first, loss), first);
+    }
+
+    /// The first number that the repair packet of a steady flow covers, if it is due.
+    fn bulk_repair_due(&mut self, number: u64) -> Option<u64> {
+        let code = self.repair.code;
+        let interval = code.map_or(0, |c| c.interval);
+        if number - self.repair.last < interval.max(8) {
+            return None;
+        }
+        // One of these in eight or so more packets decides anew.
+        let in_flight = self.packets_in_flight();
+        let rate = self.pacer.rate().bytes_in(Duration::from_secs(1)).0 as f64;
+        let r = &mut self.repair;
+        let due = number - r.last;
+        let dominant = r.lead >= due / 4;
+        let busy = self.data_waits();
+        let r = &mut self.repair;
+        r.last = number;
+        (r.favourite, r.lead) = (None, 0);
+        let loss = r.loss.ratio();
+        let next = BulkCode::new(loss, in_flight, rate, dominant, code.is_some());
+        let next = next.filter(|_| busy);
+        r.code = match (code, next) {
+            // A steady interval takes fewest bytes to tell.
+            (Some(old), Some(new))
+                if (old.interval..=old.interval * 5 / 4).contains(&new.interval) =>
+            {
+                Some(old)
+            }
+            _ => next,
+        };
+        code?;
+        let window = r.code?.window.min(r.window as u64);
+        Some(number.saturating_sub(window))
+    }
+
+    /// REPAIR packet `number` came.
+    pub(super) fn on_repair(&mut self, now: Instant, number: u64, payload: &[u8]) {
+        let r = &mut self.repair;
+        r.armed = true;
+        r.used = now;
+        r.decoder.make_room(r.window, r.mtu);
+        if r.decoder.on_repair(number, payload).is_err() {
+            self.stats.violations += 1;
+        }
+    }
+
+    /// Takes the packets that came back.
+    pub(super) fn take_recovered(&mut self, now: Instant) {
+        let mut content = std::mem::take(&mut self.repair.content);
+        while let Some((number, hint)) = self.repair.decoder.next_recovered(&mut content) {
+            if !self.received.has(number) {
+                self.stats.recovered += 1;
+                self.handle_content(now, number, hint, &content, super::receive::Source::Repair);
+            }
+        }
+        self.repair.content = content;
+    }
+
+    /// Tells the peer how many packets came back: without repair they would have been lost.
+    pub(super) fn tell_recovered(&mut self, w: &mut Writer<'_>) {
+        if self.repair.told != self.stats.recovered
+            && w.put(&Frame::Recovered(self.stats.recovered))
+        {
+            self.repair.told = self.stats.recovered;
+        }
+    }
+
+    /// The peer told how many of our packets came back by repair so far.
+    pub(super) fn on_recovered(&mut self, total: u64) {
+        let more = total.saturating_sub(self.stats.peer_recovered);
+        self.stats.peer_recovered += more;
+        self.sent.discount(more.saturating_mul(u64::from(self.config.packet)));
+        self.repair.loss.observe(0, more);
+    }
+}
