@@ -17,9 +17,10 @@ const LEAST_FOR_BULK: f64 = 0.0005;
 /// Many streams share lag, and code that costs little beside the losses themselves: the
 /// margin's part of them, at most.
 const SHARED_MARGIN: f64 = 0.1;
-/// The most redundancy beyond the loss itself: above, the code costs more than the lag
-/// that it saves, because only the end of a transfer pays for lag, once.
-const MOST_MARGIN: f64 = 0.02;
+/// The most redundancy beyond the loss itself, and its part of the loss that comes on
+/// top: above, the code costs more than the lag that it saves, because only the end of a
+/// transfer pays for lag, once; the lag of sending again grows with the loss.
+const MOST_MARGIN: (f64, f64) = (0.01, 0.4);
 /// The lag behind the newest packet that the code aims at, in round trips.
 const LAG: f64 = 0.1;
 /// Repair packets that tell of each packet, at least: fewer would not average over losses.
@@ -88,7 +89,8 @@ impl BulkCode {
         let margin = (loss / (2.0 * LAG * in_flight.max(1.0))).sqrt();
         let margin = margin.max(REPAIRS_IN_WINDOW / window - loss);
         let redundancy = loss + margin;
-        let most = if dominant { MOST_MARGIN } else { SHARED_MARGIN * loss };
+        let most =
+            if dominant { MOST_MARGIN.0 + MOST_MARGIN.1 * loss } else { SHARED_MARGIN * loss };
         if loss < least || margin > most || redundancy * in_flight < 2.0 {
             return None;
         }

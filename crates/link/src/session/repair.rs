@@ -52,6 +52,8 @@ pub(super) struct Repair {
     tail_due: Option<Instant>,
     /// Repair packets of a tail yet to be sent, and the first number that they cover.
     tail: (u32, u64),
+    /// That tail is a pause of bulk, which has nothing but idle time for it.
+    in_pause: bool,
 
     /// Does the peer repair?
     armed: bool,
@@ -83,6 +85,7 @@ impl Repair {
             first: None,
             tail_due: None,
             tail: (0, 0),
+            in_pause: false,
             armed: config.bit_errors.as_f64() > 0.0,
             window: in_flight.clamp(64, MAX_WINDOW as u64).min(affordable.max(16)) as usize,
             mtu: usize::from(config.mtu),
@@ -233,6 +236,10 @@ impl Session {
             return None;
         }
         self.begin_tail(now);
+        if self.repair.tail.0 > 0 && self.repair.in_pause && self.data_waits() {
+            self.repair.first = Some(self.repair.tail.1);
+            self.repair.tail.0 = 0;
+        }
         let number = self.sent.next_number();
         let first = if self.repair.tail.0 > 0 && !self.urgent_waits() {
             self.repair.tail.0 -= 1;
@@ -265,6 +272,7 @@ impl Session {
         let unreported = self.sent.first_since(now - self.rtt.smoothed());
         let r = &mut self.repair;
         let waited_for = r.first_waited_for.take();
+        r.in_pause = waited_for.is_none();
         let Some(first) = (if pauses { r.first.take() } else { waited_for }) else { return };
         let loss = r.loss.ratio();
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
