@@ -28,7 +28,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         receive_rate: link.receive,
         rtt: link.delay.times(2),
         mtu: link.mtu,
-        packet: best_packet(link.mtu, link.send, link.ber),
+        packet: best_packet(link.mtu, link.ber),
         queue: match link.queue {
             None => NEARLY_EMPTY,
             Some(Queue::Time(time)) => time,

@@ -119,7 +119,7 @@ fn plan(cell: &Cell) -> Plan {
         delays: [cell.rtt.divided_by(2); 2],
         promised_rtt: cell.rtt,
         mtus: [MTU; 2],
-        packets: rates.map(|rate| best_packet(MTU, rate, Ratio::ZERO)),
+        packets: [best_packet(MTU, Ratio::ZERO); 2],
         overhead: 0,
         memories: [MEMORY; 2],
         stream_buffer: None,

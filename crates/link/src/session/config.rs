@@ -58,24 +58,22 @@ impl LinkConfig {
     }
 }
 
-/// The best IP packet length for a link: `mtu`, or what the errors and the rate make better.
+/// The best IP packet length for a link: `mtu`, or what bit errors make better. With
+/// bit-error ratio b a packet of n bytes of which h are not payload carries
+/// (n−h)/n · (1−b)^(8n), which is most at n = h/2 + √(h²/4 + h/(8b)).
 ///
-/// - With bit-error ratio b a packet of n bytes of which h are not payload carries
-///   (n−h)/n · (1−b)^(8n), which is most at n = h/2 + √(h²/4 + h/(8b)).
-/// - A packet should take no more than 200 ms to send (R-TUNE), as long as headers then
-///   cost no more than a tenth.
-pub fn best_packet(mtu: u16, rate: BitRate, bit_errors: Ratio) -> u16 {
+/// A slow link's packets are as long, though one may then take seconds: they become
+/// short while somebody waits for single ones (`urgency.rs`).
+pub fn best_packet(mtu: u16, bit_errors: Ratio) -> u16 {
     // IP 20, UDP 8, ours 24.
     const HEADERS: u64 = 52;
-    let slow = rate.bytes_in(Duration::from_millis(200)).0.max(HEADERS * 10);
     let b = bit_errors.as_f64();
-    let errors = if b > 0.0 {
-        let h = HEADERS as f64;
-        (h / 2.0 + (h * h / 4.0 + h / (8.0 * b)).sqrt()) as u64
-    } else {
-        u64::MAX
-    };
-    u64::from(mtu).min(slow).min(errors.max(HEADERS * 2)).max(128) as u16
+    if b <= 0.0 {
+        return mtu;
+    }
+    let h = HEADERS as f64;
+    let best = (h / 2.0 + (h * h / 4.0 + h / (8.0 * b)).sqrt()) as u64;
+    u64::from(mtu).min(best.max(HEADERS * 2)).max(128) as u16
 }
 
 /// What a node tells its peer in the handshake (spec/link.md, "Parameters").

@@ -9,7 +9,7 @@ fn link(kbps: u64, rtt_ms: u64, bit_errors: f64) -> LinkConfig {
         send_rate: rate,
         receive_rate: rate,
         rtt: Duration::from_millis(rtt_ms),
-        packet: best_packet(1500, rate, bit_errors),
+        packet: best_packet(1500, bit_errors),
         bit_errors,
         memory: ByteCount(256 << 20),
         ..config()
