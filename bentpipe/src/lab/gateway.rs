@@ -37,6 +37,8 @@ const TICKS: f64 = 100.0;
 pub struct Pair {
     /// What they are told of a link that has no rate of its own; 1 Gbit/s unless given.
     pub rate: Option<BitRate>,
+    /// They split nothing: TCP crosses as packets, in order and surely.
+    pub unsplit: bool,
     /// Lines added to the `[node]` table of both.
     pub node: String,
     /// Lines added to the `[[peer]]` table of both.
@@ -146,15 +148,19 @@ impl Pair {
         let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
         let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
         let [far, _] = end.far;
-        let Pair { node, peer, .. } = self;
+        let Pair { node, peer, unsplit, .. } = self;
+        let (lan, rule) = match unsplit {
+            false => (format!("\"{LAN}\""), ""),
+            true => (String::new(), "[[peer.rule]]\nprotocol = \"tcp\"\ncarry = \"ordered\"\n"),
+        };
         // The published figures are of gateways that answer at once.
         let open = if peer.contains("open =") { "" } else { "open = \"fast\"\n" };
         format!(
-            "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\nlan = [\"{LAN}\"]\n\
+            "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\nlan = [{lan}]\n\
              admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}\
-             link = {link}\n{peer}\n",
+             link = {link}\n{peer}\n{rule}",
             key = end.key.to_base64(),
             public = end.peer.public(),
             routes = list(end.behind),

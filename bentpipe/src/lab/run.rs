@@ -51,7 +51,7 @@ impl Experiment {
                 hosts: way.hosts.over(&scenario.hosts),
                 mesh: scenario.mesh,
                 seed,
-                gateways: way.gateways.then(Pair::default),
+                gateways: way.gateways.then(|| Pair { unsplit: way.unsplit, ..Pair::default() }),
             },
             before: scenario.before,
             work: way.work.unwrap_or(scenario.work),

@@ -214,6 +214,9 @@ pub struct Way {
     /// Does the gateway pair stand around the link?
     #[serde(default)]
     pub gateways: bool,
+    /// The gateways split nothing: TCP crosses as packets, in order and surely.
+    #[serde(default)]
+    pub unsplit: bool,
     /// Replaces the link's delay in both directions.
     #[serde(default, deserialize_with = "unit::maybe")]
     pub delay: Option<Duration>,

@@ -423,7 +423,10 @@ impl Sent {
                 break;
             }
             // What nobody reports counts as arrived once all before it is settled.
-            if packet.state == State::Settled && !self.told.contains(self.base) {
+            if packet.state == State::Settled
+                && !self.told.contains(self.base)
+                && !self.spoken.contains(self.base)
+            {
                 self.arrived_bytes += u64::from(packet.size);
             }
             self.frames.drain(..usize::from(packet.frames));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::field::{add_combination, add_scaled, coefficient, inverse, multiply, scale};
+use super::field::{LANE, add_combination, add_scaled, coefficient, inverse, multiply, scale};
 use super::header;
 use super::symbols::{self, PREFIX, Symbols};
 use crate::wire::WireError;
@@ -10,6 +10,9 @@ use crate::wire::WireError;
 /// Equations kept, and unknowns in one of them. Beyond that the packets that are missing
 /// are sent again sooner than they can be solved for.
 const MAX_ROWS: usize = 128;
+
+/// Unknowns in an equation that others were added to.
+const MAX_UNKNOWNS: usize = 2 * MAX_ROWS;
 
 /// What is known about missing packets: the sum of factor × symbol over `unknowns` is `sum`.
 #[derive(Default)]
@@ -100,9 +103,17 @@ impl Decoder {
             }
             let factor = coefficient(number, n);
             match self.symbols.find(n) {
+                // Its combination was as long as the longest of them.
+                Some((_, len)) if len > symbol.len() => {
+                    self.spare.push(row);
+                    return Err(WireError::Invalid);
+                }
                 Some((place, _)) => self.terms.push((factor, place)),
                 None if row.unknowns.len() < MAX_ROWS => row.unknowns.push((n, factor)),
-                None => return Ok(()),
+                None => {
+                    self.spare.push(row);
+                    return Ok(());
+                }
             }
         }
         if row.unknowns.is_empty() {
@@ -112,7 +123,9 @@ impl Decoder {
         row.sum.clear();
         row.sum.extend_from_slice(symbol);
         row.sum.resize(self.symbols.stride(), 0);
-        add_combination(&mut row.sum, self.symbols.bytes(), &self.terms);
+        // All that is combined is zero beyond the symbol.
+        let used = symbol.len().next_multiple_of(LANE);
+        add_combination(&mut row.sum[..used], self.symbols.bytes(), &self.terms);
         self.forget_old();
         self.insert(row);
         self.solve();
@@ -136,6 +149,9 @@ impl Decoder {
             if let Ok(at) = row.unknowns.binary_search_by_key(&pivot, |u| u.0) {
                 let factor = row.unknowns[at].1;
                 add_row(&mut row, factor, other);
+                if row.unknowns.len() > MAX_UNKNOWNS {
+                    return self.spare.push(row);
+                }
             }
         }
         let Some(&(pivot, factor)) = row.unknowns.first() else {
@@ -152,6 +168,7 @@ impl Decoder {
                 add_row(other, factor, &row);
             }
         }
+        self.rows.retain(|r| r.unknowns.len() <= MAX_UNKNOWNS);
         self.rows.push(row);
     }
 

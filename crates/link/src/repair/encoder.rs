@@ -1,7 +1,7 @@
 //! The sender's end: keeps what left and combines it.
 
 use super::MAX_WINDOW;
-use super::field::{add_combination, coefficient};
+use super::field::{LANE, add_combination, coefficient};
 use super::header::{self, LeftOut};
 use super::symbols::Symbols;
 use crate::wire::Writer;
@@ -53,7 +53,7 @@ impl Encoder {
             if head + longest <= w.room() {
                 header::write(w, number, window, &out, &self.left_out);
                 self.sum.clear();
-                self.sum.resize(self.symbols.stride(), 0);
+                self.sum.resize(longest.next_multiple_of(LANE), 0);
                 add_combination(&mut self.sum, self.symbols.bytes(), &self.terms);
                 w.reserve(longest).copy_from_slice(&self.sum[..longest]);
                 return Some(first);
@@ -82,10 +82,14 @@ impl Encoder {
     fn describe(&self, number: u64, window: usize) -> LeftOut {
         let Some(newest) = self.left_out.first() else { return LeftOut::Nothing };
         let period = number - newest;
-        let steady = self.left_out.len() as u64 == window as u64 / period
+        let count = self.left_out.len() as u64;
+        if period == 1 && number - self.left_out[count as usize - 1] == count {
+            return header::code_of_run(count).map_or(LeftOut::These, LeftOut::Told);
+        }
+        let steady = count == window as u64 / period
             && (1..).zip(&self.left_out).all(|(k, n)| number - n == k * period);
         match header::code_of_period(period).filter(|_| steady) {
-            Some(code) => LeftOut::Every(code),
+            Some(code) => LeftOut::Told(code),
             None => LeftOut::These,
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! The window ends with the packet before. One byte tells its length: up to 15 as it
 //! is, then eight steps to each power of two. The next byte tells what the window
-//! leaves out, because it carried nothing to repair: 0: nothing; 1 … 254: the packets
+//! leaves out, because it carried nothing to repair: 0: nothing; 1 … 159: the packets
 //! at one distance before this one, and before that one, and so on (the repair packets
-//! of a steady flow), where 128 and above stand for distances in steps of eight; 255: a
+//! of a steady flow), where 128 and above stand for distances in steps of eight; 160 … 254:
+//! the 1 … 95 packets just before this one (the other repair packets of a tail); 255: a
 //! list: its length, then for each number, from the newest down, the distance to the one
 //! above it, less one.
 
@@ -46,10 +47,19 @@ fn period_of(code: u8) -> u64 {
     }
 }
 
+/// The first code of a run just before, and how many of them there are.
+const RUN: u8 = 160;
+const RUNS: u64 = 95;
+
+/// How it is told that the `count` packets just before are left out.
+pub(super) fn code_of_run(count: u64) -> Option<u8> {
+    (1..=RUNS).contains(&count).then(|| RUN + (count - 1) as u8)
+}
+
 /// How the distance `period` is told, if it can be.
 pub(super) fn code_of_period(period: u64) -> Option<u8> {
     let code = if period < 128 { period } else { 128 + (period - 128) / 8 };
-    let code = u8::try_from(code).ok().filter(|c| (1..255).contains(c))?;
+    let code = u8::try_from(code).ok().filter(|c| (1..RUN).contains(c))?;
     (period_of(code) == period).then_some(code)
 }
 
@@ -57,7 +67,7 @@ pub(super) fn code_of_period(period: u64) -> Option<u8> {
 pub(super) fn told_period(period: u64) -> u64 {
     match period {
         0..128 => period.max(1),
-        _ => (period & !7).min(period_of(254)),
+        _ => (period & !7).min(period_of(RUN - 1)),
     }
 }
 
@@ -65,8 +75,8 @@ pub(super) fn told_period(period: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LeftOut {
     Nothing,
-    /// The code of a distance.
-    Every(u8),
+    /// What this code stands for.
+    Told(u8),
     These,
 }
 
@@ -88,7 +98,7 @@ fn distances(number: u64, these: &[u64]) -> impl Iterator<Item = u64> + '_ {
 pub(super) fn write(w: &mut Writer<'_>, number: u64, window: usize, out: &LeftOut, these: &[u64]) {
     let second = match out {
         LeftOut::Nothing => 0,
-        LeftOut::Every(code) => *code,
+        LeftOut::Told(code) => *code,
         LeftOut::These => 255,
     };
     w.reserve(PLAIN).copy_from_slice(&[code_of(window), second]);
@@ -124,6 +134,7 @@ pub(super) fn read<'a>(
                 these.push(above);
             }
         }
+        code @ RUN.. => these.extend((first..number).rev().take(usize::from(code - RUN) + 1)),
         code => {
             let mut at = number;
             while at - first >= period_of(code) {
@@ -150,7 +161,7 @@ mod tests {
 
     #[test]
     fn distances_are_told_in_steps() {
-        for period in 1..=period_of(254) {
+        for period in 1..=period_of(RUN - 1) {
             let told = told_period(period);
             assert!(told <= period && period - told < 8, "{period}: {told}");
             assert_eq!(code_of_period(told).map(period_of), Some(told));
@@ -164,7 +175,8 @@ mod tests {
         let every: Vec<u64> = (1..=10).map(|k| number - k * 32).collect();
         for (out, these) in [
             (LeftOut::Nothing, vec![]),
-            (LeftOut::Every(32), every),
+            (LeftOut::Told(32), every),
+            (LeftOut::Told(code_of_run(3).unwrap()), vec![number - 1, number - 2, number - 3]),
             (LeftOut::These, list.to_vec()),
         ] {
             let mut buf = [0u8; 64];

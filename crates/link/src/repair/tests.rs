@@ -28,7 +28,7 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
     for number in 0..sources {
         let dropped = rng.chance(Ratio::from_f64(loss));
         if number % interval == interval - 1 {
-            let mut buf = [0; PLAINTEXT + 40];
+            let mut buf = [0; PLAINTEXT + 4];
             let mut w = Writer::new(&mut buf);
             let first = encoder.write(number, number.saturating_sub(window), &mut w);
             assert!(first.is_some());
@@ -82,7 +82,7 @@ fn a_packet_that_comes_late_serves_the_equations() {
         }
     }
     for number in 10..12 {
-        let mut buf = [0; PLAINTEXT + 40];
+        let mut buf = [0; PLAINTEXT + 4];
         let mut w = Writer::new(&mut buf);
         encoder.write(number, 0, &mut w).expect("there is something to combine");
         let len = w.len();

@@ -25,6 +25,8 @@ const LEAST: f64 = 1e-5;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Kept plaintexts are given back after so long without use.
 const KEEP: Duration = Duration::from_secs(10);
+/// Losses between two reports that are an outage where they are most of what was sent.
+const OUTAGE: u64 = 32;
 /// Packets missing from a tail that repair is to bring back, on average, at most.
 const MOST_MISSING: f64 = 40.0;
 
@@ -52,12 +54,16 @@ pub(super) struct Repair {
     tail_due: Option<Instant>,
     /// Repair packets of a tail yet to be sent, and the first number that they cover.
     tail: (u32, u64),
+    /// The next number when the last tail began.
+    tail_end: u64,
     /// That tail is a pause of bulk, which has nothing but idle time for it.
     in_pause: bool,
 
     /// Does the peer repair?
     armed: bool,
+    /// The longest window of ours, and of the peer's.
     window: usize,
+    slots: usize,
     mtu: usize,
     told: u64,
     used: Instant,
@@ -66,9 +72,10 @@ pub(super) struct Repair {
 
 impl Repair {
     pub fn new(config: &LinkConfig) -> Repair {
-        let in_flight = config.receive_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
+        let in_flight = config.send_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
         // Both directions' plaintexts take a sixteenth of the memory at most.
-        let affordable = config.memory.0 / 32 / u64::from(config.mtu);
+        let affordable = (config.memory.0 / 32 / u64::from(config.mtu)).max(16);
+        let most = affordable.min(MAX_WINDOW as u64);
         Repair {
             encoder: Encoder::default(),
             decoder: Decoder::default(),
@@ -85,9 +92,11 @@ impl Repair {
             first: None,
             tail_due: None,
             tail: (0, 0),
+            tail_end: 0,
             in_pause: false,
             armed: config.bit_errors.as_f64() > 0.0,
-            window: in_flight.clamp(64, MAX_WINDOW as u64).min(affordable.max(16)) as usize,
+            window: in_flight.max(64).min(most) as usize,
+            slots: most as usize,
             mtu: usize::from(config.mtu),
             told: 0,
             used: Instant::ZERO,
@@ -133,14 +142,17 @@ impl Repair {
         let packets = settled(counts).saturating_sub(settled(self.counted));
         let lost = counts.lost.saturating_sub(self.counted.lost);
         self.counted = counts;
-        self.loss.observe(packets, lost);
+        // An outage: no code would have helped.
+        if lost <= OUTAGE || lost * 2 <= packets {
+            self.loss.observe(packets, lost);
+        }
     }
 
     /// A packet arrived that is not repair.
     pub fn on_packet(&mut self, now: Instant, number: u64, hint: u8, payload: &[u8]) {
         if self.armed {
             self.used = now;
-            self.decoder.make_room(self.window, self.mtu);
+            self.decoder.make_room(self.slots, self.mtu);
             self.decoder.on_packet(number, hint, payload);
         }
     }
@@ -232,7 +244,10 @@ impl Session {
             self.repair.tail.0 = 0;
             return None;
         }
-        if self.report_due().is_some_and(|t| t <= now) {
+        // Those of a steady flow keep their distance: it is told in one byte then.
+        let since = self.sent.next_number() - self.repair.last;
+        let steady = self.repair.code.is_some_and(|c| since >= c.interval);
+        if !steady && self.report_due().is_some_and(|t| t <= now) {
             return None;
         }
         self.begin_tail(now);
@@ -248,7 +263,10 @@ impl Session {
             self.bulk_repair_due(number)?
         };
         let mut w = Writer::new(buf);
-        let first = self.repair.encoder.write(number, first, &mut w)?;
+        let Some(first) = self.repair.encoder.write(number, first, &mut w) else {
+            self.repair.tail.0 = 0;
+            return None;
+        };
         let len = w.len();
         let size = len as u64 + sealing + self.wire_overhead;
         self.pacer.on_sent(now, size);
@@ -277,14 +295,17 @@ impl Session {
         let loss = r.loss.ratio();
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
         let first = first.max(unreported).max(newest.saturating_sub(most));
-        r.tail = (tail_repairs(newest - first, loss), first);
+        let repairs = tail_repairs(newest - first, loss);
+        // Between others' data tails have a budget: a hub's small streams end all the time.
+        let since = newest - std::mem::replace(&mut r.tail_end, newest);
+        let budget = (since as f64 * (0.02 + 2.0 * loss)) as u32;
+        r.tail = (if pauses { repairs } else { repairs.min(budget.max(1)) }, first);
     }
 
     /// The first number that the repair packet of a steady flow covers, if it is due.
     fn bulk_repair_due(&mut self, number: u64) -> Option<u64> {
         let code = self.repair.code;
-        let interval = code.map_or(0, |c| c.interval);
-        if number - self.repair.last < interval.max(8) {
+        if number - self.repair.last < code.map_or(8, |c| c.interval.max(2)) {
             return None;
         }
         // One of these in eight or so more packets decides anew.
@@ -298,7 +319,8 @@ impl Session {
         r.last = number;
         (r.favourite, r.lead) = (None, 0);
         let loss = r.loss.ratio();
-        let next = BulkCode::new(loss, in_flight, rate, dominant, code.is_some());
+        let most = in_flight.min(r.window as f64);
+        let next = BulkCode::new(loss, most, rate, dominant, code.is_some());
         let next = next.filter(|_| busy);
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.
@@ -319,7 +341,7 @@ impl Session {
         let r = &mut self.repair;
         r.armed = true;
         r.used = now;
-        r.decoder.make_room(r.window, r.mtu);
+        r.decoder.make_room(r.slots, r.mtu);
         if r.decoder.on_repair(number, payload).is_err() {
             self.stats.violations += 1;
         }
@@ -329,9 +351,11 @@ impl Session {
     pub(super) fn take_recovered(&mut self, now: Instant) {
         let mut content = std::mem::take(&mut self.repair.content);
         while let Some((number, hint)) = self.repair.decoder.next_recovered(&mut content) {
-            if !self.received.has(number) {
+            let source = super::receive::Source::Repair;
+            if !self.received.has(number)
+                && self.handle_content(now, number, hint, &content, source)
+            {
                 self.stats.recovered += 1;
-                self.handle_content(now, number, hint, &content, super::receive::Source::Repair);
             }
         }
         self.repair.content = content;
@@ -350,7 +374,8 @@ impl Session {
     pub(super) fn on_recovered(&mut self, total: u64) {
         let more = total.saturating_sub(self.stats.peer_recovered);
         self.stats.peer_recovered += more;
-        self.sent.discount(more.saturating_mul(u64::from(self.config.packet)));
+        let mean = self.sent.sent_bytes() / self.sent.next_number().max(1);
+        self.sent.discount(more.saturating_mul(mean));
         self.repair.loss.observe(0, more);
     }
 }
