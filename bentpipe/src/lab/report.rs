@@ -269,7 +269,8 @@ mod tests {
     use crate::lab::results::Run;
 
     fn sample() -> (Scenario, Results) {
-        let scenario = Scenario::built_in("wise-web").unwrap();
+        let mut scenario = Scenario::built_in("wise-web").unwrap();
+        scenario.ways[1].missing = Some("needs what is not here".into());
         let run = Run {
             work: Outcome {
                 bytes: 200_000,
