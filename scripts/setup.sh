@@ -6,6 +6,7 @@ set -eu
 # program:package. The servers are what the tests' real clients talk to.
 wanted="
 cc:gcc
+ethtool:ethtool
 make:make
 nft:nftables
 ip:iproute2
