@@ -308,12 +308,10 @@ impl Session {
     }
 
     fn write_stream(&mut self, now: Instant, id: StreamId, w: &mut Writer<'_>) -> Filled {
-        let Some(limit) = self.streams.get(&id).map(|s| self.send_limit(now, s)) else {
-            return Filled::Partly;
-        };
+        let Some(s) = self.streams.get(&id) else { return Filled::Partly };
+        let limit = self.send_limit(now, s);
+        let left_free = self.room_for_repair(s.local_end || s.burst < SMALL);
         let cap = self.unsent_cap();
-        let near_end = self.streams.get(&id).is_some_and(|s| s.local_end || s.burst < SMALL);
-        let left_free = self.room_for_repair(near_end);
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
         // Where credit ends nothing follows, not even the end.
         let offset = s.send.next_offset(limit).unwrap_or(s.send.next());
