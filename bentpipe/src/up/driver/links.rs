@@ -1,0 +1,113 @@
+//! What becomes of the links, and where the peers are.
+
+use link::PeerId;
+use link::endpoint::LinkEvent;
+use relay::ResetReason;
+use units::{Duration, Instant};
+
+use super::{Driver, KnownPeer};
+use crate::up::names::Purpose;
+use crate::up::peers;
+
+/// A name that did not resolve is asked again after this.
+const NAME_RETRY: Duration = Duration::from_secs(10);
+/// So is one whose address does not answer.
+const NAME_AGE: Duration = Duration::from_secs(60);
+
+impl Driver {
+    pub(super) fn on_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
+        let key = match self.known(id) {
+            Some(peer) => peer.config.public_key,
+            None => return,
+        };
+        let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
+        if let Some(peer) = self.known(id) {
+            peer.clear.on_link(now, event);
+        }
+        match event {
+            LinkEvent::Up { resumed: false, cipher, rtt } => {
+                crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
+                if let Some(address) = self.relay.endpoint.peer_endpoint(id) {
+                    self.store.set(&key, address);
+                }
+            }
+            LinkEvent::Up { .. } => crate::log!(Debug, "new keys", peer = name),
+            LinkEvent::Moved(to) => {
+                crate::log!(Info, "the peer is at a new address", peer = name, address = to);
+                self.store.set(&key, to);
+            }
+            LinkEvent::Silent => {
+                crate::log!(Warn, "the peer does not answer; its streams wait", peer = name);
+                if let Some(peer) = self.known(id) {
+                    peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
+                }
+            }
+            LinkEvent::Back => crate::log!(Info, "the peer answers again", peer = name),
+            LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
+        }
+    }
+
+    pub(super) fn resolve_endpoints(&mut self, now: Instant) {
+        for peer in &mut self.peers {
+            if peer.resolve_at.is_some_and(|at| at <= now)
+                && let Some((name, port)) = peers::named_endpoint(&peer.config)
+            {
+                self.names.ask(peer.id, Purpose::Endpoint(peer.id), name, port);
+                // Asked again until there is a session.
+                peer.resolve_at = Some(now + NAME_RETRY);
+            }
+        }
+    }
+
+    pub(super) fn on_names(&mut self, now: Instant) {
+        self.names.waker.clear();
+        while let Some(answer) = self.names.next() {
+            match answer.purpose {
+                Purpose::Endpoint(id) => {
+                    let established = self.relay.endpoint.is_established(id)
+                        && !self.relay.endpoint.is_silent(id);
+                    // Where it answers from counts for more than a name.
+                    if let Some(address) = answer.addresses.first().filter(|_| !established) {
+                        self.relay.endpoint.set_endpoint(now, id, *address);
+                    }
+                    let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
+                    match answer.addresses.is_empty() {
+                        true => {
+                            crate::log!(Warn, "the endpoint's name has no address", peer = name)
+                        }
+                        false if established => {}
+                        false => {
+                            crate::log!(Debug, "the endpoint's name was resolved", peer = name)
+                        }
+                    }
+                    if let Some(peer) = self.known(id) {
+                        let wait = match answer.addresses.is_empty() {
+                            true => NAME_RETRY,
+                            false => NAME_AGE,
+                        };
+                        peer.resolve_at = (!established).then(|| now + wait);
+                    }
+                }
+                Purpose::Server(flow) => {
+                    let permitted =
+                        answer.addresses.iter().find(|a| self.relay.permits(flow, a.ip()));
+                    let outcome = match permitted {
+                        Some(to) => self.connections.connect(&self.poller, flow, *to, None),
+                        None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
+                        None => {
+                            self.relay.count_denied();
+                            Err(ResetReason::Denied)
+                        }
+                    };
+                    if let Err(reason) = outcome {
+                        self.relay.connect_failed(now, flow, reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn known(&mut self, id: PeerId) -> Option<&mut KnownPeer> {
+        self.peers.iter_mut().find(|p| p.id == id)
+    }
+}

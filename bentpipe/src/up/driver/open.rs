@@ -1,0 +1,177 @@
+//! The start: everything that the configuration names, opened, and rights given up.
+
+use std::path::Path;
+
+use link::endpoint::{Endpoint, EndpointConfig};
+use link::seal::Cipher;
+use os::OsError;
+use os::intercept::{Intercept, InterceptConfig, Marks};
+use os::poll::{Clock, Interest, Poller, Signals};
+use os::tcp::TcpOptions;
+use os::tun::Tun;
+use relay::Relay;
+use units::Instant;
+
+use super::{
+    ADMIN, Driver, INTERCEPT, KnownPeer, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY,
+    PROXY_CLIENTS, SIGNALS, SYNS, TUN, UDP, UpError,
+};
+use crate::admin;
+use crate::cli::Global;
+use crate::config::{Config, Peer};
+use crate::up::carrier::Carrier;
+use crate::up::connections::Connections;
+use crate::up::interception::{Clear, intercept_config};
+use crate::up::listeners::Listeners;
+use crate::up::modem::Modems;
+use crate::up::names::Names;
+use crate::up::peers;
+use crate::up::proxy::Proxy;
+use crate::up::report::Meter;
+use crate::up::store::Store;
+
+/// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
+const TUN_MTU: u16 = 1500;
+/// Handshakes per second above which strangers must prove their address.
+const INITIATIONS_PER_SECOND: u32 = 100;
+
+impl Driver {
+    /// Opens everything that `config` names.
+    ///
+    /// # Errors
+    /// One sentence; then nothing is left behind, and what an earlier run that crashed
+    /// left to block is still there.
+    pub fn open(config: Config, path: &Path, global: &Global) -> Result<Driver, UpError> {
+        let signals = Signals::take()?;
+        os::proc::precise_timers()?;
+        os::proc::raise_descriptor_limit()?;
+        let poller = Poller::new()?;
+        let node = &config.node;
+        let marks = Marks::default();
+        let carrier = Carrier::open(node.listen, node.tun.as_ref().map(|_| marks.carrier))?;
+        let tun = node.tun.as_ref().map(|name| Tun::open(name, TUN_MTU)).transpose()?;
+        let options = TcpOptions::default();
+        let listeners = match &tun {
+            Some(_) => Some(Listeners::open(&options, [LISTENER_V4, LISTENER_V6])?),
+            None => None,
+        };
+        let proxy = match node.proxy {
+            Some(address) => Some(Proxy::open(address, &poller, PROXY, PROXY_CLIENTS)?),
+            None => None,
+        };
+        let admin = admin::Server::open(&node.admin_socket(), &poller, ADMIN)?;
+        let names = Names::new()?;
+        let modems = Modems::new()?;
+        // Last of what may be refused: from here on hosts' traffic is affected.
+        let intercept = match (&tun, &listeners) {
+            (Some(tun), Some(listeners)) => {
+                let base = InterceptConfig {
+                    lan: node.lan.clone(),
+                    carrier_ports: vec![carrier.socket.local_addr().port()],
+                    ..InterceptConfig::new(tun.name(), listeners.port())
+                };
+                Some(Intercept::install(&intercept_config(config.peers.iter(), base))?)
+            }
+            _ => None,
+        };
+        let endpoint = Endpoint::new(EndpointConfig {
+            private_key: node.private_key.clone(),
+            seed: os::proc::entropy()?,
+            hardware_aes: Cipher::hardware_aes(),
+            initiations_per_second: INITIATIONS_PER_SECOND,
+        });
+        let store = Store::open(endpoint.public_key());
+        let mut driver = Driver {
+            path: path.to_owned(),
+            global: global.clone(),
+            clock: Clock::start(),
+            relay: Relay::new(endpoint),
+            carrier,
+            connections: Connections::new(options),
+            tun,
+            intercept,
+            routes_changed: Instant::ZERO,
+            listeners,
+            proxy,
+            admin: Some(admin),
+            signals,
+            names,
+            modems,
+            store,
+            peers: Vec::new(),
+            leaving: Vec::new(),
+            own_addresses_at: Instant::ZERO,
+            metered_at: Instant::ZERO,
+            draining: None,
+            packet: vec![0; 65_536],
+            poller,
+            config,
+        };
+        driver.relay.set_own_addresses(os::addresses::own_addresses()?);
+        driver.watch()?;
+        for peer in driver.config.peers.clone() {
+            driver.add_peer(peer)?;
+        }
+        // Last, and before the first thread: rights are a thread's own.
+        match &driver.config.node.user {
+            Some(user) => os::proc::become_user(user)?,
+            None => os::proc::drop_rights()?,
+        }
+        driver.modems.watch(&driver.config.peers);
+        driver.announce();
+        Ok(driver)
+    }
+
+    fn watch(&self) -> Result<(), OsError> {
+        let p = &self.poller;
+        p.add(&self.carrier.socket, UDP, Interest::READ_WRITE.edge())?;
+        p.add(&self.signals, SIGNALS, Interest::READ)?;
+        p.add(&self.names.waker, NAMES, Interest::READ)?;
+        p.add(&self.modems.waker, MODEMS, Interest::READ)?;
+        if let Some(tun) = &self.tun {
+            p.add(tun, TUN, Interest::READ)?;
+        }
+        if let Some(listeners) = &self.listeners {
+            listeners.watch(p)?;
+        }
+        if let Some(intercept) = &self.intercept {
+            p.add(intercept.syns(), SYNS, Interest::READ)?;
+            p.add(intercept, INTERCEPT, Interest::READ)?;
+        }
+        Ok(())
+    }
+
+    fn announce(&self) {
+        let node = &self.config.node;
+        let listen = self.carrier.socket.local_addr();
+        crate::log!(
+            Info,
+            "bentpipe is up",
+            version = env!("CARGO_PKG_VERSION"),
+            listen = listen,
+            tun = node.tun.as_deref().unwrap_or("none"),
+            lan = node.lan.join(","),
+            peers = self.peers.len()
+        );
+        if let Err(e) = std::fs::File::open(&self.path) {
+            // Root without rights, or another user, may be refused what root was given.
+            crate::log!(Warn, "the file cannot be read again, so SIGHUP will fail", error = e);
+        }
+        self.interception_warnings();
+    }
+
+    pub(in crate::up) fn add_peer(&mut self, peer: Peer) -> Result<(), UpError> {
+        let now = self.clock.now();
+        let count = self.config.peers.len();
+        let stored = self.store.get(&peer.public_key);
+        let config = peers::peer_config(&self.config.node, &peer, count, stored);
+        let id = self
+            .relay
+            .add_peer(now, config, peers::policy(&peer))
+            .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
+        let resolve_at = peers::named_endpoint(&peer).map(|_| now);
+        let (meter, clear) = (Meter::default(), Clear::new(now));
+        self.peers.push(KnownPeer { id, config: peer, meter, clear, resolve_at });
+        Ok(())
+    }
+}
