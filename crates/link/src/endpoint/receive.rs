@@ -1,0 +1,219 @@
+//! Packets in: whose they are, and what they change.
+
+use std::net::SocketAddr;
+
+use units::Instant;
+
+use super::{Endpoint, EndpointEvent, LinkEvent, PeerId};
+use crate::cookie::Verdict;
+use crate::handshake::{HandshakeError, Initiation};
+use crate::session::{Params, PathFrame, Session};
+use crate::tunnel::{self, PacketError, PacketKind};
+use crate::wire::ResetReason;
+
+/// Cookie replies that may wait.
+const MAX_REPLIES: usize = 64;
+
+impl Endpoint {
+    /// Takes a packet; it is opened in place. What is not in order is dropped silently
+    /// and counted.
+    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &mut [u8]) {
+        let outcome = match PacketKind::of(packet) {
+            None => Err("malformed"),
+            Some(PacketKind::Data { receiver }) => self.handle_data(now, from, receiver, packet),
+            Some(PacketKind::Initiation) => self.handle_initiation(now, from, packet),
+            Some(PacketKind::Response { receiver }) => {
+                self.handle_response(now, from, receiver, packet)
+            }
+            Some(PacketKind::CookieReply { receiver }) => {
+                self.handle_cookie_reply(now, receiver, packet)
+            }
+        };
+        if let Err(reason) = outcome {
+            *self.drops.entry(reason).or_default() += 1;
+        }
+    }
+
+    fn handle_data(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        receiver: u32,
+        packet: &mut [u8],
+    ) -> Result<(), &'static str> {
+        let id = self.indices.owner(receiver).ok_or("unknown index")?;
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        let opened = peer.tunnel.open_packet(now, from, packet).map_err(packet_reason)?;
+        peer.stats.packets_in += 1;
+        peer.stats.bytes_in += packet.len() as u64 + peer.session.wire_overhead();
+        peer.stats.heard = Some(now);
+        if opened.confirmed_now {
+            self.see_tunnel_events(now, id);
+        }
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        let (mut challenge, mut response) = (None, None);
+        peer.session.handle_packet(
+            now,
+            opened.number,
+            opened.hint,
+            &packet[opened.payload],
+            &mut |frame| match frame {
+                PathFrame::Challenge(token) => challenge = Some(token),
+                PathFrame::Response(token) => response = Some(token),
+            },
+        );
+        if let Some(token) = challenge {
+            peer.session.answer_challenge(token);
+        }
+        if let Some(token) = response {
+            peer.tunnel.on_challenge_response(from, token);
+        }
+        if peer.silent {
+            peer.silent = false;
+            self.events.push_back(EndpointEvent::Link(id, LinkEvent::Back));
+        }
+        if peer.session.has_datagrams() && !peer.has_datagrams {
+            peer.has_datagrams = true;
+            self.with_datagrams.push_back(id);
+        }
+        if peer.session.peer_closed() {
+            self.replace_session(now, id, ResetReason::ShuttingDown);
+            if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+                peer.tunnel.forget();
+            }
+            self.events.push_back(EndpointEvent::Link(id, LinkEvent::Closed));
+        }
+        self.mark(id);
+        self.mark_noisy(id);
+        Ok(())
+    }
+
+    fn handle_initiation(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &[u8],
+    ) -> Result<(), &'static str> {
+        self.admit(now, from, packet)?;
+        let initiation = Initiation::open(&self.config.private_key, &mut self.entropy, packet)
+            .map_err(handshake_reason)?;
+        let id = *self.by_key.get(initiation.peer()).ok_or("unknown peer")?;
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown peer")?;
+        let outcome =
+            peer.tunnel.accept(now, from, initiation, &mut self.guard, &mut self.indices.giver(id));
+        self.mark(id);
+        outcome.map_err(handshake_reason)
+    }
+
+    fn handle_response(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        receiver: u32,
+        packet: &[u8],
+    ) -> Result<(), &'static str> {
+        let id = self.indices.owner(receiver).ok_or("unknown index")?;
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        if !peer.tunnel.awaits_response(receiver) {
+            return Err("unsolicited");
+        }
+        self.admit(now, from, packet)?;
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        peer.tunnel.handle_response(now, from, packet).map_err(handshake_reason)?;
+        self.see_tunnel_events(now, id);
+        self.mark(id);
+        Ok(())
+    }
+
+    fn handle_cookie_reply(
+        &mut self,
+        now: Instant,
+        receiver: u32,
+        packet: &[u8],
+    ) -> Result<(), &'static str> {
+        let id = self.indices.owner(receiver).ok_or("unknown index")?;
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        peer.tunnel.handle_cookie_reply(now, packet).map_err(handshake_reason)?;
+        self.mark(id);
+        Ok(())
+    }
+
+    fn admit(&mut self, now: Instant, from: SocketAddr, packet: &[u8]) -> Result<(), &'static str> {
+        match self.guard.admit(now, from, packet) {
+            Verdict::Admitted => Ok(()),
+            Verdict::Refused(why, reply) => {
+                if let Some(reply) = reply
+                    && self.replies.len() < MAX_REPLIES
+                {
+                    self.replies.push_back((from, reply));
+                }
+                Err(handshake_reason(why))
+            }
+        }
+    }
+
+    /// Handshakes that succeeded and addresses that changed.
+    pub(super) fn see_tunnel_events(&mut self, now: Instant, id: PeerId) {
+        while let Some(peer) = self.peers[id.index()].as_deref_mut() {
+            let Some(event) = peer.tunnel.poll_event() else { return };
+            match event {
+                tunnel::Event::Moved(addr) => {
+                    peer.session.set_ipv6(addr.ip().to_canonical().is_ipv6());
+                    self.events.push_back(EndpointEvent::Link(id, LinkEvent::Moved(addr)));
+                }
+                tunnel::Event::Established { resumed, cipher, params, rtt } => {
+                    peer.stats.handshakes += 1;
+                    if !resumed && peer.begun {
+                        self.replace_session(now, id, ResetReason::PeerRestarted);
+                    }
+                    let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
+                    peer.begun = true;
+                    peer.silent = false;
+                    let v6 =
+                        peer.tunnel.endpoint().is_some_and(|a| a.ip().to_canonical().is_ipv6());
+                    if let Some(params) = Params::decode(params.as_bytes()) {
+                        peer.session.set_peer(params, v6);
+                    }
+                    let up = LinkEvent::Up { resumed, cipher, rtt };
+                    self.events.push_back(EndpointEvent::Link(id, up));
+                }
+            }
+        }
+    }
+
+    /// A new session in place of one whose streams are orphans now.
+    fn replace_session(&mut self, now: Instant, id: PeerId, reason: ResetReason) {
+        if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+            let mut session = Session::new(now, peer.config.link.clone(), peer.side);
+            session.inherit_rate(now, &peer.session);
+            peer.session = session;
+            peer.begun = false;
+            self.events.push_back(EndpointEvent::SessionLost(id, reason));
+        }
+    }
+}
+
+fn packet_reason(e: PacketError) -> &'static str {
+    match e {
+        PacketError::Malformed => "malformed",
+        PacketError::UnknownIndex => "unknown index",
+        PacketError::Forged => "forged",
+        PacketError::Duplicate => "replayed",
+        PacketError::TooOld => "too old",
+        PacketError::KeyWornOut => "key worn out",
+    }
+}
+
+fn handshake_reason(e: HandshakeError) -> &'static str {
+    match e {
+        HandshakeError::Malformed => "malformed",
+        HandshakeError::Version => "unknown version",
+        HandshakeError::Mac1 => "wrong mac1",
+        HandshakeError::SourceLimit => "source limit",
+        HandshakeError::Forged => "forged",
+        HandshakeError::Replayed => "replayed",
+        HandshakeError::NoCookie => "no cookie",
+        HandshakeError::Unsolicited => "unsolicited",
+        _ => "handshake refused",
+    }
+}

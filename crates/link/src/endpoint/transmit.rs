@@ -1,0 +1,178 @@
+//! Packets out: whose turn it is, and when somebody is to be asked again.
+
+use std::net::SocketAddr;
+
+use units::Instant;
+
+use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Transmit};
+use crate::handshake::Message;
+use crate::replay::number_len;
+use crate::seal::TAG_LEN;
+use crate::wire::{Frame, Writer};
+
+impl Endpoint {
+    /// Writes the next packet into `buf`, which must hold the largest of any link.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        if let Some((to, message)) = self.replies.pop_front() {
+            return Some(put_message(&message, to, None, buf));
+        }
+        while let Some(id) = self.dirty.front().copied() {
+            if let Some(transmit) = self.poll_peer(now, id, buf) {
+                return Some(transmit);
+            }
+            self.dirty.pop_front();
+            if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+                peer.dirty = false;
+            }
+            self.set_timer(now, id);
+        }
+        None
+    }
+
+    fn poll_peer(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
+        self.see_tunnel_events(now, id);
+        let peer = self.peers[id.index()].as_deref_mut()?;
+        let wanted = peer.session.waiting_since().is_some();
+        peer.tunnel.set_wanted(now, wanted);
+        peer.tunnel.set_rtt(peer.session.rtt());
+        if let Some((to, message)) = peer.tunnel.poll_transmit(now, &mut self.indices.giver(id)) {
+            peer.session.on_other_sent(now, message.as_bytes().len());
+            let transmit = put_message(&message, to, Some(id), buf);
+            peer.note_sent(now, transmit.len);
+            return Some(transmit);
+        }
+        while let Some(index) = peer.tunnel.poll_freed_index() {
+            self.indices.free(index);
+        }
+        if !peer.tunnel.is_established() {
+            return None;
+        }
+        let transmit =
+            peer.poll_challenge(now, id, buf).or_else(|| peer.poll_session(now, id, buf));
+        if peer.session.is_silent() && !peer.silent {
+            peer.silent = true;
+            self.events.push_back(EndpointEvent::Link(id, LinkEvent::Silent));
+        }
+        if peer.session.has_events() {
+            self.mark_noisy(id);
+        }
+        transmit
+    }
+
+    fn set_timer(&mut self, now: Instant, id: PeerId) {
+        let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
+        let next = peer.next_timer(now);
+        if next == peer.timer {
+            return;
+        }
+        if let Some(old) = peer.timer {
+            self.timers.remove(&(old, id));
+        }
+        peer.timer = next;
+        if let Some(at) = next {
+            self.timers.insert((at, id));
+        }
+    }
+
+    /// When [`Endpoint::handle_timeout`] is to be called next.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        if !self.dirty.is_empty() || !self.replies.is_empty() {
+            return Some(now);
+        }
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, id)) = self.timers.first().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop_first();
+            if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+                peer.timer = None;
+                peer.session.handle_timeout(now);
+                if peer.keepalive_at().is_some_and(|t| t <= now) {
+                    peer.session.ping();
+                }
+            }
+            self.mark(id);
+        }
+    }
+}
+
+impl Peer {
+    fn note_sent(&mut self, now: Instant, len: usize) {
+        self.last_sent = now;
+        self.stats.packets_out += 1;
+        self.stats.bytes_out += len as u64 + self.session.wire_overhead();
+    }
+
+    fn keepalive_at(&self) -> Option<Instant> {
+        let interval = self.config.keepalive.filter(|_| self.tunnel.is_established())?;
+        (!self.session.ping_waits()).then(|| self.last_sent + interval)
+    }
+
+    fn next_timer(&self, now: Instant) -> Option<Instant> {
+        let session = self.session.poll_timeout(now).filter(|_| self.tunnel.is_established());
+        [self.tunnel.poll_timeout(), session, self.keepalive_at()].into_iter().flatten().min()
+    }
+
+    /// Asks an address that the peer seems to have moved to.
+    fn poll_challenge(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
+        let (to, token) = self.tunnel.poll_challenge(now)?;
+        let mut payload = [0; 9];
+        Writer::new(&mut payload).put(&Frame::Challenge(token));
+        let len = self.seal_small(now, &payload, buf)?;
+        Some(Transmit { len, to, peer: Some(id) })
+    }
+
+    fn poll_session(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
+        let to = self.tunnel.endpoint()?;
+        let number_len = self.number_len();
+        let header = self.tunnel.header_len(number_len)?;
+        let max = self.session.max_packet();
+        let room = buf.get_mut(header..max - TAG_LEN)?;
+        let sealing = (header + TAG_LEN) as u64;
+        let len = match self.session.poll_packet(now, room, sealing) {
+            Some(built) => {
+                let len = header + built.len + TAG_LEN;
+                let sealed =
+                    self.tunnel.seal_packet(now, built.hint, number_len, &mut buf[..len]).ok()?;
+                assert_eq!(sealed, built.number, "session and tunnel count alike");
+                self.note_sent(now, len);
+                len
+            }
+            None if self.tunnel.owes_packet() => self.seal_small(now, &[], buf)?,
+            None => return None,
+        };
+        Some(Transmit { len, to, peer: Some(id) })
+    }
+
+    /// Seals a packet that the session does not know the content of.
+    fn seal_small(&mut self, now: Instant, payload: &[u8], buf: &mut [u8]) -> Option<usize> {
+        let number_len = self.number_len();
+        let header = self.tunnel.header_len(number_len)?;
+        let len = header + payload.len() + TAG_LEN;
+        buf.get_mut(header..header + payload.len())?.copy_from_slice(payload);
+        self.tunnel.seal_packet(now, 0, number_len, buf.get_mut(..len)?).ok()?;
+        self.session.book_other(now, len);
+        self.note_sent(now, len);
+        Some(len)
+    }
+
+    fn number_len(&self) -> usize {
+        number_len(self.session.next_number(), self.session.confirmed())
+    }
+}
+
+fn put_message(
+    message: &Message,
+    to: SocketAddr,
+    peer: Option<PeerId>,
+    buf: &mut [u8],
+) -> Transmit {
+    let bytes = message.as_bytes();
+    buf[..bytes.len()].copy_from_slice(bytes);
+    Transmit { len: bytes.len(), to, peer }
+}
