@@ -1,3 +1,7 @@
+use std::net::IpAddr;
+
+use units::Instant;
+
 use super::*;
 use proptest::prelude::*;
 

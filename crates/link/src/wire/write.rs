@@ -1,0 +1,319 @@
+//! Frames, written in place into a packet.
+
+use std::net::{IpAddr, SocketAddr};
+
+use units::{Duration, Instant};
+
+use super::*;
+
+/// Bytes that `n` takes as a varint.
+pub const fn varint_len(n: u64) -> usize {
+    let bits = 64 - n.leading_zeros() as usize;
+    match bits {
+        0..=7 => 1,
+        57.. => 9,
+        b => b.div_ceil(7),
+    }
+}
+
+/// Writes frames into a packet, front to back.
+pub struct Writer<'a> {
+    buf: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer into `buf`.
+    pub fn new(buf: &'a mut [u8]) -> Writer<'a> {
+        Writer { buf, at: 0 }
+    }
+    /// Bytes still free.
+    pub fn room(&self) -> usize {
+        self.buf.len() - self.at
+    }
+    /// Bytes written.
+    pub fn len(&self) -> usize {
+        self.at
+    }
+    /// Nothing written yet?
+    pub fn is_empty(&self) -> bool {
+        self.at == 0
+    }
+
+    fn byte(&mut self, b: u8) {
+        self.buf[self.at] = b;
+        self.at += 1;
+    }
+    pub(super) fn bytes(&mut self, b: &[u8]) {
+        self.buf[self.at..self.at + b.len()].copy_from_slice(b);
+        self.at += b.len();
+    }
+    pub(crate) fn varint(&mut self, n: u64) {
+        let len = varint_len(n);
+        let be = n.to_be_bytes();
+        if len == 9 {
+            self.byte(0xff);
+            self.bytes(&be);
+        } else {
+            let start = self.at;
+            self.bytes(&be[8 - len..]);
+            self.buf[start] |= !(0xffu16 >> (len - 1)) as u8;
+        }
+    }
+
+    /// The next `n` bytes, to be filled by the caller.
+    pub fn reserve(&mut self, n: usize) -> &mut [u8] {
+        let start = self.at;
+        self.at += n;
+        &mut self.buf[start..start + n]
+    }
+
+    /// Writes a frame without stream data if it fits; answers whether it did.
+    pub fn put(&mut self, frame: &Frame<'_>) -> bool {
+        if frame_len(frame) > self.room() {
+            return false;
+        }
+        match frame {
+            Frame::Ping => self.byte(PING),
+            Frame::Floor(floor) => {
+                self.byte(FLOOR);
+                self.varint(*floor);
+            }
+            Frame::Recovered(total) => {
+                self.byte(RECOVERED);
+                self.varint(*total);
+            }
+            Frame::Open(id, origin) => {
+                self.byte(OPEN);
+                self.varint(id.0);
+                self.origin(origin);
+            }
+            Frame::Accepted(id) => {
+                self.byte(ACCEPTED);
+                self.varint(id.0);
+            }
+            Frame::Packets(id) => {
+                self.byte(PACKETS);
+                self.varint(id.0);
+            }
+            Frame::Reset { id, reason, end } => {
+                self.byte(RESET);
+                self.varint(id.0);
+                self.byte(reason.to_u8());
+                self.varint(*end);
+            }
+            Frame::Credit(id, consumed) => {
+                self.byte(CREDIT);
+                self.varint(id.0);
+                self.varint(*consumed);
+            }
+            Frame::Challenge(token) => {
+                self.byte(CHALLENGE);
+                self.bytes(&token.to_be_bytes());
+            }
+            Frame::Response(token) => {
+                self.byte(RESPONSE);
+                self.bytes(&token.to_be_bytes());
+            }
+            Frame::Close(reason) => {
+                self.byte(CLOSE);
+                self.byte(reason.to_u8());
+            }
+            Frame::Datagram(data) => {
+                self.byte(DATAGRAM_LEN);
+                self.varint(data.len() as u64);
+                self.bytes(data);
+            }
+            Frame::Fragment(f) => {
+                self.byte(FRAGMENT);
+                self.varint(f.id);
+                self.varint(f.total);
+                self.varint(f.offset);
+                self.varint(f.data.len() as u64);
+                self.bytes(f.data);
+            }
+            Frame::Stream(f) => {
+                let head = self.stream_head(f.id, f.offset, Some(f.data.len()), f.fin);
+                debug_assert!(head > 0);
+                self.bytes(f.data);
+            }
+            Frame::State(f) => {
+                self.state_head(f.hi, f.lo, f.delay, f.arrival, f.count);
+                self.bytes(f.runs);
+            }
+        }
+        true
+    }
+
+    /// Writes the head of a STREAM frame; answers its length. Without `len` the
+    /// data runs to the end of the packet.
+    pub fn stream_head(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        len: Option<usize>,
+        fin: bool,
+    ) -> usize {
+        let start = self.at;
+        let has_offset = if offset > 0 { STREAM_OFFSET } else { 0 };
+        let has_len = if len.is_some() { STREAM_LEN } else { 0 };
+        self.byte(STREAM | has_offset | has_len | if fin { STREAM_FIN } else { 0 });
+        self.varint(id.0);
+        if offset > 0 {
+            self.varint(offset);
+        }
+        if let Some(len) = len {
+            self.varint(len as u64);
+        }
+        self.at - start
+    }
+
+    /// Writes the head of a datagram that runs to the end of the packet.
+    pub fn datagram_head(&mut self) {
+        self.byte(DATAGRAM);
+    }
+
+    /// Writes a STATE frame from ranges that come highest first, as many as fit
+    /// in `max` bytes. Answers the lowest packet number it speaks of.
+    pub fn state<'r>(
+        &mut self,
+        ranges: impl Iterator<Item = &'r std::ops::Range<u64>>,
+        lo: u64,
+        delay: Duration,
+        arrival: Instant,
+        max: usize,
+    ) -> Option<u64> {
+        let room = self.room().min(max);
+        let mut runs = [0u8; 1024];
+        let mut w = Writer::new(&mut runs);
+        let (mut count, mut hi, mut low_end) = (0u64, 0, 0);
+        let mut complete = true;
+        for r in ranges {
+            if r.end <= lo {
+                break;
+            }
+            let start = r.start.max(lo);
+            let run = r.end - 1 - start;
+            let gap = if count == 0 { 0 } else { low_end - r.end - 1 };
+            let need = varint_len(run) + if count == 0 { 0 } else { varint_len(gap) };
+            // 35 bytes cover the frame's head with every field at its longest useful size.
+            if w.len() + need + 35 > room || w.room() < need {
+                complete = false;
+                break;
+            }
+            if count == 0 {
+                hi = r.end - 1;
+            } else {
+                w.varint(gap);
+            }
+            w.varint(run);
+            low_end = start;
+            count += 1;
+        }
+        if count == 0 {
+            return None;
+        }
+        // A report cut short speaks only of what it lists.
+        let lo = if complete { lo } else { low_end };
+        let n = w.len();
+        self.state_head(hi, lo, delay, arrival_units(arrival), count);
+        self.bytes(&runs[..n]);
+        Some(lo)
+    }
+
+    fn state_head(&mut self, hi: u64, lo: u64, delay: Duration, arrival: u64, count: u64) {
+        self.byte(STATE);
+        self.varint(hi);
+        self.varint(hi - lo);
+        self.varint(delay.as_nanos() / STATE_DELAY_UNIT);
+        self.varint(arrival);
+        self.varint(count);
+    }
+
+    fn origin(&mut self, o: &Origin) {
+        let client = match o.client {
+            None => 0,
+            Some(SocketAddr::V4(_)) => 1,
+            Some(SocketAddr::V6(_)) => 2,
+        };
+        let target = match &o.target {
+            Target::Name(..) => 0,
+            Target::Address(SocketAddr::V4(_)) => 1,
+            Target::Address(SocketAddr::V6(_)) => 2,
+        };
+        let has_dscp = if o.dscp > 0 { ORIGIN_DSCP } else { 0 };
+        self.byte(has_dscp | client << 2 | target);
+        if o.dscp > 0 {
+            self.byte(o.dscp);
+        }
+        if let Some(a) = o.client {
+            self.address(a);
+        }
+        match &o.target {
+            Target::Address(a) => self.address(*a),
+            Target::Name(name, port) => {
+                let name = &name.as_bytes()[..name.len().min(MAX_NAME)];
+                self.byte(name.len() as u8);
+                self.bytes(name);
+                self.bytes(&port.to_be_bytes());
+            }
+        }
+    }
+
+    fn address(&mut self, a: SocketAddr) {
+        match a.ip() {
+            IpAddr::V4(ip) => self.bytes(&ip.octets()),
+            IpAddr::V6(ip) => self.bytes(&ip.octets()),
+        }
+        self.bytes(&a.port().to_be_bytes());
+    }
+}
+
+fn arrival_units(at: Instant) -> u64 {
+    (at.as_nanos() / ARRIVAL_UNIT) & ((1 << ARRIVAL_BITS) - 1)
+}
+
+/// The longest head of a STREAM frame for this id and offset.
+pub fn stream_head_len(id: StreamId, offset: u64, len: usize) -> usize {
+    1 + varint_len(id.0) + if offset > 0 { varint_len(offset) } else { 0 } + varint_len(len as u64)
+}
+
+/// The bytes that [`Writer::put`] needs for `frame`.
+pub fn frame_len(frame: &Frame<'_>) -> usize {
+    match frame {
+        Frame::Ping => 1,
+        Frame::Floor(n) | Frame::Recovered(n) => 1 + varint_len(*n),
+        Frame::Open(id, o) => {
+            let address = |a: SocketAddr| if a.is_ipv4() { 6 } else { 18 };
+            2 + varint_len(id.0)
+                + usize::from(o.dscp > 0)
+                + o.client.map_or(0, address)
+                + match &o.target {
+                    Target::Address(a) => address(*a),
+                    Target::Name(n, _) => 3 + n.len().min(MAX_NAME),
+                }
+        }
+        Frame::Accepted(id) | Frame::Packets(id) => 1 + varint_len(id.0),
+        Frame::Reset { id, end, .. } => 2 + varint_len(id.0) + varint_len(*end),
+        Frame::Credit(id, consumed) => 1 + varint_len(id.0) + varint_len(*consumed),
+        Frame::Challenge(_) | Frame::Response(_) => 9,
+        Frame::Close(_) => 2,
+        Frame::Datagram(d) => 1 + varint_len(d.len() as u64) + d.len(),
+        Frame::Fragment(f) => {
+            1 + varint_len(f.id)
+                + varint_len(f.total)
+                + varint_len(f.offset)
+                + varint_len(f.data.len() as u64)
+                + f.data.len()
+        }
+        Frame::Stream(f) => stream_head_len(f.id, f.offset, f.data.len()) + f.data.len(),
+        Frame::State(f) => {
+            1 + varint_len(f.hi)
+                + varint_len(f.hi - f.lo)
+                + varint_len(f.delay.as_nanos() / STATE_DELAY_UNIT)
+                + varint_len(f.arrival)
+                + varint_len(f.count)
+                + f.runs.len()
+        }
+    }
+}
