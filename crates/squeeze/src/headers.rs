@@ -1,0 +1,1 @@
+//! The headers of unsplit packets (R-HC).
