@@ -326,6 +326,12 @@ impl Schedule {
         queue.packet_turn = !matches!(turn, Turn::Packets { .. });
     }
 
+    /// The datagram that had the last turn has left in part: its rest has the next, or the
+    /// end of a full-sized one, a few bytes, would use up a turn of its own.
+    pub fn keep_turn(&mut self, class: ClassId, host: HostId) {
+        self.classes[class.index()].queue(host).packet_turn = true;
+    }
+
     /// The packet that the last turn filled costs `bytes` beside what it carries.
     pub fn charge_headers(&mut self, now: Instant, bytes: u64) {
         if let Some(class) = self.last.take() {

@@ -252,12 +252,13 @@ impl Session {
             && let Some(turn) = self.schedule.next(now, !self.silent, strict)
         {
             let before = w.len();
+            let mut unfinished = None;
             let filled = match turn {
                 Turn::Packets { class, host } => {
                     let queue = self.schedule.packets(class, host);
                     match self.outbox.write(queue, w, empty_room) {
                         Wrote::Nothing => return 0,
-                        Wrote::Piece => {}
+                        Wrote::Piece => unfinished = Some((class, host)),
                         Wrote::Whole(waiting) => {
                             self.schedule.on_packet_left(class);
                             if let Some(number) = self.on_datagram_left(class, host, waiting) {
@@ -279,6 +280,9 @@ impl Session {
                 }
             };
             self.on_turn(now, turn, (w.len() - before) as u64);
+            if let Some((class, host)) = unfinished {
+                self.schedule.keep_turn(class, host);
+            }
             if let Filled::Whole(hint) = filled {
                 return hint;
             }

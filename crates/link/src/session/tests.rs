@@ -425,3 +425,28 @@ fn datagrams_get_their_turn_beside_a_bulk_stream() {
     });
     assert!(sent - arrived < 20, "{arrived} of {sent}: only those still on their way are missing");
 }
+
+/// L-DG-4
+#[test]
+fn full_sized_datagrams_that_ask_for_less_than_half_get_it_beside_a_bulk_stream() {
+    let mut w = World::new(8, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+    feeder.left.insert(id, (0, 100_000_000));
+    let (mut sent, mut refused, mut arrived) = (0, 0, 0);
+    let each = config().send_rate.time_for(ByteCount(1500 * 100 / 45)).as_nanos();
+    w.run(Duration::from_secs(10), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+        while sent * each < w.now.as_nanos() {
+            sent += 1;
+            let taken = w.sides[0].send_datagram(w.now, &[7; 1500], &Label::default());
+            refused += u64::from(!taken);
+        }
+        while w.sides[1].take_datagram(|d| assert_eq!(d, [7; 1500])) {
+            arrived += 1;
+        }
+    });
+    assert_eq!(refused, 0, "{arrived} of {sent} arrived");
+    assert!(arrived * 100 > sent * 90, "{arrived} of {sent}");
+}
