@@ -150,13 +150,17 @@ impl Pair {
         let [far, _] = end.far;
         let Pair { node, peer, unsplit, .. } = self;
         let (lan, rule) = match unsplit {
-            false => (format!("\"{LAN}\""), ""),
-            true => (String::new(), "[[peer.rule]]\nprotocol = \"tcp\"\ncarry = \"ordered\"\n"),
+            false => (format!("lan = [\"{LAN}\"]"), ""),
+            // Without the device nothing would come to the gateways at all.
+            true => (
+                "tun = \"bentpipe0\"".to_owned(),
+                "[[peer.rule]]\nprotocol = \"tcp\"\ncarry = \"ordered\"\n",
+            ),
         };
         // The published figures are of gateways that answer at once.
         let open = if peer.contains("open =") { "" } else { "open = \"fast\"\n" };
         format!(
-            "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\nlan = [{lan}]\n\
+            "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\n{lan}\n\
              admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}\
@@ -332,7 +336,7 @@ mod tests {
         let peer = PrivateKey::generate([9; 32]);
         for name in ["umd-ftp", "wise-web", "itu-single-window"] {
             let scenario = Scenario::built_in(name).unwrap();
-            let text = Pair::default().config(&End {
+            let end = End {
                 key: &key,
                 peer: &peer,
                 far: LINK_B,
@@ -340,10 +344,14 @@ mod tests {
                 local: ["10.77.1.0/24", "fd77:1::/64"],
                 link: &scenario.link,
                 towards_client: false,
-            });
+            };
+            let text = Pair::default().config(&end);
             let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
             assert_eq!(Some(config.peers[0].link.send), scenario.link.up.rate);
             assert_eq!(config.peers[0].link.delay, scenario.link.up.delay);
+            let text = Pair { unsplit: true, ..Pair::default() }.config(&end);
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+            assert!(config.node.lan.is_empty() && config.node.tun.is_some(), "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use units::BitRate;
 
-use super::gateway::Pair;
+use super::gateway::{Gateway, Pair};
 use super::measure::Outcome;
 use super::progress::{Board, Row};
 use super::results::{Load, Results, Run};
@@ -88,7 +88,9 @@ impl Experiment {
             let [c, d] = end;
             [used(a, c), used(b, d)]
         });
-        Ok(Run { work, before, gateways, problems: topology.problems() })
+        let mut problems = topology.problems();
+        problems.extend(topology.gateways.iter().flatten().find_map(idle));
+        Ok(Run { work, before, gateways, problems })
     }
 
     fn carry(&self, topology: &Topology, work: Work, row: &Row) -> Result<Outcome, String> {
@@ -156,6 +158,13 @@ fn udp_beside(topology: &Topology, rate: u64, time: Duration) -> std::io::Result
     let receiver = topology.client.run(|| UdpSocket::bind(to))?;
     let sender = topology.server.run(|| UdpSocket::bind((SERVER[0], 0)))?;
     udp::stream(&sender, &receiver, to, rate, time)
+}
+
+/// Says so if the experiment's packets went past a gateway.
+fn idle(gateway: &Gateway) -> Option<String> {
+    let links = gateway.status().ok()?.links;
+    let carried = links.iter().any(|l| l.streams_total + l.datagrams.sent > 0);
+    (!carried).then(|| format!("the gateway on the {}'s side carried nothing", gateway.side()))
 }
 
 fn used(start: std::io::Result<Load>, end: std::io::Result<Load>) -> Load {
