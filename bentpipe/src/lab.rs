@@ -180,6 +180,12 @@ fn finish(all: &[(Scenario, Results)], out: &OutArgs) -> miette::Result<ExitCode
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot write {}", page.display()))?;
     print(&format!("Figures: {}\n", page.display()))?;
+    for (name, chart) in all.iter().flat_map(|(s, r)| report::traces(s, r)) {
+        let file = out.dir.join(name + ".svg");
+        fs::write(&file, chart.picture())
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", file.display()))?;
+    }
     if let Some(file) = &out.json {
         let results: Vec<&Results> = all.iter().map(|(_, r)| r).collect();
         write_json(file, &results)?;

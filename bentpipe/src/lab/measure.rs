@@ -14,7 +14,13 @@ pub struct LinkUse {
     pub busy: Vec<f64>,
     /// Bytes delivered in each bin.
     pub delivered: Vec<f64>,
+    /// Most bytes that waited before the line in each bin.
+    #[serde(default)]
+    pub queue: Vec<f64>,
 }
+
+/// Queues are told in packets of this size, as the sources do.
+const PACKET: f64 = 1_500.0;
 
 impl LinkUse {
     /// From the emulator's own account.
@@ -26,7 +32,15 @@ impl LinkUse {
             width,
             busy: series.bins().iter().map(share).collect(),
             delivered: series.bins().iter().map(delivered).collect(),
+            queue: series.bins().iter().map(|bin| bin.queue_peak_bytes as f64).collect(),
         }
+    }
+
+    /// Packets that waited at most before the line over time since `from`, a point a bin.
+    pub fn queue_series(&self, from: f64, to: f64) -> Samples {
+        let bins = self.queue.iter().enumerate();
+        let points = bins.map(|(i, bytes)| ((i as f64 + 0.5) * self.width, bytes / PACKET));
+        points.filter(|p| p.0 >= from && p.0 <= to).map(|(t, n)| (t - from, n)).collect()
     }
 
     /// Mean of `values` (per bin) between two times, bins at the ends in proportion.
@@ -111,6 +125,12 @@ pub struct Outcome {
     pub retransmitted: u32,
     /// Bytes received over time.
     pub received: Samples,
+    /// Bytes that the server's TCP has sent over time, of a single connection.
+    #[serde(default)]
+    pub sent: Samples,
+    /// Bytes of these that were acknowledged to it.
+    #[serde(default)]
+    pub acknowledged: Samples,
     /// Content of the UDP stream beside them as it arrived, bit/s.
     #[serde(default)]
     pub udp: Option<f64>,
@@ -140,6 +160,10 @@ impl Outcome {
         let end = served.iter().map(|s| s.started + s.busy).fold(0.0, f64::max);
         let mut server_rtt: Samples = served.iter().flat_map(|s| since(&s.rtt)).collect();
         server_rtt.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (sent, acknowledged) = match served {
+            [one] => (since(&one.sent), since(&one.acknowledged)),
+            _ => Default::default(),
+        };
         Outcome {
             seed,
             started: client.started,
@@ -153,6 +177,8 @@ impl Outcome {
             server_rtt,
             retransmitted: served.iter().map(|s| s.retransmitted).sum(),
             received: since(&client.received),
+            sent,
+            acknowledged,
             each,
             udp: None,
             down,
@@ -200,6 +226,9 @@ impl Outcome {
             Figure::Time => Some(self.time_for_all()),
             Figure::ServerBusy => Some(self.server_busy * self.left_out()),
             Figure::ServerRtt => median(self.server_rtt.iter().map(|s| s.1)),
+            Figure::Queue => {
+                self.down.queue_series(from, to).into_iter().map(|p| p.1).reduce(f64::max)
+            }
             Figure::Share | Figure::Speedup => None,
         }
     }
@@ -257,6 +286,7 @@ mod tests {
             width: 0.5,
             busy: vec![0.0, 1.0, 1.0, 0.5],
             delivered: vec![0.0, 100.0, 100.0, 50.0],
+            queue: vec![0.0, 3_000.0, 6_000.0, 1_500.0],
         }
     }
 
@@ -267,6 +297,13 @@ mod tests {
         assert_eq!(link().utilisation(1.0, 3.0), Some(0.375));
         assert_eq!(link().utilisation(1.0, 1.0), None);
         assert_eq!(link().bits_per_second(0.5, 1.5), Some(1600.0));
+    }
+
+    #[test]
+    fn a_queue_is_told_in_packets_from_the_start_of_the_transfer() {
+        assert_eq!(link().queue_series(0.5, 2.0), [(0.25, 2.0), (0.75, 4.0), (1.25, 1.0)]);
+        let run = Outcome { started: 0.5, complete: 1.5, down: link(), ..Outcome::default() };
+        assert_eq!(run.figure(Figure::Queue), Some(4.0));
     }
 
     #[test]

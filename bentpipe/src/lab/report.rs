@@ -140,7 +140,8 @@ fn table(results: &Results) -> Table {
 /// The figures of the sources: throughput, utilisation, round trip, server, times.
 pub fn figures(scenario: &Scenario, results: &Results) -> Vec<String> {
     if results.ways.iter().any(|w| w.point.is_some()) {
-        return sweeps(results).iter().map(LineChart::html).collect();
+        let traces = traces(scenario, results).into_iter().map(|(_, chart)| chart);
+        return sweeps(results).into_iter().chain(traces).map(|c| c.html()).collect();
     }
     let mut all = vec![
         throughput(scenario, results).html(),
@@ -188,6 +189,57 @@ fn sweeps(results: &Results) -> Vec<LineChart> {
         }
     }
     charts
+}
+
+/// For every way that wants it a sequence graph, and one of all their queues; each with a
+/// name for a file.
+pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)> {
+    let wanted = |w: &&WayResults| scenario.way(&w.id).is_some_and(|way| way.trace);
+    let runs: Vec<(&WayResults, &Outcome)> =
+        results.ways.iter().filter(wanted).filter_map(|w| Some((w, &w.typical()?.work))).collect();
+    let x_label = "time since the client began to connect (s)";
+    let mut all: Vec<(String, LineChart)> = Vec::new();
+    for (way, run) in &runs {
+        let megabytes = |s: &Points| s.iter().map(|p| (p.0, p.1 / 1e6)).collect();
+        let line = |name: &str, colour, points: &Points| Series {
+            name: name.into(),
+            colour,
+            points: megabytes(points),
+        };
+        all.push((
+            format!("{}-{}-sequence", results.scenario, way.id),
+            LineChart {
+                title: format!("Sequence graph: {}.", way.title),
+                caption: "As the server's TCP has it.".into(),
+                x_label: x_label.into(),
+                y_label: "sequence number (MB)".into(),
+                series: vec![
+                    line("sent", 1, &run.sent),
+                    line("acknowledged", 3, &run.acknowledged),
+                ],
+                ..LineChart::default()
+            },
+        ));
+    }
+    if !runs.is_empty() {
+        let line = |(way, run): &(&WayResults, &Outcome)| Series {
+            name: way.title.clone(),
+            colour: way.colour,
+            points: run.down.queue_series(run.started, run.started + run.complete),
+        };
+        all.push((
+            format!("{}-queue", results.scenario),
+            LineChart {
+                title: "Queue before the link.".into(),
+                caption: "The most that waited in each moment.".into(),
+                x_label: x_label.into(),
+                y_label: "packets of 1,500 bytes".into(),
+                series: runs.iter().map(line).collect(),
+                ..LineChart::default()
+            },
+        ));
+    }
+    all
 }
 
 /// What the link delivered towards the client, over time.
@@ -266,6 +318,7 @@ fn bars(results: &Results, figure: Figure, caption: &str) -> BarChart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::measure::LinkUse;
     use crate::lab::results::Run;
 
     fn sample() -> (Scenario, Results) {
@@ -300,6 +353,21 @@ mod tests {
         let html = page(&[(scenario, results)]);
         assert!(html.contains("MILCOM") && html.contains("Instantaneous utilisation"));
         assert!(!html.contains("NaN"));
+    }
+
+    #[test]
+    fn a_way_that_is_traced_has_a_sequence_graph_and_a_line_among_the_queues() {
+        let (mut scenario, mut results) = sample();
+        assert!(traces(&scenario, &results).is_empty());
+        scenario.ways[0].trace = true;
+        let run = &mut results.ways[0].runs[0].work;
+        (run.sent, run.complete) = (vec![(0.0, 0.0), (1.0, 2e6)], 2.0);
+        run.down = LinkUse { width: 1.0, queue: vec![3_000.0, 0.0], ..LinkUse::default() };
+        let charts = traces(&scenario, &results);
+        let names: Vec<&str> = charts.iter().map(|c| c.0.as_str()).collect();
+        assert_eq!(names, ["wise-web-tcp-sequence", "wise-web-queue"]);
+        assert_eq!(charts[0].1.series[0].points[1], (1.0, 2.0));
+        assert_eq!(charts[1].1.series[0].points[0], (0.5, 2.0));
     }
 
     #[test]

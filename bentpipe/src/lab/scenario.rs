@@ -1,7 +1,7 @@
 //! A published experiment as a file: set-up, ways to run it, work to do, and what
 //! the source printed. The files lie in `scenarios/` and are part of the program.
 
-use channel::{ChannelConfig, GilbertElliott};
+use channel::{ChannelConfig, GilbertElliott, QueueLimit};
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
@@ -10,7 +10,7 @@ use super::sweep::{self, Point, Sweep};
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 8] = [
+pub const BUILT_IN: [(&str, &str); 9] = [
     ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
@@ -19,6 +19,7 @@ pub const BUILT_IN: [(&str, &str); 8] = [
     ("itu-test-1", include_str!("../../../scenarios/itu-test-1.toml")),
     ("itu-test-2", include_str!("../../../scenarios/itu-test-2.toml")),
     ("itu-test-3", include_str!("../../../scenarios/itu-test-3.toml")),
+    ("itu-oc3", include_str!("../../../scenarios/itu-oc3.toml")),
 ];
 
 /// The scenarios of `bentpipe demo`.
@@ -124,6 +125,21 @@ pub struct HostTcp {
     /// Loss detection by time (RFC 8985) and tail probes, both younger than the
     /// experiments repeated here.
     pub rack: Option<bool>,
+    /// What the server's interface sends passes a token bucket.
+    pub shape: Option<Shape>,
+}
+
+/// A token bucket filter (tc-tbf(8)) before the server's interface. What does not conform
+/// waits; a megabyte may.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// The rate at which tokens come.
+    #[serde(deserialize_with = "unit::one")]
+    pub rate: BitRate,
+    /// Tokens that the bucket holds; at least a packet.
+    #[serde(deserialize_with = "unit::one")]
+    pub bucket: ByteCount,
 }
 
 impl HostTcp {
@@ -139,6 +155,7 @@ impl HostTcp {
             timestamps: self.timestamps.or(base.timestamps),
             scaling: self.scaling.or(base.scaling),
             rack: self.rack.or(base.rack),
+            shape: self.shape.or(base.shape),
         }
     }
 }
@@ -234,6 +251,9 @@ pub struct Way {
     /// Without the link's errors and losses.
     #[serde(default)]
     pub clean: bool,
+    /// Replaces what may wait before the link, from server to client.
+    #[serde(default, deserialize_with = "unit::maybe")]
+    pub queue: Option<QueueLimit>,
     /// Replaces the terrestrial legs.
     pub legs: Option<Legs>,
     /// Laid over the hosts' settings.
@@ -246,6 +266,9 @@ pub struct Way {
     /// Where it stands in a figure, if it comes from a sweep.
     #[serde(skip)]
     pub point: Option<Point>,
+    /// The sequence numbers of its server and the queue before the link are drawn.
+    #[serde(default)]
+    pub trace: bool,
     /// Why this way cannot be run yet; its published figures are shown all the same.
     pub missing: Option<String>,
 }
@@ -272,13 +295,15 @@ pub enum Figure {
     ServerBusy,
     /// Round trip as the server's TCP sees it, median over the transfer, ms.
     ServerRtt,
+    /// The most that waited before the link towards the client, packets of 1,500 bytes.
+    Queue,
     /// Time of another way over the time of this one.
     Speedup,
 }
 
 impl Figure {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Figure; 10] = [
+    pub const ALL: [Figure; 11] = [
         Figure::Goodput,
         Figure::LinkThroughput,
         Figure::Share,
@@ -288,6 +313,7 @@ impl Figure {
         Figure::Time,
         Figure::ServerBusy,
         Figure::ServerRtt,
+        Figure::Queue,
         Figure::Speedup,
     ];
 
@@ -303,6 +329,7 @@ impl Figure {
             Figure::Time => "completion",
             Figure::ServerBusy => "server busy",
             Figure::ServerRtt => "RTT at server",
+            Figure::Queue => "longest queue",
             Figure::Speedup => "speed-up",
         }
     }
@@ -314,6 +341,7 @@ impl Figure {
             Figure::Share | Figure::Utilisation => "%",
             Figure::FirstByte | Figure::ServerRtt => "ms",
             Figure::Time | Figure::ServerBusy => "s",
+            Figure::Queue => "packets",
             Figure::Speedup => "×",
         }
     }
@@ -403,6 +431,7 @@ impl Scenario {
         let mut link = self.link.clone();
         link.up.rate = way.up_rate.or(way.rate).or(link.up.rate);
         link.down.rate = way.rate.or(link.down.rate);
+        link.down.queue = way.queue.unwrap_or(link.down.queue);
         for direction in [&mut link.down, &mut link.up] {
             direction.delay = way.delay.unwrap_or(direction.delay);
             direction.ber = way.ber.unwrap_or(direction.ber);
@@ -512,6 +541,15 @@ mod tests {
         assert_eq!(s.link_of(&s.ways[1]).up.rate, Some(BitRate::from_kbps(384)));
         assert_eq!(s.ways[2].point.as_ref().map(|p| p.x), Some(2000.0));
         assert_eq!(s.published.len(), 2);
+        let s = Scenario::parse("x", &sweep("over = \"window\", values = [\"9MB\"]"));
+        let s = s.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(s.ways[1].hosts.window, Some(ByteCount(9_000_000)));
+        let s = Scenario::parse("x", &sweep("over = \"queue\", values = [\"300kB\"]"));
+        let s = s.unwrap_or_else(|e| panic!("{e}"));
+        let waits = |l: ChannelConfig| l.queue.bytes(l.rate);
+        assert_eq!(waits(s.link_of(&s.ways[1]).down), ByteCount(300_000));
+        let unshaped = Scenario::parse("x", &sweep("over = \"bucket\", values = [\"16kB\"]"));
+        assert!(unshaped.unwrap_err().to_string().contains("shape"));
         let s = Scenario::parse("x", &sweep("over = \"connections\", values = [\"350\"]"));
         let work = s.unwrap_or_else(|e| panic!("{e}")).ways[1].work;
         assert!(matches!(work, Some(Work::Streams { count: 350, .. })), "{work:?}");

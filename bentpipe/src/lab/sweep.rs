@@ -1,8 +1,9 @@
 //! One way of a scenario for each of several values: throughput against the link's rate,
 //! or against the number of connections, as sources draw it.
 
+use channel::QueueLimit;
 use serde::{Deserialize, Serialize};
-use units::BitRate;
+use units::{BitRate, ByteCount};
 
 use super::scenario::{Published, Way, Work};
 
@@ -26,6 +27,12 @@ pub enum Over {
     Rate,
     /// Connections at a time, of work of the kind `streams`.
     Connections,
+    /// The receive window that the client offers at most.
+    Window,
+    /// What may wait before the link, from server to client.
+    Queue,
+    /// The bucket of the server's shaping.
+    Bucket,
 }
 
 impl Over {
@@ -34,6 +41,9 @@ impl Over {
         match self {
             Over::Rate => "link rate (kbit/s)",
             Over::Connections => "connections",
+            Over::Window => "receive window (kB)",
+            Over::Queue => "room before the link (packets of 1,500 bytes)",
+            Over::Bucket => "token bucket (kB)",
         }
     }
 }
@@ -93,6 +103,17 @@ fn point(way: &Way, sweep: &Sweep, value: &str) -> Result<Way, String> {
             }
             one.title = format!("{}, {n} connections", way.title);
             f64::from(n)
+        }
+        Over::Window | Over::Queue | Over::Bucket => {
+            let size: ByteCount = value.parse().map_err(|e| wrong(format!("is no size: {e}")))?;
+            one.title = format!("{}, {value}", way.title);
+            match (sweep.over, &mut one.hosts.shape) {
+                (Over::Window, _) => one.hosts.window = Some(size),
+                (Over::Queue, _) => one.queue = Some(QueueLimit::Bytes(size)),
+                (_, Some(shape)) => shape.bucket = size,
+                (_, None) => return Err(wrong("needs a way with `hosts.shape`".into())),
+            }
+            size.0 as f64 / if sweep.over == Over::Queue { 1_500.0 } else { 1_000.0 }
         }
     };
     let (chart, line) = (sweep.chart.clone(), way.title.clone());

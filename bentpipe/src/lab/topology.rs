@@ -26,7 +26,7 @@ use units::{ByteCount, Duration, Ratio};
 use super::gateway::{Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
 use super::mesh::Mesh;
-use super::scenario::{HostTcp, Legs, LinkSetup};
+use super::scenario::{HostTcp, Legs, LinkSetup, Shape};
 use crate::emulate::{Direction, Emulator, EmulatorError, EmulatorHandle, EmulatorOptions};
 
 /// The start of the names of all namespaces made here.
@@ -147,6 +147,9 @@ impl Topology {
         }
         for host in [&client, &server] {
             set_tcp(host, &plan.hosts)?;
+        }
+        if let Some(shape) = plan.hosts.shape {
+            set_shape(&server, shape)?;
         }
         let mesh = if plan.mesh > 0 {
             let nodes: Result<_, _> = (0..plan.mesh).map(|i| space(&format!("node{i}"))).collect();
@@ -319,6 +322,28 @@ fn station(address: [IpAddr; 2]) -> String {
         IpAddr::V6(v6) => v6.octets()[15],
     };
     format!("02:77:00:00:00:{last:02x}")
+}
+
+/// Bytes that wait where tokens are missing; more than TCP leaves below itself.
+const SHAPED: u64 = 1_000_000;
+
+fn set_shape(host: &NetNs, Shape { rate, bucket }: Shape) -> Result<(), OsError> {
+    let (rate, bucket) = (format!("{}bit", rate.as_bps()), bucket.0);
+    let limit = (bucket + SHAPED).to_string();
+    let words = ["qdisc", "replace", "dev", HOST, "root", "tbf", "rate", &rate];
+    let mut tc = host.command("tc");
+    let tc = tc.args(words).args(["burst", &bucket.to_string(), "limit", &limit]);
+    let output = tc
+        .output()
+        .map_err(|e| OsError::new("run `tc`", e).mend("install it: `apt install iproute2`"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(OsError::refused(format!(
+            "`tc` in {}: {}",
+            host.name(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
 }
 
 fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {

@@ -44,6 +44,10 @@ pub struct Served {
     pub rtt: Samples,
     /// Bytes handed to TCP over time.
     pub written: Samples,
+    /// Bytes that TCP has sent over time, each counted once.
+    pub sent: Samples,
+    /// Bytes acknowledged over time.
+    pub acknowledged: Samples,
     /// Segments sent again.
     pub retransmitted: u32,
 }
@@ -170,6 +174,8 @@ fn serve(
         }
         noted.rtt = watched.rtt;
         noted.written = watched.written;
+        noted.sent = watched.sent;
+        noted.acknowledged = watched.acknowledged;
         noted.retransmitted = watched.retransmitted;
         noted.busy = watched.idle_at - noted.started;
         Ok(())
@@ -255,6 +261,8 @@ fn write_content(
 struct Watched {
     rtt: Samples,
     written: Samples,
+    sent: Samples,
+    acknowledged: Samples,
     retransmitted: u32,
     idle_at: f64,
 }
@@ -284,6 +292,8 @@ fn watch(
         if due {
             noted.rtt.push((now, info.rtt.as_secs_f64() * 1e3));
             noted.written.push((now, progress.load(Ordering::Relaxed) as f64));
+            noted.sent.push((now, info.sent as f64));
+            noted.acknowledged.push((now, info.acknowledged as f64));
         }
         noted.retransmitted = info.retransmissions;
         if !writing && waiting == 0 || ended() {

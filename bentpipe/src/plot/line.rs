@@ -8,6 +8,13 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
+/// Room for title and legend above the drawing of a picture.
+const HEAD: f64 = 48.0;
+/// What `page.css` says of light screens, for a file that has no page around it.
+const PICTURE: &str = "svg{--s0:#75808e;--s1:#c4500c;--s2:#8a4fc7;--s3:#0a69b5;--s4:#157f55;\
+     --s5:#b0307a}text{fill:#5b6675}.name{fill:#1d2530;font-weight:600}.grid{stroke:#d9dee5}\
+     .axis{stroke:#5b6675}.line{fill:none;stroke-width:1.8;stroke-linejoin:round}\
+     .reference{stroke-width:5;stroke-opacity:.45}.mark{stroke:#5b6675;stroke-dasharray:5 4}";
 /// More points than this a screen cannot show.
 const MOST_POINTS: usize = 700;
 
@@ -80,6 +87,33 @@ impl LineChart {
         out
     }
 
+    /// The figure as an SVG file of its own, on white, with its title and legend.
+    pub fn picture(&self) -> String {
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" \
+             font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<style>{PICTURE}</style>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+             <text class=\"name\" x=\"{LEFT}\" y=\"20\">{} {}</text>\n",
+            HEIGHT + HEAD,
+            escape(&self.title),
+            escape(&self.caption),
+        );
+        let mut x = LEFT;
+        for s in &self.series {
+            let (c, name) = (s.colour % COLOURS, escape(&s.name));
+            let _ = writeln!(
+                out,
+                "<path class=\"line\" style=\"stroke:var(--s{c})\" d=\"M{x:.0} 38h16\"/>\
+                 <text x=\"{:.0}\" y=\"42\">{name}</text>",
+                x + 22.0,
+            );
+            x += 52.0 + 6.5 * s.name.chars().count() as f64;
+        }
+        let _ = writeln!(out, "<g transform=\"translate(0 {HEAD})\">");
+        self.drawing(&self.frame(), &mut out);
+        out + "</g>\n</svg>\n"
+    }
+
     fn head(&self, out: &mut String) {
         let (title, caption) = (escape(&self.title), escape(&self.caption));
         let _ = write!(out, "<figcaption><b>{title}</b> {caption}</figcaption>");
@@ -117,9 +151,14 @@ impl LineChart {
             frame.py(frame.y.low()),
             frame.py(frame.y.high()),
         );
-        self.grid(&frame, out);
+        self.drawing(&frame, out);
+        out.push_str("<line class=\"cross\" hidden/></svg>");
+    }
+
+    fn drawing(&self, frame: &Frame, out: &mut String) {
+        self.grid(frame, out);
         for mark in &self.marks {
-            self.mark(&frame, mark, out);
+            self.mark(frame, mark, out);
         }
         for s in &self.series {
             // The reference is broad and pale, so that it shows beneath a line it equals.
@@ -128,10 +167,9 @@ impl LineChart {
                 out,
                 "<path class=\"{class}\" style=\"stroke:var(--s{})\" d=\"{}\"/>",
                 s.colour % COLOURS,
-                path(&frame, &thin(&s.points)),
+                path(frame, &thin(&s.points)),
             );
         }
-        out.push_str("<line class=\"cross\" hidden/></svg>");
     }
 
     fn grid(&self, frame: &Frame, out: &mut String) {
@@ -255,6 +293,16 @@ mod tests {
         assert!(html.contains("time (s)") && html.contains("kbit/s") && html.contains("T1"));
         assert!(!html.contains("NaN"));
         assert_eq!(html.matches("</script>").count(), 1);
+    }
+
+    #[test]
+    fn a_picture_stands_alone_with_title_legend_and_lines() {
+        let svg = chart().picture();
+        assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
+        for part in ["Throughput", "a &lt;/script&gt;", "time (s)", "--s3:", "class=\"line\""] {
+            assert!(svg.contains(part), "{part} is missing in:\n{svg}");
+        }
+        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub struct TcpInfo {
     pub send_mss: u32,
     /// Segments sent again in the connection's life.
     pub retransmissions: u32,
+    /// Bytes of content sent for the first time: how far the highest sequence number is.
+    pub sent: u64,
+    /// Bytes of content that the far host has acknowledged.
+    pub acknowledged: u64,
     /// Time since data was last received.
     pub idle: Duration,
     /// Bytes the kernel is ready to buffer for reading.
@@ -41,6 +45,8 @@ impl TcpInfo {
             in_flight: raw.tcpi_unacked,
             send_mss: raw.tcpi_snd_mss,
             retransmissions: raw.tcpi_total_retrans,
+            sent: raw.tcpi_bytes_sent.saturating_sub(raw.tcpi_bytes_retrans),
+            acknowledged: raw.tcpi_bytes_acked,
             idle: Duration::from_millis(raw.tcpi_last_data_recv.into()),
             receive_space: raw.tcpi_rcv_space,
             established: raw.tcpi_state == ESTABLISHED,
