@@ -1,0 +1,336 @@
+//! A header as steps from a reference, and back.
+
+use super::bytes::{Reader, Short};
+use super::shape::{Field, Kind, MAX_FIELDS, Shape};
+use super::sum::internet_sum;
+use super::{MAX_HEADER, MAX_PACKET};
+
+/// Room for what stands before a payload: two numbers, a mask, ten fields, a checksum, a
+/// mask and ten strides, of five bytes each at most.
+pub(super) type Coded = Short<128>;
+/// How much each field grows with a step.
+pub(super) type Strides = [i32; MAX_FIELDS];
+
+/// A header that others of its flow are told by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reference {
+    pub shape: Shape,
+    header: [u8; MAX_HEADER],
+    pub strides: Strides,
+    /// IPv4's identification follows no rule: it is carried as it is.
+    pub random_id: bool,
+}
+
+/// What the packet says beside the steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Code {
+    /// From the reference.
+    pub steps: u32,
+    /// The packet becomes the reference of the other slot.
+    pub installs: bool,
+    random_id: u16,
+    /// Fields that are not as predicted, by their place, and how they differ.
+    mask: u32,
+    values: [i32; MAX_FIELDS],
+    checksum: Option<u16>,
+    /// Strides of the new reference that are not those of the old one.
+    stride_mask: u32,
+    strides: Strides,
+}
+
+const LONG: u8 = 0x80;
+const LONG_INSTALLS: u8 = 0x20;
+const FULL: u8 = 0xc0;
+const INSTALLS: u8 = 0x20;
+const STRIDES: u8 = 0x10;
+const CHECKSUM: u8 = 0x08;
+const MASK: u8 = 0x04;
+pub(super) const WHOLE: u8 = 0xff;
+const RANDOM_ID: u8 = 0x08;
+
+/// Steps of the short form, and of the long one.
+pub(super) const SHORT_STEPS: u32 = 0x7f;
+const LONG_STEPS: u32 = 0x1fff;
+
+impl Reference {
+    /// The reference that `packet` becomes.
+    pub fn new(packet: &[u8], shape: Shape, strides: Strides, random_id: bool) -> Reference {
+        let mut header = [0; MAX_HEADER];
+        header[..shape.len].copy_from_slice(&packet[..shape.len]);
+        Reference { shape, header, strides, random_id: random_id && shape.id.is_some() }
+    }
+
+    /// The same with another header of the same shape; what is no such is refused.
+    pub fn advanced(&self, header: &[u8], code: &Code) -> Option<Reference> {
+        let shape = Shape::read(header, self.shape.kind).filter(|s| *s == self.shape)?;
+        let mut strides = self.strides;
+        for (i, stride) in strides.iter_mut().enumerate() {
+            if code.stride_mask >> i & 1 == 1 {
+                *stride = code.strides[i];
+            }
+        }
+        Some(Reference::new(header, shape, strides, self.random_id))
+    }
+
+    pub fn value(&self, field: Field) -> u32 {
+        field.get(&self.header)
+    }
+
+    fn predicted(&self, i: usize, field: Field, steps: u32) -> u32 {
+        let growth = (self.strides[i] as u32).wrapping_mul(steps);
+        self.value(field).wrapping_add(growth)
+    }
+
+    fn is_carried(&self, i: usize) -> bool {
+        self.random_id && self.shape.id == Some(i)
+    }
+
+    /// How `packet`, which has this shape, differs from what `steps` predict.
+    pub fn code(&self, packet: &[u8], steps: u32) -> Code {
+        let mut code = Code { steps, ..Code::default() };
+        for (i, field) in self.shape.fields().iter().enumerate() {
+            let value = field.get(packet);
+            if self.is_carried(i) {
+                code.random_id = value as u16;
+                continue;
+            }
+            let difference = field.difference(value, self.predicted(i, *field, steps));
+            if difference != 0 {
+                code.mask |= 1 << i;
+                code.values[i] = if field.width == 1 { value as i32 } else { difference };
+            }
+        }
+        code
+    }
+
+    /// The header that `code` stands for before `payload`; answers its length.
+    pub fn header(&self, code: &Code, payload: &[u8], out: &mut [u8; MAX_HEADER]) -> Option<usize> {
+        let shape = &self.shape;
+        let total = shape.len + payload.len();
+        if total > MAX_PACKET {
+            return None;
+        }
+        out[..shape.len].copy_from_slice(&self.header[..shape.len]);
+        let header = &mut out[..shape.len];
+        for (i, field) in shape.fields().iter().enumerate() {
+            let predicted = self.predicted(i, *field, code.steps);
+            let value = match code.mask >> i & 1 {
+                _ if self.is_carried(i) => u32::from(code.random_id),
+                0 => predicted,
+                _ if field.width == 1 => code.values[i] as u32,
+                _ => predicted.wrapping_add(code.values[i] as u32),
+            };
+            field.set(header, value);
+        }
+        let mut put = |at: usize, n: u16| header[at..at + 2].copy_from_slice(&n.to_be_bytes());
+        if shape.v6 {
+            put(4, (total - 40) as u16);
+        } else {
+            put(2, total as u16);
+        }
+        if let Some(at) = shape.udp_length() {
+            put(at, (total - shape.ip) as u16);
+        }
+        self.write_sums(code, header, payload);
+        Some(shape.len)
+    }
+
+    fn write_sums(&self, code: &Code, header: &mut [u8], payload: &[u8]) {
+        let shape = &self.shape;
+        if let Some(at) = shape.checksum() {
+            let is_udp = shape.udp_length().is_some();
+            let none = is_udp && self.header[at..at + 2] == [0, 0];
+            header[at..at + 2].fill(0);
+            let sum = match code.checksum {
+                Some(sum) => sum,
+                None if none => 0,
+                None => match transport_sum(shape, header, payload) {
+                    // RFC 768: zero would say that there is none.
+                    0 if is_udp => 0xffff,
+                    sum => sum,
+                },
+            };
+            header[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        if !shape.v6 {
+            header[10..12].fill(0);
+            let sum = internet_sum(&[&header[..shape.ip]]);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+/// The transport's checksum; the field for it is zero.
+fn transport_sum(shape: &Shape, header: &[u8], payload: &[u8]) -> u16 {
+    let transport = &header[shape.ip..];
+    if shape.kind == Kind::Echo && !shape.v6 {
+        return internet_sum(&[transport, payload]);
+    }
+    let addresses = if shape.v6 { &header[8..40] } else { &header[12..20] };
+    let protocol = header[if shape.v6 { 6 } else { 9 }];
+    let length = ((transport.len() + payload.len()) as u16).to_be_bytes();
+    internet_sum(&[addresses, &[0, protocol], &length, transport, payload])
+}
+
+impl Code {
+    /// Without a checksum that the receiver cannot compute.
+    pub fn carry_checksum(&mut self, packet: &[u8], shape: &Shape) {
+        let at = shape.checksum().and_then(|at| packet[at..].first_chunk());
+        self.checksum = at.map(|sum| u16::from_be_bytes(*sum));
+    }
+
+    /// The packet becomes a reference with these strides.
+    pub fn install(&mut self, reference: &Reference, strides: &Strides) {
+        self.installs = true;
+        for (i, (new, old)) in strides.iter().zip(&reference.strides).enumerate() {
+            // There is none beyond the header's fields.
+            if new != old {
+                self.stride_mask |= 1 << i;
+                self.strides[i] = *new;
+            }
+        }
+    }
+
+    /// Is everything as the steps predict?
+    pub fn is_as_predicted(&self) -> bool {
+        self.mask == 0 && self.checksum.is_none()
+    }
+
+    fn is_plain(&self) -> bool {
+        self.is_as_predicted() && self.stride_mask == 0
+    }
+
+    pub fn write(&self, reference: &Reference, out: &mut Coded) {
+        match self.steps {
+            n @ 0..=SHORT_STEPS if self.is_plain() && !self.installs => out.byte(n as u8),
+            n @ 0..=LONG_STEPS if self.is_plain() => {
+                let installs = if self.installs { LONG_INSTALLS } else { 0 };
+                out.bytes(&[LONG | installs | (n >> 8) as u8, n as u8]);
+            }
+            n => {
+                let bit = |is: bool, bit| if is { bit } else { 0 };
+                out.byte(
+                    FULL | bit(self.installs, INSTALLS)
+                        | bit(self.stride_mask != 0, STRIDES)
+                        | bit(self.checksum.is_some(), CHECKSUM)
+                        | bit(self.mask != 0, MASK),
+                );
+                out.varint(n);
+            }
+        }
+        if reference.random_id {
+            out.bytes(&self.random_id.to_be_bytes());
+        }
+        if self.mask != 0 {
+            out.varint(self.mask);
+            for (i, field) in reference.shape.fields().iter().enumerate() {
+                match self.mask >> i & 1 {
+                    0 => {}
+                    _ if field.width == 1 => out.byte(self.values[i] as u8),
+                    _ => out.zigzag(self.values[i]),
+                }
+            }
+        }
+        if let Some(sum) = self.checksum {
+            out.bytes(&sum.to_be_bytes());
+        }
+        if self.stride_mask != 0 {
+            write_strides(self.stride_mask, &self.strides, out);
+        }
+    }
+
+    /// Reads what [`Code::write`] wrote; the payload is left.
+    pub fn read(reference: &Reference, r: &mut Reader<'_>) -> Option<Code> {
+        let mut code = Code::default();
+        let form = r.byte()?;
+        let mut flags = 0;
+        if form & LONG == 0 {
+            code.steps = u32::from(form);
+        } else if form & FULL == LONG {
+            code.steps = u32::from(form & 0x1f) << 8 | u32::from(r.byte()?);
+            code.installs = form & LONG_INSTALLS != 0;
+        } else {
+            flags = form & 0x3f;
+            if flags & 3 != 0 {
+                return None;
+            }
+            code.steps = r.varint()?;
+            code.installs = flags & INSTALLS != 0;
+        }
+        if reference.random_id {
+            code.random_id = u16::from_be_bytes(r.bytes()?);
+        }
+        if flags & MASK != 0 {
+            code.mask = r.varint()?;
+            let fields = reference.shape.fields();
+            if code.mask >> fields.len() != 0 {
+                return None;
+            }
+            for (i, field) in fields.iter().enumerate() {
+                if code.mask >> i & 1 == 1 {
+                    let raw = field.width == 1;
+                    code.values[i] = if raw { i32::from(r.byte()?) } else { r.zigzag()? };
+                }
+            }
+        }
+        if flags & CHECKSUM != 0 {
+            code.checksum = Some(u16::from_be_bytes(r.bytes()?));
+        }
+        if flags & STRIDES != 0 {
+            (code.stride_mask, code.strides) = read_strides(&reference.shape, r)?;
+        }
+        Some(code)
+    }
+}
+
+fn write_strides(mask: u32, strides: &Strides, out: &mut Coded) {
+    out.varint(mask);
+    for (i, stride) in strides.iter().enumerate() {
+        if mask >> i & 1 == 1 {
+            out.zigzag(*stride);
+        }
+    }
+}
+
+fn read_strides(shape: &Shape, r: &mut Reader<'_>) -> Option<(u32, Strides)> {
+    let mask = r.varint()?;
+    if mask >> shape.fields().len() != 0 {
+        return None;
+    }
+    let mut strides = Strides::default();
+    for (i, stride) in strides.iter_mut().enumerate() {
+        if mask >> i & 1 == 1 {
+            *stride = r.zigzag()?;
+        }
+    }
+    Some((mask, strides))
+}
+
+/// Writes what stands before a whole packet that becomes a reference.
+pub(super) fn write_whole(reference: &Reference, out: &mut Coded) {
+    let random = if reference.random_id { RANDOM_ID } else { 0 };
+    out.bytes(&[WHOLE, reference.shape.kind.to_u8() | random]);
+    let mask = reference.strides.iter().rev().fold(0, |m, s| m << 1 | u32::from(*s != 0));
+    write_strides(mask, &reference.strides, out);
+}
+
+/// Reads what [`write_whole`] wrote after [`WHOLE`], and makes the reference of the packet
+/// that follows.
+pub(super) fn read_whole(r: &mut Reader<'_>) -> Option<Reference> {
+    let kind = r.byte()?;
+    let random_id = kind & RANDOM_ID != 0;
+    let kind = Kind::from_u8(kind & !RANDOM_ID)?;
+    // The strides stand before the packet, whose fields say how many there may be.
+    let mask = r.varint()?;
+    if mask >> MAX_FIELDS != 0 {
+        return None;
+    }
+    let mut strides = Strides::default();
+    for (i, stride) in strides.iter_mut().enumerate() {
+        if mask >> i & 1 == 1 {
+            *stride = r.zigzag()?;
+        }
+    }
+    let shape = Shape::read(r.0, kind)?;
+    Some(Reference::new(r.0, shape, strides, random_id))
+}

@@ -1,0 +1,86 @@
+//! How the fields of a flow grow from packet to packet.
+
+use super::code::Strides;
+use super::shape::{MAX_FIELDS, Shape};
+
+/// A packet that is further from the one before says nothing of strides.
+const NEAR: i32 = 64;
+/// Identifications that jump by more than this, so often as [`RANDOM`], follow no rule.
+const JUMP: i32 = 4096;
+const RANDOM: u8 = 4;
+
+/// What a flow's packets showed so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct History {
+    shape: Option<Shape>,
+    last: [u32; MAX_FIELDS],
+    strides: Strides,
+    /// Of the last pair of packets: a stride is believed when two pairs agree, and the
+    /// first.
+    seen: Strides,
+    pairs: u32,
+    jumps: u8,
+    /// Packets so far.
+    pub count: u32,
+}
+
+impl History {
+    pub fn new() -> History {
+        History {
+            shape: None,
+            last: [0; MAX_FIELDS],
+            strides: Strides::default(),
+            seen: Strides::default(),
+            pairs: 0,
+            jumps: 0,
+            count: 0,
+        }
+    }
+
+    /// Has it seen how packets of this shape follow each other?
+    pub fn knows(&self, shape: &Shape) -> bool {
+        self.shape == Some(*shape)
+    }
+
+    pub fn observe(&mut self, packet: &[u8], shape: &Shape) {
+        self.count = self.count.wrapping_add(1);
+        if self.shape != Some(*shape) {
+            *self = History { shape: Some(*shape), count: self.count, ..History::new() };
+        } else {
+            let mut steps = 1;
+            let mut is_near = true;
+            for (i, field) in shape.fields().iter().enumerate() {
+                let grown = field.difference(field.get(packet), self.last[i]);
+                if i == 0 && shape.counts() {
+                    steps = grown;
+                    is_near = (1..=NEAR).contains(&grown);
+                }
+                if shape.id == Some(i) {
+                    let jumps = grown.abs() > JUMP;
+                    self.jumps = if jumps { self.jumps + 1 } else { self.jumps.saturating_sub(1) };
+                    self.jumps = self.jumps.min(2 * RANDOM);
+                }
+                if field.width == 1 || !is_near || grown % steps != 0 {
+                    continue;
+                }
+                let stride = grown / steps;
+                if self.pairs == 0 || self.seen[i] == stride {
+                    self.strides[i] = stride;
+                }
+                self.seen[i] = stride;
+            }
+            self.pairs = self.pairs.saturating_add(u32::from(is_near));
+        }
+        for (last, field) in self.last.iter_mut().zip(shape.fields()) {
+            *last = field.get(packet);
+        }
+    }
+
+    pub fn strides(&self) -> &Strides {
+        &self.strides
+    }
+
+    pub fn has_random_id(&self) -> bool {
+        self.jumps >= RANDOM
+    }
+}
