@@ -4,5 +4,8 @@
 //! Two rooms: `stream` turns a stream's bytes into fewer and back; `headers` does the same
 //! for the headers of packets that are not split. Both do no I/O and read no clock.
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod headers;
 pub mod stream;

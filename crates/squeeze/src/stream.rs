@@ -1,1 +1,30 @@
 //! A stream's bytes, made fewer (R-COMPRESS).
+//!
+//! Each direction of a coded stream is a sequence of blocks (spec/link.md, "Coded
+//! streams"), made of whatever bytes are there when the link can take some: nothing waits
+//! for more. A block is compressed alone, by zstd, with the end of what came before as its
+//! prefix. So one compressor and one decompressor serve all streams of a node, a stream
+//! that rests holds no more than that end, and a stream's blocks depend on nothing but the
+//! stream itself and the dictionary that every node has: what one user sends never shows
+//! in the size of what another does.
+//!
+//! Data that does not shrink is found out within its first 4 kB and goes as a *run*, bytes
+//! as they are, of a length that doubles each time ([`Encoder`]). How hard the compressor
+//! tries follows from the link's rate and the time it was seen to take (`effort.rs`).
+
+mod block;
+mod codec;
+mod decoder;
+mod effort;
+mod encoder;
+mod history;
+mod secrets;
+
+pub use block::{BadBlock, MAX_RAW};
+pub use codec::{Codec, Spent, Stopwatch};
+pub use decoder::{Decoder, Shown};
+pub use encoder::{Encoder, Terms};
+pub use secrets::mixes_secrets;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! What the fuzzers call; see `fuzz/`.
+
+use crate::stream::{Codec, Decoder, Shown};
+
+/// A direction of a coded stream, as a peer may send it: no panic, and no more content than
+/// a hundred times what came.
+pub fn stream(bytes: &[u8]) {
+    let (mut codec, mut decoder) = (Codec::default(), Decoder::default());
+    let (mut at, mut content) = (0, 0);
+    loop {
+        let rest = &bytes[at..];
+        at += match decoder.show(&mut codec, &[rest]) {
+            Ok(Shown::Content(shown)) => {
+                let n = shown.len();
+                assert!(n > 0, "content is never empty");
+                content += n;
+                decoder.took(n)
+            }
+            Ok(Shown::AsItIs(n)) if !rest.is_empty() => {
+                let n = (n as usize).min(rest.len());
+                content += n;
+                decoder.took(n)
+            }
+            Ok(Shown::Head(n)) => n,
+            Ok(Shown::AsItIs(_) | Shown::More) | Err(_) => break,
+        };
+        assert!(content <= at * 100, "{content} of {at}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_corpus_of_coded_streams_replays() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/coded");
+        let files = std::fs::read_dir(&dir).expect("a corpus").flatten();
+        let mut paths: Vec<_> = files.map(|entry| entry.path()).collect();
+        paths.sort();
+        assert!(!paths.is_empty(), "{} is empty", dir.display());
+        for path in paths {
+            println!("{}", path.display());
+            super::stream(&std::fs::read(&path).expect("a file of the corpus can be read"));
+        }
+    }
+}

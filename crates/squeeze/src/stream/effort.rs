@@ -1,0 +1,93 @@
+//! How hard the compressor tries: as hard as the link leaves it time.
+//!
+//! A block may take a quarter of the time that its compressed bytes will take on the link,
+//! and no more than [`PATIENCE`], because everything else of the node waits meanwhile. Of
+//! the levels that keep to this the highest is taken. If even the lowest takes half of the
+//! time that the link needs for the bytes as they are, the link is faster than the
+//! compressor, and nothing is compressed.
+
+use units::{BitRate, ByteCount, Duration};
+
+/// The longest that a block is worked on: a keystroke beside bulk waits half of it.
+const PATIENCE: Duration = Duration::from_millis(12);
+
+/// zstd's levels with their cost in 1/8 ns per byte of content and of prefix, as measured
+/// on a common server core (`docs/decisions/blocks-with-prefix.md`).
+const LEVELS: [(i32, u64, u64); 6] =
+    [(19, 1200, 480), (15, 800, 480), (9, 240, 100), (6, 120, 36), (3, 40, 10), (1, 24, 8)];
+
+/// How fast this node's processor is against that core: 256 is as fast.
+const SAME: u64 = 256;
+
+#[derive(Debug)]
+pub(super) struct Effort {
+    slowness: u64,
+}
+
+impl Effort {
+    pub fn new() -> Effort {
+        Effort { slowness: SAME }
+    }
+
+    /// The level for a block, if it is worth its time; `ratio`: what 256 bytes became lately.
+    pub fn level(&self, rate: BitRate, raw: usize, prefix: usize, ratio: u64) -> Option<i32> {
+        let coded = ByteCount(raw as u64 * ratio / 256);
+        let quarter = rate.time_for(coded).divided_by(4).min(PATIENCE);
+        let fitting = LEVELS.iter().find(|l| self.time(l, raw, prefix) <= quarter);
+        let lowest = &LEVELS[LEVELS.len() - 1];
+        match fitting {
+            Some((level, ..)) => Some(*level),
+            None => {
+                let whole = rate.time_for(ByteCount(raw as u64));
+                (self.time(lowest, raw, prefix) <= whole.divided_by(2)).then_some(lowest.0)
+            }
+        }
+    }
+
+    /// A block took `time`.
+    pub fn observe(&mut self, level: i32, raw: usize, prefix: usize, time: Duration) {
+        let Some(l) = LEVELS.iter().find(|l| l.0 == level).filter(|_| raw >= 1024) else { return };
+        let expected = model(l, raw, prefix).max(1);
+        // One block that was interrupted says little.
+        let seen = (time.as_nanos().saturating_mul(SAME) / expected).clamp(SAME / 8, SAME * 32);
+        self.slowness = (self.slowness * 15 + seen) / 16;
+    }
+
+    fn time(&self, level: &(i32, u64, u64), raw: usize, prefix: usize) -> Duration {
+        Duration::from_nanos(model(level, raw, prefix) * self.slowness / SAME)
+    }
+}
+
+fn model((_, content, prefix): &(i32, u64, u64), raw: usize, history: usize) -> u64 {
+    (raw as u64 * content + history as u64 * prefix) / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_follows_the_link_and_is_off_where_the_link_is_faster() {
+        let effort = Effort::new();
+        let at = |rate, raw| effort.level(BitRate::from_bps(rate), raw, 2 * raw, 80);
+        assert_eq!(at(2_400, 2_048), Some(19));
+        assert_eq!(at(64_000, 24 * 1024), Some(19));
+        assert_eq!(at(100_000_000, 64 * 1024), Some(1));
+        assert_eq!(at(2_500_000_000, 64 * 1024), None);
+    }
+
+    #[test]
+    fn a_slow_processor_tries_less_and_in_the_end_not_at_all() {
+        let mut effort = Effort::new();
+        let at = |e: &Effort| e.level(BitRate::from_bps(100_000_000), 65_536, 131_072, 80);
+        assert_eq!(at(&effort), Some(1));
+        for _ in 0..200 {
+            effort.observe(1, 65_536, 131_072, Duration::from_millis(20));
+        }
+        assert_eq!(at(&effort), None);
+        for _ in 0..200 {
+            effort.observe(1, 65_536, 131_072, Duration::from_micros(330));
+        }
+        assert_eq!(at(&effort), Some(1));
+    }
+}

@@ -1,0 +1,176 @@
+//! From content to blocks.
+
+use units::{BitRate, Duration};
+
+use super::block::{Head, MAX_HEAD, MAX_RAW, MAX_RUN, code_above, code_below, size_of};
+use super::codec::Codec;
+use super::history::History;
+
+/// What the link allows for the next bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The link's rate.
+    pub rate: BitRate,
+    /// The longest block that reaches the far node whatever other streams hold there: the
+    /// reserve of a stream, at least 1,024.
+    pub longest: usize,
+    /// How much history the stream may make both sides keep.
+    pub history: usize,
+}
+
+/// Content shorter than this has nothing to be found in it.
+const TINY: usize = 24;
+/// By this much content at the latest it is known whether it shrinks.
+const TRIAL: usize = 4 * 1024;
+/// Content that is stored because it is short and did not shrink, before it goes as a run.
+const STORED: usize = 512;
+/// Runs are as long as a trial at first and double up to 64 trials: 256 kB.
+const MOST_FAILURES: u32 = 6;
+/// The least and the most content of a block: a quarter of a second of the link, and a
+/// second once eight times as much has gone before, by what compressed bytes become.
+const LEAST_BLOCK: usize = 1024;
+const USUAL_RATIO: u64 = 3;
+/// Of the history a block uses up to so many times its own length, and always so much: it
+/// has to be indexed for each block.
+const PREFIX_TIMES: usize = 32;
+const PREFIX_LEAST: usize = 8 * 1024;
+
+/// One direction of a stream on its way to the link.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    history: History,
+    /// Bytes left of the run that was announced.
+    run: usize,
+    /// Nothing more is coded.
+    rest: bool,
+    /// The last block shrank.
+    shrinks: bool,
+    /// Runs in a row.
+    failures: u32,
+    /// Content stored since the last block that shrank.
+    stored: usize,
+    /// Content so far.
+    content: u64,
+    /// What 256 bytes became lately; 0: not known.
+    ratio: u64,
+}
+
+impl Encoder {
+    /// A direction that goes as it is: one byte says so, once.
+    pub fn plain() -> Encoder {
+        Encoder { rest: true, ..Encoder::default() }
+    }
+
+    /// Bytes of history that both sides keep for this direction.
+    pub fn kept(&self) -> usize {
+        self.history.kept()
+    }
+
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(self) + self.history.memory()
+    }
+
+    /// The most bytes that `content` bytes may take on the stream.
+    pub fn worst(content: usize) -> usize {
+        // Stored pieces are 512 bytes at least, or end a call; a run has four bytes.
+        content + content / 128 + 2 * MAX_HEAD
+    }
+
+    /// Codes all of `content` and gives it to `put`, piece by piece.
+    pub fn encode(
+        &mut self,
+        codec: &mut Codec,
+        terms: &Terms,
+        mut content: &[u8],
+        mut put: impl FnMut(&[u8]),
+    ) {
+        if self.rest {
+            if self.content == 0 && !content.is_empty() {
+                put_head(Head::Rest, &mut put);
+            }
+            self.content += content.len() as u64;
+            return put(content);
+        }
+        while !content.is_empty() {
+            let n = if self.run > 0 {
+                let n = self.run.min(content.len());
+                self.run -= n;
+                put(&content[..n]);
+                n
+            } else {
+                self.block(codec, terms, content, &mut put)
+            };
+            self.content += n as u64;
+            content = &content[n..];
+        }
+    }
+
+    /// Codes the next block, or announces a run; answers how much of `content` is done.
+    fn block(
+        &mut self,
+        codec: &mut Codec,
+        terms: &Terms,
+        content: &[u8],
+        put: &mut impl FnMut(&[u8]),
+    ) -> usize {
+        let trial = if self.shrinks { MAX_RAW } else { TRIAL };
+        let mut n = self.usual_block(terms.rate).min(trial).min(content.len());
+        loop {
+            let used = code_above(self.history.len().min(PREFIX_LEAST.max(n * PREFIX_TIMES)));
+            let history = self.history.tail(size_of(used));
+            let ratio = if self.ratio == 0 { 256 / USUAL_RATIO } else { self.ratio };
+            let level = codec.effort.level(terms.rate, n, history.len(), ratio);
+            let coded = level
+                .filter(|_| n >= TINY)
+                .and_then(|level| codec.compress(level, &content[..n], history))
+                .filter(|coded| coded.len() + MAX_HEAD + n / 16 < n);
+            let Some(coded) = coded else {
+                let short = level.is_some() && self.stored + n < STORED;
+                return self.as_it_is(content, if short { n } else { 0 }, put);
+            };
+            if coded.len() + MAX_HEAD > terms.longest {
+                n /= 2;
+                continue;
+            }
+            let wanted = code_above(self.history.len() + n);
+            let kept = code_below(terms.history).min(wanted);
+            put_head(Head::Zstd { len: coded.len(), used, kept }, put);
+            put(coded);
+            let now = coded.len() as u64 * 256 / n as u64;
+            self.ratio = if self.ratio == 0 { now.max(1) } else { (self.ratio * 3 + now) / 4 + 1 };
+            self.history.push(&content[..n], size_of(kept));
+            (self.shrinks, self.failures, self.stored) = (true, 0, 0);
+            return n;
+        }
+    }
+
+    /// Stores `short` bytes; none: goes over to a run.
+    fn as_it_is(&mut self, content: &[u8], short: usize, put: &mut impl FnMut(&[u8])) -> usize {
+        if short > 0 {
+            put_head(Head::Stored(short), put);
+            put(&content[..short]);
+            let kept = self.history.kept();
+            self.history.push(&content[..short], kept);
+            self.stored += short;
+            return short;
+        }
+        self.run = (TRIAL << self.failures).min(MAX_RUN);
+        self.failures = (self.failures + 1).min(MOST_FAILURES);
+        (self.shrinks, self.stored) = (false, 0);
+        put_head(Head::Run(self.run), put);
+        0
+    }
+
+    fn usual_block(&self, rate: BitRate) -> usize {
+        let second = rate.bytes_in(Duration::from_secs(1)).0.saturating_mul(USUAL_RATIO);
+        let n = (second / 4).max((self.content / 8).min(second));
+        (n as usize).clamp(LEAST_BLOCK, MAX_RAW)
+    }
+}
+
+fn put_head(head: Head, put: &mut impl FnMut(&[u8])) {
+    let mut bytes = [0; MAX_HEAD];
+    let n = head.write(&mut bytes);
+    put(&bytes[..n]);
+}
