@@ -190,6 +190,11 @@ fn write_link(out: &mut String, link: &LinkStatus) {
         grouped(link.datagrams.sent),
         grouped(link.datagrams.received)
     );
+    let saved =
+        (link.datagrams.header_bytes_saved_sent, link.datagrams.header_bytes_saved_received);
+    if saved != (0, 0) {
+        put!(out, "  headers      {} saved sending, {} receiving", bytes(saved.0), bytes(saved.1));
+    }
     put!(
         out,
         "  handshakes   {} completed, {} failed",

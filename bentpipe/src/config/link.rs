@@ -36,6 +36,8 @@ pub struct LinkSettings {
     pub rate: RateMode,
     /// Where the modem's rate is read, if it is reported and not by the admin API alone.
     pub modem: Option<Modem>,
+    /// Are the headers of packets that are not split compressed, if the peer wants it too?
+    pub headers: bool,
 }
 
 /// Where the rate of a modem is read.
@@ -122,6 +124,7 @@ pub(super) struct LinkPart {
     pub overhead: Option<Overhead>,
     pub rate: Option<RateMode>,
     pub modem: Option<Modem>,
+    pub headers: Option<bool>,
 }
 
 const MAX_RATE: BitRate = BitRate::from_kbps(10_000_000);
@@ -169,6 +172,7 @@ impl LinkPart {
             overhead: read_overhead(&mut section),
             rate: mode,
             modem,
+            headers: section.word("headers", &[("on", true), ("off", false)]).map(|h| h.value),
             ..LinkPart::read_common(&mut section)
         };
         section.finish();
@@ -395,6 +399,7 @@ fn join(
         overhead: on_top.overhead.or(base.overhead).unwrap_or_default(),
         rate: on_top.rate.unwrap_or_default(),
         modem: on_top.modem,
+        headers: on_top.headers.unwrap_or(true),
     })
 }
 

@@ -74,7 +74,8 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
 fn described(name: &str, class: &ClassConfig) -> String {
     let share = class.share.map(|share| format!(", {share} % of the link"));
     let cap = class.cap.map(|cap| format!(", at most {cap}"));
-    format!("{name}{}{}", share.unwrap_or_default(), cap.unwrap_or_default())
+    let hold = class.hold.map(|hold| format!(", packets held up to {hold}"));
+    [Some(name.to_owned()), share, cap, hold].into_iter().flatten().collect()
 }
 
 struct Described<'a> {
@@ -101,6 +102,9 @@ impl Display for Described<'_> {
             RateMode::Fixed => {}
             RateMode::Reported => write!(f, ", rate reported")?,
             RateMode::Learned => write!(f, ", rate learned")?,
+        }
+        if !self.link.headers {
+            write!(f, ", headers as they are")?;
         }
         match self.profile {
             Some(name) => write!(f, " (profile {name})"),
@@ -183,6 +187,7 @@ fn peer_json(peer: &Peer) -> Value {
             "ber": round(peer.link.ber.as_f64()),
             "loss": round(peer.link.loss.as_f64()),
             "mtu": peer.link.mtu,
+            "headers": if peer.link.headers { "on" } else { "off" },
             "rate": match peer.link.rate {
                 RateMode::Fixed => "fixed",
                 RateMode::Reported => "reported",
@@ -207,7 +212,12 @@ fn peer_json(peer: &Peer) -> Value {
         "allow": texts(&peer.allow),
         "deny": texts(&peer.deny),
         "classes": peer.traffic.names.iter().zip(&peer.traffic.classes).map(|(name, class)| {
-            json!({ "name": name, "share": class.share, "cap_bps": class.cap.map(BitRate::as_bps) })
+            json!({
+                "name": name,
+                "share": class.share,
+                "cap_bps": class.cap.map(BitRate::as_bps),
+                "hold_us": class.hold.map(|hold| hold.as_micros()),
+            })
         }).collect::<Vec<_>>(),
         "rules": peer.traffic.rules.len(),
         "stream_buffer_bytes": peer.stream_buffer.map(|b| b.0),

@@ -290,6 +290,7 @@ fn classes_and_rules_are_read_and_checked() {
         &format!(
             "{LINK}\n[[peer.class]]\nname = \"video\"\nshare = 40\n\
              [[peer.class]]\nname = \"bulk\"\ncap = \"500kbit\"\n\
+             [[peer.class]]\nname = \"interactive\"\nhold = \"20ms\"\n\
              [[peer.rule]]\nprotocol = \"udp\"\nports = [5001, \"6000-6010\"]\nclass = \"video\"\n\
              [[peer.rule]]\ndscp = \"af41\"\nclass = \"bulk\"\n\
              [[peer.rule]]\nprotocol = \"esp\"\ncarry = \"ordered\"\n\
@@ -300,6 +301,7 @@ fn classes_and_rules_are_read_and_checked() {
     assert_eq!(traffic.names, ["control", "interactive", "normal", "bulk", "video"]);
     assert_eq!((traffic.classes[4].share, traffic.classes[4].cap), (Some(40), None));
     assert_eq!(traffic.classes[3].cap, Some(BitRate::from_kbps(500)));
+    assert_eq!(traffic.classes[1].hold, Some(Duration::from_millis(20)));
     let rule = &traffic.rules[0];
     assert_eq!(
         (rule.protocol, rule.dscp, rule.class.map(ClassId::index)),
@@ -326,6 +328,7 @@ fn classes_and_rules_are_read_and_checked() {
     assert_says(&rule("carry = \"order\""), &["\"order\" is not one of", "ordered"]);
     assert_says(&rule("class = \"bulk\"\ndeadline = \"2s\""), &["add carry = \"unordered\""]);
     assert_says(&class("share = 4"), &["has no name"]);
+    assert_says(&class("name = \"v\"\nhold = \"21ms\""), &["longer than 20ms"]);
     assert_says(&class("name = \"v\"\nshare = 0"), &["percent from 1 to 99"]);
     assert_says(&class("name = \"interactive\"\nshare = 5"), &["goes first and has no share"]);
     let twice = "name = \"v\"\nshare = 60\n[[peer.class]]\nname = \"w\"\nshare = 60";

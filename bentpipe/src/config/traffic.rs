@@ -59,21 +59,41 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
     }
     let share = section.number("share", 1..=99, "percent");
     let cap = section.get::<BitRate>("cap");
+    let hold = read_hold(&mut section);
     if traffic.names.is_empty() {
         traffic.names = BUILT_IN.map(str::to_owned).to_vec();
         traffic.classes = vec![ClassConfig::default(); BUILT_IN.len()];
     }
     if let Some(name) = name {
-        add_class(&section, name, share, cap, traffic);
+        let config = ClassConfig {
+            share: share.as_ref().map(|s| s.value as u8),
+            cap: cap.map(|c| c.value),
+            hold,
+        };
+        add_class(&section, name, share, config, traffic);
     }
     section.finish();
+}
+
+/// How long packets of a class may wait for others at most: what a voice packet holds.
+const MAX_HOLD: Duration = Duration::from_millis(20);
+
+fn read_hold(section: &mut Section<'_>) -> Option<Duration> {
+    let hold = section.get::<Duration>("hold")?;
+    if hold.value > MAX_HOLD {
+        let message = format!("hold in {} is longer than {MAX_HOLD}", section.title());
+        let help = "packets that wait longer than a voice packet lasts are heard to wait";
+        section.problems().add(Problem::at(hold.span, message).help(help));
+        return None;
+    }
+    Some(hold.value).filter(|hold| *hold > Duration::ZERO)
 }
 
 fn add_class(
     section: &Section<'_>,
     name: At<String>,
     share: Option<At<u64>>,
-    cap: Option<At<BitRate>>,
+    config: ClassConfig,
     traffic: &mut Traffic,
 ) {
     let known = traffic.names.iter().position(|n| *n == name.value);
@@ -83,7 +103,6 @@ fn add_class(
         let help = "give it a cap, such as cap = \"200kbit\", where it must leave others something";
         return section.problems().add(Problem::at(share.span, message).help(help));
     }
-    let config = ClassConfig { share: share.map(|s| s.value as u8), cap: cap.map(|c| c.value) };
     match known {
         Some(i) if traffic.classes[i] == ClassConfig::default() => traffic.classes[i] = config,
         Some(_) => {

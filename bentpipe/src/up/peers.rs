@@ -39,6 +39,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         memory,
         stream_buffer: peer.stream_buffer,
         max_streams: (memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32,
+        headers: link.headers,
         classes: peer.traffic.classes.clone(),
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use squeeze::headers::{Compressor, Token};
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
@@ -64,8 +65,9 @@ pub(crate) enum Wrote {
     Nothing,
     /// A piece of the first datagram.
     Piece,
-    /// The first datagram, or the last piece of it, which is not repeated.
-    Whole(Waiting),
+    /// The first datagram, or the last piece of it, which is not repeated; and the reference
+    /// that it carries for others' headers.
+    Whole(Waiting, Option<Token>),
 }
 
 /// The memory of all queues of datagrams on their way out: a queue that is full drops what
@@ -75,12 +77,43 @@ pub(crate) struct Outbox {
     limit: usize,
     next_id: u64,
     buffers: Buffers,
+    /// What is known of flows' headers.
+    headers: Compressor,
     pub dropped: u64,
+    /// Bytes of the datagrams whose headers were compressed, before and after.
+    whole: u64,
+    coded: u64,
 }
 
 impl Outbox {
     pub fn new(limit: usize) -> Outbox {
-        Outbox { bytes: 0, limit, next_id: 0, buffers: Buffers::default(), dropped: 0 }
+        Outbox {
+            bytes: 0,
+            limit,
+            next_id: 0,
+            buffers: Buffers::default(),
+            headers: Compressor::new(0),
+            dropped: 0,
+            whole: 0,
+            coded: 0,
+        }
+    }
+
+    /// The peer has room for so many contexts. What was sent by those in use counts on.
+    pub fn set_contexts(&mut self, contexts: usize) {
+        if self.headers.contexts() == 0 {
+            self.headers = Compressor::new(contexts);
+        }
+    }
+
+    /// Bytes that header compression kept off the link.
+    pub fn header_bytes_saved(&self) -> u64 {
+        self.whole.saturating_sub(self.coded)
+    }
+
+    /// The packet with a reference arrived, or was lost.
+    pub fn on_reference(&mut self, token: Token, arrived: bool) {
+        self.headers.on_fate(token, arrived);
     }
 
     /// Takes a datagram; false if it is too large or the queue has more than is free: one
@@ -122,22 +155,42 @@ impl Outbox {
     /// fit an empty packet.
     pub fn write(
         &mut self,
+        now: Instant,
         queue: &mut PacketQueue,
         w: &mut Writer<'_>,
         empty_room: usize,
     ) -> Wrote {
         let Some(Waiting { bytes: head, .. }) = queue.queue.front() else { return Wrote::Nothing };
+        if queue.sent == 0
+            && let Some(coded) = self.headers.compress(now, head)
+        {
+            let len = coded.len_of(head.len());
+            if len < w.room() {
+                w.headers_head(len);
+                let (first, rest) = w.reserve(len).split_at_mut(coded.bytes().len());
+                first.copy_from_slice(coded.bytes());
+                rest.copy_from_slice(&head[coded.skips..]);
+                let token = self.headers.on_left(head, true);
+                self.whole += head.len() as u64;
+                self.coded += len as u64;
+                return self.pop(queue, token);
+            }
+            // As it is it is longer, unless it was to become a reference.
+            if len < empty_room && coded.skips > 0 {
+                return Wrote::Nothing;
+            }
+        }
         let whole = wire::frame_len(&Frame::Datagram(head));
         if queue.sent == 0 && whole <= w.room() {
             w.put(&Frame::Datagram(head));
-            return self.pop(queue);
+            return self.pop_as_it_is(queue);
         }
         if queue.sent == 0 && head.len() < empty_room {
             if head.len() < w.room() {
                 // Fits without a length field.
                 w.datagram_head();
                 w.reserve(head.len()).copy_from_slice(head);
-                return self.pop(queue);
+                return self.pop_as_it_is(queue);
             }
             return Wrote::Nothing;
         }
@@ -172,15 +225,23 @@ impl Outbox {
         if let Some(head) = queue.queue.front_mut() {
             head.until = None;
         }
-        self.pop(queue)
+        self.pop_as_it_is(queue)
     }
 
-    fn pop(&mut self, queue: &mut PacketQueue) -> Wrote {
+    /// The first datagram has left with its headers as they are.
+    fn pop_as_it_is(&mut self, queue: &mut PacketQueue) -> Wrote {
+        if let Some(head) = queue.queue.front() {
+            self.headers.on_left(&head.bytes, false);
+        }
+        self.pop(queue, None)
+    }
+
+    fn pop(&mut self, queue: &mut PacketQueue, token: Option<Token>) -> Wrote {
         queue.sent = 0;
         let Some(waiting) = queue.queue.pop_front() else { return Wrote::Nothing };
         self.bytes -= waiting.bytes.len();
         queue.bytes -= waiting.bytes.len();
-        Wrote::Whole(waiting)
+        Wrote::Whole(waiting, token)
     }
 }
 
@@ -199,6 +260,9 @@ pub(crate) struct Inbox {
     assemblies: VecDeque<Assembly>,
     buffers: Buffers,
     pub dropped: u64,
+    /// Bytes of the datagrams whose headers were compressed, before and after.
+    whole: u64,
+    coded: u64,
 }
 
 impl Inbox {
@@ -210,13 +274,38 @@ impl Inbox {
             assemblies: VecDeque::new(),
             buffers: Buffers::default(),
             dropped: 0,
+            whole: 0,
+            coded: 0,
         }
+    }
+
+    /// Bytes that header compression kept off the link.
+    pub fn header_bytes_saved(&self) -> u64 {
+        self.whole.saturating_sub(self.coded)
     }
 
     pub fn on_datagram(&mut self, data: &[u8]) {
         let mut buf = self.buffers.take();
         buf.extend_from_slice(data);
         self.deliver(buf);
+    }
+
+    /// A datagram came as `coded` bytes, of which `make` makes it again.
+    pub fn on_coded<E>(
+        &mut self,
+        coded: usize,
+        make: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut buf = self.buffers.take();
+        let made = make(&mut buf);
+        if made.is_err() {
+            self.buffers.give(buf);
+            return made;
+        }
+        self.whole += buf.len() as u64;
+        self.coded += coded as u64;
+        self.deliver(buf);
+        made
     }
 
     /// A datagram of `len` bytes is there to be copied.
@@ -307,7 +396,7 @@ mod tests {
         loop {
             let mut buf = vec![0; room];
             let mut w = Writer::new(&mut buf);
-            while out.0.write(&mut out.1, &mut w, room) != Wrote::Nothing {}
+            while out.0.write(Instant::ZERO, &mut out.1, &mut w, room) != Wrote::Nothing {}
             let len = w.len();
             if len == 0 {
                 return;
@@ -395,7 +484,7 @@ mod tests {
             for queue in [&mut a, &mut b] {
                 let mut buf = vec![0; 700];
                 let mut w = Writer::new(&mut buf);
-                out.write(queue, &mut w, 700);
+                out.write(Instant::ZERO, queue, &mut w, 700);
                 let len = w.len();
                 let mut r = Reader::new(&buf[..len]);
                 while let Some(Frame::Fragment(f)) = r.frame().unwrap() {

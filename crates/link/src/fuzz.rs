@@ -120,7 +120,7 @@ fn cut_and_join(bytes: &mut Bytes<'_>, outbox: &mut Outbox) {
     let (mut inbox, mut packet) = (Inbox::new(1 << 17), vec![0; room]);
     while !outbox.is_empty() {
         let mut writer = Writer::new(&mut packet);
-        while outbox.write(&mut queue, &mut writer, room) != Wrote::Nothing {}
+        while outbox.write(Instant::ZERO, &mut queue, &mut writer, room) != Wrote::Nothing {}
         let written = writer.len();
         assert!(written > 0, "an empty packet takes a piece of any datagram");
         let mut reader = Reader::new(&packet[..written]);

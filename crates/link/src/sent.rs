@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use squeeze::headers::Token;
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
@@ -31,6 +32,8 @@ pub(crate) enum SentFrame {
     Credit(StreamId),
     /// A datagram that is kept under this number.
     Datagram(u64),
+    /// A header that others of its flow are told by once it has arrived.
+    Reference(Token),
 }
 
 impl SentFrame {
@@ -42,7 +45,7 @@ impl SentFrame {
             | SentFrame::Accepted(id)
             | SentFrame::Reset(id)
             | SentFrame::Credit(id) => id,
-            SentFrame::Datagram(_) => return None,
+            SentFrame::Datagram(_) | SentFrame::Reference(_) => return None,
         })
     }
 }

@@ -23,6 +23,7 @@ mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use squeeze::headers::Decompressor;
 use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
@@ -109,6 +110,10 @@ pub struct SessionStats {
     pub datagram_bytes_in: u64,
     /// See `datagram_bytes_in`.
     pub datagram_bytes_out: u64,
+    /// Bytes of datagrams that header compression kept off the link, out and in.
+    pub header_bytes_saved_out: u64,
+    /// See `header_bytes_saved_out`.
+    pub header_bytes_saved_in: u64,
     /// Packets that the peer has, that were deemed lost, and of those that came late.
     pub packets_arrived: u64,
     /// See `packets_arrived`.
@@ -161,6 +166,8 @@ pub struct Session {
     credit_due: Option<Instant>,
     outbox: Outbox,
     inbox: Inbox,
+    /// What the peer's headers refer to.
+    headers: Decompressor,
     /// Datagrams that go again if they are lost.
     kept: Kept,
     /// Our streams of packets, and how many there are of both sides.
@@ -218,7 +225,8 @@ impl Session {
         let queue = half_second.max(MAX_DATAGRAM as u64);
         Session {
             params,
-            peer: params,
+            // Nothing is known of what it can take apart.
+            peer: Params { contexts: 0, ..params },
             side,
             sent: Sent::new(),
             received: Received::new(),
@@ -238,6 +246,7 @@ impl Session {
             credit_due: None,
             outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
+            headers: Decompressor::new(params.contexts as usize),
             kept: Kept::new(config.memory.0 as usize / 8),
             lanes: BTreeMap::new(),
             packet_streams: 0,
@@ -279,6 +288,7 @@ impl Session {
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
         self.peer = self.params.limited(peer);
+        self.outbox.set_contexts(self.peer.contexts as usize);
         self.set_ipv6(ipv6);
     }
 
@@ -467,6 +477,8 @@ impl Session {
             packets_lost: c.lost,
             packets_late: c.late,
             datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
+            header_bytes_saved_out: self.outbox.header_bytes_saved(),
+            header_bytes_saved_in: self.inbox.header_bytes_saved(),
             ..self.stats
         }
     }

@@ -161,6 +161,8 @@ pub enum Frame<'a> {
     Close(ResetReason),
     /// A whole unsplit IP packet.
     Datagram(&'a [u8]),
+    /// One with its headers compressed (spec/link.md, "Header compression").
+    Headers(&'a [u8]),
     /// A piece of one.
     Fragment(FragmentFrame<'a>),
     /// Data of a stream.
@@ -180,6 +182,11 @@ const RESPONSE: u8 = 0x09;
 const CLOSE: u8 = 0x0a;
 const DATAGRAM: u8 = 0x0b;
 const DATAGRAM_LEN: u8 = 0x0c;
+/// The type says the length too, up to [`HEADERS_SHORT`].
+const HEADERS: u8 = 0x40;
+const HEADERS_LEN: u8 = 0x7e;
+const HEADERS_TO_END: u8 = 0x7f;
+const HEADERS_SHORT: usize = (HEADERS_LEN - HEADERS - 1) as usize;
 const FRAGMENT: u8 = 0x0d;
 const RECOVERED: u8 = 0x0e;
 const PACKETS: u8 = 0x0f;

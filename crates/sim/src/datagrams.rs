@@ -1,4 +1,5 @@
-//! Unsplit packets: IPv4 with a number and a pattern in it, each delivered whole. Plain
+//! Unsplit packets: IPv4 and UDP, so that their headers are compressed, with a number and a
+//! pattern in it, each delivered whole. Plain
 //! ones come at most once, ordered ones also in order; of those that are repaired without
 //! order a copy may come late.
 
@@ -59,7 +60,11 @@ impl Datagrams {
         packet[9] = UDP;
         packet[12..16].copy_from_slice(&[10, node as u8 + 1, 0, 9]);
         packet[16..20].copy_from_slice(&[10, 2 - node as u8, 0, 9]);
+        packet[4..6].copy_from_slice(&(number as u16).to_be_bytes());
         packet[22..24].copy_from_slice(&way(number).0.to_be_bytes());
+        packet[24..26].copy_from_slice(&(len as u16 - 20).to_be_bytes());
+        let sum = ip_sum(&packet[..20]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
         packet[28..36].copy_from_slice(&number.to_be_bytes());
         pattern(node, number).fill(0, &mut packet[36..]);
         packet
@@ -91,6 +96,13 @@ impl Datagrams {
         }
         Ok(())
     }
+}
+
+/// The checksum of an IPv4 header whose checksum is zero (RFC 1071).
+fn ip_sum(header: &[u8]) -> u16 {
+    let (words, _) = header.as_chunks::<2>();
+    let sum: u32 = words.iter().map(|w| u32::from(u16::from_be_bytes(*w))).sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 fn pattern(node: usize, number: u64) -> Pattern {

@@ -161,6 +161,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         memory: plan.memories[node],
         stream_buffer: plan.stream_buffer,
         max_streams: plan.max_streams[node],
+        headers: true,
         classes: Vec::new(),
     }
 }

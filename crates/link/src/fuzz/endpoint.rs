@@ -279,6 +279,7 @@ impl LinkSetting {
                 memory: ByteCount(1 << 20),
                 stream_buffer: None,
                 max_streams: 64,
+                headers: true,
                 classes: Vec::new(),
             },
             keepalive: self.keepalive.then(|| Duration::from_secs(1)),

@@ -76,6 +76,7 @@ impl World {
             memory: ByteCount(memory),
             stream_buffer: None,
             max_streams: [3, 100][usize::from(bytes.u8() % 2)],
+            headers: true,
             classes: Vec::new(),
         };
         let now = Instant::from_nanos(1);
@@ -211,6 +212,7 @@ impl World {
             stream_window: bytes.number(),
             total_window: bytes.number(),
             reserve: bytes.number(),
+            contexts: bytes.number(),
         };
         if let Some(params) = Params::decode(&params.encode()) {
             self.sides[side].set_peer(params, bytes.u8() & 1 == 0);

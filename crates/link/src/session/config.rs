@@ -36,6 +36,8 @@ pub struct LinkConfig {
     pub stream_buffer: Option<ByteCount>,
     /// The most streams that the peer may have open.
     pub max_streams: u32,
+    /// Are the headers of datagrams compressed, where the peer wants it too (R-HC)?
+    pub headers: bool,
     /// What classes may have of the link, by [`ClassId`](super::ClassId): the built-in ones
     /// first, then own ones, 20 at most. Missing ones are as by default.
     pub classes: Vec<super::ClassConfig>,
@@ -87,11 +89,15 @@ pub(crate) struct Params {
     pub total_window: u64,
     /// What each stream may always have outstanding.
     pub reserve: u64,
+    /// Flows whose headers this node keeps to take compressed ones apart; 0: none.
+    pub contexts: u64,
 }
 
 /// Kept for every stream whatever the others do (architecture: "each stream keeps
 /// a reserved minimum").
 const RESERVE: u64 = 16 * 1024;
+/// Flows whose headers are kept each way: a kilobyte each at both nodes.
+const CONTEXTS: u64 = 256;
 /// The most that we take up of a peer's offers.
 const MAX_RESERVE: u64 = 64 * 1024;
 const MAX_STREAM_WINDOW: u64 = 1 << 40;
@@ -103,13 +109,15 @@ impl Params {
             stream_window: config.stream_window(),
             total_window: (config.memory.0 / 2).max(64 * 1024),
             reserve: RESERVE,
+            contexts: if config.headers { CONTEXTS } else { 0 },
         }
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut buf = [0u8; 40];
+        let mut buf = [0u8; 48];
         let mut w = Writer::new(&mut buf);
-        for n in [self.mtu, self.stream_window, self.total_window, self.reserve] {
+        let known = [self.mtu, self.stream_window, self.total_window, self.reserve, self.contexts];
+        for n in known {
             w.varint(n);
         }
         let n = w.len();
@@ -125,6 +133,8 @@ impl Params {
             stream_window: next()?,
             total_window: next()?,
             reserve: next()?,
+            // Who does not tell takes none.
+            contexts: next().unwrap_or(0),
         };
         (p.mtu >= 128 && p.reserve >= 1024 && p.stream_window >= p.reserve).then_some(p)
     }
@@ -137,6 +147,7 @@ impl Params {
             total_window: peer.total_window.min(self.total_window),
             stream_window: peer.stream_window.min(MAX_STREAM_WINDOW),
             reserve: peer.reserve.min(MAX_RESERVE),
+            contexts: peer.contexts.min(self.contexts),
         }
     }
 }

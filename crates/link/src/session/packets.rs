@@ -65,7 +65,7 @@ impl Session {
         let host = self.schedule.hold_host(label.host);
         let taken = self.outbox.push(self.schedule.packets(class, host), data, until);
         if taken {
-            self.schedule.on_packet_queued(class, host);
+            self.schedule.on_packet_queued(now, class, host, data.len());
         } else {
             self.schedule.hosts.release(host);
         }
@@ -94,8 +94,9 @@ impl Session {
         let Some((class, host, waiting)) = self.kept.take(number) else { return };
         if fate == Fate::Lost && waiting.until.is_some_and(|until| now < until) {
             self.stats.datagrams_repeated += 1;
+            let len = waiting.bytes.len();
             self.outbox.push_again(self.schedule.packets(class, host), waiting);
-            return self.schedule.on_packet_queued(class, host);
+            return self.schedule.on_packet_queued(now, class, host, len);
         }
         self.outbox.dropped += u64::from(fate == Fate::Lost);
         self.outbox.recycle(waiting.bytes);

@@ -1,5 +1,6 @@
 //! What arrives: frames of an authentic packet, and what reports say became of ours.
 
+use squeeze::headers::{Refused, Token};
 use units::Instant;
 
 use super::{Event, Session};
@@ -13,6 +14,7 @@ use crate::wire::{Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, S
 pub(super) struct Touched {
     streams: Vec<StreamId>,
     datagrams: Vec<(u64, Fate)>,
+    references: Vec<(Token, Fate)>,
 }
 
 /// What the session leaves to the endpoint, which knows addresses.
@@ -83,7 +85,7 @@ impl Session {
         source: Source<'_>,
     ) -> bool {
         let eliciting = match hint {
-            0 => Some(self.handle_frames(now, payload, source)),
+            0 => Some(self.handle_frames(now, number, payload, source)),
             _ => self.handle_short(now, number, usize::from(hint), payload).then_some(true),
         };
         let in_vain = std::mem::take(&mut self.overfull);
@@ -114,7 +116,13 @@ impl Session {
     }
 
     /// Answers whether the packet calls for a report.
-    fn handle_frames(&mut self, now: Instant, payload: &[u8], mut source: Source<'_>) -> bool {
+    fn handle_frames(
+        &mut self,
+        now: Instant,
+        number: u64,
+        payload: &[u8],
+        mut source: Source<'_>,
+    ) -> bool {
         let mut reader = Reader::new(payload);
         let mut eliciting = false;
         loop {
@@ -154,6 +162,7 @@ impl Session {
                 Frame::Response(token) => source.tell(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,
                 Frame::Datagram(data) => self.inbox.on_datagram(data),
+                Frame::Headers(body) => self.on_headers(number, body),
                 Frame::Fragment(f) => self.inbox.on_fragment(now, &f),
                 Frame::Stream(f) => self.on_stream(now, f),
             }
@@ -162,6 +171,16 @@ impl Session {
             self.unblock(now);
         }
         eliciting
+    }
+
+    /// A datagram with compressed headers.
+    fn on_headers(&mut self, number: u64, body: &[u8]) {
+        let (headers, inbox) = (&mut self.headers, &mut self.inbox);
+        match inbox.on_coded(body.len(), |out| headers.decompress(number, body, out)) {
+            Ok(()) => {}
+            Err(Refused::Late) => inbox.dropped += 1,
+            Err(Refused::Malformed) => self.stats.violations += 1,
+        }
     }
 
     /// The stream of a frame from the peer; made if the peer may open it now.
@@ -340,6 +359,9 @@ impl Session {
         for (number, fate) in touched.datagrams.drain(..) {
             self.on_datagram_fate(now, number, fate);
         }
+        for (token, fate) in touched.references.drain(..) {
+            self.outbox.on_reference(token, fate == Fate::Arrived);
+        }
         for id in touched.streams.drain(..) {
             let Some(s) = self.streams.get_mut(&id) else { continue };
             let lost = s.must_repeat();
@@ -373,6 +395,9 @@ fn settle(
 ) {
     if let SentFrame::Datagram(number) = frame {
         return touched.datagrams.push((*number, fate));
+    }
+    if let SentFrame::Reference(token) = frame {
+        return touched.references.push((*token, fate));
     }
     let Some(id) = frame.stream() else { return };
     if let Some(s) = streams.get_mut(&id) {
@@ -416,6 +441,6 @@ fn apply(
         (SentFrame::Credit(_), Fate::Arrived) => {}
         // The newest value goes, whatever the lost one was.
         (SentFrame::Credit(_), Fate::Lost) => s.credit_lost = true,
-        (SentFrame::Datagram(_), _) => {}
+        (SentFrame::Datagram(_) | SentFrame::Reference(_), _) => {}
     }
 }

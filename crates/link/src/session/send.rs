@@ -256,11 +256,13 @@ impl Session {
             let filled = match turn {
                 Turn::Packets { class, host } => {
                     let queue = self.schedule.packets(class, host);
-                    match self.outbox.write(queue, w, empty_room) {
+                    match self.outbox.write(now, queue, w, empty_room) {
                         Wrote::Nothing => return 0,
                         Wrote::Piece => unfinished = Some((class, host)),
-                        Wrote::Whole(waiting) => {
-                            self.schedule.on_packet_left(class);
+                        Wrote::Whole(waiting, reference) => {
+                            let reference = reference.map(SentFrame::Reference);
+                            reference.into_iter().for_each(|r| self.sent.push_frame(r));
+                            self.schedule.on_packet_left(class, waiting.bytes.len());
                             if let Some(number) = self.on_datagram_left(class, host, waiting) {
                                 self.sent.push_frame(SentFrame::Datagram(number));
                             }

@@ -3,6 +3,7 @@
 //! whole nodes.
 
 mod found;
+mod headers;
 mod hostile;
 mod packets;
 mod repair;
@@ -30,6 +31,7 @@ fn config() -> LinkConfig {
         memory: ByteCount(64 << 20),
         stream_buffer: None,
         max_streams: 2000,
+        headers: true,
         classes: Vec::new(),
     }
 }

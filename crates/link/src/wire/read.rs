@@ -160,6 +160,12 @@ impl<'a> Reader<'a> {
             RESPONSE => Frame::Response(u64::from_be_bytes(self.array()?)),
             CLOSE => Frame::Close(ResetReason::from_u8(self.byte()?).ok_or(WireError::Invalid)?),
             DATAGRAM => Frame::Datagram(self.bytes(self.rest.len() as u64)?),
+            HEADERS_TO_END => Frame::Headers(self.bytes(self.rest.len() as u64)?),
+            HEADERS_LEN => {
+                let len = self.varint()?;
+                Frame::Headers(self.bytes(len)?)
+            }
+            kind @ HEADERS..HEADERS_LEN => Frame::Headers(self.bytes(u64::from(kind - HEADERS))?),
             DATAGRAM_LEN => {
                 let len = self.varint()?;
                 Frame::Datagram(self.bytes(len)?)

@@ -119,6 +119,10 @@ impl<'a> Writer<'a> {
                 self.byte(CLOSE);
                 self.byte(reason.to_u8());
             }
+            Frame::Headers(body) => {
+                self.headers_head(body.len());
+                self.bytes(body);
+            }
             Frame::Datagram(data) => {
                 self.byte(DATAGRAM_LEN);
                 self.varint(data.len() as u64);
@@ -166,6 +170,19 @@ impl<'a> Writer<'a> {
             self.varint(len as u64);
         }
         self.at - start
+    }
+
+    /// Writes the head of a datagram with compressed headers, `len` bytes long. Where nothing
+    /// has room behind it no length is needed.
+    pub(crate) fn headers_head(&mut self, len: usize) {
+        if headers_len(len) >= self.room() {
+            self.byte(HEADERS_TO_END);
+        } else if len <= HEADERS_SHORT {
+            self.byte(HEADERS + len as u8);
+        } else {
+            self.byte(HEADERS_LEN);
+            self.varint(len as u64);
+        }
     }
 
     /// Writes the head of a datagram that runs to the end of the packet.
@@ -278,6 +295,12 @@ pub fn stream_head_len(id: StreamId, offset: u64, len: usize) -> usize {
     1 + varint_len(id.0) + if offset > 0 { varint_len(offset) } else { 0 } + varint_len(len as u64)
 }
 
+/// The bytes of a frame with a datagram of `len` bytes whose headers are compressed, where
+/// others may follow.
+fn headers_len(len: usize) -> usize {
+    len + 1 + if len <= HEADERS_SHORT { 0 } else { varint_len(len as u64) }
+}
+
 /// The bytes that [`Writer::put`] needs for `frame`.
 pub fn frame_len(frame: &Frame<'_>) -> usize {
     match frame {
@@ -298,6 +321,7 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
         Frame::Credit(id, consumed) => 1 + varint_len(id.0) + varint_len(*consumed),
         Frame::Challenge(_) | Frame::Response(_) => 9,
         Frame::Close(_) => 2,
+        Frame::Headers(body) => headers_len(body.len()),
         Frame::Datagram(d) => 1 + varint_len(d.len() as u64) + d.len(),
         Frame::Fragment(f) => {
             1 + varint_len(f.id)

@@ -32,6 +32,7 @@ fn link() -> LinkConfig {
     LinkConfig {
         bit_errors: units::Ratio::ZERO,
         rate_mode: Default::default(),
+        headers: true,
         classes: Default::default(),
         queue: Default::default(),
         send_rate: BitRate::from_mbps(10),

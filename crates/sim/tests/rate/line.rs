@@ -28,6 +28,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         memory: ByteCount(256 << 20),
         stream_buffer: None,
         max_streams: 100,
+        headers: true,
         classes: Vec::new(),
     }
 }

@@ -214,6 +214,7 @@ fn a_random_identification_costs_its_two_bytes() {
     assert!(last <= 5, "{last}");
 }
 
+/// L-HC-3.
 #[test]
 fn packets_go_whole_until_a_reference_is_known_to_be_there() {
     let (mut pair, mut rng) = (Pair::new(16), Rng::new(1));
@@ -267,6 +268,7 @@ fn more_flows_than_contexts_take_them_only_from_idle_ones() {
     assert_eq!(send(&mut pair, 1), 22, "the second was not");
 }
 
+/// L-HC-5.
 #[test]
 fn what_is_no_whole_packet_goes_as_it_is() {
     let mut pair = Pair::new(4);
@@ -287,6 +289,7 @@ fn what_is_no_whole_packet_goes_as_it_is() {
     }
 }
 
+/// L-HC-1, L-HC-5.
 #[test]
 fn a_wrong_checksum_arrives_as_wrong_as_it_was() {
     let (mut pair, mut rng) = (Pair::new(4), Rng::new(2));
@@ -326,7 +329,7 @@ fn flows() -> impl Strategy<Value = Vec<Flow>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Loss, any order, copies deemed lost that come nonetheless, few contexts, fields that
+    /// L-HC-5: loss, any order, copies deemed lost that come nonetheless, few contexts, fields that
     /// jump: what arrives is what was sent (asserted by the pair).
     #[test]
     fn whatever_happens_packets_arrive_as_they_were_sent(
@@ -369,6 +372,7 @@ proptest! {
     }
 }
 
+/// L-HC-4.
 #[test]
 fn what_is_late_by_a_reference_is_dropped_and_not_mistaken() {
     let (mut pair, mut rng) = (Pair::new(4), Rng::new(4));

@@ -138,7 +138,8 @@ fn bytes_before_a_reset_arrive_even_beyond_the_credit_of_its_moment() {
 fn a_peer_that_offers_the_moon_gets_no_more_than_our_memory() {
     let mut w = World::new(17, CLEAN, LinkConfig { memory: ByteCount(4 << 20), ..config() });
     let all = u64::MAX;
-    let moon = Params { mtu: all, stream_window: all, total_window: all, reserve: all };
+    let (stream_window, total_window) = (all, all);
+    let moon = Params { mtu: all, stream_window, total_window, reserve: all, contexts: all };
     let encoded = Params::decode(&moon.encode()).unwrap();
     w.sides[0].set_peer(encoded, false);
     let id = w.sides[0].open(w.now, origin()).unwrap();
