@@ -15,6 +15,7 @@ use super::results::{Load, Results, Run};
 use super::scenario::{Scenario, Way, Work};
 use super::topology::{CLIENT, Plan, SERVER, Topology};
 use super::traffic::{self, Page, Server, Wanted, udp};
+use crate::admin::LinkStatus;
 
 /// What a two-core machine carries with all hosts, gateways and emulators on it and
 /// processors idle enough that timings mean something; the sum over all links that run
@@ -163,7 +164,8 @@ fn udp_beside(topology: &Topology, rate: u64, time: Duration) -> std::io::Result
 /// Says so if the experiment's packets went past a gateway.
 fn idle(gateway: &Gateway) -> Option<String> {
     let links = gateway.status().ok()?.links;
-    let carried = links.iter().any(|l| l.streams_total + l.datagrams.sent > 0);
+    let packets = |l: &LinkStatus| l.datagrams.sent + l.datagrams.received;
+    let carried = links.iter().any(|l| l.streams_total + packets(l) > 0);
     (!carried).then(|| format!("the gateway on the {}'s side carried nothing", gateway.side()))
 }
 
