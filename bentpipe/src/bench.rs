@@ -8,6 +8,7 @@ mod cases;
 mod crowd;
 mod rows;
 mod table;
+mod voice;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -11,6 +11,7 @@ use super::Checked;
 use super::cases::{Case, Must, measure, run_way};
 use super::crowd::{self, CrowdServer};
 use super::table::{self, file, link, lossy};
+use super::voice;
 use crate::lab::gateway::Pair;
 use crate::lab::measure::{Outcome, median};
 use crate::lab::progress::Board;
@@ -47,6 +48,7 @@ pub const ALL: &[Row] = &[
     Row { name: "geo", measure: geo },
     Row { name: "first-byte", measure: first_byte },
     Row { name: "crowd", measure: crowd },
+    Row { name: "ten-calls", measure: voice::ten_calls },
     Row { name: "simulator", measure: simulator },
 ];
 
