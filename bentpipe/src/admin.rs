@@ -20,8 +20,8 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 pub use types::{
-    Answer, DatagramCounts, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus,
-    RateReport, Request, Status,
+    Answer, DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus,
+    RateReport, Request, Status, Way,
 };
 
 /// Clients served at once; more wait in the kernel's queue.

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use miette::miette;
 use units::{BitRate, Duration};
 
-use crate::admin::{self, Answer, Direction, LinkState, LinkStatus, NodeStatus, Request, Status};
+use crate::admin::{
+    self, Answer, Dead, Direction, LinkState, LinkStatus, NodeStatus, Request, Status, Way,
+};
 use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
 
@@ -167,6 +169,17 @@ fn write_link(out: &mut String, link: &LinkStatus) {
     match link.heard_ms {
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
         None => put!(out, "  last heard   never"),
+    }
+    match link.dead {
+        Some(Dead { direction: Way::Transmit, for_ms }) => put!(
+            out,
+            "  transmit dead: the peer is heard, and has confirmed nothing for {}",
+            span(for_ms)
+        ),
+        Some(Dead { direction: Way::Receive, for_ms }) => {
+            put!(out, "  nothing received for {}, though an answer is due", span(for_ms));
+        }
+        None => {}
     }
     write_rate(out, link);
     write_direction(out, "sent", &link.send);

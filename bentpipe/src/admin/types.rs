@@ -86,8 +86,28 @@ pub enum LinkState {
     Rising,
     /// The peer answers.
     Up,
-    /// The peer has not answered for a while; its streams wait.
+    /// The peer has not answered, or not heard, for a while; its streams wait.
     Fading,
+}
+
+/// Which way of a link is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// From this node: the peer is heard, and confirms nothing.
+    Transmit,
+    /// To this node: nothing is received, though something is waited for. Whether the peer
+    /// hears cannot be known then.
+    Receive,
+}
+
+/// A direction that does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dead {
+    /// Which.
+    pub direction: Way,
+    /// For how long: since the last packet came, or since that left which is not confirmed.
+    pub for_ms: u64,
 }
 
 /// One link and the peer behind it.
@@ -100,6 +120,8 @@ pub struct LinkStatus {
     pub public_key: String,
     /// Where the link stands.
     pub state: LinkState,
+    /// The direction that is dead, if one is.
+    pub dead: Option<Dead>,
     /// The address in use.
     pub endpoint: Option<String>,
     /// Since the last authenticated packet.

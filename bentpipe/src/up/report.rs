@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use link::endpoint::PeerStats;
-use link::session::{RateMode, RateStatus};
+use link::session::{RateMode, RateStatus, Reach};
 use units::{Duration, Instant};
 
 use super::driver::{Driver, KnownPeer};
 use crate::admin::{
-    DatagramCounts, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus, RateReport,
-    Status, resident_memory,
+    DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus,
+    RateReport, Status, Way, resident_memory,
 };
 
 /// Rates over the last seconds, from two samples of the counters.
@@ -90,17 +90,26 @@ impl Driver {
         let Some(session) = endpoint.session(peer.id) else { return LinkStatus::default() };
         let s = session.stats();
         let (rate_out, rate_in) = peer.meter.rates(now, &stats);
-        let state = match (endpoint.is_established(peer.id), endpoint.is_silent(peer.id)) {
-            (true, false) => LinkState::Up,
-            (true, true) => LinkState::Fading,
+        let reach = endpoint.reach(peer.id);
+        let state = match (endpoint.is_established(peer.id), reach) {
+            (true, Reach::Both) => LinkState::Up,
+            (true, _) => LinkState::Fading,
             (false, _) if endpoint.peer_endpoint(peer.id).is_some() => LinkState::Rising,
             (false, _) => LinkState::Down,
+        };
+        let dead =
+            |direction, since| Some(Dead { direction, for_ms: now.since(since).as_millis() });
+        let dead = match reach {
+            Reach::Both => None,
+            Reach::NothingReceived { since } => dead(Way::Receive, since),
+            Reach::TransmitDead { since } => dead(Way::Transmit, since),
         };
         let told = s.packets_arrived + s.packets_lost;
         LinkStatus {
             peer: peer.config.name.clone(),
             public_key: peer.config.public_key.to_string(),
             state,
+            dead,
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {

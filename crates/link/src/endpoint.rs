@@ -20,7 +20,7 @@ use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Session};
+use crate::session::{Event, LinkConfig, Reach, Session};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
 
@@ -90,9 +90,11 @@ pub enum LinkEvent {
     },
     /// The peer is at a new address.
     Moved(SocketAddr),
-    /// The peer does not answer.
-    Silent,
-    /// It answers again.
+    /// The peer does not answer: nothing was received since then.
+    Silent(Instant),
+    /// The peer is heard and hears nothing of what was sent since then.
+    Unheard(Instant),
+    /// It answers, and hears, again.
     Back,
     /// The peer ended the session.
     Closed,
@@ -131,12 +133,17 @@ struct Peer {
     tunnel: Tunnel,
     session: Session,
     side: u64,
+    /// Sessions before this one.
+    sessions: u64,
     /// A handshake has filled this session with the peer's parameters.
     begun: bool,
-    silent: bool,
+    /// What was told of it.
+    reach: Reach,
     dirty: bool,
     noisy: bool,
     has_datagrams: bool,
+    /// The answer to the last challenge, and where that came from.
+    answer: Option<(SocketAddr, u64)>,
     timer: Option<Instant>,
     last_sent: Instant,
     stats: PeerStats,
@@ -213,11 +220,13 @@ impl Endpoint {
             tunnel,
             session,
             side,
+            sessions: 0,
             begun: false,
-            silent: false,
+            reach: Reach::Both,
             dirty: false,
             noisy: false,
             has_datagrams: false,
+            answer: None,
             timer: None,
             last_sent: now,
             stats: PeerStats::default(),
@@ -289,9 +298,14 @@ impl Endpoint {
         self.peer(id)?.tunnel.session()
     }
 
-    /// Since when the peer has not answered, if it should have.
-    pub fn is_silent(&self, id: PeerId) -> bool {
-        self.peer(id).is_some_and(|p| p.silent)
+    /// Which directions of the link are alive (L-LO-6, L-LO-7).
+    pub fn reach(&self, id: PeerId) -> Reach {
+        self.peer(id).map(|p| p.reach).unwrap_or_default()
+    }
+
+    /// Counts the sessions with the peer: stream numbers come again in another (L-SE-3).
+    pub fn session_number(&self, id: PeerId) -> u64 {
+        self.peer(id).map_or(0, |p| p.sessions)
     }
 
     /// Counts of a peer.
@@ -367,3 +381,6 @@ impl Endpoint {
 fn blob(session: &Session) -> Blob {
     Blob::new(&session.params().encode()).expect("four varints are at most 36 bytes")
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@
 
 mod config;
 mod credit;
+mod hearing;
 mod hosts;
 mod packets;
 mod receive;
@@ -41,6 +42,8 @@ use crate::wire::{Origin, ResetReason, StreamId};
 pub use crate::rate::{RateMode, RateStatus};
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
+use hearing::Hearing;
+pub use hearing::Reach;
 pub(crate) use hosts::HostId;
 pub use packets::Carry;
 pub(crate) use receive::PathFrame;
@@ -188,7 +191,9 @@ pub struct Session {
     last_eliciting: Instant,
     last_progress: Instant,
     last_heard: Instant,
+    /// The peer does not answer, or does not hear: streams wait.
     silent: bool,
+    hearing: Hearing,
     floor_told: u64,
     floor_told_at: Instant,
     closing: Option<ResetReason>,
@@ -196,8 +201,6 @@ pub struct Session {
     closes_left: u8,
     /// When the next of them is due.
     close_at: Instant,
-    /// The answer to a challenge that waits to be sent.
-    response: Option<u64>,
     peer_closed: bool,
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
@@ -263,12 +266,12 @@ impl Session {
             last_progress: now,
             last_heard: now,
             silent: false,
+            hearing: Hearing::default(),
             floor_told: 0,
             floor_told_at: now,
             closing: None,
             closes_left: 0,
             close_at: now,
-            response: None,
             peer_closed: false,
             overfull: false,
             touched: Touched::default(),
@@ -337,11 +340,6 @@ impl Session {
     pub(crate) fn book_other(&mut self, now: Instant, len: usize) {
         self.on_other_sent(now, len);
         self.sent.push_packet(now, false, len as u64 + self.wire_overhead);
-    }
-
-    /// A challenge came: the answer goes with the next packet.
-    pub(crate) fn answer_challenge(&mut self, token: u64) {
-        self.response = Some(token);
     }
 
     /// Do datagrams wait to be taken?
@@ -462,11 +460,6 @@ impl Session {
             return has_work.then_some(self.last_eliciting);
         }
         in_flight
-    }
-
-    /// Is the peer silent though it should have answered?
-    pub fn is_silent(&self) -> bool {
-        self.silent
     }
 
     /// Counts so far.

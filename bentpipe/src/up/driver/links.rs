@@ -2,6 +2,7 @@
 
 use link::PeerId;
 use link::endpoint::LinkEvent;
+use link::session::Reach;
 use relay::ResetReason;
 use units::{Duration, Instant};
 
@@ -36,12 +37,23 @@ impl Driver {
                 crate::log!(Info, "the peer is at a new address", peer = name, address = to);
                 self.store.set(&key, to);
             }
-            LinkEvent::Silent => {
-                crate::log!(Warn, "the peer does not answer; its streams wait", peer = name);
+            LinkEvent::Silent(since) => {
+                crate::log!(
+                    Warn,
+                    "the peer does not answer; its streams wait",
+                    peer = name,
+                    nothing_received_for = now.since(since)
+                );
                 if let Some(peer) = self.known(id) {
                     peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
                 }
             }
+            LinkEvent::Unheard(since) => crate::log!(
+                Warn,
+                "transmit dead: the peer is heard but does not hear; its streams wait",
+                peer = name,
+                nothing_confirmed_for = now.since(since)
+            ),
             LinkEvent::Back => crate::log!(Info, "the peer answers again", peer = name),
             LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
         }
@@ -65,7 +77,7 @@ impl Driver {
             match answer.purpose {
                 Purpose::Endpoint(id) => {
                     let established = self.relay.endpoint.is_established(id)
-                        && !self.relay.endpoint.is_silent(id);
+                        && self.relay.endpoint.reach(id) == Reach::Both;
                     // Where it answers from counts for more than a name.
                     if let Some(address) = answer.addresses.first().filter(|_| !established) {
                         self.relay.endpoint.set_endpoint(now, id, *address);

@@ -63,15 +63,12 @@ impl Endpoint {
             },
         );
         if let Some(token) = challenge {
-            peer.session.answer_challenge(token);
+            peer.answer = Some((from, token));
         }
         if let Some(token) = response {
             peer.tunnel.on_challenge_response(from, token);
         }
-        if peer.silent {
-            peer.silent = false;
-            self.events.push_back(EndpointEvent::Link(id, LinkEvent::Back));
-        }
+        self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
         if peer.session.has_datagrams() && !peer.has_datagrams {
             peer.has_datagrams = true;
             self.with_datagrams.push_back(id);
@@ -168,7 +165,8 @@ impl Endpoint {
                     }
                     let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
                     peer.begun = true;
-                    peer.silent = false;
+                    peer.session.on_heard_by_peer(now);
+                    self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
                     let v6 =
                         peer.tunnel.endpoint().is_some_and(|a| a.ip().to_canonical().is_ipv6());
                     if let Some(params) = Params::decode(params.as_bytes()) {

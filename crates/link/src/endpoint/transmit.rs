@@ -8,6 +8,7 @@ use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Transmit};
 use crate::handshake::Message;
 use crate::replay::number_len;
 use crate::seal::TAG_LEN;
+use crate::session::Reach;
 use crate::wire::{Frame, Writer};
 
 impl Endpoint {
@@ -47,12 +48,11 @@ impl Endpoint {
         if !peer.tunnel.is_established() {
             return None;
         }
-        let transmit =
-            peer.poll_challenge(now, id, buf).or_else(|| peer.poll_session(now, id, buf));
-        if peer.session.is_silent() && !peer.silent {
-            peer.silent = true;
-            self.events.push_back(EndpointEvent::Link(id, LinkEvent::Silent));
-        }
+        let transmit = peer
+            .poll_challenge(now, id, buf)
+            .or_else(|| peer.poll_answer(now, id, buf))
+            .or_else(|| peer.poll_session(now, id, buf));
+        self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
         if peer.session.has_events() {
             self.mark_noisy(id);
         }
@@ -102,6 +102,19 @@ impl Endpoint {
 }
 
 impl Peer {
+    /// What is new about the two directions.
+    pub(super) fn see_reach(&mut self) -> Option<LinkEvent> {
+        let reach = self.session.reach();
+        if std::mem::replace(&mut self.reach, reach) == reach {
+            return None;
+        }
+        Some(match reach {
+            Reach::Both => LinkEvent::Back,
+            Reach::NothingReceived { since } => LinkEvent::Silent(since),
+            Reach::TransmitDead { since } => LinkEvent::Unheard(since),
+        })
+    }
+
     fn note_sent(&mut self, now: Instant, len: usize) {
         self.last_sent = now;
         self.stats.packets_out += 1;
@@ -123,6 +136,16 @@ impl Peer {
         let (to, token) = self.tunnel.poll_challenge(now)?;
         let mut payload = [0; 9];
         Writer::new(&mut payload).put(&Frame::Challenge(token));
+        let len = self.seal_small(now, &payload, buf)?;
+        Some(Transmit { len, to, peer: Some(id) })
+    }
+
+    /// Answers a challenge, to where it came from: the path that it asks about is the one
+    /// back from there (L-AC-2). No longer than the challenge was, and one for each.
+    fn poll_answer(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
+        let (to, token) = self.answer.take()?;
+        let mut payload = [0; 9];
+        Writer::new(&mut payload).put(&Frame::Response(token));
         let len = self.seal_small(now, &payload, buf)?;
         Some(Transmit { len, to, peer: Some(id) })
     }

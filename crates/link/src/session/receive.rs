@@ -59,11 +59,7 @@ impl Session {
         payload: &[u8],
         path: &mut impl FnMut(PathFrame),
     ) {
-        if std::mem::take(&mut self.silent) {
-            self.rate.on_return(now.since(self.last_heard), self.sent.next_number());
-            self.follow_rate(now);
-        }
-        self.last_heard = now;
+        self.hear(now);
         if hint == repair::HINT {
             self.received.on_packet(now, number, false);
             self.on_repair(now, number, payload);
@@ -73,6 +69,7 @@ impl Session {
             self.repair.on_packet(now, number, hint, payload);
         }
         self.take_recovered(now);
+        self.judge_hearing(now);
     }
 
     /// Takes what a packet said; false where it could not be used and counts as lost.

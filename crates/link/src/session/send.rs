@@ -36,7 +36,6 @@ impl Session {
             return self.close_due().is_some_and(|t| t <= now);
         }
         self.ping
-            || self.response.is_some()
             || !self.control.is_empty()
             // While the peer is silent streams wait.
             || self.schedule.has_work(now, !self.silent)
@@ -103,6 +102,7 @@ impl Session {
         }
         if eliciting {
             self.last_eliciting = now;
+            self.hearing.on_asked(now);
         }
         let number = self.sent.push_packet(now, eliciting, size);
         if eliciting {
@@ -161,11 +161,6 @@ impl Session {
         if self.ping && w.put(&Frame::Ping) {
             self.ping = false;
             eliciting = true;
-        }
-        if let Some(token) = self.response
-            && w.put(&Frame::Response(token))
-        {
-            self.response = None;
         }
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
@@ -485,7 +480,7 @@ impl Session {
     fn silent_at(&self) -> Instant {
         let heard =
             self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
-        heard + self.rtt.smoothed().times(2) + Duration::from_secs(1)
+        heard + self.patience()
     }
 }
 

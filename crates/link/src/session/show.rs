@@ -13,7 +13,7 @@ impl fmt::Debug for Session {
             .field("control", &self.control)
             .field("in_flight", &self.sent.in_flight())
             .field("numbers", &(self.sent.floor()..self.sent.next_number()))
-            .field("silent", &self.silent)
+            .field("reach", &self.reach())
             .field("timers", &self.timers(self.last_heard))
             .field("excess", &(self.excess, self.recv_excess))
             .field("peer", &self.peer)

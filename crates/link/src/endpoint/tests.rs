@@ -1,0 +1,95 @@
+//! Two endpoints, and what goes where between them.
+
+use super::*;
+use units::{BitRate, ByteCount};
+
+fn addr(n: u8) -> SocketAddr {
+    ([192, 0, 2, n], 4500).into()
+}
+
+fn link() -> LinkConfig {
+    LinkConfig {
+        send_rate: BitRate::from_mbps(10),
+        rate_mode: Default::default(),
+        receive_rate: BitRate::from_mbps(10),
+        rtt: Duration::from_millis(100),
+        mtu: 1500,
+        packet: 1500,
+        queue: crate::session::NEARLY_EMPTY,
+        bit_errors: units::Ratio::ZERO,
+        overhead: 0,
+        memory: ByteCount(1 << 20),
+        stream_buffer: None,
+        max_streams: 100,
+        classes: Vec::new(),
+    }
+}
+
+/// A node with one peer, which it knows at `peer_at`.
+fn node(own: u8, peer: u8, peer_at: Option<SocketAddr>) -> (Endpoint, PeerId) {
+    let key = |n: u8| PrivateKey::from_bytes([n; 32]);
+    let mut endpoint = Endpoint::new(EndpointConfig {
+        private_key: key(own),
+        seed: [own; 32],
+        hardware_aes: false,
+        initiations_per_second: 100,
+    });
+    let config = PeerConfig {
+        public_key: *key(peer).public(),
+        preshared_key: PresharedKey::NONE,
+        endpoint: peer_at,
+        link: link(),
+        keepalive: None,
+    };
+    let id = endpoint.add_peer(Instant::ZERO, config).expect("two different keys");
+    (endpoint, id)
+}
+
+/// All that a node sends now, with whereto.
+fn sent(now: Instant, node: &mut Endpoint) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut buf = [0; 2000];
+    std::iter::from_fn(|| node.poll_transmit(now, &mut buf).map(|t| (t.to, buf[..t.len].to_vec())))
+        .collect()
+}
+
+/// L-AC-2: where the way back from the challenger differs from the one to the validated
+/// address, it is the former that was asked about.
+#[test]
+fn a_challenge_is_answered_to_where_it_came_from() {
+    let mut now = Instant::from_nanos(1);
+    let (mut ship, shore_id) = node(1, 2, Some(addr(2)));
+    let (mut shore, ship_id) = node(2, 1, None);
+    for _ in 0..4 {
+        for (_, mut packet) in sent(now, &mut ship) {
+            shore.handle_packet(now, addr(1), &mut packet);
+        }
+        for (_, mut packet) in sent(now, &mut shore) {
+            ship.handle_packet(now, addr(2), &mut packet);
+        }
+        now += Duration::from_millis(50);
+    }
+    assert!(ship.is_established(shore_id) && shore.is_established(ship_id));
+    assert_eq!(shore.peer_endpoint(ship_id), Some(addr(1)));
+
+    // The ship is heard from elsewhere, and asked there, from another of shore's addresses.
+    ship.session_mut(shore_id).expect("a session").ping();
+    for (_, mut packet) in sent(now, &mut ship) {
+        shore.handle_packet(now, addr(11), &mut packet);
+    }
+    let asked = sent(now, &mut shore);
+    assert!(asked.iter().any(|(to, _)| *to == addr(11)), "a challenge: {asked:?}");
+    for (to, mut packet) in asked {
+        let from = if to == addr(11) { addr(22) } else { addr(2) };
+        ship.handle_packet(now, from, &mut packet);
+    }
+    let answers: Vec<_> =
+        sent(now, &mut ship).into_iter().filter(|(to, _)| *to == addr(22)).collect();
+    assert_eq!(answers.len(), 1, "one answer, there");
+    assert!(answers[0].1.len() <= 60, "no longer than what asked");
+    for (_, mut packet) in answers {
+        shore.handle_packet(now, addr(11), &mut packet);
+    }
+    sent(now, &mut shore);
+    assert_eq!(shore.peer_endpoint(ship_id), Some(addr(11)));
+    assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2)), "where it was known to be");
+}
