@@ -34,7 +34,16 @@ impl FlowId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub peer: PeerId,
+    /// Which of the sessions with the peer ([`link::endpoint::Endpoint::session_number`]):
+    /// in another the stream's number is another stream's.
+    pub session: u64,
     pub stream: StreamId,
+}
+
+impl Flow {
+    fn key(&self) -> (PeerId, u64, StreamId) {
+        (self.peer, self.session, self.stream)
+    }
 }
 
 /// All flows of a node.
@@ -42,7 +51,7 @@ pub(crate) struct Flow {
 pub(crate) struct Flows {
     slots: Vec<(u32, Option<Flow>)>,
     free: Vec<u32>,
-    by_stream: BTreeMap<(PeerId, StreamId), FlowId>,
+    by_stream: BTreeMap<(PeerId, u64, StreamId), FlowId>,
 }
 
 /// Generations stay below this, so that a token has its highest bits free.
@@ -57,7 +66,7 @@ impl Flows {
         let entry = &mut self.slots[slot as usize];
         entry.1 = Some(flow);
         let id = FlowId { slot, generation: entry.0 };
-        self.by_stream.insert((flow.peer, flow.stream), id);
+        self.by_stream.insert(flow.key(), id);
         id
     }
 
@@ -66,18 +75,19 @@ impl Flows {
         flow.filter(|_| *generation == id.generation)
     }
 
-    pub fn find(&self, peer: PeerId, stream: StreamId) -> Option<FlowId> {
-        self.by_stream.get(&(peer, stream)).copied()
+    pub fn find(&self, peer: PeerId, session: u64, stream: StreamId) -> Option<FlowId> {
+        self.by_stream.get(&(peer, session, stream)).copied()
     }
 
-    pub fn of_peer(&self, peer: PeerId) -> Vec<FlowId> {
-        let all = (peer, StreamId(0))..=(peer, StreamId(u64::MAX));
+    /// Flows of the peer's sessions before `session`.
+    pub fn before(&self, peer: PeerId, session: u64) -> Vec<FlowId> {
+        let all = (peer, 0, StreamId(0))..(peer, session, StreamId(0));
         self.by_stream.range(all).map(|(_, id)| *id).collect()
     }
 
     pub fn remove(&mut self, id: FlowId) {
         if let Some(flow) = self.get(id) {
-            self.by_stream.remove(&(flow.peer, flow.stream));
+            self.by_stream.remove(&flow.key());
             let entry = &mut self.slots[id.slot as usize];
             *entry = ((entry.0 + 1) % GENERATIONS, None);
             self.free.push(id.slot);

@@ -162,7 +162,7 @@ impl Relay {
         if let Some(slot) = self.policies.get_mut(peer.index()) {
             *slot = None;
         }
-        self.abort_all(peer, ResetReason::ShuttingDown);
+        self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         if let Some(session) = self.endpoint.session_mut(peer) {
             session.close(ResetReason::ShuttingDown);
         }
@@ -174,7 +174,7 @@ impl Relay {
         if let Some(slot) = self.policies.get_mut(peer.index()) {
             *slot = None;
         }
-        self.abort_all(peer, ResetReason::ShuttingDown);
+        self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         self.openings.forget_peer(peer);
         self.endpoint.remove_peer(peer);
     }
@@ -222,7 +222,8 @@ impl Relay {
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
         session.set_class(stream, class);
-        let flow = self.flows.insert(Flow { peer, stream });
+        let session = self.endpoint.session_number(peer);
+        let flow = self.flows.insert(Flow { peer, session, stream });
         self.openings.on_open(flow, peer, target);
         Some(flow)
     }
@@ -275,7 +276,7 @@ impl Relay {
     /// Bytes for the flow's socket, as slices for one vectored write; answers how many
     /// slices. Follow with [`Relay::wrote`].
     pub fn outgoing<'a>(&'a self, flow: FlowId, slices: &mut [&'a [u8]]) -> usize {
-        let Some(f) = self.flows.get(flow) else { return 0 };
+        let Some(f) = self.living(flow) else { return 0 };
         self.endpoint.session(f.peer).map_or(0, |s| s.peek_slices(f.stream, slices))
     }
 
@@ -319,9 +320,15 @@ impl Relay {
         flow: FlowId,
         act: impl FnOnce(&mut link::session::Session, link::wire::StreamId) -> T,
     ) -> Option<T> {
-        let f = self.flows.get(flow)?;
+        let f = self.living(flow)?;
         let session = self.endpoint.session_mut(f.peer)?;
         Some(act(session, f.stream))
+    }
+
+    /// A flow whose session goes on. Its peer may have begun another without the driver
+    /// having heard of it yet.
+    fn living(&self, flow: FlowId) -> Option<Flow> {
+        self.flows.get(flow).filter(|f| f.session == self.endpoint.session_number(f.peer))
     }
 
     // ---- packets of the link ---------------------------------------------------
@@ -423,7 +430,10 @@ impl Relay {
             }
             match self.endpoint.poll_event()? {
                 EndpointEvent::Stream(peer, event) => self.on_event(now, peer, event),
-                EndpointEvent::SessionLost(peer, reason) => self.abort_all(peer, reason),
+                EndpointEvent::SessionLost(peer, reason) => {
+                    let session = self.endpoint.session_number(peer);
+                    self.abort_before(peer, session, reason);
+                }
                 EndpointEvent::Link(peer, event) => self.link_events.push_back((peer, event)),
             }
         }
@@ -435,7 +445,8 @@ impl Relay {
     }
 
     fn on_event(&mut self, now: Instant, peer: PeerId, event: Event) {
-        let flow = |id| self.flows.find(peer, id);
+        let session = self.endpoint.session_number(peer);
+        let flow = |id| self.flows.find(peer, session, id);
         match event {
             Event::Opened(stream, origin) => self.on_opened(now, peer, stream, origin),
             Event::Accepted(id) => {
@@ -467,7 +478,8 @@ impl Relay {
         stream: link::wire::StreamId,
         origin: Origin,
     ) {
-        let flow = self.flows.insert(Flow { peer, stream });
+        let session = self.endpoint.session_number(peer);
+        let flow = self.flows.insert(Flow { peer, session, stream });
         let class = self.stream_class(peer, &origin);
         if let Some(session) = self.endpoint.session_mut(peer) {
             session.set_class(stream, class);
@@ -489,8 +501,9 @@ impl Relay {
         self.actions.push_back(Action::Connect { flow, target: origin.target, source });
     }
 
-    fn abort_all(&mut self, peer: PeerId, reason: ResetReason) {
-        for flow in self.flows.of_peer(peer) {
+    /// Aborts the flows of the peer's sessions before `session`.
+    fn abort_before(&mut self, peer: PeerId, session: u64, reason: ResetReason) {
+        for flow in self.flows.before(peer, session) {
             self.flows.remove(flow);
             if !self.openings.on_lost(flow) {
                 self.actions.push_back(Action::Abort(flow, reason));

@@ -185,6 +185,7 @@ impl Endpoint {
             let mut session = Session::new(now, peer.config.link.clone(), peer.side);
             session.inherit_rate(now, &peer.session);
             peer.session = session;
+            peer.sessions += 1;
             peer.begun = false;
             self.events.push_back(EndpointEvent::SessionLost(id, reason));
         }

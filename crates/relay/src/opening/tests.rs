@@ -2,7 +2,7 @@
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey};
-use link::session::LinkConfig;
+use link::session::{LinkConfig, RecvState};
 use link::{PeerConfig, PeerId};
 use units::{BitRate, ByteCount};
 
@@ -359,4 +359,68 @@ fn syns_that_wait_are_bounded() {
     }
     p.pass(Duration::from_secs(2));
     assert!(p.is_clean());
+}
+
+/// L-SE-3: what a host says on a connection of the session before goes nowhere, although the
+/// stream's number is another stream's by now and nobody was told yet.
+#[test]
+fn a_flow_of_the_session_before_is_not_spliced_into_a_new_stream() {
+    let mut pair = Gateways::new(Open::Fast);
+    let origin = |host: u8| Origin {
+        client: Some(([10, 1, 0, host], 40_000).into()),
+        target: Target::Address(([10, 2, 0, host], 80).into()),
+        dscp: 0,
+    };
+    let old = pair.sides[0].open(pair.now, PEER, origin(2)).expect("a stream");
+    let old_stream = pair.sides[0].flows.get(old).expect("a flow").stream;
+    pair.pass(Duration::from_millis(100));
+    // The far gateway starts anew and calls; the near one's driver has not looked yet.
+    let mut buf = [0; 2048];
+    let mut fresh = Relay::new(Endpoint::new(EndpointConfig {
+        private_key: PrivateKey::from_bytes([2; 32]),
+        seed: [99; 32],
+        hardware_aes: false,
+        initiations_per_second: 1000,
+    }));
+    let config = PeerConfig {
+        public_key: *PrivateKey::from_bytes([1; 32]).public(),
+        preshared_key: PresharedKey::NONE,
+        endpoint: Some(address(0)),
+        link: link(),
+        keepalive: None,
+    };
+    let policy = Policy {
+        routes: vec!["10.1.0.0/16".parse().unwrap()],
+        allow: vec!["10.0.0.0/8".parse().unwrap()],
+        keep_source: true,
+        ..Policy::default()
+    };
+    fresh.add_peer(pair.now, config, policy).unwrap();
+    pair.sides[1] = fresh;
+    for _ in 0..6 {
+        pair.now += Duration::from_millis(500);
+        for side in [1, 0] {
+            pair.sides[side].handle_timeout(pair.now);
+            while let Some(t) = pair.sides[side].poll_transmit(pair.now, &mut buf) {
+                let packet = &mut buf[..t.len];
+                pair.sides[1 - side].handle_carrier(pair.now, address(side), packet);
+            }
+        }
+    }
+    assert_eq!(pair.sides[0].endpoint.session_number(PEER), 1, "another session has begun");
+
+    let new = pair.sides[0].open(pair.now, PEER, origin(3)).expect("a stream");
+    assert_eq!(pair.sides[0].flows.get(new).expect("a flow").stream, old_stream);
+    assert_eq!(pair.sides[0].local_data(pair.now, old, b"for the old server"), 0);
+    let reset = RecvState::Reset(ResetReason::PeerRestarted);
+    assert_eq!(pair.sides[0].outgoing_state(old), reset);
+    assert_eq!(pair.sides[0].local_data(pair.now, new, b"for the new one"), 15);
+    pair.pass(Duration::from_millis(100));
+    let aborted = Action::Abort(old, ResetReason::PeerRestarted);
+    assert_eq!(pair.others.iter().filter(|a| **a == aborted).count(), 1, "{:?}", pair.others);
+    assert!(pair.sides[0].flow_peer(new).is_some(), "the new one lives");
+    let asked = *pair.asked.last().expect("the far side was asked");
+    let mut slices = [&[][..]; 4];
+    let n = pair.sides[1].outgoing(asked, &mut slices);
+    assert_eq!(slices[..n].concat(), b"for the new one");
 }
