@@ -123,6 +123,8 @@ pub(crate) struct Stream {
     /// Our reader's position as last told.
     pub credit_told: u64,
     pub credit_queued: bool,
+    /// CREDITs under way.
+    pub credits_out: u32,
     /// A packet that told it was lost: the newest value goes.
     pub credit_lost: bool,
     pub recv_excess: u64,
@@ -204,6 +206,19 @@ impl Stream {
             }
             state => state == Delivery::Done && self.send.all_acked(),
         }
+    }
+
+    /// The peer has not taken our bytes off its account yet: though all have arrived, its
+    /// reader has not taken them, or its word of that is under way.
+    pub fn is_on_account(&self) -> bool {
+        self.excess > 0 && self.reset == Delivery::None && self.reset_in.is_none()
+    }
+
+    /// The peer waits for word that our reader took what exceeds `reserve`.
+    pub fn owes_credit(&self, reserve: u64) -> bool {
+        let told = self.credit_queued || self.credits_out > 0;
+        let over = self.reset != Delivery::None || self.reset_in.is_some();
+        told && !over && self.recv.consumed() > reserve
     }
 
     /// The peer gave up and has bytes left that were never sent: it keeps them until it

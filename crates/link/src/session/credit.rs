@@ -100,6 +100,7 @@ impl Session {
         }
         self.update_excess(id);
         self.make_ready(now, id);
+        self.remove_if_done(id);
     }
 
     /// Memory came free: of the streams that wait for it some are looked at again, those
@@ -151,6 +152,7 @@ impl Session {
                 }
                 s.credit_queued = false;
                 s.credit_told = s.recv.consumed();
+                s.credits_out += 1;
                 self.sent.push_frame(crate::sent::SentFrame::Credit(id));
                 any = true;
             }

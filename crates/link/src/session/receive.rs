@@ -435,9 +435,14 @@ fn apply(
         (SentFrame::Accepted(_), Fate::Lost) => s.accepted.lost(),
         (SentFrame::Reset(_), Fate::Arrived) => s.reset.arrived(),
         (SentFrame::Reset(_), Fate::Lost) => s.reset.lost(),
-        (SentFrame::Credit(_), Fate::Arrived) => {}
-        // The newest value goes, whatever the lost one was.
-        (SentFrame::Credit(_), Fate::Lost) => s.credit_lost = true,
+        (SentFrame::Credit(_), fate) => {
+            s.credits_out = s.credits_out.saturating_sub(1);
+            if fate == Fate::Lost {
+                // The newest value goes, whatever the lost one was.
+                s.credit_lost = true;
+                s.credit_told = 0;
+            }
+        }
         (SentFrame::Datagram(_) | SentFrame::Reference(_), _) => {}
     }
 }

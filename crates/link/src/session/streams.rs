@@ -176,6 +176,10 @@ impl Session {
         if !s.released || !s.send_done() || !s.recv_done() {
             return;
         }
+        // Both accounts must stay alike: the receiver enforces its own (L-CR-2).
+        if s.is_on_account() || s.owes_credit(self.params.reserve) {
+            return;
+        }
         s.send.discard(&mut self.pool);
         s.recv.discard(&mut self.pool);
         s.peer_consumed = s.send.next();

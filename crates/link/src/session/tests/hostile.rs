@@ -134,6 +134,7 @@ fn bytes_before_a_reset_arrive_even_beyond_the_credit_of_its_moment() {
     assert_eq!(w.sides[1].recv_state(id), RecvState::Reset(ResetReason::HostReset));
 }
 
+/// L-PA-2.
 #[test]
 fn a_peer_that_offers_the_moon_gets_no_more_than_our_memory() {
     let mut w = World::new(17, CLEAN, LinkConfig { memory: ByteCount(4 << 20), ..config() });
@@ -171,6 +172,7 @@ fn a_peer_cannot_make_this_node_remember_ever_more_closed_streams() {
     assert_eq!(w.sides[1].poll_event(), None, "the newest are remembered");
 }
 
+/// L-ST-5, L-ST-6.
 #[test]
 fn an_overrun_ends_the_stream_and_never_looks_like_a_close() {
     let mut w = World::new(19, CLEAN, config());
@@ -217,6 +219,7 @@ fn the_smallest_link_carries_datagrams_and_refuses_names_that_do_not_fit() {
 }
 
 // L-SE-6
+/// L-SE-6.
 #[test]
 fn the_end_of_a_session_does_not_wait_for_a_busy_link() {
     let mut w = World::new(22, CLEAN, config());
@@ -255,4 +258,68 @@ fn a_half_closed_stream_gives_its_credit_back() {
     });
     assert_eq!(w.sides[1].recv_state(id), RecvState::Finished);
     assert_eq!((w.sides[0].streams(), w.sides[0].excess), (1, 0));
+}
+
+/// L-ST-1: numbers count up by two from the side's own, and one that is over means nothing.
+#[test]
+fn a_stream_s_number_does_not_come_again() {
+    let mut w = World::new(31, CLEAN, config());
+    for side in 0..2 {
+        let ids: Vec<u64> =
+            (0..4).filter_map(|_| w.sides[side].open(w.now, origin())).map(|id| id.0).collect();
+        let first = side as u64;
+        assert_eq!(ids, [first, first + 2, first + 4, first + 6]);
+    }
+    let mut w = World::new(32, CLEAN, config());
+    let end = Frame::Reset { id: StreamId(4), reason: ResetReason::HostReset, end: 0 };
+    inject(&mut w, 1, 0, &[Frame::Open(StreamId(4), origin()), end]);
+    while w.sides[1].poll_event().is_some() {}
+    w.sides[1].release(w.now, StreamId(4));
+    inject(&mut w, 1, 1, &[Frame::Open(StreamId(4), origin()), stream(4, 0, false, b"spliced")]);
+    assert_eq!(w.sides[1].poll_event(), None);
+    assert_eq!((w.sides[1].streams(), w.sides[1].memory_used()), (0, 0));
+}
+
+/// L-CR-2, L-CR-3: bytes that all arrived, of a stream that ended, are still in the receiver's
+/// memory while their reader has not taken them. What the sender does not count there the
+/// receiver would count as overrun, and reset a stream that did nothing wrong.
+#[test]
+fn a_stream_that_ended_stays_on_the_account_until_its_reader_has_taken_it() {
+    let small = LinkConfig { memory: ByteCount(512 << 10), ..config() };
+    let mut w = World::new(33, CLEAN, small);
+    let mut feeder = Feeder::default();
+    let mut ids = Vec::new();
+    // Users are done with what they wrote and what both ended.
+    let release = |w: &mut World, feeder: &Feeder, ids: &[StreamId]| {
+        for id in ids.iter().filter(|id| !feeder.left.contains_key(id)) {
+            if w.sides[0].recv_state(*id) == RecvState::Finished {
+                w.sides[0].release(w.now, *id);
+            }
+        }
+    };
+    for _ in 0..12 {
+        // As much as it gets, and nobody reads; the other direction ends at once.
+        let id = w.sides[0].open(w.now, origin()).unwrap();
+        ids.push(id);
+        feeder.left.insert(id, (0, 40_000));
+        w.run(Duration::from_secs(3), |w| feeder.feed(w.now, &mut w.sides[0]));
+        w.sides[1].finish(w.now, id);
+        w.run(Duration::from_secs(1), |_| {});
+        release(&mut w, &feeder, &ids);
+    }
+    assert_eq!(w.sides[1].stats().violations, 0, "an innocent stream was reset");
+    assert!(w.sides[0].excess >= w.sides[1].recv_excess, "both accounts hold it");
+    // Their readers wake up, and everything goes.
+    let mut drain = Drain::default();
+    w.run(Duration::from_secs(30), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+        release(w, &feeder, &ids);
+    });
+    assert_eq!(drain.finished.len(), 12);
+    for side in &w.sides {
+        assert_eq!((side.streams(), side.memory_used()), (0, 0));
+        assert_eq!((side.excess, side.recv_excess), (0, 0));
+        assert_eq!(side.stats().violations, 0);
+    }
 }
