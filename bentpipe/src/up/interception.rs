@@ -13,6 +13,7 @@ use os::poll::Interest;
 use units::{Duration, Instant};
 
 use super::driver::{Driver, INTERCEPT, KnownPeer};
+use super::peers::named_endpoint;
 use crate::config::{OnFailure, Peer, Source};
 
 /// How long a peer has been silent before its traffic goes in clear: longer than most
@@ -155,6 +156,7 @@ pub(super) fn intercept_config<'a>(
         routes: prefixes(|_| true),
         masquerade: prefixes(|p| p.source == Source::Nat),
         in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),
+        own_names: peers.clone().any(|p| named_endpoint(p).is_some()),
         ..base
     }
 }

@@ -119,6 +119,10 @@ pub struct InterceptConfig {
     pub on_failure: OnFailure,
     /// Of the routes, those that fall back to [`OnFailure::Wire`] whatever `on_failure` says.
     pub in_clear: Vec<IpPrefix>,
+    /// This node's own questions for names (port 53) go where the system's default route
+    /// leads, not into a tunnel that a default route of ours leads to: a peer whose endpoint
+    /// is a name could not be found by way of itself. Longer routes hold.
+    pub own_names: bool,
     /// The marks.
     pub marks: Marks,
 }
@@ -135,6 +139,7 @@ impl InterceptConfig {
             masquerade: Vec::new(),
             on_failure: OnFailure::default(),
             in_clear: Vec::new(),
+            own_names: false,
             marks: Marks::default(),
         }
     }
@@ -231,6 +236,7 @@ impl Intercept {
         config.masquerade.clone_from(&new.masquerade);
         config.in_clear.clone_from(&new.in_clear);
         config.on_failure = new.on_failure;
+        config.own_names = new.own_names;
         let plan = Plan::new(&config);
         let watchdog = Watchdog::start(&plan.after_death(), &self.lock)?;
         routes::install(&plan)?;

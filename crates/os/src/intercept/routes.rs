@@ -122,6 +122,13 @@ fn prefix_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<Str
             "{}: not from all fwmark {carrier:#x} lookup {table} proto {PROTOCOL}",
             at + 1
         ));
+        // What blocks when the program is gone would block the names that its next start
+        // needs: these rules live as long.
+        for protocol in ["udp", "tcp"].iter().filter(|_| len == 0 && config.own_names) {
+            rules.insert(format!(
+                "{at}: from all iif lo ipproto {protocol} dport 53 lookup main proto {PROTOCOL}"
+            ));
+        }
     }
     rules
 }

@@ -312,8 +312,23 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
     for interface in ["all", "lan0", "wan0"] {
         lab.gateway.sysctl(&format!("net.ipv4.conf.{interface}.rp_filter"), "1").unwrap();
     }
-    let settings = |c: &mut InterceptConfig| c.carrier_ports = vec![4500];
+    let settings = |c: &mut InterceptConfig| {
+        c.carrier_ports = vec![4500];
+        c.own_names = true;
+    };
     lab.intercepting(&["0.0.0.0/0", "10.50.1.0/24"], settings, |gateway| {
+        // This node's own questions for names go past the tunnel; a host's do not, nor do
+        // those to a resolver behind a longer route into it.
+        let resolver = lab.server.run(|| UdpSocket::bind("203.0.113.7:53")).unwrap();
+        resolver.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let own = lab.gateway.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        own.send_to(b"where?", "203.0.113.7:53").unwrap();
+        assert_eq!(resolver.recv(&mut [0; 16]).unwrap(), 6);
+        own.send_to(b"where?", "10.50.1.53:53").unwrap();
+        assert_eq!(next_packet(&gateway.tun)[16..20], [10, 50, 1, 53]);
+        let host = lab.client.run(|| UdpSocket::bind("10.1.0.2:0")).unwrap();
+        host.send_to(b"where?", "203.0.113.7:53").unwrap();
+        assert_eq!(next_packet(&gateway.tun)[16..20], [203, 0, 113, 7]);
         // Longer routes of the system hold, in front of the tunnel's default.
         for near in ["10.2.0.2:80", "10.50.0.1:80"] {
             let _listening = lab.server.run(|| TcpListener::bind(near)).unwrap();
