@@ -188,7 +188,7 @@ impl Poller {
     fn use_timer(&mut self) -> Result<(), OsError> {
         // SAFETY: no pointers are passed.
         let timer = own(unsafe {
-            libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
+            libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
         })
         .or_cannot(|| "create a timer".into())?;
         self.control(libc::EPOLL_CTL_ADD, &timer, TIMER_TOKEN, Interest::READ)

@@ -128,6 +128,7 @@ fn plan(cell: &Cell) -> Plan {
         hub_knows: true,
         ipv6: false,
         open: relay::Open::Fast,
+        clocks: [Duration::ZERO; 2],
         lateness: Duration::ZERO,
         actions_first: false,
         faults: vec![losses],

@@ -36,7 +36,7 @@ mod world;
 
 pub use check::Failure;
 pub use plan::Plan;
-pub use run::{Report, run, run_with};
+pub use run::{LinkNews, LinkState, Report, run, run_with};
 
 use units::Instant;
 

@@ -8,7 +8,7 @@ use link::keys::{PresharedKey, PrivateKey, PublicKey};
 use link::session::{LinkConfig, Session};
 use link::{PeerConfig, PeerId};
 use relay::{FlowId, Policy, Relay};
-use units::{Instant, Rng};
+use units::{Duration, Instant, Rng};
 
 use crate::check::Meter;
 use crate::plan::Plan;
@@ -71,6 +71,7 @@ impl Node {
         plan: &Plan,
         peer_key: PublicKey,
         known: Option<SocketAddr>,
+        resolved: bool,
     ) {
         let endpoint = Endpoint::new(EndpointConfig {
             private_key: self.key.clone(),
@@ -82,7 +83,7 @@ impl Node {
         let config = PeerConfig {
             public_key: peer_key,
             preshared_key: PresharedKey::NONE,
-            endpoint: self.stored.or(known),
+            endpoint: if resolved { known } else { self.stored.or(known) },
             link: link_config(node, plan),
             keepalive: plan.keepalives[node],
         };
@@ -121,6 +122,13 @@ impl Node {
         self.address.set_port(4500 + self.moves);
     }
 
+    /// Its clock has leapt: timers are due at other times, and a packet that the line was
+    /// busy with has long left.
+    pub fn on_leap(&mut self, node: usize, plan: &Plan) {
+        self.wake = None;
+        self.meter = meter(node, plan);
+    }
+
     /// What it shares with the other node, if it runs.
     pub fn session(&self) -> Option<&Session> {
         self.relay.as_ref()?.endpoint.session(self.peer)
@@ -132,16 +140,17 @@ impl Node {
         self.relay.as_mut()?.endpoint.session_mut(self.peer)
     }
 
-    /// When its driver wakes up next: as late as drivers are.
-    pub fn wake_at(&mut self, now: Instant, plan: &Plan) -> Option<Instant> {
-        let due = self.relay.as_ref()?.poll_timeout(now)?;
+    /// When its driver wakes up next: as late as drivers are. Its clock is `ahead`.
+    pub fn wake_at(&mut self, now: Instant, ahead: Duration, late: Duration) -> Option<Instant> {
+        let local = now + ahead;
+        let due = self.relay.as_ref()?.poll_timeout(local)?;
         if let Some((for_timeout, at)) = self.wake
             && for_timeout == due
         {
             return Some(at.max(now));
         }
-        let late = self.rng.below(plan.lateness.as_nanos() + 1);
-        let at = due.max(now) + units::Duration::from_nanos(late);
+        let late = self.rng.below(late.as_nanos() + 1);
+        let at = now + due.since(local) + Duration::from_nanos(late);
         self.wake = Some((due, at));
         Some(at)
     }
@@ -166,8 +175,8 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
     }
 }
 
-/// Two challenges, or an empty packet and one.
-const UNPACED: u64 = 2 * (60 + 48);
+/// Two challenges, or an empty packet and one; and the answer to one.
+const UNPACED: u64 = 3 * (60 + 48);
 
 fn meter(node: usize, plan: &Plan) -> Meter {
     Meter::new(plan.rates[node], units::ByteCount(UNPACED + 2 * u64::from(plan.overhead)))

@@ -37,6 +37,8 @@ pub struct Plan {
     pub open: Open,
     /// How late a node's driver may wake up.
     pub lateness: Duration,
+    /// How far each node's clock is ahead of the world's: nodes agree on no time.
+    pub clocks: [Duration; 2],
     /// Do drivers see to actions before they send?
     pub actions_first: bool,
     /// Faults, in the order of their beginnings.
@@ -77,6 +79,11 @@ pub enum FaultKind {
     Corruption(Way, Ratio),
     /// Nothing arrives.
     Outage(Way),
+    /// Nothing leaves: the modem holds what it is given, as much as its queue takes.
+    Hold(Way),
+    /// A node's clock leaps forward, as one that counts sleep does when the machine wakes.
+    /// (Setting the wall clock moves none of the kernel's other clocks.)
+    Leap(usize, Duration),
     /// A node has another address from then on; nothing reaches it at the old one.
     Move(usize),
     /// A node dies, and starts anew when the fault is over.
@@ -95,6 +102,8 @@ impl FaultKind {
             FaultKind::Corruption(..) => "corruption",
             FaultKind::Outage(Way { both: true, .. }) => "outage",
             FaultKind::Outage(..) => "one-way outage",
+            FaultKind::Hold(_) => "held packets",
+            FaultKind::Leap(..) => "clock leap",
             FaultKind::Move(_) => "move",
             FaultKind::Restart(_) => "restart",
         }
@@ -208,6 +217,7 @@ impl Plan {
         let mut traffic = rng.fork();
         plan.connections = draw_connections(&mut traffic, &plan);
         plan.datagrams = draw_datagrams(&mut traffic, &plan);
+        plan.clocks = draw_clocks(&mut rng.fork());
         plan
     }
 
@@ -228,6 +238,18 @@ impl Plan {
         names.dedup();
         names
     }
+}
+
+/// Three days: what a clock may be off by.
+pub const THREE_DAYS: Duration = Duration::from_secs(3 * 24 * 3_600);
+
+/// Half of the pairs agree; in the others one is three days ahead of the other.
+fn draw_clocks(rng: &mut Rng) -> [Duration; 2] {
+    let mut clocks = [Duration::ZERO; 2];
+    if let Some(ahead) = clocks.get_mut(rng.below(4) as usize) {
+        *ahead = THREE_DAYS;
+    }
+    clocks
 }
 
 fn one_in(rng: &mut Rng, n: u64) -> bool {
@@ -282,6 +304,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         hub_knows: !one_in(rng, 3),
         open: if seed.is_multiple_of(2) { Open::Sure } else { Open::Auto },
         ipv6: one_in(rng, 4),
+        clocks: [Duration::ZERO; 2],
         lateness: [Duration::ZERO, Duration::from_micros(rng.below(8_000))][rng.below(2) as usize],
         actions_first: one_in(rng, 2),
         faults: Vec::new(),
@@ -304,19 +327,13 @@ fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<Fault> {
         let kind = draw_fault(rng, plan);
         let from = Instant::ZERO + CALM + secs(rng, 0, 45);
         let longest = match kind {
-            FaultKind::Outage(_) | FaultKind::Restart(_) => 15,
+            FaultKind::Outage(_) | FaultKind::Hold(_) | FaultKind::Restart(_) => 15,
             _ => 50,
         };
         let until = (from + secs(rng, 0, longest)).min(plan.heal_at);
         // A node that is down cannot die again before it is up.
         let clashes = |f: &&Fault| f.kind == kind && from <= f.until && f.from <= until;
         if matches!(kind, FaultKind::Restart(_)) && faults.iter().any(|f| clashes(&f)) {
-            continue;
-        }
-        // Only one of the two can be found by the other.
-        if let FaultKind::Move(node) = kind
-            && faults.iter().any(|f| f.kind == FaultKind::Move(1 - node))
-        {
             continue;
         }
         faults.push(Fault { from, until, kind });
@@ -328,7 +345,7 @@ fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<Fault> {
 fn draw_fault(rng: &mut Rng, plan: &Plan) -> FaultKind {
     let way = Way { sender: rng.below(2) as usize, both: one_in(rng, 2) };
     let detour = Duration::from_micros(rng.between(100, plan.rtt().as_micros() / 2));
-    match rng.below(10) {
+    match rng.below(12) {
         0 => FaultKind::Loss(way, share(rng, 0.3)),
         1 => FaultKind::Bursts(
             way,
@@ -346,6 +363,8 @@ fn draw_fault(rng: &mut Rng, plan: &Plan) -> FaultKind {
         6 => FaultKind::Outage(Way { both: true, ..way }),
         7 => FaultKind::Outage(Way { both: false, ..way }),
         8 => FaultKind::Move(way.sender),
+        9 => FaultKind::Hold(way),
+        10 => FaultKind::Leap(way.sender, THREE_DAYS),
         _ => FaultKind::Restart(way.sender),
     }
 }
@@ -487,7 +506,7 @@ mod tests {
         let mut kinds: Vec<_> = plans.iter().flat_map(Plan::fault_kinds).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        assert_eq!(kinds.len(), 10, "{kinds:?}");
+        assert_eq!(kinds.len(), 12, "{kinds:?}");
         let rates: Vec<_> = plans.iter().flat_map(|p| p.rates).collect();
         assert!(rates.iter().any(|r| *r < BitRate::from_kbps(100)));
         assert!(rates.iter().any(|r| *r > BitRate::from_mbps(25)));

@@ -1,13 +1,52 @@
 //! One run from beginning to end.
 
+use link::endpoint::LinkEvent;
 use serde::Serialize;
 use units::{Duration, Instant};
 
 use crate::Trace;
 use crate::check::Failure;
-use crate::plan::{Answer, Connection, Host, Plan};
+use crate::plan::{Answer, Connection, FaultKind, Host, Plan};
 use crate::traffic::Talk;
 use crate::world::{Happening, World};
+
+/// What a node found out about its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    /// The peer does not answer.
+    NothingReceived,
+    /// The peer is heard and does not hear.
+    TransmitDead,
+    /// Both directions are alive.
+    Back,
+    /// The peer is at a new address, validated.
+    Moved,
+}
+
+/// One piece of such news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkNews {
+    /// When, in virtual milliseconds.
+    pub at_ms: u64,
+    /// Which node found out.
+    pub node: usize,
+    /// What.
+    pub state: LinkState,
+}
+
+impl LinkNews {
+    pub(crate) fn of(now: Instant, node: usize, event: LinkEvent) -> Option<LinkNews> {
+        let state = match event {
+            LinkEvent::Silent(_) => LinkState::NothingReceived,
+            LinkEvent::Unheard(_) => LinkState::TransmitDead,
+            LinkEvent::Back => LinkState::Back,
+            LinkEvent::Moved(_) => LinkState::Moved,
+            LinkEvent::Up { .. } | LinkEvent::Closed => return None,
+        };
+        Some(LinkNews { at_ms: now.since(Instant::ZERO).as_millis(), node, state })
+    }
+}
 
 /// What a run did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,6 +80,10 @@ pub struct Report {
     pub packets: [u64; 2],
     /// See `packets`.
     pub packet_bytes: [u64; 2],
+    /// What the nodes found out about the link.
+    pub news: Vec<LinkNews>,
+    /// Virtual milliseconds from the end of an outage until a host received a byte.
+    pub resumed_ms: Vec<u64>,
 }
 
 impl Report {
@@ -83,14 +126,29 @@ fn run_world(plan: &Plan, mut world: World<'_>) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The longest pause of an attempt to reach a peer that is not urgent is five minutes
-/// and a quarter; everything else is much quicker.
-const PATIENCE: Duration = Duration::from_secs(400);
+/// The longest pause of an attempt to reach a peer that is not urgent: five minutes and a
+/// quarter (L-HS-11).
+const IDLE_PAUSE: Duration = Duration::from_secs(375);
+/// The same while something waits to be sent.
+const URGENT_PAUSE: Duration = Duration::from_millis(12_500);
+/// The longest that hosts take by themselves: a server's answer, a client's SYNs, a pause of
+/// a reader, and both directions in turn.
+const HOSTS: Duration = Duration::from_secs(100);
+
+/// How soon after the last fault everything must be over: the attempts of nodes to find each
+/// other, what hosts take, and three times what the bytes do. Only a node that started
+/// anew may have nothing to send, and so no haste.
+fn patience(plan: &Plan) -> Duration {
+    let fresh = plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Restart(_)));
+    let find = if fresh { IDLE_PAUSE } else { URGENT_PAUSE };
+    let slowest = plan.rates[0].min(plan.rates[1]);
+    find + HOSTS + slowest.time_for(units::ByteCount(plan.bytes())).times(3) + plan.rtt().times(10)
+}
 
 /// Everything must come to its end.
 fn settle(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
-    let bound = world.now + PATIENCE;
-    let _ = plan;
+    let patience = patience(plan);
+    let bound = world.now + patience;
     if world.run(bound, |w| w.is_converged())? {
         return Ok(());
     }
@@ -102,7 +160,7 @@ fn settle(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
         (None, None) => "something was never over".into(),
     };
     world.trace_sessions();
-    world.fail(format!("{PATIENCE} after all faults had ended, {what}"))
+    world.fail(format!("{patience} after all faults had ended, {what}"))
 }
 
 /// Fresh transfers both ways must work, quickly and in good order.

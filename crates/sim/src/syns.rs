@@ -56,7 +56,7 @@ impl World<'_> {
         let mut packet = packet::syn(client, server, index as u32);
         self.trace(|| format!("connection {index}: SYN {before}"));
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
-        match relay.handle_tun(self.now, &mut packet, true) {
+        match relay.handle_tun(self.now + self.clocks[node], &mut packet, true) {
             // Answered at once: as expected of a server that answered lately.
             Verdict::Intercept => self.shake(index),
             Verdict::Withheld | Verdict::Dropped => Ok(()),
@@ -91,7 +91,7 @@ impl World<'_> {
             return Ok(()); // Its gateway died meanwhile.
         }
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
-        let Some(flow) = relay.accept(self.now, client, server) else {
+        let Some(flow) = relay.accept(self.now + self.clocks[node], client, server) else {
             self.lose(index, 0, "its gateway lost the stream");
             let talk = &self.talks[index];
             let full = self.plan.max_streams.iter().any(|n| *n < 100);
@@ -117,7 +117,7 @@ impl World<'_> {
             return self.serve_flow(node, flow);
         };
         if let Some(relay) = &mut self.nodes[node].relay {
-            relay.closed(self.now, flow);
+            relay.closed(self.now + self.clocks[node], flow);
         }
         self.detach(index, 1);
         self.lose(index, 1, "its client gave up");

@@ -73,8 +73,8 @@ impl World<'_> {
             target: target(&talk.plan, index),
             dscp: 0,
         };
-        let (now, at) = (self.now, &mut self.nodes[node]);
-        let flow = at.relay.as_mut().and_then(|r| r.open(now, at.peer, origin));
+        let (local, at) = (self.now + self.clocks[node], &mut self.nodes[node]);
+        let flow = at.relay.as_mut().and_then(|r| r.open(local, at.peer, origin));
         let Some(flow) = flow else {
             talk.refused = true;
             let full =
@@ -130,8 +130,9 @@ impl World<'_> {
 
     /// A server has decided.
     pub(crate) fn answer(&mut self, index: usize) -> Result<(), Failure> {
-        let (now, talk) = (self.now, &mut self.talks[index]);
+        let talk = &mut self.talks[index];
         let node = talk.node(1);
+        let now = self.now + self.clocks[node];
         let Some(host) = &mut talk.hosts[1] else { return Ok(()) };
         let Some(flow) = host.flow else { return Ok(()) };
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
@@ -215,8 +216,9 @@ impl World<'_> {
 
     /// The gateway reads from the host's socket.
     fn pump_in(&mut self, index: usize, side: usize) -> Result<bool, Failure> {
-        let (now, talk) = (self.now, &mut self.talks[index]);
+        let talk = &mut self.talks[index];
         let node = talk.node(side);
+        let now = self.now + self.clocks[node];
         let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
         let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
@@ -248,8 +250,9 @@ impl World<'_> {
 
     /// The gateway writes to the host's socket.
     fn pump_out(&mut self, index: usize, side: usize) -> Result<bool, Failure> {
-        let (now, talk) = (self.now, &mut self.talks[index]);
+        let talk = &mut self.talks[index];
         let node = talk.node(side);
+        let now = self.now + self.clocks[node];
         let pattern = talk.patterns[1 - side];
         let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
         let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
@@ -270,6 +273,9 @@ impl World<'_> {
         if total > 0 {
             host.written += total;
             self.report.bytes += total;
+            if let Some(back) = self.dark_until.take() {
+                self.report.resumed_ms.push(self.now.since(back).as_millis());
+            }
             self.digest.take(total);
             relay.wrote(now, flow, total as usize);
         }
@@ -303,7 +309,7 @@ impl World<'_> {
             && host.shut
         {
             if let Some(relay) = &mut self.nodes[node].relay {
-                relay.closed(self.now, flow);
+                relay.closed(self.now + self.clocks[node], flow);
             }
             self.detach(index, side);
         }
@@ -322,8 +328,9 @@ impl World<'_> {
 
     /// A host resets its connection.
     fn give_up(&mut self, index: usize, side: usize) -> Result<(), Failure> {
-        let (now, talk) = (self.now, &mut self.talks[index]);
+        let talk = &mut self.talks[index];
         let node = talk.node(side);
+        let now = self.now + self.clocks[node];
         let Some(host) = &mut talk.hosts[side] else { return Ok(()) };
         host.gave_up = true;
         if let Some(flow) = host.flow

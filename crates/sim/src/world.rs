@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use channel::{Channel, ChannelConfig, Fate, QueueLimit, flip_bit};
+use channel::{Channel, ChannelConfig, Fate, OutageMode, QueueLimit, flip_bit};
 use link::tunnel::PacketKind;
 use relay::{Action, Verdict};
 use units::{ByteCount, Duration, Instant, Rng};
@@ -17,6 +17,7 @@ use crate::check::{Digest, Failure};
 use crate::datagrams::Datagrams;
 use crate::node::Node;
 use crate::plan::{Fault, FaultKind, Plan};
+use crate::run::LinkNews;
 use crate::traffic::Talk;
 use crate::{Report, Trace};
 
@@ -57,6 +58,8 @@ pub(crate) struct World<'a> {
     pub trace: Option<Trace<'a>>,
     pub now: Instant,
     pub nodes: [Node; 2],
+    /// How far their clocks are ahead of `now`.
+    pub clocks: [Duration; 2],
     pub talks: Vec<Talk>,
     pub datagrams: [Datagrams; 2],
     pub digest: Digest,
@@ -77,6 +80,8 @@ pub(crate) struct World<'a> {
     /// Steps that the run may take.
     pub most_steps: u64,
     active: Vec<Fault>,
+    /// The link came back then, and no byte has reached a host since.
+    pub dark_until: Option<Instant>,
     buffer: Vec<u8>,
 }
 
@@ -95,6 +100,7 @@ impl<'a> World<'a> {
             trace,
             now: Instant::from_nanos(1),
             nodes,
+            clocks: plan.clocks,
             talks: Vec::new(),
             datagrams: [0, 1].map(|_| Datagrams::new(plan.max_streams.iter().all(|n| *n >= 100))),
             digest: Digest::new(plan.seed),
@@ -111,6 +117,7 @@ impl<'a> World<'a> {
             steps: 0,
             most_steps: MOST_STEPS,
             active: Vec::new(),
+            dark_until: None,
             buffer: vec![0; 2048],
         };
         world.set_plan();
@@ -181,11 +188,16 @@ impl<'a> World<'a> {
 
     /// When something happens next.
     fn next_time(&mut self) -> Option<Instant> {
-        let (now, plan) = (self.now, self.plan);
+        let now = self.now;
         let queue = self.queue.keys().next().map(|(at, _)| *at);
-        let [a, b] = self.nodes.each_mut().map(|n| n.wake_at(now, plan));
+        let [a, b] = [0, 1].map(|node| self.wake_at(node));
         let [c, d] = self.channels.each_ref().map(Channel::next_time);
         [queue, a, b, c, d].into_iter().flatten().min().map(|t| t.max(now))
+    }
+
+    /// When a node's driver wakes up next.
+    fn wake_at(&mut self, node: usize) -> Option<Instant> {
+        self.nodes[node].wake_at(self.now, self.clocks[node], self.plan.lateness)
     }
 
     /// Everything that is due now.
@@ -194,11 +206,10 @@ impl<'a> World<'a> {
             self.arrivals(sender)?;
         }
         for node in 0..2 {
-            let (now, plan) = (self.now, self.plan);
-            if self.nodes[node].wake_at(now, plan).is_some_and(|t| t <= now)
+            if self.wake_at(node).is_some_and(|t| t <= self.now)
                 && let Some(relay) = &mut self.nodes[node].relay
             {
-                relay.handle_timeout(now);
+                relay.handle_timeout(self.now + self.clocks[node]);
                 self.nodes[node].wake = None;
                 self.digest.take(self.now.as_nanos());
             }
@@ -245,7 +256,11 @@ impl<'a> World<'a> {
             if wire.to == node.address
                 && let Some(relay) = &mut node.relay
             {
-                relay.handle_carrier(self.now, wire.from, &mut wire.bytes);
+                relay.handle_carrier(
+                    self.now + self.clocks[1 - sender],
+                    wire.from,
+                    &mut wire.bytes,
+                );
                 let names = self.nodes[1 - sender].session_names();
                 self.trace(|| format!("node {}: session {names:x?}", 1 - sender));
                 self.look_at(1 - sender)?;
@@ -275,7 +290,8 @@ impl<'a> World<'a> {
         let mut any = false;
         let mut buffer = std::mem::take(&mut self.buffer);
         while let Some(relay) = &mut self.nodes[node].relay {
-            let Some(transmit) = relay.poll_transmit(self.now, &mut buffer) else { break };
+            let local = self.now + self.clocks[node];
+            let Some(transmit) = relay.poll_transmit(local, &mut buffer) else { break };
             any = true;
             self.push(node, transmit.to, &buffer[..transmit.len])?;
         }
@@ -305,7 +321,8 @@ impl<'a> World<'a> {
             return self.fail(format!("node {node} exceeds the link's rate: {early} too early"));
         }
         let wire = Wire { from: self.nodes[node].address, to, bytes: bytes.to_vec() };
-        if self.channels[node].push(self.now, len, wire).is_err() {
+        let held = self.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Hold(_)));
+        if self.channels[node].push(self.now, len, wire).is_err() && !held {
             return self.fail(format!("node {node} overran a queue of 50 ms of its own rate"));
         }
         Ok(())
@@ -321,9 +338,15 @@ impl<'a> World<'a> {
     fn act_all(&mut self, node: usize) -> Result<bool, Failure> {
         let mut any = false;
         while let Some(relay) = &mut self.nodes[node].relay {
-            let Some(action) = relay.poll_action(self.now) else { break };
+            let Some(action) = relay.poll_action(self.now + self.clocks[node]) else { break };
             any = true;
             self.carry_out(node, action)?;
+        }
+        while let Some(relay) = &mut self.nodes[node].relay
+            && let Some((_, event)) = relay.poll_link_event()
+        {
+            self.report.news.extend(LinkNews::of(self.now, node, event));
+            self.trace(|| format!("node {node}: {event:?}"));
         }
         while let Some(relay) = &mut self.nodes[node].relay {
             let mut outcome = Ok(());
@@ -361,7 +384,7 @@ impl<'a> World<'a> {
         }
         let mut packet = self.datagrams[plan.node].make(plan.node, plan.len);
         let Some(relay) = &mut self.nodes[plan.node].relay else { return Ok(()) };
-        match relay.handle_tun(self.now, &mut packet, true) {
+        match relay.handle_tun(self.now + self.clocks[plan.node], &mut packet, true) {
             Verdict::Sent => self.report.datagrams += 1,
             Verdict::Dropped => {}
             Verdict::Intercept | Verdict::Withheld => {
@@ -379,6 +402,11 @@ impl<'a> World<'a> {
         match fault.kind {
             FaultKind::Restart(node) => self.die(node)?,
             FaultKind::Move(node) => self.nodes[node].relocate(),
+            FaultKind::Leap(node, time) => {
+                self.clocks[node] += time;
+                // What it may send it may have sent while it slept.
+                self.nodes[node].on_leap(node, self.plan);
+            }
             _ => {
                 self.active.push(fault);
                 self.tune_channels();
@@ -394,14 +422,16 @@ impl<'a> World<'a> {
             FaultKind::Restart(node) => self.start(node),
             // The hub's name is resolved again.
             FaultKind::Move(1) => {
-                let (hub, now) = (self.nodes[1].address, self.now);
+                let (hub, now) = (self.nodes[1].address, self.now + self.clocks[0]);
                 let terminal = &mut self.nodes[0];
                 if let Some(relay) = &mut terminal.relay {
                     relay.endpoint.set_endpoint(now, terminal.peer, hub);
                 }
             }
-            FaultKind::Move(_) => {}
+            FaultKind::Move(_) | FaultKind::Leap(..) => {}
             _ => {
+                let dark = matches!(fault.kind, FaultKind::Outage(_) | FaultKind::Hold(_));
+                self.dark_until = if dark { Some(self.now) } else { self.dark_until };
                 self.active.retain(|f| *f != fault);
                 self.tune_channels();
             }
@@ -426,8 +456,13 @@ impl<'a> World<'a> {
     fn start(&mut self, node: usize) {
         let other = &self.nodes[1 - node];
         let (key, address) = (other.public_key(), other.address);
+        // The hub has a name, which is resolved at the start.
+        let moving = |f: &&Fault| f.kind == FaultKind::Move(1) && f.from <= self.now;
+        let resolved =
+            node == 0 && !self.plan.faults.iter().any(|f| moving(&f) && self.now < f.until);
         let known = (node == 0 || self.plan.hub_knows).then_some(address);
-        self.nodes[node].start(self.now, node, self.plan, key, known);
+        let local = self.now + self.clocks[node];
+        self.nodes[node].start(local, node, self.plan, key, known, resolved);
     }
 
     // ---- the end ---------------------------------------------------------------
@@ -479,7 +514,9 @@ impl<'a> World<'a> {
     }
 
     fn standstill(&self) -> String {
-        let due = self.nodes.each_ref().map(|n| n.relay.as_ref()?.poll_timeout(self.now));
+        let due = [0, 1].map(|node| {
+            self.nodes[node].relay.as_ref()?.poll_timeout(self.now + self.clocks[node])
+        });
         format!("time stands still after {} steps: timers {due:?}", self.steps)
     }
 }
@@ -510,6 +547,10 @@ fn worsen(config: &mut ChannelConfig, outage: &mut bool, sender: usize, kind: Fa
         }
         FaultKind::Corruption(way, share) if way.meets(sender) => config.corrupt = share,
         FaultKind::Outage(way) if way.meets(sender) => *outage = true,
+        FaultKind::Hold(way) if way.meets(sender) => {
+            *outage = true;
+            config.outage_mode = OutageMode::Hold;
+        }
         _ => {}
     }
 }
