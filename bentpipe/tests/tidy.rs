@@ -238,3 +238,59 @@ fn the_configurations_in_the_documents_are_valid() {
     }
     assert!(checked >= 2, "both ends of the README's pair are shown");
 }
+
+/// The numbered requirements of the protocol that say MUST.
+fn musts() -> BTreeSet<String> {
+    let spec = fs::read_to_string(root().join("spec/link.md")).expect("the protocol");
+    let items = spec.split("\n- **").skip(1).filter_map(|item| item.split_once("**"));
+    items
+        .filter(|(id, rest)| {
+            let own = rest.split("\n\n").next().unwrap_or("");
+            id.starts_with("L-") && own.contains("MUST")
+        })
+        .map(|(id, _)| id.to_owned())
+        .collect()
+}
+
+/// What of a file is tests: all of it, or what follows `mod tests {`.
+fn tests_in<'a>(name: &str, text: &'a str) -> &'a str {
+    let all = ["/tests/", "/tests.rs"].iter().any(|part| name.contains(part));
+    match (all, text.find("#[cfg(test)]\nmod tests {")) {
+        (true, _) => text,
+        (false, Some(at)) => &text[at..],
+        (false, None) => "",
+    }
+}
+
+/// The requirements that a text names, such as L-HS-1.
+fn cited(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.match_indices("L-").map(|(at, _)| {
+        let end = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '-');
+        text[at..].split(end).next().unwrap_or("").to_owned()
+    })
+}
+
+#[test]
+fn every_must_of_the_protocol_is_cited_by_a_test() {
+    let musts = musts();
+    assert!(musts.len() >= 25, "only {musts:?} were found");
+    let sources = files(&[".rs"]);
+    let known: BTreeSet<String> =
+        sources.iter().flat_map(|(name, text)| cited(tests_in(name, text))).collect();
+    let missing = musts.difference(&known);
+    fail_with(missing.map(|id| format!("no test cites {id}, which says MUST")).collect());
+}
+
+/// L-CL-1: the wall clock is for people: log lines, captures.
+#[test]
+fn nothing_but_logs_and_captures_reads_the_wall_clock() {
+    const FOR_PEOPLE: [&str; 3] =
+        ["bentpipe/src/logging.rs", "bentpipe/src/emulate/capture.rs", "crates/os/src/port/"];
+    const CLOCKS: [&str; 2] = ["SystemTime::now", "CLOCK_REALTIME"];
+    let reads = |text: &str| CLOCKS.iter().any(|clock| text.contains(clock));
+    let faults = files(&[".rs"]).into_iter().filter(|(name, text)| {
+        let product = name.contains("/src/") && !FOR_PEOPLE.iter().any(|f| name.starts_with(f));
+        product && reads(text)
+    });
+    fail_with(faults.map(|(name, _)| format!("{name} reads the wall clock")).collect());
+}

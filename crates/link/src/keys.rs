@@ -384,6 +384,8 @@ mod tests {
         assert_eq!(format!("{:?}", Entropy::new([7; 32])), "Entropy");
     }
 
+    /// L-KY-3: everything is drawn from one seed; that it is fresh at each start is tested
+    /// in `os::proc`.
     #[test]
     fn a_seed_means_the_same_sequence_and_forks_differ() {
         let draw = |seed| {

@@ -139,6 +139,7 @@ mod tests {
 
     use super::*;
 
+    /// L-PP-5.
     #[test]
     fn a_packet_passes_once() {
         let mut w = ReplayWindow::default();

@@ -197,6 +197,7 @@ mod tests {
         }
     }
 
+    /// L-PP-3.
     #[test]
     fn the_nonce_of_number_0_is_zero_as_in_the_test_cases_of_gcm() {
         // Test cases 13 and 14 of McGrew and Viega's specification of GCM.

@@ -143,6 +143,7 @@ mod tests {
 
     #[test]
     fn random_bytes_fill_the_whole_array_and_differ() {
+        // L-KY-3: each start of a node is seeded by it.
         let (a, b) = (entropy::<300>().unwrap(), entropy::<300>().unwrap());
         assert_ne!(a, b);
         assert!(a.rchunks(44).all(|piece| piece.iter().any(|byte| *byte != 0)));

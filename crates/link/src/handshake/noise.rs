@@ -322,6 +322,7 @@ mod tests {
     }
 
     /// The published vector of this pattern (github.com/haskell-cryptography/cacophony).
+    /// L-HS-1.
     #[test]
     fn the_published_test_vector_comes_out() {
         let psk = key("54686973206973206d7920417573747269616e20706572737065637469766521");
@@ -385,6 +386,7 @@ mod tests {
         }
     }
 
+    /// L-HS-1.
     #[test]
     fn an_ephemeral_key_of_low_order_fails() {
         let bob = PrivateKey::generate([2; 32]);

@@ -69,6 +69,7 @@ fn a_response_says_what_it_was_told_and_both_have_the_same_keys() {
     }
 }
 
+/// L-HS-6.
 #[test]
 fn a_cipher_that_was_not_offered_is_refused() {
     let (mut asked, message) = ask(hello(5, false, b""), None);

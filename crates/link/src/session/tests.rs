@@ -311,6 +311,7 @@ fn the_rate_is_never_exceeded() {
     assert!(w.wire_bytes[0] < allowed);
 }
 
+/// L-CR-2.
 #[test]
 fn a_reader_that_stops_holds_its_buffer_and_no_more() {
     let mut w = World::new(3, CLEAN, config());
@@ -378,6 +379,7 @@ fn an_outage_stops_new_data_and_everything_resumes() {
     assert_eq!(drain.finished, [id]);
 }
 
+/// L-ST-5.
 #[test]
 fn a_reset_after_data_still_delivers_what_was_written() {
     let mut w = World::new(7, Pipe { loss: 0.2, ..CLEAN }, config());

@@ -143,6 +143,7 @@ mod tests {
         assert_eq!(out, [0b1000_0000, 7]);
     }
 
+    /// L-PP-2.
     #[test]
     fn an_index_in_more_bytes_than_it_needs_is_no_header() {
         let mut packet = vec![0b1100_0000, 0x00, 0x34, 9];

@@ -37,7 +37,8 @@ pub(super) struct Keypair {
     open: OpeningKey,
     born: Instant,
     sealed: u64,
-    forgeries: u64,
+    /// Packets that failed to open.
+    pub forgeries: u64,
 }
 
 /// Keys that the peer may have; its first packet under them tells.

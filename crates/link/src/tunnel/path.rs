@@ -192,6 +192,7 @@ mod tests {
         assert_eq!(w.path.endpoint(), Some(addr(1)));
     }
 
+    /// L-AC-3.
     #[test]
     fn challenges_are_few_spaced_and_small_beside_what_was_received() {
         let mut w = World::new();

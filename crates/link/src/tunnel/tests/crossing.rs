@@ -73,6 +73,7 @@ fn ends_well(mut w: World, moves: &[Move]) -> World {
     w
 }
 
+/// L-HS-10, L-SE-2.
 #[test]
 fn first_handshakes_that_cross_end_in_one_session_in_every_order() {
     let start = || {
@@ -121,6 +122,7 @@ fn renewals_that_cross_keep_the_session_in_every_order() {
     assert!(count > 50, "{count} orders");
 }
 
+/// L-SE-4: whoever completes as the lower key drops what is pending for other sessions.
 #[test]
 fn restarts_of_both_sides_at_once_end_in_one_session_in_every_order() {
     let start = || {

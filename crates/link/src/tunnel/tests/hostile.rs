@@ -33,6 +33,7 @@ fn history() -> (World, Vec<Flying>) {
     (w, log)
 }
 
+/// L-PP-5, L-HS-7.
 #[test]
 fn no_packet_is_good_for_anything_twice() {
     let (mut w, log) = history();
@@ -53,6 +54,7 @@ fn no_packet_is_good_for_anything_twice() {
     w.assert_talking();
 }
 
+/// L-HS-8, L-HS-9.
 #[test]
 fn initiations_of_old_sessions_disturb_nothing_even_long_after() {
     // An eavesdropper has the initiations of two hundred starts of `b`.
@@ -105,6 +107,7 @@ fn initiations_of_old_sessions_disturb_nothing_even_long_after() {
     w.assert_talking();
 }
 
+/// L-HS-4, L-CK-1.
 #[test]
 fn no_flipped_bit_goes_unnoticed() {
     // Each packet of a handshake and a data packet, caught before it arrives.
@@ -137,6 +140,7 @@ fn no_flipped_bit_goes_unnoticed() {
     }
 }
 
+/// L-HS-4.
 #[test]
 fn no_truncated_or_lengthened_packet_counts() {
     for catch in 0..3 {
@@ -161,6 +165,7 @@ fn no_truncated_or_lengthened_packet_counts() {
     }
 }
 
+/// L-HS-4.
 #[test]
 fn forged_responses_do_not_end_a_handshake() {
     let mut w = World::new();
@@ -184,6 +189,7 @@ fn forged_responses_do_not_end_a_handshake() {
     w.assert_talking();
 }
 
+/// L-HS-3.
 #[test]
 fn a_response_whose_clear_index_was_changed_is_not_believed() {
     let mut w = World::new();
@@ -230,6 +236,7 @@ fn a_version_that_we_do_not_speak_is_told_apart() {
     assert_eq!(w.b.handshake_drops, [HandshakeError::Version]);
 }
 
+/// L-HS-5, L-CK-4.
 #[test]
 fn answers_are_never_longer_than_questions_whatever_the_parameters() {
     for (params_a, params_b) in [(0, 64), (64, 0), (0, 0), (64, 64), (20, 64)] {
@@ -268,4 +275,43 @@ proptest! {
         prop_assert!(provoke(&mut w, &packet).is_empty());
         prop_assert_eq!(state(&w.b), before);
     }
+}
+
+/// L-PP-7: the limit of forgeries is per key, and ends nothing but that key.
+#[test]
+fn a_key_that_met_too_many_forgeries_opens_nothing_more_and_is_replaced() {
+    let mut w = World::established();
+    w.assert_talking();
+    let limit = w.b.tunnel.cipher().expect("a session").forgery_limit();
+    let mut forged = w.a.seal(w.now, b"one of very many").expect("a session");
+    *forged.bytes.last_mut().expect("a tag") ^= 1;
+    w.b.tunnel.keys.current_mut().expect("keys").forgeries = limit - 1;
+    w.deliver(&forged);
+    assert_eq!(w.b.packet_drops, [PacketError::Forged]);
+    let good = w.a.seal(w.now, b"true, and too late").expect("a session");
+    w.deliver(&good);
+    assert_eq!(w.b.packet_drops.last(), Some(&PacketError::KeyWornOut));
+    // Its next packet asks for new keys, and under them the session goes on.
+    w.b.seal(w.now, b"anything").expect("a session");
+    w.run();
+    w.assert_talking();
+    assert_eq!((w.a.sessions, w.b.sessions), (1, 1));
+}
+
+/// L-SE-4: keys of a session that is over open nothing, though they were in use.
+#[test]
+fn keys_of_a_session_that_is_over_are_erased_at_both_ends() {
+    let mut w = World::established();
+    let (a, _) = World::ordered();
+    let late_a = w.a.seal(w.now, b"of the old session").expect("a session");
+    let late_b = w.b.seal(w.now, b"of the old session").expect("a session");
+    w.a.restart(a, 99);
+    w.a.tunnel.connect(w.now);
+    w.run();
+    w.assert_talking();
+    w.deliver(&late_a);
+    w.deliver(&late_b);
+    assert_eq!(w.b.packet_drops, [PacketError::UnknownIndex]);
+    assert_eq!(w.a.packet_drops, [PacketError::UnknownIndex]);
+    w.assert_talking();
 }

@@ -25,6 +25,7 @@ fn initiation_of(stranger: u8, to: &Node) -> (Asked, Message) {
         .expect("good keys")
 }
 
+/// L-CK-2.
 #[test]
 fn under_load_a_handshake_takes_a_cookie_and_one_more_round_trip() {
     let mut w = World::new();
@@ -53,6 +54,7 @@ fn a_loaded_initiator_demands_a_cookie_of_the_responder() {
     w.assert_talking();
 }
 
+/// L-CK-2.
 #[test]
 fn a_cookie_is_good_for_its_own_address_only() {
     let mut w = World::new();
@@ -99,6 +101,7 @@ fn a_cookie_outlives_one_rotation_of_the_secret_and_not_two() {
     }
 }
 
+/// L-CK-4.
 #[test]
 fn a_forged_or_foreign_cookie_reply_is_ignored() {
     let mut w = World::new();
@@ -122,6 +125,7 @@ fn a_forged_or_foreign_cookie_reply_is_ignored() {
     assert_eq!(w.net.len(), answers);
 }
 
+/// L-CK-3.
 #[test]
 fn one_source_with_a_cookie_gets_five_handshakes_a_second() {
     let mut w = World::new();

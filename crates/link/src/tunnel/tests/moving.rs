@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// L-AC-1, L-AC-2.
 #[test]
 fn a_terminal_that_moves_is_challenged_and_then_followed() {
     let mut w = World::established();
@@ -74,6 +75,7 @@ fn a_handshake_from_a_new_address_moves_the_endpoint_once_confirmed_from_there()
     w.assert_talking();
 }
 
+/// L-AC-4.
 #[test]
 fn a_handshake_carried_over_by_someone_else_does_not_lead_the_traffic_to_them() {
     // The attacker passes `b`'s initiation on from its own address, and the response back.

@@ -23,6 +23,7 @@ fn renew(now: Instant, node: &mut Node) {
     node.tunnel.renew = Some(now);
 }
 
+/// L-HS-8.
 #[test]
 fn two_packets_establish_and_the_third_confirms() {
     let mut w = World::new();
@@ -80,6 +81,7 @@ fn keys_that_differ_give_no_session_and_no_answer() {
     assert_eq!(w.log.len(), 1, "no answer");
 }
 
+/// L-KY-1.
 #[test]
 fn a_tunnel_to_oneself_or_to_a_key_of_low_order_is_refused() {
     let config = |peer| TunnelConfig {
@@ -96,6 +98,7 @@ fn a_tunnel_to_oneself_or_to_a_key_of_low_order_is_refused() {
     assert_eq!(make(*key(2).public()), None);
 }
 
+/// L-PP-6, L-SE-5, L-CL-2.
 #[test]
 fn a_session_survives_any_time_without_packets() {
     let mut w = World::established();
@@ -108,6 +111,7 @@ fn a_session_survives_any_time_without_packets() {
     assert_eq!(w.a.sessions, 1);
 }
 
+/// L-PP-3, L-PP-6: numbers run on through new keys.
 #[test]
 fn keys_in_use_for_two_hours_are_replaced_in_the_background() {
     let mut w = World::established();
@@ -135,6 +139,7 @@ fn aes_keys_are_replaced_after_4_million_packets() {
     assert_eq!(established(&w.a.events), [false, true]);
 }
 
+/// L-HS-12, L-PP-5.
 #[test]
 fn packets_of_the_old_keys_arrive_while_they_are_replaced() {
     let mut w = World::established();
@@ -175,6 +180,7 @@ fn traffic_goes_on_while_every_handshake_packet_is_lost() {
     assert_eq!(established(&w.a.events), [false, true], "and is mended once they pass");
 }
 
+/// L-HS-8.
 #[test]
 fn a_lost_confirmation_is_repeated_when_the_peer_uses_the_old_keys() {
     let mut w = World::established();
@@ -222,6 +228,7 @@ fn old_keys_are_kept_through_failed_renewals_until_the_peer_has_new_ones() {
     assert_eq!(w.a.sessions, 1);
 }
 
+/// L-KY-2, L-SE-3: what a node knew of the session is gone with it; it makes a handshake.
 #[test]
 fn either_side_may_restart() {
     let (a, b) = World::ordered();
