@@ -14,7 +14,7 @@ use super::table::{self, file, link, lossy};
 use super::voice;
 use crate::lab::gateway::Pair;
 use crate::lab::measure::{Outcome, median};
-use crate::lab::progress::Board;
+use crate::lab::progress::{Board, Row as ProgressRow};
 use crate::lab::results::{Load, Run};
 use crate::lab::scenario::{Figure, LinkSetup, Scenario};
 use crate::lab::topology::{Plan, SERVER, Topology};
@@ -47,6 +47,7 @@ pub const ALL: &[Row] = &[
     Row { name: "wise-web", measure: wise_web },
     Row { name: "geo", measure: geo },
     Row { name: "first-byte", measure: first_byte },
+    Row { name: "first-contact", measure: first_contact },
     Row { name: "crowd", measure: crowd },
     Row { name: "ten-calls", measure: voice::ten_calls },
     Row { name: "simulator", measure: simulator },
@@ -109,18 +110,11 @@ fn first_byte(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
     let row = board.row("small answers", SMALL * seeds);
     let topology = build(&link, 1)?;
     row.begin();
-    let origin = topology.origin;
-    let _server = topology
-        .server
-        .run(|| Server::start(SERVER[0], origin))
-        .map_err(|e| format!("the server does not start: {e}"))?;
-    let address = SocketAddr::new(SERVER[0], traffic::PORT);
+    let _server = serve(&topology)?;
     let mut times = Vec::new();
     for seed in 0..seeds {
         thread::sleep(Duration::from_secs(1));
-        let wanted = Wanted::whole(seed, SMALL);
-        let got = topology.client.run(|| traffic::fetch(address, wanted, origin, &row.done));
-        times.push(got.map_err(|e| format!("the client failed: {e}"))?.first_byte * 1e3);
+        times.push(ask(&topology, seed, SMALL, &row)?);
     }
     let time = median(times).ok_or("nothing was measured")?;
     row.end(format!("{time:.1} ms"));
@@ -130,6 +124,42 @@ fn first_byte(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
         format!("{time:.1} ms"),
         time <= 615.0,
     )])
+}
+
+/// The first connection to a server that nothing is known of: each in a network of its own.
+fn first_contact(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
+    const SMALL: u64 = 1_000;
+    let link = link(20_000_000, 2_000_000, 300);
+    let row = board.row("first contacts", SMALL * seeds);
+    row.begin();
+    let mut times = Vec::new();
+    for seed in 0..seeds {
+        let auto = Pair { peer: "open = \"auto\"\n".into(), ..Pair::default() };
+        let topology = build_with(&link, seed + 1, auto)?;
+        let _server = serve(&topology)?;
+        thread::sleep(Duration::from_secs(3));
+        times.push(ask(&topology, seed, SMALL, &row)?);
+    }
+    let time = median(times).ok_or("nothing was measured")?;
+    row.end(format!("{time:.1} ms"));
+    Ok(vec![Checked::asked(
+        "first contact under open = \"auto\": first byte of 1 kB, RTT 600 ms",
+        "≤ 1220 ms",
+        format!("{time:.1} ms"),
+        time <= 1_220.0,
+    )])
+}
+
+fn serve(topology: &Topology) -> Result<Server, String> {
+    let started = topology.server.run(|| Server::start(SERVER[0], topology.origin));
+    started.map_err(|e| format!("the server does not start: {e}"))
+}
+
+/// From connecting to the first byte of the answer, ms.
+fn ask(topology: &Topology, seed: u64, bytes: u64, row: &ProgressRow) -> Result<f64, String> {
+    let (address, wanted) = (SocketAddr::new(SERVER[0], traffic::PORT), Wanted::whole(seed, bytes));
+    let got = topology.client.run(|| traffic::fetch(address, wanted, topology.origin, &row.done));
+    Ok(got.map_err(|e| format!("the client failed: {e}"))?.first_byte * 1e3)
 }
 
 /// Memory of idle gateways, and ten thousand connections through them.
@@ -206,7 +236,11 @@ fn simulator(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
 }
 
 fn build(link: &LinkSetup, seed: u64) -> Result<Topology, String> {
-    let gateways = Some(Pair::default());
+    build_with(link, seed, Pair::default())
+}
+
+fn build_with(link: &LinkSetup, seed: u64, pair: Pair) -> Result<Topology, String> {
+    let gateways = Some(pair);
     let plan = Plan { link: link.clone(), seed, gateways, ..Plan::default() };
     Topology::build(&plan).map_err(|e| e.to_string())
 }

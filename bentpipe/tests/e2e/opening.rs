@@ -263,15 +263,19 @@ fn the_first_contact_costs_two_round_trips_and_the_second_one() {
         });
         let (connected, first) = first_byte(&world, at);
         eprintln!("{at}: first contact: connected {connected:?}, first byte {first:?}");
+        // No less is possible. How much more it is, is measured by `bentpipe bench`.
         assert!(connected >= rtt, "the server was asked: {connected:?}");
-        assert!(first >= rtt * 2 && first < rtt * 2 + Duration::from_millis(300), "{first:?}");
+        assert!(first >= rtt * 2, "{first:?}");
         let (connected, second) = first_byte(&world, at);
         eprintln!("{at}: second: connected {connected:?}, first byte {second:?}");
         assert!(connected < rtt, "answered at once: {connected:?}");
-        assert!(second >= rtt && second < rtt * 2, "{second:?}");
+        assert!(second >= rtt, "{second:?}");
         echo.join().unwrap();
     }
     world.wait_until_no_streams();
+    // One stream each, whoever was asked first.
+    assert_eq!(world.a.status().links[0].streams_total, 4);
+    assert_eq!(world.b.status().links[0].streams_total, 4);
 }
 
 #[test]
