@@ -233,6 +233,84 @@ fn ten_thousand_connections_are_open_at_once_and_none_is_lost() {
     world.wait_until_no_streams();
 }
 
+/// Both gateways may have 256 MB of address space, whatever for, and thousands of connections
+/// come whose readers have stopped, with bytes from both ends. What has no room is refused;
+/// nothing dies, and when the crowd is gone there is room again (R-BACKPRESSURE).
+#[test]
+fn with_256_mb_a_crowd_of_stopped_readers_is_refused_and_nothing_runs_out_of_memory() {
+    const LIMIT: u64 = 256 << 20;
+    /// 16 kB each of the configured 32 MiB.
+    const ROOM: usize = 2048;
+    const ASKED: usize = 3_000;
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| {
+        for side in [&mut plan.a, &mut plan.b] {
+            side.node = "memory = \"32MiB\"".into();
+            side.prefix = format!("prlimit --as={LIMIT}");
+        }
+    });
+    for (ns, way) in [(&world.client, "rmem"), (&world.gwa, "wmem"), (&world.gwb, "wmem")] {
+        ns.sysctl(&format!("net.ipv4.tcp_{way}"), "4096 8192 8192").unwrap();
+    }
+    world.server.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
+    let listener = listen(&world.server, SERVER);
+    listener.set_nonblocking(true).unwrap();
+    let full = |stream: &TcpStream| {
+        let block = [7; 16_384];
+        while matches!((&mut &*stream).write(&block), Ok(n) if n > 0) {}
+    };
+    let (mut near, mut far, mut refused) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..ASKED {
+        match crate::tcp::try_connect(&world.client, SERVER) {
+            Ok(stream) => near.push(stream),
+            Err(_) => refused += 1,
+        }
+        while let Ok((stream, _)) = listener.accept() {
+            far.push(stream);
+        }
+    }
+    for stream in near.iter().chain(&far) {
+        stream.set_nonblocking(true).unwrap();
+    }
+    // Both ends write what they can, until nothing moves, and nobody reads.
+    let mut last = u64::MAX;
+    wait_long_for("full buffers", FILLING, || {
+        near.iter().chain(&far).for_each(full);
+        let buffered = world.a.status().node.buffered_bytes + world.b.status().node.buffered_bytes;
+        let still = buffered == std::mem::replace(&mut last, buffered);
+        thread::sleep(Duration::from_secs(1));
+        still.then_some(()).ok_or(format!("{buffered} bytes"))
+    });
+    let over = |stream: &&TcpStream| match stream.peek(&mut [0]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    let reset = near.iter().filter(over).count();
+    for gateway in [&world.a, &world.b] {
+        let status = gateway.status();
+        let (node, open) = (status.node, status.links[0].streams_open);
+        eprintln!(
+            "{}: {open} open, {} MB resident, {} MB buffered; {refused} refused, {reset} reset",
+            gateway.name(),
+            node.memory_bytes / 1_000_000,
+            node.buffered_bytes / 1_000_000
+        );
+        assert!(open as usize <= ROOM, "{open} streams");
+        assert!(node.memory_bytes < LIMIT, "{node:?}");
+        assert!(node.buffered_bytes <= node.buffer_limit_bytes, "{node:?}");
+    }
+    assert!(refused + reset >= ASKED - ROOM, "{refused} refused, {reset} reset");
+    assert!(far.len() > 1_000, "most were served: {}", far.len());
+    drop((near, far));
+    world.wait_until_no_streams();
+    // Connections that nobody took.
+    while listener.accept().is_ok() {}
+    listener.set_nonblocking(false).unwrap();
+    check_echo(&world.client, &listener);
+}
+
 #[test]
 fn hundreds_of_short_exchanges_at_once_all_succeed() {
     const EACH: usize = 40;
