@@ -5,9 +5,13 @@
 //! does, or breaks a promise that holds whatever the bytes are.
 
 mod endpoint;
+#[cfg(fuzzing)]
+mod exchange;
 mod session;
 
 pub use endpoint::endpoints;
+#[cfg(fuzzing)]
+pub(crate) use exchange::Remembered;
 pub use session::sessions;
 use units::{Duration, Instant};
 

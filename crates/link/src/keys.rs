@@ -265,13 +265,19 @@ impl fmt::Debug for Entropy {
     }
 }
 
-/// An X25519 private key made ready for use, which costs as much as using it.
-pub(crate) struct Agreement(agreement::PrivateKey);
+#[cfg(not(fuzzing))]
+pub(crate) use X25519 as Agreement;
+// A fuzzer makes the same exchanges again and again.
+#[cfg(fuzzing)]
+pub(crate) use crate::fuzz::Remembered as Agreement;
 
-impl Agreement {
-    pub fn new(secret: &[u8; KEY_LEN]) -> Agreement {
+/// An X25519 private key made ready for use, which costs as much as using it.
+pub(crate) struct X25519(agreement::PrivateKey);
+
+impl X25519 {
+    pub fn new(secret: &[u8; KEY_LEN]) -> X25519 {
         let key = agreement::PrivateKey::from_private_key(&agreement::X25519, secret);
-        Agreement(key.expect("any 32 bytes are an X25519 private key"))
+        X25519(key.expect("any 32 bytes are an X25519 private key"))
     }
 
     pub fn public(&self) -> PublicKey {

@@ -31,8 +31,9 @@ struct World {
     kept: Vec<(usize, SocketAddr, Vec<u8>)>,
     fates: Vec<u8>,
     stuck: u32,
-    /// Steps of time that one input may take: a keepalive a second for days is no news.
+    /// Steps of time that one input may take: a keepalive a second for hours is no news.
     steps: u32,
+    buf: Vec<u8>,
 }
 
 /// Runs what `data` says, then a while without faults.
@@ -44,6 +45,7 @@ pub fn endpoints(data: &[u8]) {
         world.settle();
     }
     world.fates.clear();
+    world.steps += 200;
     world.run(Duration::from_secs(20));
 }
 
@@ -78,7 +80,16 @@ impl World {
             Node { endpoint, peer, at: address(n as u8), streams: Vec::new() }
         });
         let (flight, kept) = (VecDeque::new(), Vec::new());
-        World { now, nodes, flight, kept, fates: Vec::new(), stuck: 0, steps: 20_000 }
+        World {
+            now,
+            nodes,
+            flight,
+            kept,
+            fates: Vec::new(),
+            stuck: 0,
+            steps: 400,
+            buf: vec![0; 9000],
+        }
     }
 
     fn act(&mut self, bytes: &mut Bytes<'_>) {
@@ -178,13 +189,14 @@ impl World {
 
     /// What an owner does after every change.
     fn settle(&mut self) {
+        let mut buf = std::mem::take(&mut self.buf);
         for n in 0..2 {
-            let mut buf = vec![0; 9000];
             while let Some(t) = self.nodes[n].endpoint.poll_transmit(self.now, &mut buf) {
                 self.transmit(n, t.to, &buf[..t.len]);
             }
             self.take_events(n);
         }
+        self.buf = buf;
     }
 
     fn transmit(&mut self, from: usize, to: SocketAddr, packet: &[u8]) {
