@@ -1,6 +1,6 @@
 //! Round-trip time: RFC 6298's smoothing over samples free of the peer's delay.
 
-use units::Duration;
+use units::{Duration, Instant};
 
 /// The estimate, started from the link's profile so that timers are right before
 /// the first sample (R-TUNE: a wrong initial timeout costs a satellite link dearly).
@@ -9,14 +9,39 @@ pub(crate) struct Rtt {
     smoothed: Duration,
     variation: Duration,
     sampled: bool,
+    /// What left before was under way in the dark, or while this machine slept.
+    doubted: Instant,
 }
 
 impl Rtt {
     pub fn new(expected: Duration) -> Rtt {
-        Rtt { smoothed: expected, variation: expected.divided_by(4), sampled: false }
+        Rtt {
+            smoothed: expected,
+            variation: expected.divided_by(4),
+            sampled: false,
+            doubted: Instant::ZERO,
+        }
     }
 
-    pub fn sample(&mut self, rtt: Duration) {
+    /// The longest time without a packet that says nothing about the round trip.
+    pub fn longest_pause(&self) -> Duration {
+        Duration::from_secs(10).max(self.smoothed.times(4))
+    }
+
+    /// Nothing was heard for [`Rtt::longest_pause`] or longer until `now`: what was sent before
+    /// and took as long took it for that.
+    pub fn doubt(&mut self, now: Instant) {
+        self.doubted = now;
+    }
+
+    /// A packet that left at `sent` took so long there and back.
+    pub fn on_packet(&mut self, sent: Instant, rtt: Duration) {
+        if sent >= self.doubted || rtt < self.longest_pause() {
+            self.sample(rtt);
+        }
+    }
+
+    fn sample(&mut self, rtt: Duration) {
         if !self.sampled {
             self.sampled = true;
             self.smoothed = rtt;

@@ -273,7 +273,7 @@ impl Sent {
             let sample = now.since(packet.sent);
             let sample = sample - state.delay.min(sample);
             if progress && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
-                rtt.sample(sample);
+                rtt.on_packet(packet.sent, sample);
             }
             told = Some(Told {
                 number: state.hi,

@@ -40,13 +40,13 @@ fn host(bytes: u64) -> Host {
 /// How drivers work and whether clocks agree is as the seed says.
 fn plan(seed: u64, faults: Vec<Fault>) -> Plan {
     let heal_at = faults.iter().map(|f| f.until).max().expect("there are faults");
-    let connection = |n: u64| Connection {
+    let connection = |n: u64, [up, down]: [u64; 2]| Connection {
         at: at(500 + 200 * n),
         node: 0,
         sure: false,
         name: None,
         answer: (Answer::Accept, Duration::from_millis(5)),
-        hosts: [host(if n % 2 == 0 { UP } else { 500 }), host(if n % 2 == 0 { 0 } else { DOWN })],
+        hosts: [host(up), host(down)],
     };
     Plan {
         rates: [BitRate::from_kbps(256), BitRate::from_kbps(2_000)],
@@ -62,7 +62,10 @@ fn plan(seed: u64, faults: Vec<Fault>) -> Plan {
         hub_knows: true,
         faults,
         heal_at,
-        connections: (0..4).map(connection).collect(),
+        connections: (0..4)
+            .zip([[UP, 0], [500, DOWN]].into_iter().cycle())
+            .map(|(n, bytes)| connection(n, bytes))
+            .collect(),
         datagrams: Vec::new(),
         ..Plan::of_seed(seed)
     }

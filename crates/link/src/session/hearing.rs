@@ -77,6 +77,9 @@ impl Session {
         if dark > Duration::from_secs(4).max(self.rtt.smoothed().times(4)) {
             self.hearing.first_heard = None;
         }
+        if dark >= self.rtt.longest_pause() {
+            self.rtt.doubt(now);
+        }
         if self.hearing.unheard.is_none() {
             self.go_on(now, dark);
         }
