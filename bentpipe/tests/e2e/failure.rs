@@ -3,17 +3,13 @@
 
 use std::net::TcpStream;
 use std::net::UdpSocket;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe::admin::{Dead, Way};
-use bentpipe::emulate::Direction;
 use os::netns::NetNs;
 
 use crate::files::{HttpServer, make_file, sha256};
-use crate::gateway::{Gateway, PROGRAM};
-use crate::harness::{Plan, World, must, root, said, shell, wait_for};
+use crate::harness::{Plan, World, must, root, shell, wait_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, end_within, expect, joined, listen,
     pattern, read_to_end, send_all, try_connect,
@@ -370,82 +366,6 @@ fn a_connection_opened_while_the_link_is_down_waits_for_it() {
     let mut far = accept(&listener);
     assert_eq!(read_to_end(&mut far), (b"patience".to_vec(), End::Clean));
     sending.join().unwrap().unwrap();
-}
-
-/// What a gateway says of a direction that is dead.
-fn wait_for_dead(gateway: &Gateway, dead: Option<Way>) -> Option<Dead> {
-    wait_for(&format!("{dead:?} dead at {}", gateway.name()), || {
-        let said = gateway.status().links[0].dead;
-        (said.map(|d| d.direction) == dead).then_some(said).ok_or(format!("{said:?}"))
-    })
-}
-
-/// What `bentpipe status` prints.
-fn shown(gateway: &Gateway, more: &str) -> String {
-    let socket = gateway.dir().join("admin.sock");
-    let words = format!("{PROGRAM} status --socket {} {more}", socket.display());
-    let output = Command::new("sh").args(["-c", &words]).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// One way only: the transmitter of `a` or of `b` is broken. Each side says what it can know,
-/// everywhere and with times, and everything goes on when it is mended (L-LO-7).
-fn one_direction_is_dead(ships: bool) {
-    let world = World::with(|plan| plan.rate = units::BitRate::from_mbps(8));
-    let listener = listen(&world.server, SERVER);
-    let mut down = joined(&world.client, &listener);
-    let mut up = joined(&world.client, &listener);
-    let data = pattern(41, 6_000_000);
-    let sending = [send_all(&down.1, data.clone()), send_all(&up.0, data.clone())];
-    let receiving = thread::spawn(move || read_to_end(&mut up.1));
-    thread::sleep(Duration::from_secs(1));
-    let (dead, broken, other) = match ships {
-        true => (Direction::Up, &world.a, &world.b),
-        false => (Direction::Down, &world.b, &world.a),
-    };
-    world.link.set_outage(dead, true);
-    let transmit = wait_for_dead(broken, Some(Way::Transmit)).unwrap();
-    let receive = wait_for_dead(other, Some(Way::Receive)).unwrap();
-    assert!(transmit.for_ms >= 1_000 && receive.for_ms >= 1_000, "{transmit:?} {receive:?}");
-    broken.wait_for_log("transmit dead: the peer is heard but does not hear");
-    other.wait_for_log("nothing_received_for=");
-    let text = shown(broken, "");
-    assert!(text.contains("transmit dead: the peer is heard, and has confirmed nothing"), "{text}");
-    let text = shown(other, "");
-    assert!(text.contains("nothing received for"), "{text}");
-    let json = shown(broken, "--json");
-    assert!(json.contains("\"direction\"") && json.contains("\"transmit\""), "{json}");
-    let json = shown(other, "--json");
-    assert!(json.contains("\"receive\""), "{json}");
-    // And goes on saying so, for longer and longer.
-    thread::sleep(Duration::from_secs(4));
-    let later = wait_for_dead(broken, Some(Way::Transmit)).unwrap();
-    assert!(later.for_ms >= transmit.for_ms + 3_000, "{transmit:?}, then {later:?}");
-    world.link.set_outage(dead, false);
-    for gateway in [broken, other] {
-        wait_for_dead(gateway, None);
-        gateway.wait_for_log("the peer answers again");
-    }
-    assert!(read_to_end(&mut down.0) == (data.clone(), End::Clean));
-    assert!(receiving.join().unwrap() == (data, End::Clean));
-    for s in sending {
-        s.join().unwrap().unwrap();
-    }
-}
-
-#[test]
-fn a_ship_whose_transmitter_is_dead_says_so_and_shore_that_it_receives_nothing() {
-    if root() {
-        one_direction_is_dead(true);
-    }
-}
-
-#[test]
-fn shore_whose_transmitter_is_dead_says_so_and_the_ship_that_it_receives_nothing() {
-    if root() {
-        one_direction_is_dead(false);
-    }
 }
 
 /// With one gateway dead, traffic goes in clear both ways as soon as the other notices,
