@@ -22,6 +22,7 @@ fn link() -> LinkConfig {
         stream_buffer: None,
         max_streams: 100,
         classes: Vec::new(),
+        headers: false,
     }
 }
 
