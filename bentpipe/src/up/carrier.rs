@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use os::OsError;
+use os::poll::Clock;
 use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
 use relay::Relay;
 use units::Instant;
@@ -57,13 +58,15 @@ impl Carrier {
         })
     }
 
-    /// Hands what has arrived to the relay; true if more may be there.
-    pub fn receive(&mut self, now: Instant, relay: &mut Relay) -> bool {
+    /// Hands what has arrived to the relay; true if more may be there. The clock is read
+    /// anew for each batch: how late this host is must not look like a queue on the way.
+    pub fn receive(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
         for _ in 0..RECEIVES {
             match self.socket.receive(&mut self.receive) {
                 Ok(datagrams) => {
+                    let now = clock.now();
                     for d in datagrams {
-                        relay.handle_carrier(now, d.from, d.payload);
+                        relay.handle_carrier(now, now - d.age, d.from, d.payload);
                     }
                 }
                 Err(UdpError::Blocked) => return false,
@@ -75,8 +78,9 @@ impl Carrier {
         true
     }
 
-    /// Sends what the relay has, as far as its departure clock and the kernel allow.
-    pub fn send(&mut self, now: Instant, relay: &mut Relay) {
+    /// Sends what the relay has, as far as its departure clock and the kernel allow. The
+    /// clock is read anew for each batch, as in [`Carrier::receive`].
+    pub fn send(&mut self, clock: &Clock, relay: &mut Relay) {
         loop {
             if let Some(batch) = self.waiting {
                 if !self.push(batch) {
@@ -84,7 +88,7 @@ impl Carrier {
                 }
                 self.waiting = None;
             }
-            let Some(batch) = self.fill(now, relay) else { return };
+            let Some(batch) = self.fill(clock.now(), relay) else { return };
             self.waiting = Some(batch);
         }
     }

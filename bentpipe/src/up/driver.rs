@@ -122,7 +122,7 @@ impl Driver {
                 self.on_event(now, event)?;
             }
             self.on_time(now);
-            self.settle(now);
+            self.settle();
             if self.is_over(now) {
                 self.end();
                 return Ok(());
@@ -189,9 +189,11 @@ impl Driver {
     }
 
     /// The drain law: until nothing moves any more.
-    fn settle(&mut self, now: Instant) {
+    fn settle(&mut self) {
+        let clock = self.clock;
         if self.carrier.more {
-            self.carrier.more = self.carrier.receive(now, &mut self.relay);
+            self.carrier.more = self.carrier.receive(&clock, &mut self.relay);
+            let now = clock.now();
             if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
                 self.own_addresses_at = now;
                 if let Ok(own) = os::addresses::own_addresses() {
@@ -199,10 +201,12 @@ impl Driver {
                 }
             }
         }
+        let now = clock.now();
         self.act(now);
         self.connections.work(now, &mut self.relay);
         self.act(now);
-        self.carrier.send(now, &mut self.relay);
+        self.carrier.send(&clock, &mut self.relay);
+        let now = clock.now();
         self.act(now);
         self.write_tun();
         if now.since(self.metered_at) >= report::SPACING {

@@ -60,8 +60,9 @@ impl Received {
         number < self.floor || self.set.contains(number)
     }
 
-    /// A packet arrived (the replay window has let it pass).
-    pub fn on_packet(&mut self, now: Instant, number: u64, eliciting: bool) {
+    /// A packet arrived (the replay window has let it pass): at this host, which may be
+    /// a while before anybody looks at it.
+    pub fn on_packet(&mut self, arrived: Instant, number: u64, eliciting: bool) {
         if number < self.floor {
             return;
         }
@@ -70,7 +71,7 @@ impl Received {
             hi => {
                 let expected = hi.map_or(self.floor, |h| h + 1);
                 self.urgent |= number > expected;
-                self.hi_at = now;
+                self.hi_at = self.hi_at.max(arrived);
             }
         }
         self.set.insert(number..number + 1);
@@ -80,7 +81,7 @@ impl Received {
         }
         if eliciting && !self.unreported {
             self.unreported = true;
-            self.first_unreported = now;
+            self.first_unreported = arrived;
         }
     }
 

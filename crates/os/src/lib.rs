@@ -22,6 +22,7 @@ pub mod netns;
 pub mod poll;
 pub mod port;
 pub mod proc;
+mod stamp;
 mod sys;
 pub mod tcp;
 pub mod tun;

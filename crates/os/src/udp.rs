@@ -18,8 +18,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice::ChunksExactMut;
 
+use units::Duration;
+
 use crate::OsError;
 use crate::error::{OrCannot, bind_error};
+use crate::stamp::{age, wall_clock};
 use crate::sys::{self, RawAddr, check, check_len, retry, set_option};
 use control::Control;
 
@@ -31,6 +34,9 @@ const MAX_PIECES: usize = 16;
 const MAX_SEGMENTS: usize = 64;
 /// Bytes per GSO call at most: the longest IP packet less its headers, in round figures.
 const MAX_GSO_BYTES: usize = 65_000;
+
+/// A packet does not wait longer in a socket: its wall clock was set meanwhile.
+const OLDEST: Duration = Duration::from_secs(10);
 
 /// How packets relate to the path's MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -170,6 +176,8 @@ pub struct Datagram<'b> {
     pub from: SocketAddr,
     /// The own address it was sent to, if the socket listens on all of them.
     pub to: Option<IpAddr>,
+    /// How long it has waited in the socket, as far as the kernel says.
+    pub age: Duration,
 }
 
 /// A carrier socket.
@@ -357,8 +365,9 @@ impl UdpSocket {
                 std::ptr::null_mut(),
             )
         })? as usize;
+        let now = wall_clock();
         for i in 0..got {
-            pieces[i] = Piece::new(&headers[i], addrs[i], &controls[i]);
+            pieces[i] = Piece::new(&headers[i], addrs[i], &controls[i], now);
         }
         Ok(got)
     }
@@ -379,19 +388,27 @@ struct Piece {
     to: Option<IpAddr>,
     len: usize,
     stride: usize,
+    age: Duration,
 }
 
-const NO_PIECE: Piece = Piece { from: None, to: None, len: 0, stride: 0 };
+const NO_PIECE: Piece = Piece { from: None, to: None, len: 0, stride: 0, age: Duration::ZERO };
 
 impl Piece {
-    fn new(header: &libc::mmsghdr, addr: RawAddr, control: &Control) -> Piece {
+    /// What came by `now` of the wall clock.
+    fn new(header: &libc::mmsghdr, addr: RawAddr, control: &Control, now: u64) -> Piece {
         let flags = header.msg_hdr.msg_flags;
         if flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
             return NO_PIECE;
         }
         let len = header.msg_len as usize;
-        let (to, stride) = control.read(header.msg_hdr.msg_controllen);
-        Piece { from: addr.to_socket_addr(), to, len, stride: stride.unwrap_or(len) }
+        let told = control.read(header.msg_hdr.msg_controllen);
+        Piece {
+            from: addr.to_socket_addr(),
+            to: told.to,
+            len,
+            stride: told.stride.unwrap_or(len),
+            age: age(now, told.stamp, OLDEST),
+        }
     }
 }
 
@@ -433,14 +450,14 @@ impl<'b> Iterator for Received<'b> {
             }
             let piece = &self.pieces[self.next - 1];
             if let (0, Some(from)) = (piece.len, piece.from) {
-                return Some(Datagram { payload: &mut [], from, to: piece.to });
+                return Some(Datagram { payload: &mut [], from, to: piece.to, age: piece.age });
             }
         }
         let piece = &self.pieces[self.next - 1];
         let take = piece.stride.clamp(1, self.current.len());
         let (payload, rest) = mem::take(&mut self.current).split_at_mut(take);
         self.current = rest;
-        Some(Datagram { payload, from: piece.from?, to: piece.to })
+        Some(Datagram { payload, from: piece.from?, to: piece.to, age: piece.age })
     }
 }
 
@@ -475,6 +492,8 @@ fn set_up(fd: BorrowedFd<'_>, config: &UdpConfig) -> io::Result<()> {
     if config.reuse_port {
         set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
+    // Without stamps packets count as having come when they are read.
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
     // The values for IPv4 and IPv6 are the same numbers.
     let discovery = match config.mtu_discovery {
         MtuDiscovery::Probe => libc::IP_PMTUDISC_PROBE,

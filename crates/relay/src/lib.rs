@@ -333,9 +333,16 @@ impl Relay {
 
     // ---- packets of the link ---------------------------------------------------
 
-    /// A packet came from a carrier. It is opened in place.
-    pub fn handle_carrier(&mut self, now: Instant, from: SocketAddr, packet: &mut [u8]) {
-        self.endpoint.handle_packet(now, from, packet);
+    /// A packet came from a carrier, where this host received it at `arrived`. It is
+    /// opened in place.
+    pub fn handle_carrier(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        from: SocketAddr,
+        packet: &mut [u8],
+    ) {
+        self.endpoint.handle_packet(now, arrived, from, packet);
     }
 
     /// The next packet for a carrier, written into `buf`.

@@ -256,11 +256,8 @@ impl<'a> World<'a> {
             if wire.to == node.address
                 && let Some(relay) = &mut node.relay
             {
-                relay.handle_carrier(
-                    self.now + self.clocks[1 - sender],
-                    wire.from,
-                    &mut wire.bytes,
-                );
+                let now = self.now + self.clocks[1 - sender];
+                relay.handle_carrier(now, now, wire.from, &mut wire.bytes);
                 let names = self.nodes[1 - sender].session_names();
                 self.trace(|| format!("node {}: session {names:x?}", 1 - sender));
                 self.look_at(1 - sender)?;

@@ -3,6 +3,8 @@
 
 #[path = "rate/cubic.rs"]
 mod cubic;
+#[path = "rate/frozen.rs"]
+mod frozen;
 #[path = "rate/line.rs"]
 mod line;
 #[path = "rate/thin.rs"]

@@ -106,7 +106,7 @@ impl Driver {
     fn say_farewell(&mut self, begin: Instant) {
         let mut now = begin;
         loop {
-            self.carrier.send(now, &mut self.relay);
+            self.carrier.send(&self.clock, &mut self.relay);
             let told = |p: &KnownPeer| {
                 let endpoint = &self.relay.endpoint;
                 let closing = endpoint.session(p.id).is_some_and(|s| s.is_closing());

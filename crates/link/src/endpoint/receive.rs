@@ -15,12 +15,20 @@ use crate::wire::ResetReason;
 const MAX_REPLIES: usize = 64;
 
 impl Endpoint {
-    /// Takes a packet; it is opened in place. What is not in order is dropped silently
-    /// and counted.
-    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &mut [u8]) {
+    /// Takes a packet that this host received at `arrived`, which may be a while before
+    /// `now`; it is opened in place. What is not in order is dropped silently and counted.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        from: SocketAddr,
+        packet: &mut [u8],
+    ) {
         let outcome = match PacketKind::of(packet) {
             None => Err("malformed"),
-            Some(PacketKind::Data { receiver }) => self.handle_data(now, from, receiver, packet),
+            Some(PacketKind::Data { receiver }) => {
+                self.handle_data(now, arrived, from, receiver, packet)
+            }
             Some(PacketKind::Initiation) => self.handle_initiation(now, from, packet),
             Some(PacketKind::Response { receiver }) => {
                 self.handle_response(now, from, receiver, packet)
@@ -37,6 +45,7 @@ impl Endpoint {
     fn handle_data(
         &mut self,
         now: Instant,
+        arrived: Instant,
         from: SocketAddr,
         receiver: u32,
         packet: &mut [u8],
@@ -54,6 +63,7 @@ impl Endpoint {
         let (mut challenge, mut response) = (None, None);
         peer.session.handle_packet(
             now,
+            arrived.min(now),
             opened.number,
             opened.hint,
             &packet[opened.payload],

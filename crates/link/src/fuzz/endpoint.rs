@@ -116,7 +116,7 @@ impl World {
                 let mut junk = bytes.take(usize::from(bytes.0.first().copied().unwrap_or(0)));
                 junk = &junk[..junk.len().min(255)];
                 let mut junk = junk.to_vec();
-                self.nodes[n].endpoint.handle_packet(now, address(op >> 4), &mut junk);
+                self.nodes[n].endpoint.handle_packet(now, now, address(op >> 4), &mut junk);
             }
             11 => self.nodes[n].at = address(bytes.u8()),
             12 => {
@@ -184,7 +184,7 @@ impl World {
         if how & 4 != 0 {
             packet.truncate(place % packet.len());
         }
-        self.nodes[to].endpoint.handle_packet(self.now, from, &mut packet);
+        self.nodes[to].endpoint.handle_packet(self.now, self.now, from, &mut packet);
     }
 
     /// What an owner does after every change.
@@ -261,7 +261,7 @@ impl World {
     fn arrive(&mut self) {
         while let Some(i) = self.flight.iter().position(|p| p.0 <= self.now) {
             let Some((_, to, from, mut packet)) = self.flight.remove(i) else { return };
-            self.nodes[to].endpoint.handle_packet(self.now, from, &mut packet);
+            self.nodes[to].endpoint.handle_packet(self.now, self.now, from, &mut packet);
         }
     }
 }

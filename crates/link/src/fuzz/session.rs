@@ -269,7 +269,7 @@ impl World {
         let highest = self.seen[side].last().map_or(0, |n| n + 1);
         let number = highest.saturating_add(jump % 5000).min((1 << 62) - 1);
         if self.seen[side].insert(number) {
-            self.sides[side].handle_packet(self.now, number, hint, payload, &mut |_| {});
+            self.sides[side].handle_packet(self.now, self.now, number, hint, payload, &mut |_| {});
         }
     }
 
@@ -333,7 +333,14 @@ impl World {
             }
             let (to, number, hint, payload) = entry.remove();
             if self.seen[to].insert(number) {
-                self.sides[to].handle_packet(self.now, number, hint, &payload, &mut |_| {});
+                self.sides[to].handle_packet(
+                    self.now,
+                    self.now,
+                    number,
+                    hint,
+                    &payload,
+                    &mut |_| {},
+                );
             }
         }
     }

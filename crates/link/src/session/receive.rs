@@ -49,11 +49,13 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
 }
 
 impl Session {
-    /// Takes an authentic packet that the replay window has let pass. `hint` is the
-    /// header's first-frame hint. `path` hears of frames about addresses.
+    /// Takes an authentic packet that the replay window has let pass and that this host
+    /// received at `arrived`. `hint` is the header's first-frame hint. `path` hears of
+    /// frames about addresses.
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,
+        arrived: Instant,
         number: u64,
         hint: u8,
         payload: &[u8],
@@ -61,14 +63,14 @@ impl Session {
     ) {
         self.hear(now);
         if hint == repair::HINT {
-            self.received.on_packet(now, number, false);
+            self.received.on_packet(arrived, number, false);
             self.on_repair(now, number, payload);
         } else if !self.received.has(number)
-            && self.handle_content(now, number, hint, payload, Source::Carrier(path))
+            && self.handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
         {
             self.repair.on_packet(now, number, hint, payload);
         }
-        self.take_recovered(now);
+        self.take_recovered(now, arrived);
         self.judge_hearing(now);
     }
 
@@ -76,6 +78,7 @@ impl Session {
     pub(super) fn handle_content(
         &mut self,
         now: Instant,
+        arrived: Instant,
         number: u64,
         hint: u8,
         payload: &[u8],
@@ -87,7 +90,7 @@ impl Session {
         };
         let in_vain = std::mem::take(&mut self.overfull);
         match eliciting.filter(|_| !in_vain) {
-            Some(eliciting) => self.received.on_packet(now, number, eliciting),
+            Some(eliciting) => self.received.on_packet(arrived, number, eliciting),
             None => return false,
         }
         true

@@ -348,12 +348,12 @@ impl Session {
     }
 
     /// Takes the packets that came back.
-    pub(super) fn take_recovered(&mut self, now: Instant) {
+    pub(super) fn take_recovered(&mut self, now: Instant, arrived: Instant) {
         let mut content = std::mem::take(&mut self.repair.content);
         while let Some((number, hint)) = self.repair.decoder.next_recovered(&mut content) {
             let source = super::receive::Source::Repair;
             if !self.received.has(number)
-                && self.handle_content(now, number, hint, &content, source)
+                && self.handle_content(now, arrived, number, hint, &content, source)
             {
                 self.stats.recovered += 1;
             }

@@ -144,7 +144,14 @@ impl World {
             let (from, number, hint, payload) = entry.remove();
             // The replay window's part.
             if self.seen[1 - from].insert(number) {
-                self.sides[1 - from].handle_packet(self.now, number, hint, &payload, &mut |_| {});
+                self.sides[1 - from].handle_packet(
+                    self.now,
+                    self.now,
+                    number,
+                    hint,
+                    &payload,
+                    &mut |_| {},
+                );
             }
         }
         for side in &mut self.sides {

@@ -11,6 +11,7 @@ use super::offload::Offloads;
 use super::{BATCH, Batch, Received, Sent, Slot};
 use crate::OsError;
 use crate::error::OrCannot;
+use crate::stamp::{age, nanos, wall_clock};
 use crate::sys::{check, get_option, retry, set_buffer, set_option, socket};
 
 /// 64 MB: the kernel counts about 2.3 kB for a full frame, so this is a second of
@@ -110,7 +111,7 @@ impl PacketSocket {
             }
             // SAFETY: the kernel has filled the message's control buffer and its length.
             let stamp = unsafe { timestamp(&message.msg_hdr) };
-            batch.frames.push(Slot { len, age: age(now, stamp), too_long });
+            batch.frames.push(Slot { len, age: age(now, stamp, OLDEST), too_long });
         }
         Received::Frames(count)
     }
@@ -271,23 +272,12 @@ unsafe fn timestamp(message: &libc::msghdr) -> Option<u64> {
         while let Some(h) = header.as_ref() {
             if h.cmsg_level == libc::SOL_SOCKET && h.cmsg_type == libc::SCM_TIMESTAMPNS {
                 let time: libc::timespec = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                return Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
+                return Some(nanos(time));
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
         None
     }
-}
-
-/// The wall clock, for no purpose but to compare it with the kernel's timestamps.
-fn wall_clock() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |d| d.as_nanos() as u64)
-}
-
-fn age(now: u64, stamp: Option<u64>) -> Duration {
-    let age = Duration::from_nanos(stamp.map_or(0, |s| now.saturating_sub(s)));
-    if age > OLDEST { Duration::ZERO } else { age }
 }
 
 /// Finishes an Internet checksum (RFC 1071) whose field holds the sum of the pseudo
@@ -349,13 +339,5 @@ mod tests {
             fill_checksum(&mut frame, &header);
             assert_eq!(frame, [7u8; 11]);
         }
-    }
-
-    #[test]
-    fn a_clock_that_was_set_makes_no_old_frames() {
-        assert_eq!(age(5_000, Some(2_000)), Duration::from_nanos(3_000));
-        assert_eq!(age(5_000, Some(9_000)), Duration::ZERO);
-        assert_eq!(age(u64::MAX, Some(0)), Duration::ZERO);
-        assert_eq!(age(5_000, None), Duration::ZERO);
     }
 }

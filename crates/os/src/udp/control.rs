@@ -2,11 +2,26 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
+use crate::stamp::nanos;
+
 /// Room for the control messages of one packet: a packet-info of either family
-/// (at most 40 bytes with its header), a segment size (24) and some to spare.
+/// (at most 40 bytes with its header), a segment size (24), a timestamp (32) and some to
+/// spare.
 const ROOM: usize = 128;
 
-/// Control messages, to be sent or as received: our own address and the segment size.
+/// What control messages told of a packet that was received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Our own address that it was sent to.
+    pub to: Option<IpAddr>,
+    /// The length of each datagram, where several were joined.
+    pub stride: Option<usize>,
+    /// When the kernel received it, by the wall clock in nanoseconds.
+    pub stamp: Option<u64>,
+}
+
+/// Control messages, to be sent or as received: our own address, the segment size, and
+/// when the packet came.
 ///
 /// ```text
 /// | length (8) | level (4) | type (4) | data … padded to 8 |  next message …
@@ -84,9 +99,9 @@ impl Control {
         self.len += total;
     }
 
-    /// The own address and the segment size among the first `len` bytes.
-    pub fn read(&self, len: usize) -> (Option<IpAddr>, Option<usize>) {
-        let (mut to, mut stride) = (None, None);
+    /// What the first `len` bytes tell.
+    pub fn read(&self, len: usize) -> Told {
+        let mut told = Told::default();
         let mut rest = &self.bytes[..len.min(ROOM)];
         while rest.len() >= data_offset() {
             // SAFETY: `rest` is long enough for a header (data_offset() is no less), and
@@ -98,14 +113,15 @@ impl Control {
             }
             let data = &rest[data_offset()..end];
             match (header.cmsg_level, header.cmsg_type) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => to = read_v4(data),
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => to = read_v6(data),
-                (libc::SOL_UDP, libc::UDP_GRO) => stride = read_stride(data),
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => told.to = read_v4(data),
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => told.to = read_v6(data),
+                (libc::SOL_UDP, libc::UDP_GRO) => told.stride = read_stride(data),
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => told.stamp = read_stamp(data),
                 _ => {}
             }
             rest = rest.get(space(data.len())..).unwrap_or(&[]);
         }
-        (to, stride)
+        told
     }
 }
 
@@ -123,6 +139,14 @@ fn read_v6(data: &[u8]) -> Option<IpAddr> {
 fn read_stride(data: &[u8]) -> Option<usize> {
     let n = libc::c_int::from_ne_bytes(data.get(..4)?.try_into().ok()?);
     usize::try_from(n).ok().filter(|n| *n > 0)
+}
+
+fn read_stamp(data: &[u8]) -> Option<u64> {
+    if data.len() < size_of::<libc::timespec>() {
+        return None;
+    }
+    // SAFETY: `data` is long enough, and a timespec is plain integers.
+    Some(nanos(unsafe { ptr::read_unaligned(data.as_ptr().cast()) }))
 }
 
 /// Where a message's data begins.
@@ -146,12 +170,16 @@ mod tests {
         let mut control = Control::default();
         control.put_source(Some("192.0.2.1".parse().unwrap()), true);
         control.put_segment(1200);
-        let (to, stride) = control.read(control.len);
-        assert_eq!(to, Some("192.0.2.1".parse().unwrap()));
+        let told = control.read(control.len);
+        assert_eq!(told.to, Some("192.0.2.1".parse().unwrap()));
         // A segment size that is sent is another message than one received.
-        assert_eq!(stride, None);
+        assert_eq!((told.stride, told.stamp), (None, None));
         control.put(libc::SOL_UDP, libc::UDP_GRO, 1200 as libc::c_int);
-        assert_eq!(control.read(control.len).1, Some(1200));
+        assert_eq!(control.read(control.len).stride, Some(1200));
+        let time = libc::timespec { tv_sec: 7, tv_nsec: 5 };
+        let mut control = Control::default();
+        control.put(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, time);
+        assert_eq!(control.read(control.len).stamp, Some(7_000_000_005));
     }
 
     #[test]
@@ -159,7 +187,7 @@ mod tests {
         let mut control = Control::default();
         control.put(libc::SOL_UDP, libc::UDP_GRO, 9 as libc::c_int);
         for len in 0..data_offset() + 4 {
-            assert_eq!(control.read(len), (None, None));
+            assert_eq!(control.read(len), Told::default());
         }
     }
 }

@@ -148,3 +148,20 @@ fn the_path_mtu_of_loopback_is_loopbacks() {
     let a = socket(on("127.0.0.1:0"));
     assert_eq!(a.path_mtu(a.local_addr()), Some(65_535));
 }
+
+#[test]
+fn a_datagram_knows_how_long_it_has_waited_to_be_read() {
+    for config in [on, plain] {
+        let (mut a, b) = (socket(config("127.0.0.1:0")), socket(config("127.0.0.1:0")));
+        let wait = std::time::Duration::from_millis(20);
+        let mut buf = vec![0; b.slot()];
+        let mut age_after = |wait| {
+            a.send(&batch(b.local_addr(), &payload(100), 0)).unwrap();
+            std::thread::sleep(wait);
+            b.receive(&mut buf).unwrap().next().unwrap().age.to_std()
+        };
+        // The kernel begins to stamp a little after the first socket asked for it.
+        assert!((0..100).any(|_| age_after(wait) >= wait));
+        assert!((0..100).any(|_| age_after(std::time::Duration::ZERO) < wait));
+    }
+}

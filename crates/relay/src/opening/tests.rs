@@ -93,7 +93,7 @@ impl Gateways {
                 self.sides[side].handle_timeout(self.now);
                 while let Some(t) = self.sides[side].poll_transmit(self.now, &mut buf) {
                     let packet = &mut buf[..t.len];
-                    self.sides[1 - side].handle_carrier(self.now, address(side), packet);
+                    self.sides[1 - side].handle_carrier(self.now, self.now, address(side), packet);
                 }
                 self.act(side);
             }

@@ -1,6 +1,7 @@
 //! One stream over a link whose rate changes: two endpoints with real keys, two channels,
 //! and what the line's queue, the sender's rate and the reader see over time.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use channel::{Channel, ChannelConfig, Fate, QueueLimit};
@@ -108,7 +109,17 @@ pub struct Line {
     dropped: u64,
     /// Shares the forward line.
     pub other: Option<Cubic>,
+    /// Until when a node's host lets its program stand still.
+    frozen: [Instant; 2],
+    /// How long packets wait until a node's program reads them.
+    behind: [Duration; 2],
+    /// What has come and was not read, with the times at which it came.
+    sockets: [VecDeque<(Instant, Vec<u8>)>; 2],
 }
+
+/// Packets that a socket holds for a program that stands still: 4 MiB, of which the kernel
+/// counts 2.3 kB for each.
+const SOCKET: usize = 1_800;
 
 const PEER: PeerId = PeerId::from_index(0);
 
@@ -157,6 +168,41 @@ impl Line {
             offered: 0,
             dropped: 0,
             other: None,
+            frozen: [Instant::ZERO; 2],
+            behind: [Duration::ZERO; 2],
+            sockets: [VecDeque::new(), VecDeque::new()],
+        }
+    }
+
+    /// The node's program stands still from now until then; its host goes on.
+    pub fn freeze(&mut self, node: usize, until: Instant) {
+        self.frozen[node] = until;
+    }
+
+    /// The node's program reads packets only so long after they came.
+    pub fn fall_behind(&mut self, node: usize, by: Duration) {
+        self.behind[node] = by;
+    }
+
+    fn is_frozen(&self, node: usize) -> bool {
+        self.now < self.frozen[node]
+    }
+
+    /// When the node's program does something.
+    fn wakes(&self, node: usize) -> Option<Instant> {
+        if self.is_frozen(node) {
+            return Some(self.frozen[node]);
+        }
+        let reads = self.sockets[node].front().map(|(came, _)| *came + self.behind[node]);
+        [reads, self.nodes[node].poll_timeout(self.now)].into_iter().flatten().min()
+    }
+
+    fn read_socket(&mut self, node: usize) {
+        while let Some((came, _)) = self.sockets[node].front()
+            && *came + self.behind[node] <= self.now
+            && let Some((came, mut bytes)) = self.sockets[node].pop_front()
+        {
+            self.nodes[node].handle_packet(self.now, came, address(1 - node), &mut bytes);
         }
     }
 
@@ -226,10 +272,12 @@ impl Line {
     fn step(&mut self, until: Instant) -> bool {
         let now = self.now;
         for node in 0..2 {
-            self.users(node);
-            self.transmit(node);
+            if !self.is_frozen(node) {
+                self.users(node);
+                self.transmit(node);
+            }
         }
-        let timers = self.nodes.iter().filter_map(|n| n.poll_timeout(now));
+        let timers = (0..2).filter_map(|node| self.wakes(node));
         let arrivals = self.channels.iter().filter_map(Channel::next_time);
         let other = self.other.as_ref().and_then(Cubic::poll_timeout);
         let next = timers.chain(arrivals).chain(other).min().unwrap_or(Instant::FAR_FUTURE);
@@ -241,8 +289,11 @@ impl Line {
         for sender in 0..2 {
             self.arrivals(sender);
         }
-        for node in &mut self.nodes {
-            node.handle_timeout(self.now);
+        for node in 0..2 {
+            if !self.is_frozen(node) {
+                self.read_socket(node);
+                self.nodes[node].handle_timeout(self.now);
+            }
         }
         true
     }
@@ -308,8 +359,11 @@ impl Line {
                 continue;
             }
             match arrival.item {
-                Item::Link(mut bytes) => {
-                    self.nodes[1 - sender].handle_packet(self.now, address(sender), &mut bytes);
+                Item::Link(bytes) => {
+                    let socket = &mut self.sockets[1 - sender];
+                    if socket.len() < SOCKET {
+                        socket.push_back((self.now, bytes));
+                    }
                 }
                 Item::Other(number) => {
                     if let Some(other) = &mut self.other {

@@ -12,7 +12,7 @@ fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
         assert!(writer.put(frame));
     }
     let n = writer.len();
-    w.sides[to].handle_packet(w.now, number, 0, &buf[..n], &mut |_| {});
+    w.sides[to].handle_packet(w.now, w.now, number, 0, &buf[..n], &mut |_| {});
 }
 
 fn stream(id: u64, offset: u64, fin: bool, data: &[u8]) -> Frame<'_> {
