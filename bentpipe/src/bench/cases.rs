@@ -18,6 +18,9 @@ use crate::lab::topology::Plan;
 /// Links that run at once in a row whose time is asked for: less than half of what this
 /// machine carries, so that nobody waits for a processor.
 const AT_ONCE: BitRate = BitRate::from_kbps(200_000);
+/// Each link after the other: a hundred transfers that begin at once, with two threads at
+/// the server and one at the client for each, take the whole machine for a moment.
+const ONE_BY_ONE: BitRate = BitRate::from_bps(0);
 
 /// One link and one transfer.
 #[derive(Clone, Debug)]
@@ -156,10 +159,10 @@ pub fn measure(board: &Board, cases: &[Case]) -> Result<Vec<Checked>, String> {
     cases.iter().zip(&runs).map(|(case, runs)| case.judge(runs)).collect()
 }
 
-/// As [`measure`], and how fairly several streams shared the link: Jain's index of each
-/// case, the median over its runs, at least `least`.
+/// As [`measure`], one run at a time, and how fairly many streams shared the link: Jain's
+/// index of each case, the median over its runs, at least `least`.
 pub fn measure_fairness(board: &Board, cases: &[Case], least: f64) -> Result<Vec<Checked>, String> {
-    let runs = run_cases(board, cases)?;
+    let runs = run_at_once(board, cases, ONE_BY_ONE)?;
     let mut all = Vec::new();
     for (case, runs) in cases.iter().zip(&runs) {
         all.push(case.judge(runs)?);
@@ -176,13 +179,17 @@ pub fn measure_fairness(board: &Board, cases: &[Case], least: f64) -> Result<Vec
 
 /// The runs of each case.
 pub fn run_cases(board: &Board, cases: &[Case]) -> Result<Vec<Vec<Run>>, String> {
+    run_at_once(board, cases, AT_ONCE)
+}
+
+fn run_at_once(board: &Board, cases: &[Case], at_once: BitRate) -> Result<Vec<Vec<Run>>, String> {
     let mut all = Vec::new();
     for case in cases {
         let bytes = case.experiment(1).bytes();
         let row = board.row(&case.what, bytes * case.runs);
         all.extend((1..=case.runs).map(|seed| (case.experiment(seed), row.clone())));
     }
-    let mut runs = trusted(&all)?.into_iter();
+    let mut runs = trusted(&all, at_once)?.into_iter();
     Ok(cases.iter().map(|case| runs.by_ref().take(case.runs as usize).collect()).collect())
 }
 
@@ -198,11 +205,11 @@ pub fn run_way(
     let row = board.row(&format!("{}: {}", scenario.name, way.title), bytes * seeds);
     let all: Vec<_> =
         (1..=seeds).map(|seed| (Experiment::new(scenario, way, seed), row.clone())).collect();
-    trusted(&all)
+    trusted(&all, AT_ONCE)
 }
 
-fn trusted(all: &[(Experiment, Arc<ProgressRow>)]) -> Result<Vec<Run>, String> {
-    let runs: Result<Vec<Run>, String> = run_all(all, &Gate::new(AT_ONCE)).into_iter().collect();
+fn trusted(all: &[(Experiment, Arc<ProgressRow>)], at_once: BitRate) -> Result<Vec<Run>, String> {
+    let runs: Result<Vec<Run>, String> = run_all(all, &Gate::new(at_once)).into_iter().collect();
     let runs = runs?;
     if let Some(problem) = runs.iter().flat_map(|r| &r.problems).next() {
         return Err(format!("the emulated link is not to be trusted: {problem}"));
