@@ -49,6 +49,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const CROWDED: Duration = Duration::from_secs(10);
 /// Initiations remembered, to know straight replays again. 1 kB.
 const MAX_RECENT: usize = 64;
+/// How often the peer is asked whether it has the new keys.
+const CONFIRMATIONS: u32 = 16;
 /// Answers that may wait for the owner to send them.
 const MAX_OUTBOX: usize = 4;
 /// What counts as a round trip before one was measured or configured.
@@ -207,6 +209,8 @@ pub struct Tunnel {
     set_aside: bool,
     owes_packet: bool,
     owed_again: Instant,
+    /// How often the peer may still be asked whether it has our new keys.
+    unconfirmed: u32,
 
     cookie: Option<(Cookie, Instant)>,
     /// Index and mac1 of our last response.
@@ -247,6 +251,7 @@ impl Tunnel {
             set_aside: false,
             owes_packet: false,
             owed_again: Instant::ZERO,
+            unconfirmed: 0,
             cookie: None,
             response_mac1: None,
             recent: VecDeque::new(),
@@ -577,7 +582,11 @@ impl Tunnel {
         }
         // Without keys nothing can be asked of an address.
         let validation = self.path.timeout().filter(|_| self.session.is_some());
-        [self.initiation_due(), validation, self.keys.timeout()].into_iter().flatten().min()
+        let confirmation = self.confirmation_due();
+        [self.initiation_due(), confirmation, validation, self.keys.timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

@@ -25,6 +25,8 @@
 mod check;
 mod datagrams;
 pub mod grid;
+#[cfg(test)]
+mod handshakes;
 mod host;
 mod node;
 mod pattern;

@@ -12,7 +12,7 @@ use crate::tunnel::{self, PacketError, PacketKind};
 use crate::wire::ResetReason;
 
 /// Cookie replies that may wait.
-const MAX_REPLIES: usize = 64;
+pub(super) const MAX_REPLIES: usize = 64;
 
 impl Endpoint {
     /// Takes a packet that this host received at `arrived`, which may be a while before
@@ -128,6 +128,8 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         peer.tunnel.handle_response(now, from, packet).map_err(handshake_reason)?;
         self.see_tunnel_events(now, id);
+        let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        peer.session.ping();
         self.mark(id);
         Ok(())
     }

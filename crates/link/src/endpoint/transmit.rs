@@ -48,6 +48,9 @@ impl Endpoint {
         if !peer.tunnel.is_established() {
             return None;
         }
+        if peer.tunnel.asks_for_confirmation(now) {
+            peer.session.ping();
+        }
         let transmit = peer
             .poll_challenge(now, id, buf)
             .or_else(|| peer.poll_answer(now, id, buf))

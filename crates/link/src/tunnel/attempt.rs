@@ -7,11 +7,15 @@ use units::{Duration, Instant};
 use crate::handshake::Asked;
 use crate::keys::Entropy;
 
-/// Initiations that may wait for their response at once. On a slow link with a long
-/// delay the first response may come after the first retry.
-const MAX_TRIES: usize = 3;
+/// Initiations that may wait for their response at once: two come in a round trip, and the
+/// first response may take several where a queue or a slow line delays it.
+const MAX_TRIES: usize = 8;
 /// The shortest wait for a response, and the shortest silence that counts as one.
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
+/// Initiations of a series that follow each other [quickly](quick), after the first.
+const QUICK: u32 = 16;
+/// The shortest wait between these.
+const MIN_QUICK: Duration = Duration::from_millis(500);
 /// The longest wait between initiations while something waits to be sent.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The longest wait while nothing does.
@@ -22,6 +26,13 @@ const JITTER_DIVISOR: u64 = 4;
 /// max(1.5 round trips, 1 s): how long an answer may take (L-HS-11).
 pub(super) fn patience(rtt: Duration) -> Duration {
     (rtt + rtt.divided_by(2)).max(MIN_PATIENCE)
+}
+
+/// max(half a round trip, 500 ms): how soon to try again once an answer is overdue. Where
+/// three packets of ten are lost each way half of all exchanges fail, so it takes more than
+/// ten for one to succeed surely (L-HS-11).
+pub(super) fn quick(rtt: Duration) -> Duration {
+    rtt.divided_by(2).max(MIN_QUICK)
 }
 
 /// An initiation that was sent.
@@ -49,16 +60,21 @@ impl Attempt {
     }
 
     /// Notes an initiation; answers the index of the one that gave way, if any. The
-    /// wait for the next doubles each time.
+    /// next comes when an answer is overdue, then some quickly, then ever more rarely.
     pub fn sent(
         &mut self,
         sent: Try,
-        patience: Duration,
+        rtt: Duration,
         waiting: bool,
         entropy: &mut Entropy,
     ) -> Option<u32> {
         let longest = if waiting { MAX_WAIT } else { MAX_IDLE_WAIT };
-        let wait = patience.times(1 << self.count.min(20)).min(longest.max(patience));
+        let patience = patience(rtt);
+        let wait = match self.count {
+            0 => patience,
+            1..=QUICK => quick(rtt),
+            n => patience.times(1 << (n - QUICK).min(20)).min(longest.max(patience)),
+        };
         let jitter = entropy.next_u64() % (wait.as_nanos() / JITTER_DIVISOR + 1);
         self.not_before = sent.sent + wait + Duration::from_nanos(jitter);
         self.count += 1;

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use units::{Duration, Instant};
 
-use super::attempt::{Attempt, Try, patience};
+use super::attempt::{Attempt, Try, patience, quick};
 use super::header::PacketKind;
 use super::keyring::{Keypair, Pending, Session};
-use super::{CROWDED, Event, Indices, MAX_RECENT, Tunnel, draw_epoch};
+use super::{CONFIRMATIONS, CROWDED, Event, Indices, MAX_RECENT, Tunnel, draw_epoch};
 use crate::cookie::{COOKIE_ROTATION, Cookie, Guard};
 use crate::handshake::{
     Agreed, Asked, HandshakeError, Hello, Initiation, Message, Params, SessionId, check_form,
@@ -44,6 +44,7 @@ impl Tunnel {
         self.establish(now, keys, agreed.params, now.since(sent));
         self.owes_packet = true;
         self.owed_again = now + patience(self.rtt);
+        self.unconfirmed = CONFIRMATIONS;
         self.path.on_authenticated(now, from, true, packet.len(), &mut self.entropy);
         Ok(())
     }
@@ -253,15 +254,32 @@ impl Tunnel {
         .expect("the peer's key was tried when the tunnel was made");
         let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
         let sent = Try { asked, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
-        let (wait, waiting) = (patience(self.rtt), self.wanted.is_some());
+        let (rtt, waiting) = (self.rtt, self.wanted.is_some());
         if self.attempt.is_none() {
             self.set_aside = false;
         }
         let attempt = self.attempt.get_or_insert_with(|| Attempt::new(now));
-        if let Some(index) = attempt.sent(sent, wait, waiting, &mut self.entropy) {
+        if let Some(index) = attempt.sent(sent, rtt, waiting, &mut self.entropy) {
             self.keys.free(index);
         }
         Some((to, message))
+    }
+
+    /// When the peer is to be asked whether it has the new keys, if nothing under them came.
+    pub(super) fn confirmation_due(&self) -> Option<Instant> {
+        let unheard = self.keys.current().is_some_and(|k| k.ours && !k.heard);
+        (unheard && self.unconfirmed > 0).then_some(self.owed_again)
+    }
+
+    /// Whether to ask now (L-HS-8): whatever it is that the packet says, it tells the peer
+    /// that we have the keys, and an answer tells us that it knows.
+    pub fn asks_for_confirmation(&mut self, now: Instant) -> bool {
+        let due = self.confirmation_due().is_some_and(|at| at <= now);
+        if due {
+            self.unconfirmed -= 1;
+            self.owed_again = now + quick(self.rtt);
+        }
+        due
     }
 
     /// When the next initiation is due, if one is wanted.

@@ -12,7 +12,7 @@ use crate::tunnel::PacketError;
 use crate::tunnel::header::DataHeader;
 
 /// Responder keys that may wait for confirmation at once (L-HS-9).
-pub(super) const MAX_PENDING: usize = 4;
+pub(super) const MAX_PENDING: usize = 8;
 /// Replaced keys that packets may still come under.
 const MAX_OLD: usize = 3;
 /// Age after which a key in use is replaced.

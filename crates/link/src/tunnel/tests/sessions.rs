@@ -31,7 +31,9 @@ fn two_packets_establish_and_the_third_confirms() {
     w.run();
     let kinds: Vec<_> = w.log.iter().map(|p| p.bytes[0]).collect();
     assert_eq!(kinds[..2], [0x01, 0x02]);
-    assert_eq!(kinds.len(), 3, "the third is the empty packet that the initiator owes");
+    assert!(kinds[2] & 0x80 != 0, "the third is the packet that the initiator owes");
+    assert_eq!(kinds.len(), 4, "and the fourth says that it arrived");
+    assert_eq!(w.a.tunnel.poll_timeout(), None);
     for (node, peer) in [(&w.a, &w.b), (&w.b, &w.a)] {
         let Event::Established { resumed, cipher, params, .. } = node.events[0] else {
             panic!("the first event is {:?}", node.events[0]);
@@ -43,7 +45,7 @@ fn two_packets_establish_and_the_third_confirms() {
         assert_ne!(session.local, node.tunnel.fresh_epoch, "the next session has another name");
     }
     w.assert_talking();
-    assert_eq!(w.a.received[0].0, 0, "numbers of a new session start at 0");
+    assert_eq!(w.b.received[0].0, 0, "numbers of a new session start at 0");
 }
 
 #[test]
@@ -303,7 +305,7 @@ fn initiations_into_silence_come_after_one_second_and_become_rare() {
         w.pass(Duration::from_millis(100));
         w.lose_all();
     }
-    assert!((6..=10).contains(&(initiations(&w) - 1)), "a minute costs {}", initiations(&w) - 1);
+    assert!((20..=26).contains(&(initiations(&w) - 1)), "a minute costs {}", initiations(&w) - 1);
     // With nothing to send there are none.
     w.a.tunnel.set_wanted(w.now, false);
     let before = initiations(&w);
@@ -330,7 +332,7 @@ fn a_node_that_starts_without_an_answer_asks_ever_more_rarely() {
         w.lose_all();
         w.pass(SECOND);
     }
-    assert!((10..=22).contains(&initiations(&w)), "an hour costs {}", initiations(&w));
+    assert!((26..=38).contains(&initiations(&w)), "an hour costs {}", initiations(&w));
     // Something to send does not wait for minutes.
     w.a.tunnel.set_wanted(w.now, true);
     let before = initiations(&w);
@@ -446,4 +448,40 @@ impl World {
         assert_eq!(self.a.received.last().map(|(_, p)| &p[..]), Some(&b"to a"[..]));
         self.net.retain(|p| p.bytes[0] & 0x80 != 0);
     }
+}
+
+/// L-HS-8: without it a hub that knows no address of its terminal could not reach it.
+#[test]
+fn a_lost_confirmation_is_repeated_until_the_peer_answers_under_the_new_keys() {
+    for lost in 0..10 {
+        let mut w = World::new();
+        w.a.tunnel.connect(w.now);
+        w.drain();
+        for _ in 0..2 {
+            let packet = w.net.pop_front().expect("initiation, response");
+            w.deliver(&packet);
+        }
+        for _ in 0..lost {
+            w.lose_all();
+            assert!(!w.b.tunnel.is_established());
+            w.now = w.a.tunnel.poll_timeout().expect("it asks again").max(w.now);
+        }
+        w.run();
+        assert!(w.b.tunnel.is_established(), "after {lost}");
+        assert_eq!(w.a.tunnel.poll_timeout(), None, "it is answered, and asks no more");
+    }
+    // Nor does it ask for ever.
+    let mut w = World::new();
+    w.a.tunnel.connect(w.now);
+    w.drain();
+    for _ in 0..2 {
+        let packet = w.net.pop_front().expect("initiation, response");
+        w.deliver(&packet);
+    }
+    let before = w.log.len();
+    while let Some(at) = w.a.tunnel.poll_timeout() {
+        w.now = at.max(w.now);
+        w.lose_all();
+    }
+    assert!((10..=20).contains(&(w.log.len() - before)), "{}", w.log.len() - before);
 }
