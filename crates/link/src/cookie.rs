@@ -50,13 +50,14 @@ impl Cookie {
     }
 }
 
-/// The two keys that follow from a node's public key.
-pub(crate) struct MacKeys {
+/// The two keys that follow from a node's public key: who knows it can address the node.
+pub struct MacKeys {
     mac1: [u8; 32],
     cookie: [u8; 32],
 }
 
 impl MacKeys {
+    /// Those of the node with this key.
     pub fn of(node: &PublicKey) -> MacKeys {
         MacKeys {
             mac1: hash(&[LABEL_MAC1, node.as_bytes()]),
@@ -64,12 +65,17 @@ impl MacKeys {
         }
     }
 
+    /// The first mac of a handshake message to this node: that of all before the macs.
+    pub fn mac1(&self, covered: &[u8]) -> [u8; 16] {
+        mac16(&self.mac1, &[covered])
+    }
+
     /// Fills in the macs of a message to this node. Answers mac1, to which a cookie
     /// reply will refer.
-    pub fn sign(&self, message: &mut Message, cookie: Option<&Cookie>) -> [u8; 16] {
+    pub(crate) fn sign(&self, message: &mut Message, cookie: Option<&Cookie>) -> [u8; 16] {
         let bytes = message.as_mut();
         let (covered, macs) = bytes.split_at_mut(bytes.len() - MACS_LEN);
-        let mac1 = mac16(&self.mac1, &[covered]);
+        let mac1 = self.mac1(covered);
         macs[..16].copy_from_slice(&mac1);
         if let Some(cookie) = cookie {
             macs[16..].copy_from_slice(&mac2(cookie, covered, &mac1));
@@ -78,7 +84,7 @@ impl MacKeys {
     }
 
     /// Opens this node's cookie reply to the message whose mac1 we keep.
-    pub fn open_reply(&self, mac1: &[u8; 16], reply: &[u8]) -> Option<Cookie> {
+    pub(crate) fn open_reply(&self, mac1: &[u8; 16], reply: &[u8]) -> Option<Cookie> {
         let nonce = reply.get(6..6 + NONCE_LEN)?;
         let mut sealed: [u8; COOKIE_LEN + TAG_LEN] = reply.get(6 + NONCE_LEN..)?.try_into().ok()?;
         let cookie =
@@ -153,10 +159,13 @@ impl Guard {
             return Verdict::Admitted;
         }
         let (covered, macs) = packet.split_at(packet.len() - MACS_LEN);
-        let proven = self
-            .cookies(now, from)
-            .iter()
-            .any(|cookie| equal(&mac2(cookie, covered, &mac1), &macs[16..]));
+        // Zeros say that the sender has no cookie: most of a flood costs no hash more.
+        let claimed = macs[16..] != [0; 16];
+        let proven = claimed
+            && self
+                .cookies(now, from)
+                .iter()
+                .any(|cookie| equal(&mac2(cookie, covered, &mac1), &macs[16..]));
         if !proven {
             let reply = self.reply(now, from, be32(&packet[2..6]), &mac1);
             return Verdict::Refused(HandshakeError::NoCookie, Some(reply));
@@ -199,7 +208,7 @@ impl Guard {
             return Err(HandshakeError::Malformed);
         }
         let (covered, mac1) = macs_of(packet).ok_or(HandshakeError::Malformed)?;
-        match equal(&mac16(&self.keys.mac1, &[covered]), &mac1) {
+        match equal(&self.keys.mac1(covered), &mac1) {
             true => Ok(mac1),
             false => Err(HandshakeError::Mac1),
         }

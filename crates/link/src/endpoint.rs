@@ -8,6 +8,8 @@
 
 mod indices;
 mod receive;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

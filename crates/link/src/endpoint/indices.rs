@@ -47,6 +47,12 @@ impl IndexTable {
         }
     }
 
+    /// Indices in use, and those that rest.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> [usize; 2] {
+        [self.owners.len(), self.resting.len()]
+    }
+
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.owners.retain(|_, p| *p != peer);
     }

@@ -1,5 +1,7 @@
 //! Two endpoints, and what goes where between them.
 
+mod attack;
+
 use super::*;
 use units::{BitRate, ByteCount};
 
