@@ -13,6 +13,7 @@ mod peers;
 mod proxy;
 mod reload;
 mod report;
+mod roster;
 mod store;
 
 use std::path::PathBuf;

@@ -19,16 +19,16 @@ use units::{Duration, Instant};
 
 use super::carrier::Carrier;
 use super::connections::Connections;
-use super::interception::Clear;
 use super::listeners::Listeners;
 use super::modem::Modems;
 use super::names::Names;
 use super::proxy::{self, Proxy};
-use super::report::{self, Meter};
+use super::report;
+use super::roster::Roster;
 use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::cli::Global;
-use crate::config::{Config, Peer};
+use crate::config::Config;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 const OURS: u64 = 1 << 63;
@@ -66,16 +66,6 @@ pub enum UpError {
     TunGone(TunError),
 }
 
-/// A peer as configured, and what it is in the relay.
-pub(super) struct KnownPeer {
-    pub id: PeerId,
-    pub config: Peer,
-    pub meter: Meter,
-    pub clear: Clear,
-    /// When its name is to be asked for.
-    pub resolve_at: Option<Instant>,
-}
-
 /// A running gateway.
 pub struct Driver {
     pub(super) config: Config,
@@ -97,7 +87,7 @@ pub struct Driver {
     names: Names,
     pub(super) modems: Modems,
     store: Store,
-    pub(super) peers: Vec<KnownPeer>,
+    pub(super) peers: Roster,
     /// Peers that were taken out of the file and are told so, until then.
     pub(super) leaving: Vec<(Instant, PeerId)>,
     own_addresses_at: Instant,
@@ -137,7 +127,7 @@ impl Driver {
             return Some(Duration::ZERO);
         }
         let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
-        let names = self.peers.iter().filter_map(|p| p.resolve_at).min();
+        let names = self.peers.name_due();
         let admin = self.admin.as_ref().and_then(admin::Server::poll_timeout);
         let proxy = self.proxy.as_ref().and_then(Proxy::poll_timeout);
         let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
@@ -211,7 +201,7 @@ impl Driver {
         self.write_tun();
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
-            for peer in &mut self.peers {
+            for peer in self.peers.iter_mut() {
                 peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
             }
         }

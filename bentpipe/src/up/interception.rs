@@ -12,8 +12,9 @@ use os::intercept::{Intercept, InterceptConfig};
 use os::poll::Interest;
 use units::{Duration, Instant};
 
-use super::driver::{Driver, INTERCEPT, KnownPeer};
+use super::driver::{Driver, INTERCEPT};
 use super::peers::named_endpoint;
+use super::roster::KnownPeer;
 use crate::config::{OnFailure, Peer, Source};
 
 /// How long a peer has been silent before its traffic goes in clear: longer than most
@@ -52,6 +53,15 @@ impl Clear {
 }
 
 impl KnownPeer {
+    /// When its traffic is to go another way than it does.
+    pub(super) fn clear_due(&self) -> Option<Instant> {
+        match self.clear.is {
+            true if self.config.on_failure == OnFailure::Wire && self.clear.from.is_some() => None,
+            true => Some(Instant::ZERO),
+            false => self.clear.from.filter(|_| self.config.on_failure == OnFailure::Wire),
+        }
+    }
+
     fn goes_in_clear(&self, now: Instant) -> bool {
         self.config.on_failure == OnFailure::Wire && self.clear.from.is_some_and(|at| at <= now)
     }
@@ -61,12 +71,7 @@ impl Driver {
     /// When [`Driver::follow_silence`] is to be called.
     pub(super) fn silence_timeout(&self) -> Option<Instant> {
         self.intercept.as_ref()?;
-        let change = |p: &KnownPeer| match p.clear.is {
-            true if p.config.on_failure == OnFailure::Wire && p.clear.from.is_some() => None,
-            true => Some(Instant::ZERO),
-            false => p.clear.from.filter(|_| p.config.on_failure == OnFailure::Wire),
-        };
-        self.peers.iter().filter_map(change).min().map(|at| at.max(self.routes_changed + SPACING))
+        self.peers.clear_due().map(|at| at.max(self.routes_changed + SPACING))
     }
 
     /// Opens the routes to peers that have not answered for a while and whose traffic may

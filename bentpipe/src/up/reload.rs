@@ -47,7 +47,7 @@ impl Driver {
 
     /// A peer that is no longer in the file is told that its session is over.
     fn dismiss_peer(&mut self, now: Instant, peer: &Peer) {
-        let same = |p: &super::driver::KnownPeer| p.config.public_key == peer.public_key;
+        let same = |p: &super::roster::KnownPeer| p.config.public_key == peer.public_key;
         let Some(at) = self.peers.iter().position(same) else { return };
         let known = self.peers.remove(at);
         self.relay.dismiss_peer(known.id);

@@ -6,7 +6,8 @@ use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
 use units::{Duration, Instant};
 
-use super::driver::{Driver, KnownPeer};
+use super::driver::Driver;
+use super::roster::KnownPeer;
 use crate::admin::{
     DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus,
     RateReport, Status, Way, resident_memory,

@@ -4,9 +4,10 @@ use os::poll::Signal;
 use relay::ResetReason;
 use units::{Duration, Instant};
 
-use super::{Driver, KnownPeer};
+use super::Driver;
 use crate::admin;
 use crate::up::proxy::Proxy;
+use crate::up::roster::KnownPeer;
 
 /// How long the peers are told that this node goes, at the most.
 const FAREWELL: Duration = Duration::from_millis(300);

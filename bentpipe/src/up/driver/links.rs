@@ -6,9 +6,10 @@ use link::session::Reach;
 use relay::ResetReason;
 use units::{Duration, Instant};
 
-use super::{Driver, KnownPeer};
+use super::Driver;
 use crate::up::names::Purpose;
 use crate::up::peers;
+use crate::up::roster::KnownPeer;
 
 /// A name that did not resolve is asked again after this.
 const NAME_RETRY: Duration = Duration::from_secs(10);
@@ -60,7 +61,10 @@ impl Driver {
     }
 
     pub(super) fn resolve_endpoints(&mut self, now: Instant) {
-        for peer in &mut self.peers {
+        if self.peers.name_due().is_none_or(|at| at > now) {
+            return;
+        }
+        for peer in self.peers.iter_mut() {
             if peer.resolve_at.is_some_and(|at| at <= now)
                 && let Some((name, port)) = peers::named_endpoint(&peer.config)
             {

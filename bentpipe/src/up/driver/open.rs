@@ -13,8 +13,8 @@ use relay::Relay;
 use units::Instant;
 
 use super::{
-    ADMIN, Driver, INTERCEPT, KnownPeer, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY,
-    PROXY_CLIENTS, SIGNALS, SYNS, TUN, UDP, UpError,
+    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY, PROXY_CLIENTS,
+    SIGNALS, SYNS, TUN, UDP, UpError,
 };
 use crate::admin;
 use crate::cli::Global;
@@ -28,6 +28,7 @@ use crate::up::names::Names;
 use crate::up::peers;
 use crate::up::proxy::Proxy;
 use crate::up::report::Meter;
+use crate::up::roster::{KnownPeer, Roster};
 use crate::up::store::Store;
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
@@ -101,7 +102,7 @@ impl Driver {
             names,
             modems,
             store,
-            peers: Vec::new(),
+            peers: Roster::default(),
             leaving: Vec::new(),
             own_addresses_at: Instant::ZERO,
             metered_at: Instant::ZERO,
