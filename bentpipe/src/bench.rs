@@ -6,6 +6,8 @@
 
 mod cases;
 mod crowd;
+mod flood;
+mod hub;
 mod rows;
 mod table;
 mod voice;

@@ -10,6 +10,8 @@ use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 use super::Checked;
 use super::cases::{Case, Must, measure, run_way};
 use super::crowd::{self, CrowdServer};
+use super::flood;
+use super::hub;
 use super::table::{self, file, link, lossy};
 use super::voice;
 use crate::lab::gateway::Pair;
@@ -50,6 +52,8 @@ pub const ALL: &[Row] = &[
     Row { name: "first-contact", measure: first_contact },
     Row { name: "crowd", measure: crowd },
     Row { name: "ten-calls", measure: voice::ten_calls },
+    Row { name: "hub", measure: hub::hub },
+    Row { name: "flood", measure: flood::flood },
     Row { name: "simulator", measure: simulator },
 ];
 
@@ -208,7 +212,8 @@ fn crowd(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
     ])
 }
 
-fn memories(topology: &Topology) -> Result<[u64; 2], String> {
+/// Memory of the two gateways, bytes.
+pub fn memories(topology: &Topology) -> Result<[u64; 2], String> {
     let [a, b] = topology.gateways.as_ref().ok_or("there are no gateways")?;
     let memory = |load: std::io::Result<Load>| load.map(|l| l.memory).map_err(|e| e.to_string());
     Ok([memory(a.load())?, memory(b.load())?])
@@ -235,7 +240,8 @@ fn simulator(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
     ])
 }
 
-fn build(link: &LinkSetup, seed: u64) -> Result<Topology, String> {
+/// A gateway pair over this link.
+pub fn build(link: &LinkSetup, seed: u64) -> Result<Topology, String> {
     build_with(link, seed, Pair::default())
 }
 

@@ -27,6 +27,8 @@ pub const PORT: u16 = 4500;
 const START: Duration = Duration::from_secs(20);
 /// How long a gateway may take to end in order before it is killed.
 const END: Duration = Duration::from_secs(3);
+/// The beginning of the names of peers that are never there.
+const ABSENT: &str = "absent-";
 /// How long one question to a gateway may take.
 const ANSWER: units::Duration = units::Duration::from_secs(5);
 /// Ticks of processor time in `/proc/PID/stat`: USER_HZ, 100 on every Linux.
@@ -39,6 +41,8 @@ pub struct Pair {
     pub rate: Option<BitRate>,
     /// They split nothing: TCP crosses as packets, in order and surely.
     pub unsplit: bool,
+    /// Further peers of both, which are never there.
+    pub absent: usize,
     /// Lines added to the `[node]` table of both.
     pub node: String,
     /// Lines added to the `[[peer]]` table of both.
@@ -164,14 +168,31 @@ impl Pair {
              admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}\
-             link = {link}\n{peer}\n{rule}",
+             link = {link}\n{peer}\n{rule}{absent}",
             key = end.key.to_base64(),
             public = end.peer.public(),
             routes = list(end.behind),
             allow = list(end.local),
             link = self.link(send, receive),
+            absent = absent(self.absent),
         )
     }
+}
+
+/// Peers that have keys and an address behind them, and are never heard of.
+fn absent(count: usize) -> String {
+    let peer = |n: usize| {
+        let mut secret = [0xab; 32];
+        secret[..8].copy_from_slice(&(n as u64).to_be_bytes());
+        let public = *PrivateKey::generate(secret).public();
+        let (high, low) = (n / 256, n % 256);
+        format!(
+            "\n[[peer]]\nname = \"{ABSENT}{n}\"\npublic_key = \"{public}\"\n\
+             routes = [\"10.78.{high}.{low}/32\"]\n\
+             link = {{ send = \"20Mbit\", receive = \"2Mbit\", delay = \"300ms\" }}\n"
+        )
+    };
+    (0..count).map(peer).collect()
 }
 
 /// What differs between the two configurations.
@@ -256,7 +277,9 @@ impl Gateway {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(self.not_ready(format!("ended at once ({status})")));
             }
-            let up = |s: Status| s.links.iter().all(|l| l.state == LinkState::Up);
+            let up = |s: Status| {
+                s.links.iter().all(|l| l.state == LinkState::Up || l.peer.starts_with(ABSENT))
+            };
             if self.status().is_ok_and(up) {
                 return Ok(());
             }
