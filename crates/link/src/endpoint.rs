@@ -383,6 +383,3 @@ impl Endpoint {
 fn blob(session: &Session) -> Blob {
     Blob::new(&session.params().encode()).expect("four varints are at most 36 bytes")
 }
-
-#[cfg(test)]
-mod tests;

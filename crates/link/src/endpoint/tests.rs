@@ -64,10 +64,10 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     let (mut shore, ship_id) = node(2, 1, None);
     for _ in 0..4 {
         for (_, mut packet) in sent(now, &mut ship) {
-            shore.handle_packet(now, addr(1), &mut packet);
+            shore.handle_packet(now, now, addr(1), &mut packet);
         }
         for (_, mut packet) in sent(now, &mut shore) {
-            ship.handle_packet(now, addr(2), &mut packet);
+            ship.handle_packet(now, now, addr(2), &mut packet);
         }
         now += Duration::from_millis(50);
     }
@@ -77,7 +77,7 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     // The ship is heard from elsewhere, and asked there, from another of shore's addresses.
     ship.session_mut(shore_id).expect("a session").ping();
     for (_, mut packet) in sent(now, &mut ship) {
-        shore.handle_packet(now, addr(11), &mut packet);
+        shore.handle_packet(now, now, addr(11), &mut packet);
     }
     let asked = sent(now, &mut shore);
     assert!(asked.iter().any(|(to, _)| *to == addr(11)), "a challenge: {asked:?}");
@@ -90,7 +90,7 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     assert_eq!(answers.len(), 1, "one answer, there");
     assert!(answers[0].1.len() <= 60, "no longer than what asked");
     for (_, mut packet) in answers {
-        shore.handle_packet(now, addr(11), &mut packet);
+        shore.handle_packet(now, now, addr(11), &mut packet);
     }
     sent(now, &mut shore);
     assert_eq!(shore.peer_endpoint(ship_id), Some(addr(11)));

@@ -403,7 +403,7 @@ fn a_flow_of_the_session_before_is_not_spliced_into_a_new_stream() {
             pair.sides[side].handle_timeout(pair.now);
             while let Some(t) = pair.sides[side].poll_transmit(pair.now, &mut buf) {
                 let packet = &mut buf[..t.len];
-                pair.sides[1 - side].handle_carrier(pair.now, address(side), packet);
+                pair.sides[1 - side].handle_carrier(pair.now, pair.now, address(side), packet);
             }
         }
     }
