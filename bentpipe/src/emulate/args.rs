@@ -150,6 +150,10 @@ macro_rules! channel_flags {
             #[arg(long = concat!($prefix, "loss"), id = concat!($prefix, "loss"),
                   value_name = "RATIO", value_parser = parse_ratio, hide_short_help = $hide)]
             loss: Option<Ratio>,
+            /// Longer packets vanish behind the line; the interfaces keep their own MTU
+            #[arg(long = concat!($prefix, "path-mtu"), id = concat!($prefix, "path-mtu"),
+                  value_name = "BYTES", hide_short_help = $hide)]
+            path_mtu: Option<u16>,
             /// A time without a link, counted from the start, such as 10s-12s; may be repeated
             #[arg(long = concat!($prefix, "outage"), id = concat!($prefix, "outage"),
                   value_name = "FROM-TO", hide_short_help = $hide)]
@@ -191,6 +195,7 @@ macro_rules! channel_flags {
                     }
                 }
                 config.rate = self.rate.or(config.rate);
+                config.mtu = self.path_mtu.or(config.mtu);
                 config.burst = self.burst.or(config.burst);
                 put(self.delay, &mut config.delay);
                 put(self.queue, &mut config.queue);
@@ -234,7 +239,7 @@ mod tests {
     fn a_flag_for_one_direction_overrides_the_one_for_both() {
         let line = Line::parse_from(
             "x --rate 20Mbit --delay 270ms --up-rate 2Mbit --down-ber 1e-7 --queue 64kB \
-             --up-outage 1s-2s --up-outage 3s-4s --burst 0.01,25%"
+             --up-outage 1s-2s --up-outage 3s-4s --burst 0.01,25% --down-path-mtu 1280"
                 .split_whitespace(),
         );
         let mut up = ChannelConfig::default();
@@ -249,6 +254,7 @@ mod tests {
         assert_eq!(up.queue, QueueLimit::Bytes(ByteCount(64_000)));
         assert_eq!([up.outages.len(), down.outages.len()], [2, 0]);
         assert_eq!(down.burst.unwrap().r, Ratio::from_f64(0.25));
+        assert_eq!([up.mtu, down.mtu], [None, Some(1280)]);
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl NotCrossed {
             NotCrossed::Lost(LossCause::BitError) => "lost: bit error",
             NotCrossed::Lost(LossCause::Burst) => "lost: burst",
             NotCrossed::Lost(LossCause::Random) => "lost: random",
+            NotCrossed::Lost(LossCause::TooLong) => "lost: too long",
         }
     }
 }

@@ -44,6 +44,10 @@ pub struct ChannelConfig {
     /// Probability that a packet is lost, each for itself.
     #[serde(with = "text::share", skip_serializing_if = "text::never")]
     pub loss: Ratio,
+    /// The longest packet in bytes that gets through: longer ones vanish in silence after the
+    /// line, as behind a router whose ICMP is filtered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
     /// Times without a link, counted from the start.
     #[serde(with = "text::list", skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
@@ -75,6 +79,7 @@ impl Default for ChannelConfig {
             ber: Ratio::ZERO,
             burst: None,
             loss: Ratio::ZERO,
+            mtu: None,
             outages: Vec::new(),
             outage_mode: OutageMode::default(),
             reorder: Ratio::ZERO,
@@ -231,6 +236,7 @@ mod tests {
         ber = 1e-7
         burst = { p = 0.001, r = "25%" }
         loss = "0.1%"
+        mtu = 1280
         outages = ["10s-12s", "1min-90s"]
         outage_mode = "hold"
         reorder = 0.01
@@ -246,6 +252,7 @@ mod tests {
         assert_eq!(config.queue, QueueLimit::Bytes(ByteCount(64_000)));
         assert_eq!(config.burst.unwrap().k, Ratio::ONE);
         assert_eq!(config.burst.unwrap().r, Ratio::from_f64(0.25));
+        assert_eq!(config.mtu, Some(1280));
         assert_eq!(config.outages.len(), 2);
         assert_eq!(config.corrupt, Ratio::ONE);
         assert_eq!(config.validate(), Ok(()));

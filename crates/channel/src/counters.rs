@@ -40,6 +40,8 @@ pub struct Counters {
     pub lost_burst: Tally,
     /// Lost to independent loss.
     pub lost_random: Tally,
+    /// Lost because they were longer than the path takes.
+    pub lost_too_long: Tally,
     /// Second copies that arrived.
     pub duplicated: Tally,
     /// Sent on a detour.
@@ -51,7 +53,13 @@ pub struct Counters {
 impl Counters {
     /// Packets lost in the sky, for whatever cause (the queue's drops not counted).
     pub fn lost(&self) -> Tally {
-        let all = [self.lost_outage, self.lost_bit_error, self.lost_burst, self.lost_random];
+        let all = [
+            self.lost_outage,
+            self.lost_bit_error,
+            self.lost_burst,
+            self.lost_random,
+            self.lost_too_long,
+        ];
         all.iter().fold(Tally::default(), |a, b| Tally {
             packets: a.packets + b.packets,
             bytes: a.bytes.saturating_add(b.bytes),
@@ -64,6 +72,7 @@ impl Counters {
             LossCause::BitError => &mut self.lost_bit_error,
             LossCause::Burst => &mut self.lost_burst,
             LossCause::Random => &mut self.lost_random,
+            LossCause::TooLong => &mut self.lost_too_long,
         }
     }
 }

@@ -26,6 +26,8 @@ pub enum LossCause {
     Burst,
     /// Independent loss.
     Random,
+    /// It was longer than the path takes.
+    TooLong,
 }
 
 /// Flips the bit of `bytes` that `draw` (uniform over u64) names; empty stays empty.
@@ -108,6 +110,7 @@ pub(crate) struct Sky {
     errors: BitErrors,
     bursts: Bursts,
     loss: Ratio,
+    mtu: Option<u16>,
     reorder: Ratio,
     duplicate: Ratio,
     corrupt: Ratio,
@@ -129,6 +132,7 @@ impl Sky {
             errors: BitErrors::new(config.ber),
             bursts: Bursts { process: config.burst, bad: false },
             loss: config.loss,
+            mtu: config.mtu,
             reorder: config.reorder,
             duplicate: config.duplicate,
             corrupt: config.corrupt,
@@ -142,6 +146,7 @@ impl Sky {
         self.bursts.process = config.burst;
         self.bursts.bad &= config.burst.is_some();
         self.loss = config.loss;
+        self.mtu = config.mtu;
         self.reorder = config.reorder;
         self.duplicate = config.duplicate;
         self.corrupt = config.corrupt;
@@ -157,7 +162,9 @@ impl Sky {
         let detour = reorder.chance(self.reorder);
         let twice = duplicate.chance(self.duplicate);
         let flipped = corrupt.chance(self.corrupt).then(|| corrupt.next_u64());
+        let too_long = self.mtu.is_some_and(|mtu| len.0 > u64::from(mtu));
         let fate = match (outage, bit_error, burst, random) {
+            _ if too_long => Fate::Lost(LossCause::TooLong),
             (true, ..) => Fate::Lost(LossCause::Outage),
             (_, true, ..) => Fate::Lost(LossCause::BitError),
             (_, _, true, _) => Fate::Lost(LossCause::Burst),
