@@ -181,6 +181,9 @@ fn write_link(out: &mut String, link: &LinkStatus) {
         }
         None => {}
     }
+    if let Some(bytes) = link.path_mtu {
+        put!(out, "  path MTU     {bytes} bytes");
+    }
     write_rate(out, link);
     write_direction(out, "sent", &link.send);
     write_direction(out, "received", &link.receive);
@@ -315,6 +318,7 @@ mod tests {
                 send: direction(2_000_000, 1_234_567, 0, 0),
                 receive: direction(20_000_000, 18_345_678, 120_400_000, 98_300_000),
                 rtt_us: Some(612_345),
+                path_mtu: Some(1_280),
                 streams_open: 12,
                 streams_total: 4_321,
                 dropped: [("replayed".to_owned(), 3), ("malformed".to_owned(), 0)].into(),
@@ -343,6 +347,7 @@ mod tests {
             assert!(row.contains(part), "{part} in {row}");
         }
         assert!(text.contains("120.4MB of the hosts in 98.3MB on the link (81.6 %)"), "{text}");
+        assert!(text.contains("path MTU     1280 bytes"), "{text}");
         assert!(text.contains("3 replayed") && !text.contains("malformed"), "{text}");
     }
 

@@ -134,6 +134,9 @@ pub struct LinkStatus {
     pub rate: RateReport,
     /// The latest estimate.
     pub rtt_us: Option<u64>,
+    /// The longest IP packet that is sent to the peer now, in bytes: what the configuration
+    /// allows, or what the path was found to take.
+    pub path_mtu: Option<u64>,
     /// Streams that are open.
     pub streams_open: u64,
     /// Streams since the start.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use link::PeerId;
 use os::OsError;
 use os::poll::Clock;
 use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
@@ -24,15 +25,18 @@ pub struct Carrier {
     waiting: Option<Batch>,
     /// A packet that did not fit the batch before it, and where it goes.
     spill: Vec<u8>,
-    spilled: Option<SocketAddr>,
+    spilled: Option<Destination>,
     pub send_errors: u64,
     /// The socket may hold more than the last turn took.
     pub more: bool,
 }
 
+/// An address, and the peer that is there.
+type Destination = (SocketAddr, Option<PeerId>);
+
 #[derive(Clone, Copy, Debug)]
 struct Batch {
-    to: SocketAddr,
+    to: Destination,
     segment: usize,
     start: usize,
     end: usize,
@@ -83,7 +87,7 @@ impl Carrier {
     pub fn send(&mut self, clock: &Clock, relay: &mut Relay) {
         loop {
             if let Some(batch) = self.waiting {
-                if !self.push(batch) {
+                if !self.push(now, relay, batch) {
                     return;
                 }
                 self.waiting = None;
@@ -106,7 +110,7 @@ impl Carrier {
             let next = match self.take_spill(at) {
                 Some(next) => next,
                 None => match relay.poll_transmit(now, &mut self.batch[at..]) {
-                    Some(t) => (t.to, t.len),
+                    Some(t) => ((t.to, t.peer), t.len),
                     None => break,
                 },
             };
@@ -133,7 +137,7 @@ impl Carrier {
         batch
     }
 
-    fn take_spill(&mut self, at: usize) -> Option<(SocketAddr, usize)> {
+    fn take_spill(&mut self, at: usize) -> Option<(Destination, usize)> {
         let to = self.spilled.take()?;
         let len = self.spill.len();
         self.batch[at..at + len].copy_from_slice(&self.spill);
@@ -141,10 +145,10 @@ impl Carrier {
     }
 
     /// True if the batch is done with, sent or given up.
-    fn push(&mut self, mut b: Batch) -> bool {
+    fn push(&mut self, now: Instant, relay: &mut Relay, mut b: Batch) -> bool {
         while b.start < b.end {
             let payload = &self.batch[b.start..b.end];
-            let transmit = Transmit { to: b.to, from: None, payload, segment: b.segment };
+            let transmit = Transmit { to: b.to.0, from: None, payload, segment: b.segment };
             match self.socket.send(&transmit) {
                 Ok(()) => return true,
                 Err(e) => {
@@ -157,9 +161,15 @@ impl Carrier {
                         // Told of an earlier packet; this one can be tried again.
                         UdpError::Refused => {}
                         // No way there now: link repair sends it again.
-                        _ => {
+                        reason => {
+                            let len = b.segment.min(b.end - b.start);
+                            if let (UdpError::TooBig, Some(peer)) = (reason, b.to.1)
+                                && let Some(session) = relay.endpoint.session_mut(peer)
+                            {
+                                session.on_too_big(now, len);
+                            }
                             self.send_errors += 1;
-                            b.start += b.segment.min(b.end - b.start);
+                            b.start += len;
                         }
                     }
                 }

@@ -131,6 +131,7 @@ impl Driver {
             },
             rate: rate_report(&session.rate_status()),
             rtt_us: Some(session.rtt().as_micros()),
+            path_mtu: Some(u64::from(session.path_mtu())),
             streams_open: session.streams() as u64,
             streams_total: s.streams_total,
             repaired_packets: 0,

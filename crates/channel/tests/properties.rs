@@ -59,6 +59,7 @@ prop_compose! {
             ber: Ratio::from_f64(ber),
             burst,
             loss,
+            mtu: None,
             outages,
             outage_mode: if hold { OutageMode::Hold } else { OutageMode::Lose },
             reorder,

@@ -11,6 +11,7 @@ pub mod handshake;
 mod kept;
 pub mod keys;
 mod pacer;
+mod path_mtu;
 mod ranges;
 mod rate;
 mod received;

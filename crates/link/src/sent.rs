@@ -12,6 +12,7 @@ use std::ops::Range;
 use squeeze::headers::Token;
 use units::{Duration, Instant};
 
+use crate::path_mtu::Evidence;
 use crate::ranges::RangeSet;
 use crate::rate::Told;
 use crate::repair::MAX_WINDOW;
@@ -53,6 +54,8 @@ impl SentFrame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     InFlight,
+    /// A probe of the path's MTU, of which nothing has been heard.
+    Probing,
     /// Deemed lost at this time; kept a while to notice that it was only late.
     Lost(Instant),
     Settled,
@@ -92,6 +95,8 @@ pub(crate) struct SentCounts {
     pub arrived: u64,
     pub lost: u64,
     pub late: u64,
+    /// Of those lost, packets that the path did not take for their size.
+    pub too_long: u64,
 }
 
 pub(crate) struct Sent {
@@ -121,6 +126,8 @@ pub(crate) struct Sent {
     /// REPAIR packets: their numbers, the first number that they cover, when they left.
     repairs: VecDeque<(u64, u64, Instant)>,
     pub counts: SentCounts,
+    /// What became of packets, by size.
+    pub evidence: Evidence,
 }
 
 /// Lost packets are remembered this many round trips, to notice late arrivals.
@@ -150,6 +157,7 @@ impl Sent {
             arrived_bytes: 0,
             repairs: VecDeque::new(),
             counts: SentCounts::default(),
+            evidence: Evidence::none(),
         }
     }
 
@@ -203,6 +211,35 @@ impl Sent {
         });
         self.in_flight += usize::from(eliciting);
         number
+    }
+
+    /// A probe of the path's MTU leaves. It is not counted: neither its loss nor its bytes
+    /// say anything about the link (L-PM-4).
+    pub fn push_probe(&mut self, now: Instant) -> u64 {
+        let number = self.next_number();
+        let first_frame =
+            self.packets.back().map_or(self.first_frame, |p| p.first_frame + u64::from(p.frames));
+        self.packets.push_back(Packet {
+            sent: now,
+            state: State::Probing,
+            frames: 0,
+            size: 0,
+            first_frame,
+            through: self.sent_bytes,
+        });
+        number
+    }
+
+    /// Has nothing been heard of the probe, and has it not been given up?
+    pub fn is_probing(&self, number: u64) -> bool {
+        self.packet(number).is_some_and(|p| p.state == State::Probing)
+    }
+
+    /// The probe is lost.
+    pub fn give_up_probe(&mut self, number: u64) {
+        if self.is_probing(number) {
+            self.packets[(number - self.base) as usize].state = State::Settled;
+        }
     }
 
     /// A REPAIR packet leaves that covers what left since number `first`.
@@ -312,6 +349,10 @@ impl Sent {
         let packet = &mut self.packets[(number - self.base) as usize];
         match packet.state {
             State::Settled => return false,
+            State::Probing => {
+                packet.state = State::Settled;
+                return true;
+            }
             State::InFlight => self.in_flight -= 1,
             State::Lost(when) => {
                 self.counts.late += 1;
@@ -325,6 +366,7 @@ impl Sent {
         packet.state = State::Settled;
         self.counts.arrived += 1;
         let packet = *packet;
+        self.evidence.on_arrived(number, packet.size);
         if self.newest_arrived.is_none_or(|(n, _)| n < number) {
             self.newest_arrived = Some((number, packet.sent));
         }
@@ -392,6 +434,7 @@ impl Sent {
         let packet = *packet;
         self.in_flight -= 1;
         self.counts.lost += 1;
+        self.counts.too_long += u64::from(self.evidence.on_lost(number, packet.size));
         for frame in self.frames_of(&packet) {
             fate(Fate::Lost, frame);
         }
@@ -420,7 +463,7 @@ impl Sent {
             let done = match packet.state {
                 State::Settled => true,
                 State::Lost(when) => now.since(when) >= keep,
-                State::InFlight => false,
+                State::InFlight | State::Probing => false,
             };
             if !done {
                 break;

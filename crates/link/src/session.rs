@@ -14,6 +14,7 @@ mod credit;
 mod hearing;
 mod hosts;
 mod packets;
+mod path;
 mod receive;
 mod repair;
 mod schedule;
@@ -31,6 +32,7 @@ use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
 use crate::kept::Kept;
 use crate::pacer::Pacer;
+use crate::path_mtu::PathMtu;
 use crate::ranges::RangeSet;
 use crate::rate::Rate;
 use crate::received::Received;
@@ -152,6 +154,7 @@ pub struct Session {
     rtt: Rtt,
     pacer: Pacer,
     rate: Rate,
+    path: PathMtu,
     pool: Pool,
     streams: BTreeMap<StreamId, Box<Stream>>,
     next_stream: u64,
@@ -186,6 +189,11 @@ pub struct Session {
     events: VecDeque<Event>,
 
     ping: bool,
+    /// The next PING goes alone, so that its packet is small.
+    alone: bool,
+    /// Small packets that asked since something was heard of what left, and when the last did.
+    asked: u32,
+    asked_at: Instant,
     loss_check: Option<Instant>,
     backoff: u32,
     last_eliciting: Instant,
@@ -236,6 +244,7 @@ impl Session {
             rtt: Rtt::new(config.rtt),
             pacer: Pacer::new(config.send_rate, config.queue),
             rate: Rate::new(config.rate_mode, config.send_rate),
+            path: PathMtu::new(config.packet.min(config.mtu)),
             pool: Pool::default(),
             streams: BTreeMap::new(),
             next_stream: 0,
@@ -260,6 +269,9 @@ impl Session {
             recv_excess: 0,
             events: VecDeque::new(),
             ping: false,
+            alone: false,
+            asked: 0,
+            asked_at: now,
             loss_check: None,
             backoff: 0,
             last_eliciting: now,
@@ -293,6 +305,7 @@ impl Session {
         self.peer = self.params.limited(peer);
         self.outbox.set_contexts(self.peer.contexts as usize);
         self.set_ipv6(ipv6);
+        self.set_largest_packet();
     }
 
     /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.
@@ -307,7 +320,13 @@ impl Session {
 
     /// The largest UDP payload that is worth its risk: repair alone may be longer.
     fn best_packet(&self) -> usize {
-        self.payload_of(u64::from(self.config.packet.min(self.config.mtu)))
+        self.payload_of(u64::from(self.config.packet.min(self.config.mtu))).min(self.path_packet())
+    }
+
+    /// The largest UDP payload that crosses the path as far as is known (L-PM-1).
+    fn path_packet(&self) -> usize {
+        let limit = self.path.limit().unwrap_or(self.config.mtu);
+        self.payload_of(u64::from(limit.min(self.config.mtu)))
     }
 
     fn payload_of(&self, packet: u64) -> usize {
@@ -417,8 +436,10 @@ impl Session {
     }
 
     /// Goes on with what the session before knew of the link.
-    pub(crate) fn inherit_rate(&mut self, now: Instant, before: &Session) {
+    pub(crate) fn inherit_link(&mut self, now: Instant, before: &Session) {
         self.rate = before.rate.renewed();
+        self.path = before.path.renewed();
+        self.use_path_mtu();
         self.follow_rate(now);
     }
 

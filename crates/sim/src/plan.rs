@@ -77,6 +77,8 @@ pub enum FaultKind {
     Duplication(Way, Ratio, Duration),
     /// Some packets arrive with a flipped bit.
     Corruption(Way, Ratio),
+    /// IP packets longer than this do not arrive.
+    Narrow(Way, u16),
     /// Nothing arrives.
     Outage(Way),
     /// Nothing leaves: the modem holds what it is given, as much as its queue takes.
@@ -100,6 +102,7 @@ impl FaultKind {
             FaultKind::Reordering(..) => "reordering",
             FaultKind::Duplication(..) => "duplication",
             FaultKind::Corruption(..) => "corruption",
+            FaultKind::Narrow(..) => "narrow path",
             FaultKind::Outage(Way { both: true, .. }) => "outage",
             FaultKind::Outage(..) => "one-way outage",
             FaultKind::Hold(_) => "held packets",
@@ -214,6 +217,7 @@ impl Plan {
             let moves = plan.faults.iter().any(|f| f.kind == FaultKind::Move(node));
             (moves || one_in(&mut faults, 4)).then(|| secs(&mut faults, 5, 25))
         });
+        draw_narrow_path(seed, &mut plan);
         let mut traffic = rng.fork();
         plan.connections = draw_connections(&mut traffic, &plan);
         plan.datagrams = draw_datagrams(&mut traffic, &plan);
@@ -340,6 +344,21 @@ fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<Fault> {
     }
     faults.sort_by_key(|f| f.from);
     faults
+}
+
+/// Every third run meets a path that takes smaller packets for a while. It has dice of its
+/// own, so that the rest of a run is as it was before there was such a fault.
+fn draw_narrow_path(seed: u64, plan: &mut Plan) {
+    let mut rng = Rng::new(seed ^ 0x7061_7468_206d_7475);
+    if !one_in(&mut rng, 3) {
+        return;
+    }
+    let way = Way { sender: rng.below(2) as usize, both: one_in(&mut rng, 2) };
+    let mtu = [1400, 1280, 1000, 576, 300][rng.below(5) as usize];
+    let from = Instant::ZERO + CALM + secs(&mut rng, 0, 45);
+    let until = (from + secs(&mut rng, 0, 50)).min(plan.heal_at);
+    plan.faults.push(Fault { from, until, kind: FaultKind::Narrow(way, mtu) });
+    plan.faults.sort_by_key(|f| f.from);
 }
 
 fn draw_fault(rng: &mut Rng, plan: &Plan) -> FaultKind {
@@ -506,7 +525,7 @@ mod tests {
         let mut kinds: Vec<_> = plans.iter().flat_map(Plan::fault_kinds).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        assert_eq!(kinds.len(), 12, "{kinds:?}");
+        assert_eq!(kinds.len(), 13, "{kinds:?}");
         let rates: Vec<_> = plans.iter().flat_map(|p| p.rates).collect();
         assert!(rates.iter().any(|r| *r < BitRate::from_kbps(100)));
         assert!(rates.iter().any(|r| *r > BitRate::from_mbps(25)));

@@ -441,7 +441,7 @@ impl<'a> World<'a> {
             let mut config = clean(self.plan, sender);
             let mut outage = false;
             for fault in &self.active {
-                worsen(&mut config, &mut outage, sender, fault.kind);
+                worsen(&mut config, &mut outage, sender, fault.kind, self.plan.overhead);
             }
             let channel = &mut self.channels[sender];
             channel.reconfigure(self.now, config).expect("drawn within the limits");
@@ -531,7 +531,13 @@ fn clean(plan: &Plan, sender: usize) -> ChannelConfig {
     }
 }
 
-fn worsen(config: &mut ChannelConfig, outage: &mut bool, sender: usize, kind: FaultKind) {
+fn worsen(
+    config: &mut ChannelConfig,
+    outage: &mut bool,
+    sender: usize,
+    kind: FaultKind,
+    overhead: u16,
+) {
     match kind {
         FaultKind::Loss(way, share) if way.meets(sender) => config.loss = config.loss.max(share),
         FaultKind::Bursts(way, bursts) if way.meets(sender) => config.burst = Some(bursts),
@@ -543,6 +549,8 @@ fn worsen(config: &mut ChannelConfig, outage: &mut bool, sender: usize, kind: Fa
             (config.duplicate, config.duplicate_delay) = (share, delay);
         }
         FaultKind::Corruption(way, share) if way.meets(sender) => config.corrupt = share,
+        // The channel counts framing, the path does not.
+        FaultKind::Narrow(way, mtu) if way.meets(sender) => config.mtu = Some(mtu + overhead),
         FaultKind::Outage(way) if way.meets(sender) => *outage = true,
         FaultKind::Hold(way) if way.meets(sender) => {
             *outage = true;

@@ -7,6 +7,8 @@ mod cubic;
 mod frozen;
 #[path = "rate/line.rs"]
 mod line;
+#[path = "rate/path.rs"]
+mod path;
 #[path = "rate/thin.rs"]
 mod thin;
 

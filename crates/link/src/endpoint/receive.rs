@@ -195,7 +195,7 @@ impl Endpoint {
     fn replace_session(&mut self, now: Instant, id: PeerId, reason: ResetReason) {
         if let Some(peer) = self.peers[id.index()].as_deref_mut() {
             let mut session = Session::new(now, peer.config.link.clone(), peer.side);
-            session.inherit_rate(now, &peer.session);
+            session.inherit_link(now, &peer.session);
             peer.session = session;
             peer.sessions += 1;
             peer.begun = false;

@@ -322,9 +322,11 @@ impl Session {
         };
         let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
         self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
+        self.follow_path(now);
         if report.progress {
             self.last_progress = now;
             self.backoff = 0;
+            self.asked = 0;
         }
         if let Some(told) = &report.told {
             let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
@@ -343,6 +345,7 @@ impl Session {
             settle(streams, pool, stats, &mut touched, fate, frame);
         });
         self.after_fates(now, touched);
+        self.follow_path(now);
     }
 
     /// Silence: the newest packet goes again.

@@ -138,9 +138,11 @@ impl Repair {
 
     /// The peer's reports told more.
     pub fn observe(&mut self, counts: SentCounts) {
-        let settled = |c: SentCounts| c.arrived + c.lost;
+        // What was too long for the path is not the link's loss (L-PM-4).
+        let lost = |c: SentCounts| c.lost.saturating_sub(c.too_long);
+        let settled = |c: SentCounts| c.arrived + lost(c);
         let packets = settled(counts).saturating_sub(settled(self.counted));
-        let lost = counts.lost.saturating_sub(self.counted.lost);
+        let lost = lost(counts).saturating_sub(lost(self.counted));
         self.counted = counts;
         // An outage: no code would have helped.
         if lost <= OUTAGE || lost * 2 <= packets {
@@ -159,6 +161,13 @@ impl Repair {
 
     pub fn tail_due(&self) -> Option<Instant> {
         self.tail_due
+    }
+
+    /// What left is not to be combined any more.
+    pub fn forget_sent(&mut self) {
+        self.encoder.release();
+        (self.first, self.first_waited_for, self.tail_due) = (None, None, None);
+        self.tail.0 = 0;
     }
 
     /// When kept plaintexts are given back.
@@ -183,7 +192,7 @@ impl Session {
     }
 
     /// Does something wait that a user waits for?
-    fn urgent_waits(&self) -> bool {
+    pub(super) fn urgent_waits(&self) -> bool {
         !self.control.is_empty() || self.schedule.has_small()
     }
 
@@ -197,7 +206,7 @@ impl Session {
     /// Bytes of that to be left by a stream that is coded, or whose end is near, so that
     /// a repair packet can hold it with its head.
     pub(super) fn room_for_repair(&self, near_end: bool) -> usize {
-        let spare = self.max_packet() - self.best_packet();
+        let spare = self.path_packet() - self.best_packet();
         let wanted = self.repair.is_on() && (near_end || self.repair.code.is_some());
         if wanted { HEAD.saturating_sub(spare) } else { 0 }
     }
@@ -262,7 +271,8 @@ impl Session {
         } else {
             self.bulk_repair_due(number)?
         };
-        let mut w = Writer::new(buf);
+        let room = buf.len().saturating_sub(self.max_packet() - self.path_packet());
+        let mut w = Writer::new(&mut buf[..room]);
         let Some(first) = self.repair.encoder.write(number, first, &mut w) else {
             self.repair.tail.0 = 0;
             return None;

@@ -42,6 +42,7 @@ impl Session {
             || self.credit_due.is_some_and(|t| t <= now)
             || self.report_due().is_some_and(|t| t <= now)
             || self.repair_waits(now)
+            || self.path_probe_waits(now)
     }
 
     fn close_due(&self) -> Option<Instant> {
@@ -80,14 +81,23 @@ impl Session {
         if let Some(built) = self.write_repair(now, buf, sealing) {
             return Some(built);
         }
+        if let Some(built) = self.write_path_probe(now, buf, sealing) {
+            return Some(built);
+        }
         let buf = self.data_room(buf);
         self.ping |= self.knows_too_little();
         let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
         let mut w = Writer::new(&mut buf[..room]);
-        let mut eliciting = self.write_control(now, &mut w);
+        let alone = std::mem::take(&mut self.alone) && self.ping;
+        let mut eliciting = alone || self.write_control(now, &mut w);
         let head = w.len();
-        let hint = self.write_data(now, &mut w);
-        eliciting |= w.len() > head;
+        let mut hint = 0;
+        if alone {
+            self.ping = !w.put(&Frame::Ping);
+        } else {
+            hint = self.write_data(now, &mut w);
+            eliciting |= w.len() > head;
+        }
         if w.is_empty() {
             self.pacer.on_idle(now);
             return None;
@@ -101,7 +111,9 @@ impl Session {
             self.received.set_cost(size);
         }
         if eliciting {
-            self.last_eliciting = now;
+            // A question in between does not put off the probe that follows data.
+            self.last_eliciting = if alone { self.last_eliciting } else { now };
+            self.path.on_sent(size - u64::from(self.config.overhead));
             self.hearing.on_asked(now);
         }
         let number = self.sent.push_packet(now, eliciting, size);
@@ -417,7 +429,7 @@ impl Session {
     }
 
     /// Every timer with its reason.
-    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 12] {
+    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 14] {
         let waiting = self.sent.in_flight() > 0;
         [
             ("work", self.has_work(now).then(|| self.pacer.next())),
@@ -429,6 +441,8 @@ impl Session {
             ("loss", self.loss_check),
             ("rate", self.rate.poll_timeout()),
             ("probe", self.probe_at()),
+            ("ask", self.ask_at()),
+            ("path", self.path_timeout(now)),
             ("cap", self.schedule.poll_timeout(now)),
             ("repair", self.repair.tail_due().filter(|t| *t > now)),
             ("release", self.repair.release_at()),
@@ -449,6 +463,12 @@ impl Session {
         if self.loss_check.is_some_and(|t| t <= now) {
             self.check_lost(now);
         }
+        if self.path.due().is_some_and(|t| t <= now) {
+            self.follow_path(now);
+        }
+        if self.ask_at().is_some_and(|t| t <= now) {
+            self.ask_alone(now);
+        }
         self.repair.release(now);
         if !self.silent && self.sent.in_flight() > 0 && self.silent_at() <= now {
             self.silent = true;
@@ -458,7 +478,7 @@ impl Session {
                 self.give_up_newest(now);
             }
             self.backoff += 1;
-            self.ping = true;
+            self.ask_alone(now);
             self.last_eliciting = now;
             self.stats.probes += 1;
         }
@@ -470,7 +490,7 @@ impl Session {
         if self.sent.in_flight() == 0 && !self.silent {
             return None;
         }
-        let first = self.rtt.with_margin() + self.report_interval() + self.sent.reorder_window();
+        let first = self.patience();
         let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
         let wait = first.times(1 << self.backoff.min(6)).min(longest);
         Some(self.last_eliciting.max(self.last_progress) + wait)

@@ -6,6 +6,7 @@ mod found;
 mod headers;
 mod hostile;
 mod packets;
+mod path;
 mod repair;
 mod scheduling;
 
@@ -63,9 +64,13 @@ struct World {
     pipe: Pipe,
     rng: Rng,
     wire_bytes: [u64; 2],
+    /// The longest plaintext of each side.
+    longest: [usize; 2],
     seen: [std::collections::BTreeSet<u64>; 2],
     /// Test hook: packets of this side that are dropped.
     dead: [bool; 2],
+    /// Longer IP packets vanish.
+    path_mtu: usize,
     stuck: u32,
     config: LinkConfig,
 }
@@ -89,8 +94,10 @@ impl World {
             pipe,
             rng: Rng::new(seed),
             wire_bytes: [0; 2],
+            longest: [0; 2],
             seen: Default::default(),
             dead: [false; 2],
+            path_mtu: usize::MAX,
             stuck: 0,
             config,
         }
@@ -101,10 +108,12 @@ impl World {
             let room = self.sides[side].max_packet() - SEALING as usize;
             let mut buf = vec![0u8; room];
             while let Some(b) = self.sides[side].poll_packet(self.now, &mut buf, SEALING) {
+                self.longest[side] = self.longest[side].max(b.len);
                 self.wire_bytes[side] += b.len as u64 + SEALING + 28;
                 let copies = 1 + usize::from(self.rng.chance(Ratio::from_f64(self.pipe.duplicate)));
                 for _ in 0..copies {
-                    if self.dead[side] || self.rng.chance(Ratio::from_f64(self.pipe.loss)) {
+                    let long = b.len + SEALING as usize + 28 > self.path_mtu;
+                    if long || self.dead[side] || self.rng.chance(Ratio::from_f64(self.pipe.loss)) {
                         continue;
                     }
                     let mut at = self.now + self.config.rtt.divided_by(2);

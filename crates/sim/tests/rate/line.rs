@@ -210,6 +210,11 @@ impl Line {
         self.nodes[node].session_mut(PEER).expect("the peer is never removed")
     }
 
+    /// The channel in force.
+    pub fn channel(&self, sender: usize) -> &ChannelConfig {
+        self.channels[sender].config()
+    }
+
     /// Another channel from now on.
     pub fn change(&mut self, sender: usize, way: ChannelConfig) {
         self.channels[sender].reconfigure(self.now, way).expect("a channel");
@@ -402,6 +407,11 @@ impl Line {
     pub fn goodput(&self, from: f64, to: f64) -> f64 {
         let (a, b) = self.ends(from, to);
         (b.read - a.read) as f64 * 8e-6 / (b.at - a.at)
+    }
+
+    /// Stream bytes read by this time.
+    pub fn read_at(&self, at: f64) -> u64 {
+        self.between(at, f64::MAX).next().map_or(0, |l| l.read)
     }
 
     /// The competitor's, in Mbit/s.

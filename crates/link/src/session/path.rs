@@ -1,0 +1,136 @@
+//! The path MTU in a session: when sizes are tried and what follows (spec/link.md, "Path
+//! MTU"). What losses say and which sizes are next is in `path_mtu.rs`.
+
+use units::{ByteCount, Duration, Instant};
+
+use super::Session;
+use super::send::Built;
+use crate::wire::{Frame, Writer};
+
+/// While interactive flows live a probe takes no more of the link than this, as others'
+/// packets do.
+const BESIDE_INTERACTIVE: Duration = Duration::from_millis(100);
+
+impl Session {
+    /// The largest IP packet that is sent now: what the configuration allows, or what is
+    /// known to cross the path.
+    pub fn path_mtu(&self) -> u16 {
+        self.path.size()
+    }
+
+    /// The kernel refuses packets of `len` bytes of UDP payload: the way out is narrower.
+    pub fn on_too_big(&mut self, now: Instant, len: usize) {
+        let size = len as u64 + self.wire_overhead - u64::from(self.config.overhead);
+        if self.path.on_refused(now, size) {
+            self.use_path_mtu();
+        }
+    }
+
+    /// Is a probe to be sent now? Not while something more urgent waits, and not by a
+    /// session that has nothing under way.
+    pub(super) fn path_probe_waits(&self, now: Instant) -> bool {
+        self.path.waits(now)
+            && !self.silent
+            && self.sent.in_flight() > 0
+            && !self.urgent_waits()
+            && self.report_due().is_none_or(|t| t > now)
+            && (now >= self.interactive_until || !self.is_long(self.path.largest_probe()))
+    }
+
+    /// When a probe is to be sent or given up.
+    pub(super) fn path_timeout(&self, now: Instant) -> Option<Instant> {
+        let next = self.path.next_probe_at().map(|t| {
+            let waits = self.is_long(self.path.largest_probe());
+            if waits { t.max(self.interactive_until) } else { t }
+        });
+        // A silent peer is asked otherwise; what is due now counts as work.
+        let next = next.filter(|t| !self.silent && self.sent.in_flight() > 0 && *t > now);
+        [next, self.path.due()].into_iter().flatten().min()
+    }
+
+    fn is_long(&self, size: u16) -> bool {
+        self.pacer.rate().time_for(ByteCount(u64::from(size))) > BESIDE_INTERACTIVE
+    }
+
+    /// Writes a probe: a question, filled up to the size that is tried.
+    pub(super) fn write_path_probe(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        sealing: u64,
+    ) -> Option<Built> {
+        if !self.path_probe_waits(now) {
+            return None;
+        }
+        let (rate, framing) = (self.pacer.rate(), u64::from(self.config.overhead));
+        let time_of = |size: u16| rate.time_for(ByteCount(u64::from(size) + framing));
+        let (rung, size) = self.path.next_probe(now, time_of)?;
+        let len = self.payload_of(u64::from(size)).checked_sub(sealing as usize)?;
+        let buf = buf.get_mut(..len)?;
+        // What follows the question is PADDING.
+        buf.fill(0);
+        Writer::new(buf).put(&Frame::Ping);
+        self.pacer.on_sent(now, len as u64 + sealing + self.wire_overhead);
+        let number = self.sent.push_probe(now);
+        self.path.on_probe_sent(rung, number, now + self.patience());
+        Some(Built { number, len, hint: 0 })
+    }
+
+    /// No report for so long after a packet left: it, or the report, is lost.
+    pub(super) fn patience(&self) -> Duration {
+        self.rtt.with_margin() + self.report_interval() + self.sent.reorder_window()
+    }
+
+    /// When to ask with a small packet, because nothing is heard of those that left: it may
+    /// be for their size (L-PM-3).
+    pub(super) fn ask_at(&self) -> Option<Instant> {
+        if self.silent || !self.path.can_shrink() {
+            return None;
+        }
+        let mut since = self.last_progress.max(self.sent.oldest_in_flight()?);
+        if self.asked > 0 {
+            since = since.max(self.asked_at);
+        }
+        Some(since + self.patience().times(1 << self.asked.min(6)))
+    }
+
+    /// Asks in a packet of its own, which arrives whatever the path takes.
+    pub(super) fn ask_alone(&mut self, now: Instant) {
+        (self.asked, self.asked_at) = (self.asked.saturating_add(1), now);
+        (self.alone, self.ping) = (self.path.can_shrink(), true);
+    }
+
+    /// Reports or time told more about sizes.
+    pub(super) fn follow_path(&mut self, now: Instant) {
+        let sent = &mut self.sent;
+        let mut changed = self.path.take_answers(now, |number, give_up| {
+            let open = sent.is_probing(number);
+            if open && give_up {
+                sent.give_up_probe(number);
+            }
+            open
+        });
+        if self.path.on_evidence(now, &self.sent.evidence, self.asked > 0) {
+            self.sent.counts.too_long += self.sent.evidence.in_a_row();
+            changed = true;
+        }
+        if changed {
+            self.use_path_mtu();
+        }
+    }
+
+    /// Another size is in use: what was gathered about the old one is void, and repair
+    /// packets would be as long as what they combine.
+    pub(super) fn use_path_mtu(&mut self) {
+        self.sent.evidence = self.path.evidence(u64::from(self.config.overhead));
+        self.repair.forget_sent();
+    }
+
+    /// The largest size follows from both nodes' parameters.
+    pub(super) fn set_largest_packet(&mut self) {
+        let own = self.config.packet.min(self.config.mtu);
+        let largest = self.peer.mtu.min(u64::from(own)) as u16;
+        self.path.set_largest(largest);
+        self.sent.evidence = self.path.evidence(u64::from(self.config.overhead));
+    }
+}
