@@ -26,6 +26,8 @@ mod many;
 mod opening;
 #[path = "e2e/packets.rs"]
 mod packets;
+#[path = "e2e/path.rs"]
+mod path;
 #[path = "e2e/policy.rs"]
 mod policy;
 #[path = "e2e/proxy.rs"]
