@@ -7,11 +7,13 @@
 mod endpoint;
 #[cfg(fuzzing)]
 mod exchange;
+mod repair;
 mod session;
 
 pub use endpoint::endpoints;
 #[cfg(fuzzing)]
 pub(crate) use exchange::Remembered;
+pub use repair::repair;
 pub use session::sessions;
 use units::{Duration, Instant};
 
@@ -170,6 +172,11 @@ mod tests {
     #[test]
     fn the_corpus_of_sessions_replays() {
         replay("sessions", super::sessions);
+    }
+
+    #[test]
+    fn the_corpus_of_repair_replays() {
+        replay("repair", super::repair);
     }
 
     #[test]

@@ -224,7 +224,7 @@ fn add_row(row: &mut Row, factor: u8, other: &Row) {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Decoder {
     /// Equations kept.
     pub fn rows(&self) -> usize {
