@@ -5,11 +5,10 @@
 
 use std::fmt::Write as _;
 
-use link::session::best_packet;
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use crate::check::Failure;
-use crate::plan::{Answer, Connection, Fault, FaultKind, Host, Plan, Way};
+use crate::plan::{Connection, Fault, FaultKind, Plan, Way};
 use crate::world::World;
 
 /// One cell: a link, and how long it is watched.
@@ -86,55 +85,19 @@ fn measure_draw(cell: &Cell, seed: u64) -> Result<Throughput, Failure> {
 }
 
 fn plan(cell: &Cell) -> Plan {
-    const MTU: u16 = 1500;
-    let host = |bytes, after| Host {
-        bytes,
-        pace: None,
-        after,
-        after_end: false,
-        resets: false,
-        resets_at: None,
-        socket: 4 << 20,
-        reads: None,
-        pause: None,
-    };
-    let connection = Connection {
-        at: Instant::ZERO + BEGIN,
-        node: 0,
-        sure: false,
-        name: None,
-        answer: (Answer::Accept, Duration::ZERO),
-        hosts: [host(REQUEST, 0), host(ENDLESS, REQUEST)],
-    };
     let end = Instant::ZERO + BEGIN + cell.time;
     let losses = Fault {
         from: Instant::ZERO,
         until: end + Duration::from_secs(1),
         kind: FaultKind::Loss(Way { sender: 0, both: true }, cell.loss),
     };
-    let rates = [cell.back, cell.forward];
+    let connection = Connection::fetch(Instant::ZERO + BEGIN, REQUEST, ENDLESS);
     Plan {
-        seed: 1,
-        rates,
-        delays: [cell.rtt.divided_by(2); 2],
-        promised_rtt: cell.rtt,
-        mtus: [MTU; 2],
-        packets: [best_packet(MTU, Ratio::ZERO); 2],
-        overhead: 0,
-        memories: [MEMORY; 2],
-        stream_buffer: None,
-        max_streams: [1000; 2],
-        keepalives: [None; 2],
-        hub_knows: true,
-        ipv6: false,
-        open: relay::Open::Fast,
-        clocks: [Duration::ZERO; 2],
-        lateness: Duration::ZERO,
-        actions_first: false,
         faults: vec![losses],
         heal_at: end,
         connections: vec![connection],
-        datagrams: Vec::new(),
+        memories: [MEMORY; 2],
+        ..Plan::quiet([cell.back, cell.forward], cell.rtt)
     }
 }
 

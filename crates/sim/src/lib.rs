@@ -24,6 +24,7 @@
 
 mod check;
 mod datagrams;
+pub mod exchange;
 pub mod grid;
 #[cfg(test)]
 mod handshakes;

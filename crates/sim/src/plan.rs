@@ -51,6 +51,36 @@ pub struct Plan {
     pub datagrams: Vec<Datagram>,
 }
 
+impl Plan {
+    /// A link of these rates, by sender, that is what its profile says and on which nothing
+    /// happens: node 0 is the clients' side.
+    pub(crate) fn quiet(rates: [BitRate; 2], rtt: Duration) -> Plan {
+        const MTU: u16 = 1500;
+        Plan {
+            seed: 1,
+            rates,
+            delays: [rtt.divided_by(2); 2],
+            promised_rtt: rtt,
+            mtus: [MTU; 2],
+            packets: [MTU; 2],
+            overhead: 0,
+            memories: [ByteCount(256 << 20); 2],
+            stream_buffer: None,
+            max_streams: [1000; 2],
+            keepalives: [None; 2],
+            hub_knows: true,
+            ipv6: false,
+            open: Open::Fast,
+            lateness: Duration::ZERO,
+            actions_first: false,
+            faults: Vec::new(),
+            heal_at: Instant::ZERO,
+            connections: Vec::new(),
+            datagrams: Vec::new(),
+        }
+    }
+}
+
 /// Something that goes wrong for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -147,6 +177,29 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// A client of node 0 that asks with `request` bytes and is answered with `answer`.
+    pub(crate) fn fetch(at: Instant, request: u64, answer: u64) -> Connection {
+        let host = |bytes, after| Host {
+            bytes,
+            pace: None,
+            after,
+            after_end: false,
+            resets: false,
+            resets_at: None,
+            socket: 4 << 20,
+            reads: None,
+            pause: None,
+        };
+        Connection {
+            at,
+            node: 0,
+            sure: false,
+            name: None,
+            answer: (Answer::Accept, Duration::ZERO),
+            hosts: [host(request, 0), host(answer, request)],
+        }
+    }
+
     /// Does the client come by a SYN that its gateway withholds? The others are joined to
     /// the gateway already when they begin.
     pub fn knocks(&self) -> bool {

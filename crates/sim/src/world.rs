@@ -302,9 +302,10 @@ impl<'a> World<'a> {
         let len = ByteCount(ip + u64::from(self.plan.overhead));
         let data = matches!(PacketKind::of(bytes), Some(PacketKind::Data { .. }));
         let paced = data && bytes.len() > 60;
-        if !data {
-            self.trace(|| format!("node {node} sends {:?}", PacketKind::of(bytes)));
-        }
+        self.trace(|| match data {
+            true => format!("node {node} sends {} bytes", len.0),
+            false => format!("node {node} sends {:?}", PacketKind::of(bytes)),
+        });
         self.digest.take_tail(bytes);
         self.digest.take(self.now.as_nanos());
         self.report.packets[node] += 1;

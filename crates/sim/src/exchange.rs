@@ -1,0 +1,109 @@
+//! Requests and answers over a link on which nothing else happens: how long each takes, in
+//! virtual time, through the very code that runs over sockets.
+
+use link::session::SessionStats;
+use units::{BitRate, Duration, Instant};
+
+use crate::Trace;
+use crate::check::Failure;
+use crate::plan::{Connection, Fault, FaultKind, Plan};
+use crate::world::World;
+
+/// Clients that fetch one after the other.
+#[derive(Clone, Debug)]
+pub struct Exchanges {
+    /// What the draws of losses follow from.
+    pub seed: u64,
+    /// The link's rates: from the clients to the servers, and back.
+    pub rates: [BitRate; 2],
+    /// Both ways together.
+    pub rtt: Duration,
+    /// What goes wrong from the first packet on, in at most one kind each.
+    pub faults: Vec<FaultKind>,
+    /// When the first client connects: the link is up long before.
+    pub begin: Duration,
+    /// From one client's connecting to the next one's.
+    pub spacing: Duration,
+    /// How many there are.
+    pub count: u64,
+    /// Bytes of a request, and of its answer.
+    pub request: u64,
+    /// See `request`.
+    pub answer: u64,
+}
+
+/// How they went.
+#[derive(Clone, Debug)]
+pub struct Exchanged {
+    /// From connecting to the last byte of the answer.
+    pub times: Vec<Duration>,
+    /// What the sessions count, the clients' side first.
+    pub stats: [SessionStats; 2],
+    /// Link bytes that each node sent since the first client connected.
+    pub bytes: [u64; 2],
+}
+
+/// More than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+impl Exchanges {
+    /// One client that fetches `answer` bytes.
+    pub fn one(rates: [BitRate; 2], rtt: Duration, request: u64, answer: u64) -> Exchanges {
+        Exchanges {
+            seed: 1,
+            rates,
+            rtt,
+            faults: Vec::new(),
+            begin: Duration::from_secs(60),
+            spacing: Duration::from_secs(1),
+            count: 1,
+            request,
+            answer,
+        }
+    }
+
+    /// Lets them run.
+    ///
+    /// # Errors
+    /// The first promise of the simulator that did not hold; an answer that did not come.
+    pub fn run(&self, trace: Option<Trace<'_>>) -> Result<Exchanged, Failure> {
+        let plan = self.plan();
+        let mut world = World::new(&plan, trace);
+        world.most_steps = u64::MAX;
+        world.run(Instant::ZERO + self.begin, |_| false)?;
+        let before = world.report.packet_bytes;
+        let mut times = Vec::new();
+        for (i, connection) in plan.connections.iter().enumerate() {
+            let came = |w: &World<'_>| {
+                let client = w.talks[i].hosts[0].as_ref();
+                client.is_some_and(|c| c.received >= self.answer)
+            };
+            if !world.run(connection.at + PATIENCE, came)? {
+                return world.fail(format!("answer {i} did not come"));
+            }
+            times.push(world.now.since(connection.at));
+        }
+        let after = world.report.packet_bytes;
+        Ok(Exchanged {
+            times,
+            stats: [0, 1].map(|n| world.nodes[n].session().map(|s| s.stats()).unwrap_or_default()),
+            bytes: [after[0] - before[0], after[1] - before[1]],
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        let begin = Instant::ZERO + self.begin;
+        let at = |i| begin + self.spacing.times(i);
+        let end = at(self.count) + PATIENCE;
+        let fault = |kind: &FaultKind| Fault { from: Instant::ZERO, until: end, kind: *kind };
+        Plan {
+            seed: self.seed,
+            faults: self.faults.iter().map(fault).collect(),
+            heal_at: end,
+            connections: (0..self.count)
+                .map(|i| Connection::fetch(at(i), self.request, self.answer))
+                .collect(),
+            ..Plan::quiet(self.rates, self.rtt)
+        }
+    }
+}
