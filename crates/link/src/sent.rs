@@ -30,7 +30,7 @@ pub(crate) enum SentFrame {
     Open(StreamId),
     Accepted(StreamId),
     Reset(StreamId),
-    Credit(StreamId),
+    Credit(StreamId, u64),
     /// A datagram that is kept under this number.
     Datagram(u64),
     /// A header that others of its flow are told by once it has arrived.
@@ -45,7 +45,7 @@ impl SentFrame {
             | SentFrame::Open(id)
             | SentFrame::Accepted(id)
             | SentFrame::Reset(id)
-            | SentFrame::Credit(id) => id,
+            | SentFrame::Credit(id, _) => id,
             SentFrame::Datagram(_) | SentFrame::Reference(_) => return None,
         })
     }

@@ -123,9 +123,9 @@ pub(crate) struct Stream {
     /// Our reader's position as last told.
     pub credit_told: u64,
     pub credit_queued: bool,
-    /// CREDITs under way.
-    pub credits_out: u32,
-    /// A packet that told it was lost: the newest value goes.
+    /// What the peer is known to have heard of it.
+    pub credit_known: u64,
+    /// The packet that told it was lost: the newest value goes.
     pub credit_lost: bool,
     pub recv_excess: u64,
 }
@@ -216,9 +216,8 @@ impl Stream {
 
     /// The peer waits for word that our reader took what exceeds `reserve`.
     pub fn owes_credit(&self, reserve: u64) -> bool {
-        let told = self.credit_queued || self.credits_out > 0;
         let over = self.reset != Delivery::None || self.reset_in.is_some();
-        told && !over && self.recv.consumed() > reserve
+        !over && self.recv.consumed() - self.credit_known > reserve
     }
 
     /// The peer gave up and has bytes left that were never sent: it keeps them until it

@@ -152,8 +152,7 @@ impl Session {
                 }
                 s.credit_queued = false;
                 s.credit_told = s.recv.consumed();
-                s.credits_out += 1;
-                self.sent.push_frame(crate::sent::SentFrame::Credit(id));
+                self.sent.push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
                 any = true;
             }
             self.credits.pop_front();

@@ -441,12 +441,12 @@ fn apply(
         (SentFrame::Accepted(_), Fate::Lost) => s.accepted.lost(),
         (SentFrame::Reset(_), Fate::Arrived) => s.reset.arrived(),
         (SentFrame::Reset(_), Fate::Lost) => s.reset.lost(),
-        (SentFrame::Credit(_), fate) => {
-            s.credits_out = s.credits_out.saturating_sub(1);
-            if fate == Fate::Lost {
-                // The newest value goes, whatever the lost one was.
+        (SentFrame::Credit(_, told), Fate::Arrived) => s.credit_known = s.credit_known.max(*told),
+        // A newer one is under way, or goes now. (A packet may be lost and arrive after all.)
+        (SentFrame::Credit(_, told), Fate::Lost) => {
+            if *told == s.credit_told && *told > s.credit_known {
                 s.credit_lost = true;
-                s.credit_told = 0;
+                s.credit_told = s.credit_known;
             }
         }
         (SentFrame::Datagram(_) | SentFrame::Reference(_), _) => {}
