@@ -19,7 +19,7 @@ const SAFE: u16 = 576;
 /// are one in a million.
 const IN_A_ROW: u32 = 6;
 /// So many after a round trip in which nothing arrived but the answer to a small question.
-const AFTER_ASKING: u32 = 2;
+const AFTER_ASKING: u32 = 3;
 /// Larger sizes are tried this often, or as often as makes it a hundredth of the link.
 const EVERY: Duration = Duration::from_secs(5);
 const SHARE: u64 = 100;

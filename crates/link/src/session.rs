@@ -449,6 +449,11 @@ impl Session {
         }
     }
 
+    /// What a question and its answer may take with which nothing goes wrong.
+    pub(crate) fn full_rtt(&self) -> Duration {
+        self.config.full_rtt(self.rtt.smoothed())
+    }
+
     /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
         self.rtt.smoothed()

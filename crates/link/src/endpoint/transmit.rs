@@ -35,7 +35,7 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut()?;
         let wanted = peer.session.waiting_since().is_some();
         peer.tunnel.set_wanted(now, wanted);
-        peer.tunnel.set_rtt(peer.session.rtt());
+        peer.tunnel.set_rtt(peer.session.full_rtt());
         if let Some((to, message)) = peer.tunnel.poll_transmit(now, &mut self.indices.giver(id)) {
             peer.session.on_other_sent(now, message.as_bytes().len());
             let transmit = put_message(&message, to, Some(id), buf);

@@ -44,6 +44,13 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
+    /// The round trip of a message, where packets take `rtt`: each way a full packet may be on
+    /// the line before it, for which the slowest links take seconds.
+    pub(crate) fn full_rtt(&self, rtt: Duration) -> Duration {
+        let full = ByteCount(self.packet.into());
+        rtt + self.send_rate.time_for(full) + self.receive_rate.time_for(full)
+    }
+
     /// The bandwidth–delay product of a rate.
     fn bdp(&self, rate: BitRate) -> u64 {
         rate.bytes_in(self.rtt).0

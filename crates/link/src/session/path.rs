@@ -3,8 +3,8 @@
 
 use units::{ByteCount, Duration, Instant};
 
-use super::Session;
 use super::send::Built;
+use super::{Reach, Session};
 use crate::wire::{Frame, Writer};
 
 /// While interactive flows live a probe takes no more of the link than this, as others'
@@ -72,26 +72,30 @@ impl Session {
         Writer::new(buf).put(&Frame::Ping);
         self.pacer.on_sent(now, len as u64 + sealing + self.wire_overhead);
         let number = self.sent.push_probe(now);
-        self.path.on_probe_sent(rung, number, now + self.patience());
+        self.path.on_probe_sent(rung, number, now + self.report_overdue());
         Some(Built { number, len, hint: 0 })
     }
 
     /// No report for so long after a packet left: it, or the report, is lost.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn report_overdue(&self) -> Duration {
         self.rtt.with_margin() + self.report_interval() + self.sent.reorder_window()
     }
 
     /// When to ask with a small packet, because nothing is heard of those that left: it may
     /// be for their size (L-PM-3).
     pub(super) fn ask_at(&self) -> Option<Instant> {
-        if self.silent || !self.path.can_shrink() {
+        // A peer that is heard and confirms nothing may be missing only what is too long.
+        let dark = matches!(self.reach(), Reach::NothingReceived { .. });
+        if dark || !self.path.can_shrink() {
             return None;
         }
         let mut since = self.last_progress.max(self.sent.oldest_in_flight()?);
         if self.asked > 0 {
             since = since.max(self.asked_at);
         }
-        Some(since + self.patience().times(1 << self.asked.min(6)))
+        // On the slowest links a full packet takes longer than all else together.
+        let on_line = self.full_rtt() - self.rtt.smoothed();
+        Some(since + (self.report_overdue() + on_line).times(1 << self.asked.min(6)))
     }
 
     /// Asks in a packet of its own, which arrives whatever the path takes.
