@@ -87,7 +87,7 @@ impl Carrier {
     pub fn send(&mut self, clock: &Clock, relay: &mut Relay) {
         loop {
             if let Some(batch) = self.waiting {
-                if !self.push(now, relay, batch) {
+                if !self.push(clock.now(), relay, batch) {
                     return;
                 }
                 self.waiting = None;

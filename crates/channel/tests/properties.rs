@@ -48,7 +48,8 @@ prop_compose! {
         delay in 0..600u64,
         queue in queue(),
         ber in 0.0..1e-4f64,
-        (burst, outages, hold) in (burst(), outages(), any::<bool>()),
+        (burst, outages, hold, mtu) in
+            (burst(), outages(), any::<bool>(), proptest::option::of(128..1_500u16)),
         (loss, reorder, duplicate, corrupt) in (share(), share(), share(), share()),
         (reorder_delay, duplicate_delay) in (1..50_000u64, 0..50_000u64),
     ) -> ChannelConfig {
@@ -56,10 +57,10 @@ prop_compose! {
             rate: rate.map(BitRate::from_bps),
             delay: Duration::from_millis(delay),
             queue,
+            mtu,
             ber: Ratio::from_f64(ber),
             burst,
             loss,
-            mtu: None,
             outages,
             outage_mode: if hold { OutageMode::Hold } else { OutageMode::Lose },
             reorder,

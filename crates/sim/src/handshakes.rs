@@ -1,6 +1,6 @@
 //! Handshakes over a link that loses three packets of ten each way (L-HS-8, L-HS-11).
 
-use units::{BitRate, ByteCount, Duration, Instant, Ratio};
+use units::{BitRate, Duration, Instant, Ratio};
 
 use crate::plan::{Answer, Connection, Fault, FaultKind, Host, Plan, Way};
 use crate::world::World;
@@ -17,25 +17,11 @@ fn plan(seed: u64, connections: Vec<Connection>) -> Plan {
     };
     Plan {
         seed,
-        rates: [rate; 2],
-        delays: [Duration::from_millis(750); 2],
-        promised_rtt: Duration::from_millis(1_500),
-        mtus: [1500; 2],
-        packets: [1500; 2],
-        overhead: 0,
-        memories: [ByteCount(16 << 20); 2],
-        stream_buffer: None,
-        max_streams: [1000; 2],
-        keepalives: [None; 2],
         hub_knows: false,
-        ipv6: false,
-        open: relay::Open::Fast,
-        lateness: Duration::ZERO,
-        actions_first: false,
         faults: vec![losses],
         heal_at: Instant::ZERO + WITHIN,
         connections,
-        datagrams: Vec::new(),
+        ..Plan::quiet([rate; 2], Duration::from_millis(1_500))
     }
 }
 

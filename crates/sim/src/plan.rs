@@ -71,6 +71,7 @@ impl Plan {
             hub_knows: true,
             ipv6: false,
             open: Open::Fast,
+            clocks: [Duration::ZERO; 2],
             lateness: Duration::ZERO,
             actions_first: false,
             faults: Vec::new(),

@@ -83,7 +83,7 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     assert!(asked.iter().any(|(to, _)| *to == addr(11)), "a challenge: {asked:?}");
     for (to, mut packet) in asked {
         let from = if to == addr(11) { addr(22) } else { addr(2) };
-        ship.handle_packet(now, from, &mut packet);
+        ship.handle_packet(now, now, from, &mut packet);
     }
     let answers: Vec<_> =
         sent(now, &mut ship).into_iter().filter(|(to, _)| *to == addr(22)).collect();

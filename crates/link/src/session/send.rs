@@ -490,7 +490,7 @@ impl Session {
         if self.sent.in_flight() == 0 && !self.silent {
             return None;
         }
-        let first = self.patience();
+        let first = self.report_overdue();
         let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
         let wait = first.times(1 << self.backoff.min(6)).min(longest);
         Some(self.last_eliciting.max(self.last_progress) + wait)

@@ -88,7 +88,8 @@ impl World {
                 if t.peer.is_none() {
                     self.answers += 1;
                     self.largest = self.largest.max(t.len);
-                } else {
+                }
+                if t.to == address(1 - n) {
                     self.flight.push_back((self.now + DELAY, 1 - n, buf[..t.len].to_vec()));
                 }
             }
