@@ -14,7 +14,7 @@ pub type Stopwatch = fn() -> Instant;
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// What every node has to refer to before there is history: first messages of HTTP, SMTP,
-/// POP3, IMAP, DNS, XML and JSON. Never changed: a new one is a new parameter (L-CO-2).
+/// POP3, IMAP, DNS, XML and JSON. Never changed: a new one is a new parameter.
 pub(super) const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 /// The dictionary precedes histories shorter than this.
 const WITH_DICTIONARY: usize = 32 * 1024;
@@ -68,7 +68,7 @@ impl Codec {
     }
 
     /// Compresses `content`; answers the frame less its magic number, with zeros behind it
-    /// where it is so small that it would be taken for a bomb (L-CO-4).
+    /// where it is so small that it would be taken for a bomb.
     pub(super) fn compress(&mut self, level: i32, content: &[u8], history: &[u8]) -> Option<&[u8]> {
         self.set_prefix(history);
         self.frame.resize(zstd_safe::compress_bound(content.len()), 0);

@@ -11,8 +11,9 @@ use units::{BitRate, ByteCount, Duration};
 /// The longest that a block is worked on: a keystroke beside bulk waits half of it.
 const PATIENCE: Duration = Duration::from_millis(12);
 
-/// zstd's levels with their cost in 1/8 ns per byte of content and of prefix, as measured
-/// on a common server core (`docs/decisions/blocks-with-prefix.md`).
+/// zstd's levels with their cost in 1/8 ns per byte of content and of prefix: estimates for a
+/// common server core, scaled from runs on a busy machine. What blocks really take corrects
+/// them (`slowness`).
 const LEVELS: [(i32, u64, u64); 6] =
     [(19, 1200, 480), (15, 800, 480), (9, 240, 100), (6, 120, 36), (3, 40, 10), (1, 24, 8)];
 
