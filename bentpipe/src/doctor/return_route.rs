@@ -47,7 +47,7 @@ fn check(peer: &Peer, prefix: IpPrefix) -> Check {
         );
     };
     let own = way_to(router).and_then(|way| way.rsplit(' ').next().map(str::to_owned));
-    match answers(prefix, router) {
+    match answers(TUN, prefix, router) {
         Ok(true) => Check::ok(CHECK, format!("{name}: {router} sends {prefix} here")),
         Ok(false) => Check::warn(
             CHECK,
@@ -73,12 +73,12 @@ fn next_router(peer: &Peer, v4: bool) -> Option<IpAddr> {
     })
 }
 
-/// True if `router` answers a host of `prefix` by way of this node.
-fn answers(prefix: IpPrefix, router: IpAddr) -> Result<bool, os::OsError> {
+/// True if `router` answers a host of `prefix` by way of this node; `device` is made for it.
+fn answers(device: &str, prefix: IpPrefix, router: IpAddr) -> Result<bool, os::OsError> {
     let host = host_of(prefix);
-    let tun = Tun::open(TUN, 1500)?;
+    let tun = Tun::open(device, 1500)?;
     let family = if prefix.is_v4() { "-4" } else { "-6" };
-    let route = ["route", "add", &host.to_string(), "dev", TUN];
+    let route = ["route", "add", &host.to_string(), "dev", device];
     // Gone with the device. If it cannot be added, no answer will come.
     let _ = Command::new("ip").arg(family).args(route).output();
     let mut poller = Poller::new()?;
@@ -178,14 +178,16 @@ mod tests {
         hub.make_router().unwrap();
         router.route("10.99.0.0/16 via 10.5.0.1").unwrap();
         router.route("fd99::/32 via fd05::1").unwrap();
-        let probe = |prefix: &str, router: &str| {
+        // A device of its own for each: another test's child holds a closed one for as long
+        // as it takes from its fork to its exec.
+        let probe = |device: &str, prefix: &str, router: &str| {
             let (prefix, router) = (prefix.parse().unwrap(), router.parse().unwrap());
-            hub.run(|| answers(prefix, router).unwrap())
+            hub.run(|| answers(device, prefix, router).unwrap())
         };
-        assert!(probe("10.99.0.0/16", "10.5.0.2"));
-        assert!(probe("fd99::/32", "fd05::2"));
-        assert!(!probe("10.98.0.0/16", "10.5.0.2"));
-        assert!(!probe("fd98::/32", "fd05::2"));
+        assert!(probe("bpdoctor1", "10.99.0.0/16", "10.5.0.2"));
+        assert!(probe("bpdoctor2", "fd99::/32", "fd05::2"));
+        assert!(!probe("bpdoctor3", "10.98.0.0/16", "10.5.0.2"));
+        assert!(!probe("bpdoctor4", "fd98::/32", "fd05::2"));
     }
 
     #[test]

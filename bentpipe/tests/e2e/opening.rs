@@ -314,8 +314,12 @@ fn a_server_that_speaks_first_and_one_that_resets_at_once_are_heard() {
         Ok(mut near) => {
             assert_eq!(end_within(&mut near, Duration::from_secs(20)), Some(End::Reset));
         }
-        // The reset overtook the news that it stood.
-        Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionRefused),
+        // The reset came before the client's thread woke to hear that the connection stood
+        // (reset), or the near gateway heard both at once (refused).
+        Err(e) => assert!(
+            matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset),
+            "{e}"
+        ),
     }
     server.join().unwrap();
     world.wait_until_no_streams();

@@ -24,7 +24,11 @@ fn a_refused_port_resets_the_client_and_never_closes_cleanly() {
             Ok(mut stream) => {
                 assert_eq!(end_within(&mut stream, Duration::from_secs(20)), Some(End::Reset));
             }
-            Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionRefused, "{e}"),
+            // The reset came before the client's thread woke to hear that the connection stood.
+            Err(e) => assert!(
+                matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset),
+                "{e}"
+            ),
         }
     }
     world.wait_until_no_streams();
