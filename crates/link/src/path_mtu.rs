@@ -9,12 +9,11 @@ use units::{Duration, Instant};
 
 /// Lengths that paths are known to have, largest first: Ethernet; PPPoE; what tunnels leave;
 /// IPv6 at least (RFC 8200); SLIP and ARPANET (RFC 1191, section 7.1); every IPv4 host
-/// (RFC 1122); point-to-point links made for low delay (RFC 1191).
-const LADDER: [u16; 7] = [1500, 1492, 1400, 1280, 1006, 576, 296];
+/// (RFC 1122), which also the longest OPEN fits into. After a black hole the last is used
+/// until more is known.
+const LADDER: [u16; 6] = [1500, 1492, 1400, 1280, 1006, 576];
 /// Those and what the configuration says.
 const RUNGS: usize = LADDER.len() + 1;
-/// After a black hole this is used until more is known.
-const SAFE: u16 = 576;
 /// So many lost in a row, while smaller ones arrive, are no coincidence: at 10 % loss they
 /// are one in a million.
 const IN_A_ROW: u32 = 6;
@@ -135,12 +134,10 @@ impl Evidence {
         self.first_lost = u64::MAX;
     }
 
-    /// The smallest rung of which packets vanish, if they do.
-    fn black_hole(&self, least: u32) -> Option<usize> {
+    /// Do large packets vanish, `least` of them so far?
+    fn is_black_hole(&self, least: u32) -> bool {
         let smaller_arrive = self.newest.iter().max().copied().flatten() > Some(self.first_lost);
-        let lost: u32 = self.lost.iter().sum();
-        let smallest = self.lost.iter().rposition(|n| *n > 0)?;
-        (lost >= least && smaller_arrive).then_some(smallest)
+        self.lost.iter().sum::<u32>() >= least && smaller_arrive
     }
 }
 
@@ -228,10 +225,7 @@ impl PathMtu {
     /// sent because no other was answered.
     pub fn on_evidence(&mut self, now: Instant, evidence: &Evidence, asked: bool) -> bool {
         let least = if asked { AFTER_ASKING } else { IN_A_ROW };
-        let Some(vanishing) = evidence.black_hole(least) else { return false };
-        let lowest = self.rungs.lowest();
-        let safe = self.rungs.of(u64::from(SAFE)).max(vanishing + 1).min(lowest);
-        self.shrink(now, safe)
+        evidence.is_black_hole(least) && self.shrink(now, self.rungs.lowest())
     }
 
     /// The kernel refuses packets of this size; answers whether the size in use changed.
@@ -349,8 +343,11 @@ impl PathMtu {
             open && !give_up
         });
         self.current = best;
-        if self.probes.is_empty() && self.to_send == 0 {
+        if self.probes.is_empty() {
+            // Also where the rest of the round has yet to leave: that may take its time.
             self.due = None;
+        }
+        if self.due.is_none() && self.to_send == 0 {
             self.quick = self.quick.saturating_sub(1);
             if self.quick > 0 {
                 self.next_round = now;
@@ -370,12 +367,12 @@ mod tests {
 
     #[test]
     fn the_ladder_is_below_what_is_configured() {
-        assert_eq!(Rungs::new(1500).len, 7);
-        assert_eq!(Rungs::new(9000).len, 8);
-        assert_eq!((Rungs::new(296).len, Rungs::new(128).len), (1, 1));
+        assert_eq!(Rungs::new(1500).len, 6);
+        assert_eq!(Rungs::new(9000).len, 7);
+        assert_eq!((Rungs::new(576).len, Rungs::new(128).len), (1, 1));
         let rungs = Rungs::new(1450);
-        assert_eq!(rungs.sizes[..rungs.len], [1450, 1400, 1280, 1006, 576, 296]);
-        assert_eq!([2000, 1450, 1401, 1400, 297, 20].map(|s| rungs.of(s)), [0, 0, 0, 1, 4, 5]);
+        assert_eq!(rungs.sizes[..rungs.len], [1450, 1400, 1280, 1006, 576]);
+        assert_eq!([2000, 1450, 1401, 1400, 577, 20].map(|s| rungs.of(s)), [0, 0, 0, 1, 3, 4]);
     }
 
     #[test]
@@ -393,20 +390,20 @@ mod tests {
                     e.on_lost(number as u64, *size);
                 }
             }
-            e.black_hole(IN_A_ROW)
+            e.is_black_hole(IN_A_ROW)
         };
         let lost = [(1500, false); 6];
         let with = |last: (u16, bool)| of(&[&lost[..], &[last]].concat());
-        assert_eq!(of(&lost), None, "nothing arrives: an outage");
-        assert_eq!(with((50, true)), Some(0));
-        assert_eq!(with((1400, true)), Some(0), "smaller is small enough");
-        assert_eq!(with((1500, true)), None, "as large, and later: chance");
-        assert_eq!(of(&[&lost[..], &[(50, false), (50, true)]].concat()), None, "an outage");
-        assert_eq!(of(&[&lost[1..], &[(50, true)]].concat()), None, "too few");
+        assert!(!of(&lost), "nothing arrives: an outage");
+        assert!(with((50, true)));
+        assert!(with((1400, true)), "smaller is small enough");
+        assert!(!with((1500, true)), "as large, and later: chance");
+        assert!(!of(&[&lost[..], &[(50, false), (50, true)]].concat()), "an outage");
+        assert!(!of(&[&lost[1..], &[(50, true)]].concat()), "too few");
         let mixed = [(1500, false), (1250, false), (1300, false), (1250, false)];
-        assert_eq!(of(&[&mixed[..], &mixed[..], &[(90, true)]].concat()), Some(3));
+        assert!(of(&[&mixed[..], &mixed[..], &[(90, true)]].concat()));
         // What arrived before does not count against it.
-        assert_eq!(of(&[&[(1500, true)], &lost[..], &[(90, true)]].concat()), Some(0));
+        assert!(of(&[&[(1500, true)], &lost[..], &[(90, true)]].concat()));
     }
 
     fn time(size: u16, bps: u64) -> Duration {
@@ -489,22 +486,36 @@ mod tests {
         assert!(path.on_refused(now, 1500) && path.size() == 1492);
         assert!(!path.on_refused(now, 1500), "that is known");
         assert!(path.on_refused(now, 1400) && path.size() == 1280);
-        assert!(path.on_refused(now, 400) && path.size() == 296);
-        assert!(!path.on_refused(now, 200) && !black_hole(&mut path, now));
+        assert!(path.on_refused(now, 700) && path.size() == 576);
+        assert!(!path.on_refused(now, 400) && !black_hole(&mut path, now));
         assert!(!path.can_shrink());
     }
 
     #[test]
     fn packets_that_left_before_a_smaller_size_was_chosen_do_not_count_against_it() {
         let mut path = PathMtu::new(1500);
-        assert!(black_hole(&mut path, Instant::ZERO));
+        assert!(path.on_refused(Instant::ZERO, 1500));
         let mut e = evidence(&path);
         (0..100).for_each(|n| assert!(e.on_lost(n, 1500)));
         e.on_arrived(200, 40);
         assert!(!path.on_evidence(Instant::ZERO, &e, true));
-        (201..207).for_each(|n| assert!(!e.on_lost(n, 576)));
+        (201..207).for_each(|n| assert!(!e.on_lost(n, 1492)));
         e.on_arrived(300, 40);
         assert!(path.on_evidence(Instant::ZERO, &e, false));
-        assert_eq!(path.size(), 296);
+        assert_eq!(path.size(), 576);
+    }
+
+    #[test]
+    fn a_round_whose_rest_has_to_wait_leaves_no_timer_that_stands_due() {
+        let mut path = PathMtu::new(1500);
+        let now = Instant::from_nanos(1);
+        assert!(black_hole(&mut path, now));
+        let (rung, _) = path.next_probe(now, |s| time(s, 20_000_000)).unwrap();
+        let due = now + Duration::from_secs(1);
+        path.on_probe_sent(rung, 7, due);
+        assert_eq!(path.due(), Some(due));
+        path.take_answers(due, |_, _| true);
+        assert_eq!(path.due(), None);
+        assert!(path.next_probe(due, |s| time(s, 20_000_000)).is_some(), "the round goes on");
     }
 }

@@ -408,7 +408,7 @@ fn draw_narrow_path(seed: u64, plan: &mut Plan) {
         return;
     }
     let way = Way { sender: rng.below(2) as usize, both: one_in(&mut rng, 2) };
-    let mtu = [1400, 1280, 1000, 576, 300][rng.below(5) as usize];
+    let mtu = [1492, 1400, 1280, 1000, 576][rng.below(5) as usize];
     let from = Instant::ZERO + CALM + secs(&mut rng, 0, 45);
     let until = (from + secs(&mut rng, 0, 50)).min(plan.heal_at);
     plan.faults.push(Fault { from, until, kind: FaultKind::Narrow(way, mtu) });
