@@ -10,7 +10,7 @@ use units::Duration;
 use crate::check::Failure;
 use crate::host::Host;
 use crate::plan::Answer;
-use crate::traffic::{address, target};
+use crate::traffic::{SYN_WAIT, address, target};
 use crate::world::{Happening, World};
 
 /// SYNs that a client sends: Linux' tcp_syn_retries, and the first. It gives up when the
@@ -56,7 +56,14 @@ impl World<'_> {
         let mut packet = packet::syn(client, server, index as u32);
         self.trace(|| format!("connection {index}: SYN {before}"));
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
-        match relay.handle_tun(self.now + self.clocks[node], &mut packet, true) {
+        let local = self.now + self.clocks[node];
+        let verdict = relay.handle_tun(local, &mut packet, true);
+        if verdict == Verdict::Withheld {
+            let talk = &mut self.talks[index];
+            let before = talk.withheld_at.replace(local);
+            talk.forgotten |= before.is_some_and(|t| local.since(t) >= SYN_WAIT);
+        }
+        match verdict {
             // Answered at once: as expected of a server that answered lately.
             Verdict::Intercept => self.shake(index),
             Verdict::Withheld | Verdict::Dropped => Ok(()),
@@ -116,11 +123,7 @@ impl World<'_> {
         }) else {
             return self.serve_flow(node, flow);
         };
-        if let Some(relay) = &mut self.nodes[node].relay {
-            relay.closed(self.now + self.clocks[node], flow);
-        }
-        self.detach(index, 1);
-        self.lose(index, 1, "its client gave up");
+        self.drop_server(index, "its client gave up");
         Ok(())
     }
 

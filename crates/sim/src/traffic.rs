@@ -5,12 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use link::session::RecvState;
 use relay::{FlowId, Origin, ResetReason, Target};
+use units::{Duration, Instant};
 
 use crate::check::Failure;
 use crate::host::Host;
 use crate::pattern::Pattern;
 use crate::plan::{Answer, Connection};
 use crate::world::{Happening, World};
+
+/// A gateway waits at least this long for the next SYN of a client.
+pub(crate) const SYN_WAIT: Duration = Duration::from_secs(15);
 
 /// A connection and its two hosts, the client first.
 #[derive(Debug)]
@@ -21,6 +25,10 @@ pub(crate) struct Talk {
     pub patterns: [Pattern; 2],
     /// A node died since the client connected.
     pub survived_a_death: bool,
+    /// When the client's newest SYN was withheld, by its gateway's clock.
+    pub withheld_at: Option<Instant>,
+    /// Its gateway forgot a SYN and took the next as another client's first.
+    pub forgotten: bool,
     /// The server was asked.
     asked: bool,
     /// The client could not be served at all.
@@ -35,6 +43,8 @@ impl Talk {
             hosts: [None, None],
             patterns: [Pattern::new(key), Pattern::new(key + 1)],
             survived_a_death: false,
+            withheld_at: None,
+            forgotten: false,
             asked: false,
             refused: false,
         }
@@ -112,6 +122,19 @@ impl World<'_> {
         if source != Some(address(1 - node, index, 40_000)) {
             return self.fail(format!("connection {index} arrived as from {source:?}"));
         }
+        if talk.asked && talk.forgotten {
+            // The reset of one of the two attempts is under way.
+            if talk.hosts[0].as_ref().is_some_and(|h| h.connected) {
+                let at = &mut self.nodes[node];
+                if let Some(relay) = &mut at.relay {
+                    let local = self.now + self.clocks[node];
+                    relay.connect_failed(local, flow, ResetReason::Refused);
+                }
+                return Ok(());
+            }
+            self.drop_server(index, "its client's gateway asked anew");
+        }
+        let talk = &mut self.talks[index];
         if std::mem::replace(&mut talk.asked, true) {
             return self.fail(format!("connection {index} was opened twice"));
         }
@@ -128,13 +151,27 @@ impl World<'_> {
         Ok(())
     }
 
+    /// A server that is not waited for any longer.
+    pub(crate) fn drop_server(&mut self, index: usize, why: &str) {
+        let talk = &self.talks[index];
+        let node = talk.node(1);
+        let now = self.now + self.clocks[node];
+        if let Some(flow) = talk.hosts[1].as_ref().and_then(|h| h.flow)
+            && let Some(relay) = &mut self.nodes[node].relay
+        {
+            relay.closed(now, flow);
+        }
+        self.detach(index, 1);
+        self.lose(index, 1, why);
+    }
+
     /// A server has decided.
     pub(crate) fn answer(&mut self, index: usize) -> Result<(), Failure> {
         let talk = &mut self.talks[index];
         let node = talk.node(1);
         let now = self.now + self.clocks[node];
         let Some(host) = &mut talk.hosts[1] else { return Ok(()) };
-        let Some(flow) = host.flow else { return Ok(()) };
+        let (Some(flow), false) = (host.flow, host.connected) else { return Ok(()) };
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
         let reason = match talk.plan.answer.0 {
             Answer::Accept => {
@@ -422,12 +459,19 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Has the gateway of a client that knocks waited for its next SYN as long as it does?
+    fn may_be_forgotten(&self, index: usize) -> bool {
+        let talk = &self.talks[index];
+        let local = self.now + self.clocks[talk.plan.node];
+        talk.forgotten || talk.withheld_at.is_some_and(|t| local.since(t) >= SYN_WAIT)
+    }
+
     /// Resets need a reason that exists.
     fn check_reset(&self, index: usize, side: usize, reason: ResetReason) -> Result<(), Failure> {
         let talk = &self.talks[index];
         let other_gave_up = talk.hosts[1 - side].as_ref().is_some_and(|h| h.gave_up);
         let fine = match reason {
-            ResetReason::HostReset => other_gave_up,
+            ResetReason::HostReset => other_gave_up || (side == 1 && self.may_be_forgotten(index)),
             ResetReason::Refused | ResetReason::TimedOut | ResetReason::Icmp(_) => {
                 side == 0 && talk.plan.answer.0 == Answer::Refuse(reason)
             }
