@@ -34,6 +34,11 @@ impl Rtt {
         self.doubted = now;
     }
 
+    /// Has there been a sample?
+    pub fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
     /// A packet that left at `sent` took so long there and back.
     pub fn on_packet(&mut self, sent: Instant, rtt: Duration) {
         if sent >= self.doubted || rtt < self.longest_pause() {

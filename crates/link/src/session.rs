@@ -26,7 +26,7 @@ mod urgency;
 use std::collections::{BTreeMap, VecDeque};
 
 use squeeze::headers::Decompressor;
-use units::{BitRate, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
@@ -447,6 +447,14 @@ impl Session {
         if self.rate.rate() != self.pacer.rate() {
             self.pacer.set_rate(now, self.rate.rate());
         }
+    }
+
+    /// What a full packet takes on the line, and the first report of one, before the round trip
+    /// is known: on the slowest links longer than all else together.
+    fn on_line(&self) -> Duration {
+        let report = if self.rtt.is_sampled() { 0 } else { 100 };
+        self.config.send_rate.time_for(ByteCount(self.config.packet.into()))
+            + self.config.receive_rate.time_for(ByteCount(report))
     }
 
     /// What a question and its answer may take with which nothing goes wrong.

@@ -93,9 +93,7 @@ impl Session {
         if self.asked > 0 {
             since = since.max(self.asked_at);
         }
-        // On the slowest links a full packet takes longer than all else together.
-        let on_line = self.full_rtt() - self.rtt.smoothed();
-        Some(since + (self.report_overdue() + on_line).times(1 << self.asked.min(6)))
+        Some(since + (self.report_overdue() + self.on_line()).times(1 << self.asked.min(6)))
     }
 
     /// Asks in a packet of its own, which arrives whatever the path takes.

@@ -490,7 +490,7 @@ impl Session {
         if self.sent.in_flight() == 0 && !self.silent {
             return None;
         }
-        let first = self.report_overdue();
+        let first = self.report_overdue() + self.on_line();
         let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
         let wait = first.times(1 << self.backoff.min(6)).min(longest);
         Some(self.last_eliciting.max(self.last_progress) + wait)
@@ -500,7 +500,7 @@ impl Session {
     fn silent_at(&self) -> Instant {
         let heard =
             self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
-        heard + self.patience()
+        heard + self.patience() + self.on_line()
     }
 }
 

@@ -1,0 +1,43 @@
+//! What repair and the timers around it promise (R-COPIES, R-ASYM), over whole nodes in
+//! virtual time: so times are exact, and the same on every machine.
+
+use sim::exchange::{Exchanged, Exchanges};
+use units::{BitRate, Duration};
+
+const RTT: Duration = Duration::from_millis(600);
+
+fn bps(n: u64) -> BitRate {
+    BitRate::from_bps(n)
+}
+
+fn run(e: &Exchanges) -> Exchanged {
+    e.run(None).unwrap_or_else(|failure| panic!("{failure}: {e:?}"))
+}
+
+/// Issue "The limit": 2,400 bit/s, 998 ms one way, 10 kB with the web's headers, ≤ 39.0 s.
+/// A full packet takes five seconds: no timer may take that for a loss (L-LO-5, L-HS-11).
+#[test]
+fn a_telephone_line_carries_nothing_twice() {
+    let rtt = Duration::from_millis(2 * 998);
+    let got = run(&Exchanges::one([bps(2_400); 2], rtt, 86, 10_251));
+    assert!(got.times[0] < Duration::from_millis(38_500), "{:?} {:?}", got.times, got.stats);
+    for stats in got.stats {
+        assert_eq!((stats.retransmitted, stats.probes, stats.repairs_sent), (0, 0, 0));
+    }
+}
+
+/// R-ASYM: 200 : 1 and thinner. The return takes seconds for a handshake's message and for
+/// a report (L-HS-11, L-RE-2).
+#[test]
+fn returns_too_thin_for_a_report_a_round_trip_are_enough() {
+    for (forward, back) in [(64_000, 320), (64_000, 160), (1_000_000, 5_000)] {
+        let got = run(&Exchanges::one([bps(back), bps(forward)], RTT, 100, 200_000));
+        // The request and its OPEN take 160 bytes, and the answer 3 % more than its own.
+        let least = bps(back).time_for(units::ByteCount(160))
+            + bps(forward).time_for(units::ByteCount(206_000))
+            + RTT;
+        assert!(got.times[0] < least.times(11).divided_by(10), "{forward}:{back}: {got:?}");
+        assert!(got.times[0] > least.times(9).divided_by(10), "{forward}:{back}: {got:?}");
+        assert!(got.stats.iter().all(|s| s.retransmitted == 0 && s.probes == 0), "{got:?}");
+    }
+}
