@@ -164,8 +164,9 @@ pub(crate) struct PathMtu {
     quick: u8,
     /// Where the link has time for one size only: is it the largest next?
     largest_next: bool,
-    /// A packet as large as may be has left since the last round.
+    /// A packet as large as may be has left since the last round, and when the last did.
     used: bool,
+    used_at: Instant,
 }
 
 impl PathMtu {
@@ -181,6 +182,7 @@ impl PathMtu {
             quick: 0,
             largest_next: true,
             used: false,
+            used_at: Instant::ZERO,
         }
     }
 
@@ -217,8 +219,16 @@ impl PathMtu {
     }
 
     /// A packet of this size left.
-    pub fn on_sent(&mut self, size: u64) {
-        self.used |= self.current > 0 && size + 64 > u64::from(self.size());
+    pub fn on_sent(&mut self, now: Instant, size: u64) {
+        if size + 64 > u64::from(self.size()) {
+            self.used |= self.current > 0;
+            self.used_at = now;
+        }
+    }
+
+    /// Full packets left within this time.
+    pub fn used_within(&self, now: Instant, time: Duration) -> bool {
+        now.since(self.used_at) <= time.max(EVERY.times(2))
     }
 
     /// Takes losses; answers whether the size in use changed. `asked`: a small packet was
@@ -420,7 +430,7 @@ mod tests {
     ) -> Vec<Vec<u16>> {
         let mut tried = Vec::new();
         for _ in 0..n {
-            path.on_sent(u64::from(path.size()));
+            path.on_sent(*now, u64::from(path.size()));
             let Some(at) = path.next_probe_at() else { break };
             *now = at.max(*now);
             let mut sizes = Vec::new();

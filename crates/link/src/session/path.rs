@@ -27,11 +27,12 @@ impl Session {
     }
 
     /// Is a probe to be sent now? Not while something more urgent waits, and not by a
-    /// session that has nothing under way.
+    /// session that has nothing under way but a keepalive.
     pub(super) fn path_probe_waits(&self, now: Instant) -> bool {
         self.path.waits(now)
             && !self.silent
             && self.sent.in_flight() > 0
+            && self.path.used_within(now, self.full_rtt().times(4))
             && !self.urgent_waits()
             && self.report_due().is_none_or(|t| t > now)
             && (now >= self.interactive_until || !self.is_long(self.path.largest_probe()))

@@ -113,7 +113,7 @@ impl Session {
         if eliciting {
             // A question in between does not put off the probe that follows data.
             self.last_eliciting = if alone { self.last_eliciting } else { now };
-            self.path.on_sent(size - u64::from(self.config.overhead));
+            self.path.on_sent(now, size - u64::from(self.config.overhead));
             self.hearing.on_asked(now);
         }
         let number = self.sent.push_packet(now, eliciting, size);
