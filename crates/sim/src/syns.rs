@@ -79,6 +79,14 @@ impl World<'_> {
         (address(plan.node, index, 40_000), server)
     }
 
+    /// A gateway's clock leapt: the clients that wait there have waited too long.
+    pub(crate) fn forget_clients(&mut self, node: usize) {
+        for talk in self.talks.iter_mut().filter(|t| t.plan.node == node) {
+            let waits = talk.hosts[0].as_ref().is_some_and(|h| !h.connected);
+            talk.forgotten |= waits && talk.withheld_at.is_some();
+        }
+    }
+
     /// The gateway's kernel takes a SYN: the client will have finished its handshake soon.
     fn shake(&mut self, index: usize) -> Result<(), Failure> {
         let Some(host) = &mut self.talks[index].hosts[0] else { return Ok(()) };
@@ -123,7 +131,11 @@ impl World<'_> {
         }) else {
             return self.serve_flow(node, flow);
         };
-        self.drop_server(index, "its client gave up");
+        if let Some(relay) = &mut self.nodes[node].relay {
+            relay.closed(self.now + self.clocks[node], flow);
+        }
+        self.detach(index, 1);
+        self.lose(index, 1, "its client gave up");
         Ok(())
     }
 
@@ -154,7 +166,8 @@ impl World<'_> {
             // The server stood, and was gone again before that was heard.
             (Answer::Accept, TCP) => {
                 let full = self.plan.max_streams.iter().any(|n| *n < 100);
-                full || self.talks[index].hosts[1].as_ref().is_some_and(|h| h.gave_up)
+                full || self.talks[index].forgotten
+                    || self.talks[index].hosts[1].as_ref().is_some_and(|h| h.gave_up)
             }
             (_, TCP) => self.plan.max_streams.iter().any(|n| *n < 100),
             _ => false,

@@ -123,18 +123,14 @@ impl World<'_> {
             return self.fail(format!("connection {index} arrived as from {source:?}"));
         }
         if talk.asked && talk.forgotten {
-            // The reset of one of the two attempts is under way.
-            if talk.hosts[0].as_ref().is_some_and(|h| h.connected) {
-                let at = &mut self.nodes[node];
-                if let Some(relay) = &mut at.relay {
-                    let local = self.now + self.clocks[node];
-                    relay.connect_failed(local, flow, ResetReason::Refused);
-                }
-                return Ok(());
+            // Two attempts for one client, of which its gateway gave one up: there is one
+            // server here, and it serves the first that came.
+            if let Some(relay) = &mut self.nodes[node].relay {
+                let local = self.now + self.clocks[node];
+                relay.connect_failed(local, flow, ResetReason::Refused);
             }
-            self.drop_server(index, "its client's gateway asked anew");
+            return Ok(());
         }
-        let talk = &mut self.talks[index];
         if std::mem::replace(&mut talk.asked, true) {
             return self.fail(format!("connection {index} was opened twice"));
         }
@@ -149,20 +145,6 @@ impl World<'_> {
         let at = self.now + talk.plan.answer.1;
         self.set(at, Happening::Answers(index));
         Ok(())
-    }
-
-    /// A server that is not waited for any longer.
-    pub(crate) fn drop_server(&mut self, index: usize, why: &str) {
-        let talk = &self.talks[index];
-        let node = talk.node(1);
-        let now = self.now + self.clocks[node];
-        if let Some(flow) = talk.hosts[1].as_ref().and_then(|h| h.flow)
-            && let Some(relay) = &mut self.nodes[node].relay
-        {
-            relay.closed(now, flow);
-        }
-        self.detach(index, 1);
-        self.lose(index, 1, why);
     }
 
     /// A server has decided.
@@ -471,6 +453,7 @@ impl World<'_> {
         let talk = &self.talks[index];
         let other_gave_up = talk.hosts[1 - side].as_ref().is_some_and(|h| h.gave_up);
         let fine = match reason {
+            ResetReason::Refused if side == 0 && talk.forgotten => true,
             ResetReason::HostReset => other_gave_up || (side == 1 && self.may_be_forgotten(index)),
             ResetReason::Refused | ResetReason::TimedOut | ResetReason::Icmp(_) => {
                 side == 0 && talk.plan.answer.0 == Answer::Refuse(reason)

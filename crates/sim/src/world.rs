@@ -402,6 +402,7 @@ impl<'a> World<'a> {
             FaultKind::Move(node) => self.nodes[node].relocate(),
             FaultKind::Leap(node, time) => {
                 self.clocks[node] += time;
+                self.forget_clients(node);
                 // What it may send it may have sent while it slept.
                 self.nodes[node].on_leap(node, self.plan);
             }
