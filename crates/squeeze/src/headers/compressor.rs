@@ -12,9 +12,10 @@ use super::{MAX_CONTEXTS, MAX_HEADER};
 /// A flow that was idle for this long gives its context to one that needs it. With less
 /// more flows than contexts would take them from each other before any was of use.
 const IDLE: Duration = Duration::from_secs(5);
-/// Flows seen lately that have no context, as hashes. A flow gets one with its second
-/// packet: a question that is asked once has no use for it.
-const SEEN: usize = 512;
+/// Flows seen lately that have no context, as hashes, two in a place: packets that may be RTP
+/// are looked for as two flows, which must not keep each other out. A flow gets a context with
+/// its second packet: a question that is asked once has no use for it.
+const SEEN: usize = 256;
 /// Steps after which a new reference is due: a round trip later they still fit one byte.
 const FAR: u32 = 48;
 
@@ -88,7 +89,7 @@ pub struct Compressor {
     limit: usize,
     contexts: Vec<Context>,
     by_key: BTreeMap<Key, u16>,
-    seen: Box<[u32]>,
+    seen: Box<[[u32; 2]]>,
     serial: u64,
     plan: Option<Plan>,
 }
@@ -234,14 +235,18 @@ impl Compressor {
     /// Was there a packet of the flow lately?
     fn was_seen(&mut self, key: &Key) -> bool {
         if self.seen.is_empty() {
-            self.seen = vec![0; SEEN].into_boxed_slice();
+            self.seen = vec![[0; 2]; SEEN].into_boxed_slice();
         }
         // FNV-1a with 32 bits.
         let hash = key.iter().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
         });
         let seen = &mut self.seen[hash as usize % SEEN];
-        std::mem::replace(seen, hash) == hash
+        let was_seen = seen.contains(&hash);
+        if seen[0] != hash {
+            *seen = [hash, seen[0]];
+        }
+        was_seen
     }
 }
 

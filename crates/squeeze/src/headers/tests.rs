@@ -156,6 +156,25 @@ fn steady_voice_takes_two_bytes_and_three_now_and_then() {
     }
 }
 
+/// Its flow as RTP and its flow as UDP are both looked for, and may meet in one place.
+#[test]
+fn a_call_from_any_port_is_compressed() {
+    for port in 1024..5000_u16 {
+        let (mut pair, mut rng) = (Pair::new(16), Rng::new(1));
+        let mut flow = Flow::new(false, Transport::Rtp, 20);
+        flow.unsummed = true;
+        let mut last = 0;
+        for _ in 0..8 {
+            let mut packet = flow.next(&mut rng);
+            packet[20..22].copy_from_slice(&port.to_be_bytes());
+            last = pair.send(&packet) - flow.payload;
+            pair.arrive(0);
+            pair.report(1);
+        }
+        assert!(last <= 3, "from port {port}: {last}");
+    }
+}
+
 #[test]
 fn steady_flows_of_every_kind_take_what_is_promised() {
     for v6 in [false, true] {
