@@ -141,7 +141,7 @@ pub struct LinkStatus {
     pub streams_open: u64,
     /// Streams since the start.
     pub streams_total: u64,
-    /// Packets that were lost and came back by repair.
+    /// Packets of both directions that were lost and came back by repair.
     pub repaired_packets: u64,
     /// Packets whose frames were sent again.
     pub retransmitted_packets: u64,

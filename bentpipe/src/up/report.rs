@@ -134,7 +134,7 @@ impl Driver {
             path_mtu: Some(u64::from(session.path_mtu())),
             streams_open: session.streams() as u64,
             streams_total: s.streams_total,
-            repaired_packets: 0,
+            repaired_packets: s.recovered + s.peer_recovered,
             retransmitted_packets: s.packets_lost,
             retransmitted_bytes: s.retransmitted,
             datagrams: DatagramCounts {
