@@ -8,6 +8,7 @@ mod cases;
 mod crowd;
 mod flood;
 mod hub;
+mod quic;
 mod rows;
 mod table;
 mod voice;

@@ -12,6 +12,7 @@ use super::cases::{Case, Must, measure, run_way};
 use super::crowd::{self, CrowdServer};
 use super::flood;
 use super::hub;
+use super::quic;
 use super::table::{self, file, link, lossy};
 use super::voice;
 use crate::lab::gateway::Pair;
@@ -52,6 +53,7 @@ pub const ALL: &[Row] = &[
     Row { name: "first-contact", measure: first_contact },
     Row { name: "crowd", measure: crowd },
     Row { name: "ten-calls", measure: voice::ten_calls },
+    Row { name: "quic", measure: quic::quic },
     Row { name: "hub", measure: hub::hub },
     Row { name: "flood", measure: flood::flood },
     Row { name: "simulator", measure: simulator },
