@@ -110,7 +110,8 @@ fn unsafe_is_forbidden_everywhere_but_in_os() {
     let mut faults = Vec::new();
     for (name, text) in files(&["Cargo.toml"]) {
         let exempt = name == "Cargo.toml" || name.starts_with("crates/os/");
-        if !exempt && !name.starts_with("fuzz/") && !text.contains("[lints]\nworkspace = true") {
+        let forbids = ["[lints]\nworkspace = true", "[lints.rust]\nunsafe_code = \"forbid\""];
+        if !exempt && !name.starts_with("fuzz/") && !forbids.iter().any(|f| text.contains(f)) {
             faults.push(format!("{name}: [lints] workspace = true is missing"));
         }
     }

@@ -62,7 +62,8 @@ pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
 fn carry(rules: &[Rule], facts: &Facts) -> Carry {
     let chosen = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.carry);
     let is_quic = facts.protocol == UDP && facts.ports.is_some_and(|(a, b)| a == 443 || b == 443);
-    chosen.unwrap_or(if is_quic { Carry::Unordered(None) } else { Carry::Plain })
+    // It takes what comes late for lost (docs/decisions/quic-in-order.md).
+    chosen.unwrap_or(if is_quic { Carry::Ordered } else { Carry::Plain })
 }
 
 /// What the code points ask for (RFC 4594, RFC 8622 for 1).
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn quic_is_repaired_and_a_rule_may_say_otherwise() {
+    fn quic_is_carried_in_order_and_a_rule_may_say_otherwise() {
         let esp = Rule {
             protocol: Some(50),
             ports: vec![],
@@ -142,7 +143,7 @@ mod tests {
         let at =
             |rules: &[Rule], protocol, ports| carry(rules, &Facts { protocol, ports, dscp: 0 });
         let quic = Some((50_000, 443));
-        assert_eq!(at(&[], 17, quic), Carry::Unordered(None));
+        assert_eq!(at(&[], 17, quic), Carry::Ordered);
         assert_eq!(at(&[], TCP, quic), Carry::Plain);
         assert_eq!(at(&[esp.clone(), no_quic], 17, quic), Carry::Plain);
         assert_eq!(at(&[esp], 50, None), Carry::Ordered);
