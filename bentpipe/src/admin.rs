@@ -20,8 +20,8 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 pub use types::{
-    Answer, DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus,
-    RateReport, Request, Status, Way,
+    Answer, Compression, DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus,
+    NodeStatus, RateReport, Request, Status, Way,
 };
 
 /// Clients served at once; more wait in the kernel's queue.

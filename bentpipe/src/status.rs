@@ -200,6 +200,18 @@ fn write_link(out: &mut String, link: &LinkStatus) {
         grouped(link.streams_open),
         grouped(link.streams_total)
     );
+    let c = &link.compression;
+    if c.sent + c.received > 0 {
+        put!(
+            out,
+            "  compression  {} sent as {}, {} received as {}; {} of processor time",
+            bytes(c.sent),
+            bytes(c.sent_as),
+            bytes(c.received),
+            bytes(c.received_as),
+            round_trip(c.cpu_us)
+        );
+    }
     put!(
         out,
         "  datagrams    {} sent, {} received",

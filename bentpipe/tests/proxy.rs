@@ -53,10 +53,17 @@ fn scratch_dir() -> PathBuf {
 
 impl Pair {
     fn start() -> Pair {
+        Pair::start_with("200Mbit", "")
+    }
+
+    /// A pair with a link of this rate and this line in both peers' tables.
+    fn start_with(rate: &str, line: &str) -> Pair {
         let dir = scratch_dir();
         let (ship, shore) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]));
         let (proxy_port, ship_port, shore_port) = (free_port(), free_port(), free_port());
-        let link = r#"link = { send = "200Mbit", receive = "200Mbit", delay = "1ms" }"#;
+        let link = format!(
+            "link = {{ send = \"{rate}\", receive = \"{rate}\", delay = \"1ms\" }}\n{line}"
+        );
         let ship_file = format!(
             "[node]\nprivate_key = \"{}\"\nlisten = \"127.0.0.1:{ship_port}\"\n\
              proxy = \"127.0.0.1:{proxy_port}\"\nadmin = \"ship.sock\"\n\
@@ -252,6 +259,115 @@ fn first_bytes_that_come_with_the_request_reach_the_server() {
         [&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1], &port.to_be_bytes()[..], b"early bytes"].concat();
     let answer = exchange(client, &all).expect("an echo");
     assert_eq!(answer, [&[5, 0], SOCKS_SUCCEEDED, b"early bytes"].concat());
+}
+
+/// Lines as a server logs them.
+fn log_lines(len: usize) -> Vec<u8> {
+    let mut rng = units::Rng::new(5);
+    let mut text = String::new();
+    while text.len() < len {
+        let (minute, address, page) = (rng.below(60), rng.below(250), rng.below(1000));
+        text += &format!(
+            "192.0.2.{address} - - [21/Nov/2026:12:{minute:02}:07 +0000] \
+             \"GET /charts/{page}.png HTTP/1.1\" 200 {}\n",
+            rng.below(100_000)
+        );
+    }
+    text.truncate(len);
+    text.into_bytes()
+}
+
+/// A server of HTTP that answers each request with its body.
+fn http_echo_server() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || -> io::Result<()> {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    stream.read_exact(&mut byte)?;
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+                let length = head.lines().find_map(|l| l.strip_prefix("content-length: "));
+                let length = length.and_then(|n| n.parse().ok()).unwrap_or(0);
+                let mut body = vec![0; length];
+                stream.read_exact(&mut body)?;
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
+                stream.write_all(&body)
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn streams_are_compressed_both_ways_and_noise_is_let_be() {
+    let pair = Pair::start_with("20Mbit", "compress = \"auto\"");
+    let port = echo_server();
+    let text = log_lines(1_000_000);
+    let echo = |bytes: &[u8]| {
+        let mut client = pair.socks(1, &[127, 0, 0, 1], port);
+        client.read_exact(&mut [0; 10]).expect("a reply");
+        assert!(exchange(client, bytes).expect("an echo") == bytes, "the echo is what was sent");
+    };
+    let idle = |s: &Status| s.links[0].streams_open == 0;
+
+    echo(&text);
+    let ship = pair.ship.wait_for("the stream ends", idle).links.remove(0);
+    let c = &ship.compression;
+    assert_eq!((c.sent, c.received), (1_000_000, 1_000_000));
+    assert!(c.sent_as < 350_000 && c.received_as < 350_000, "{c:?}");
+    assert!(ship.send.link_bytes < 450_000 && ship.send.lan_bytes >= 1_000_000, "{ship:?}");
+
+    echo(&noise(1_000_000, 3));
+    let both = pair.ship.wait_for("the stream ends", idle).links.remove(0).compression;
+    let (sent, received) = (both.sent_as - c.sent_as, both.received_as - c.received_as);
+    assert!(sent <= 1_001_000 && received <= 1_001_000, "{both:?}");
+}
+
+#[test]
+fn curl_gets_its_page_compressed_and_its_request_is_not() {
+    let pair = Pair::start_with("20Mbit", "compress = \"auto\"");
+    let port = http_echo_server();
+    let (page, got) = (pair.dir.join("page"), pair.dir.join("got"));
+    let text = log_lines(400_000);
+    std::fs::write(&page, &text).expect("a page");
+    let status = Command::new("curl")
+        .args(["-sS", "--max-time", "60", "-H", "Expect:", "-x"])
+        .arg(format!("socks5h://{}", pair.proxy))
+        .arg("--data-binary")
+        .arg(format!("@{}", page.display()))
+        .arg("-o")
+        .arg(&got)
+        .arg(format!("http://127.0.0.1:{port}/"))
+        .status()
+        .expect("curl runs");
+    assert!(status.success(), "{status}");
+    assert!(std::fs::read(&got).expect("a file") == text, "the page is what was sent");
+    let done = |s: &Status| s.links[0].streams_open == 0;
+    let c = pair.ship.wait_for("the stream ends", done).links.remove(0).compression;
+    assert_eq!(c.sent_as, c.sent + 1, "a request goes as it is");
+    assert!(c.received_as < c.received * 35 / 100, "{c:?}");
+}
+
+#[test]
+fn a_peer_that_does_not_compress_gets_bytes_as_they_are() {
+    let mut pair = Pair::start();
+    let (text, port) = (log_lines(100_000), echo_server());
+    // The ship would compress; the shore does not say so.
+    let file = std::fs::read_to_string(&pair.ship.file).expect("a file");
+    pair.ship.signal("TERM");
+    pair.ship.child.wait().expect("it ends");
+    pair.ship = Gateway::start(&pair.dir, "ship", &format!("{file}compress = \"auto\"\n"));
+    pair.ship.wait_for("the link rises", |s| s.links[0].state == LinkState::Up);
+    let mut client = pair.socks(1, &[127, 0, 0, 1], port);
+    client.read_exact(&mut [0; 10]).expect("a reply");
+    assert!(exchange(client, &text).expect("an echo") == text);
+    let done = |s: &Status| s.links[0].streams_open == 0;
+    let ship = pair.ship.wait_for("the stream ends", done).links.remove(0);
+    assert!(ship.send.link_bytes > 100_000 && ship.compression.cpu_us == 0, "{ship:?}");
 }
 
 #[test]

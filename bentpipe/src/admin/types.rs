@@ -147,6 +147,8 @@ pub struct LinkStatus {
     pub retransmitted_packets: u64,
     /// Stream bytes that were sent again.
     pub retransmitted_bytes: u64,
+    /// Bytes of coded streams.
+    pub compression: Compression,
     /// IP packets that were not split.
     pub datagrams: DatagramCounts,
     /// Handshakes.
@@ -190,6 +192,22 @@ pub struct RateReport {
     pub delivery_bps: u64,
     /// How long packets queue on the way, as far as it is not jitter or the way itself.
     pub queueing_us: u64,
+}
+
+/// What compression did to the bytes of streams.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Compression {
+    /// Bytes of hosts here, and what they became.
+    pub sent: u64,
+    /// See `sent`.
+    pub sent_as: u64,
+    /// Bytes for hosts here, and what they came as.
+    pub received: u64,
+    /// See `received`.
+    pub received_as: u64,
+    /// Processor time for both.
+    pub cpu_us: u64,
 }
 
 /// IP packets that were not split.

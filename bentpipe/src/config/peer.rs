@@ -47,6 +47,8 @@ pub struct Peer {
     pub deny: Vec<IpPrefix>,
     /// Bytes buffered for one stream, each way; `None` follows from the link.
     pub stream_buffer: Option<ByteCount>,
+    /// Streams are compressed where that pays, if the peer takes it.
+    pub compress: bool,
     /// What kinds of traffic may have of the link, and which is which.
     pub traffic: Traffic,
 }
@@ -89,6 +91,7 @@ impl PartialEq for Peer {
             && self.allow == other.allow
             && self.deny == other.deny
             && self.stream_buffer == other.stream_buffer
+            && self.compress == other.compress
             && self.traffic == other.traffic
     }
 }
@@ -140,6 +143,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let allow = read_prefixes(&mut section, "allow");
     let deny = read_prefixes(&mut section, "deny");
     let stream_buffer = read_stream_buffer(&mut section);
+    let compress = section.word("compress", &traffic::COMPRESS);
     let traffic = traffic::read(&mut section);
     refuse_contradictions(&section, &allow, &deny);
     section.finish();
@@ -161,6 +165,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         allow: values(&allow),
         deny: values(&deny),
         stream_buffer,
+        compress: compress.is_some_and(|c| c.value),
         traffic,
     };
     Some(PeerDraft {

@@ -60,6 +60,9 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     if let Some(buffer) = peer.stream_buffer {
         row("buffer", &format!("{buffer} a stream"))?;
     }
+    if peer.compress {
+        row("compress", &"auto")?;
+    }
     for (name, class) in peer.traffic.names.iter().zip(&peer.traffic.classes) {
         if *class != ClassConfig::default() {
             row("class", &described(name, class))?;
@@ -220,6 +223,7 @@ fn peer_json(peer: &Peer) -> Value {
             })
         }).collect::<Vec<_>>(),
         "rules": peer.traffic.rules.len(),
+        "compress": if peer.compress { "auto" } else { "off" },
         "stream_buffer_bytes": peer.stream_buffer.map(|b| b.0),
     })
 }

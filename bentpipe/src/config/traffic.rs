@@ -22,6 +22,8 @@ pub struct Traffic {
     pub rules: Vec<Rule>,
 }
 
+/// What `compress` may say.
+pub(super) const COMPRESS: [(&str, bool); 2] = [("auto", true), ("off", false)];
 const BUILT_IN: [&str; ClassId::BUILT_IN] = ["control", "interactive", "normal", "bulk"];
 /// More rules than a person writes, and few enough to be asked one by one.
 const MAX_RULES: usize = 256;
@@ -125,9 +127,10 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
     let ports = section.list::<Ports>("ports").unwrap_or_default();
     let dscp = section.get::<Dscp>("dscp");
     let carry = read_carry(&mut section);
+    let compress = section.word("compress", &COMPRESS);
     let class = read_class_name(&mut section, names);
     section.finish();
-    if class.is_none() && carry.is_none() {
+    if class.is_none() && carry.is_none() && compress.is_none() {
         return None;
     }
     Some(Rule {
@@ -136,6 +139,7 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
         dscp: dscp.map(|d| d.value.0),
         class,
         carry,
+        compress: compress.map(|c| c.value),
     })
 }
 
@@ -166,7 +170,7 @@ fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassI
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !section.has("class") && !section.has("carry") {
+    if !["class", "carry", "compress"].iter().any(|key| section.has(key)) {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;

@@ -298,7 +298,7 @@ impl Connection {
             if !self.readable || self.input_ended {
                 return Turn::Rests;
             }
-            let room = relay.read_room(self.flow).min(buffer.len());
+            let room = relay.read_room(now, self.flow).min(buffer.len());
             if room == 0 {
                 self.acknowledge();
                 return Turn::Rests; // Action::Read follows.
@@ -343,7 +343,7 @@ impl Connection {
                 return Turn::Rests;
             }
             let mut slices: [&[u8]; 16] = [&[]; 16];
-            let n = relay.outgoing(self.flow, &mut slices);
+            let n = relay.outgoing(now, self.flow, &mut slices);
             if n == 0 {
                 return self.end_output(now, relay);
             }

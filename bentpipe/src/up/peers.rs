@@ -15,6 +15,12 @@ use crate::host::Host;
 /// bookkeeping.
 const BYTES_PER_STREAM: u64 = 16 * 1024;
 
+/// History that coded streams may keep, each way: an eighth of the memory, up to 32 MB,
+/// with which 10,000 streams have 3 kB each and a few hundred the most that helps.
+fn history(memory: ByteCount, compress: bool) -> ByteCount {
+    ByteCount(if compress { (memory.0 / 8).min(32 << 20) } else { 0 })
+}
+
 /// The link to `peer`, one of `peers` that share the node's memory.
 pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
     let memory = ByteCount(node.memory.0 / peers.max(1) as u64);
@@ -40,6 +46,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         stream_buffer: peer.stream_buffer,
         max_streams: (memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32,
         headers: link.headers,
+        history: history(memory, peer.compress),
         classes: peer.traffic.classes.clone(),
     }
 }

@@ -9,8 +9,8 @@ use units::{Duration, Instant};
 use super::driver::Driver;
 use super::roster::KnownPeer;
 use crate::admin::{
-    DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus, NodeStatus,
-    RateReport, Status, Way, resident_memory,
+    Compression, DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus,
+    NodeStatus, RateReport, Status, Way, resident_memory,
 };
 
 /// Rates over the last seconds, from two samples of the counters.
@@ -90,6 +90,11 @@ impl Driver {
         let stats = endpoint.peer_stats(peer.id);
         let Some(session) = endpoint.session(peer.id) else { return LinkStatus::default() };
         let s = session.stats();
+        let squeezed = self.relay.squeezed(peer.id);
+        // What the session calls stream bytes are coded already.
+        let sent = (s.stream_bytes_in + squeezed.content_sent).saturating_sub(squeezed.coded_sent);
+        let received = (s.stream_bytes_out + squeezed.content_received)
+            .saturating_sub(squeezed.coded_received);
         let (rate_out, rate_in) = peer.meter.rates(now, &stats);
         let reach = endpoint.reach(peer.id);
         let state = match (endpoint.is_established(peer.id), reach) {
@@ -118,7 +123,7 @@ impl Driver {
                 measured_bps: rate_out,
                 loss_ppm: (s.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
                 packets: stats.packets_out,
-                lan_bytes: s.stream_bytes_in + s.datagram_bytes_in,
+                lan_bytes: sent + s.datagram_bytes_in,
                 link_bytes: stats.bytes_out,
             },
             receive: Direction {
@@ -126,7 +131,7 @@ impl Driver {
                 measured_bps: rate_in,
                 loss_ppm: 0,
                 packets: stats.packets_in,
-                lan_bytes: s.stream_bytes_out + s.datagram_bytes_out,
+                lan_bytes: received + s.datagram_bytes_out,
                 link_bytes: stats.bytes_in,
             },
             rate: rate_report(&session.rate_status()),
@@ -137,6 +142,13 @@ impl Driver {
             repaired_packets: s.recovered + s.peer_recovered,
             retransmitted_packets: s.packets_lost,
             retransmitted_bytes: s.retransmitted,
+            compression: Compression {
+                sent: squeezed.content_sent,
+                sent_as: squeezed.coded_sent,
+                received: squeezed.content_received,
+                received_as: squeezed.coded_received,
+                cpu_us: squeezed.cpu.as_micros(),
+            },
             datagrams: DatagramCounts {
                 sent: s.datagrams_in,
                 received: s.datagrams_out,

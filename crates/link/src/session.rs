@@ -9,6 +9,7 @@
 //! There is no congestion window: the departure clock (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
+mod coded;
 mod config;
 mod credit;
 mod hearing;
@@ -42,6 +43,7 @@ use crate::stream::{Delivery, Queue, Stream};
 use crate::wire::{Origin, ResetReason, StreamId};
 
 pub use crate::rate::{RateMode, RateStatus};
+pub use coded::Coding;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 use hearing::Hearing;
@@ -146,6 +148,8 @@ pub struct Session {
     config: LinkConfig,
     params: Params,
     peer: Params,
+    /// The peer has told its parameters.
+    told: bool,
     /// 0 for the node with the lower public key, else 1.
     side: u64,
 
@@ -238,6 +242,7 @@ impl Session {
             params,
             // Nothing is known of what it can take apart.
             peer: Params { contexts: 0, ..params },
+            told: false,
             side,
             sent: Sent::new(),
             received: Received::new(),
@@ -302,10 +307,16 @@ impl Session {
 
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
-        self.peer = self.params.limited(peer);
+        let peer = self.params.limited(peer);
+        // Whether streams are coded is settled once (L-CO-1).
+        let history = if self.told { self.peer.history } else { peer.history };
+        self.peer = Params { history, ..peer };
         self.outbox.set_contexts(self.peer.contexts as usize);
         self.set_ipv6(ipv6);
         self.set_largest_packet();
+        if !std::mem::replace(&mut self.told, true) {
+            self.wake_coded();
+        }
     }
 
     /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.

@@ -113,6 +113,8 @@ pub(crate) struct Stream {
     /// Bytes sent since the stream was last idle.
     pub burst: u64,
     pub wants_room: bool,
+    /// Its user codes the bytes and is asked for more as late as the link allows.
+    pub coded: bool,
     pub told_readable: bool,
 
     /// The peer's reader has taken all below.

@@ -27,6 +27,8 @@ pub struct Rule {
     pub class: Option<ClassId>,
     /// How unsplit packets that match are carried; `None`: later rules decide.
     pub carry: Option<Carry>,
+    /// Whether streams that match are compressed; `None`: later rules decide.
+    pub compress: Option<bool>,
 }
 
 /// What rules look at.
@@ -56,6 +58,13 @@ impl Rule {
 pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
     let class = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.class);
     class.unwrap_or_else(|| by_dscp(facts.dscp))
+}
+
+/// Is a stream with these `facts` compressed where that pays? By the first rule that says
+/// it, else yes.
+pub fn compress(rules: &[Rule], facts: &Facts) -> bool {
+    let says = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.compress);
+    says.unwrap_or(true)
 }
 
 /// How an unsplit packet with these `facts` is carried, by the first rule that says it.
@@ -113,7 +122,7 @@ mod tests {
         let video = ClassId::from_index(4);
         let rule = |protocol, ports: &[_], dscp, class| {
             let ports = ports.to_vec();
-            Rule { protocol, ports, dscp, class: Some(class), carry: None }
+            Rule { protocol, ports, dscp, class: Some(class), carry: None, compress: None }
         };
         let rules = [
             rule(Some(17), &[5000..=5010], None, video),
@@ -138,6 +147,7 @@ mod tests {
             dscp: None,
             class: None,
             carry: Some(Carry::Ordered),
+            compress: None,
         };
         let no_quic = Rule { protocol: Some(17), carry: Some(Carry::Plain), ..esp.clone() };
         let at =

@@ -38,6 +38,12 @@ pub(crate) struct Flow {
     /// in another the stream's number is another stream's.
     pub session: u64,
     pub stream: StreamId,
+    /// The server's port.
+    pub port: u16,
+    /// Its client is here.
+    pub from_here: bool,
+    /// What its socket gives is to be compressed where that pays.
+    pub compress: bool,
 }
 
 impl Flow {

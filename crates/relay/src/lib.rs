@@ -15,6 +15,7 @@
 //! no host ever takes a cut for an end (R-SEMANTICS).
 
 pub mod classify;
+mod coding;
 mod flows;
 mod known;
 mod opening;
@@ -32,10 +33,13 @@ use link::session::{Event, RecvState};
 pub use link::tunnel::TunnelError;
 pub use link::wire::{Origin, ResetReason, Target};
 use link::{PeerConfig, PeerId};
+use squeeze::stream::Stopwatch;
 use units::Instant;
 
 use classify::Facts;
 pub use classify::Rule;
+use coding::Coders;
+pub use coding::Squeezed;
 pub use flows::FlowId;
 use flows::{Flow, Flows};
 use opening::Openings;
@@ -107,6 +111,7 @@ pub struct Relay {
     own: Vec<IpAddr>,
     flows: Flows,
     openings: Openings,
+    coders: Coders,
     actions: VecDeque<Action>,
     link_events: VecDeque<(PeerId, LinkEvent)>,
     stats: RelayStats,
@@ -122,6 +127,7 @@ impl Relay {
             own: Vec::new(),
             flows: Flows::default(),
             openings: Openings::default(),
+            coders: Coders::default(),
             actions: VecDeque::new(),
             link_events: VecDeque::new(),
             stats: RelayStats::default(),
@@ -176,6 +182,7 @@ impl Relay {
         }
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         self.openings.forget_peer(peer);
+        self.coders.forget_peer(peer);
         self.endpoint.remove_peer(peer);
     }
 
@@ -217,42 +224,62 @@ impl Relay {
     /// A client here wants a connection: opens a stream for it. `None` where there is no
     /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
     pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
-        let class = self.stream_class(peer, &origin);
+        let facts = stream_facts(&origin);
+        let class = classify::class(self.rules(peer), &facts);
+        let compress = classify::compress(self.rules(peer), &facts);
         let target = origin.target.clone();
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
         session.set_class(stream, class);
         let session = self.endpoint.session_number(peer);
-        let flow = self.flows.insert(Flow { peer, session, stream });
+        let port = port(&target);
+        let flow = Flow { peer, session, stream, port, from_here: true, compress };
+        let flow = self.flows.insert(flow);
         self.openings.on_open(flow, peer, target);
         Some(flow)
     }
 
-    fn stream_class(&self, peer: PeerId, origin: &Origin) -> ClassId {
+    fn rules(&self, peer: PeerId) -> &[Rule] {
         let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
-        let to = match &origin.target {
-            Target::Address(a) => a.port(),
-            Target::Name(_, port) => *port,
-        };
-        let from = origin.client.map_or(0, |c| c.port());
-        let facts = Facts { protocol: classify::TCP, ports: Some((from, to)), dscp: origin.dscp };
-        classify::class(policy.map_or(&[], |p| &p.rules), &facts)
+        policy.map_or(&[], |p| &p.rules)
     }
 
     /// How many bytes may be read from the flow's socket now. Where it is 0,
     /// [`Action::Read`] follows.
-    pub fn read_room(&mut self, flow: FlowId) -> usize {
-        self.with(flow, |session, stream| session.write_room(stream) as usize).unwrap_or(0)
+    pub fn read_room(&mut self, now: Instant, flow: FlowId) -> usize {
+        self.flush_early(now, flow);
+        let Some(f) = self.living(flow) else { return 0 };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        match session.coding() {
+            Some(coding) if coding.history == 0 => session.write_room(f.stream) as usize,
+            _ => Coders::content_for(session.room_to_code(f.stream) as usize),
+        }
     }
 
     /// Bytes were read from the flow's socket; answers how many were taken.
     pub fn local_data(&mut self, now: Instant, flow: FlowId, data: &[u8]) -> usize {
-        self.with(flow, |session, stream| session.write(now, stream, data)).unwrap_or(0)
+        let Some(f) = self.living(flow) else { return 0 };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        match session.coding() {
+            Some(coding) if coding.history == 0 => session.write(now, f.stream, data),
+            Some(coding) => self.coders.encode(now, flow, f, session, coding, data),
+            None => self.coders.wait(flow, f, session, data),
+        }
     }
 
     /// The flow's socket has no more input: its host closed its direction.
     pub fn local_end(&mut self, now: Instant, flow: FlowId) {
-        self.with(flow, |session, stream| session.finish(now, stream));
+        if !self.coders.end(flow) {
+            self.with(flow, |session, stream| session.finish(now, stream));
+        }
+    }
+
+    /// What came before the peer told what it takes is coded now.
+    fn flush_early(&mut self, now: Instant, flow: FlowId) {
+        let Some(f) = self.living(flow).filter(|_| self.coders.has_early(flow)) else { return };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
+        let Some(coding) = session.coding() else { return };
+        self.coders.flush(now, flow, f, session, coding);
     }
 
     /// The flow's socket was reset, or failed; the driver closes it and forgets it. What
@@ -275,13 +302,26 @@ impl Relay {
 
     /// Bytes for the flow's socket, as slices for one vectored write; answers how many
     /// slices. Follow with [`Relay::wrote`].
-    pub fn outgoing<'a>(&'a self, flow: FlowId, slices: &mut [&'a [u8]]) -> usize {
+    pub fn outgoing<'a>(
+        &'a mut self,
+        now: Instant,
+        flow: FlowId,
+        slices: &mut [&'a [u8]],
+    ) -> usize {
         let Some(f) = self.living(flow) else { return 0 };
-        self.endpoint.session(f.peer).map_or(0, |s| s.peek_slices(f.stream, slices))
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        match session.coding() {
+            Some(coding) if coding.history > 0 => {
+                self.coders.decode(now, flow, f, session, coding, slices)
+            }
+            _ => session.peek_slices(f.stream, slices),
+        }
     }
 
     /// The flow's socket took `n` bytes.
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
+        let Some(f) = self.living(flow) else { return };
+        let n = self.coders.took(flow, f.peer, n);
         self.with(flow, |session, stream| session.consume(now, stream, n));
     }
 
@@ -297,7 +337,7 @@ impl Relay {
     pub fn closed(&mut self, now: Instant, flow: FlowId) {
         self.with(flow, |session, stream| session.release(now, stream));
         self.openings.on_closed(flow);
-        self.flows.remove(flow);
+        self.forget(flow);
     }
 
     /// Clients' SYNs that wait for the far side's answer, or their clients' handshake.
@@ -468,6 +508,9 @@ impl Relay {
             }
             Event::Writable(id) => {
                 let flow = flow(id);
+                if let Some(flow) = flow {
+                    self.flush_early(now, flow);
+                }
                 self.actions.extend(flow.map(Action::Read));
             }
             Event::Reset(id, reason) => {
@@ -485,9 +528,13 @@ impl Relay {
         stream: link::wire::StreamId,
         origin: Origin,
     ) {
+        let facts = stream_facts(&origin);
+        let class = classify::class(self.rules(peer), &facts);
+        let compress = classify::compress(self.rules(peer), &facts);
         let session = self.endpoint.session_number(peer);
-        let flow = self.flows.insert(Flow { peer, session, stream });
-        let class = self.stream_class(peer, &origin);
+        let port = port(&origin.target);
+        let flow = Flow { peer, session, stream, port, from_here: false, compress };
+        let flow = self.flows.insert(flow);
         if let Some(session) = self.endpoint.session_mut(peer) {
             session.set_class(stream, class);
         }
@@ -508,18 +555,49 @@ impl Relay {
         self.actions.push_back(Action::Connect { flow, target: origin.target, source });
     }
 
+    fn forget(&mut self, flow: FlowId) {
+        if let Some(f) = self.flows.get(flow) {
+            self.coders.forget(flow, f.peer);
+            self.flows.remove(flow);
+        }
+    }
+
     /// Aborts the flows of the peer's sessions before `session`.
     fn abort_before(&mut self, peer: PeerId, session: u64, reason: ResetReason) {
         for flow in self.flows.before(peer, session) {
-            self.flows.remove(flow);
+            self.forget(flow);
             if !self.openings.on_lost(flow) {
                 self.actions.push_back(Action::Abort(flow, reason));
             }
         }
     }
 
+    /// Measures compression by this clock, so that its level follows the processor.
+    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
+        self.coders.set_stopwatch(stopwatch);
+    }
+
+    /// What compression did on the link to a peer so far.
+    pub fn squeezed(&self, peer: PeerId) -> Squeezed {
+        self.coders.squeezed(peer)
+    }
+
     /// Counts so far.
     pub fn stats(&self) -> RelayStats {
         self.stats
+    }
+}
+
+/// What rules see of a stream.
+fn stream_facts(origin: &Origin) -> Facts {
+    let from = origin.client.map_or(0, |c| c.port());
+    let ports = Some((from, port(&origin.target)));
+    Facts { protocol: classify::TCP, ports, dscp: origin.dscp }
+}
+
+fn port(target: &Target) -> u16 {
+    match target {
+        Target::Address(a) => a.port(),
+        Target::Name(_, port) => *port,
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         dscp: None,
         class: None,
         carry: Some(carry),
+        compress: None,
     };
     WAYS.map(rule).to_vec()
 }

@@ -171,6 +171,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         stream_buffer: plan.stream_buffer,
         max_streams: plan.max_streams[node],
         headers: true,
+        history: plan.histories[node],
         classes: Vec::new(),
     }
 }

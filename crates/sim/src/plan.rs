@@ -25,6 +25,8 @@ pub struct Plan {
     pub memories: [ByteCount; 2],
     /// The most that one stream may have buffered.
     pub stream_buffer: Option<ByteCount>,
+    /// Memory for the history of coded streams, by node; 0: it does not code them.
+    pub histories: [ByteCount; 2],
     /// The most streams, by node.
     pub max_streams: [u32; 2],
     /// Keepalive intervals, by node.
@@ -65,6 +67,7 @@ impl Plan {
             packets: [MTU; 2],
             overhead: 0,
             memories: [ByteCount(256 << 20); 2],
+            histories: [ByteCount(0); 2],
             stream_buffer: None,
             max_streams: [1000; 2],
             keepalives: [None; 2],
@@ -329,6 +332,22 @@ fn share(rng: &mut Rng, most: f64) -> Ratio {
     Ratio::from_f64(rng.between(1, 1000) as f64 / 1000.0 * most)
 }
 
+/// Are streams coded in the run of `seed`?
+pub(crate) fn codes(seed: u64) -> bool {
+    histories(seed).iter().all(|h| h.0 > 0)
+}
+
+/// A third of the seeds codes streams, with much memory or little; of another third one
+/// node would. Not drawn, so that seeds mean what they meant before.
+fn histories(seed: u64) -> [ByteCount; 2] {
+    let some = ByteCount(8192 << (seed % 10));
+    match seed % 3 {
+        0 => [ByteCount(0), ByteCount(0)],
+        1 => [some, ByteCount(0)],
+        _ => [some, ByteCount(64 << 10)],
+    }
+}
+
 fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
     let mut rate = || BitRate::from_bps(magnitude(rng, 64_000, 50_000_000));
     let forward = rate();
@@ -356,6 +375,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         packets: [mtu, other_mtu],
         overhead: [0, 0, 8, 38][rng.below(4) as usize],
         memories: [memory, other_memory].map(ByteCount),
+        histories: histories(seed),
         stream_buffer: one_in(rng, 4).then(|| ByteCount(magnitude(rng, 16 << 10, 256 << 10))),
         max_streams: [few, if one_in(rng, 2) { few } else { 1000 }],
         keepalives: [None, None],

@@ -38,10 +38,14 @@ pub(crate) struct Talk {
 impl Talk {
     pub fn new(seed: u64, index: usize, plan: &Connection) -> Talk {
         let key = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index as u64 * 2);
+        let (up, mut down) = (Pattern::new(key), Pattern::new(key + 1));
+        if crate::plan::codes(seed) {
+            down = down.that_shrinks();
+        }
         Talk {
             plan: plan.clone(),
             hosts: [None, None],
-            patterns: [Pattern::new(key), Pattern::new(key + 1)],
+            patterns: [up, down],
             survived_a_death: false,
             withheld_at: None,
             forgotten: false,
@@ -243,7 +247,7 @@ impl World<'_> {
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
         let mut moved = false;
         while host.produced > host.taken {
-            let room = relay.read_room(flow) as u64;
+            let room = relay.read_room(now, flow) as u64;
             let n = (host.produced - host.taken).min(room).min(64 * 1024);
             if n == 0 {
                 break;
@@ -277,7 +281,7 @@ impl World<'_> {
         let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
         let mut slices: [&[u8]; 16] = [&[]; 16];
-        let n = relay.outgoing(flow, &mut slices);
+        let n = relay.outgoing(now, flow, &mut slices);
         let (mut total, mut wrong) = (0, None);
         for slice in &slices[..n] {
             let n = (slice.len() as u64).min(host.room() - total);

@@ -1,6 +1,7 @@
 //! The start: everything that the configuration names, opened, and rights given up.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::seal::Cipher;
@@ -89,7 +90,7 @@ impl Driver {
             path: path.to_owned(),
             global: global.clone(),
             clock: Clock::start(),
-            relay: Relay::new(endpoint),
+            relay: measured(Relay::new(endpoint)),
             carrier,
             connections: Connections::new(options),
             tun,
@@ -178,4 +179,11 @@ impl Driver {
         self.peers.push(KnownPeer { id, config: peer, meter, clear, resolve_at });
         Ok(())
     }
+}
+
+/// The relay with a clock for the time that compression takes.
+fn measured(mut relay: Relay) -> Relay {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    relay.set_stopwatch(|| CLOCK.get_or_init(Clock::start).now());
+    relay
 }

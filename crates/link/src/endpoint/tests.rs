@@ -25,6 +25,7 @@ fn link() -> LinkConfig {
         max_streams: 100,
         classes: Vec::new(),
         headers: false,
+        history: ByteCount(0),
     }
 }
 

@@ -292,6 +292,7 @@ impl LinkSetting {
                 stream_buffer: None,
                 max_streams: 64,
                 headers: true,
+                history: ByteCount(0),
                 classes: Vec::new(),
             },
             keepalive: self.keepalive.then(|| Duration::from_secs(1)),

@@ -77,6 +77,7 @@ impl World {
             stream_buffer: None,
             max_streams: [3, 100][usize::from(bytes.u8() % 2)],
             headers: true,
+            history: ByteCount(0),
             classes: Vec::new(),
         };
         let now = Instant::from_nanos(1);
@@ -213,6 +214,7 @@ impl World {
             total_window: bytes.number(),
             reserve: bytes.number(),
             contexts: bytes.number(),
+            history: bytes.number(),
         };
         if let Some(params) = Params::decode(&params.encode()) {
             self.sides[side].set_peer(params, bytes.u8() & 1 == 0);

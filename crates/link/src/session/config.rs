@@ -38,6 +38,8 @@ pub struct LinkConfig {
     pub max_streams: u32,
     /// Are the headers of datagrams compressed, where the peer wants it too (R-HC)?
     pub headers: bool,
+    /// Memory for the history of coded streams, each way; 0: streams are not coded.
+    pub history: ByteCount,
     /// What classes may have of the link, by [`ClassId`](super::ClassId): the built-in ones
     /// first, then own ones, 20 at most. Missing ones are as by default.
     pub classes: Vec<super::ClassConfig>,
@@ -98,6 +100,8 @@ pub(crate) struct Params {
     pub reserve: u64,
     /// Flows whose headers this node keeps to take compressed ones apart; 0: none.
     pub contexts: u64,
+    /// History of coded streams that this node keeps; 0: it does not take coded streams.
+    pub history: u64,
 }
 
 /// Kept for every stream whatever the others do (architecture: "each stream keeps
@@ -117,14 +121,15 @@ impl Params {
             total_window: (config.memory.0 / 2).max(64 * 1024),
             reserve: RESERVE,
             contexts: if config.headers { CONTEXTS } else { 0 },
+            history: config.history.0,
         }
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut buf = [0u8; 48];
+        let mut buf = [0u8; 54];
         let mut w = Writer::new(&mut buf);
-        let known = [self.mtu, self.stream_window, self.total_window, self.reserve, self.contexts];
-        for n in known {
+        let limits = [self.mtu, self.stream_window, self.total_window, self.reserve];
+        for n in limits.into_iter().chain([self.contexts, self.history]) {
             w.varint(n);
         }
         let n = w.len();
@@ -142,6 +147,7 @@ impl Params {
             reserve: next()?,
             // Who does not tell takes none.
             contexts: next().unwrap_or(0),
+            history: next().unwrap_or(0),
         };
         (p.mtu >= 128 && p.reserve >= 1024 && p.stream_window >= p.reserve).then_some(p)
     }
@@ -155,6 +161,7 @@ impl Params {
             stream_window: peer.stream_window.min(MAX_STREAM_WINDOW),
             reserve: peer.reserve.min(MAX_RESERVE),
             contexts: peer.contexts.min(self.contexts),
+            history: peer.history.min(self.history),
         }
     }
 }

@@ -409,9 +409,10 @@ impl Session {
     }
 
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
+        let low = self.low_water();
         if let Some(s) = self.streams.get_mut(&id)
             && s.wants_room
-            && s.send.unsent() <= cap / 2
+            && s.send.unsent() <= if s.coded { low } else { cap / 2 }
         {
             s.wants_room = false;
             self.events.push_back(Event::Writable(id));

@@ -33,6 +33,7 @@ fn config() -> LinkConfig {
         stream_buffer: None,
         max_streams: 2000,
         headers: true,
+        history: ByteCount(0),
         classes: Vec::new(),
     }
 }

@@ -44,6 +44,7 @@ fn link() -> LinkConfig {
         memory: ByteCount(8 << 20),
         stream_buffer: None,
         max_streams: 5000,
+        history: ByteCount(0),
     }
 }
 
@@ -170,7 +171,7 @@ fn a_syn_is_withheld_until_the_server_stands_and_its_connection_joins_the_stream
     assert_eq!(p.knock(&again), Verdict::Intercept);
     let flow = p.sides[0].accept(now, client, server).unwrap();
     let mut slices: [&[u8]; 4] = [&[]; 4];
-    assert_eq!(p.near().outgoing(flow, &mut slices), 1);
+    assert_eq!(p.sides[0].outgoing(now, flow, &mut slices), 1);
     assert_eq!(slices[0], b"220 ready");
     p.sides[0].local_reset(now, flow, ResetReason::HostReset);
     p.pass(Duration::from_millis(50));
@@ -421,6 +422,6 @@ fn a_flow_of_the_session_before_is_not_spliced_into_a_new_stream() {
     assert!(pair.sides[0].flow_peer(new).is_some(), "the new one lives");
     let asked = *pair.asked.last().expect("the far side was asked");
     let mut slices = [&[][..]; 4];
-    let n = pair.sides[1].outgoing(asked, &mut slices);
+    let n = pair.sides[1].outgoing(pair.now, asked, &mut slices);
     assert_eq!(slices[..n].concat(), b"for the new one");
 }

@@ -30,6 +30,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         stream_buffer: None,
         max_streams: 100,
         headers: true,
+        history: ByteCount(0),
         classes: Vec::new(),
     }
 }

@@ -52,6 +52,7 @@ impl World {
             max_streams: 64,
             classes: Vec::new(),
             headers: true,
+            history: ByteCount(0),
         };
         let nodes = [0, 1].map(|n| {
             let mut endpoint = Endpoint::new(EndpointConfig {

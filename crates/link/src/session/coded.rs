@@ -1,0 +1,88 @@
+//! What a session does for streams whose bytes are coded by its user (L-CO-1): it says
+//! whether they are, and asks for bytes as late as the link allows. What is not asked for
+//! stays with the host, so that a block is made of all that there is.
+
+use units::{Duration, Instant};
+
+use super::{Event, Session};
+use crate::wire::StreamId;
+
+/// How the streams of a session are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coding {
+    /// History that all streams together may make the peer keep; 0: they are not coded.
+    pub history: u64,
+    /// History that the peer's streams may make this node keep.
+    pub own_history: u64,
+    /// What of a stream reaches the peer whatever others hold there.
+    pub longest: u64,
+}
+
+impl Session {
+    /// How streams are coded; `None` until the peer has told what it takes.
+    pub fn coding(&self) -> Option<Coding> {
+        (self.told || self.params.history == 0).then_some(Coding {
+            history: self.peer.history.min(self.params.history),
+            own_history: self.params.history,
+            longest: self.peer.reserve,
+        })
+    }
+
+    /// Like [`Session::write_room`], for a coded stream: 0 while what it has written keeps
+    /// the link busy.
+    pub fn room_to_code(&mut self, id: StreamId) -> u64 {
+        let (cap, low) = (self.unsent_cap(), self.low_water());
+        let told = self.told;
+        match self.streams.get_mut(&id) {
+            Some(s) if !s.local_end && s.reset_in.is_none() => {
+                s.coded = true;
+                let full = !told || s.send.unsent() > low;
+                s.wants_room |= full;
+                if full { 0 } else { cap.saturating_sub(s.send.unsent()) }
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes all of `data`, which [`Session::room_to_code`] had room for.
+    pub fn write_coded(&mut self, now: Instant, id: StreamId, data: &[u8]) {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.local_end || s.reset_in.is_some() || data.is_empty() {
+            return;
+        }
+        s.send.write(&mut self.pool, data);
+        self.stats.stream_bytes_in += data.len() as u64;
+        self.start_open(id);
+        self.make_ready(now, id);
+    }
+
+    /// All that will ever come of the stream is there to be taken.
+    pub fn is_complete(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|s| {
+            let end = s.reset_in.map(|(_, end)| end).or(s.fin_in);
+            end.is_some_and(|end| s.recv.consumed() + s.recv.readable() >= end)
+        })
+    }
+
+    /// The peer gave the stream up.
+    pub fn is_reset_by_peer(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|s| s.reset_in.is_some())
+    }
+
+    /// Unsent bytes of a coded stream at which more are asked for: 20 ms of the link, at
+    /// least a packet.
+    pub(super) fn low_water(&self) -> u64 {
+        let local = self.pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        local.max(u64::from(self.config.packet)).min(self.unsent_cap() / 2)
+    }
+
+    /// Streams that waited for the peer's parameters can be written.
+    pub(super) fn wake_coded(&mut self) {
+        for (id, s) in &mut self.streams {
+            if s.coded && std::mem::take(&mut s.wants_room) {
+                self.events.push_back(Event::Writable(*id));
+            }
+            s.coded &= self.peer.history > 0;
+        }
+    }
+}
