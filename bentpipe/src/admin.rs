@@ -20,8 +20,9 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 pub use types::{
-    Answer, Compression, DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus,
-    NodeStatus, RateReport, Request, Status, Way,
+    Answer, CompressedBytes, Compression, DatagramCounts, Dead, Direction, HandshakeCounts,
+    HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Request, Status,
+    StreamCompression, Way,
 };
 
 /// Clients served at once; more wait in the kernel's queue.

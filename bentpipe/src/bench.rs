@@ -10,6 +10,7 @@ mod flood;
 mod hub;
 mod quic;
 mod rows;
+mod squeeze;
 mod table;
 mod voice;
 

@@ -9,7 +9,8 @@ use miette::miette;
 use units::{BitRate, Duration};
 
 use crate::admin::{
-    self, Answer, Dead, Direction, LinkState, LinkStatus, NodeStatus, Request, Status, Way,
+    self, Answer, CompressedBytes, Compression, Dead, Direction, LinkState, LinkStatus, NodeStatus,
+    Request, Status, Way,
 };
 use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
@@ -29,6 +30,8 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Up to so many peers are shown with every counter.
 const IN_DETAIL: usize = 4;
+/// Of a single peer's hosts and streams so many are shown; `--json` has more.
+const MOST_SHOWN: usize = 8;
 
 /// Asks the gateway and prints its answer.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
@@ -87,7 +90,7 @@ pub fn render(status: &Status) -> String {
     write_table(&mut out, &status.links);
     if status.links.len() <= IN_DETAIL {
         for link in &status.links {
-            write_link(&mut out, link);
+            write_link(&mut out, link, status.links.len() == 1);
         }
     }
     out
@@ -163,7 +166,7 @@ fn row(link: &LinkStatus) -> [String; 8] {
     ]
 }
 
-fn write_link(out: &mut String, link: &LinkStatus) {
+fn write_link(out: &mut String, link: &LinkStatus, in_full: bool) {
     put!(out, "\npeer {}", link.peer);
     put!(out, "  public key   {}", link.public_key);
     match link.heard_ms {
@@ -200,18 +203,7 @@ fn write_link(out: &mut String, link: &LinkStatus) {
         grouped(link.streams_open),
         grouped(link.streams_total)
     );
-    let c = &link.compression;
-    if c.sent + c.received > 0 {
-        put!(
-            out,
-            "  compression  {} sent as {}, {} received as {}; {} of processor time",
-            bytes(c.sent),
-            bytes(c.sent_as),
-            bytes(c.received),
-            bytes(c.received_as),
-            round_trip(c.cpu_us)
-        );
-    }
+    write_compression(out, &link.compression, in_full);
     put!(
         out,
         "  datagrams    {} sent, {} received",
@@ -230,6 +222,36 @@ fn write_link(out: &mut String, link: &LinkStatus) {
         grouped(link.handshakes.failed)
     );
     write_drops(out, &link.dropped);
+}
+
+fn write_compression(out: &mut String, c: &Compression, in_full: bool) {
+    if c.total.sent + c.total.received == 0 {
+        return;
+    }
+    put!(out, "  compression  {}", squeezed(&c.total));
+    for (name, bytes) in &c.classes {
+        put!(out, "    class {name}: {}", squeezed(bytes));
+    }
+    if !in_full {
+        return;
+    }
+    for h in c.hosts.iter().take(MOST_SHOWN) {
+        put!(out, "    host {}: {}", h.host, squeezed(&h.bytes));
+    }
+    for s in c.streams.iter().take(MOST_SHOWN) {
+        put!(out, "    stream of {} to port {}: {}", s.host, s.port, squeezed(&s.bytes));
+    }
+}
+
+fn squeezed(c: &CompressedBytes) -> String {
+    format!(
+        "{} sent as {}, {} received as {}; {} of processor time",
+        bytes(c.sent),
+        bytes(c.sent_as),
+        bytes(c.received),
+        bytes(c.received_as),
+        round_trip(c.cpu_us)
+    )
 }
 
 fn write_rate(out: &mut String, link: &LinkStatus) {
@@ -361,6 +383,50 @@ mod tests {
         assert!(text.contains("120.4MB of the hosts in 98.3MB on the link (81.6 %)"), "{text}");
         assert!(text.contains("path MTU     1280 bytes"), "{text}");
         assert!(text.contains("3 replayed") && !text.contains("malformed"), "{text}");
+    }
+
+    #[test]
+    fn what_compression_did_is_told_for_the_link_its_classes_hosts_and_streams() {
+        let bytes = CompressedBytes {
+            sent: 1_000_000,
+            sent_as: 240_000,
+            received: 5_000,
+            received_as: 4_000,
+            cpu_us: 31_000,
+        };
+        let stream = crate::admin::StreamCompression {
+            host: "10.1.0.2".into(),
+            port: 5432,
+            class: "normal".into(),
+            bytes: bytes.clone(),
+        };
+        let host = crate::admin::HostCompression { host: "10.1.0.2".into(), bytes: bytes.clone() };
+        let mut status = sample();
+        status.links[0].compression = Compression {
+            total: bytes.clone(),
+            classes: [("normal".to_owned(), bytes)].into(),
+            hosts: vec![host],
+            streams: vec![stream],
+        };
+        let numbers = "1.0MB sent as 240.0kB, 5.0kB received as 4.0kB; 31ms of processor time";
+        let text = render(&status);
+        for line in [
+            "  compression  ",
+            "    class normal: ",
+            "    host 10.1.0.2: ",
+            "    stream of 10.1.0.2 to port 5432: ",
+        ] {
+            assert!(text.contains(&format!("{line}{numbers}")), "{line}{numbers} in {text}");
+        }
+        // One line and its classes for each of several links.
+        status.links.push(status.links[0].clone());
+        let text = render(&status);
+        assert!(text.contains("class normal") && !text.contains("host 10.1.0.2"), "{text}");
+        let json = serde_json::to_value(&status).unwrap();
+        let told = &json["links"][0]["compression"];
+        assert_eq!(told["hosts"][0]["sent_as"], 240_000);
+        assert_eq!(told["streams"][0]["cpu_us"], 31_000);
+        assert_eq!(told["classes"]["normal"]["received_as"], 4_000);
     }
 
     #[test]

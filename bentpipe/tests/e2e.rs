@@ -10,6 +10,8 @@
 mod carried;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/compression.rs"]
+mod compression;
 #[path = "e2e/failure.rs"]
 mod failure;
 #[path = "e2e/files.rs"]

@@ -304,7 +304,7 @@ fn http_echo_server() -> u16 {
 
 #[test]
 fn streams_are_compressed_both_ways_and_noise_is_let_be() {
-    let pair = Pair::start_with("20Mbit", "compress = \"auto\"");
+    let pair = Pair::start_with("20Mbit", "");
     let port = echo_server();
     let text = log_lines(1_000_000);
     let echo = |bytes: &[u8]| {
@@ -316,20 +316,20 @@ fn streams_are_compressed_both_ways_and_noise_is_let_be() {
 
     echo(&text);
     let ship = pair.ship.wait_for("the stream ends", idle).links.remove(0);
-    let c = &ship.compression;
+    let c = &ship.compression.total;
     assert_eq!((c.sent, c.received), (1_000_000, 1_000_000));
     assert!(c.sent_as < 350_000 && c.received_as < 350_000, "{c:?}");
     assert!(ship.send.link_bytes < 450_000 && ship.send.lan_bytes >= 1_000_000, "{ship:?}");
 
     echo(&noise(1_000_000, 3));
-    let both = pair.ship.wait_for("the stream ends", idle).links.remove(0).compression;
+    let both = pair.ship.wait_for("the stream ends", idle).links.remove(0).compression.total;
     let (sent, received) = (both.sent_as - c.sent_as, both.received_as - c.received_as);
     assert!(sent <= 1_001_000 && received <= 1_001_000, "{both:?}");
 }
 
 #[test]
 fn curl_gets_its_page_compressed_and_its_request_is_not() {
-    let pair = Pair::start_with("20Mbit", "compress = \"auto\"");
+    let pair = Pair::start_with("20Mbit", "");
     let port = http_echo_server();
     let (page, got) = (pair.dir.join("page"), pair.dir.join("got"));
     let text = log_lines(400_000);
@@ -347,27 +347,27 @@ fn curl_gets_its_page_compressed_and_its_request_is_not() {
     assert!(status.success(), "{status}");
     assert!(std::fs::read(&got).expect("a file") == text, "the page is what was sent");
     let done = |s: &Status| s.links[0].streams_open == 0;
-    let c = pair.ship.wait_for("the stream ends", done).links.remove(0).compression;
+    let c = pair.ship.wait_for("the stream ends", done).links.remove(0).compression.total;
     assert_eq!(c.sent_as, c.sent + 1, "a request goes as it is");
     assert!(c.received_as < c.received * 35 / 100, "{c:?}");
 }
 
 #[test]
 fn a_peer_that_does_not_compress_gets_bytes_as_they_are() {
-    let mut pair = Pair::start();
+    let mut pair = Pair::start_with("200Mbit", "compress = \"off\"");
     let (text, port) = (log_lines(100_000), echo_server());
-    // The ship would compress; the shore does not say so.
+    // The ship would compress; the shore says no.
     let file = std::fs::read_to_string(&pair.ship.file).expect("a file");
     pair.ship.signal("TERM");
     pair.ship.child.wait().expect("it ends");
-    pair.ship = Gateway::start(&pair.dir, "ship", &format!("{file}compress = \"auto\"\n"));
+    pair.ship = Gateway::start(&pair.dir, "ship", &file.replace("\"off\"", "\"auto\""));
     pair.ship.wait_for("the link rises", |s| s.links[0].state == LinkState::Up);
     let mut client = pair.socks(1, &[127, 0, 0, 1], port);
     client.read_exact(&mut [0; 10]).expect("a reply");
     assert!(exchange(client, &text).expect("an echo") == text);
     let done = |s: &Status| s.links[0].streams_open == 0;
     let ship = pair.ship.wait_for("the stream ends", done).links.remove(0);
-    assert!(ship.send.link_bytes > 100_000 && ship.compression.cpu_us == 0, "{ship:?}");
+    assert!(ship.send.link_bytes > 100_000 && ship.compression.total.cpu_us == 0, "{ship:?}");
 }
 
 #[test]

@@ -194,20 +194,61 @@ pub struct RateReport {
     pub queueing_us: u64,
 }
 
-/// What compression did to the bytes of streams.
+/// What compression did to the bytes of streams in this session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compression {
-    /// Bytes of hosts here, and what they became.
+    /// All streams, open and over.
+    pub total: CompressedBytes,
+    /// By class, under its name.
+    pub classes: BTreeMap<String, CompressedBytes>,
+    /// By client, those with the most bytes first, 32 at most. Clients that are not known
+    /// by an address, and the least of very many, are told together as `other`.
+    pub hosts: Vec<HostCompression>,
+    /// Open streams, those with the most bytes first, 32 at most.
+    pub streams: Vec<StreamCompression>,
+}
+
+/// Bytes before and after compression, and its price.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CompressedBytes {
+    /// Bytes that hosts here sent.
     pub sent: u64,
-    /// See `sent`.
+    /// What they became.
     pub sent_as: u64,
-    /// Bytes for hosts here, and what they came as.
+    /// Bytes that hosts here took.
     pub received: u64,
-    /// See `received`.
+    /// What they came as.
     pub received_as: u64,
     /// Processor time for both.
     pub cpu_us: u64,
+}
+
+/// The bytes of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostCompression {
+    /// The client's address, or `other`.
+    pub host: String,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub bytes: CompressedBytes,
+}
+
+/// The bytes of one open stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamCompression {
+    /// The client's address, or `other`.
+    pub host: String,
+    /// The server's port.
+    pub port: u16,
+    /// The class's name.
+    pub class: String,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub bytes: CompressedBytes,
 }
 
 /// IP packets that were not split.

@@ -175,6 +175,20 @@ fn gather_part(
     Crowd { open, answering: asked.elapsed().as_secs_f64(), ..crowd }
 }
 
+/// Asks `count` more questions on each connection, all at once each time.
+pub fn ask_again(open: &mut [TcpStream], count: usize) -> io::Result<()> {
+    let number = |i: usize, n: usize| ((n << 32 | i) as u64).to_le_bytes();
+    for n in 0..count {
+        for (i, stream) in open.iter_mut().enumerate() {
+            stream.write_all(&number(i, n))?;
+        }
+        for (i, stream) in open.iter_mut().enumerate() {
+            hear(stream, number(i, n))?;
+        }
+    }
+    Ok(())
+}
+
 fn hear(stream: &mut TcpStream, question: [u8; ASK]) -> io::Result<()> {
     let mut heard = [0; ANSWER];
     stream.set_read_timeout(Some(PATIENCE))?;

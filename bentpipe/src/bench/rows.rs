@@ -13,6 +13,7 @@ use super::crowd::{self, CrowdServer};
 use super::flood;
 use super::hub;
 use super::quic;
+use super::squeeze;
 use super::table::{self, file, link, lossy};
 use super::voice;
 use crate::lab::gateway::Pair;
@@ -56,6 +57,12 @@ pub const ALL: &[Row] = &[
     Row { name: "quic", measure: quic::quic },
     Row { name: "hub", measure: hub::hub },
     Row { name: "flood", measure: flood::flood },
+    Row { name: "source-code", measure: squeeze::source_code },
+    Row { name: "small-exchanges", measure: squeeze::small_exchanges },
+    Row { name: "noise", measure: squeeze::noise },
+    Row { name: "fast-text", measure: squeeze::fast_text },
+    Row { name: "keystrokes", measure: squeeze::keystrokes },
+    Row { name: "idle-compressed", measure: squeeze::idle_streams },
     Row { name: "simulator", measure: simulator },
 ];
 

@@ -165,7 +165,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         allow: values(&allow),
         deny: values(&deny),
         stream_buffer,
-        compress: compress.is_some_and(|c| c.value),
+        compress: compress.is_none_or(|c| c.value),
         traffic,
     };
     Some(PeerDraft {

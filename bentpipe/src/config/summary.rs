@@ -60,8 +60,8 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     if let Some(buffer) = peer.stream_buffer {
         row("buffer", &format!("{buffer} a stream"))?;
     }
-    if peer.compress {
-        row("compress", &"auto")?;
+    if !peer.compress {
+        row("compress", &"off")?;
     }
     for (name, class) in peer.traffic.names.iter().zip(&peer.traffic.classes) {
         if *class != ClassConfig::default() {

@@ -284,6 +284,26 @@ fn prefixes_and_endpoints_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
+fn compression_is_on_unless_a_peer_a_class_or_a_rule_says_otherwise() {
+    let peer = |lines: &str| good(&file("", &format!("{LINK}\n{lines}"))).peers.remove(0);
+    assert!(peer("").compress && peer("compress = \"auto\"").compress);
+    assert!(!peer("compress = \"off\"").compress);
+    let peer = peer(
+        "[[peer.class]]\nname = \"bulk\"\ncompress = \"off\"\n\
+         [[peer.class]]\nname = \"video\"\nshare = 40\ncompress = \"off\"\n\
+         [[peer.class]]\nname = \"normal\"\ncompress = \"auto\"\n\
+         [[peer.rule]]\nports = [5432]\ncompress = \"off\"\n\
+         [[peer.rule]]\nports = [873]\nclass = \"bulk\"\ncompress = \"auto\"",
+    );
+    assert_eq!(peer.traffic.plain, [ClassId::BULK, ClassId::from_index(4)]);
+    assert_eq!(peer.traffic.class_name(ClassId::from_index(4)), "video");
+    let says: Vec<_> = peer.traffic.rules.iter().map(|r| r.compress).collect();
+    assert_eq!(says, [Some(false), Some(true)]);
+    let wrong = peer_fault(&format!("{LINK}\ncompress = \"on\""));
+    assert_says(&wrong, &["\"on\" is not one of", "\"auto\""]);
+}
+
+#[test]
 fn classes_and_rules_are_read_and_checked() {
     let config = good(&file(
         "",

@@ -20,6 +20,16 @@ pub struct Traffic {
     pub names: Vec<String>,
     /// Which traffic is in which; the first that matches.
     pub rules: Vec<Rule>,
+    /// Classes whose streams are not compressed unless a rule says it.
+    pub plain: Vec<ClassId>,
+}
+
+impl Traffic {
+    /// The name of a class.
+    pub fn class_name(&self, class: ClassId) -> &str {
+        let own = self.names.get(class.index()).map(String::as_str);
+        own.or(BUILT_IN.get(class.index()).copied()).unwrap_or("unknown")
+    }
 }
 
 /// What `compress` may say.
@@ -62,17 +72,23 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
     let share = section.number("share", 1..=99, "percent");
     let cap = section.get::<BitRate>("cap");
     let hold = read_hold(&mut section);
+    let compress = section.word("compress", &COMPRESS);
     if traffic.names.is_empty() {
         traffic.names = BUILT_IN.map(str::to_owned).to_vec();
         traffic.classes = vec![ClassConfig::default(); BUILT_IN.len()];
     }
     if let Some(name) = name {
+        let written = name.value.clone();
         let config = ClassConfig {
             share: share.as_ref().map(|s| s.value as u8),
             cap: cap.map(|c| c.value),
             hold,
         };
         add_class(&section, name, share, config, traffic);
+        let at = traffic.names.iter().position(|n| *n == written);
+        if let Some(at) = at.filter(|_| compress.is_some_and(|c| !c.value)) {
+            traffic.plain.push(ClassId::from_index(at));
+        }
     }
     section.finish();
 }

@@ -41,6 +41,8 @@ pub struct Pair {
     pub rate: Option<BitRate>,
     /// They split nothing: TCP crosses as packets, in order and surely.
     pub unsplit: bool,
+    /// They compress TCP: the published figures, and those of bare links, are without.
+    pub compress: bool,
     /// Further peers of both, which are never there.
     pub absent: usize,
     /// Lines added to the `[node]` table of both.
@@ -167,7 +169,7 @@ impl Pair {
             "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\n{lan}\n\
              admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
-             routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}\
+             routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}compress = \"{compress}\"\n\
              link = {link}\n{peer}\n{rule}{absent}",
             key = end.key.to_base64(),
             public = end.peer.public(),
@@ -175,6 +177,7 @@ impl Pair {
             allow = list(end.local),
             link = self.link(send, receive),
             absent = absent(self.absent),
+            compress = if self.compress { "auto" } else { "off" },
         )
     }
 }

@@ -89,7 +89,8 @@ impl Mesh {
             let _ = write!(
                 text,
                 "[[peer]]\nname = \"node-{far}\"\npublic_key = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
-                 routes = [\"{}\"]\nallow = [\"{}\"]\nsource = \"keep\"\nlink = {link}\n",
+                 routes = [\"{}\"]\nallow = [\"{}\"]\nsource = \"keep\"\n\
+                 compress = \"off\"\nlink = {link}\n",
                 keys[far].public(),
                 end(i, far == high),
                 NETS[far],

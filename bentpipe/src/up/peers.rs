@@ -59,6 +59,7 @@ pub fn policy(peer: &Peer) -> Policy {
         deny: peer.deny.clone(),
         keep_source: peer.source == Source::Keep,
         rules: peer.traffic.rules.clone(),
+        plain_classes: peer.traffic.plain.clone(),
         open: peer.open,
         fast_ports: peer.fast_ports.clone(),
     }

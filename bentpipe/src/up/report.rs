@@ -1,17 +1,22 @@
 //! What `bentpipe status` shows.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
+use relay::{LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
 use super::driver::Driver;
 use super::roster::KnownPeer;
 use crate::admin::{
-    Compression, DatagramCounts, Dead, Direction, HandshakeCounts, LinkState, LinkStatus,
-    NodeStatus, RateReport, Status, Way, resident_memory,
+    CompressedBytes, Compression, DatagramCounts, Dead, Direction, HandshakeCounts,
+    HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, StreamCompression, Way,
+    resident_memory,
 };
+use crate::config::Traffic;
 
 /// Rates over the last seconds, from two samples of the counters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,9 +97,9 @@ impl Driver {
         let s = session.stats();
         let squeezed = self.relay.squeezed(peer.id);
         // What the session calls stream bytes are coded already.
-        let sent = (s.stream_bytes_in + squeezed.content_sent).saturating_sub(squeezed.coded_sent);
-        let received = (s.stream_bytes_out + squeezed.content_received)
-            .saturating_sub(squeezed.coded_received);
+        let all = &squeezed.all;
+        let sent = (s.stream_bytes_in + all.sent).saturating_sub(all.sent_as);
+        let received = (s.stream_bytes_out + all.received).saturating_sub(all.received_as);
         let (rate_out, rate_in) = peer.meter.rates(now, &stats);
         let reach = endpoint.reach(peer.id);
         let state = match (endpoint.is_established(peer.id), reach) {
@@ -142,13 +147,7 @@ impl Driver {
             repaired_packets: s.recovered + s.peer_recovered,
             retransmitted_packets: s.packets_lost,
             retransmitted_bytes: s.retransmitted,
-            compression: Compression {
-                sent: squeezed.content_sent,
-                sent_as: squeezed.coded_sent,
-                received: squeezed.content_received,
-                received_as: squeezed.coded_received,
-                cpu_us: squeezed.cpu.as_micros(),
-            },
+            compression: compression(&squeezed, &peer.config.traffic),
             datagrams: DatagramCounts {
                 sent: s.datagrams_in,
                 received: s.datagrams_out,
@@ -163,9 +162,45 @@ impl Driver {
                 ("violation".to_owned(), s.violations),
             ]
             .into_iter()
+            .chain(squeezed.bad.iter().map(|(why, n)| (why.to_string(), *n)))
             .filter(|(_, n)| *n > 0)
             .collect(),
         }
+    }
+}
+
+/// Hosts and streams that are told one by one.
+const MOST_TOLD: usize = 32;
+
+fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
+    let bytes = |s: &Squeezed| CompressedBytes {
+        sent: s.sent,
+        sent_as: s.sent_as,
+        received: s.received,
+        received_as: s.received_as,
+        cpu_us: s.cpu.as_micros(),
+    };
+    let name = |host: Option<IpAddr>| host.map_or("other".to_owned(), |h| h.to_string());
+    let class = |class| traffic.class_name(class).to_owned();
+    let mut hosts: Vec<_> = squeezed.hosts.iter().collect();
+    hosts.sort_by_key(|(_, s)| Reverse(s.content()));
+    let mut streams: Vec<_> = squeezed.streams.iter().collect();
+    streams.sort_by_key(|s| Reverse(s.squeezed.content()));
+    let host = |(host, s): (&Option<IpAddr>, &Squeezed)| HostCompression {
+        host: name(*host),
+        bytes: bytes(s),
+    };
+    let stream = |s: &StreamSqueezed| StreamCompression {
+        host: name(s.host),
+        port: s.port,
+        class: class(s.class),
+        bytes: bytes(&s.squeezed),
+    };
+    Compression {
+        total: bytes(&squeezed.all),
+        classes: squeezed.classes.iter().map(|(c, s)| (class(*c), bytes(s))).collect(),
+        hosts: hosts.into_iter().take(MOST_TOLD).map(host).collect(),
+        streams: streams.into_iter().take(MOST_TOLD).map(stream).collect(),
     }
 }
 

@@ -60,11 +60,9 @@ pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
     class.unwrap_or_else(|| by_dscp(facts.dscp))
 }
 
-/// Is a stream with these `facts` compressed where that pays? By the first rule that says
-/// it, else yes.
-pub fn compress(rules: &[Rule], facts: &Facts) -> bool {
-    let says = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.compress);
-    says.unwrap_or(true)
+/// Is a stream with these `facts` to be compressed? What the first rule says that says it.
+pub fn compress(rules: &[Rule], facts: &Facts) -> Option<bool> {
+    rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.compress)
 }
 
 /// How an unsplit packet with these `facts` is carried, by the first rule that says it.

@@ -6,15 +6,24 @@
 //! block is made of all of them. A block is undone when the host takes its content; until
 //! then it stays in the link's buffers, on the account of its credit.
 
-use std::collections::BTreeMap;
+mod accounts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use link::PeerId;
 use link::session::{Coding, Session};
-use squeeze::stream::{Codec, Decoder, Encoder, Shown, Spent, Stopwatch, Terms, mixes_secrets};
+use link::wire::StreamId;
+use squeeze::stream::{
+    BadBlock, Codec, Decoder, Encoder, Shown, Spent, Stopwatch, Terms, mixes_secrets,
+};
 use units::{Duration, Instant};
 
 use crate::ResetReason;
-use crate::flows::{Flow, FlowId};
+use crate::flows::{Flow, FlowId, Flows};
+
+pub use accounts::{LinkSqueezed, Squeezed, StreamSqueezed};
 
 /// Content that waits for hosts in all; beyond that it is made anew when they take it.
 const WAITING: usize = 16 << 20;
@@ -22,33 +31,23 @@ const WAITING: usize = 16 << 20;
 const LENIENCE: u64 = 2;
 /// The part of the free history that one stream may have.
 const SHARE: u64 = 4;
-
-/// What compression did on one link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Squeezed {
-    /// Bytes that hosts sent, and what they became on the link's streams.
-    pub content_sent: u64,
-    /// See `content_sent`.
-    pub coded_sent: u64,
-    /// Bytes for hosts, and what they were on the link's streams.
-    pub content_received: u64,
-    /// See `content_received`.
-    pub coded_received: u64,
-    /// Directions that were ended because what came could not be undone.
-    pub bad: u64,
-    /// The time that compression and decompression took.
-    pub cpu: Duration,
-}
+/// Less room than this is not worth a block, and there is more when the link wants it.
+const LEAST_ROOM: usize = 64;
+/// Departed streams that are looked at for each that is coded: more than one, so that they
+/// do not gather.
+const DEPARTED_AT_ONCE: usize = 4;
 
 #[derive(Default)]
 struct Coder {
     /// Until the first bytes say how it is coded.
     encoder: Option<Encoder>,
     decoder: Decoder,
-    /// Bytes from before the peer told what it takes.
+    /// Bytes from before the peer told what it takes: those that an explicit proxy got
+    /// with its client's request.
     early: Vec<u8>,
     /// The host ended its direction after them.
     early_end: bool,
+    squeezed: Squeezed,
 }
 
 #[derive(Default)]
@@ -56,13 +55,25 @@ struct Link {
     /// History kept for what we send and for what we get.
     kept_there: u64,
     kept_here: u64,
-    counts: Squeezed,
+    /// History of streams whose flows are over here, while the peer may hold it yet.
+    departed: VecDeque<Departed>,
+    /// Of streams that are over.
+    over: LinkSqueezed,
+}
+
+struct Departed {
+    session: u64,
+    stream: StreamId,
+    kept: u64,
 }
 
 /// The coders of all flows of a node.
 #[derive(Default)]
 pub(crate) struct Coders {
     codec: Codec,
+    /// What a call coded: the link is told at once of all of it, because how much waits
+    /// says how urgent it is.
+    coded: Vec<u8>,
     flows: BTreeMap<FlowId, Box<Coder>>,
     links: BTreeMap<PeerId, Link>,
     /// Content that waits for hosts.
@@ -74,18 +85,34 @@ impl Coders {
         self.codec = Codec::new(Some(stopwatch));
     }
 
-    pub fn squeezed(&self, peer: PeerId) -> Squeezed {
-        self.links.get(&peer).map_or(Squeezed::default(), |l| l.counts)
-    }
-
-    /// How much content surely fits into `room` bytes of a stream.
-    pub fn content_for(room: usize) -> usize {
-        let content = room - room / 64;
-        // Less is not worth a block, and there is more when the link wants it.
-        if room < 64 || Encoder::worst(content) > room { 0 } else { content }
+    /// What was done for a peer's streams since its session began.
+    pub fn squeezed(&self, peer: PeerId, flows: &Flows) -> LinkSqueezed {
+        let mut told = self.links.get(&peer).map_or_else(LinkSqueezed::default, |l| l.over.clone());
+        for (id, coder) in &self.flows {
+            let Some(f) = flows.get(*id).filter(|f| f.peer == peer) else { continue };
+            let (kind, squeezed) = (f.kind, coder.squeezed);
+            told.book(&kind, squeezed);
+            let (host, port, class) = (kind.host, kind.port, kind.class);
+            told.streams.push(StreamSqueezed { host, port, class, squeezed });
+        }
+        told
     }
 
     // ---- from the host -------------------------------------------------------------
+
+    /// How much content of the flow's host is wanted now: as much as surely fits, and no
+    /// more than makes one block, because everything else waits while it is made.
+    pub fn room(&self, flow: FlowId, f: Flow, session: &mut Session) -> usize {
+        let room = content_for(session.room_to_code(f.stream) as usize);
+        let encoder = self.flows.get(&flow).and_then(|c| c.encoder.as_ref());
+        let rate = session.rate_status().rate;
+        let appetite = match encoder {
+            Some(encoder) => encoder.appetite(rate),
+            None if f.kind.compress => Encoder::default().appetite(rate),
+            None => usize::MAX,
+        };
+        room.min(appetite)
+    }
 
     pub fn encode(
         &mut self,
@@ -116,9 +143,10 @@ impl Coders {
         let coder = self.flows.entry(flow).or_default();
         let link = self.links.entry(f.peer).or_default();
         let encoder = coder.encoder.get_or_insert_with(|| {
-            let secrets = f.from_here && mixes_secrets(f.port, data);
-            if f.compress && !secrets { Encoder::default() } else { Encoder::plain() }
+            let secrets = f.kind.from_here && mixes_secrets(f.kind.port, data);
+            if f.kind.compress && !secrets { Encoder::default() } else { Encoder::plain() }
         });
+        link.forget_departed(f.session, session);
         let kept = encoder.kept() as u64;
         let free = coding.history.saturating_sub(link.kept_there - kept);
         let terms = Terms {
@@ -126,15 +154,14 @@ impl Coders {
             longest: coding.longest as usize,
             history: (free / SHARE) as usize,
         };
-        let (before, mut coded) = (self.codec.spent(), 0);
-        encoder.encode(&mut self.codec, &terms, data, |bytes| {
-            coded += bytes.len() as u64;
-            session.write_coded(now, f.stream, bytes);
-        });
+        let before = self.codec.spent();
+        self.coded.clear();
+        encoder.encode(&mut self.codec, &terms, data, |bytes| self.coded.extend_from_slice(bytes));
+        session.write_coded(now, f.stream, &self.coded);
         link.kept_there = link.kept_there - kept + encoder.kept() as u64;
-        link.counts.content_sent += data.len() as u64;
-        link.counts.coded_sent += coded;
-        link.book(before, self.codec.spent());
+        coder.squeezed.sent += data.len() as u64;
+        coder.squeezed.sent_as += self.coded.len() as u64;
+        coder.squeezed.cpu += time_between(before, self.codec.spent());
     }
 
     /// The peer has not told yet what it takes: keeps `data` until it has.
@@ -191,7 +218,7 @@ impl Coders {
         let (kept, waiting) = (coder.decoder.kept() as u64, coder.decoder.waiting());
         let before = self.codec.spent();
         let mut as_it_is = 0;
-        let result = loop {
+        let mut result = loop {
             let mut pieces: [&[u8]; 16] = [&[]; 16];
             let n = session.peek_slices(f.stream, &mut pieces);
             match coder.decoder.show(&mut self.codec, &pieces[..n]) {
@@ -201,26 +228,29 @@ impl Coders {
                     break Ok(());
                 }
                 Ok(Shown::Head(n)) => {
-                    link.counts.coded_received += n as u64;
+                    coder.squeezed.received_as += n as u64;
                     session.consume(now, f.stream, n);
                 }
                 Ok(Shown::More) if n > 0 && session.is_complete(f.stream) => {
                     if !session.is_reset_by_peer(f.stream) {
-                        break Err(());
+                        break Err(BadBlock::Cut);
                     }
                     // A block that was cut off is nobody's; the reset follows it.
                     let left = pieces[..n].iter().map(|p| p.len()).sum();
                     session.consume(now, f.stream, left);
                 }
                 Ok(Shown::More) => break Ok(()),
-                Err(_) => break Err(()),
+                Err(bad) => break Err(bad),
             }
         };
-        link.book(before, self.codec.spent());
+        coder.squeezed.cpu += time_between(before, self.codec.spent());
         link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
         self.waiting = self.waiting - waiting + coder.decoder.waiting();
-        if result.is_err() || link.kept_here > coding.own_history.saturating_mul(LENIENCE) {
-            link.counts.bad += 1;
+        if link.kept_here > coding.own_history.saturating_mul(LENIENCE) {
+            result = result.and(Err(BadBlock::History));
+        }
+        if let Err(bad) = result {
+            *link.over.bad.entry(bad).or_default() += 1;
             session.reset(now, f.stream, ResetReason::Protocol, false);
             return 0;
         }
@@ -245,8 +275,8 @@ impl Coders {
         let link = self.links.entry(peer).or_default();
         let (kept, waiting) = (coder.decoder.kept() as u64, coder.decoder.waiting());
         let done = coder.decoder.took(n);
-        link.counts.content_received += n as u64;
-        link.counts.coded_received += done as u64;
+        coder.squeezed.received += n as u64;
+        coder.squeezed.received_as += done as u64;
         if self.waiting > WAITING {
             coder.decoder.forget();
         }
@@ -255,12 +285,28 @@ impl Coders {
         done
     }
 
-    pub fn forget(&mut self, flow: FlowId, peer: PeerId) {
+    // ---- ends ----------------------------------------------------------------------
+
+    /// The flow is over. `session`: its session, if it goes on.
+    pub fn forget(&mut self, flow: FlowId, f: Flow, session: Option<&Session>) {
         let Some(coder) = self.flows.remove(&flow) else { return };
         self.waiting -= coder.decoder.waiting();
+        let Some(link) = self.links.get_mut(&f.peer) else { return };
+        link.kept_here -= coder.decoder.kept() as u64;
+        link.over.book(&f.kind, coder.squeezed);
+        let kept = coder.encoder.map_or(0, |e| e.kept()) as u64;
+        if kept > 0 && session.is_some_and(|s| s.contains(f.stream)) {
+            let (session, stream) = (f.session, f.stream);
+            link.departed.push_back(Departed { session, stream, kept });
+        } else {
+            link.kept_there -= kept;
+        }
+    }
+
+    /// The peer's session is another: counts begin anew, as the session's do.
+    pub fn begin_session(&mut self, peer: PeerId) {
         if let Some(link) = self.links.get_mut(&peer) {
-            link.kept_here -= coder.decoder.kept() as u64;
-            link.kept_there -= coder.encoder.map_or(0, |e| e.kept()) as u64;
+            link.over = LinkSqueezed::default();
         }
     }
 
@@ -270,10 +316,28 @@ impl Coders {
 }
 
 impl Link {
-    fn book(&mut self, before: Spent, after: Spent) {
-        let more = |a: Duration, b: Duration| b.as_nanos() - a.as_nanos();
-        let ns = more(before.compressing, after.compressing)
-            + more(before.decompressing, after.decompressing);
-        self.counts.cpu += Duration::from_nanos(ns);
+    /// Gives back the history of some streams that the peer has done with.
+    fn forget_departed(&mut self, number: u64, session: &Session) {
+        for _ in 0..self.departed.len().min(DEPARTED_AT_ONCE) {
+            let Some(d) = self.departed.pop_front() else { return };
+            if d.session == number && session.contains(d.stream) {
+                self.departed.push_back(d);
+            } else {
+                self.kept_there -= d.kept;
+            }
+        }
     }
+}
+
+/// How much content surely fits into `room` bytes of a stream.
+fn content_for(room: usize) -> usize {
+    let content = room - room / 64;
+    if room < LEAST_ROOM || Encoder::worst(content) > room { 0 } else { content }
+}
+
+fn time_between(before: Spent, after: Spent) -> Duration {
+    let more = |a: Duration, b: Duration| b.as_nanos() - a.as_nanos();
+    let ns = more(before.compressing, after.compressing)
+        + more(before.decompressing, after.decompressing);
+    Duration::from_nanos(ns)
 }

@@ -2,8 +2,10 @@
 //! generation, so that a late fact about an old flow meets nobody.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use link::PeerId;
+use link::session::ClassId;
 use link::wire::StreamId;
 
 /// Names a flow for the driver.
@@ -38,6 +40,15 @@ pub(crate) struct Flow {
     /// in another the stream's number is another stream's.
     pub session: u64,
     pub stream: StreamId,
+    pub kind: Kind,
+}
+
+/// What a flow's opening and the peer's rules make of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub class: ClassId,
+    /// The client, where it is known.
+    pub host: Option<IpAddr>,
     /// The server's port.
     pub port: u16,
     /// Its client is here.

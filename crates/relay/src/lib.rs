@@ -17,6 +17,8 @@
 pub mod classify;
 mod coding;
 mod flows;
+#[cfg(test)]
+mod gateways;
 mod known;
 mod opening;
 pub mod packet;
@@ -31,6 +33,7 @@ use link::endpoint::{Endpoint, EndpointEvent, LinkEvent, Transmit};
 pub use link::session::{Carry, ClassId};
 use link::session::{Event, RecvState};
 pub use link::tunnel::TunnelError;
+use link::wire::StreamId;
 pub use link::wire::{Origin, ResetReason, Target};
 use link::{PeerConfig, PeerId};
 use squeeze::stream::Stopwatch;
@@ -39,9 +42,9 @@ use units::Instant;
 use classify::Facts;
 pub use classify::Rule;
 use coding::Coders;
-pub use coding::Squeezed;
+pub use coding::{LinkSqueezed, Squeezed, StreamSqueezed};
 pub use flows::FlowId;
-use flows::{Flow, Flows};
+use flows::{Flow, Flows, Kind};
 use opening::Openings;
 pub use policy::{Open, Policy};
 pub use routes::Routes;
@@ -224,24 +227,35 @@ impl Relay {
     /// A client here wants a connection: opens a stream for it. `None` where there is no
     /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
     pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
-        let facts = stream_facts(&origin);
-        let class = classify::class(self.rules(peer), &facts);
-        let compress = classify::compress(self.rules(peer), &facts);
-        let target = origin.target.clone();
+        let (kind, target) = (self.kind_of(peer, &origin, true), origin.target.clone());
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
-        session.set_class(stream, class);
-        let session = self.endpoint.session_number(peer);
-        let port = port(&target);
-        let flow = Flow { peer, session, stream, port, from_here: true, compress };
-        let flow = self.flows.insert(flow);
+        let flow = self.insert(peer, stream, kind);
         self.openings.on_open(flow, peer, target);
         Some(flow)
     }
 
-    fn rules(&self, peer: PeerId) -> &[Rule] {
+    fn kind_of(&self, peer: PeerId, origin: &Origin, from_here: bool) -> Kind {
         let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
-        policy.map_or(&[], |p| &p.rules)
+        let (rules, plain) = policy.map_or((&[][..], &[][..]), |p| (&p.rules, &p.plain_classes));
+        let port = match &origin.target {
+            Target::Address(a) => a.port(),
+            Target::Name(_, port) => *port,
+        };
+        let ports = Some((origin.client.map_or(0, |c| c.port()), port));
+        let facts = Facts { protocol: classify::TCP, ports, dscp: origin.dscp };
+        let class = classify::class(rules, &facts);
+        let compress = classify::compress(rules, &facts).unwrap_or(!plain.contains(&class));
+        Kind { class, host: origin.client.map(|c| c.ip()), port, from_here, compress }
+    }
+
+    /// A new stream of the peer's session becomes a flow.
+    fn insert(&mut self, peer: PeerId, stream: StreamId, kind: Kind) -> FlowId {
+        if let Some(session) = self.endpoint.session_mut(peer) {
+            session.set_class(stream, kind.class);
+        }
+        let session = self.endpoint.session_number(peer);
+        self.flows.insert(Flow { peer, session, stream, kind })
     }
 
     /// How many bytes may be read from the flow's socket now. Where it is 0,
@@ -252,7 +266,7 @@ impl Relay {
         let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
         match session.coding() {
             Some(coding) if coding.history == 0 => session.write_room(f.stream) as usize,
-            _ => Coders::content_for(session.room_to_code(f.stream) as usize),
+            _ => self.coders.room(flow, f, session),
         }
     }
 
@@ -358,7 +372,7 @@ impl Relay {
     fn with<T>(
         &mut self,
         flow: FlowId,
-        act: impl FnOnce(&mut link::session::Session, link::wire::StreamId) -> T,
+        act: impl FnOnce(&mut link::session::Session, StreamId) -> T,
     ) -> Option<T> {
         let f = self.living(flow)?;
         let session = self.endpoint.session_mut(f.peer)?;
@@ -521,23 +535,8 @@ impl Relay {
         }
     }
 
-    fn on_opened(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        stream: link::wire::StreamId,
-        origin: Origin,
-    ) {
-        let facts = stream_facts(&origin);
-        let class = classify::class(self.rules(peer), &facts);
-        let compress = classify::compress(self.rules(peer), &facts);
-        let session = self.endpoint.session_number(peer);
-        let port = port(&origin.target);
-        let flow = Flow { peer, session, stream, port, from_here: false, compress };
-        let flow = self.flows.insert(flow);
-        if let Some(session) = self.endpoint.session_mut(peer) {
-            session.set_class(stream, class);
-        }
+    fn on_opened(&mut self, now: Instant, peer: PeerId, stream: StreamId, origin: Origin) {
+        let flow = self.insert(peer, stream, self.kind_of(peer, &origin, false));
         let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
         let permitted = policy.is_some_and(|rules| {
             let target = match &origin.target {
@@ -557,7 +556,9 @@ impl Relay {
 
     fn forget(&mut self, flow: FlowId) {
         if let Some(f) = self.flows.get(flow) {
-            self.coders.forget(flow, f.peer);
+            let lives = f.session == self.endpoint.session_number(f.peer);
+            let session = self.endpoint.session(f.peer).filter(|_| lives);
+            self.coders.forget(flow, f, session);
             self.flows.remove(flow);
         }
     }
@@ -570,6 +571,7 @@ impl Relay {
                 self.actions.push_back(Action::Abort(flow, reason));
             }
         }
+        self.coders.begin_session(peer);
     }
 
     /// Measures compression by this clock, so that its level follows the processor.
@@ -577,27 +579,13 @@ impl Relay {
         self.coders.set_stopwatch(stopwatch);
     }
 
-    /// What compression did on the link to a peer so far.
-    pub fn squeezed(&self, peer: PeerId) -> Squeezed {
-        self.coders.squeezed(peer)
+    /// What compression did in the session with a peer so far.
+    pub fn squeezed(&self, peer: PeerId) -> LinkSqueezed {
+        self.coders.squeezed(peer, &self.flows)
     }
 
     /// Counts so far.
     pub fn stats(&self) -> RelayStats {
         self.stats
-    }
-}
-
-/// What rules see of a stream.
-fn stream_facts(origin: &Origin) -> Facts {
-    let from = origin.client.map_or(0, |c| c.port());
-    let ports = Some((from, port(&origin.target)));
-    Facts { protocol: classify::TCP, ports, dscp: origin.dscp }
-}
-
-fn port(target: &Target) -> u16 {
-    match target {
-        Target::Address(a) => a.port(),
-        Target::Name(_, port) => *port,
     }
 }

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use link::session::ClassId;
 use units::IpPrefix;
 
 use crate::classify::Rule;
@@ -20,6 +21,8 @@ pub struct Policy {
     pub keep_source: bool,
     /// Which class what we send it is in; the first that matches.
     pub rules: Vec<Rule>,
+    /// Classes whose streams are not compressed unless a rule says it.
+    pub plain_classes: Vec<ClassId>,
     /// When clients here that want to reach something behind the peer are answered.
     pub open: Open,
     /// With [`Open::Auto`]: ports where every server is expected to answer whose address

@@ -2,7 +2,7 @@
 //! virtual time, through the very code that runs over sockets.
 
 use link::session::SessionStats;
-use units::{BitRate, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::Trace;
 use crate::check::Failure;
@@ -30,6 +30,12 @@ pub struct Exchanges {
     pub request: u64,
     /// See `request`.
     pub answer: u64,
+    /// Bytes of one more answer, which begins with the first client and goes on beside.
+    pub beside: u64,
+    /// Memory for the history of coded streams, at both nodes; 0: they are not coded.
+    pub history: ByteCount,
+    /// Can what servers send be compressed?
+    pub shrinks: bool,
 }
 
 /// How they went.
@@ -59,6 +65,9 @@ impl Exchanges {
             count: 1,
             request,
             answer,
+            beside: 0,
+            history: ByteCount(0),
+            shrinks: false,
         }
     }
 
@@ -73,7 +82,7 @@ impl Exchanges {
         world.run(Instant::ZERO + self.begin, |_| false)?;
         let before = world.report.packet_bytes;
         let mut times = Vec::new();
-        for (i, connection) in plan.connections.iter().enumerate() {
+        for (i, connection) in plan.connections.iter().enumerate().take(self.count as usize) {
             let came = |w: &World<'_>| {
                 let client = w.talks[i].hosts[0].as_ref();
                 client.is_some_and(|c| c.received >= self.answer)
@@ -96,13 +105,18 @@ impl Exchanges {
         let at = |i| begin + self.spacing.times(i);
         let end = at(self.count) + PATIENCE;
         let fault = |kind: &FaultKind| Fault { from: Instant::ZERO, until: end, kind: *kind };
+        let mut connections: Vec<Connection> =
+            (0..self.count).map(|i| Connection::fetch(at(i), self.request, self.answer)).collect();
+        if self.beside > 0 {
+            connections.push(Connection::fetch(begin, self.request, self.beside));
+        }
         Plan {
             seed: self.seed,
             faults: self.faults.iter().map(fault).collect(),
             heal_at: end,
-            connections: (0..self.count)
-                .map(|i| Connection::fetch(at(i), self.request, self.answer))
-                .collect(),
+            connections,
+            histories: [self.history; 2],
+            shrinks: self.shrinks,
             ..Plan::quiet(self.rates, self.rtt)
         }
     }

@@ -93,6 +93,7 @@ impl Node {
             deny: vec![],
             keep_source: true,
             rules: crate::datagrams::rules(),
+            plain_classes: Vec::new(),
             open: plan.open,
             fast_ports: vec![],
         };

@@ -27,6 +27,8 @@ pub struct Plan {
     pub stream_buffer: Option<ByteCount>,
     /// Memory for the history of coded streams, by node; 0: it does not code them.
     pub histories: [ByteCount; 2],
+    /// Can what servers send be compressed?
+    pub shrinks: bool,
     /// The most streams, by node.
     pub max_streams: [u32; 2],
     /// Keepalive intervals, by node.
@@ -68,6 +70,7 @@ impl Plan {
             overhead: 0,
             memories: [ByteCount(256 << 20); 2],
             histories: [ByteCount(0); 2],
+            shrinks: false,
             stream_buffer: None,
             max_streams: [1000; 2],
             keepalives: [None; 2],
@@ -332,11 +335,6 @@ fn share(rng: &mut Rng, most: f64) -> Ratio {
     Ratio::from_f64(rng.between(1, 1000) as f64 / 1000.0 * most)
 }
 
-/// Are streams coded in the run of `seed`?
-pub(crate) fn codes(seed: u64) -> bool {
-    histories(seed).iter().all(|h| h.0 > 0)
-}
-
 /// A third of the seeds codes streams, with much memory or little; of another third one
 /// node would. Not drawn, so that seeds mean what they meant before.
 fn histories(seed: u64) -> [ByteCount; 2] {
@@ -376,6 +374,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         overhead: [0, 0, 8, 38][rng.below(4) as usize],
         memories: [memory, other_memory].map(ByteCount),
         histories: histories(seed),
+        shrinks: histories(seed).iter().all(|h| h.0 > 0),
         stream_buffer: one_in(rng, 4).then(|| ByteCount(magnitude(rng, 16 << 10, 256 << 10))),
         max_streams: [few, if one_in(rng, 2) { few } else { 1000 }],
         keepalives: [None, None],

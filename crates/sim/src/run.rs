@@ -169,7 +169,7 @@ fn finale(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     for node in 0..2 {
         let connection = fresh(world.now, node);
         let index = world.talks.len();
-        world.talks.push(Talk::new(plan.seed, index, &connection));
+        world.talks.push(Talk::new(plan, index, &connection));
         world.set(world.now, Happening::Opens(index));
     }
     let begun = world.now;

@@ -10,7 +10,7 @@ use units::{Duration, Instant};
 use crate::check::Failure;
 use crate::host::Host;
 use crate::pattern::Pattern;
-use crate::plan::{Answer, Connection};
+use crate::plan::{Answer, Connection, Plan};
 use crate::world::{Happening, World};
 
 /// A gateway waits at least this long for the next SYN of a client.
@@ -36,10 +36,11 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    pub fn new(seed: u64, index: usize, plan: &Connection) -> Talk {
+    pub fn new(run: &Plan, index: usize, plan: &Connection) -> Talk {
+        let seed = run.seed;
         let key = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index as u64 * 2);
         let (up, mut down) = (Pattern::new(key), Pattern::new(key + 1));
-        if crate::plan::codes(seed) {
+        if run.shrinks {
             down = down.that_shrinks();
         }
         Talk {

@@ -130,7 +130,7 @@ impl<'a> World<'a> {
             self.set(fault.until, Happening::FaultEnds(i));
         }
         for (i, connection) in self.plan.connections.iter().enumerate() {
-            self.talks.push(Talk::new(self.plan.seed, i, connection));
+            self.talks.push(Talk::new(self.plan, i, connection));
             self.set(connection.at, Happening::Opens(i));
         }
         for (i, datagram) in self.plan.datagrams.iter().enumerate() {

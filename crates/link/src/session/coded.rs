@@ -69,11 +69,12 @@ impl Session {
         self.streams.get(&id).is_some_and(|s| s.reset_in.is_some())
     }
 
-    /// Unsent bytes of a coded stream at which more are asked for: 20 ms of the link, at
-    /// least a packet.
+    /// Unsent bytes of a coded stream at which more are asked for: 20 ms of the link, and
+    /// what leaves before the user of the link has its turn, two packets, so that neither
+    /// is short.
     pub(super) fn low_water(&self) -> u64 {
         let local = self.pacer.rate().bytes_in(Duration::from_millis(20)).0;
-        local.max(u64::from(self.config.packet)).min(self.unsent_cap() / 2)
+        local.max(2 * u64::from(self.config.packet)).min(self.unsent_cap() / 2)
     }
 
     /// Streams that waited for the peer's parameters can be written.

@@ -2,6 +2,7 @@
 //! promises about bytes, whatever the pipe does. The simulator does the same to
 //! whole nodes.
 
+mod coded;
 mod found;
 mod headers;
 mod hostile;

@@ -10,6 +10,8 @@
 //!            0 nothing, c: 512 × 2^c bytes, c at most 8
 //! ```
 
+use std::fmt;
+
 /// The most content of one block.
 pub const MAX_RAW: usize = 64 * 1024;
 /// The most bytes of a stored block, and of the frame of a compressed one.
@@ -24,7 +26,7 @@ pub(super) const MAX_HEAD: usize = 4;
 /// The highest code of a size.
 pub(super) const MAX_SIZE_CODE: u8 = 8;
 /// Why a direction of a stream cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadBlock {
     /// A head that means nothing, or sizes out of range.
     Head,
@@ -36,6 +38,18 @@ pub enum BadBlock {
     Cut,
     /// More history than this node offered to keep.
     History,
+}
+
+impl fmt::Display for BadBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadBlock::Head => "block with a bad head",
+            BadBlock::Bomb => "decompression bomb",
+            BadBlock::Frame => "block that does not decompress",
+            BadBlock::Cut => "block cut off",
+            BadBlock::History => "history beyond the offer",
+        })
+    }
 }
 
 /// What a head says.

@@ -66,6 +66,12 @@ impl Encoder {
         self.history.kept()
     }
 
+    /// Content that one call makes at most one block of, beside what passes as it is: more
+    /// would keep the node busy for longer than a block may.
+    pub fn appetite(&self, rate: BitRate) -> usize {
+        if self.rest { usize::MAX } else { self.run + self.usual_block(rate).min(self.trial()) }
+    }
+
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         size_of_val(self) + self.history.memory()
@@ -114,8 +120,7 @@ impl Encoder {
         content: &[u8],
         put: &mut impl FnMut(&[u8]),
     ) -> usize {
-        let trial = if self.shrinks { MAX_RAW } else { TRIAL };
-        let mut n = self.usual_block(terms.rate).min(trial).min(content.len());
+        let mut n = self.usual_block(terms.rate).min(self.trial()).min(content.len());
         loop {
             let used = code_above(self.history.len().min(PREFIX_LEAST.max(n * PREFIX_TIMES)));
             let history = self.history.tail(size_of(used));
@@ -160,6 +165,11 @@ impl Encoder {
         (self.shrinks, self.stored) = (false, 0);
         put_head(Head::Run(self.run), put);
         0
+    }
+
+    /// The most content of a block, as far as it is known to shrink.
+    fn trial(&self) -> usize {
+        if self.shrinks { MAX_RAW } else { TRIAL }
     }
 
     fn usual_block(&self, rate: BitRate) -> usize {

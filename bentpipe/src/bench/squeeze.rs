@@ -1,0 +1,473 @@
+//! What compression must reach (issue 4): bytes, time, processor and memory with it and
+//! without.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use os::proc::raise_descriptor_limit;
+use units::Rng;
+
+use super::Checked;
+use super::crowd::{self, CrowdServer};
+use super::rows::memories;
+use super::table::link;
+use crate::admin::LinkStatus;
+use crate::lab::gateway::Pair;
+use crate::lab::measure::median;
+use crate::lab::progress::{Board, Row};
+use crate::lab::scenario::LinkSetup;
+use crate::lab::topology::{Plan, SERVER, Topology};
+
+type Measured = Result<Vec<Checked>, String>;
+
+/// The server's port: none of HTTP's.
+const PORT: u16 = 5432;
+const PATIENCE: Duration = Duration::from_secs(600);
+/// What was said at the end of a connection has been told by then.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// This project's source code, more of it than a stream's history holds, so that saying it
+/// again does not help.
+const CODE: [&str; 18] = [
+    include_str!("../lab/traffic.rs"),
+    include_str!("../lab/scenario.rs"),
+    include_str!("../config/reader.rs"),
+    include_str!("../config/link.rs"),
+    include_str!("../lab/gateway.rs"),
+    include_str!("../lab/topology.rs"),
+    include_str!("../lab/report.rs"),
+    include_str!("../up/connections.rs"),
+    include_str!("../emulate/args.rs"),
+    include_str!("../lab/measure.rs"),
+    include_str!("../lab/run.rs"),
+    include_str!("../../../crates/link/src/session.rs"),
+    include_str!("../../../crates/link/src/tunnel.rs"),
+    include_str!("../../../crates/link/src/handshake.rs"),
+    include_str!("../../../crates/link/src/sent.rs"),
+    include_str!("../../../crates/relay/src/lib.rs"),
+    include_str!("../../../crates/sim/src/plan.rs"),
+    include_str!("../../../crates/sim/src/world.rs"),
+];
+
+/// What a client asks for: so many bytes of one kind, or to be told what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Code(u64),
+    Noise(u64),
+    /// Report number n as HTTP and JSON have it, about a kilobyte.
+    Report(u64),
+    Echo,
+}
+
+/// A question has this length whatever it says.
+const QUESTION: usize = 48;
+
+impl Wish {
+    /// The question as a client of JSON puts it.
+    fn question(self) -> [u8; QUESTION] {
+        let (kind, n) = match self {
+            Wish::Code(n) => ("code", n),
+            Wish::Noise(n) => ("noise", n),
+            Wish::Report(n) => ("report", n),
+            Wish::Echo => ("echo", 0),
+        };
+        let text = format!("{{\"id\":{n},\"method\":\"{kind}.get\"}}");
+        let mut question = [b' '; QUESTION];
+        question[..text.len()].copy_from_slice(text.as_bytes());
+        question
+    }
+
+    fn read(question: &[u8; QUESTION]) -> Option<Wish> {
+        let value: serde_json::Value = serde_json::from_slice(question).ok()?;
+        let n = value["id"].as_u64()?;
+        match value["method"].as_str()? {
+            "code.get" => Some(Wish::Code(n)),
+            "noise.get" => Some(Wish::Noise(n)),
+            "report.get" => Some(Wish::Report(n)),
+            "echo.get" => Some(Wish::Echo),
+            _ => None,
+        }
+    }
+
+    /// The answer, piece by piece.
+    fn answer(self, mut put: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            Wish::Code(mut n) => {
+                for piece in CODE.iter().cycle() {
+                    let piece = &piece.as_bytes()[..piece.len().min(n as usize)];
+                    put(piece)?;
+                    n -= piece.len() as u64;
+                    if n == 0 {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Wish::Noise(mut n) => {
+                let (mut rng, mut piece) = (Rng::new(n), vec![0; 65_536]);
+                while n > 0 {
+                    rng.fill(&mut piece);
+                    piece.truncate(n.min(65_536) as usize);
+                    put(&piece)?;
+                    n -= piece.len() as u64;
+                }
+                Ok(())
+            }
+            Wish::Report(n) => put(report(n).as_bytes()),
+            Wish::Echo => Ok(()),
+        }
+    }
+}
+
+/// A ship's report with numbers that differ each time.
+fn report(n: u64) -> String {
+    let mut rng = Rng::new(n);
+    let mut number = |below| rng.below(below);
+    let items: Vec<String> = ["fuel oil", "fresh water", "provisions", "spares"]
+        .map(|name| {
+            format!(
+                "{{\"id\":{},\"name\":\"{name}\",\"value\":{},\"unit\":\"t\",\
+                 \"updated_at\":\"2026-11-{:02}T{:02}:00:00Z\"}}",
+                number(100_000),
+                number(5_000),
+                number(28) + 1,
+                number(24)
+            )
+        })
+        .into();
+    let body = format!(
+        "{{\"status\":\"ok\",\"error\":null,\"data\":{{\"id\":{},\"position\":{{\"latitude\":\
+         {}.{:05},\"longitude\":-{}.{:05}}},\"speed\":{}.{},\"course\":{},\"items\":[{}]}},\
+         \"message\":\"next report is due at noon, all stations normal\"}}",
+        number(1 << 30),
+        number(90),
+        number(100_000),
+        number(180),
+        number(100_000),
+        number(20),
+        number(10),
+        number(360),
+        items.join(",")
+    );
+    format!(
+        "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 12:{:02}:{:02} GMT\r\nServer: nginx/1.26.1\r\n\
+         Content-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\
+         Cache-Control: no-store\r\nX-Request-Id: {:016x}\r\nConnection: close\r\n\r\n{body}",
+        number(60),
+        number(60),
+        body.len(),
+        number(u64::MAX)
+    )
+}
+
+/// A link with gateways, and a server behind it that grants wishes until dropped.
+struct Bed {
+    topology: Topology,
+    stop: Arc<AtomicBool>,
+}
+
+impl Bed {
+    fn build(link: &LinkSetup, compress: bool) -> Result<Bed, String> {
+        let gateways = Some(Pair { compress, ..Pair::default() });
+        let plan = Plan { link: link.clone(), seed: 1, gateways, ..Plan::default() };
+        let topology = Topology::build(&plan).map_err(|e| e.to_string())?;
+        let listener = topology.server.run(|| TcpListener::bind((SERVER[0], PORT)));
+        let listener = listener.map_err(|e| format!("the server does not start: {e}"))?;
+        listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    // A client that goes away in the middle is the client's affair.
+                    Ok((stream, _)) => drop(thread::spawn(move || grant(stream).ok())),
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        Ok(Bed { topology, stop })
+    }
+
+    fn ask(&self, wish: Wish) -> io::Result<TcpStream> {
+        let address = SocketAddr::new(SERVER[0], PORT);
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+        let mut stream = self.topology.client.run(connect)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        stream.write_all(&wish.question())?;
+        Ok(stream)
+    }
+
+    /// Fetches and compares; the time from connecting to the end, s.
+    fn fetch(&self, wish: Wish, row: &Row) -> Result<f64, String> {
+        let begin = Instant::now();
+        let fetched = self.ask(wish).and_then(|mut stream| {
+            let mut piece = Vec::new();
+            wish.answer(|expected| {
+                piece.resize(expected.len(), 0);
+                stream.read_exact(&mut piece)?;
+                row.done.fetch_add(piece.len(), Ordering::Relaxed);
+                let same = piece == expected;
+                same.then_some(()).ok_or_else(|| io::Error::other("other bytes than were sent"))
+            })?;
+            Ok(stream.read(&mut [0])? == 0)
+        });
+        match fetched {
+            Ok(true) => Ok(begin.elapsed().as_secs_f64()),
+            Ok(false) => Err(format!("{wish:?}: more came than was sent")),
+            Err(e) => Err(format!("{wish:?}: {e}")),
+        }
+    }
+
+    /// What the client's gateway says of the link.
+    fn status(&self) -> Result<LinkStatus, String> {
+        let [near, _] = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
+        let mut status = near.status().map_err(|e| e.to_string())?;
+        status.links.pop().ok_or("there is no link".to_owned())
+    }
+
+    /// Processor time of both gateways since their start, s.
+    fn cpu(&self) -> Result<f64, String> {
+        let gateways = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
+        let times = gateways.each_ref().map(|g| g.load().map(|l| l.cpu).map_err(|e| e.to_string()));
+        let [a, b] = times;
+        Ok(a? + b?)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn grant(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut question = [0; QUESTION];
+    stream.read_exact(&mut question)?;
+    let Some(wish) = Wish::read(&question) else { return Ok(()) };
+    if wish == Wish::Echo {
+        let mut said = [0; 256];
+        loop {
+            let n = stream.read(&mut said)?;
+            if n == 0 {
+                return Ok(());
+            }
+            stream.write_all(&said[..n])?;
+        }
+    }
+    wish.answer(|piece| stream.write_all(piece))
+}
+
+/// A megabyte of source code over 64 kbit/s.
+pub fn source_code(board: &Board, _seeds: u64) -> Measured {
+    const BYTES: u64 = 1_000_000;
+    let row = board.row("source code", BYTES);
+    let bed = Bed::build(&link(64_000, 64_000, 300), true)?;
+    row.begin();
+    let before = bed.status()?.receive.link_bytes;
+    let time = bed.fetch(Wish::Code(BYTES), &row)?;
+    let share = (bed.status()?.receive.link_bytes - before) as f64 / BYTES as f64 * 100.0;
+    row.end(format!("{share:.1} %"));
+    Ok(vec![
+        Checked::asked(
+            "1 MB of source code over 64 kbit/s: link bytes, all headers counted",
+            "≤ 25 %",
+            format!("{share:.1} %"),
+            share <= 25.0,
+        ),
+        Checked::told("its time; 130 s without compression", format!("{time:.0} s")),
+    ])
+}
+
+/// Small answers, each on a connection of its own.
+pub fn small_exchanges(board: &Board, _seeds: u64) -> Measured {
+    const COUNT: u64 = 50;
+    let row = board.row("small exchanges", 0);
+    let bed = Bed::build(&link(512_000, 128_000, 300), true)?;
+    row.begin();
+    for n in 0..COUNT {
+        bed.fetch(Wish::Report(n), &row)?;
+    }
+    thread::sleep(SETTLE);
+    let c = bed.status()?.compression.total;
+    let (plain, coded) = (c.sent + c.received, c.sent_as + c.received_as);
+    let share = coded as f64 / plain.max(1) as f64 * 100.0;
+    row.end(format!("{share:.1} %"));
+    Ok(vec![Checked::asked(
+        "50 exchanges of 1 kB of JSON over HTTP, a connection each: stream bytes both ways",
+        "≤ 45 %",
+        format!("{share:.1} % of {plain} B"),
+        share <= 45.0,
+    )])
+}
+
+/// Data that does not shrink.
+pub fn noise(board: &Board, _seeds: u64) -> Measured {
+    const BYTES: u64 = 500_000_000;
+    /// The cost of each is the median of so many.
+    const RUNS: usize = 3;
+    let row = board.row("noise", 2 * RUNS as u64 * BYTES);
+    row.begin();
+    let link = link(200_000_000, 20_000_000, 20);
+    let mut costs = Vec::new();
+    let mut growth = 0.0;
+    for compress in [false, true] {
+        let bed = Bed::build(&link, compress)?;
+        let run = |_| -> Result<f64, String> {
+            let before = bed.cpu()?;
+            bed.fetch(Wish::Noise(BYTES), &row)?;
+            Ok(bed.cpu()? - before)
+        };
+        let runs: Result<Vec<f64>, String> = (0..RUNS).map(run).collect();
+        costs.push(median(runs?).ok_or("nothing was measured")?);
+        let c = bed.status()?.compression.total;
+        growth = (c.received_as as f64 / c.received.max(1) as f64 - 1.0) * 100.0;
+    }
+    let dearer = (costs[1] / costs[0] - 1.0) * 100.0;
+    row.end(format!("{growth:.3} %"));
+    Ok(vec![
+        Checked::asked("random data: growth", "≤ 0.1 %", format!("{growth:.3} %"), growth <= 0.1),
+        Checked::asked(
+            "the same at 200 Mbit/s: processor time of both gateways above that without",
+            "≤ 5 %",
+            format!("{dearer:.1} % of {:.2} s", costs[0]),
+            dearer <= 5.0,
+        ),
+    ])
+}
+
+/// Text over a link that is nearly as fast as the compressor.
+pub fn fast_text(board: &Board, _seeds: u64) -> Measured {
+    const BYTES: u64 = 100_000_000;
+    let row = board.row("text over 100 Mbit/s", 2 * BYTES);
+    row.begin();
+    let mut times = Vec::new();
+    for compress in [false, true] {
+        let bed = Bed::build(&link(100_000_000, 10_000_000, 20), compress)?;
+        times.push(bed.fetch(Wish::Code(BYTES), &row)?);
+    }
+    let goodput = BYTES as f64 * 8.0 / times[1] / 1e6;
+    row.end(format!("{goodput:.0} Mbit/s"));
+    Ok(vec![
+        Checked::asked(
+            "100 MB of source code over 100 Mbit/s: time",
+            &format!("≤ {:.1} s, as without", times[0]),
+            format!("{:.1} s", times[1]),
+            times[1] <= times[0],
+        ),
+        Checked::asked(
+            "its goodput",
+            "> 100 Mbit/s",
+            format!("{goodput:.0} Mbit/s"),
+            goodput > 100.0,
+        ),
+    ])
+}
+
+/// A shell beside a download.
+pub fn keystrokes(board: &Board, _seeds: u64) -> Measured {
+    const KEYS: usize = 100;
+    const APART: Duration = Duration::from_millis(200);
+    let row = board.row("keystrokes", 0);
+    row.begin();
+    let mut medians = Vec::new();
+    for compress in [false, true] {
+        let bed = Bed::build(&link(1_000_000, 1_000_000, 100), compress)?;
+        let waits = (|| -> io::Result<Vec<f64>> {
+            let mut bulk = bed.ask(Wish::Code(1 << 40))?;
+            let reader = thread::spawn(move || io::copy(&mut bulk, &mut io::sink()).ok());
+            thread::sleep(SETTLE);
+            let mut shell = bed.ask(Wish::Echo)?;
+            let mut waits = Vec::new();
+            for n in 0..KEYS {
+                let begin = Instant::now();
+                let key = [b'a' + (n % 26) as u8];
+                shell.write_all(&key)?;
+                shell.read_exact(&mut [0])?;
+                waits.push(begin.elapsed().as_secs_f64() * 1e3);
+                thread::sleep(APART);
+            }
+            // The download ends with its gateways.
+            drop(reader);
+            Ok(waits)
+        })();
+        let waits = waits.map_err(|e| format!("the shell failed: {e}"))?;
+        medians.push(median(waits).ok_or("nothing was measured")?);
+    }
+    let later = medians[1] - medians[0];
+    row.end(format!("{later:.1} ms"));
+    Ok(vec![Checked::asked(
+        "keystrokes beside a download, 1 Mbit/s, RTT 200 ms: median of 100 above that without",
+        "≤ 5 ms",
+        format!("{later:.1} ms above {:.1} ms", medians[0]),
+        later <= 5.0,
+    )])
+}
+
+/// Ten thousand connections that have said something and rest.
+pub fn idle_streams(board: &Board, _seeds: u64) -> Measured {
+    const COUNT: usize = 10_000;
+    const QUESTIONS: usize = 16;
+    let row = board.row("10,000 idle compressed streams", 0);
+    raise_descriptor_limit().map_err(|e| e.to_string())?;
+    let bed = Bed::build(&link(20_000_000, 2_000_000, 300), true)?;
+    row.begin();
+    let server = CrowdServer::start(&bed.topology.server, SERVER[0])
+        .map_err(|e| format!("the server does not start: {e}"))?;
+    let mut crowd = bed.topology.client.run(|| crowd::gather(SERVER[0], COUNT));
+    if let Some(first) = crowd.refused.iter().chain(&crowd.lost).next() {
+        return Err(format!("not all connections stand: {first}"));
+    }
+    crowd::ask_again(&mut crowd.open, QUESTIONS).map_err(|e| format!("the crowd failed: {e}"))?;
+    thread::sleep(SETTLE);
+    let [a, b] = memories(&bed.topology)?.map(|bytes| bytes as f64 / 1e6);
+    let coded = bed.status()?.compression.total;
+    row.end(format!("{:.0} MB", a.max(b)));
+    drop((crowd.open, server));
+    if coded.received == 0 {
+        return Err("the streams were not compressed".into());
+    }
+    Ok(vec![Checked::asked(
+        "memory of a gateway with 10,000 idle compressed streams",
+        "≤ 300 MB",
+        format!("client's side {a:.0}, server's side {b:.0} MB"),
+        a.max(b) <= 300.0,
+    )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_understood_and_answered_to_the_byte() {
+        for wish in [Wish::Code(1_000_000), Wish::Noise(100_001), Wish::Report(7), Wish::Echo] {
+            assert_eq!(Wish::read(&wish.question()), Some(wish));
+        }
+        assert_eq!(Wish::read(&[b' '; QUESTION]), None);
+        let length = |wish: Wish| {
+            let mut bytes = 0;
+            wish.answer(|piece| {
+                bytes += piece.len();
+                Ok(())
+            })
+            .unwrap();
+            bytes
+        };
+        assert_eq!([Wish::Code(1_000_000), Wish::Noise(100_001)].map(length), [1_000_000, 100_001]);
+        assert!((900..1_200).contains(&length(Wish::Report(7))), "{}", length(Wish::Report(7)));
+    }
+
+    /// More than the 128 kB that a stream's history holds, twice over.
+    #[test]
+    fn the_code_is_no_repetition_to_the_compressor() {
+        assert!(CODE.iter().map(|c| c.len()).sum::<usize>() > 256 * 1024);
+    }
+}

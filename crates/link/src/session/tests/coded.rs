@@ -1,0 +1,61 @@
+//! What a session promises to who codes its streams' bytes.
+
+use super::*;
+
+fn coded() -> LinkConfig {
+    LinkConfig { history: ByteCount(1 << 20), ..config() }
+}
+
+/// L-CO-1: both nodes settle it, for the whole session.
+#[test]
+fn whether_streams_are_coded_is_settled_once() {
+    let now = Instant::from_nanos(1);
+    let mut session = Session::new(now, coded(), 0);
+    let with = session.params();
+    let without = Params { history: 0, ..with };
+    let id = session.open(now, origin()).expect("a stream");
+    assert_eq!(session.coding(), None, "not before the peer has told");
+    assert_eq!(session.room_to_code(id), 0);
+
+    session.set_peer(with, false);
+    assert_eq!(session.poll_event(), Some(Event::Writable(id)), "now it has");
+    assert!(session.room_to_code(id) > 0);
+    let coding = session.coding().expect("it is settled");
+    assert_eq!((coding.history, coding.own_history), (1 << 20, 1 << 20));
+    session.set_peer(without, false);
+    assert_eq!(session.coding(), Some(coding), "new keys change nothing");
+
+    let mut session = Session::new(now, coded(), 0);
+    session.set_peer(without, false);
+    assert_eq!(session.coding().map(|c| c.history), Some(0), "the peer takes none");
+    let mut session = Session::new(now, config(), 0);
+    assert_eq!(session.coding().map(|c| c.history), Some(0), "nor does this node");
+    session.set_peer(with, false);
+    assert_eq!(session.coding().map(|c| c.history), Some(0));
+}
+
+/// L-CO-7: bytes are asked for as late as the link allows, and always in time.
+#[test]
+fn bytes_are_asked_for_when_the_link_runs_low_on_them_and_it_never_idles() {
+    let mut w = World::new(31, CLEAN, coded());
+    let id = w.sides[0].open(w.now, origin()).expect("a stream");
+    let (mut written, mut taken) = (0u64, 0u64);
+    const TIME: Duration = Duration::from_secs(5);
+    w.run(TIME, |w| {
+        let (waits, low) = (w.sides[0].streams[&id].send.unsent(), w.sides[0].low_water());
+        let room = w.sides[0].room_to_code(id);
+        assert!(room == 0 || waits <= low, "{waits} bytes wait, {low} keep the link busy");
+        if room > 0 {
+            w.sides[0].write_coded(w.now, id, &vec![7; room as usize]);
+            written += room;
+        }
+        while !w.sides[1].peek(id).is_empty() {
+            let n = w.sides[1].peek(id).len();
+            w.sides[1].consume(w.now, id, n);
+            taken += n as u64;
+        }
+    });
+    // All but the headers, and half a round trip at the end.
+    let most = config().send_rate.bytes_in(TIME).0;
+    assert!(taken * 100 > most * 85, "{taken} of {written} written; the link carries {most}");
+}
