@@ -3,6 +3,7 @@
 //! ```text
 //! n, kind    a number: 0xxxxxkk, 10xxxxxx xxxxxxkk, 110xxxxx xxxxxxxx xxxxxxkk
 //! kk 0       stored: n bytes (1 … 1,023), which enter the history
+//!            n = 0: sizes 1, of which only what is kept from now on counts; no content
 //! kk 1       run: n bytes (1 … 2^19 − 1) as they are; they do not enter the history
 //! kk 2       zstd: sizes 1 ‖ n bytes: a frame (RFC 8878) less its magic number, zeros
 //! kk 3       n = 0: all that follows is as it is
@@ -55,9 +56,15 @@ impl fmt::Display for BadBlock {
 /// What a head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Head {
+    /// How much history is kept from now on.
+    Keep(u8),
     Stored(usize),
     Run(usize),
-    Zstd { len: usize, used: u8, kept: u8 },
+    Zstd {
+        len: usize,
+        used: u8,
+        kept: u8,
+    },
     Rest,
 }
 
@@ -78,6 +85,7 @@ impl Head {
     /// Writes the head; answers its length.
     pub fn write(self, out: &mut [u8; MAX_HEAD]) -> usize {
         let (n, kind, sizes) = match self {
+            Head::Keep(kept) => (0, 0, Some(kept << 4)),
             Head::Stored(n) => (n, 0, None),
             Head::Run(n) => (n, 1, None),
             Head::Zstd { len, used, kept } => (len, 2, Some(kept << 4 | used)),
@@ -120,6 +128,15 @@ impl Head {
         let v = rest.iter().fold(usize::from(first & mask), |v, b| v << 8 | usize::from(*b));
         let n = v >> 2;
         match v & 3 {
+            0 if n == 0 => {
+                let Some(&sizes) = bytes.get(len) else { return Ok(None) };
+                match sizes >> 4 {
+                    kept @ 0..=MAX_SIZE_CODE if sizes & 15 == 0 => {
+                        Ok(Some((Head::Keep(kept), len + 1)))
+                    }
+                    _ => Err(BadBlock::Head),
+                }
+            }
             0 if (1..=MAX_STORED).contains(&n) => Ok(Some((Head::Stored(n), len))),
             1 if n > 0 => Ok(Some((Head::Run(n), len))),
             2 if (1..=MAX_CODED).contains(&n) => {

@@ -58,6 +58,7 @@ impl Decoder {
             let n = copy(stream, 0, &mut start);
             let Some((head, len)) = Head::read(&start[..n])? else { return Ok(Shown::More) };
             match head {
+                Head::Keep(kept) => self.history.commit(0, size_of(kept)),
                 Head::Run(run) => self.run = run as u64,
                 Head::Rest => self.run = u64::MAX,
                 Head::Stored(n) if !self.stored(stream, len, n) => return Ok(Shown::More),

@@ -132,7 +132,7 @@ impl Encoder {
                 .filter(|coded| coded.len() + MAX_HEAD + n / 16 < n);
             let Some(coded) = coded else {
                 let short = level.is_some() && self.stored + n < STORED;
-                return self.as_it_is(content, if short { n } else { 0 }, put);
+                return self.as_it_is(terms, content, if short { n } else { 0 }, put);
             };
             if coded.len() + MAX_HEAD > terms.longest {
                 n /= 2;
@@ -151,8 +151,20 @@ impl Encoder {
     }
 
     /// Stores `short` bytes; none: goes over to a run.
-    fn as_it_is(&mut self, content: &[u8], short: usize, put: &mut impl FnMut(&[u8])) -> usize {
+    fn as_it_is(
+        &mut self,
+        terms: &Terms,
+        content: &[u8],
+        short: usize,
+        put: &mut impl FnMut(&[u8]),
+    ) -> usize {
         if short > 0 {
+            // What begins small may say the same again.
+            let kept = code_above(STORED).min(code_below(terms.history));
+            if self.history.kept() == 0 && kept > 0 {
+                put_head(Head::Keep(kept), put);
+                self.history.commit(0, size_of(kept));
+            }
             put_head(Head::Stored(short), put);
             put(&content[..short]);
             let kept = self.history.kept();

@@ -196,6 +196,25 @@ fn data_that_begins_to_shrink_is_found_again() {
     assert!(cost < 200_000 + (data.len() - 200_000) * 6 / 10, "{cost} of {}", data.len());
 }
 
+/// Reports of a line each, of which none shrinks by itself.
+#[test]
+fn small_messages_that_resemble_each_other_shrink_from_the_second_on() {
+    let (mut near, mut far) = (Codec::default(), Codec::default());
+    let (mut e, mut d) = (Encoder::default(), Decoder::default());
+    let (mut plain, mut cost, mut got) = (Vec::new(), 0, Vec::new());
+    for n in 0..20 {
+        let line =
+            format!("$GPGGA,12{n:02}19,4807.0{n:02},N,01131.{n:03},E,1,08,0.9,545.4,M*{n:02}\r\n");
+        let coded = encode(&mut e, &mut near, &terms(2_400), line.as_bytes());
+        assert_eq!(decode(&mut d, &mut far, &coded, 1 << 20, &mut got), 0);
+        assert_eq!(e.kept(), d.kept());
+        cost += coded.len();
+        plain.extend(line.into_bytes());
+    }
+    assert!(got == plain);
+    assert!(cost * 2 < plain.len(), "{cost} of {}", plain.len());
+}
+
 #[test]
 fn the_dictionary_serves_the_first_small_message_of_a_connection() {
     let (mut plain, mut cost) = (0, 0);
