@@ -4,7 +4,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -127,18 +127,19 @@ impl Wish {
 fn report(n: u64) -> String {
     let mut rng = Rng::new(n);
     let mut number = |below| rng.below(below);
-    let items: Vec<String> = ["fuel oil", "fresh water", "provisions", "spares"]
-        .map(|name| {
-            format!(
-                "{{\"id\":{},\"name\":\"{name}\",\"value\":{},\"unit\":\"t\",\
+    let items: Vec<String> =
+        ["fuel oil", "fresh water", "provisions", "spares", "lubricants", "stores"]
+            .map(|name| {
+                format!(
+                    "{{\"id\":{},\"name\":\"{name}\",\"value\":{},\"unit\":\"t\",\
                  \"updated_at\":\"2026-11-{:02}T{:02}:00:00Z\"}}",
-                number(100_000),
-                number(5_000),
-                number(28) + 1,
-                number(24)
-            )
-        })
-        .into();
+                    number(100_000),
+                    number(5_000),
+                    number(28) + 1,
+                    number(24)
+                )
+            })
+            .into();
     let body = format!(
         "{{\"status\":\"ok\",\"error\":null,\"data\":{{\"id\":{},\"position\":{{\"latitude\":\
          {}.{:05},\"longitude\":-{}.{:05}}},\"speed\":{}.{},\"course\":{},\"items\":[{}]}},\
@@ -193,34 +194,15 @@ impl Bed {
     }
 
     fn ask(&self, wish: Wish) -> io::Result<TcpStream> {
-        let address = SocketAddr::new(SERVER[0], PORT);
-        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
-        let mut stream = self.topology.client.run(connect)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_nodelay(true)?;
-        stream.write_all(&wish.question())?;
-        Ok(stream)
+        self.topology.client.run(|| ask(SocketAddr::new(SERVER[0], PORT), wish))
     }
 
     /// Fetches and compares; the time from connecting to the end, s.
     fn fetch(&self, wish: Wish, row: &Row) -> Result<f64, String> {
         let begin = Instant::now();
-        let fetched = self.ask(wish).and_then(|mut stream| {
-            let mut piece = Vec::new();
-            wish.answer(|expected| {
-                piece.resize(expected.len(), 0);
-                stream.read_exact(&mut piece)?;
-                row.done.fetch_add(piece.len(), Ordering::Relaxed);
-                let same = piece == expected;
-                same.then_some(()).ok_or_else(|| io::Error::other("other bytes than were sent"))
-            })?;
-            Ok(stream.read(&mut [0])? == 0)
-        });
-        match fetched {
-            Ok(true) => Ok(begin.elapsed().as_secs_f64()),
-            Ok(false) => Err(format!("{wish:?}: more came than was sent")),
-            Err(e) => Err(format!("{wish:?}: {e}")),
-        }
+        let fetched = self.ask(wish).and_then(|stream| compare(stream, wish, &row.done));
+        fetched.map_err(|e| format!("{wish:?}: {e}"))?;
+        Ok(begin.elapsed().as_secs_f64())
     }
 
     /// What the client's gateway says of the link.
@@ -245,6 +227,31 @@ impl Drop for Bed {
     }
 }
 
+fn ask(server: SocketAddr, wish: Wish) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&wish.question())?;
+    Ok(stream)
+}
+
+/// Reads the answer to the end; it must be what was wished for. `done` counts its bytes.
+fn compare(mut stream: TcpStream, wish: Wish, done: &AtomicUsize) -> io::Result<()> {
+    let mut piece = Vec::new();
+    wish.answer(|expected| {
+        piece.resize(expected.len(), 0);
+        stream.read_exact(&mut piece)?;
+        done.fetch_add(piece.len(), Ordering::Relaxed);
+        let same = piece == expected;
+        same.then_some(()).ok_or_else(|| io::Error::other("other bytes than were sent"))
+    })?;
+    match stream.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(io::Error::other("more bytes than were sent")),
+    }
+}
+
+/// The server's part of a connection.
 fn grant(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -463,6 +470,31 @@ mod tests {
         };
         assert_eq!([Wish::Code(1_000_000), Wish::Noise(100_001)].map(length), [1_000_000, 100_001]);
         assert!((900..1_200).contains(&length(Wish::Report(7))), "{}", length(Wish::Report(7)));
+    }
+
+    #[test]
+    fn wishes_are_granted_over_a_socket_and_a_wrong_answer_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let granting = thread::spawn(move || {
+            for _ in 0..5 {
+                grant(listener.accept().unwrap().0).unwrap();
+            }
+        });
+        let done = AtomicUsize::new(0);
+        for wish in [Wish::Code(500_000), Wish::Noise(200_000), Wish::Report(3)] {
+            compare(ask(server, wish).unwrap(), wish, &done).unwrap();
+        }
+        assert_eq!(done.into_inner(), 700_000 + report(3).len());
+        let other = ask(server, Wish::Report(4)).unwrap();
+        assert!(compare(other, Wish::Report(5), &AtomicUsize::new(0)).is_err());
+        let mut shell = ask(server, Wish::Echo).unwrap();
+        let mut heard = [0; 2];
+        shell.write_all(b"ls").unwrap();
+        shell.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"ls");
+        drop(shell);
+        granting.join().unwrap();
     }
 
     /// More than the 128 kB that a stream's history holds, twice over.

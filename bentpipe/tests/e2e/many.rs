@@ -44,7 +44,7 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
         thread::Builder::new()
             .stack_size(64 << 10)
             .spawn(move || {
-                let block = [7; 16_384];
+                let block = pattern(7, 16_384);
                 stream.set_write_timeout(None).unwrap();
                 while (&stream).write_all(&block).is_ok() {}
             })
@@ -126,7 +126,7 @@ fn streams_that_run_together_share_the_link_fairly() {
             let mut near = connect(&world.client, SERVER);
             let far = accept(&listener);
             thread::spawn(move || {
-                let block = [7; 16_384];
+                let block = pattern(7, 16_384);
                 while (&far).write_all(&block).is_ok() {}
             });
             thread::spawn(move || {

@@ -329,14 +329,16 @@ fn a_crowd_keeps_no_more_history_than_was_offered() {
     for n in 0..40 {
         g.send(ends, 1, &lines(n, 1));
     }
+    let [here, there] = [0, 1].map(|side| &g.sides[side].coders.links[&PEER]);
+    assert!(there.departed.is_empty());
+    let own = g.sides[1].coders.flows[&ends[1]].encoder.as_ref().map(|e| e.kept() as u64);
+    assert_eq!((Some(there.kept_there), Some(here.kept_here)), (own, own));
     g.end(ends);
     for side in 0..2 {
-        let link = &g.sides[side].coders.links[&PEER];
-        assert_eq!((link.kept_here, g.sides[side].coders.waiting), (0, 0));
-        assert!(link.departed.is_empty());
-        assert!(g.sides[side].coders.flows.is_empty());
+        let coders = &g.sides[side].coders;
+        assert!(coders.flows.is_empty());
+        assert_eq!((coders.links[&PEER].kept_here, coders.waiting), (0, 0));
     }
-    assert_eq!(g.sides[1].coders.links[&PEER].kept_there, 0);
 }
 
 /// L-CO-3: a peer that makes this node keep more than twice what it offered loses the stream.
