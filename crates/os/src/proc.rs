@@ -97,6 +97,15 @@ pub fn usage() -> Result<Usage, OsError> {
     Ok(Usage { resident: ByteCount(pages * page), cpu })
 }
 
+/// Processor time that the calling thread has used, user and system; zero where the kernel
+/// does not tell.
+pub fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::from_secs(time.tv_sec as u64) + Duration::from_nanos(time.tv_nsec as u64)
+}
+
 /// Starts `command` with no signal blocked, whatever [`crate::poll::Signals`] blocks here.
 pub fn reset_signals(command: &mut Command) -> &mut Command {
     // SAFETY: the closure makes plain system calls and allocates nothing, so it may run

@@ -1,13 +1,13 @@
 //! zstd, one context each way for all streams of a node.
 
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 use zstd_safe::{CCtx, DCtx};
 
 use super::block::{BadBlock, MAX_CODED, MAX_EXPANSION, MAX_HEAD, MAX_RAW};
 use super::effort::Effort;
 
-/// A clock for the time that compression takes. Core rooms have none of their own; without
-/// it the levels follow from the table alone, and a simulation replays.
+/// A clock of processor time, for what compression takes. Core rooms have none of their own;
+/// without it the levels follow from the table alone, and a simulation replays.
 pub type Stopwatch = fn() -> Instant;
 
 /// What every zstd frame begins with (RFC 8878, 3.1.1); it does not travel.
@@ -36,7 +36,7 @@ pub struct Codec {
     prefix: Vec<u8>,
     /// A frame with its magic number.
     frame: Vec<u8>,
-    pub(super) effort: Effort,
+    effort: Effort,
     stopwatch: Option<Stopwatch>,
     spent: Spent,
 }
@@ -65,6 +65,22 @@ impl Codec {
     /// The time taken so far, if there is a stopwatch.
     pub fn spent(&self) -> Spent {
         self.spent
+    }
+
+    /// The level for a block, if it is worth its time.
+    pub(super) fn level(
+        &mut self,
+        rate: BitRate,
+        raw: usize,
+        prefix: usize,
+        ratio: u64,
+    ) -> Option<i32> {
+        let level = self.effort.level(rate, raw, prefix, ratio);
+        if level.is_none() {
+            // Nothing is seen of a processor that is not asked.
+            self.effort.forget();
+        }
+        level
     }
 
     /// Compresses `content`; answers the frame less its magic number, with zeros behind it

@@ -1,15 +1,20 @@
 //! How hard the compressor tries: as hard as the link leaves it time.
 //!
 //! A block may take a quarter of the time that its compressed bytes will take on the link,
-//! and no more than [`PATIENCE`], because everything else of the node waits meanwhile. Of
+//! and no more than half a packet takes there, within [`PATIENCE`], because everything else
+//! of the node waits meanwhile. Of
 //! the levels that keep to this the highest is taken. If even the lowest takes half of the
 //! time that the link needs for the bytes as they are, the link is faster than the
 //! compressor, and nothing is compressed.
 
 use units::{BitRate, ByteCount, Duration};
 
-/// The longest that a block is worked on: a keystroke beside bulk waits half of it.
-const PATIENCE: Duration = Duration::from_millis(12);
+/// The longest that a block is worked on: a keystroke that comes just then waits half of it,
+/// and on slow links half a packet anyhow. At 64 kbit/s a block leaves every 750 ms, so that
+/// one key of sixteen meets one, and the mean key waits 2 ms.
+const PATIENCE: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(12)..=Duration::from_millis(48);
+const PACKET: ByteCount = ByteCount(1500);
 
 /// zstd's levels with their cost in 1/8 ns per byte of content and of prefix: estimates for a
 /// common server core, scaled from runs on a busy machine. What blocks really take corrects
@@ -33,8 +38,10 @@ impl Effort {
     /// The level for a block, if it is worth its time; `ratio`: what 256 bytes became lately.
     pub fn level(&self, rate: BitRate, raw: usize, prefix: usize, ratio: u64) -> Option<i32> {
         let coded = ByteCount(raw as u64 * ratio / 256);
-        let quarter = rate.time_for(coded).divided_by(4).min(PATIENCE);
-        let fitting = LEVELS.iter().find(|l| self.time(l, raw, prefix) <= quarter);
+        let patience =
+            rate.time_for(PACKET).divided_by(2).clamp(*PATIENCE.start(), *PATIENCE.end());
+        let most = rate.time_for(coded).divided_by(4).min(patience);
+        let fitting = LEVELS.iter().find(|l| self.time(l, raw, prefix) <= most);
         let lowest = &LEVELS[LEVELS.len() - 1];
         match fitting {
             Some((level, ..)) => Some(*level),
@@ -52,6 +59,12 @@ impl Effort {
         // One block that was interrupted says little.
         let seen = (time.as_nanos().saturating_mul(SAME) / expected).clamp(SAME / 8, SAME * 32);
         self.slowness = (self.slowness * 15 + seen) / 16;
+    }
+
+    /// Nothing was compressed because it seemed too slow, which may be long ago.
+    pub fn forget(&mut self) {
+        let slower = self.slowness.saturating_sub(SAME);
+        self.slowness -= slower.div_ceil(64);
     }
 
     fn time(&self, level: &(i32, u64, u64), raw: usize, prefix: usize) -> Duration {
@@ -86,6 +99,13 @@ mod tests {
             effort.observe(1, 65_536, 131_072, Duration::from_millis(20));
         }
         assert_eq!(at(&effort), None);
+        // What is not tried is not seen: it is believed to be faster, little by little.
+        let mut tries = 0;
+        while at(&effort).is_none() {
+            effort.forget();
+            tries += 1;
+        }
+        assert!((10..300).contains(&tries), "{tries}");
         for _ in 0..200 {
             effort.observe(1, 65_536, 131_072, Duration::from_micros(330));
         }

@@ -125,7 +125,7 @@ impl Encoder {
             let used = code_above(self.history.len().min(PREFIX_LEAST.max(n * PREFIX_TIMES)));
             let history = self.history.tail(size_of(used));
             let ratio = if self.ratio == 0 { 256 / USUAL_RATIO } else { self.ratio };
-            let level = codec.effort.level(terms.rate, n, history.len(), ratio);
+            let level = codec.level(terms.rate, n, history.len(), ratio);
             let coded = level
                 .filter(|_| n >= TINY)
                 .and_then(|level| codec.compress(level, &content[..n], history))
