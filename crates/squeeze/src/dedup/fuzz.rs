@@ -1,0 +1,239 @@
+//! What the fuzzers call; see `fuzz/`.
+
+use std::sync::Arc;
+
+use super::wire::MAX_RANGES;
+use super::{Decoder, Dedup, Journal, Keys, Limits, MAX_INDEX, Op, Recovery, Shown, Store};
+
+fn limits() -> Limits {
+    Limits { memory: 64 * 1024, disk: 1 << 20, sources: 1 << 16, assembling: 1 << 16, chunks: 500 }
+}
+
+fn keys() -> Arc<Keys> {
+    Arc::new(Keys::new(&[7; 32]))
+}
+
+/// Files that take everything, or nothing.
+fn serve(dedup: &mut Dedup, works: bool) {
+    while let Some(op) = dedup.receiver.poll_op() {
+        match op {
+            Op::Append { segment, data, index } => {
+                assert!(index.len() <= MAX_INDEX && !data.is_empty());
+                dedup.receiver.appended(segment, works);
+            }
+            Op::Load { number, segment, len, .. } => {
+                let content = vec![0; len as usize];
+                dedup.receiver.loaded(number, segment, works.then_some(&content));
+            }
+            Op::Remove { .. } | Op::Quarantine { .. } => {}
+        }
+    }
+}
+
+/// What a peer may send: a direction's items to two streams, and messages. Nothing panics,
+/// and what is kept is bounded.
+///
+/// The input is a sequence of pieces, each after its length (2 bytes) and its kind: items
+/// for a stream, a message, a host that takes, files that work or not, a new session.
+pub fn peer(mut bytes: &[u8]) {
+    let limits = limits();
+    let store = Store::new(keys(), limits.memory, limits.disk, 9);
+    let mut dedup = Dedup::new(keys(), store, &limits);
+    let mut streams =
+        [(Decoder::default(), Vec::new(), true), (Decoder::default(), Vec::new(), true)];
+    while let [kind, high, low, rest @ ..] = bytes {
+        let n = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
+        let (piece, rest) = rest.split_at(n);
+        bytes = rest;
+        match kind % 6 {
+            0 | 1 => {
+                let key = kind % 2;
+                let (decoder, input, alive) = &mut streams[usize::from(key)];
+                input.extend_from_slice(piece);
+                *alive = *alive && take(decoder, &mut dedup, u64::from(key), input, 1 << 20);
+            }
+            2 => dedup.handle_message(piece),
+            3 => {
+                let mut message = Vec::new();
+                while dedup.poll_message(n % 2 == 0, &mut message) {
+                    assert!(message.len() <= 40_000 + 20 * MAX_RANGES);
+                    message.clear();
+                }
+                while dedup.receiver.poll_ready().is_some() {}
+            }
+            4 => {
+                serve(&mut dedup, n % 2 == 0);
+                let _ = dedup.sender.poll_journal();
+            }
+            _ => {
+                for (key, (decoder, input, alive)) in streams.iter_mut().enumerate() {
+                    decoder.close(&mut dedup.receiver, key as u64);
+                    (*decoder, *alive) = (Decoder::default(), true);
+                    input.clear();
+                }
+                dedup.begin_session();
+            }
+        }
+        let (pending, news, assembling) = dedup.receiver.burden();
+        assert!(pending <= 1024 && news <= 16 * 1024 + 1 && assembling <= limits.assembling);
+        let (memory, disk) = dedup.receiver.store.size();
+        assert!(memory <= 2 * limits.memory && disk <= limits.disk);
+        assert!(dedup.sender.catalogue.len() <= limits.chunks);
+    }
+}
+
+/// The host takes up to `most` bytes; false if the stream is to be reset.
+fn take(
+    decoder: &mut Decoder,
+    dedup: &mut Dedup,
+    key: u64,
+    input: &mut Vec<u8>,
+    most: usize,
+) -> bool {
+    let (mut at, mut taken) = (0, 0);
+    let result = loop {
+        let rest = &input[at..];
+        let n = match decoder.show(&mut dedup.receiver, key, &[rest]) {
+            Err(_) => break false,
+            Ok(Shown::Waiting | Shown::More) => break true,
+            Ok(Shown::Head(n)) => {
+                assert!(n > 0, "something is done");
+                at += n;
+                continue;
+            }
+            Ok(Shown::Content(content)) => content.len(),
+            Ok(Shown::AsItIs(n)) => (n as usize).min(rest.len()),
+        };
+        if n == 0 || taken + n > most {
+            break true;
+        }
+        taken += n;
+        at += decoder.took(&mut dedup.receiver, n);
+    };
+    input.drain(..at);
+    result
+}
+
+/// Files as they may be found when the program starts: `bytes` is what happened to sound
+/// ones, places (2 bytes) and what was written there (1 byte), or where they were cut. Nothing
+/// panics, and what is found is either what was stored or is not there.
+pub fn recovery(bytes: &[u8]) {
+    let (keys, limits) = (keys(), limits());
+    let store = Store::new(keys.clone(), limits.memory, limits.disk, 9);
+    let mut dedup = Dedup::new(keys.clone(), store, &limits);
+    let content = |n: u64| vec![n as u8; 300 + n as usize];
+    let mut files: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut journal = Vec::new();
+    dedup.sender.catalogue.holds(&keys, 5, 1, &[]);
+    for n in 1..=24 {
+        dedup.receiver.keep(n, &content(n));
+        dedup.sender.catalogue.name(1, [n as u8; 16], 0);
+        dedup.sender.catalogue.news(&keys, 5, &[(n, n)], &[]);
+        if n % 8 > 0 {
+            continue;
+        }
+        dedup.receiver.store.flush();
+        while let Some(op) = dedup.receiver.poll_op() {
+            let Op::Append { segment, data, index } = op else { continue };
+            files.resize(files.len().max(segment as usize), Default::default());
+            files[segment as usize - 1].0.extend(index);
+            files[segment as usize - 1].1.extend(data);
+            dedup.receiver.appended(segment, true);
+        }
+        if n % 16 == 0 {
+            dedup.receiver.store.close_segment();
+        }
+        match dedup.sender.poll_journal() {
+            Some(Journal::Replace(bytes)) => journal = bytes,
+            Some(Journal::Append(bytes)) => journal.extend(bytes),
+            None => {}
+        }
+    }
+    for change in bytes.chunks_exact(4) {
+        let files = files.iter_mut().flat_map(|(index, data)| [index, data]);
+        let mut files: Vec<&mut Vec<u8>> = files.chain([&mut journal]).collect();
+        let n = usize::from(change[0] & 0x7f) % files.len();
+        let at = usize::from(u16::from_be_bytes([change[1], change[2]]));
+        match files[n].get_mut(at) {
+            Some(_) if change[0] & 0x80 > 0 => files[n].truncate(at),
+            Some(byte) => *byte = change[3],
+            None => files[n].extend(std::iter::repeat_n(change[3], at % 100)),
+        }
+    }
+    let mut recovery = Recovery::new(keys.clone(), limits.memory, limits.disk);
+    for (n, (index, data)) in files.iter().enumerate() {
+        recovery.segment(n as u64 + 1, index, data.len() as u64);
+    }
+    let mut dedup = Dedup::new(keys, recovery.finish(77), &limits);
+    dedup.sender.load_journal(&journal);
+    for n in 1..=24 {
+        let tag = super::keys::tag(&dedup.sender.keys.id(&content(n)));
+        for _ in 0..2 {
+            if let Ok(Some(found)) = dedup.receiver.get(n, tag, 1) {
+                assert_eq!(*found, content(n), "what is found is what was stored");
+            }
+            while let Some(op) = dedup.receiver.poll_op() {
+                let Op::Load { number, segment, offset, len } = op else { continue };
+                let (from, to) = (offset as usize, offset as usize + len as usize);
+                let content = files[segment as usize - 1].1.get(from..to);
+                dedup.receiver.loaded(number, segment, content);
+            }
+        }
+    }
+    dedup.receiver.leave(1);
+    serve(&mut dedup, true);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Replays the corpus of a fuzz target.
+    fn replay(name: &str, run: fn(&[u8])) {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+        let files = std::fs::read_dir(&dir).expect("a corpus").flatten();
+        let mut paths: Vec<_> = files.map(|entry| entry.path()).collect();
+        paths.sort();
+        assert!(!paths.is_empty(), "{} is empty", dir.display());
+        for path in paths {
+            println!("{}", path.display());
+            run(&std::fs::read(&path).expect("a file of the corpus can be read"));
+        }
+    }
+
+    #[test]
+    fn the_corpora_of_deduplication_replay() {
+        // L-DD-10
+        replay("dedup", super::peer);
+        replay("chunk-log", super::recovery);
+    }
+
+    /// Random inputs, most of them nearly sound.
+    #[test]
+    fn nothing_that_a_peer_sends_or_a_file_holds_panics() {
+        let mut rng = units::Rng::new(11);
+        for _ in 0..3000 {
+            let mut input = Vec::new();
+            for _ in 0..rng.below(30) {
+                let mut piece = Vec::new();
+                for _ in 0..rng.below(6) {
+                    let byte = |rng: &mut units::Rng| [0, 1, 2, 5, 66, 255][rng.below(6) as usize];
+                    piece.extend((0..rng.below(40)).map(|_| byte(&mut rng)));
+                    let run = rng.below(200) as usize;
+                    piece.extend(std::iter::repeat_n(rng.below(256) as u8, run));
+                }
+                input.push(rng.below(256) as u8);
+                input.extend((piece.len() as u16).to_be_bytes());
+                input.extend(piece);
+            }
+            super::peer(&input);
+            let changes: Vec<u8> = (0..rng.below(5) * 4)
+                .map(|n| match n % 4 {
+                    1 => rng.below(12) as u8,
+                    _ => rng.below(256) as u8,
+                })
+                .collect();
+            super::recovery(&changes);
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! The chunks that a receiver holds: in memory first, then on disk.
+//!
+//! New chunks are in memory, are written to the log in batches ([`Op::Append`]), and stay in
+//! memory until newer ones need the room. On disk the oldest segment gives way as a whole
+//! when the limit is reached: nothing is ever moved within a file. A chunk that is read from
+//! the older half of the log is written again at its end, so what is used stays (FIFO with a
+//! second chance): nearly what least-recently-used would keep, without a write for each use.
+//!
+//! A write that fails (a full disk) costs what it was to write, and the store makes do with
+//! less until segments fit again. Bytes that do not have their id put their whole segment
+//! into quarantine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::keys::{Id, Keys};
+use super::log::{HEADER, MAX_DATA, RECORD, Record, header};
+
+/// Chunks are written when so many bytes of them wait.
+const BATCH: usize = 256 * 1024;
+/// The log has so many segments at its limit, unless they would be larger than 16 MB.
+const SEGMENTS: u64 = 16;
+/// The smallest segment: beside less than two of these there is no disk.
+const MIN_SEGMENT: u64 = 128 * 1024;
+
+/// Shorter chunks are not kept: they would cost more memory than they save on the link.
+pub(super) const MIN_KEPT: usize = 256;
+/// As many chunks are held as fit if they have this length: half of the average.
+const USUAL: u64 = 4096;
+
+/// What the store wants of files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Append `data` to the segment's data, then `index` to its index; both begin empty. Then
+    /// [`Store::appended`].
+    Append {
+        /// The segment.
+        segment: u64,
+        /// Bytes of chunks.
+        data: Vec<u8>,
+        /// Their records.
+        index: Vec<u8>,
+    },
+    /// Read `len` bytes at `offset` of the segment's data. Then [`Store::loaded`].
+    Load {
+        /// The chunk that lies there.
+        number: u64,
+        /// The segment.
+        segment: u64,
+        /// Where its bytes begin.
+        offset: u32,
+        /// How many there are.
+        len: u32,
+    },
+    /// Remove both files of the segment.
+    Remove {
+        /// The segment.
+        segment: u64,
+    },
+    /// Put both files of the segment aside, in place of those that were put aside before.
+    Quarantine {
+        /// The segment.
+        segment: u64,
+    },
+}
+
+/// Where a chunk is.
+pub(super) enum Found {
+    Memory(Arc<[u8]>),
+    /// [`Op::Load`] was asked for.
+    Loading,
+    No,
+}
+
+struct Entry {
+    id: Id,
+    memory: Option<Arc<[u8]>>,
+    /// Segment, offset, length.
+    disk: Option<(u64, u32, u32)>,
+    /// It is to be written.
+    unwritten: bool,
+}
+
+#[derive(Default)]
+struct Segment {
+    /// Bytes of data and index.
+    len: u64,
+    data: u64,
+    numbers: Vec<u64>,
+}
+
+struct Append {
+    segment: u64,
+    records: Vec<Record>,
+    len: u64,
+    data: u64,
+}
+
+/// The chunks that a receiver holds.
+pub struct Store {
+    keys: Arc<Keys>,
+    epoch: u64,
+    memory_limit: usize,
+    /// As configured, and as the file system lets us have.
+    disk_limit: u64,
+    disk_have: u64,
+    entries: BTreeMap<u64, Entry>,
+    /// What is in memory, oldest first.
+    recent: VecDeque<u64>,
+    memory: usize,
+    unwritten: VecDeque<u64>,
+    unwritten_bytes: usize,
+    flush: bool,
+    segments: BTreeMap<u64, Segment>,
+    disk: u64,
+    next_segment: u64,
+    /// The segment that is written to.
+    open: Option<u64>,
+    append: Option<Append>,
+    ops: VecDeque<Op>,
+    gone: Vec<u64>,
+    bad: u64,
+}
+
+impl Store {
+    /// An empty store. `epoch` is a random number other than 0 that no store of this node
+    /// had before.
+    pub fn new(keys: Arc<Keys>, memory: usize, disk: u64, epoch: u64) -> Store {
+        let disk = if disk < 2 * MIN_SEGMENT { 0 } else { disk };
+        Store {
+            keys,
+            epoch,
+            memory_limit: memory,
+            disk_limit: disk,
+            disk_have: disk,
+            entries: BTreeMap::new(),
+            recent: VecDeque::new(),
+            memory: 0,
+            unwritten: VecDeque::new(),
+            unwritten_bytes: 0,
+            flush: false,
+            segments: BTreeMap::new(),
+            disk: 0,
+            next_segment: 1,
+            open: None,
+            append: None,
+            ops: VecDeque::new(),
+            gone: Vec::new(),
+            bad: 0,
+        }
+    }
+
+    /// Forgets everything: the store is new, under `epoch` (as for [`Store::new`]).
+    pub fn rebuild(&mut self, epoch: u64) {
+        let ops = std::mem::take(&mut self.ops);
+        let old = std::mem::take(&mut self.segments);
+        let next = self.next_segment;
+        *self = Store::new(self.keys.clone(), self.memory_limit, self.disk_limit, epoch);
+        self.next_segment = next;
+        self.ops = ops.into_iter().filter(|op| !matches!(op, Op::Load { .. })).collect();
+        self.ops.extend(old.into_keys().map(|segment| Op::Quarantine { segment }));
+    }
+
+    /// The store's epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Chunks that are held.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes in memory, and bytes on disk.
+    pub fn size(&self) -> (usize, u64) {
+        (self.memory, self.disk)
+    }
+
+    /// Segments that went into quarantine since the start.
+    pub fn quarantined(&self) -> u64 {
+        self.bad
+    }
+
+    pub(super) fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
+    pub(super) fn numbers(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.entries.keys().copied()
+    }
+
+    /// Chunks that are held no more, since the last call.
+    pub(super) fn take_gone(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.gone)
+    }
+
+    pub(super) fn id(&self, number: u64) -> Option<&Id> {
+        self.entries.get(&number).map(|entry| &entry.id)
+    }
+
+    /// Holds a chunk from now on; false if there is no room for it at all.
+    pub(super) fn insert(&mut self, number: u64, id: Id, content: Arc<[u8]>) -> bool {
+        if content.len() > self.memory_limit || content.len() < MIN_KEPT {
+            return false;
+        }
+        self.remove(number);
+        let entry = Entry { id, memory: None, disk: None, unwritten: false };
+        self.entries.insert(number, entry);
+        self.remember(number, content);
+        self.trim();
+        true
+    }
+
+    /// Puts a chunk's bytes into memory, to be written.
+    fn remember(&mut self, number: u64, content: Arc<[u8]>) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        if entry.memory.is_some() {
+            return;
+        }
+        self.memory += content.len();
+        self.recent.push_back(number);
+        if self.disk_have > 0 {
+            entry.unwritten = true;
+            self.unwritten.push_back(number);
+            self.unwritten_bytes += content.len();
+        }
+        entry.memory = Some(content);
+    }
+
+    /// Holds a chunk no more.
+    pub(super) fn remove(&mut self, number: u64) {
+        let Some(entry) = self.entries.remove(&number) else { return };
+        if let Some(content) = entry.memory {
+            self.memory -= content.len();
+            self.recent.retain(|n| *n != number);
+            if entry.unwritten {
+                self.unwritten_bytes -= content.len();
+                self.unwritten.retain(|n| *n != number);
+            }
+        }
+    }
+
+    /// Looks a chunk up, and has it loaded if it is on disk.
+    pub(super) fn find(&mut self, number: u64) -> Found {
+        let Some(entry) = self.entries.get(&number) else { return Found::No };
+        match (&entry.memory, entry.disk) {
+            (Some(content), _) => Found::Memory(content.clone()),
+            (None, Some((segment, offset, len))) => {
+                self.ops.push_back(Op::Load { number, segment, offset, len });
+                Found::Loading
+            }
+            (None, None) => Found::No,
+        }
+    }
+
+    /// Keeps to the limits of memory, and of chunks.
+    fn trim(&mut self) {
+        let most = (self.memory_limit as u64 + self.disk_limit) / USUAL + 1;
+        while self.entries.len() as u64 > most {
+            match self.recent.pop_front() {
+                _ if !self.segments.is_empty() => self.remove_oldest(),
+                Some(number) => {
+                    self.remove(number);
+                    self.gone.push(number);
+                }
+                None => break,
+            }
+        }
+        let mut kept = 0;
+        while self.memory > self.memory_limit && kept < self.recent.len() {
+            let Some(number) = self.recent.pop_front() else { break };
+            let Some(entry) = self.entries.get_mut(&number) else { continue };
+            // It waits for the disk, which has as much time as memory takes to fill twice.
+            if entry.unwritten && self.memory <= 2 * self.memory_limit {
+                self.recent.push_back(number);
+                (self.flush, kept) = (true, kept + 1);
+                continue;
+            }
+            let Some(content) = entry.memory.take() else { continue };
+            self.memory -= content.len();
+            if std::mem::take(&mut entry.unwritten) {
+                self.unwritten_bytes -= content.len();
+                self.unwritten.retain(|n| *n != number);
+            }
+            if entry.disk.is_none() {
+                self.entries.remove(&number);
+                self.gone.push(number);
+            }
+        }
+    }
+
+    // ---- files -----------------------------------------------------------------------
+
+    /// Has everything written that is not: when the program ends, or nothing happens.
+    pub fn flush(&mut self) {
+        self.flush = true;
+    }
+
+    /// What is written next begins a new segment.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn close_segment(&mut self) {
+        self.open = None;
+    }
+
+    /// The next thing to be done. Operations are to be done in this order.
+    pub fn poll_op(&mut self) -> Option<Op> {
+        if let Some(op) = self.ops.pop_front() {
+            return Some(op);
+        }
+        if self.append.is_some() || self.disk_have == 0 {
+            return None;
+        }
+        if self.unwritten.is_empty() {
+            self.flush = false;
+        }
+        if !self.flush && self.unwritten_bytes < BATCH.min(self.memory_limit / 2) {
+            return None;
+        }
+        self.batch()
+    }
+
+    fn segment_size(&self) -> u64 {
+        (self.disk_have / SEGMENTS).clamp(MIN_SEGMENT, MAX_DATA)
+    }
+
+    fn batch(&mut self) -> Option<Op> {
+        let full = |segment: &Segment| segment.len >= self.segment_size();
+        if self.open.and_then(|n| self.segments.get(&n)).is_none_or(full) {
+            self.open = None;
+        }
+        let segment = self.open.unwrap_or(self.next_segment);
+        let room = self.segment_size();
+        let begun = self.segments.get(&segment);
+        let (mut data, mut index) = (Vec::new(), Vec::new());
+        let start = begun.map_or(0, |s| s.data);
+        let size = begun.map_or(0, |s| s.len);
+        if begun.is_none() {
+            index = header(&self.keys, self.epoch, segment);
+        }
+        let mut records = Vec::new();
+        while let Some(number) = self.unwritten.front().copied() {
+            let waiting = self.entries.get(&number).filter(|entry| entry.unwritten);
+            let found = waiting.and_then(|entry| Some((entry.id, entry.memory.clone()?)));
+            let Some((id, content)) = found else {
+                self.unwritten.pop_front();
+                continue;
+            };
+            let added = (data.len() + index.len() + content.len() + RECORD) as u64;
+            if data.len() >= BATCH || !data.is_empty() && size + added > room {
+                break;
+            }
+            self.unwritten.pop_front();
+            let offset = (start + data.len() as u64) as u32;
+            let record = Record { number, offset, len: content.len() as u32, id };
+            record.write(&self.keys, (self.epoch, segment), &mut index);
+            data.extend_from_slice(&content);
+            records.push(record);
+        }
+        if records.is_empty() {
+            return None;
+        }
+        self.next_segment = self.next_segment.max(segment.saturating_add(1));
+        let len = (data.len() + index.len()) as u64;
+        self.append = Some(Append { segment, records, len, data: data.len() as u64 });
+        Some(Op::Append { segment, data, index })
+    }
+
+    /// An [`Op::Append`] is done, or has failed.
+    pub fn appended(&mut self, segment: u64, ok: bool) {
+        let Some(append) = self.append.take_if(|append| append.segment == segment) else { return };
+        for record in &append.records {
+            // What came under its number since is not what was written.
+            let same = |entry: &&mut Entry| entry.unwritten && entry.id == record.id;
+            if let Some(entry) = self.entries.get_mut(&record.number).filter(same) {
+                entry.unwritten = false;
+                self.unwritten_bytes -= entry.memory.as_ref().map_or(0, |m| m.len());
+            }
+        }
+        if !ok {
+            return self.failed(segment);
+        }
+        let size = self.segment_size();
+        let s = self.segments.entry(segment).or_default();
+        s.len += append.len;
+        s.data += append.data;
+        self.disk += append.len;
+        for record in append.records {
+            let same = |entry: &&mut Entry| entry.id == record.id;
+            if let Some(entry) = self.entries.get_mut(&record.number).filter(same) {
+                entry.disk = Some((segment, record.offset, record.len));
+                s.numbers.push(record.number);
+            }
+        }
+        self.open = Some(segment);
+        if s.len >= size {
+            // A segment is full: a little more may be tried than what fitted last.
+            self.disk_have = self.disk_limit.min(self.disk_have + size / 8);
+        }
+        while self.disk > self.disk_have {
+            self.remove_oldest();
+        }
+        self.trim();
+    }
+
+    /// The file system took no more: what was to be written stays in memory for as long as
+    /// there is room, and the oldest segment gives way.
+    fn failed(&mut self, segment: u64) {
+        // What there may be of the failed write is never referred to; it goes with the rest.
+        self.open = None;
+        self.next_segment = self.next_segment.max(segment.saturating_add(1));
+        self.segments.entry(segment).or_default();
+        self.remove_oldest();
+        self.disk_have = self.disk;
+        if self.disk_have < MIN_SEGMENT {
+            // Again when as much as memory holds has come; until then there is no disk.
+            self.disk_have = 2 * MIN_SEGMENT.min(self.disk_limit);
+            self.flush = false;
+        }
+        self.trim();
+    }
+
+    fn remove_oldest(&mut self) {
+        let Some((&segment, _)) = self.segments.first_key_value() else { return };
+        self.drop_segment(segment);
+        self.ops.push_back(Op::Remove { segment });
+    }
+
+    fn drop_segment(&mut self, segment: u64) {
+        let Some(old) = self.segments.remove(&segment) else { return };
+        self.disk -= old.len;
+        self.open = self.open.filter(|open| *open != segment);
+        for number in old.numbers {
+            let Some(entry) = self.entries.get_mut(&number) else { continue };
+            if entry.disk.is_none_or(|(there, ..)| there != segment) {
+                continue;
+            }
+            entry.disk = None;
+            if entry.memory.is_none() {
+                self.entries.remove(&number);
+                self.gone.push(number);
+            }
+        }
+    }
+
+    /// An [`Op::Load`] is done: `content` is what was read, `None` if it could not be.
+    /// Answers the chunk if these are its bytes.
+    pub(super) fn loaded(
+        &mut self,
+        number: u64,
+        segment: u64,
+        content: Option<&[u8]>,
+    ) -> Option<Arc<[u8]>> {
+        let entry = self.entries.get(&number)?;
+        if let Some(content) = &entry.memory {
+            return Some(content.clone());
+        }
+        if entry.disk?.0 != segment {
+            return None; // It has been moved meanwhile.
+        }
+        let content = content.filter(|content| self.keys.id(content) == entry.id);
+        let Some(content) = content else {
+            self.quarantine(segment);
+            return None;
+        };
+        let content: Arc<[u8]> = content.into();
+        let newer = self.segments.range(segment..).count();
+        if newer * 2 > self.segments.len() && self.segments.len() > 2 {
+            self.remember(number, content.clone());
+            self.trim();
+        }
+        Some(content)
+    }
+
+    fn quarantine(&mut self, segment: u64) {
+        self.drop_segment(segment);
+        self.ops.push_back(Op::Quarantine { segment });
+        self.bad += 1;
+    }
+
+    // ---- recovery --------------------------------------------------------------------
+
+    pub(super) fn found(&mut self, segment: u64, len: u64, records: &[Record]) {
+        self.next_segment = self.next_segment.max(segment.saturating_add(1));
+        let mut numbers = Vec::with_capacity(records.len());
+        for record in records {
+            let disk = Some((segment, record.offset, record.len));
+            let entry = Entry { id: record.id, memory: None, disk, unwritten: false };
+            self.entries.insert(record.number, entry);
+            numbers.push(record.number);
+        }
+        self.disk += len;
+        self.segments.insert(segment, Segment { len, data: 0, numbers });
+    }
+
+    pub(super) fn found_bad(&mut self, segment: u64, op: Op) {
+        self.next_segment = self.next_segment.max(segment.saturating_add(1));
+        self.bad += u64::from(matches!(op, Op::Quarantine { .. }));
+        self.ops.push_back(op);
+    }
+
+    pub(super) fn quarantine_all(&mut self) {
+        let all: Vec<u64> = self.segments.keys().copied().collect();
+        all.into_iter().for_each(|segment| self.quarantine(segment));
+    }
+
+    pub(super) fn found_all(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        while self.disk > self.disk_have {
+            self.remove_oldest();
+        }
+        // An empty segment, or none at all, holds nothing that is worth a file.
+        let empty = |s: &Segment| s.numbers.is_empty() && s.len <= HEADER as u64;
+        let empty: Vec<u64> =
+            self.segments.iter().filter(|(_, s)| empty(s)).map(|(n, _)| *n).collect();
+        for segment in empty {
+            self.drop_segment(segment);
+            self.ops.push_back(Op::Remove { segment });
+        }
+        self.gone.clear();
+    }
+}

@@ -1,0 +1,7 @@
+//! Two ends of a link with everything that may go wrong between and below them.
+
+mod disk;
+mod ends;
+mod faults;
+mod figures;
+mod property;

@@ -1,0 +1,91 @@
+//! Files in memory, with a program that may die over them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use units::Rng;
+
+use crate::dedup::{Dedup, Journal, Keys, Limits, MAX_INDEX, Op, Recovery};
+
+/// The files of one store.
+#[derive(Clone, Default)]
+pub struct Disk {
+    pub data: BTreeMap<u64, Vec<u8>>,
+    pub index: BTreeMap<u64, Vec<u8>>,
+    pub journal: Vec<u8>,
+    pub quarantined: u64,
+    /// Appends fail once there are so many bytes.
+    pub room: Option<usize>,
+}
+
+impl Disk {
+    pub fn len(&self) -> usize {
+        self.data.values().chain(self.index.values()).map(Vec::len).sum()
+    }
+
+    /// Does what is to be done.
+    pub fn serve(&mut self, dedup: &mut Dedup) {
+        while let Some(op) = dedup.receiver.poll_op() {
+            match op {
+                Op::Append { segment, data, index } => {
+                    let ok =
+                        self.room.is_none_or(|room| self.len() + data.len() + index.len() <= room);
+                    // A write that fails may have written half.
+                    let n = if ok { data.len() } else { data.len() / 2 };
+                    self.data.entry(segment).or_default().extend(&data[..n]);
+                    if ok {
+                        self.index.entry(segment).or_default().extend(index);
+                    }
+                    dedup.receiver.appended(segment, ok);
+                }
+                Op::Load { number, segment, offset, len } => {
+                    let (from, to) = (offset as usize, offset as usize + len as usize);
+                    let content = self.data.get(&segment).and_then(|d| d.get(from..to));
+                    dedup.receiver.loaded(number, segment, content);
+                }
+                Op::Remove { segment } => {
+                    self.data.remove(&segment);
+                    self.index.remove(&segment);
+                }
+                Op::Quarantine { segment } => {
+                    self.data.remove(&segment);
+                    self.index.remove(&segment);
+                    self.quarantined += 1;
+                }
+            }
+        }
+        match dedup.sender.poll_journal() {
+            Some(Journal::Replace(bytes)) => self.journal = bytes,
+            Some(Journal::Append(bytes)) => self.journal.extend(bytes),
+            None => {}
+        }
+    }
+
+    /// A program that starts over these files.
+    pub fn recover(&self, keys: &Arc<Keys>, limits: &Limits, fresh: u64) -> Dedup {
+        let mut recovery = Recovery::new(keys.clone(), limits.memory, limits.disk);
+        let numbers: std::collections::BTreeSet<u64> =
+            self.data.keys().chain(self.index.keys()).copied().collect();
+        for n in numbers {
+            let index = self.index.get(&n).map_or(&[][..], |i| &i[..i.len().min(MAX_INDEX)]);
+            let data = self.data.get(&n).map_or(0, |d| d.len() as u64);
+            recovery.segment(n, index, data);
+        }
+        let mut dedup = Dedup::new(keys.clone(), recovery.finish(fresh), limits);
+        dedup.sender.load_journal(&self.journal);
+        dedup
+    }
+
+    /// A byte of one of the files.
+    pub fn anywhere(&mut self, rng: &mut Rng) -> Option<&mut u8> {
+        let files = self.data.values_mut().chain(self.index.values_mut());
+        let mut files: Vec<_> =
+            files.chain([&mut self.journal]).filter(|f| !f.is_empty()).collect();
+        if files.is_empty() {
+            return None;
+        }
+        let file = files.swap_remove(rng.below(files.len() as u64) as usize);
+        let at = rng.below(file.len() as u64) as usize;
+        file.get_mut(at)
+    }
+}
