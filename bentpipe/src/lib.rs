@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod bench;
 pub mod check;
+pub mod chunk_files;
 pub mod cli;
 pub mod config;
 pub mod demo;
