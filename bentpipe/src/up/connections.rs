@@ -19,6 +19,8 @@ use units::{Duration, Instant};
 const READ: usize = 64 * 1024;
 /// Reads and writes for one connection before the others have their turn.
 const ROUNDS: usize = 4;
+/// Processor time for coding streams before packets have their turn.
+const CODING: Duration = Duration::from_millis(10);
 /// How long a host that reads nothing keeps what came before its peer's reset.
 const RESET_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -194,9 +196,14 @@ impl Connections {
         }
     }
 
-    /// Gives every connection that waits one turn.
+    /// Gives every connection that waits one turn, or as many as can be coded in
+    /// [`CODING`]: meanwhile nothing is sent and nothing read.
     pub fn work(&mut self, now: Instant, relay: &mut Relay) {
+        let begin = relay.coding_time();
         for _ in 0..self.queue.len() {
+            if relay.coding_time() - begin > CODING {
+                return;
+            }
             let Some(flow) = self.queue.pop_front() else { return };
             let Some(c) = self.slots.get_mut(flow.slot()).and_then(Option::as_mut) else {
                 continue;
@@ -350,7 +357,10 @@ impl Connection {
             let pieces = slices.map(IoSlice::new);
             match self.stream.write_vectored(&pieces[..n]) {
                 Ok(n) => relay.wrote(now, self.flow, n),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    relay.not_taken(self.flow);
+                }
                 Err(_) => {
                     relay.local_reset(now, self.flow, ResetReason::HostReset);
                     return Turn::Over;

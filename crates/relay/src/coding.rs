@@ -221,6 +221,11 @@ impl Coders {
         let mut result = loop {
             let mut pieces: [&[u8]; 16] = [&[]; 16];
             let n = session.peek_slices(f.stream, &mut pieces);
+            if n == 0 && coder.decoder.waiting() > 0 {
+                // The stream was reset meanwhile: its block is nobody's.
+                coder.decoder.forget();
+                break Ok(());
+            }
             match coder.decoder.show(&mut self.codec, &pieces[..n]) {
                 Ok(Shown::Content(_)) => break Ok(()),
                 Ok(Shown::AsItIs(n)) => {
@@ -283,6 +288,21 @@ impl Coders {
         link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
         self.waiting = self.waiting - waiting + coder.decoder.waiting();
         done
+    }
+
+    /// The flow's host takes nothing now.
+    pub fn not_taken(&mut self, flow: FlowId) {
+        if self.waiting > WAITING
+            && let Some(coder) = self.flows.get_mut(&flow)
+        {
+            self.waiting -= coder.decoder.waiting();
+            coder.decoder.forget();
+        }
+    }
+
+    /// The processor time that coding has taken so far.
+    pub fn spent(&self) -> Duration {
+        time_between(Spent::default(), self.codec.spent())
     }
 
     // ---- ends ----------------------------------------------------------------------

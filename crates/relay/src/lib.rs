@@ -37,7 +37,7 @@ use link::wire::StreamId;
 pub use link::wire::{Origin, ResetReason, Target};
 use link::{PeerConfig, PeerId};
 use squeeze::stream::Stopwatch;
-use units::Instant;
+use units::{Duration, Instant};
 
 use classify::Facts;
 pub use classify::Rule;
@@ -336,7 +336,20 @@ impl Relay {
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
         let Some(f) = self.living(flow) else { return };
         let n = self.coders.took(flow, f.peer, n);
-        self.with(flow, |session, stream| session.consume(now, stream, n));
+        if n > 0 {
+            self.with(flow, |session, stream| session.consume(now, stream, n));
+        }
+    }
+
+    /// The flow's socket takes nothing of [`Relay::outgoing`] now.
+    pub fn not_taken(&mut self, flow: FlowId) {
+        self.coders.not_taken(flow);
+    }
+
+    /// The processor time that coding streams has taken so far; zero without
+    /// [`Relay::set_stopwatch`].
+    pub fn coding_time(&self) -> Duration {
+        self.coders.spent()
     }
 
     /// What stands behind the bytes of [`Relay::outgoing`]. Asking re-arms

@@ -128,6 +128,7 @@ impl Session {
     pub fn consume(&mut self, now: Instant, id: StreamId, n: usize) {
         #[cfg(feature = "mistakes")]
         if self.errs(Mistake::DoubleDelivery) {
+            self.stats.stream_bytes_out += 1;
             return;
         }
         let Some(s) = self.streams.get_mut(&id) else { return };

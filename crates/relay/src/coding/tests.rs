@@ -306,6 +306,32 @@ fn bytes_before_a_reset_arrive() {
 }
 
 /// L-CO-3: all streams together keep what was offered, and give it back.
+/// L-ST-5: what was shown and not taken is nobody's after it, and asks for no credit.
+#[test]
+fn a_block_of_which_half_was_taken_is_forgotten_with_a_reset() {
+    let mut pair = gateways([64 << 10; 2], |_| {});
+    let ends = pair.connect(2, PORT);
+    let data = lines(0, 200);
+    let room = pair.sides[1].read_room(pair.now, ends[1]).min(data.len());
+    pair.sides[1].local_data(pair.now, ends[1], &data[..room]);
+    pair.pass(Duration::from_millis(100));
+    let mut slices: [&[u8]; 4] = [&[]; 4];
+    let n = pair.sides[0].outgoing(pair.now, ends[0], &mut slices);
+    let shown = slices[..n].concat();
+    assert!(data.starts_with(&shown) && shown.len() > 100, "{}", shown.len());
+    pair.sides[0].wrote(pair.now, ends[0], shown.len() / 2);
+    let f = pair.sides[1].flows.get(ends[1]).expect("a flow");
+    let session = pair.sides[1].endpoint.session_mut(PEER).expect("a session");
+    session.reset(pair.now, f.stream, ResetReason::HostReset, false);
+    pair.pass(Duration::from_millis(100));
+    assert_eq!(pair.take(ends, 0), b"");
+    let state = pair.sides[0].outgoing_state(ends[0]);
+    assert_eq!(state, RecvState::Reset(ResetReason::HostReset));
+    pair.sides[0].wrote(pair.now, ends[0], 0);
+    pair.sides[0].closed(pair.now, ends[0]);
+    assert_eq!(pair.sides[0].coders.waiting, 0);
+}
+
 #[test]
 fn a_crowd_keeps_no_more_history_than_was_offered() {
     const OFFERED: u64 = 200_000;

@@ -32,6 +32,8 @@ pub struct Decoder {
     block: Option<Block>,
     /// Content of the next block that the reader has taken already.
     skip: usize,
+    /// The head before was one that only keeps.
+    kept_only: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,10 @@ impl Decoder {
             let mut start = [0; MAX_HEAD];
             let n = copy(stream, 0, &mut start);
             let Some((head, len)) = Head::read(&start[..n])? else { return Ok(Shown::More) };
+            let keeps = matches!(head, Head::Keep(_));
+            if keeps && std::mem::replace(&mut self.kept_only, keeps) {
+                return Err(BadBlock::Head);
+            }
             match head {
                 Head::Keep(kept) => self.history.commit(0, size_of(kept)),
                 Head::Run(run) => self.run = run as u64,
@@ -69,6 +75,7 @@ impl Decoder {
                 }
                 Head::Stored(_) | Head::Zstd { .. } => {}
             }
+            self.kept_only = keeps;
             if self.block.is_none() {
                 return Ok(Shown::Head(len));
             }

@@ -120,11 +120,14 @@ impl Encoder {
         content: &[u8],
         put: &mut impl FnMut(&[u8]),
     ) -> usize {
-        let mut n = self.usual_block(terms.rate).min(self.trial()).min(content.len());
+        // What would become too long is not tried first.
+        let ratio = if self.ratio == 0 { 256 / USUAL_RATIO } else { self.ratio };
+        let fits = (terms.longest as u64 * 256 / ratio.max(1) * 7 / 8) as usize;
+        let most = self.usual_block(terms.rate).min(self.trial()).min(fits.max(LEAST_BLOCK));
+        let mut n = most.min(content.len());
         loop {
             let used = code_above(self.history.len().min(PREFIX_LEAST.max(n * PREFIX_TIMES)));
             let history = self.history.tail(size_of(used));
-            let ratio = if self.ratio == 0 { 256 / USUAL_RATIO } else { self.ratio };
             let level = codec.level(terms.rate, n, history.len(), ratio);
             let coded = level
                 .filter(|_| n >= TINY)

@@ -281,6 +281,9 @@ fn requests_of_http_are_known_by_port_and_by_their_first_bytes() {
     assert!(mixes_secrets(80, b"\x16\x03"));
     assert!(mixes_secrets(9000, b"GET /a HTTP/1.1"));
     assert!(mixes_secrets(9000, b"PRI * HTTP/2.0"));
+    for first in [&b"\r\nGET /a HTTP/1.1"[..], b"PROPFIND /a", b"PROXY TCP4 10.1.0.2", b"\r\n"] {
+        assert!(mixes_secrets(9000, first));
+    }
     assert!(!mixes_secrets(25, b"EHLO ship"));
     let mut out: Vec<u8> = Vec::new();
     let mut plain = Encoder::plain();
