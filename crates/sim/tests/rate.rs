@@ -121,10 +121,15 @@ fn what_the_link_gains_is_taken_at_once_where_it_is_reported_and_soon_where_it_i
 fn random_loss_does_not_hide_what_the_link_carries() {
     let mut channel = way(mbit(20.0), ms(300), ms(1000));
     channel.loss = percent(10.0);
-    let mut w = line(5, RateMode::Learned, 40.0, channel);
-    w.run(secs(60.0));
-    assert!(w.carried(20.0, 60.0) > 18.0, "{}", w.carried(20.0, 60.0));
-    assert!(w.queue(8.0, 60.0).0 < 200.0, "{:?}", w.queue(8.0, 60.0));
+    for seed in 1..6 {
+        let mut w = line(seed, RateMode::Learned, 40.0, channel.clone());
+        w.run(secs(60.0));
+        assert!(w.carried(20.0, 60.0) > 18.0, "{seed}: {}", w.carried(20.0, 60.0));
+        // What stands is little. A try for more may build up a round trip's worth for a
+        // moment: of 13 seeds three saw 350 to 410 ms once in the 52 s.
+        let (most, mean) = w.queue(8.0, 60.0);
+        assert!(mean < 50.0 && most < 600.0, "{seed}: {most} and {mean} ms");
+    }
 }
 
 #[test]
