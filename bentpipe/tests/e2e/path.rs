@@ -71,7 +71,8 @@ fn a_transfer_goes_on_over_a_path_that_narrows_and_widens_in_silence() {
         return;
     }
     let world = World::with(|plan| plan.rate = units::BitRate::from_mbps(10));
-    let data = pattern(71, 30_000_000);
+    // Longer at the link's rate than three rounds of probes, 5 s each, and what is waited for.
+    let data = pattern(71, 40_000_000);
     let download = Download::start(&world, &data);
     download.goes_on("at first");
     assert_eq!(world.b.status().links[0].path_mtu, Some(1500));
@@ -95,7 +96,7 @@ fn a_transfer_goes_on_when_the_own_interface_takes_smaller_packets() {
         return;
     }
     let world = World::with(|plan| plan.rate = units::BitRate::from_mbps(10));
-    let data = pattern(72, 15_000_000);
+    let data = pattern(72, 20_000_000);
     let download = Download::start(&world, &data);
     download.goes_on("at first");
     world.gwb.ip(&format!("link set {SATELLITE} mtu 1100")).unwrap();
