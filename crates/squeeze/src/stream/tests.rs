@@ -245,6 +245,23 @@ fn one_byte_becomes_a_hundred_at_most() {
     assert_eq!(Decoder::default().show(&mut codec, &[&bomb]), Err(BadBlock::Bomb));
 }
 
+/// L-CO-2: heads that only keep cost two bytes each and a turn; one behind another is refused.
+#[test]
+fn a_keep_block_behind_another_is_refused() {
+    let (mut codec, mut decoder) = (Codec::default(), Decoder::default());
+    let mut head = [0; MAX_HEAD];
+    let n = Head::Keep(1).write(&mut head);
+    let keep = &head[..n];
+    assert_eq!(decoder.show(&mut codec, &[keep]), Ok(Shown::Head(n)));
+    let mut stored = [0; MAX_HEAD];
+    let len = Head::Stored(3).write(&mut stored);
+    let block = [&stored[..len], b"abc"].concat();
+    assert_eq!(decoder.show(&mut codec, &[&block]), Ok(Shown::Content(b"abc")));
+    decoder.took(3);
+    assert_eq!(decoder.show(&mut codec, &[keep]), Ok(Shown::Head(n)));
+    assert_eq!(decoder.show(&mut codec, &[keep]), Err(BadBlock::Head));
+}
+
 /// L-CO-5.
 #[test]
 fn blocks_fit_the_reserve_of_a_stream() {
