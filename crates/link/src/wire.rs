@@ -169,6 +169,12 @@ pub enum Frame<'a> {
     Stream(StreamFrame<'a>),
 }
 
+/// Is this the plaintext of a packet of PING and PADDING only?
+pub(crate) fn is_question(plaintext: &[u8]) -> bool {
+    let rest = plaintext.strip_prefix(&[PING]).unwrap_or(plaintext);
+    rest.iter().all(|b| *b == PADDING)
+}
+
 const PADDING: u8 = 0x00;
 const PING: u8 = 0x01;
 const STATE: u8 = 0x02;

@@ -2,7 +2,8 @@
 //! virtual time: so times are exact, and the same on every machine.
 
 use sim::exchange::{Exchanged, Exchanges};
-use units::{BitRate, Duration};
+use sim::plan::{FaultKind, Way};
+use units::{BitRate, ByteCount, Duration, Ratio};
 
 const RTT: Duration = Duration::from_millis(600);
 
@@ -33,11 +34,25 @@ fn returns_too_thin_for_a_report_a_round_trip_are_enough() {
     for (forward, back) in [(64_000, 320), (64_000, 160), (1_000_000, 5_000)] {
         let got = run(&Exchanges::one([bps(back), bps(forward)], RTT, 100, 200_000));
         // The request and its OPEN take 160 bytes, and the answer 3 % more than its own.
-        let least = bps(back).time_for(units::ByteCount(160))
-            + bps(forward).time_for(units::ByteCount(206_000))
-            + RTT;
+        let least =
+            bps(back).time_for(ByteCount(160)) + bps(forward).time_for(ByteCount(206_000)) + RTT;
         assert!(got.times[0] < least.times(11).divided_by(10), "{forward}:{back}: {got:?}");
         assert!(got.times[0] > least.times(9).divided_by(10), "{forward}:{back}: {got:?}");
         assert!(got.stats.iter().all(|s| s.retransmitted == 0 && s.probes == 0), "{got:?}");
     }
+}
+
+/// Issue "The limit": 250/3 Mbit/s, 1 % lost, ≤ 4.5 s. A round trip is six of the longest
+/// windows, and the end of a file that was coded waits for none (L-RP-8).
+#[test]
+fn the_end_of_a_large_file_comes_without_a_round_trip_more() {
+    let rates = [bps(3_000_000), bps(250_000_000)];
+    let mut file = Exchanges::one(rates, RTT, 100, 50_000_000);
+    file.faults.push(FaultKind::Loss(Way { sender: 0, both: true }, Ratio::from_f64(0.01)));
+    let mut times: Vec<Duration> =
+        (1..=11).map(|seed| run(&Exchanges { seed, ..file.clone() }).times[0]).collect();
+    times.sort();
+    let least = rates[1].time_for(ByteCount(50_000_000)) + RTT;
+    println!("{times:?}, at least {least}");
+    assert!(times[5] < least + RTT.divided_by(2), "{times:?}, at least {least}");
 }

@@ -89,6 +89,13 @@ impl Decoder {
     /// # Errors
     /// If it is malformed.
     pub fn on_repair(&mut self, number: u64, payload: &[u8]) -> Result<(), WireError> {
+        let result = self.learn(number, payload);
+        // Later windows may count it as a packet with nothing in it.
+        self.on_packet(number, 0, &[]);
+        result
+    }
+
+    fn learn(&mut self, number: u64, payload: &[u8]) -> Result<(), WireError> {
         let (first, symbol) = header::read(number, payload, &mut self.left_out)?;
         if first < self.symbols.oldest() || symbol.len() > self.symbols.stride() {
             return Ok(()); // It tells of packets that were never kept.
@@ -197,7 +204,8 @@ impl Decoder {
         while let Some(number) = self.solved.pop_front() {
             let Some((place, _)) = self.symbols.find(number) else { continue };
             let symbol = &self.symbols.bytes()[place..place + self.symbols.stride()];
-            if let Some((hint, content)) = symbols::read(symbol) {
+            // What is empty was REPAIR.
+            if let Some((hint, content)) = symbols::read(symbol).filter(|s| !s.1.is_empty()) {
                 plaintext.clear();
                 plaintext.extend_from_slice(content);
                 return Some((number, hint));

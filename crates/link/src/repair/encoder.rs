@@ -2,17 +2,18 @@
 
 use super::MAX_WINDOW;
 use super::field::{LANE, add_combination, coefficient};
-use super::header::{self, LeftOut};
-use super::symbols::Symbols;
+use super::header;
+use super::symbols::{PREFIX, Symbols};
 use crate::wire::Writer;
 
 /// What left lately, and what of it is combined.
 #[derive(Default)]
 pub(crate) struct Encoder {
+    /// A REPAIR packet's is empty.
     symbols: Symbols,
     /// Kept for their memory.
     terms: Vec<(u8, usize)>,
-    left_out: Vec<u64>,
+    empty: Vec<u64>,
     sum: Vec<u8>,
 }
 
@@ -38,59 +39,59 @@ impl Encoder {
     pub fn write(&mut self, number: u64, first: u64, w: &mut Writer<'_>) -> Option<u64> {
         let first = first.max(self.symbols.oldest());
         let mut window = usize::try_from(number.checked_sub(first)?).ok()?.min(MAX_WINDOW);
-        loop {
+        let (first, longest) = loop {
             window = header::told_window(window);
             let first = number - window as u64;
-            let longest = self.gather(number, first);
+            let kept = self.gather(number, first);
             if self.terms.is_empty() {
                 return None;
             }
-            let out = self.describe(number, window);
-            let head = match out {
-                LeftOut::These => header::list_len(number, &self.left_out),
-                _ => header::PLAIN,
-            };
-            if head + longest <= w.room() {
-                header::write(w, number, window, &out, &self.left_out);
-                self.sum.clear();
-                self.sum.resize(longest.next_multiple_of(LANE), 0);
-                add_combination(&mut self.sum, self.symbols.bytes(), &self.terms);
-                w.reserve(longest).copy_from_slice(&self.sum[..longest]);
-                return Some(first);
+            match kept {
+                Ok(longest) if header::LEN + longest <= w.room() => break (first, longest),
+                Ok(_) => window = window * 3 / 4,
+                Err(missing) => window = (number - missing - 1) as usize,
             }
-            window = window * 3 / 4;
-        }
+        };
+        header::write(w, window, self.describe(number, first));
+        self.sum.clear();
+        self.sum.resize(longest.next_multiple_of(LANE), 0);
+        add_combination(&mut self.sum, self.symbols.bytes(), &self.terms);
+        w.reserve(longest).copy_from_slice(&self.sum[..longest]);
+        self.symbols.insert(number, 0, &[]);
+        Some(first)
     }
 
-    /// The terms of a window and what it leaves out; answers the longest symbol.
-    fn gather(&mut self, number: u64, first: u64) -> usize {
+    /// The terms of a window and the empty symbols in it; answers the longest.
+    ///
+    /// # Errors
+    /// The newest number of which nothing is kept.
+    fn gather(&mut self, number: u64, first: u64) -> Result<usize, u64> {
         self.terms.clear();
-        self.left_out.clear();
-        let mut longest = 0;
+        self.empty.clear();
+        let mut longest = PREFIX;
         for n in (first..number).rev() {
-            match self.symbols.find(n) {
-                Some((place, len)) => {
+            match self.symbols.find(n).ok_or(n)? {
+                (_, PREFIX) => self.empty.push(n),
+                (place, len) => {
                     self.terms.push((coefficient(number, n), place));
                     longest = longest.max(len);
                 }
-                None => self.left_out.push(n),
             }
         }
-        longest
+        Ok(longest)
     }
 
-    fn describe(&self, number: u64, window: usize) -> LeftOut {
-        let Some(newest) = self.left_out.first() else { return LeftOut::Nothing };
+    /// What is told to be left out, so that it makes no difference if it is lost: a part of
+    /// what is empty.
+    fn describe(&self, number: u64, first: u64) -> u8 {
+        let Some(newest) = self.empty.first() else { return header::NOTHING };
         let period = number - newest;
-        let count = self.left_out.len() as u64;
-        if period == 1 && number - self.left_out[count as usize - 1] == count {
-            return header::code_of_run(count).map_or(LeftOut::These, LeftOut::Told);
+        if period == 1 {
+            let run = (1u64..).zip(&self.empty).take_while(|(k, n)| number - **n == *k);
+            return header::code_of_run(run.count() as u64);
         }
-        let steady = count == window as u64 / period
-            && (1..).zip(&self.left_out).all(|(k, n)| number - n == k * period);
-        match header::code_of_period(period).filter(|_| steady) {
-            Some(code) => LeftOut::Told(code),
-            None => LeftOut::These,
-        }
+        let steady = (first..=*newest).rev().step_by(period as usize);
+        let all = { steady }.all(|n| self.empty.binary_search_by(|e| n.cmp(e)).is_ok());
+        header::code_of_period(period).filter(|_| all).unwrap_or(header::NOTHING)
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! The window ends with the packet before. One byte tells its length: up to 15 as it
 //! is, then eight steps to each power of two. The next byte tells what the window
-//! leaves out, because it carried nothing to repair: 0: nothing; 1 … 159: the packets
-//! at one distance before this one, and before that one, and so on (the repair packets
-//! of a steady flow), where 128 and above stand for distances in steps of eight; 160 … 254:
-//! the 1 … 95 packets just before this one (the other repair packets of a tail); 255: a
-//! list: its length, then for each number, from the newest down, the distance to the one
-//! above it, less one.
+//! leaves out, which is always REPAIR: 0: nothing; 1 … 159: the packets at one distance
+//! before this one, and before that one, and so on (those of a steady flow), where 128 and
+//! above stand for distances in steps of eight; 160 … 255: the 1 … 96 packets just before
+//! this one (the others of a tail).
 
 use super::MAX_WINDOW;
-use crate::wire::{Reader, WireError, Writer, varint_len};
+use crate::wire::{Reader, WireError, Writer};
 
 /// The header hint of packets that are REPAIR.
 pub(crate) const HINT: u8 = 1;
@@ -47,13 +45,19 @@ fn period_of(code: u8) -> u64 {
     }
 }
 
+/// Nothing is left out.
+pub(super) const NOTHING: u8 = 0;
+
 /// The first code of a run just before, and how many of them there are.
 const RUN: u8 = 160;
-const RUNS: u64 = 95;
+const RUNS: u64 = 96;
 
-/// How it is told that the `count` packets just before are left out.
-pub(super) fn code_of_run(count: u64) -> Option<u8> {
-    (1..=RUNS).contains(&count).then(|| RUN + (count - 1) as u8)
+/// How it is told that the `count` packets just before are left out, or the nearest of them.
+pub(super) fn code_of_run(count: u64) -> u8 {
+    match count {
+        0 => NOTHING,
+        _ => RUN + (count.min(RUNS) - 1) as u8,
+    }
 }
 
 /// How the distance `period` is told, if it can be.
@@ -71,43 +75,12 @@ pub(super) fn told_period(period: u64) -> u64 {
     }
 }
 
-/// What a window leaves out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LeftOut {
-    Nothing,
-    /// What this code stands for.
-    Told(u8),
-    These,
-}
-
-/// Bytes of a head without a list.
-pub(super) const PLAIN: usize = 2;
-
-/// Bytes of the head that leaves out `these`, numbers below `number` from the newest down.
-pub(super) fn list_len(number: u64, these: &[u64]) -> usize {
-    let gaps = distances(number, these).map(varint_len).sum::<usize>();
-    PLAIN + varint_len(these.len() as u64) + gaps
-}
-
-fn distances(number: u64, these: &[u64]) -> impl Iterator<Item = u64> + '_ {
-    let above = std::iter::once(number).chain(these.iter().copied());
-    these.iter().zip(above).map(|(n, above)| above - n - 1)
-}
+/// Bytes of a head.
+pub(super) const LEN: usize = 2;
 
 /// Writes the head; the caller saw that it fits.
-pub(super) fn write(w: &mut Writer<'_>, number: u64, window: usize, out: &LeftOut, these: &[u64]) {
-    let second = match out {
-        LeftOut::Nothing => 0,
-        LeftOut::Told(code) => *code,
-        LeftOut::These => 255,
-    };
-    w.reserve(PLAIN).copy_from_slice(&[code_of(window), second]);
-    if *out == LeftOut::These {
-        w.varint(these.len() as u64);
-        for d in distances(number, these) {
-            w.varint(d);
-        }
-    }
+pub(super) fn write(w: &mut Writer<'_>, window: usize, left_out: u8) {
+    w.reserve(LEN).copy_from_slice(&[code_of(window), left_out]);
 }
 
 /// Reads the head of repair packet `number`: the first number of its window, and what
@@ -125,15 +98,7 @@ pub(super) fn read<'a>(
         return Err(WireError::Invalid);
     }
     match r.byte()? {
-        0 => {}
-        255 => {
-            let mut above = number;
-            for _ in 0..r.varint()?.min(window as u64) {
-                above =
-                    above.checked_sub(r.varint()?.saturating_add(1)).ok_or(WireError::Invalid)?;
-                these.push(above);
-            }
-        }
+        NOTHING => {}
         code @ RUN.. => these.extend((first..number).rev().take(usize::from(code - RUN) + 1)),
         code => {
             let mut at = number;
@@ -171,21 +136,21 @@ mod tests {
     #[test]
     fn what_is_left_out_is_read_as_it_was_written() {
         let number = 1_000_000;
-        let list = [999_990, 999_989, 999_700];
         let every: Vec<u64> = (1..=10).map(|k| number - k * 32).collect();
-        for (out, these) in [
-            (LeftOut::Nothing, vec![]),
-            (LeftOut::Told(32), every),
-            (LeftOut::Told(code_of_run(3).unwrap()), vec![number - 1, number - 2, number - 3]),
-            (LeftOut::These, list.to_vec()),
+        let run = |n: u64| (1..=n).map(|k| number - k).collect::<Vec<_>>();
+        for (code, these) in [
+            (NOTHING, vec![]),
+            (code_of_period(32).unwrap(), every),
+            (code_of_run(0), vec![]),
+            (code_of_run(3), run(3)),
+            (code_of_run(200), run(RUNS)),
         ] {
             let mut buf = [0u8; 64];
             let mut w = Writer::new(&mut buf);
-            write(&mut w, number, 320, &out, &these);
-            let len = w.len();
-            assert_eq!(len, if out == LeftOut::These { list_len(number, &these) } else { PLAIN });
+            write(&mut w, 320, code);
+            assert_eq!(w.len(), LEN);
             let mut read_back = vec![7];
-            let (first, rest) = read(number, &buf[..len], &mut read_back).expect("well formed");
+            let (first, rest) = read(number, &buf[..LEN], &mut read_back).expect("well formed");
             assert_eq!((first, rest.len(), read_back), (number - 320, 0, these));
         }
     }

@@ -9,6 +9,10 @@ use super::{MAX_WINDOW, header};
 const MEMORY: f64 = 40_000.0;
 /// See [`MEMORY`].
 const LOSSES: f64 = 2000.0;
+/// See [`LossEstimate::ratio`].
+const DOUBT: f64 = 2.0;
+/// Losses from which on their ratio is known.
+const FEW: f64 = 200.0;
 /// How many packets' worth of trust the profile's error ratio has before there are any.
 const PRIOR: f64 = 300.0;
 /// Bulk is not coded below this loss ratio (link-notes, "ARQ or FEC for bulk"), or, where
@@ -25,6 +29,13 @@ const MOST_MARGIN: (f64, f64) = (0.01, 0.4);
 const LAG: f64 = 0.1;
 /// Repair packets that tell of each packet, at least: fewer would not average over losses.
 const REPAIRS_IN_WINDOW: f64 = 8.0;
+/// A window of W packets loses p W on average; that it loses more than r W, and so more than
+/// its repairs bring back, happens with about exp(−W (r − p)² / 2p). Where a round trip is
+/// many windows that is rare enough in all of them only if the exponent grows: by this for
+/// each doubling.
+const SAFETY: f64 = 2.5;
+/// The most redundancy for the sake of that.
+const MOST_FOR_SAFETY: f64 = 0.01;
 /// Packets missing from a window, at most, on average: solving for more is dear.
 const MOST_MISSING: f64 = 64.0;
 /// Symbol bytes that may be combined a second: some percent of a processor.
@@ -39,13 +50,15 @@ const MAX_TAIL: u32 = 64;
 pub(crate) struct LossEstimate {
     packets: f64,
     lost: f64,
+    /// Does the profile tell of errors?
+    promised: bool,
 }
 
 impl LossEstimate {
     /// Starts from a bit-error ratio b: a packet of n bytes is lost with 1 − (1−b)^(8n).
     pub fn new(bit_errors: Ratio, packet: u16) -> LossEstimate {
         let loss = 1.0 - (1.0 - bit_errors.as_f64()).powi(i32::from(packet) * 8);
-        LossEstimate { packets: PRIOR, lost: PRIOR * loss }
+        LossEstimate { packets: PRIOR, lost: PRIOR * loss, promised: loss > 0.0 }
     }
 
     /// Of `packets` more, `lost` did not arrive by themselves.
@@ -58,9 +71,13 @@ impl LossEstimate {
         }
     }
 
-    /// The ratio, 0 … 0.9.
+    /// The ratio, 0 … 0.9. Of few losses it is rough, and repair that is too weak costs a
+    /// flow more than repair that is too strong for a while: then up to [`DOUBT`] standard
+    /// deviations of their number are added, where the profile promised nothing.
     pub fn ratio(&self) -> f64 {
-        (self.lost / self.packets).min(0.9)
+        let known = (self.lost / FEW).min(1.0);
+        let doubt = if self.promised { 0.0 } else { DOUBT * (1.0 - known) * self.lost.sqrt() };
+        ((self.lost + doubt) / self.packets).min(0.9)
     }
 }
 
@@ -74,8 +91,9 @@ pub(crate) struct BulkCode {
 }
 
 impl BulkCode {
-    /// The code for the loss ratio `loss` where `in_flight` packets fill a round trip and
-    /// `rate` bytes leave a second; `None` where sending again serves better.
+    /// The code for the loss ratio `loss` where `round_trip` packets fill a round trip, of
+    /// which windows reach over `in_flight` at most, and `rate` bytes leave a second; `None`
+    /// where sending again serves better.
     ///
     /// Losses wait for repair packets as customers for a server: with redundancy r, loss p
     /// and ρ = p/r the time average of the lag is about 1/(2r(1−ρ)²) packets (the residual
@@ -83,11 +101,21 @@ impl BulkCode {
     /// [`LAG`] × in_flight for r = p + √(p / (2 × LAG × in_flight)).
     ///
     /// `dominant`: one stream has most of the link. `on`: there is such a code already.
-    pub fn new(loss: f64, in_flight: f64, rate: f64, dominant: bool, on: bool) -> Option<BulkCode> {
+    pub fn new(
+        loss: f64,
+        (round_trip, in_flight): (f64, f64),
+        rate: f64,
+        dominant: bool,
+        on: bool,
+    ) -> Option<BulkCode> {
         let least = if on { LEAST_FOR_BULK / 5.0 } else { LEAST_FOR_BULK };
         let window = in_flight.min(MOST_MISSING / loss.max(1e-9)).clamp(32.0, MAX_WINDOW as f64);
         let margin = (loss / (2.0 * LAG * in_flight.max(1.0))).sqrt();
         let margin = margin.max(REPAIRS_IN_WINDOW / window - loss);
+        // What a window loses beyond its repairs waits for a round trip.
+        let exponent = SAFETY * (round_trip / window).log2().max(0.0);
+        let safe = (2.0 * loss * exponent / window).sqrt();
+        let margin = margin.max(safe.min(MOST_FOR_SAFETY));
         let redundancy = loss + margin;
         let most =
             if dominant { MOST_MARGIN.0 + MOST_MARGIN.1 * loss } else { SHARED_MARGIN * loss };
@@ -127,15 +155,17 @@ mod tests {
     #[test]
     fn bulk_is_coded_where_that_is_cheap() {
         // 45 Mbit/s, 700 ms: the notes ask for 0.3, 1.2 and 12 %.
-        let redundancy =
-            |loss| BulkCode::new(loss, 2625.0, 5.6e6, true, false).map(|c| 1.0 / c.interval as f64);
+        let redundancy = |loss| {
+            BulkCode::new(loss, (2625.0, 2048.0), 5.6e6, true, false)
+                .map(|c| 1.0 / c.interval as f64)
+        };
         assert_eq!(redundancy(0.0001), None);
         for (loss, asked) in [(0.001, 0.004), (0.01, 0.0144), (0.1, 0.12)] {
             let r = redundancy(loss).expect("coded");
             assert!((asked * 0.85..asked * 1.15).contains(&r), "{loss}: {r}");
         }
         // 100 kbit/s, 1 s, bit errors of 1e-5: fifteen packets in a round trip.
-        assert_eq!(BulkCode::new(0.064, 15.0, 12_500.0, true, false), None);
+        assert_eq!(BulkCode::new(0.064, (15.0, 15.0), 12_500.0, true, false), None);
     }
 
     #[test]

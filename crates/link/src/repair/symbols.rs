@@ -2,6 +2,7 @@
 
 use super::MAX_WINDOW;
 use super::field::LANE;
+use crate::wire;
 
 /// Bytes before the plaintext: how its packet is read and how long it is.
 pub(super) const PREFIX: usize = 2;
@@ -70,7 +71,10 @@ impl Symbols {
     }
 
     /// Keeps a packet's plaintext. One that is too long, or older than all slots, is not.
+    /// That of a question is empty, however far it is filled up (L-RP-1).
     pub fn insert(&mut self, number: u64, hint: u8, plaintext: &[u8]) {
+        let empty = plaintext.is_empty() || hint == 0 && wire::is_question(plaintext);
+        let (hint, plaintext) = if empty { (0, &[][..]) } else { (hint, plaintext) };
         let len = PREFIX + plaintext.len();
         if len > self.stride || number < self.oldest() {
             return;

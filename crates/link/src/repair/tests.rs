@@ -10,7 +10,8 @@ const PLAINTEXT: usize = 1400;
 fn plaintext(number: u64) -> Vec<u8> {
     let mut rng = Rng::new(number);
     let len = if number.is_multiple_of(5) { rng.below(PLAINTEXT as u64) } else { PLAINTEXT as u64 };
-    (0..len).map(|_| rng.below(256) as u8).collect()
+    // No question, whose symbol is empty.
+    (0..len.max(8)).map(|_| rng.below(256) as u8).collect()
 }
 
 fn hint(number: u64) -> u8 {
@@ -57,7 +58,7 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
 #[test]
 fn what_is_lost_comes_back_by_the_code_alone() {
     for (seed, packets, loss) in [(1, 100_000, 0.001), (2, 50_000, 0.01), (3, 20_000, 0.1)] {
-        let code = BulkCode::new(loss, 2625.0, 5.6e6, true, false).expect("coded");
+        let code = BulkCode::new(loss, (2625.0, 2048.0), 5.6e6, true, false).expect("coded");
         let (lost, back) = send(seed, packets, code.interval, code.window, loss);
         println!("{loss}: {back} of {lost} by {code:?}");
         assert!(lost > 0 && back * 100 >= lost * 90, "{loss}: {back} of {lost}");
@@ -115,4 +116,64 @@ fn random_repairs_never_panic_and_take_bounded_memory() {
         while decoder.next_recovered(&mut content).is_some() {}
         assert!(decoder.rows() <= 128);
     }
+}
+
+/// L-RP-1: a tail behind a steady flow reaches as far as any, and a REPAIR packet in its
+/// window that was lost is only one more that is missing.
+#[test]
+fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    decoder.make_room(MAX_WINDOW, PLAINTEXT);
+    let (last, interval) = (3_000, 48);
+    let lost = [1_200, 1_919, 2_500, 2_990];
+    let mut buf = [0; PLAINTEXT + 4];
+    let mut content = Vec::new();
+    for number in 0..last + 8 {
+        let mut w = Writer::new(&mut buf);
+        if number >= last {
+            // No byte is left for more than the head.
+            let first = encoder.write(number, number - 1_920, &mut w);
+            assert_eq!(first, Some(number - 1_920));
+            assert_eq!(w.len(), PLAINTEXT + 4);
+            decoder.on_repair(number, &buf).expect("well formed");
+        } else if number % interval == interval - 1 {
+            assert!(encoder.write(number, number - 1, &mut w).is_some());
+            let len = w.len();
+            if !lost.contains(&number) {
+                decoder.on_repair(number, &buf[..len]).expect("well formed");
+            }
+        } else {
+            encoder.keep(number, hint(number), &plaintext(number), MAX_WINDOW, PLAINTEXT);
+            if !lost.contains(&number) {
+                decoder.on_packet(number, hint(number), &plaintext(number));
+            }
+        }
+    }
+    assert_eq!(lost[1] % interval, interval - 1, "one of them is REPAIR");
+    let mut back = Vec::new();
+    while let Some((n, _)) = decoder.next_recovered(&mut content) {
+        assert_eq!(content, plaintext(n));
+        back.push(n);
+    }
+    back.sort_unstable();
+    assert_eq!(back, [1_200, 2_500, 2_990]);
+}
+
+#[test]
+fn a_window_reaches_back_over_nothing_that_was_not_kept() {
+    let mut encoder = Encoder::default();
+    for number in (0..100).filter(|n| *n != 60) {
+        encoder.keep(number, 0, &plaintext(number), 128, PLAINTEXT);
+    }
+    let mut buf = [0; PLAINTEXT + 4];
+    let first = encoder.write(100, 0, &mut Writer::new(&mut buf)).expect("some were kept");
+    assert!((61..66).contains(&first), "{first}");
+    // A question filled up to any length is kept as nothing.
+    let mut question = vec![0; PLAINTEXT];
+    question[0] = 1;
+    let mut encoder = Encoder::default();
+    encoder.keep(7, 0, &plaintext(7), 128, PLAINTEXT);
+    encoder.keep(8, 0, &question, 128, PLAINTEXT);
+    let mut w = Writer::new(&mut buf);
+    assert_eq!(encoder.write(9, 7, &mut w), Some(7));
 }

@@ -74,6 +74,7 @@ impl Session {
         self.pacer.on_sent(now, len as u64 + sealing + self.wire_overhead);
         let number = self.sent.push_probe(now);
         self.path.on_probe_sent(rung, number, now + self.report_overdue());
+        self.keep_for_repair(now, number, 0, buf, false);
         Some(Built { number, len, hint: 0 })
     }
 

@@ -218,16 +218,28 @@ impl Session {
     }
 
     /// Keeps what left, and sees whether the sender pauses.
-    pub(super) fn keep_for_repair(&mut self, now: Instant, number: u64, hint: u8, packet: &[u8]) {
+    pub(super) fn keep_for_repair(
+        &mut self,
+        now: Instant,
+        number: u64,
+        hint: u8,
+        packet: &[u8],
+        eliciting: bool,
+    ) {
         let waited_for = std::mem::take(&mut self.repair.waited_for);
         let ends = std::mem::take(&mut self.repair.ends);
         let has_content = std::mem::take(&mut self.repair.has_content);
         if !self.repair.is_on() {
             return;
         }
+        // Reports are kept only where they lie between others: windows have no holes.
         let r = &mut self.repair;
-        r.used = now;
-        r.encoder.keep(number, hint, packet, r.window, r.mtu);
+        if eliciting || !r.encoder.is_empty() {
+            r.encoder.keep(number, hint, packet, r.window, r.mtu);
+        }
+        if eliciting {
+            r.used = now;
+        }
         if !has_content {
             return;
         }
@@ -330,7 +342,7 @@ impl Session {
         (r.favourite, r.lead) = (None, 0);
         let loss = r.loss.ratio();
         let most = in_flight.min(r.window as f64);
-        let next = BulkCode::new(loss, most, rate, dominant, code.is_some());
+        let next = BulkCode::new(loss, (in_flight, most), rate, dominant, code.is_some());
         let next = next.filter(|_| busy);
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.

@@ -117,9 +117,7 @@ impl Session {
             self.hearing.on_asked(now);
         }
         let number = self.sent.push_packet(now, eliciting, size);
-        if eliciting {
-            self.keep_for_repair(now, number, hint, &buf[..len]);
-        }
+        self.keep_for_repair(now, number, hint, &buf[..len], eliciting);
         Some(Built { number, len, hint })
     }
 
