@@ -19,7 +19,7 @@ use bentpipe::emulate::{Direction, Emulator, EmulatorError, EmulatorOptions};
 use channel::{ChannelConfig, OutageMode, QueueLimit};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
-use wire::{Kind, Wire, delays, punctual_rate_of, sleep_ms};
+use wire::{Kind, Wire, delays, punctual_rate_of, sleep_ms, wait_until};
 
 const BOTH: [Kind; 2] = [Kind::Tap, Kind::Veth];
 
@@ -42,7 +42,7 @@ fn a_lone_packet_takes_its_time_on_the_line_and_the_delay() {
             sender.send(1, 1_000);
             sleep_ms(10);
         }
-        sleep_ms(300);
+        wait_until(&link, |c| c.delivered.packets == 40);
         let seen = listener.stop();
         assert_eq!(seen.len(), 40, "{kind:?}");
         let (median, _) = delays(&seen);
@@ -64,7 +64,8 @@ fn a_flood_comes_out_at_the_rate_and_in_order() {
         // 420 ms of the queue's 500 first, so that the line never waits for the sender.
         sender.send(700, 1_500);
         sender.flood(BitRate::from_mbps(30), 1_500, Duration::from_millis(1_500));
-        sleep_ms(1_000);
+        let n = sender.count();
+        wait_until(&link, |c| c.delivered.packets + c.queue_drops.packets == n);
         let seen = listener.stop();
         assert!(seen.windows(2).all(|w| w[0].number < w[1].number), "{kind:?}");
         let error = punctual_rate_of(&seen, 20e6) / 20e6 - 1.0;
@@ -85,8 +86,9 @@ fn losses_follow_the_bit_error_ratio_and_the_counters_tell_the_truth() {
         sender.send(50, 1_250);
         sleep_ms(2);
     }
-    sleep_ms(200);
-    let (n, seen) = (sender.count(), listener.stop().len() as u64);
+    let n = sender.count();
+    wait_until(&link, |c| c.delivered.packets + c.lost_bit_error.packets == n);
+    let seen = listener.stop().len() as u64;
     let p = 1.0 - (1.0 - 1e-5f64).powi(10_000);
     let expected = n as f64 * p;
     let five_sigma = 5.0 * (expected * (1.0 - p)).sqrt();
@@ -105,7 +107,7 @@ fn padding_of_short_frames_does_not_use_the_link() {
     };
     let (wire, link) = Wire::with_link(Kind::Tap, "padding", config);
     wire.sender().send(100, 44);
-    sleep_ms(300);
+    wait_until(&link, |c| c.offered.packets == 100);
     let up = link.stop().unwrap().up.counters;
     assert_eq!((up.offered.packets, up.offered.bytes), (100, 4_400));
 }
@@ -116,14 +118,14 @@ fn the_link_can_be_changed_while_it_runs() {
     let (mut sender, listener) = (wire.sender(), wire.listener());
     link.set_outage(Direction::Up, true);
     sender.send(5, 500);
-    sleep_ms(100);
+    wait_until(&link, |c| c.lost_outage.packets == 5);
     assert_eq!(link.counters(Direction::Up).lost_outage.packets, 5);
     link.set_outage(Direction::Up, false);
     let held = ChannelConfig { outage_mode: OutageMode::Hold, ..link.config(Direction::Up) };
     link.reconfigure(Direction::Up, held).unwrap();
     link.set_outage(Direction::Up, true);
     sender.send(5, 500);
-    sleep_ms(100);
+    wait_until(&link, |c| c.offered.packets == 10);
     assert_eq!(link.report().up.queue_bytes, 2_500);
     link.set_outage(Direction::Up, false);
     link.set_rate(Direction::Up, Some(BitRate::from_kbps(40))).unwrap();
@@ -135,7 +137,7 @@ fn the_link_can_be_changed_while_it_runs() {
     let seen = listener.stop();
     assert!(seen.iter().all(|s| s.number >= 5));
     let report = link.stop().unwrap();
-    assert!(report.up.series.bins().iter().any(|b| b.lost_bytes == 2_500));
+    assert_eq!(report.up.series.bins().iter().map(|b| b.lost_bytes).sum::<u64>(), 2_500);
 }
 
 #[test]
@@ -155,6 +157,7 @@ fn duplicates_and_detours_reach_the_far_end_and_leave_nothing_behind() {
         sender.send(50, 1_400);
         sleep_ms(2);
     }
+    wait_until(&link, |c| c.delivered.packets == 10_000);
     sleep_ms(300);
     let seen = listener.stop();
     let report = link.stop().unwrap();
@@ -227,7 +230,7 @@ fn link_100() -> ChannelConfig {
 fn a_port_that_goes_away_ends_the_link_with_its_name() {
     let (wire, link) = Wire::with_link(Kind::Veth, "gone", ChannelConfig::default());
     wire.left.ip(&format!("link delete {DEVICE}", DEVICE = wire::DEVICE)).unwrap();
-    for _ in 0..100 {
+    for _ in 0..600 {
         if !link.is_running() {
             break;
         }

@@ -215,7 +215,7 @@ mod tests {
     fn sometimes_slow(name: &str, port: u16) -> Vec<SocketAddr> {
         if name.ends_with("slow") {
             MOST.fetch_max(HELD.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            thread::sleep(Duration::from_millis(400));
+            thread::sleep(Duration::from_secs(3));
             HELD.fetch_sub(1, Ordering::SeqCst);
             return vec![];
         }

@@ -37,23 +37,28 @@ fn world(loss: f64, rules: &str, change: impl FnOnce(&mut Plan)) -> World {
 fn numbered(world: &World, port: u16) -> Vec<u32> {
     let client = world.client.run(|| UdpSocket::bind("10.1.0.2:0")).unwrap();
     let server = world.server.run(|| UdpSocket::bind(("10.2.0.2", port))).unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    // A socket that nobody reads would itself drop some.
+    server.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    // A socket that is not read for a moment would itself drop some.
+    socket2::SockRef::from(&server).set_recv_buffer_size(1 << 20).unwrap();
     let sending = std::thread::spawn(move || {
         for n in 0..600u32 {
             let data = [&n.to_be_bytes()[..], &[n as u8; 400]].concat();
             client.send_to(&data, ("10.2.0.2", port)).unwrap();
             if n % 4 == 3 {
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(20));
             }
         }
     });
     let mut got = Vec::new();
+    let mut missing: std::collections::BTreeSet<u32> = (0..600).collect();
     let mut buffer = [0; 1000];
     while let Ok((len, _)) = server.recv_from(&mut buffer) {
         let n = u32::from_be_bytes(*buffer.first_chunk().unwrap());
         assert!(len == 404 && buffer[4..len].iter().all(|b| *b == n as u8), "packet {n} changed");
         got.push(n);
+        if missing.remove(&n) && missing.is_empty() {
+            server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        }
     }
     sending.join().unwrap();
     got

@@ -4,7 +4,7 @@ use bentpipe::emulate::{CaptureOptions, Emulator, EmulatorOptions};
 use channel::ChannelConfig;
 use units::{Duration, Ratio};
 
-use crate::wire::{Kind, Wire, sleep_ms};
+use crate::wire::{Kind, Wire, sleep_ms, wait_until};
 
 /// The packets of a pcapng file: their interface, bytes and comment.
 fn packets(mut file: &[u8]) -> Vec<(u32, Vec<u8>, Option<String>)> {
@@ -44,7 +44,8 @@ fn a_capture_holds_what_crossed_and_on_request_what_did_not() {
     let options = EmulatorOptions { capture: Some(capture), ..EmulatorOptions::default() };
     let link = Emulator::start(left, right, lossy.clone(), lossy, options).unwrap();
     wire.sender().send(300, 700);
-    sleep_ms(300);
+    wait_until(&link, |c| c.delivered.packets + c.lost_random.packets == 300);
+    sleep_ms(100);
     let report = link.stop().unwrap();
     let bytes = std::fs::read(&file).unwrap();
     std::fs::remove_file(&file).unwrap();

@@ -44,7 +44,7 @@ fn the_program_joins_two_namespaces_and_reports() {
         report.display()
     ));
     let up = |ns: &NetNs, device: &str, address: &str| {
-        for _ in 0..100 {
+        for _ in 0..600 {
             if ns.ip(&format!("link show {device}")).is_ok() {
                 break;
             }
@@ -57,7 +57,7 @@ fn the_program_joins_two_namespaces_and_reports() {
     let ping = left.command("ping").args(["-c", "3", "-i", "0.2", "10.9.0.2"]).output().unwrap();
     assert!(ping.status.success(), "{ping:?}");
     signal(&child, "USR1");
-    for _ in 0..100 {
+    for _ in 0..600 {
         if report.exists() {
             break;
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use bentpipe::emulate::{Emulator, EmulatorHandle, EmulatorOptions};
-use channel::ChannelConfig;
+use bentpipe::emulate::{Direction, Emulator, EmulatorHandle, EmulatorOptions};
+use channel::{ChannelConfig, Counters};
 use os::netns::{NetNs, veth};
 use os::poll::{Clock, ClockSource};
 use os::port::{BATCH, Batch, ETHERNET_HEADER, Port, Received};
@@ -239,6 +239,16 @@ pub fn delays(seen: &[Seen]) -> (u64, u64) {
     let mut all: Vec<u64> = seen.iter().map(|s| s.came.since(s.sent).as_micros()).collect();
     all.sort();
     (all[all.len() / 2], all[all.len() * 99 / 100])
+}
+
+/// Waits until the line there has done with what was sent, if it does.
+pub fn wait_until(link: &EmulatorHandle, done: impl Fn(&Counters) -> bool) {
+    for _ in 0..600 {
+        if done(&link.counters(Direction::Up)) {
+            break;
+        }
+        sleep_ms(50);
+    }
 }
 
 pub fn sleep_ms(ms: u64) {

@@ -293,7 +293,7 @@ fn watch(table: &Table, watchdog: &Watchdog) -> Result<Poller, OsError> {
 fn take_lock() -> Result<UnixListener, OsError> {
     let name = UnixAddr::from_abstract_name("bentpipe-intercept")
         .or_cannot(|| "name the lock on interception".into())?;
-    let mut tries = 50;
+    let mut tries = 150;
     loop {
         match UnixListener::bind_addr(&name) {
             Ok(lock) => return Ok(lock),

@@ -129,9 +129,10 @@ impl Lab {
     /// Our rules and routes, once they have stopped changing.
     fn left_over(&self) -> String {
         let list = || {
+            // Routes first: they go last, and without them no rule is left that will.
+            let routes = self.gateway.ip("route show table all protocol 143").unwrap();
             let rules = self.gateway.ip("rule show").unwrap();
             let ours = rules.lines().filter(|l| l.contains("proto 143")).collect::<Vec<_>>();
-            let routes = self.gateway.ip("route show table all protocol 143").unwrap();
             ours.join("\n") + &routes
         };
         let end = Instant::now() + Duration::from_secs(10);

@@ -75,7 +75,7 @@ mod tests {
     fn what_arrives_is_what_was_sent_at_its_rate() {
         let [a, b] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
         let to = b.local_addr().unwrap();
-        let rate = stream(&a, &b, to, 400_000, Duration::from_secs(1)).unwrap();
+        let rate = stream(&a, &b, to, 400_000, Duration::from_secs(4)).unwrap();
         assert!(rate > 200_000.0 && rate < 600_000.0, "{rate}");
     }
 }
