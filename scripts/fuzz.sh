@@ -1,7 +1,7 @@
 #!/bin/sh
 # scripts/fuzz.sh TARGET [RUNS [libFuzzer's options]]
 #
-# Runs a fuzz target (frames, packet, datagrams, sessions, endpoints, proxy) with
+# Runs a fuzz target (see fuzz/fuzz_targets) with
 # libFuzzer, on the stable compiler: its coverage pass is asked for by hand, and only for
 # our own crates, so that the libraries under them run at full speed. What is found goes
 # into fuzz/found/TARGET, inputs that crash into fuzz/found.
