@@ -366,10 +366,11 @@ impl Session {
         self.sent.confirmed()
     }
 
-    /// Books a packet that the endpoint filled.
-    pub(crate) fn book_other(&mut self, now: Instant, len: usize) {
+    /// Books a packet of `len` bytes that the endpoint filled with `payload`.
+    pub(crate) fn book_other(&mut self, now: Instant, payload: &[u8], len: usize) {
         self.on_other_sent(now, len);
-        self.sent.push_packet(now, false, len as u64 + self.wire_overhead);
+        let number = self.sent.push_packet(now, false, len as u64 + self.wire_overhead);
+        self.repair.keep_between(number, 0, payload);
     }
 
     /// Do datagrams wait to be taken?

@@ -182,7 +182,7 @@ impl Peer {
         let len = header + payload.len() + TAG_LEN;
         buf.get_mut(header..header + payload.len())?.copy_from_slice(payload);
         self.tunnel.seal_packet(now, 0, number_len, buf.get_mut(..len)?).ok()?;
-        self.session.book_other(now, len);
+        self.session.book_other(now, payload, len);
         self.note_sent(now, len);
         Some(len)
     }

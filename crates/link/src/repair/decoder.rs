@@ -54,7 +54,7 @@ impl Decoder {
         self.symbols.is_empty()
     }
 
-    /// A packet arrived that is not REPAIR.
+    /// A packet arrived. REPAIR counts as one with nothing in it.
     pub fn on_packet(&mut self, number: u64, hint: u8, plaintext: &[u8]) {
         self.symbols.insert(number, hint, plaintext);
         if !self.rows.is_empty() {
@@ -83,8 +83,7 @@ impl Decoder {
         self.solve();
     }
 
-    /// REPAIR packet `number` arrived. Answers whether it brought anything that was
-    /// missing; [`Decoder::next_recovered`] has it.
+    /// REPAIR packet `number` arrived. What it brought back [`Decoder::next_recovered`] has.
     ///
     /// # Errors
     /// If it is malformed.
@@ -204,7 +203,8 @@ impl Decoder {
         while let Some(number) = self.solved.pop_front() {
             let Some((place, _)) = self.symbols.find(number) else { continue };
             let symbol = &self.symbols.bytes()[place..place + self.symbols.stride()];
-            // What is empty was REPAIR.
+            // What is empty was REPAIR, or a question: a probe too long for the path counts
+            // as lost.
             if let Some((hint, content)) = symbols::read(symbol).filter(|s| !s.1.is_empty()) {
                 plaintext.clear();
                 plaintext.extend_from_slice(content);

@@ -9,7 +9,7 @@ use crate::wire::Writer;
 /// What left lately, and what of it is combined.
 #[derive(Default)]
 pub(crate) struct Encoder {
-    /// A REPAIR packet's is empty.
+    /// A REPAIR packet's is empty, and so is a question's.
     symbols: Symbols,
     /// Kept for their memory.
     terms: Vec<(u8, usize)>,
@@ -34,11 +34,15 @@ impl Encoder {
         self.symbols.is_empty()
     }
 
-    /// Writes repair packet `number`, which combines what left since number `first`, or
-    /// as much of it as is kept and fits. Answers the first number that it covers.
+    /// Writes repair packet `number`, which combines what left since number `first`, up to an
+    /// eighth more, or as much of it as is kept and fits. Answers the first number that it covers.
     pub fn write(&mut self, number: u64, first: u64, w: &mut Writer<'_>) -> Option<u64> {
-        let first = first.max(self.symbols.oldest());
-        let mut window = usize::try_from(number.checked_sub(first)?).ok()?.min(MAX_WINDOW);
+        let (first, oldest) = (first.max(self.symbols.oldest()), self.symbols.oldest());
+        let wanted = usize::try_from(number.checked_sub(first)?).ok()?.min(MAX_WINDOW);
+        // Rather some more than less: what no window reaches waits for a round trip.
+        let more = header::told_window_from(wanted);
+        let reaches = number.checked_sub(more as u64).is_some_and(|first| first >= oldest);
+        let mut window = if reaches { more } else { wanted };
         let (first, longest) = loop {
             window = header::told_window(window);
             let first = number - window as u64;

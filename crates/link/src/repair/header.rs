@@ -2,7 +2,7 @@
 //!
 //! The window ends with the packet before. One byte tells its length: up to 15 as it
 //! is, then eight steps to each power of two. The next byte tells what the window
-//! leaves out, which is always REPAIR: 0: nothing; 1 … 159: the packets at one distance
+//! leaves out, which is always empty (REPAIR, mostly): 0: nothing; 1 … 159: the packets at one distance
 //! before this one, and before that one, and so on (those of a steady flow), where 128 and
 //! above stand for distances in steps of eight; 160 … 255: the 1 … 96 packets just before
 //! this one (the others of a tail).
@@ -35,6 +35,14 @@ fn code_of(window: usize) -> u8 {
 /// The largest window that a packet can tell, of at most `window` numbers.
 pub(super) fn told_window(window: usize) -> usize {
     window_of(code_of(window.min(MAX_WINDOW)))
+}
+
+/// The smallest window that a packet can tell, of at least `window` numbers.
+pub(super) fn told_window_from(window: usize) -> usize {
+    match told_window(window) {
+        told if told < window.min(MAX_WINDOW) => told + (1 << (told.ilog2() - 3)),
+        told => told,
+    }
 }
 
 /// The distance that `code` stands for.
@@ -121,6 +129,9 @@ mod tests {
             let told = told_window(window);
             assert!(told <= window && told * 8 > window * 7, "{window}: {told}");
             assert_eq!(told_window(told), told);
+            let from = told_window_from(window);
+            assert!(from >= window && from * 8 < window * 9 + 8, "{window}: {from}");
+            assert_eq!(told_window(from), from);
         }
     }
 

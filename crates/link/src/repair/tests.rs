@@ -177,3 +177,17 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
     let mut w = Writer::new(&mut buf);
     assert_eq!(encoder.write(9, 7, &mut w), Some(7));
 }
+
+/// L-RP-7: windows are told in steps, and the first packets of a tail are in all of them.
+#[test]
+fn windows_reach_to_the_first_packet_of_a_tail() {
+    let mut encoder = Encoder::default();
+    let mut buf = [0; PLAINTEXT + 4];
+    for number in 0..700 {
+        encoder.keep(number, 0, &plaintext(number), 1024, PLAINTEXT);
+    }
+    for number in 700..710 {
+        let covers = encoder.write(number, 400, &mut Writer::new(&mut buf)).expect("written");
+        assert!((360..=400).contains(&covers), "{covers}");
+    }
+}

@@ -66,7 +66,9 @@ impl Session {
             self.received.on_packet(arrived, number, false);
             self.on_repair(now, number, payload);
         } else if !self.received.has(number)
-            && self.handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
+            && self
+                .handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
+                .is_some()
         {
             self.repair.on_packet(now, number, hint, payload);
         }
@@ -74,7 +76,8 @@ impl Session {
         self.judge_hearing(now);
     }
 
-    /// Takes what a packet said; false where it could not be used and counts as lost.
+    /// Takes what a packet said, and answers whether it calls for a report; `None` where it
+    /// could not be used and counts as lost.
     pub(super) fn handle_content(
         &mut self,
         now: Instant,
@@ -83,17 +86,15 @@ impl Session {
         hint: u8,
         payload: &[u8],
         source: Source<'_>,
-    ) -> bool {
+    ) -> Option<bool> {
         let eliciting = match hint {
             0 => Some(self.handle_frames(now, number, payload, source)),
             _ => self.handle_short(now, number, usize::from(hint), payload).then_some(true),
         };
         let in_vain = std::mem::take(&mut self.overfull);
-        match eliciting.filter(|_| !in_vain) {
-            Some(eliciting) => self.received.on_packet(arrived, number, eliciting),
-            None => return false,
-        }
-        true
+        let eliciting = eliciting.filter(|_| !in_vain)?;
+        self.received.on_packet(arrived, number, eliciting);
+        Some(eliciting)
     }
 
     /// A packet in the short form (spec/link.md, L-SF). False where it came too

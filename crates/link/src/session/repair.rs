@@ -159,6 +159,13 @@ impl Repair {
         }
     }
 
+    /// Keeps what need not come back, where it left between what must: windows have no holes.
+    pub fn keep_between(&mut self, number: u64, hint: u8, packet: &[u8]) {
+        if self.is_on() && !self.encoder.is_empty() {
+            self.encoder.keep(number, hint, packet, self.window, self.mtu);
+        }
+    }
+
     pub fn tail_due(&self) -> Option<Instant> {
         self.tail_due
     }
@@ -232,14 +239,12 @@ impl Session {
         if !self.repair.is_on() {
             return;
         }
-        // Reports are kept only where they lie between others: windows have no holes.
+        if !eliciting {
+            return self.repair.keep_between(number, hint, packet);
+        }
         let r = &mut self.repair;
-        if eliciting || !r.encoder.is_empty() {
-            r.encoder.keep(number, hint, packet, r.window, r.mtu);
-        }
-        if eliciting {
-            r.used = now;
-        }
+        r.used = now;
+        r.encoder.keep(number, hint, packet, r.window, r.mtu);
         if !has_content {
             return;
         }
@@ -375,9 +380,10 @@ impl Session {
         while let Some((number, hint)) = self.repair.decoder.next_recovered(&mut content) {
             let source = super::receive::Source::Repair;
             if !self.received.has(number)
-                && self.handle_content(now, arrived, number, hint, &content, source)
+                && let Some(eliciting) =
+                    self.handle_content(now, arrived, number, hint, &content, source)
             {
-                self.stats.recovered += 1;
+                self.stats.recovered += u64::from(eliciting);
             }
         }
         self.repair.content = content;

@@ -54,7 +54,7 @@ fn the_peer_is_asked_before_packet_numbers_grow_long() {
         w.now += Duration::from_millis(30);
         w.sides[1].received.on_ping();
         let number = w.sides[0].next_number();
-        w.sides[0].book_other(w.now, 60);
+        w.sides[0].book_other(w.now, &[], 60);
         inject(&mut w, 1, number, &[]);
         w.sides[1].poll_packet(w.now, &mut buf, SEALING);
     }
@@ -71,7 +71,7 @@ fn what_was_merely_settled_does_not_count_as_received() {
     for _ in 0..200 {
         w.now += Duration::from_secs(1);
         let number = w.sides[0].next_number();
-        w.sides[0].book_other(w.now, 60);
+        w.sides[0].book_other(w.now, &[], 60);
         inject(&mut w, 1, number, &[Frame::Ping]);
         assert!(w.sides[1].poll_packet(w.now, &mut buf, SEALING).is_some());
     }
