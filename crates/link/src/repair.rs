@@ -23,7 +23,7 @@ mod symbols;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
-pub(crate) use header::HINT;
+pub(crate) use header::{HINT, told_window};
 pub(crate) use strength::{BulkCode, LossEstimate, tail_repairs};
 
 /// The longest window in packet numbers, and so the most plaintexts that are kept.

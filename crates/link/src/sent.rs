@@ -97,6 +97,32 @@ pub(crate) struct SentCounts {
     pub late: u64,
     /// Of those lost, packets that the path did not take for their size.
     pub too_long: u64,
+    /// Of those lost, what an outage took: more than [`OUTAGE`] in a row.
+    pub in_outages: u64,
+}
+
+/// More packets lost in a row are an outage, whatever the losses are like otherwise.
+const OUTAGE: u64 = 32;
+
+/// Packets lost one after the other, but for those that call for no report.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    newest: u64,
+    len: u64,
+}
+
+impl Row {
+    /// Packet `number` is lost; answers how many more an outage took.
+    fn on_lost(&mut self, number: u64) -> u64 {
+        self.len =
+            if (1..=2).contains(&number.wrapping_sub(self.newest)) { self.len + 1 } else { 1 };
+        self.newest = number;
+        match self.len {
+            0..=OUTAGE => 0,
+            n if n == OUTAGE + 1 => n,
+            _ => 1,
+        }
+    }
 }
 
 pub(crate) struct Sent {
@@ -126,6 +152,7 @@ pub(crate) struct Sent {
     /// REPAIR packets: their numbers, the first number that they cover, when they left.
     repairs: VecDeque<(u64, u64, Instant)>,
     pub counts: SentCounts,
+    row: Row,
     /// What became of packets, by size.
     pub evidence: Evidence,
 }
@@ -157,6 +184,7 @@ impl Sent {
             arrived_bytes: 0,
             repairs: VecDeque::new(),
             counts: SentCounts::default(),
+            row: Row::default(),
             evidence: Evidence::none(),
         }
     }
@@ -435,6 +463,7 @@ impl Sent {
         self.in_flight -= 1;
         self.counts.lost += 1;
         self.counts.too_long += u64::from(self.evidence.on_lost(number, packet.size));
+        self.counts.in_outages += self.row.on_lost(number);
         for frame in self.frames_of(&packet) {
             fate(Fate::Lost, frame);
         }

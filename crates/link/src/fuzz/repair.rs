@@ -103,7 +103,10 @@ impl World {
         let mut buf = vec![0; room];
         let mut writer = Writer::new(&mut buf);
         let first = number.saturating_sub(back);
-        let Some(covers) = self.encoder.write(number, first, &mut writer) else { return };
+        let Some(covers) = self.encoder.write(number, first, u64::from(how & 0x0f), &mut writer)
+        else {
+            return;
+        };
         let more = (number - first) / 8;
         assert!(covers + more >= first && covers < number, "{covers} of {first} … {number}");
         let len = writer.len();

@@ -36,7 +36,14 @@ impl Encoder {
 
     /// Writes repair packet `number`, which combines what left since number `first`, up to an
     /// eighth more, or as much of it as is kept and fits. Answers the first number that it covers.
-    pub fn write(&mut self, number: u64, first: u64, w: &mut Writer<'_>) -> Option<u64> {
+    /// `period`: the distance of those of a steady flow, or 0.
+    pub fn write(
+        &mut self,
+        number: u64,
+        first: u64,
+        period: u64,
+        w: &mut Writer<'_>,
+    ) -> Option<u64> {
         let (first, oldest) = (first.max(self.symbols.oldest()), self.symbols.oldest());
         let wanted = usize::try_from(number.checked_sub(first)?).ok()?.min(MAX_WINDOW);
         // Rather some more than less: what no window reaches waits for a round trip.
@@ -56,7 +63,7 @@ impl Encoder {
                 Err(missing) => window = (number - missing - 1) as usize,
             }
         };
-        header::write(w, window, self.describe(number, first));
+        header::write(w, window, self.describe(number, first, period));
         self.sum.clear();
         self.sum.resize(longest.next_multiple_of(LANE), 0);
         add_combination(&mut self.sum, self.symbols.bytes(), &self.terms);
@@ -87,15 +94,13 @@ impl Encoder {
 
     /// What is told to be left out, so that it makes no difference if it is lost: a part of
     /// what is empty.
-    fn describe(&self, number: u64, first: u64) -> u8 {
-        let Some(newest) = self.empty.first() else { return header::NOTHING };
-        let period = number - newest;
-        if period == 1 {
-            let run = (1u64..).zip(&self.empty).take_while(|(k, n)| number - **n == *k);
-            return header::code_of_run(run.count() as u64);
+    fn describe(&self, number: u64, first: u64, period: u64) -> u8 {
+        let is_empty = |n: u64| self.empty.binary_search_by(|e| n.cmp(e)).is_ok();
+        let mut steady =
+            (1..).map_while(|k| number.checked_sub(k * period)).take_while(|n| *n >= first);
+        match header::code_of_period(period).filter(|_| steady.all(is_empty)) {
+            Some(code) => code,
+            None => header::code_of_run((1..).take_while(|k| is_empty(number - k)).count() as u64),
         }
-        let steady = (first..=*newest).rev().step_by(period as usize);
-        let all = { steady }.all(|n| self.empty.binary_search_by(|e| n.cmp(e)).is_ok());
-        header::code_of_period(period).filter(|_| all).unwrap_or(header::NOTHING)
     }
 }

@@ -33,7 +33,7 @@ fn code_of(window: usize) -> u8 {
 }
 
 /// The largest window that a packet can tell, of at most `window` numbers.
-pub(super) fn told_window(window: usize) -> usize {
+pub(crate) fn told_window(window: usize) -> usize {
     window_of(code_of(window.min(MAX_WINDOW)))
 }
 

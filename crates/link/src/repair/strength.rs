@@ -12,7 +12,7 @@ const LOSSES: f64 = 2000.0;
 /// See [`LossEstimate::ratio`].
 const DOUBT: f64 = 2.0;
 /// Losses from which on their ratio is known.
-const FEW: f64 = 200.0;
+const FEW: f64 = 50.0;
 /// How many packets' worth of trust the profile's error ratio has before there are any.
 const PRIOR: f64 = 300.0;
 /// Bulk is not coded below this loss ratio (link-notes, "ARQ or FEC for bulk"), or, where

@@ -31,7 +31,7 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
         if number % interval == interval - 1 {
             let mut buf = [0; PLAINTEXT + 4];
             let mut w = Writer::new(&mut buf);
-            let first = encoder.write(number, number.saturating_sub(window), &mut w);
+            let first = encoder.write(number, number.saturating_sub(window), interval, &mut w);
             assert!(first.is_some());
             let len = w.len();
             if !dropped {
@@ -85,7 +85,7 @@ fn a_packet_that_comes_late_serves_the_equations() {
     for number in 10..12 {
         let mut buf = [0; PLAINTEXT + 4];
         let mut w = Writer::new(&mut buf);
-        encoder.write(number, 0, &mut w).expect("there is something to combine");
+        encoder.write(number, 0, 0, &mut w).expect("there is something to combine");
         let len = w.len();
         decoder.on_repair(number, &buf[..len]).expect("well formed");
     }
@@ -132,12 +132,12 @@ fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
         let mut w = Writer::new(&mut buf);
         if number >= last {
             // No byte is left for more than the head.
-            let first = encoder.write(number, number - 1_920, &mut w);
+            let first = encoder.write(number, number - 1_920, 0, &mut w);
             assert_eq!(first, Some(number - 1_920));
             assert_eq!(w.len(), PLAINTEXT + 4);
             decoder.on_repair(number, &buf).expect("well formed");
         } else if number % interval == interval - 1 {
-            assert!(encoder.write(number, number - 1, &mut w).is_some());
+            assert!(encoder.write(number, number - 1, interval, &mut w).is_some());
             let len = w.len();
             if !lost.contains(&number) {
                 decoder.on_repair(number, &buf[..len]).expect("well formed");
@@ -166,7 +166,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
         encoder.keep(number, 0, &plaintext(number), 128, PLAINTEXT);
     }
     let mut buf = [0; PLAINTEXT + 4];
-    let first = encoder.write(100, 0, &mut Writer::new(&mut buf)).expect("some were kept");
+    let first = encoder.write(100, 0, 0, &mut Writer::new(&mut buf)).expect("some were kept");
     assert!((61..66).contains(&first), "{first}");
     // A question filled up to any length is kept as nothing.
     let mut question = vec![0; PLAINTEXT];
@@ -175,7 +175,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
     encoder.keep(7, 0, &plaintext(7), 128, PLAINTEXT);
     encoder.keep(8, 0, &question, 128, PLAINTEXT);
     let mut w = Writer::new(&mut buf);
-    assert_eq!(encoder.write(9, 7, &mut w), Some(7));
+    assert_eq!(encoder.write(9, 7, 0, &mut w), Some(7));
 }
 
 /// L-RP-7: windows are told in steps, and the first packets of a tail are in all of them.
@@ -187,7 +187,7 @@ fn windows_reach_to_the_first_packet_of_a_tail() {
         encoder.keep(number, 0, &plaintext(number), 1024, PLAINTEXT);
     }
     for number in 700..710 {
-        let covers = encoder.write(number, 400, &mut Writer::new(&mut buf)).expect("written");
+        let covers = encoder.write(number, 400, 0, &mut Writer::new(&mut buf)).expect("written");
         assert!((360..=400).contains(&covers), "{covers}");
     }
 }

@@ -11,7 +11,9 @@ use units::{Duration, Instant};
 
 use super::send::Built;
 use super::{LinkConfig, Session};
-use crate::repair::{BulkCode, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, tail_repairs};
+use crate::repair::{
+    BulkCode, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, tail_repairs, told_window,
+};
 use crate::sent::SentCounts;
 use crate::wire::{Frame, StreamId, Writer};
 
@@ -25,8 +27,6 @@ const LEAST: f64 = 1e-5;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Kept plaintexts are given back after so long without use.
 const KEEP: Duration = Duration::from_secs(10);
-/// Losses between two reports that are an outage where they are most of what was sent.
-const OUTAGE: u64 = 32;
 /// Packets missing from a tail that repair is to bring back, on average, at most.
 const MOST_MISSING: f64 = 40.0;
 
@@ -37,6 +37,9 @@ pub(super) struct Repair {
     loss: LossEstimate,
     counted: SentCounts,
     code: Option<BulkCode>,
+    /// The first number that its windows cover: before, more may be missing than it was made
+    /// for, and that would spoil all windows that reach there.
+    since: u64,
     /// The newest repair packet of a steady flow.
     last: u64,
     /// The stream that most packets since then were of, and by how many more.
@@ -82,6 +85,7 @@ impl Repair {
             loss: LossEstimate::new(config.bit_errors, config.packet),
             counted: SentCounts::default(),
             code: None,
+            since: 0,
             last: 0,
             favourite: None,
             lead: 0,
@@ -138,16 +142,14 @@ impl Repair {
 
     /// The peer's reports told more.
     pub fn observe(&mut self, counts: SentCounts) {
-        // What was too long for the path is not the link's loss (L-PM-4).
-        let lost = |c: SentCounts| c.lost.saturating_sub(c.too_long);
+        // What was too long for the path is not the link's loss (L-PM-4), and against an
+        // outage no code would have helped.
+        let lost = |c: SentCounts| c.lost.saturating_sub(c.too_long + c.in_outages);
         let settled = |c: SentCounts| c.arrived + lost(c);
         let packets = settled(counts).saturating_sub(settled(self.counted));
         let lost = lost(counts).saturating_sub(lost(self.counted));
         self.counted = counts;
-        // An outage: no code would have helped.
-        if lost <= OUTAGE || lost * 2 <= packets {
-            self.loss.observe(packets, lost);
-        }
+        self.loss.observe(packets, lost);
     }
 
     /// A packet arrived that is not repair.
@@ -282,15 +284,18 @@ impl Session {
             self.repair.tail.0 = 0;
         }
         let number = self.sent.next_number();
-        let first = if self.repair.tail.0 > 0 && !self.urgent_waits() {
+        let (first, period) = if self.repair.tail.0 > 0 && !self.urgent_waits() {
             self.repair.tail.0 -= 1;
-            self.repair.tail.1
+            if self.repair.in_pause {
+                self.repair.since = number;
+            }
+            (self.repair.tail.1, 0)
         } else {
             self.bulk_repair_due(number)?
         };
         let room = buf.len().saturating_sub(self.max_packet() - self.path_packet());
         let mut w = Writer::new(&mut buf[..room]);
-        let Some(first) = self.repair.encoder.write(number, first, &mut w) else {
+        let Some(first) = self.repair.encoder.write(number, first, period, &mut w) else {
             self.repair.tail.0 = 0;
             return None;
         };
@@ -329,8 +334,9 @@ impl Session {
         r.tail = (if pauses { repairs } else { repairs.min(budget.max(1)) }, first);
     }
 
-    /// The first number that the repair packet of a steady flow covers, if it is due.
-    fn bulk_repair_due(&mut self, number: u64) -> Option<u64> {
+    /// The first number that the repair packet of a steady flow covers, if it is due, and its
+    /// distance from the one before.
+    fn bulk_repair_due(&mut self, number: u64) -> Option<(u64, u64)> {
         let code = self.repair.code;
         if number - self.repair.last < code.map_or(8, |c| c.interval.max(2)) {
             return None;
@@ -343,7 +349,8 @@ impl Session {
         let dominant = r.lead >= due / 4;
         let busy = self.data_waits();
         let r = &mut self.repair;
-        r.last = number;
+        // Where tails took its places it goes on in step.
+        r.last = number - code.map_or(0, |c| due % c.interval);
         (r.favourite, r.lead) = (None, 0);
         let loss = r.loss.ratio();
         let most = in_flight.min(r.window as f64);
@@ -358,9 +365,14 @@ impl Session {
             }
             _ => next,
         };
-        code?;
-        let window = r.code?.window.min(r.window as u64);
-        Some(number.saturating_sub(window))
+        if code.map(|c| c.interval) != r.code.map(|c| c.interval) {
+            r.since = number + 1;
+        }
+        let interval = code?.interval;
+        // No longer than asked for: what is older has been sent again, and if it did not come
+        // back it is missing for good.
+        let window = told_window((r.code?.window as usize).min(r.window));
+        Some((number.saturating_sub(window as u64).max(r.since), interval))
     }
 
     /// REPAIR packet `number` came.
