@@ -115,6 +115,8 @@ pub(crate) struct Stream {
     pub wants_room: bool,
     /// Its user codes the bytes and is asked for more as late as the link allows.
     pub coded: bool,
+    /// It was refused when it last asked for room: its user has more than waits here.
+    pub has_more: bool,
     pub told_readable: bool,
 
     /// The peer's reader has taken all below.

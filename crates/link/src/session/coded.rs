@@ -38,6 +38,7 @@ impl Session {
                 s.coded = true;
                 let full = !told || s.send.unsent() > low;
                 s.wants_room |= full;
+                s.has_more |= full;
                 if full { 0 } else { cap.saturating_sub(s.send.unsent()) }
             }
             _ => 0,
@@ -51,6 +52,7 @@ impl Session {
             return;
         }
         s.send.write(&mut self.pool, data);
+        s.has_more = false;
         self.stats.stream_bytes_in += data.len() as u64;
         self.start_open(id);
         self.make_ready(now, id);

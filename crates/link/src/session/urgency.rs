@@ -94,7 +94,8 @@ impl Session {
         let Some(s) = self.streams.get_mut(&id) else { return ClassId::NORMAL };
         let level = s.recent.level(now, quick, time);
         let again = if s.send.has_lost() { s.send.available(0) } else { 0 };
-        let is_small = level + s.send.unsent() + again <= quick;
+        // Of a coded stream only what the link needs next waits here.
+        let is_small = !s.has_more && level + s.send.unsent() + again <= quick;
         if s.class == ClassId::NORMAL && is_small { ClassId::INTERACTIVE } else { s.class }
     }
 

@@ -59,3 +59,36 @@ fn bytes_are_asked_for_when_the_link_runs_low_on_them_and_it_never_idles() {
     let most = config().send_rate.bytes_in(TIME).0;
     assert!(taken * 100 > most * 85, "{taken} of {written} written; the link carries {most}");
 }
+
+/// R-QOS: what waits of a transfer stays with its host, which must not make it look like
+/// somebody's typing. Where round trips are short, what was sent is soon forgotten.
+#[test]
+fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
+    let rate = BitRate::from_kbps(512);
+    let rtt = Duration::from_millis(40);
+    let link = LinkConfig { send_rate: rate, receive_rate: rate, rtt, ..coded() };
+    let mut w = World::new(32, CLEAN, link);
+    let id = w.sides[0].open(w.now, origin()).expect("a stream");
+    let mut blocks = 0;
+    w.run(Duration::from_secs(20), |w| {
+        // A block, and the question that is asked until there is room for the next.
+        if w.sides[0].room_to_code(id) > 0 {
+            w.sides[0].write_coded(w.now, id, &[7; 8_000]);
+            w.sides[0].room_to_code(id);
+            blocks += 1;
+        }
+        let n = w.sides[1].peek(id).len();
+        w.sides[1].consume(w.now, id, n);
+        let urgent = w.sides[0].schedule.has_strict(w.now);
+        assert!(!urgent, "interactive after {blocks} blocks");
+    });
+    assert!(blocks > 100, "{blocks}");
+    // Nor is it for ever: a page of output is over, and then somebody types.
+    let shell = w.sides[0].open(w.now, origin()).expect("a stream");
+    w.sides[0].write_coded(w.now, shell, &[7; 5_000]);
+    assert_eq!(w.sides[0].room_to_code(shell), 0);
+    w.run(Duration::from_secs(10), |_| {});
+    assert!(w.sides[0].room_to_code(shell) > 0);
+    w.sides[0].write_coded(w.now, shell, &[7; 2]);
+    assert!(w.sides[0].schedule.has_strict(w.now));
+}
