@@ -32,6 +32,8 @@ pub struct Exchanges {
     pub answer: u64,
     /// Bytes of one more answer, which begins with the first client and goes on beside.
     pub beside: u64,
+    /// The same the other way: a client of the servers' side fetches from the clients' side.
+    pub beside_up: u64,
     /// Memory for the history of coded streams, at both nodes; 0: they are not coded.
     pub history: ByteCount,
     /// Can what servers send be compressed?
@@ -66,6 +68,7 @@ impl Exchanges {
             request,
             answer,
             beside: 0,
+            beside_up: 0,
             history: ByteCount(0),
             shrinks: false,
         }
@@ -109,6 +112,10 @@ impl Exchanges {
             (0..self.count).map(|i| Connection::fetch(at(i), self.request, self.answer)).collect();
         if self.beside > 0 {
             connections.push(Connection::fetch(begin, self.request, self.beside));
+        }
+        if self.beside_up > 0 {
+            let up = Connection::fetch(begin, self.request, self.beside_up);
+            connections.push(Connection { node: 1, ..up });
         }
         Plan {
             seed: self.seed,

@@ -47,26 +47,36 @@ fn noise_crosses_at_a_thousandth_more() {
     }
 }
 
-/// Keystrokes beside a transfer are answered as soon as without compression, within 5 ms of
-/// the mean, whatever the transfer is made of. They come at no multiple of the time that a
-/// packet of the transfer takes.
+/// Keystrokes beside transfers are answered as soon as without compression, within 5 ms of
+/// the mean, whatever the transfers are made of, and whether one goes the answers' way or one
+/// each way. They come at no multiple of the time that a packet of the transfer takes.
 #[test]
 fn keystrokes_beside_a_transfer_wait_no_longer() {
-    for (bps, count) in [(64_000, 200), (512_000, 60), (10_000_000, 10)] {
-        for shrinks in [false, true] {
-            let keys = Exchanges {
-                shrinks,
-                count,
-                spacing: Duration::from_micros(1_037_129),
-                request: 40,
-                answer: 60,
-                beside: 1 << 40,
-                ..link(bps, 0)
-            };
-            let [off, on] =
-                both(&keys).map(|e| e.times.iter().map(|t| t.as_micros()).sum::<u64>() / count);
-            println!("{off} and {on} us at {bps} bit/s, shrinks: {shrinks}");
-            assert!(on <= off + 5_000, "{off} and {on} us at {bps} bit/s, shrinks: {shrinks}");
-        }
+    const BESIDE: u64 = 1 << 40;
+    let cases = [
+        (64_000, 600, 0, 200),
+        (512_000, 600, 0, 60),
+        (1_000_000, 200, BESIDE, 60),
+        (10_000_000, 600, 0, 10),
+    ];
+    for ((bps, rtt, beside_up, count), shrinks) in
+        cases.into_iter().flat_map(|case| [(case, false), (case, true)])
+    {
+        let keys = Exchanges {
+            shrinks,
+            count,
+            spacing: Duration::from_micros(1_037_129),
+            request: 40,
+            answer: 60,
+            beside: BESIDE,
+            beside_up,
+            rtt: Duration::from_millis(rtt),
+            ..link(bps, 0)
+        };
+        let of = format!("{bps} bit/s, {rtt} ms, both ways: {}, shrinks: {shrinks}", beside_up > 0);
+        let [off, on] =
+            both(&keys).map(|e| e.times.iter().map(|t| t.as_micros()).sum::<u64>() / count);
+        println!("{off} and {on} us at {of}");
+        assert!(on <= off + 5_000, "{off} and {on} us at {of}");
     }
 }
