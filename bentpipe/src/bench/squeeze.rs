@@ -280,7 +280,9 @@ pub fn source_code(board: &Board, _seeds: u64) -> Measured {
     row.begin();
     let before = bed.status()?.receive.link_bytes;
     let time = bed.fetch(Wish::Code(BYTES), &row)?;
-    let share = (bed.status()?.receive.link_bytes - before) as f64 / BYTES as f64 * 100.0;
+    let status = bed.status()?;
+    let share = (status.receive.link_bytes - before) as f64 / BYTES as f64 * 100.0;
+    let coded = status.compression.total.received_as as f64 / BYTES as f64 * 100.0;
     row.end(format!("{share:.1} %"));
     Ok(vec![
         Checked::asked(
@@ -289,6 +291,7 @@ pub fn source_code(board: &Board, _seeds: u64) -> Measured {
             format!("{share:.1} %"),
             share <= 25.0,
         ),
+        Checked::told("of them bytes of the stream", format!("{coded:.1} %")),
         Checked::told("its time; 130 s without compression", format!("{time:.0} s")),
     ])
 }
@@ -381,7 +384,9 @@ pub fn fast_text(board: &Board, _seeds: u64) -> Measured {
 /// A shell beside a download.
 pub fn keystrokes(board: &Board, _seeds: u64) -> Measured {
     const KEYS: usize = 100;
-    const APART: Duration = Duration::from_millis(200);
+    /// Drawn for each key: answers that come in step with the packets of the download, and
+    /// a next key the same time after each, would all wait the same part of a packet.
+    const APART_MS: (u64, u64) = (150, 250);
     let row = board.row("keystrokes", 0);
     row.begin();
     let mut medians = Vec::new();
@@ -392,14 +397,14 @@ pub fn keystrokes(board: &Board, _seeds: u64) -> Measured {
             let reader = thread::spawn(move || io::copy(&mut bulk, &mut io::sink()).ok());
             thread::sleep(SETTLE);
             let mut shell = bed.ask(Wish::Echo)?;
-            let mut waits = Vec::new();
+            let (mut waits, mut rng) = (Vec::new(), Rng::new(1));
             for n in 0..KEYS {
                 let begin = Instant::now();
                 let key = [b'a' + (n % 26) as u8];
                 shell.write_all(&key)?;
                 shell.read_exact(&mut [0])?;
                 waits.push(begin.elapsed().as_secs_f64() * 1e3);
-                thread::sleep(APART);
+                thread::sleep(Duration::from_millis(rng.between(APART_MS.0, APART_MS.1)));
             }
             // The download ends with its gateways.
             drop(reader);
