@@ -88,6 +88,7 @@ impl Case {
             before: None,
             work: self.work,
             settle: Duration::from_secs(1) + 3 * rtt,
+            text: false,
             headers: self.headers,
         }
     }

@@ -38,6 +38,8 @@ pub struct Experiment {
     pub work: Work,
     /// How long the link lies idle first, so that nothing of its beginning is left.
     pub settle: Duration,
+    /// Files are text, not noise.
+    pub text: bool,
     /// Clients and servers speak with headers as long as those of the web.
     pub headers: bool,
 }
@@ -52,11 +54,16 @@ impl Experiment {
                 hosts: way.hosts.over(&scenario.hosts),
                 mesh: scenario.mesh,
                 seed,
-                gateways: way.gateways.then(|| Pair { unsplit: way.unsplit, ..Pair::default() }),
+                gateways: way.gateways.then(|| Pair {
+                    unsplit: way.unsplit,
+                    compress: way.compress,
+                    ..Pair::default()
+                }),
             },
             before: scenario.before,
             work: way.work.unwrap_or(scenario.work),
             settle: Duration::ZERO,
+            text: scenario.text,
             headers: false,
         }
     }
@@ -103,7 +110,8 @@ impl Experiment {
         let address = SocketAddr::new(SERVER[0], traffic::PORT);
         let seed = self.plan.seed;
         let window = self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX));
-        let wanted = Wanted { window, headers: self.headers, ..Wanted::whole(seed, 0) };
+        let wanted =
+            Wanted { window, text: self.text, headers: self.headers, ..Wanted::whole(seed, 0) };
         let alone = |fetched| (fetched, Vec::new());
         let carry = || match work {
             Work::File { bytes, at_most } => {
@@ -117,8 +125,8 @@ impl Experiment {
                 traffic::fetch_streams(address, wanted, count, time, origin, &row.done)
             }
             Work::Page { html, objects, object, connections } => {
-                let page =
-                    Page { seed, html: html.0, objects, object: object.0, connections, window };
+                let (html, object, text) = (html.0, object.0, self.text);
+                let page = Page { seed, html, objects, object, connections, window, text };
                 traffic::fetch_page(address, page, origin, &row.done).map(alone)
             }
         };

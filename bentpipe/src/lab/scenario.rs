@@ -10,7 +10,7 @@ use super::sweep::{self, Point, Sweep};
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 9] = [
+pub const BUILT_IN: [(&str, &str); 10] = [
     ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
@@ -20,6 +20,7 @@ pub const BUILT_IN: [(&str, &str); 9] = [
     ("itu-test-2", include_str!("../../../scenarios/itu-test-2.toml")),
     ("itu-test-3", include_str!("../../../scenarios/itu-test-3.toml")),
     ("itu-oc3", include_str!("../../../scenarios/itu-oc3.toml")),
+    ("cg-inmarsat-b", include_str!("../../../scenarios/cg-inmarsat-b.toml")),
 ];
 
 /// The scenarios of `bentpipe demo`.
@@ -54,6 +55,9 @@ pub struct Scenario {
     /// Further nodes with gateways, each joined to every other; at most two.
     #[serde(default)]
     pub mesh: usize,
+    /// Files are text, which can be compressed; else they are noise, which cannot.
+    #[serde(default)]
+    pub text: bool,
     /// What is carried.
     pub work: Work,
     /// What is carried before it, while the link is idle.
@@ -164,7 +168,7 @@ impl HostTcp {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum Work {
-    /// One file, incompressible, from the server to the client.
+    /// One file, from the server to the client.
     File {
         /// Its size.
         #[serde(deserialize_with = "unit::one")]
@@ -234,6 +238,9 @@ pub struct Way {
     /// The gateways split nothing: TCP crosses as packets, in order and surely.
     #[serde(default)]
     pub unsplit: bool,
+    /// The gateways compress.
+    #[serde(default)]
+    pub compress: bool,
     /// Replaces the link's delay in both directions.
     #[serde(default, deserialize_with = "unit::maybe")]
     pub delay: Option<Duration>,

@@ -1,10 +1,11 @@
 //! Real TCP work for the kernel: a file server and a client that speak HTTP/1.0, and
-//! what each of them notices. Content is pseudo-random (incompressible) and made
-//! anew by the client, so that every byte is checked in its place.
+//! what each of them notices. Content is pseudo-random (incompressible) unless text is
+//! asked for, and made anew by the client, so that every byte is checked in its place.
 //!
 //! Both sides block and use threads: an experiment has a handful of connections. The
 //! thread must already be in the namespace of its host.
 
+mod content;
 mod many;
 pub mod udp;
 
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use units::Rng;
+use content::{Checker, Content};
 
 /// The server's port in every experiment.
 pub const PORT: u16 = 80;
@@ -191,11 +192,13 @@ fn serve(
 const PORTIONS: u64 = 10;
 
 /// What a client asks for, and whether its headers call for as long ones.
+#[derive(Debug, PartialEq)]
 struct Request {
     seed: u64,
     bytes: u64,
     /// bit/s; 0 is no limit.
     pace: u64,
+    text: bool,
     headers: bool,
 }
 
@@ -211,17 +214,18 @@ fn read_request(stream: &TcpStream) -> io::Result<Request> {
         headers |= line.starts_with("User-Agent:");
     }
     let parsed = parse_request(&first);
-    let (seed, bytes, pace) =
-        parsed.ok_or_else(|| io::Error::other(format!("not a request: {first:?}")))?;
-    Ok(Request { seed, bytes, pace, headers })
+    let request = parsed.ok_or_else(|| io::Error::other(format!("not a request: {first:?}")))?;
+    Ok(Request { headers, ..request })
 }
 
-/// `GET /SEED/BYTES HTTP/1.0` or `GET /SEED/BYTES/PACE HTTP/1.0`
-fn parse_request(line: &str) -> Option<(u64, u64, u64)> {
+/// `GET /SEED/BYTES HTTP/1.0` or `GET /SEED/BYTES/PACE HTTP/1.0`; `/text/SEED…` is of text.
+fn parse_request(line: &str) -> Option<Request> {
     let path = line.strip_prefix("GET /")?.split(' ').next()?;
+    let (text, path) = path.strip_prefix("text/").map_or((false, path), |path| (true, path));
     let (seed, rest) = path.split_once('/')?;
     let (bytes, pace) = rest.split_once('/').unwrap_or((rest, "0"));
-    Some((seed.parse().ok()?, bytes.parse().ok()?, pace.parse().ok()?))
+    let (seed, bytes, pace) = (seed.parse().ok()?, bytes.parse().ok()?, pace.parse().ok()?);
+    Some(Request { seed, bytes, pace, text, headers: false })
 }
 
 fn write_content(
@@ -229,10 +233,10 @@ fn write_content(
     request: &Request,
     progress: &AtomicUsize,
 ) -> io::Result<()> {
-    let Request { seed, bytes, pace, headers } = *request;
+    let Request { seed, bytes, pace, text, headers } = *request;
     let headers = if headers { WEB_SERVER } else { "" };
     let head = format!("HTTP/1.0 200 OK\r\n{headers}Content-Length: {bytes}\r\n\r\n");
-    let mut content = Rng::new(seed);
+    let mut content = Content::new(seed, text);
     let mut piece = vec![0; PIECE];
     let mut left = bytes;
     let mut out = head.into_bytes();
@@ -317,6 +321,8 @@ pub struct Wanted {
     pub window: Option<u32>,
     /// The server sends no faster than so many bit/s; 0: as fast as it can.
     pub pace: u64,
+    /// The content is text, not noise.
+    pub text: bool,
     /// Ask and be answered with headers as long as those of a browser and a web server.
     pub headers: bool,
 }
@@ -331,15 +337,17 @@ impl Wanted {
             until: None,
             window: None,
             pace: 0,
+            text: false,
             headers: false,
         }
     }
 
     fn request(&self) -> String {
-        let Wanted { seed, bytes, pace, headers, .. } = self;
+        let Wanted { seed, bytes, pace, text, headers, .. } = self;
+        let kind = if *text { "text/" } else { "" };
         let more = if *headers { BROWSER } else { "" };
         let pace = if *pace > 0 { format!("/{pace}") } else { String::new() };
-        format!("GET /{seed}/{bytes}{pace} HTTP/1.0\r\n{more}\r\n")
+        format!("GET /{kind}{seed}/{bytes}{pace} HTTP/1.0\r\n{more}\r\n")
     }
 }
 
@@ -358,7 +366,7 @@ pub fn fetch(
     origin: Instant,
     progress: &AtomicUsize,
 ) -> io::Result<Fetched> {
-    let Wanted { seed, bytes, at_most, until, window, .. } = wanted;
+    let Wanted { seed, bytes, at_most, until, window, text, .. } = wanted;
     let begin = Instant::now();
     let started = begin.duration_since(origin).as_secs_f64();
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
@@ -374,7 +382,7 @@ pub fn fetch(
     if announced != bytes {
         return Err(io::Error::other(format!("the server offers {announced} of {bytes} bytes")));
     }
-    let mut check = Checker::new(seed);
+    let mut check = Checker::new(Content::new(seed, text));
     let mut last = f64::NEG_INFINITY;
     while check.position < bytes {
         if let Some(window) = window {
@@ -452,38 +460,6 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<u64> {
     announced.ok_or_else(|| io::Error::other("the answer does not say how long it is"))
 }
 
-/// Compares what comes with what must come.
-struct Checker {
-    content: Rng,
-    expected: Vec<u8>,
-    position: u64,
-}
-
-impl Checker {
-    fn new(seed: u64) -> Checker {
-        Checker { content: Rng::new(seed), expected: vec![0; PIECE], position: 0 }
-    }
-
-    fn next(&mut self, mut piece: &[u8]) -> io::Result<()> {
-        while !piece.is_empty() {
-            let at = (self.position % PIECE as u64) as usize;
-            if at == 0 {
-                self.content.fill(&mut self.expected);
-            }
-            let n = piece.len().min(PIECE - at);
-            if piece[..n] != self.expected[at..at + n] {
-                let near = self.position;
-                return Err(io::Error::other(format!(
-                    "wrong content within 64 kB after byte {near}"
-                )));
-            }
-            self.position += n as u64;
-            piece = &piece[n..];
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -549,7 +525,7 @@ mod tests {
     #[test]
     fn wrong_short_and_long_content_is_noticed() {
         let mut right = vec![0; 1000];
-        Rng::new(7).fill(&mut right);
+        units::Rng::new(7).fill(&mut right);
         let mut wrong = right.clone();
         wrong[999] ^= 1;
         let head = "HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n";
@@ -565,8 +541,12 @@ mod tests {
 
     #[test]
     fn requests_that_are_none_are_refused() {
-        assert_eq!(parse_request("GET /7/100 HTTP/1.0"), Some((7, 100, 0)));
-        assert_eq!(parse_request("GET /7/100/8000 HTTP/1.0"), Some((7, 100, 8000)));
+        let request =
+            |bytes, pace, text| Some(Request { seed: 7, bytes, pace, text, headers: false });
+        assert_eq!(parse_request("GET /7/100 HTTP/1.0"), request(100, 0, false));
+        assert_eq!(parse_request("GET /7/100/8000 HTTP/1.0"), request(100, 8000, false));
+        let wanted = Wanted { text: true, pace: 8000, ..Wanted::whole(7, 100) }.request();
+        assert_eq!(parse_request(&wanted), request(100, 8000, true));
         for bad in ["", "GET /7", "GET /x/1 HTTP/1.0", "PUT /7/1 HTTP/1.0", "GET /7/-1 HTTP/1.0"] {
             assert_eq!(parse_request(bad), None, "{bad}");
         }

@@ -17,7 +17,8 @@ pub fn fetch_page(
     origin: Instant,
     progress: &AtomicUsize,
 ) -> io::Result<Fetched> {
-    let part = |seed, bytes| Wanted { window: page.window, ..Wanted::whole(seed, bytes) };
+    let part =
+        |seed, bytes| Wanted { window: page.window, text: page.text, ..Wanted::whole(seed, bytes) };
     let text = fetch(server, part(page.seed, page.html), origin, progress)?;
     let next = AtomicUsize::new(0);
     let fetch_objects = || -> io::Result<Vec<Fetched>> {
@@ -58,6 +59,8 @@ pub struct Page {
     pub connections: u32,
     /// As [`Wanted::window`].
     pub window: Option<u32>,
+    /// As [`Wanted::text`].
+    pub text: bool,
 }
 
 /// One account of several requests, the first of which began everything.
