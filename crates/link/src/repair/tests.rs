@@ -191,3 +191,31 @@ fn windows_reach_to_the_first_packet_of_a_tail() {
         assert!((360..=400).contains(&covers), "{covers}");
     }
 }
+
+/// L-RP-3: it may be too long for the path, and must not be reported.
+#[test]
+fn a_question_that_is_solved_for_does_not_come_back() {
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    decoder.make_room(64, PLAINTEXT);
+    let mut question = vec![0; 1_000];
+    question[0] = 1;
+    for number in 0..10 {
+        let packet = if number == 4 { question.clone() } else { plaintext(number) };
+        encoder.keep(number, 0, &packet, 64, PLAINTEXT);
+        if number != 4 && number != 7 {
+            decoder.on_packet(number, 0, &packet);
+        }
+    }
+    let (mut content, mut back) = (Vec::new(), Vec::new());
+    for number in 10..12 {
+        let mut buf = [0; PLAINTEXT + 4];
+        let mut w = Writer::new(&mut buf);
+        encoder.write(number, 0, 0, &mut w).expect("there is something to combine");
+        let len = w.len();
+        decoder.on_repair(number, &buf[..len]).expect("well formed");
+        while let Some((n, _)) = decoder.next_recovered(&mut content) {
+            back.push(n);
+        }
+    }
+    assert_eq!(back, [7]);
+}
