@@ -30,7 +30,7 @@ lint:
 
 # Unit, property and end-to-end tests, one at a time: each network has the cores to itself.
 unit:
-	@CARGO="$(CARGO)" sh scripts/test.sh
+	RUST_TEST_THREADS=1 $(CARGO) test --workspace --quiet
 
 # The end-to-end tests that take minutes.
 test-long: setup
