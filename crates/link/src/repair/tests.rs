@@ -71,6 +71,15 @@ fn one_repair_after_each_packet_is_a_copy() {
     assert!(lost > 100 && back * 100 / lost >= 74, "{back} of {lost}");
 }
 
+/// REPAIR packet `number` over all before it goes from one end to the other.
+fn repair_all(encoder: &mut Encoder, decoder: &mut Decoder, number: u64) {
+    let mut buf = [0; PLAINTEXT + 4];
+    let mut w = Writer::new(&mut buf);
+    encoder.write(number, 0, 0, &mut w).expect("there is something to combine");
+    let len = w.len();
+    decoder.on_repair(number, &buf[..len]).expect("well formed");
+}
+
 #[test]
 fn a_packet_that_comes_late_serves_the_equations() {
     let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
@@ -83,11 +92,7 @@ fn a_packet_that_comes_late_serves_the_equations() {
         }
     }
     for number in 10..12 {
-        let mut buf = [0; PLAINTEXT + 4];
-        let mut w = Writer::new(&mut buf);
-        encoder.write(number, 0, 0, &mut w).expect("there is something to combine");
-        let len = w.len();
-        decoder.on_repair(number, &buf[..len]).expect("well formed");
+        repair_all(&mut encoder, &mut decoder, number);
     }
     assert_eq!(decoder.next_recovered(&mut content), None);
     decoder.on_packet(3, hint(3), &plaintext(3));
@@ -208,11 +213,7 @@ fn a_question_that_is_solved_for_does_not_come_back() {
     }
     let (mut content, mut back) = (Vec::new(), Vec::new());
     for number in 10..12 {
-        let mut buf = [0; PLAINTEXT + 4];
-        let mut w = Writer::new(&mut buf);
-        encoder.write(number, 0, 0, &mut w).expect("there is something to combine");
-        let len = w.len();
-        decoder.on_repair(number, &buf[..len]).expect("well formed");
+        repair_all(&mut encoder, &mut decoder, number);
         while let Some((n, _)) = decoder.next_recovered(&mut content) {
             back.push(n);
         }

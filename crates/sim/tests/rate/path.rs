@@ -14,27 +14,38 @@ fn narrow(line: &mut Line, mtu: u16) {
 #[test]
 fn a_path_whose_mtu_changes_in_mid_transfer_is_followed_within_ten_seconds() {
     for (mode, loss) in [(RateMode::Fixed, 0.0), (RateMode::Fixed, 1.0), (RateMode::Learned, 0.0)] {
-        let beliefs = [belief(mbit(10.0), mbit(2.0), mode), belief(mbit(2.0), mbit(10.0), mode)];
-        let mut forward = way(mbit(10.0), ms(300), ms(500));
-        forward.loss = percent(loss);
-        let mut w = Line::new(21, beliefs, [forward, back()]);
-        w.start();
-        w.run(secs(8.0));
-        let mut at = 8.0;
-        for (mtu, efficiency) in [(576, 0.90), (1280, 0.955), (1500, 0.96)] {
-            narrow(&mut w, mtu);
-            w.run(secs(at + 30.0));
-            let what = format!("{mode:?}, {loss} % lost, MTU {mtu}");
-            assert_eq!(w.session(0).path_mtu(), mtu, "{what}");
-            // Where much is lost the reader is held up at times, by a round trip or two.
+        let steps = [(576, 0.90), (1280, 0.955), (1500, 0.96)];
+        // Where much is lost the reader is held up at times: the median of some runs.
+        let seeds = if loss > 0.0 { 21..26 } else { 21..22 };
+        let mut goodputs = [const { Vec::new() }; 3];
+        for seed in seeds {
+            let beliefs =
+                [belief(mbit(10.0), mbit(2.0), mode), belief(mbit(2.0), mbit(10.0), mode)];
+            let mut forward = way(mbit(10.0), ms(300), ms(500));
+            forward.loss = percent(loss);
+            let mut w = Line::new(seed, beliefs, [forward, back()]);
+            w.start();
+            w.run(secs(8.0));
+            let mut at = 8.0;
+            for ((mtu, _), goodputs) in steps.into_iter().zip(&mut goodputs) {
+                narrow(&mut w, mtu);
+                w.run(secs(at + 15.0));
+                let what = format!("{mode:?}, {loss} % lost, seed {seed}, MTU {mtu}");
+                assert_eq!(w.session(0).path_mtu(), mtu, "{what}");
+                assert!(w.between(at, at + 15.0).all(|l| l.rate >= 9.9), "{what}: slowed");
+                goodputs.push(w.goodput(at + 10.0, at + 15.0) / 10.0);
+                let moves = w.first(at + 1.0, |l| l.read > w.read_at(at + 1.0) + 1_000_000);
+                println!("{what}: a megabyte more after {moves:?} s");
+                at += 15.0;
+            }
+        }
+        for ((mtu, efficiency), mut goodputs) in steps.into_iter().zip(goodputs) {
+            goodputs.sort_by(f64::total_cmp);
+            let median = goodputs[goodputs.len() / 2];
             let least = efficiency * (1.0 - loss / 100.0) * 0.97;
-            let until = if loss > 0.0 { at + 30.0 } else { at + 15.0 };
-            let goodput = w.goodput(at + 10.0, until) / 10.0;
-            assert!(goodput > least, "{what}: {goodput} of the link");
-            assert!(w.between(at, at + 30.0).all(|l| l.rate >= 9.9), "{what}: slowed");
-            let moves = w.first(at + 1.0, |l| l.read > w.read_at(at + 1.0) + 1_000_000);
-            println!("{what}: a megabyte more after {moves:?} s, then {goodput:.3}");
-            at += 30.0;
+            let what = format!("{mode:?}, {loss} % lost, MTU {mtu}: {goodputs:.3?} of the link");
+            println!("{what}");
+            assert!(median > least, "{what}, {least:.3} asked");
         }
     }
 }

@@ -3,16 +3,18 @@
 //! A block may take a quarter of the time that its compressed bytes will take on the link,
 //! and no more than half a packet takes there, within [`PATIENCE`], because everything else
 //! of the node waits meanwhile: a block is made when a packet has just left, so that on slow
-//! links it is there before the next is due, and the link does not wait for it. Of the levels that keep to this the highest is taken. If even the lowest takes half of the
-//! time that the link needs for the bytes as they are, the link is faster than the
-//! compressor, and nothing is compressed.
+//! links it is there before the next is due, and the link does not wait for it. Of the
+//! levels that keep to this the highest is taken. If even the lowest takes half of the time
+//! that the link needs for the bytes as they are, the link is faster than the compressor, and
+//! nothing is compressed.
 
 use units::{BitRate, ByteCount, Duration};
 
 /// The longest that a block is worked on: a keystroke that comes just then waits half of it,
 /// and on slow links half a packet anyhow. Where a packet takes less than that, packets leave
-/// late, and what is made good of it waits in the modem, before every keystroke. At 64 kbit/s a block leaves every 750 ms, so that
-/// one key of sixteen meets one, and the mean key waits 2 ms, or one of ten and 4 ms on a slow processor.
+/// late, and what is made good of it waits in the modem, before every keystroke. At 64 kbit/s
+/// a block leaves every 750 ms, so that one key of sixteen meets one, and the mean key waits
+/// 2 ms, or one of ten and 4 ms on a slow processor.
 const PATIENCE: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(5)..=Duration::from_millis(72);
 const PACKET: ByteCount = ByteCount(1500);
