@@ -7,7 +7,7 @@ use crate::line::{Line, belief, mbit, ms, percent, secs, way};
 
 /// A stream over `forward` Mbit/s that is reported over `back` kbit/s; the loss is that of
 /// the two ways in per cent.
-fn thin(mode: RateMode, forward: f64, back: f64, loss: [f64; 2]) -> Line {
+fn thin(seed: u64, mode: RateMode, forward: f64, back: f64, loss: [f64; 2]) -> Line {
     let (forward, back) = (mbit(forward), mbit(back / 1e3));
     let mut beliefs = [belief(forward, back, mode), belief(back, forward, mode)];
     for belief in &mut beliefs {
@@ -17,7 +17,7 @@ fn thin(mode: RateMode, forward: f64, back: f64, loss: [f64; 2]) -> Line {
     for (way, loss) in ways.iter_mut().zip(loss) {
         way.loss = percent(loss);
     }
-    let mut line = Line::new(11, beliefs, ways);
+    let mut line = Line::new(seed, beliefs, ways);
     line.start();
     line
 }
@@ -35,7 +35,7 @@ fn a_link_with_a_thin_return_is_filled() {
         (Fixed, 20.0, 100.0, 1.0, 8.0),
         (Fixed, 10.0, 25.0, 0.0, 20.0),
     ] {
-        let mut w = thin(mode, forward, back, [loss, 0.0]);
+        let mut w = thin(11, mode, forward, back, [loss, 0.0]);
         w.run(secs(30.0));
         let carried = w.carried(3.0, 30.0) / forward;
         let returned = w.returned(3.0, 30.0) / (back / 1e3) * 100.0;
@@ -53,23 +53,24 @@ fn a_link_with_a_thin_return_is_filled() {
 /// L-LO-1.
 #[test]
 fn what_reports_leave_out_is_not_taken_for_lost() {
-    let (mut in_vain_of_all, mut of_all) = (0, 0);
     for lost in [0.0, 30.0, 60.0] {
         for forward_loss in [0.0, 5.0] {
-            let mut w = thin(RateMode::Fixed, 23.58, 128.0, [forward_loss, lost]);
-            w.run(secs(30.0));
-            let stats = w.session(0).stats();
-            let in_vain = stats.packets_late;
-            let all = stats.packets_arrived + stats.packets_lost;
+            // What is sent in vain comes in rare bursts: some runs together.
+            let seeds = if forward_loss > 0.0 { 11..21 } else { 11..12 };
+            let (mut in_vain, mut all) = (0, 0);
+            for seed in seeds {
+                let mut w = thin(seed, RateMode::Fixed, 23.58, 128.0, [forward_loss, lost]);
+                w.run(secs(30.0));
+                let stats = w.session(0).stats();
+                in_vain += stats.packets_late;
+                all += stats.packets_arrived + stats.packets_lost;
+            }
             let what = format!(
                 "{lost} % of reports and {forward_loss} % of data lost: {in_vain} of {all} sent \
-                 in vain, {} lost",
-                stats.packets_lost
+                 in vain"
             );
-            assert!(in_vain * 200 <= all, "{what}");
-            (in_vain_of_all, of_all) = (in_vain_of_all + in_vain, of_all + all);
+            println!("{what}");
+            assert!(in_vain * 1000 <= all, "{what}");
         }
     }
-    // Of one that loses most of its reports a few more: the runs differ by chance.
-    assert!(in_vain_of_all * 1000 <= of_all, "{in_vain_of_all} of {of_all}");
 }
