@@ -8,7 +8,7 @@
 //! kk 2       zstd: sizes 1 ‖ n bytes: a frame (RFC 8878) less its magic number, zeros
 //! kk 3       n = 0: all that follows is as it is
 //! sizes      low half: how much history is used, high half: how much is kept from now on
-//!            0 nothing, c: 512 × 2^c bytes, c at most 8
+//!            0 nothing, c: 512 × 2^c bytes, c at most 10
 //! ```
 
 use std::fmt;
@@ -24,8 +24,8 @@ pub(super) const MAX_RUN: usize = (1 << 19) - 1;
 pub(super) const MAX_EXPANSION: usize = 100;
 /// The longest head, sizes included.
 pub(super) const MAX_HEAD: usize = 4;
-/// The highest code of a size.
-pub(super) const MAX_SIZE_CODE: u8 = 8;
+/// The highest code of a size: 512 kB.
+pub(super) const MAX_SIZE_CODE: u8 = 10;
 /// Why a direction of a stream cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadBlock {

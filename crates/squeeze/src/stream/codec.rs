@@ -3,7 +3,7 @@
 use units::{BitRate, Duration, Instant};
 use zstd_safe::{CCtx, DCtx};
 
-use super::block::{BadBlock, MAX_CODED, MAX_EXPANSION, MAX_HEAD, MAX_RAW};
+use super::block::{BadBlock, MAX_CODED, MAX_EXPANSION, MAX_HEAD, MAX_RAW, MAX_SIZE_CODE, size_of};
 use super::effort::Effort;
 
 /// A clock of processor time, for what compression takes. Core rooms have none of their own;
@@ -81,6 +81,12 @@ impl Codec {
             self.effort.forget();
         }
         level
+    }
+
+    /// The code of the longest history for which the highest level has time; 0: for none.
+    pub(super) fn reach(&self, rate: BitRate, raw: usize, ratio: u64) -> u8 {
+        let has_time = |code: &u8| self.effort.has_time(rate, raw, size_of(*code), ratio);
+        (1..=MAX_SIZE_CODE).rev().find(has_time).unwrap_or(0)
     }
 
     /// Compresses `content`; answers the frame less its magic number, with zeros behind it

@@ -41,10 +41,7 @@ impl Effort {
 
     /// The level for a block, if it is worth its time; `ratio`: what 256 bytes became lately.
     pub fn level(&self, rate: BitRate, raw: usize, prefix: usize, ratio: u64) -> Option<i32> {
-        let coded = ByteCount(raw as u64 * ratio / 256);
-        let patience =
-            rate.time_for(PACKET).divided_by(2).clamp(*PATIENCE.start(), *PATIENCE.end());
-        let most = rate.time_for(coded).divided_by(4).min(patience);
+        let most = most(rate, raw, ratio);
         let fitting = LEVELS.iter().find(|l| self.time(l, raw, prefix) <= most);
         let lowest = &LEVELS[LEVELS.len() - 1];
         match fitting {
@@ -54,6 +51,11 @@ impl Effort {
                 (self.time(lowest, raw, prefix) <= whole.divided_by(2)).then_some(lowest.0)
             }
         }
+    }
+
+    /// Is there time for the highest level?
+    pub fn has_time(&self, rate: BitRate, raw: usize, prefix: usize, ratio: u64) -> bool {
+        self.time(&LEVELS[0], raw, prefix) <= most(rate, raw, ratio)
     }
 
     /// A block took `time`.
@@ -74,6 +76,13 @@ impl Effort {
     fn time(&self, level: &(i32, u64, u64), raw: usize, prefix: usize) -> Duration {
         Duration::from_nanos(model(level, raw, prefix) * self.slowness / SAME)
     }
+}
+
+/// The time that a block may take.
+fn most(rate: BitRate, raw: usize, ratio: u64) -> Duration {
+    let coded = ByteCount(raw as u64 * ratio / 256);
+    let patience = rate.time_for(PACKET).divided_by(2).clamp(*PATIENCE.start(), *PATIENCE.end());
+    rate.time_for(coded).divided_by(4).min(patience)
 }
 
 fn model((_, content, prefix): &(i32, u64, u64), raw: usize, history: usize) -> u64 {

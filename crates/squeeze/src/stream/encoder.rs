@@ -34,6 +34,11 @@ const USUAL_RATIO: u64 = 3;
 /// has to be indexed for each block.
 const PREFIX_TIMES: usize = 32;
 const PREFIX_LEAST: usize = 8 * 1024;
+/// 128 kB: more history than this is used where the highest level has time for it too. A
+/// megabyte of source code becomes 24.4 % with 128 kB at level 15 or 512 kB at level 9, so
+/// that below the highest level another level is worth more than history; at level 19 128,
+/// 256 and 512 kB give 23.0, 22.3 and 21.8 %.
+const USUAL_REACH: u8 = 8;
 
 /// One direction of a stream on its way to the link.
 #[derive(Debug, Default)]
@@ -126,7 +131,9 @@ impl Encoder {
         let most = self.usual_block(terms.rate).min(self.trial()).min(fits.max(LEAST_BLOCK));
         let mut n = most.min(content.len());
         loop {
+            let reach = codec.reach(terms.rate, n, ratio).max(USUAL_REACH);
             let used = code_above(self.history.len().min(PREFIX_LEAST.max(n * PREFIX_TIMES)));
+            let used = used.min(reach);
             let history = self.history.tail(size_of(used));
             let level = codec.level(terms.rate, n, history.len(), ratio);
             let coded = level
@@ -141,7 +148,9 @@ impl Encoder {
                 n /= 2;
                 continue;
             }
-            let wanted = code_above(self.history.len() + n);
+            // What is kept already stays: the next block may have the time.
+            let reach = reach.max(code_below(self.history.kept()));
+            let wanted = code_above(self.history.len() + n).min(reach);
             let kept = code_below(terms.history).min(wanted);
             put_head(Head::Zstd { len: coded.len(), used, kept }, put);
             put(coded);

@@ -169,7 +169,8 @@ fn a_megabyte_of_source_code_shrinks_to_a_quarter_on_a_slow_link() {
     let (mut left, mut cost, mut got) = (&code[..], 0, Vec::new());
     while !left.is_empty() {
         let n = e.appetite(BitRate::from_bps(SLOW)).min(left.len());
-        let coded = encode(&mut e, &mut near, &terms(SLOW), &left[..n]);
+        let terms = Terms { history: 512 * 1024, ..terms(SLOW) };
+        let coded = encode(&mut e, &mut near, &terms, &left[..n]);
         assert_eq!(decode(&mut d, &mut far, &coded, 1 << 20, &mut got), 0);
         cost += coded.len();
         left = &left[n..];
