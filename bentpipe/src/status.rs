@@ -210,10 +210,14 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool) {
         grouped(link.datagrams.sent),
         grouped(link.datagrams.received)
     );
-    let saved =
-        (link.datagrams.header_bytes_saved_sent, link.datagrams.header_bytes_saved_received);
+    let saved = (link.datagrams.bytes_saved_sent, link.datagrams.bytes_saved_received);
     if saved != (0, 0) {
-        put!(out, "  headers      {} saved sending, {} receiving", bytes(saved.0), bytes(saved.1));
+        put!(
+            out,
+            "               {} of their bytes saved sending, {} receiving",
+            bytes(saved.0),
+            bytes(saved.1)
+        );
     }
     put!(
         out,

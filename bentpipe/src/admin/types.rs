@@ -263,10 +263,10 @@ pub struct DatagramCounts {
     pub repeated: u64,
     /// That found their queue full or missed their deadline.
     pub dropped: u64,
-    /// Bytes of their headers that did not cross the link, sent and received.
-    pub header_bytes_saved_sent: u64,
-    /// See `header_bytes_saved_sent`.
-    pub header_bytes_saved_received: u64,
+    /// Bytes of them that compression kept off the link, sent and received.
+    pub bytes_saved_sent: u64,
+    /// See `bytes_saved_sent`.
+    pub bytes_saved_received: u64,
 }
 
 /// Handshakes with a peer.

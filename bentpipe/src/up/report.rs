@@ -153,8 +153,8 @@ impl Driver {
                 received: s.datagrams_out,
                 repeated: s.datagrams_repeated,
                 dropped: s.datagrams_dropped,
-                header_bytes_saved_sent: s.header_bytes_saved_out,
-                header_bytes_saved_received: s.header_bytes_saved_in,
+                bytes_saved_sent: s.datagram_bytes_saved_out,
+                bytes_saved_received: s.datagram_bytes_saved_in,
             },
             handshakes: HandshakeCounts { completed: stats.handshakes, failed: 0 },
             dropped: [

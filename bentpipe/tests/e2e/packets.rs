@@ -54,7 +54,7 @@ fn a_call_crosses_without_most_of_its_headers() {
     let world = World::new();
     for (from, to) in [("10.1.0.2:0", "10.2.0.2:5004"), ("[fd01::2]:0", "[fd02::2]:5004")] {
         let (client, server) = (udp(&world.client, from), udp(&world.server, to));
-        let saved = || world.b.status().links[0].datagrams.header_bytes_saved_received;
+        let saved = || world.b.status().links[0].datagrams.bytes_saved_received;
         let before = saved();
         let mut buffer = [0; 100];
         for n in 0..100 {

@@ -40,6 +40,8 @@ pub(crate) struct Waiting {
     pub bytes: Vec<u8>,
     /// Until when it goes again if it is lost.
     pub until: Option<Instant>,
+    /// Its payload is worth a try to compress it.
+    pub compress: bool,
 }
 
 /// Datagrams of one host and class on their way out.
@@ -80,7 +82,7 @@ pub(crate) struct Outbox {
     /// What is known of flows' headers.
     headers: Compressor,
     pub dropped: u64,
-    /// Bytes of the datagrams whose headers were compressed, before and after.
+    /// Bytes of the datagrams that were compressed, before and after.
     whole: u64,
     coded: u64,
 }
@@ -99,16 +101,20 @@ impl Outbox {
         }
     }
 
-    /// The peer has room for so many contexts. What was sent by those in use counts on.
+    /// The peer has room for so many contexts.
     pub fn set_contexts(&mut self, contexts: usize) {
-        if self.headers.contexts() == 0 {
-            self.headers = Compressor::new(contexts);
-        }
+        self.headers.set_contexts(contexts);
     }
 
-    /// Bytes that header compression kept off the link.
-    pub fn header_bytes_saved(&self) -> u64 {
+    /// Bytes that compression kept off the link.
+    pub fn bytes_saved(&self) -> u64 {
         self.whole.saturating_sub(self.coded)
+    }
+
+    /// A datagram of `whole` bytes leaves as `coded`.
+    pub fn on_coded(&mut self, whole: usize, coded: usize) {
+        self.whole += whole as u64;
+        self.coded += coded as u64;
     }
 
     /// The packet with a reference arrived, or was lost.
@@ -119,7 +125,13 @@ impl Outbox {
     /// Takes a datagram; false if it is too large or the queue has more than is free: one
     /// queue alone fills half of the memory, and never leaves others none (dynamic
     /// thresholds, Choudhury and Hahne, 1998).
-    pub fn push(&mut self, queue: &mut PacketQueue, data: &[u8], until: Option<Instant>) -> bool {
+    pub fn push(
+        &mut self,
+        queue: &mut PacketQueue,
+        data: &[u8],
+        until: Option<Instant>,
+        compress: bool,
+    ) -> bool {
         let free = self.limit.saturating_sub(self.bytes);
         let full = queue.bytes + data.len() > free && self.bytes > 0;
         if data.len() > MAX_DATAGRAM || data.is_empty() || full {
@@ -130,7 +142,7 @@ impl Outbox {
         bytes.extend_from_slice(data);
         self.bytes += data.len();
         queue.bytes += data.len();
-        queue.queue.push_back(Waiting { bytes, until });
+        queue.queue.push_back(Waiting { bytes, until, compress });
         true
     }
 
@@ -160,19 +172,24 @@ impl Outbox {
         w: &mut Writer<'_>,
         empty_room: usize,
     ) -> Wrote {
-        let Some(Waiting { bytes: head, .. }) = queue.queue.front() else { return Wrote::Nothing };
+        let Some(waiting) = queue.queue.front() else { return Wrote::Nothing };
+        let head = &waiting.bytes;
         if queue.sent == 0
-            && let Some(coded) = self.headers.compress(now, head)
+            && let Some(coded) = self.headers.compress(now, head, waiting.compress)
         {
             let len = coded.len_of(head.len());
             if len < w.room() {
                 w.headers_head(len);
-                let (first, rest) = w.reserve(len).split_at_mut(coded.bytes().len());
-                first.copy_from_slice(coded.bytes());
-                rest.copy_from_slice(&head[coded.skips..]);
+                let pieces = [coded.bytes(), self.headers.packed(), &head[coded.skips..]];
+                let mut room = w.reserve(len);
+                for piece in pieces {
+                    let (first, rest) = room.split_at_mut(piece.len());
+                    first.copy_from_slice(piece);
+                    room = rest;
+                }
                 let token = self.headers.on_left(head, true);
-                self.whole += head.len() as u64;
-                self.coded += len as u64;
+                let whole = head.len();
+                self.on_coded(whole, len);
                 return self.pop(queue, token);
             }
             // As it is it is longer, unless it was to become a reference.
@@ -260,7 +277,7 @@ pub(crate) struct Inbox {
     assemblies: VecDeque<Assembly>,
     buffers: Buffers,
     pub dropped: u64,
-    /// Bytes of the datagrams whose headers were compressed, before and after.
+    /// Bytes of the datagrams that were compressed, before and after.
     whole: u64,
     coded: u64,
 }
@@ -279,8 +296,8 @@ impl Inbox {
         }
     }
 
-    /// Bytes that header compression kept off the link.
-    pub fn header_bytes_saved(&self) -> u64 {
+    /// Bytes that compression kept off the link.
+    pub fn bytes_saved(&self) -> u64 {
         self.whole.saturating_sub(self.coded)
     }
 
@@ -430,7 +447,7 @@ mod tests {
             let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.0.push(&mut out.1, &packet(size, i as u8), None));
+                assert!(out.0.push(&mut out.1, &packet(size, i as u8), None, false));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -447,7 +464,7 @@ mod tests {
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
         let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), None));
+            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), None, false));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -460,16 +477,19 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_leaves_others_room() {
         let (mut out, mut flood) = queue(6000);
         assert!(
-            out.push(&mut flood, &packet(1500, 0), None)
-                && out.push(&mut flood, &packet(1500, 0), None)
+            out.push(&mut flood, &packet(1500, 0), None, false)
+                && out.push(&mut flood, &packet(1500, 0), None, false)
         );
-        assert!(!out.push(&mut flood, &packet(1500, 0), None));
+        assert!(!out.push(&mut flood, &packet(1500, 0), None, false));
         let mut other = PacketQueue::default();
-        assert!(out.push(&mut other, &packet(1500, 0), None));
-        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), None));
+        assert!(out.push(&mut other, &packet(1500, 0), None, false));
+        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), None, false));
         assert_eq!(out.dropped, 2);
         let (mut small, mut first) = queue(1000);
-        assert!(small.push(&mut first, &packet(MAX_DATAGRAM, 0), None), "an empty one takes any");
+        assert!(
+            small.push(&mut first, &packet(MAX_DATAGRAM, 0), None, false),
+            "an empty one takes any"
+        );
     }
 
     #[test]
@@ -477,7 +497,8 @@ mod tests {
         let (mut out, mut a) = queue(1 << 20);
         let mut b = PacketQueue::default();
         assert!(
-            out.push(&mut a, &packet(4000, 1), None) && out.push(&mut b, &packet(4000, 2), None)
+            out.push(&mut a, &packet(4000, 1), None, false)
+                && out.push(&mut b, &packet(4000, 2), None, false)
         );
         let mut inbox = Inbox::new(1 << 20);
         while !out.is_empty() {

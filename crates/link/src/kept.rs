@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn each_is_taken_once_and_memory_has_a_limit() {
         let mut kept = Kept::new(300);
-        let packet = |n: usize| Waiting { bytes: vec![n as u8; 100], until: None };
+        let packet = |n: usize| Waiting { bytes: vec![n as u8; 100], ..Waiting::default() };
         let mut keep = |n| {
             assert!(kept.has_room(100));
             kept.keep(ClassId::NORMAL, HostId::default(), packet(n))

@@ -50,6 +50,7 @@ use hearing::Hearing;
 pub use hearing::Reach;
 pub(crate) use hosts::HostId;
 pub use packets::Carry;
+use packets::LaneHeaders;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
 use repair::Repair;
@@ -117,10 +118,10 @@ pub struct SessionStats {
     pub datagram_bytes_in: u64,
     /// See `datagram_bytes_in`.
     pub datagram_bytes_out: u64,
-    /// Bytes of datagrams that header compression kept off the link, out and in.
-    pub header_bytes_saved_out: u64,
-    /// See `header_bytes_saved_out`.
-    pub header_bytes_saved_in: u64,
+    /// Bytes of datagrams that compression kept off the link, out and in.
+    pub datagram_bytes_saved_out: u64,
+    /// See `datagram_bytes_saved_out`.
+    pub datagram_bytes_saved_in: u64,
     /// Packets that the peer has, that were deemed lost, and of those that came late.
     pub packets_arrived: u64,
     /// See `packets_arrived`.
@@ -183,6 +184,8 @@ pub struct Session {
     /// Our streams of packets, and how many there are of both sides.
     lanes: BTreeMap<(ClassId, HostId), StreamId>,
     packet_streams: usize,
+    /// What is known of headers in them.
+    lane_headers: LaneHeaders,
     /// Datagrams that were sent lately, by flow.
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
@@ -267,6 +270,7 @@ impl Session {
             kept: Kept::new(config.memory.0 as usize / 8),
             lanes: BTreeMap::new(),
             packet_streams: 0,
+            lane_headers: LaneHeaders::default(),
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             repair: Repair::new(&config),
@@ -516,8 +520,8 @@ impl Session {
             packets_lost: c.lost,
             packets_late: c.late,
             datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
-            header_bytes_saved_out: self.outbox.header_bytes_saved(),
-            header_bytes_saved_in: self.inbox.header_bytes_saved(),
+            datagram_bytes_saved_out: self.outbox.bytes_saved(),
+            datagram_bytes_saved_in: self.inbox.bytes_saved(),
             ..self.stats
         }
     }

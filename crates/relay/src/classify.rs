@@ -27,7 +27,7 @@ pub struct Rule {
     pub class: Option<ClassId>,
     /// How unsplit packets that match are carried; `None`: later rules decide.
     pub carry: Option<Carry>,
-    /// Whether streams that match are compressed; `None`: later rules decide.
+    /// Whether what matches is compressed; `None`: later rules decide.
     pub compress: Option<bool>,
 }
 
@@ -60,7 +60,7 @@ pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
     class.unwrap_or_else(|| by_dscp(facts.dscp))
 }
 
-/// Is a stream with these `facts` to be compressed? What the first rule says that says it.
+/// Is what has these `facts` to be compressed? What the first rule says that says it.
 pub fn compress(rules: &[Rule], facts: &Facts) -> Option<bool> {
     rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.compress)
 }
@@ -83,11 +83,19 @@ fn by_dscp(dscp: u8) -> ClassId {
     }
 }
 
-/// What an unsplit packet is to the link. `host` is its end in the LAN.
-pub fn label(rules: &[Rule], packet: &Packet, bytes: &[u8], host: IpAddr) -> Label {
+/// What an unsplit packet is to the link. `host` is its end in the LAN; `plain`: classes that
+/// are not compressed unless a rule says it.
+pub fn label(
+    rules: &[Rule],
+    plain: &[ClassId],
+    packet: &Packet,
+    bytes: &[u8],
+    host: IpAddr,
+) -> Label {
     let facts = packet.facts(bytes);
     let (class, carry) = (class(rules, &facts), carry(rules, &facts));
-    Label { class, host: Some(host), flow: flow(packet, &facts), carry }
+    let compress = compress(rules, &facts).unwrap_or(!plain.contains(&class));
+    Label { class, host: Some(host), flow: flow(packet, &facts), carry, compress }
 }
 
 /// Tells flows apart (FNV-1a with 32 bits).

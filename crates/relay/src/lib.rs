@@ -449,8 +449,9 @@ impl Relay {
         p.clamp_mss(packet, session.max_whole_datagram());
         // Behind a default route is the Internet: then the LAN is on our side.
         let host = if route == 0 { p.source } else { p.destination };
-        let rules = self.policies.get(peer.index()).and_then(|p| p.as_ref());
-        let label = classify::label(rules.map_or(&[], |p| &p.rules), &p, packet, host);
+        let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+        let (rules, plain) = policy.map_or((&[][..], &[][..]), |p| (&p.rules, &p.plain_classes));
+        let label = classify::label(rules, plain, &p, packet, host);
         if session.send_datagram(now, packet, &label) {
             Verdict::Sent
         } else {

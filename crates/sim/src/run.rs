@@ -74,8 +74,8 @@ pub struct Report {
     pub datagrams: u64,
     /// See `datagrams`.
     pub datagrams_delivered: u64,
-    /// Bytes of datagrams that header compression kept off the link, in the last sessions.
-    pub header_bytes_saved: u64,
+    /// Bytes of datagrams that compression kept off the link, in the last sessions.
+    pub datagram_bytes_saved: u64,
     /// Packets sent by each node, and their bytes on the link.
     pub packets: [u64; 2],
     /// See `packets`.
@@ -120,7 +120,7 @@ fn run_world(plan: &Plan, mut world: World<'_>) -> Result<Report, Failure> {
     report.finished = world.talks.iter().filter(|t| t.ended_well()).count() as u64;
     report.datagrams_delivered = world.datagrams.iter().map(|d| d.arrived).sum();
     let sessions = world.nodes.iter().filter_map(|node| node.session());
-    report.header_bytes_saved = sessions.map(|s| s.stats().header_bytes_saved_out).sum();
+    report.datagram_bytes_saved = sessions.map(|s| s.stats().datagram_bytes_saved_out).sum();
     report.hash = format!("{:016x}", world.digest.value());
     report.virtual_ms = world.now.since(Instant::ZERO).as_millis();
     Ok(report)
@@ -248,7 +248,7 @@ mod tests {
         let mut saved = 0;
         for seed in 0..12 {
             let first = run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
-            saved += first.header_bytes_saved;
+            saved += first.datagram_bytes_saved;
             if seed < 3 {
                 assert_eq!(Ok(first), run(seed), "seed {seed} runs alike twice");
             }

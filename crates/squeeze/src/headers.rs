@@ -1,4 +1,4 @@
-//! The headers of unsplit packets (R-HC).
+//! Unsplit packets: their headers (R-HC), and payloads that shrink (R-COMPRESS).
 //!
 //! A **context** stands for a flow. It has a **reference**: the header of one packet of the
 //! flow, and by how much each of its fields grows from packet to packet (its **strides**).
@@ -18,13 +18,16 @@
 //! - What both nodes can compute does not travel: lengths, and checksums that are right. The
 //!   sender takes each header apart as the receiver will and sends the packet whole where
 //!   the outcome differs by a bit: what arrives is what was sent.
+//! - Payloads are compressed with the flow's last ones to refer to (`payload`), which belong
+//!   to the reference, so that the same rule holds for them.
 //!
 //! ```text
 //! packet   context × 2 + slot (varint)   form   …
 //! form     0nnnnnnn                     n steps, all fields as predicted
 //!          10innnnn nnnnnnnn            the same; i: becomes the other slot's reference
-//!          11iscm00 n (varint)          i as above, s: strides follow, c: the checksum
-//!                                       follows, m: fields follow
+//!          11iscmzk n (varint)          i as above, s: strides follow, c: the checksum
+//!                                       follows, m: fields follow, z: the payload is
+//!                                       compressed, k: it is kept with the new reference
 //!          11111111 kind                the packet is whole and becomes the slot's reference
 //! then     IPv4 identification (2)      where the reference says that it is random
 //!          mask (varint), fields        m; a field of one byte as it is, others as the
@@ -39,6 +42,7 @@ mod code;
 mod compressor;
 mod decompressor;
 mod history;
+mod payload;
 mod shape;
 mod sum;
 
@@ -55,5 +59,7 @@ pub use decompressor::{Decompressor, Refused};
 pub const MAX_HEADER: usize = 128;
 /// The longest packet, in bytes.
 pub const MAX_PACKET: usize = 9000;
+/// The most bytes of a flow's payloads that are kept with a reference.
+pub const MAX_PAYLOAD_MEMORY: usize = 2048;
 /// The most contexts of one direction.
 pub const MAX_CONTEXTS: usize = 1024;

@@ -188,6 +188,7 @@ impl Session {
         self.update_recv_excess(id);
         if let Some(s) = self.streams.remove(&id) {
             self.packet_streams -= usize::from(s.packets);
+            self.lane_headers.forget(id);
             self.schedule.hosts.release(s.host);
         }
         if id.0 & 1 != self.side {

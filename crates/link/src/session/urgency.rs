@@ -43,6 +43,8 @@ pub struct Label {
     pub flow: u32,
     /// What becomes of it when it is lost.
     pub carry: Carry,
+    /// Its payload is compressed where that pays.
+    pub compress: bool,
 }
 
 /// Places for flows of datagrams. Two flows that meet in one count together.

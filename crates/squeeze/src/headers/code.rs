@@ -28,6 +28,10 @@ pub(super) struct Code {
     pub steps: u32,
     /// The packet becomes the reference of the other slot.
     pub installs: bool,
+    /// The payload is compressed.
+    pub packed: bool,
+    /// The payload is kept with the reference that the packet becomes.
+    pub keeps: bool,
     random_id: u16,
     /// Fields that are not as predicted, by their place, and how they differ.
     mask: u32,
@@ -45,8 +49,11 @@ const INSTALLS: u8 = 0x20;
 const STRIDES: u8 = 0x10;
 const CHECKSUM: u8 = 0x08;
 const MASK: u8 = 0x04;
+const PACKED: u8 = 0x02;
+const KEEPS: u8 = 0x01;
 pub(super) const WHOLE: u8 = 0xff;
 const RANDOM_ID: u8 = 0x08;
+const WHOLE_KEEPS: u8 = 0x10;
 
 /// Steps of the short form, and of the long one.
 pub(super) const SHORT_STEPS: u32 = 0x7f;
@@ -191,13 +198,18 @@ impl Code {
         }
     }
 
+    /// Does the packet say its checksum? Then its payload is not compressed.
+    pub fn carries_checksum(&self) -> bool {
+        self.checksum.is_some()
+    }
+
     /// Is everything as the steps predict?
     pub fn is_as_predicted(&self) -> bool {
         self.mask == 0 && self.checksum.is_none()
     }
 
     fn is_plain(&self) -> bool {
-        self.is_as_predicted() && self.stride_mask == 0
+        self.is_as_predicted() && self.stride_mask == 0 && !self.packed && !self.keeps
     }
 
     pub fn write(&self, reference: &Reference, out: &mut Coded) {
@@ -213,7 +225,9 @@ impl Code {
                     FULL | bit(self.installs, INSTALLS)
                         | bit(self.stride_mask != 0, STRIDES)
                         | bit(self.checksum.is_some(), CHECKSUM)
-                        | bit(self.mask != 0, MASK),
+                        | bit(self.mask != 0, MASK)
+                        | bit(self.packed, PACKED)
+                        | bit(self.keeps, KEEPS),
                 );
                 out.varint(n);
             }
@@ -251,11 +265,13 @@ impl Code {
             code.installs = form & LONG_INSTALLS != 0;
         } else {
             flags = form & 0x3f;
-            if flags & 3 != 0 {
-                return None;
-            }
             code.steps = r.varint()?;
             code.installs = flags & INSTALLS != 0;
+            (code.packed, code.keeps) = (flags & PACKED != 0, flags & KEEPS != 0);
+            // All bits together would be the mark of a whole packet.
+            if code.keeps && !code.installs || code.packed && flags & CHECKSUM != 0 {
+                return None;
+            }
         }
         if reference.random_id {
             code.random_id = u16::from_be_bytes(r.bytes()?);
@@ -307,19 +323,20 @@ fn read_strides(shape: &Shape, r: &mut Reader<'_>) -> Option<(u32, Strides)> {
 }
 
 /// Writes what stands before a whole packet that becomes a reference.
-pub(super) fn write_whole(reference: &Reference, out: &mut Coded) {
+pub(super) fn write_whole(reference: &Reference, keeps: bool, out: &mut Coded) {
     let random = if reference.random_id { RANDOM_ID } else { 0 };
-    out.bytes(&[WHOLE, reference.shape.kind.to_u8() | random]);
+    let keeps = if keeps { WHOLE_KEEPS } else { 0 };
+    out.bytes(&[WHOLE, reference.shape.kind.to_u8() | random | keeps]);
     let mask = reference.strides.iter().rev().fold(0, |m, s| m << 1 | u32::from(*s != 0));
     write_strides(mask, &reference.strides, out);
 }
 
 /// Reads what [`write_whole`] wrote after [`WHOLE`], and makes the reference of the packet
-/// that follows.
-pub(super) fn read_whole(r: &mut Reader<'_>) -> Option<Reference> {
+/// that follows; answers too whether its payload is kept.
+pub(super) fn read_whole(r: &mut Reader<'_>) -> Option<(Reference, bool)> {
     let kind = r.byte()?;
-    let random_id = kind & RANDOM_ID != 0;
-    let kind = Kind::from_u8(kind & !RANDOM_ID)?;
+    let (random_id, keeps) = (kind & RANDOM_ID != 0, kind & WHOLE_KEEPS != 0);
+    let kind = Kind::from_u8(kind & !(RANDOM_ID | WHOLE_KEEPS))?;
     // The strides stand before the packet, whose fields say how many there may be.
     let mask = r.varint()?;
     if mask >> MAX_FIELDS != 0 {
@@ -332,5 +349,5 @@ pub(super) fn read_whole(r: &mut Reader<'_>) -> Option<Reference> {
         }
     }
     let shape = Shape::read(r.0, kind)?;
-    Some(Reference::new(r.0, shape, strides, random_id))
+    Some((Reference::new(r.0, shape, strides, random_id), keeps))
 }

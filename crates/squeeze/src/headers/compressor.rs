@@ -6,8 +6,9 @@ use units::{Duration, Instant};
 
 use super::code::{Code, Coded, Reference, SHORT_STEPS, write_whole};
 use super::history::History;
+use super::payload::{self, Worth};
 use super::shape::{Key, Kind, Shape, may_be_rtp};
-use super::{MAX_CONTEXTS, MAX_HEADER};
+use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PAYLOAD_MEMORY};
 
 /// A flow that was idle for this long gives its context to one that needs it. With less
 /// more flows than contexts would take them from each other before any was of use.
@@ -31,6 +32,8 @@ pub struct Token {
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     coded: Coded,
+    /// Bytes of the payload in place of which others travel.
+    packed: usize,
     /// Of the packet, so many bytes do not travel.
     pub skips: usize,
 }
@@ -43,7 +46,7 @@ impl Head {
 
     /// The bytes that a packet of `len` bytes becomes.
     pub fn len_of(&self, len: usize) -> usize {
-        self.coded.len() + len - self.skips
+        self.coded.len() + self.packed + len - self.skips
     }
 }
 
@@ -71,6 +74,9 @@ struct Context {
     last_used: Instant,
     history: History,
     slots: [Option<Sent>; 2],
+    /// The payloads that packets may refer to with each.
+    memory: [Vec<u8>; 2],
+    worth: Worth,
     /// The youngest reference that the peer is known to have.
     in_use: Option<usize>,
 }
@@ -81,7 +87,15 @@ struct Plan {
     shape: Shape,
     now: Instant,
     /// A reference for this slot.
-    install: Option<(usize, Reference)>,
+    install: Option<Install>,
+}
+
+#[derive(Clone, Copy)]
+struct Install {
+    slot: usize,
+    reference: Reference,
+    /// The payload is kept: after what is kept in this slot, if any.
+    keeps: Option<Option<usize>>,
 }
 
 /// Makes few bytes of packets' headers.
@@ -92,11 +106,14 @@ pub struct Compressor {
     seen: Box<[[u32; 2]]>,
     serial: u64,
     plan: Option<Plan>,
+    /// The payload of the packet of `plan`, if it shrinks.
+    packed: Vec<u8>,
 }
 
 impl Compressor {
     /// With at most as many contexts as the peer has, and [`MAX_CONTEXTS`]; 0: every packet
-    /// goes as it is. Memory, about 800 bytes for each, is taken when flows come.
+    /// goes as it is. Memory, about 900 bytes for each and 4 kB where payloads shrink, is
+    /// taken when flows come.
     pub fn new(contexts: usize) -> Compressor {
         Compressor {
             limit: contexts.min(MAX_CONTEXTS),
@@ -105,49 +122,76 @@ impl Compressor {
             seen: Box::default(),
             serial: 0,
             plan: None,
+            packed: Vec::new(),
         }
     }
 
-    /// Contexts in use.
-    pub fn contexts(&self) -> usize {
-        self.contexts.len()
+    /// The peer has room for so many contexts. What was sent by those in use counts on.
+    pub fn set_contexts(&mut self, contexts: usize) {
+        if self.contexts.is_empty() {
+            self.limit = contexts.min(MAX_CONTEXTS);
+        }
     }
 
     /// What the packet becomes; `None`: it goes as it is. Where it has left in a link
     /// packet, as it is or compressed, [`Compressor::on_left`] follows before the next.
-    pub fn compress(&mut self, now: Instant, packet: &[u8]) -> Option<Head> {
+    /// `payload`: the link is so slow that its payload is worth a try.
+    pub fn compress(&mut self, now: Instant, packet: &[u8], payload: bool) -> Option<Head> {
         self.plan = None;
+        self.packed.clear();
         if self.limit == 0 {
             return None;
         }
         let (context, shape) = self.context(now, packet)?;
-        let flow = &self.contexts[context];
-        let mut head = Head { coded: Coded::new(), skips: 0 };
+        let flow = &mut self.contexts[context];
+        let mut head = Head { coded: Coded::new(), packed: 0, skips: 0 };
         let mut plan = Plan { context, shape, now, install: None };
-        let coded = flow.code(context, packet, &shape, &mut head);
+        let coded = flow.code(packet, &shape);
         let free = flow.slot_for_next();
-        let done = if let Some((base, mut code)) = coded {
-            let is_due = !code.is_as_predicted() || code.steps > FAR;
-            if let Some(slot) = free.filter(|_| is_due && flow.is_worth(&shape)) {
-                code.install(base, flow.history.strides());
-                head.rewrite(base, context, 1 - slot, &code);
-                let next = base.advanced(packet, &code);
-                plan.install = next.map(|next| (slot, next));
+        let keeps = payload && flow.worth.is_kept(packet, &shape);
+        let done = if let Some((slot, mut code)) = coded {
+            let may_pack = payload && !code.carries_checksum();
+            if may_pack && flow.worth.is_tried(packet, &shape) {
+                code.packed =
+                    payload::pack(&packet[shape.len..], &flow.memory[slot], &mut self.packed);
+                flow.worth.observe(code.packed);
             }
+            let base = flow.slots[slot].as_ref().map(|s| s.reference)?;
+            let is_due = !code.is_as_predicted()
+                || code.steps > FAR
+                || keeps && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
+            if let Some(slot_of_next) = free.filter(|_| is_due && flow.is_worth(&shape)) {
+                code.keeps = keeps && flow.worth.is_kept(packet, &shape);
+                code.install(&base, flow.history.strides());
+                plan.install = base.advanced(packet, &code).map(|reference| Install {
+                    slot: slot_of_next,
+                    reference,
+                    keeps: code.keeps.then_some(Some(slot)),
+                });
+            }
+            head.place(context, slot);
+            code.write(&base, &mut head.coded);
+            head.packed = self.packed.len();
+            head.skips = if code.packed { packet.len() } else { shape.len };
             true
         } else if let Some(slot) = free.filter(|_| flow.history.knows(&shape)) {
             let (strides, random_id) = (*flow.history.strides(), flow.history.has_random_id());
             let reference = Reference::new(packet, shape, strides, random_id);
-            head = Head { coded: Coded::new(), skips: 0 };
             head.place(context, slot);
-            write_whole(&reference, &mut head.coded);
-            plan.install = Some((slot, reference));
+            write_whole(&reference, keeps, &mut head.coded);
+            plan.install = Some(Install { slot, reference, keeps: keeps.then_some(None) });
             true
         } else {
             false
         };
         self.plan = Some(plan);
         done.then_some(head)
+    }
+
+    /// What travels in place of the payload of the last [`Compressor::compress`], after
+    /// [`Head::bytes`]; nothing where it travels as it is.
+    pub fn packed(&self) -> &[u8] {
+        &self.packed
     }
 
     /// The packet of the last [`Compressor::compress`] has left, compressed or (`!compressed`)
@@ -158,7 +202,12 @@ impl Compressor {
         let count = flow.history.count;
         flow.history.observe(packet, &plan.shape);
         flow.last_used = plan.now;
-        let (slot, reference) = plan.install.filter(|_| compressed)?;
+        let Install { slot, reference, keeps } = plan.install.filter(|_| compressed)?;
+        let mut memory = std::mem::take(&mut flow.memory[slot]);
+        let before = keeps.flatten().map_or(&[][..], |base| &flow.memory[base]);
+        let payload = keeps.map(|_| &packet[plan.shape.len..]);
+        payload::remember(&mut memory, before, payload);
+        flow.memory[slot] = memory;
         self.serial += 1;
         let serial = self.serial;
         flow.slots[slot] = Some(Sent { reference, count, serial, state: State::UnderWay });
@@ -213,6 +262,8 @@ impl Compressor {
             last_used: now,
             history: History::new(),
             slots: [None, None],
+            memory: [Vec::new(), Vec::new()],
+            worth: Worth::default(),
             in_use: None,
         };
         let place = if self.contexts.len() < self.limit {
@@ -254,12 +305,6 @@ impl Head {
     fn place(&mut self, context: usize, slot: usize) {
         self.coded.varint((context << 1 | slot) as u32);
     }
-
-    fn rewrite(&mut self, reference: &Reference, context: usize, slot: usize, code: &Code) {
-        self.coded = Coded::new();
-        self.place(context, slot);
-        code.write(reference, &mut self.coded);
-    }
 }
 
 impl Context {
@@ -277,15 +322,9 @@ impl Context {
         self.history.knows(shape)
     }
 
-    /// The shortest form of the packet by the reference in use, written into `head`. `None`
-    /// where there is no reference, or the packet is not what the receiver would make of it.
-    fn code(
-        &self,
-        context: usize,
-        packet: &[u8],
-        shape: &Shape,
-        head: &mut Head,
-    ) -> Option<(&Reference, Code)> {
+    /// The shortest form of the packet by the reference in use, and its slot. `None` where
+    /// there is no reference, or the packet is not what the receiver would make of it.
+    fn code(&self, packet: &[u8], shape: &Shape) -> Option<(usize, Code)> {
         let slot = self.in_use?;
         let sent = self.slots[slot].as_ref()?;
         let reference = &sent.reference;
@@ -315,9 +354,7 @@ impl Context {
                 return None;
             }
         }
-        head.rewrite(reference, context, slot, &code);
-        head.skips = shape.len;
-        Some((reference, code))
+        Some((slot, code))
     }
 
     /// Steps that may explain the packet: those of the field that counts; else the packets

@@ -2,7 +2,7 @@
 
 use super::bytes::Reader;
 use super::code::{Code, Reference, WHOLE, read_whole};
-use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PACKET};
+use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PACKET, payload};
 
 /// Why there is no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,21 +13,31 @@ pub enum Refused {
     Malformed,
 }
 
-/// A reference, and the number of the link packet that it came with.
-type Slot = Option<(u64, Reference)>;
+/// A reference.
+#[derive(Clone)]
+struct Slot {
+    /// The number of the link packet that it came with.
+    since: u64,
+    reference: Reference,
+    /// Payloads that packets may refer to.
+    memory: Vec<u8>,
+}
 
 /// Makes packets of what the peer's [`Compressor`](super::Compressor) wrote.
 #[derive(Default)]
 pub struct Decompressor {
-    contexts: Vec<[Slot; 2]>,
+    contexts: Vec<[Option<Slot>; 2]>,
     limit: usize,
+    /// A payload that was compressed.
+    unpacked: Vec<u8>,
 }
 
 impl Decompressor {
-    /// With `contexts` contexts at most ([`MAX_CONTEXTS`] at most). Memory, about 450 bytes
-    /// for each, is taken when the peer uses them.
+    /// With `contexts` contexts at most ([`MAX_CONTEXTS`] at most). Memory, about 500 bytes
+    /// for each and 4 kB where payloads are kept, is taken when the peer uses them.
     pub fn new(contexts: usize) -> Decompressor {
-        Decompressor { contexts: Vec::new(), limit: contexts.min(MAX_CONTEXTS) }
+        let limit = contexts.min(MAX_CONTEXTS);
+        Decompressor { contexts: Vec::new(), limit, unpacked: Vec::new() }
     }
 
     /// Appends to `out` the packet that `body` stands for, which came with link packet
@@ -49,40 +59,57 @@ impl Decompressor {
         }
         if r.0.first() == Some(&WHOLE) {
             r.byte();
-            let reference = read_whole(&mut r).ok_or(Refused::Malformed)?;
+            let (reference, keeps) = read_whole(&mut r).ok_or(Refused::Malformed)?;
             if r.0.len() > MAX_PACKET {
                 return Err(Refused::Malformed);
             }
-            self.install(context, slot, number, reference);
+            let payload = keeps.then_some(&r.0[reference.shape.len..]);
+            if self.contexts.len() <= context {
+                self.contexts.resize(context + 1, [const { None }; 2]);
+            }
+            fill(&mut self.contexts[context][slot], number, reference, &[], payload);
             out.extend_from_slice(r.0);
             return Ok(());
         }
-        let found = self.contexts.get(context).and_then(|slots| slots[slot].as_ref());
+        let [even, odd] = self.contexts.get_mut(context).ok_or(Refused::Malformed)?;
+        let (base, other) = if slot == 0 { (even, odd) } else { (odd, even) };
         // A sender uses only what it knows to be here, so what is not was never there.
-        let (since, reference) = found.ok_or(Refused::Malformed)?;
-        if *since >= number {
+        let base = base.as_ref().ok_or(Refused::Malformed)?;
+        if base.since >= number {
             return Err(Refused::Late);
         }
-        let code = Code::read(reference, &mut r).ok_or(Refused::Malformed)?;
+        let code = Code::read(&base.reference, &mut r).ok_or(Refused::Malformed)?;
+        let payload = if code.packed {
+            payload::unpack(r.0, &base.memory, &mut self.unpacked).ok_or(Refused::Malformed)?;
+            &self.unpacked
+        } else {
+            r.0
+        };
         let mut header = [0; MAX_HEADER];
-        let len = reference.header(&code, r.0, &mut header).ok_or(Refused::Malformed)?;
+        let len = base.reference.header(&code, payload, &mut header).ok_or(Refused::Malformed)?;
+        let header = &header[..len];
         if code.installs {
-            let next = reference.advanced(&header[..len], &code).ok_or(Refused::Malformed)?;
-            self.install(context, 1 - slot, number, next);
+            let next = base.reference.advanced(header, &code).ok_or(Refused::Malformed)?;
+            fill(other, number, next, &base.memory, code.keeps.then_some(payload));
         }
-        out.extend_from_slice(&header[..len]);
-        out.extend_from_slice(r.0);
+        out.extend_from_slice(header);
+        out.extend_from_slice(payload);
         Ok(())
     }
+}
 
-    /// The younger of two packets that fill a slot stays.
-    fn install(&mut self, context: usize, slot: usize, number: u64, reference: Reference) {
-        if self.contexts.len() <= context {
-            self.contexts.resize(context + 1, [None, None]);
-        }
-        let slot = &mut self.contexts[context][slot];
-        if slot.as_ref().is_none_or(|(since, _)| *since < number) {
-            *slot = Some((number, reference));
-        }
+/// The younger of two packets that fill a slot stays.
+fn fill(
+    slot: &mut Option<Slot>,
+    number: u64,
+    reference: Reference,
+    before: &[u8],
+    payload: Option<&[u8]>,
+) {
+    if slot.as_ref().is_some_and(|s| s.since >= number) {
+        return;
     }
+    let mut memory = slot.take().map_or_else(Vec::new, |s| s.memory);
+    payload::remember(&mut memory, before, payload);
+    *slot = Some(Slot { since: number, reference, memory });
 }

@@ -3,6 +3,7 @@ use units::{Duration, Rng};
 
 use super::fuzz::Pair;
 use super::sum::internet_sum;
+use super::{Compressor, Decompressor, Refused};
 
 /// Makes packets of one flow.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ struct Flow {
     steps: u32,
     /// A UDP checksum of zero.
     unsummed: bool,
+    /// Its payloads are reports of a ship's instruments.
+    text: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +35,7 @@ enum Transport {
 
 impl Flow {
     fn new(v6: bool, transport: Transport, payload: usize) -> Flow {
-        Flow { v6, transport, payload, id: 7, steps: 0, unsummed: false }
+        Flow { v6, transport, payload, id: 7, steps: 0, unsummed: false, text: false }
     }
 
     fn transport(&self) -> (u8, Vec<u8>, Option<usize>) {
@@ -92,7 +95,10 @@ impl Flow {
         };
         let ip = p.len();
         p.extend(&head);
-        p.extend((0..self.payload).map(|_| rng.below(256) as u8));
+        match self.text {
+            false => p.extend((0..self.payload).map(|_| rng.below(256) as u8)),
+            true => p.extend(report(rng).bytes().cycle().take(self.payload)),
+        }
         if protocol == 17 {
             p[ip + 4..ip + 6].copy_from_slice(&(len as u16).to_be_bytes());
         }
@@ -107,6 +113,23 @@ impl Flow {
         }
         p
     }
+}
+
+/// A sentence as instruments have it (NMEA 0183), with numbers that differ.
+fn report(rng: &mut Rng) -> String {
+    let mut n = |below| rng.below(below);
+    format!(
+        "$GPGGA,{:06},48{:02}.{:04},N,011{:02}.{:04},E,1,08,0.{},{}.{},M,46.9,M,,*{:02X}\r\n",
+        n(240_000),
+        n(60),
+        n(10_000),
+        n(60),
+        n(10_000),
+        n(10),
+        n(900),
+        n(10),
+        n(256)
+    )
 }
 
 fn set_sum(p: &mut [u8], ip: usize, protocol: u8, at: usize) {
@@ -335,13 +358,13 @@ fn flows() -> impl Strategy<Value = Vec<Flow>> {
         Just(Transport::Esp),
         Just(Transport::Gre),
     ];
-    let flow = (any::<bool>(), transport, 0..200_usize, any::<u16>(), any::<bool>()).prop_map(
-        |(v6, transport, payload, id, unsummed)| Flow {
+    let flow = (any::<bool>(), transport, 0..200_usize, any::<u16>(), any::<bool>(), any::<bool>())
+        .prop_map(|(v6, transport, payload, id, unsummed, text)| Flow {
             id,
             unsummed,
+            text,
             ..Flow::new(v6, transport, payload)
-        },
-    );
+        });
     proptest::collection::vec(flow, 1..5)
 }
 
@@ -422,4 +445,88 @@ fn the_corpus_of_headers_replays() {
         count += 1;
     }
     assert!(count > 0);
+}
+
+/// R-COMPRESS: the flow's last payloads are what others are told by.
+#[test]
+fn payloads_that_repeat_themselves_shrink_and_those_that_do_not_are_left() {
+    let bytes = |text, payload| {
+        let mut flow = Flow { text, ..Flow::new(false, Transport::Udp, payload) };
+        let (mut pair, mut rng, mut sum) = (Pair::new(16), Rng::new(1), 0);
+        for i in 0..1000 {
+            let packet = flow.next(&mut rng);
+            sum += pair.send(&packet);
+            if i >= 20 {
+                pair.arrive(0);
+                pair.report(1);
+            }
+        }
+        assert_eq!(pair.late, 0);
+        sum
+    };
+    let (text, noise) = (bytes(true, 72), bytes(false, 72));
+    println!("72 bytes of text become {}, of noise {}", text / 1000, noise / 1000);
+    assert!(text < 1000 * 53, "{text}");
+    // Headers of 28 bytes become two or four.
+    assert!(noise < 1000 * 77, "{noise}");
+    let long = bytes(true, 1400);
+    assert!(long < 1000 * 110, "{long}");
+}
+
+#[test]
+fn a_payload_is_compressed_as_if_there_were_no_other_flow() {
+    let run = |other: bool| {
+        let (mut pair, mut rng) = (Pair::new(16), Rng::new(1));
+        let mut flow = Flow { text: true, ..Flow::new(false, Transport::Udp, 72) };
+        let mut beside = Flow { text: true, ..Flow::new(true, Transport::Udp, 72) };
+        let mut lengths = vec![];
+        for _ in 0..100 {
+            let packet = flow.next(&mut rng);
+            lengths.push(pair.send(&packet));
+            if other {
+                pair.send(&beside.next(&mut Rng::new(7)));
+                pair.arrive(1);
+            }
+            pair.arrive(0);
+            pair.report(2);
+        }
+        lengths
+    };
+    assert_eq!(run(false), run(true));
+}
+
+/// A bomb is one packet that is not there, and what follows is.
+#[test]
+fn what_expands_beyond_bounds_or_refers_to_other_payloads_is_refused() {
+    let (mut sender, mut receiver) = (Compressor::new(4), Decompressor::new(4));
+    let mut flow = Flow { text: true, ..Flow::new(false, Transport::Udp, 400) };
+    let (mut rng, mut out, mut bodies) = (Rng::new(1), Vec::new(), Vec::new());
+    for number in 0..8 {
+        let packet = flow.next(&mut rng);
+        let head = sender.compress(units::Instant::ZERO, &packet, true);
+        let body = head.map(|h| [h.bytes(), sender.packed(), &packet[h.skips..]].concat());
+        let token = sender.on_left(&packet, body.is_some());
+        if let Some(body) = body {
+            assert_eq!(receiver.decompress(number, &body, &mut out), Ok(()));
+            token.into_iter().for_each(|t| sender.on_fate(t, true));
+            bodies.push((head.unwrap().bytes().len(), body));
+        }
+    }
+    let (head, honest) = bodies.pop().unwrap();
+    let (head, frame) = honest.split_at(head);
+    assert!(frame.len() < 200, "it is compressed: {}", frame.len());
+    // A frame of one repeated byte (RFC 8878, 3.1.1.2.3) that becomes 8,000.
+    let bomb = [&[0x60, 0x40, 0x1e][..], &(8000_u32 << 3 | 3).to_le_bytes()[..3], &[7]].concat();
+    let before = out.len();
+    for forged in [&bomb[..], &frame[..frame.len() - 1], &[], &noise(300)] {
+        let body = [head, forged].concat();
+        assert_eq!(receiver.decompress(100, &body, &mut out), Err(Refused::Malformed));
+    }
+    assert_eq!(out.len(), before);
+    assert_eq!(receiver.decompress(100, &honest, &mut out), Ok(()));
+}
+
+fn noise(n: usize) -> Vec<u8> {
+    let mut rng = Rng::new(5);
+    (0..n).map(|_| rng.below(256) as u8).collect()
 }

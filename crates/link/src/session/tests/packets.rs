@@ -77,6 +77,36 @@ fn ordered_packets_arrive_each_once_and_in_order() {
     }
 }
 
+/// L-DG-6, L-DG-7: what no honest sender writes ends that stream and nothing else.
+#[test]
+fn lengths_and_headers_that_mean_nothing_end_their_stream() {
+    let label = Label { carry: Carry::Ordered, ..Label::default() };
+    let bodies: [&[u8]; 5] = [
+        &[0, 0],
+        &[0x23, 0x29],          // 9,001
+        &[0x80, 0],             // no headers
+        &[0xff, 0xff],          // 32,767 of them
+        &[0x80, 4, 0, 5, 1, 1], // of a context that is not there
+    ];
+    for body in bodies {
+        let mut w = World::new(46, CLEAN, config());
+        let other = w.sides[0].open(w.now, origin()).unwrap();
+        let now = w.now;
+        let side = &mut w.sides[0];
+        let id = side.lane(&label).unwrap();
+        let s = side.streams.get_mut(&id).unwrap();
+        s.send.write(&mut side.pool, body);
+        s.open.want();
+        side.want_control(id);
+        side.make_ready(now, id);
+        w.run(Duration::from_secs(2), |w| assert!(!w.sides[1].take_datagram(|_| ())));
+        assert!(!w.sides[0].is_usable(id), "{body:x?}");
+        assert_eq!(w.sides[1].stats().violations, 1, "{body:x?}");
+        assert!(w.sides[0].contains(other) && w.sides[1].contains(other));
+        assert!(w.sides[0].send_datagram(w.now, &[5; 100], &label), "as it is from now on");
+    }
+}
+
 #[test]
 fn ordered_packets_that_find_the_queue_full_are_dropped_and_counted() {
     let link = LinkConfig { send_rate: BitRate::from_kbps(64), ..config() };

@@ -1,0 +1,138 @@
+//! The payloads of unsplit packets (R-COMPRESS: "bulk compression with a short memory").
+//!
+//! A payload is compressed by itself, with the flow's **memory** to refer to: the last
+//! payloads of those packets that became references. Like a reference, memory is used only
+//! when the packet that it came with is known to have arrived, so a loss harms no other
+//! packet; and it is the flow's own, so that no host learns of another's.
+
+use std::cell::RefCell;
+
+use zstd_safe::{CCtx, DCtx};
+
+use super::shape::{Kind, Shape};
+use super::{MAX_PACKET, MAX_PAYLOAD_MEMORY};
+use crate::stream::mixes_secrets;
+
+/// What every zstd frame begins with (RFC 8878, 3.1.1); it does not travel.
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// A frame and the longer form of the header cost some 8 bytes: less is not worth a try.
+const LEAST: usize = 24;
+/// Of a payload and its memory level 6 takes about 30 µs on a common core: on a link that
+/// is slow enough to be tried ([`super::Compressor::compress`]) that is 5 % of a packet.
+const LEVEL: i32 = 6;
+/// The most that one byte may become (spec/link.md, L-HC-6).
+const MAX_EXPANSION: usize = 100;
+/// After so many failures in a row one packet in 2^6 is tried.
+const MOST_FAILURES: u32 = 6;
+
+/// zstd's contexts keep nothing from one packet to the next, but take memory: one pair for
+/// a thread serves all its links.
+struct Coder {
+    compressor: CCtx<'static>,
+    decompressor: DCtx<'static>,
+    frame: Vec<u8>,
+}
+
+thread_local! {
+    static CODER: RefCell<Coder> = RefCell::new(Coder {
+        compressor: CCtx::create(),
+        decompressor: DCtx::create(),
+        frame: Vec::new(),
+    });
+}
+
+/// Does it pay, for one flow? It is found out by trying, ever more rarely.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Worth {
+    failures: u32,
+    /// Packets that pass before the next try.
+    passes: u32,
+}
+
+impl Worth {
+    /// Is this packet's payload to be tried?
+    pub fn is_tried(&mut self, packet: &[u8], shape: &Shape) -> bool {
+        if !self.may_shrink(packet, shape) {
+            return false;
+        }
+        let is_due = self.passes == 0;
+        self.passes = self.passes.saturating_sub(1);
+        is_due
+    }
+
+    /// Is a payload of this flow worth remembering?
+    pub fn is_kept(&self, packet: &[u8], shape: &Shape) -> bool {
+        self.failures == 0 && self.may_shrink(packet, shape)
+    }
+
+    pub fn observe(&mut self, shrank: bool) {
+        self.failures = if shrank { 0 } else { (self.failures + 1).min(MOST_FAILURES) };
+        self.passes = if shrank { 0 } else { 1 << self.failures };
+    }
+
+    /// Not what is encrypted, spoken, or mixes secrets with what others chose.
+    fn may_shrink(&self, packet: &[u8], shape: &Shape) -> bool {
+        let payload = &packet[shape.len..];
+        let port = || u16::from_be_bytes([packet[shape.ip + 2], packet[shape.ip + 3]]);
+        payload.len() >= LEAST
+            && match shape.kind {
+                Kind::Esp | Kind::Rtp => false,
+                Kind::Tcp => !mixes_secrets(port(), payload),
+                Kind::Ip | Kind::Udp | Kind::Echo => true,
+            }
+    }
+}
+
+/// L-HC-6: appends to `out` what `payload` becomes; false, and nothing: it does not shrink.
+pub(super) fn pack(payload: &[u8], memory: &[u8], out: &mut Vec<u8>) -> bool {
+    CODER.with_borrow_mut(|coder| {
+        coder.frame.resize(zstd_safe::compress_bound(payload.len()), 0);
+        let frame = &mut coder.frame[..];
+        let made = coder.compressor.compress_using_dict(frame, payload, memory, LEVEL);
+        let Ok(len) = made else { return false };
+        let Some(coded) = coder.frame[..len].strip_prefix(&MAGIC) else { return false };
+        let is_worth = coded.len() + 2 < payload.len()
+            && payload.len() <= coded.len() * MAX_EXPANSION
+            // A memory that begins as a dictionary of zstd's own format does.
+            && !memory.starts_with(&DICTIONARY);
+        if is_worth {
+            out.extend_from_slice(coded);
+        }
+        is_worth
+    })
+}
+
+/// What dictionaries of zstd's own format begin with (RFC 8878, 5): such a memory would not
+/// be taken as content.
+const DICTIONARY: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
+
+/// Makes a payload of what [`pack`] made; `None` for what it never makes.
+pub(super) fn unpack(coded: &[u8], memory: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    CODER.with_borrow_mut(|coder| {
+        coder.frame.clear();
+        coder.frame.extend_from_slice(&MAGIC);
+        coder.frame.extend_from_slice(coded);
+        let said = zstd_safe::get_frame_content_size(&coder.frame).ok()??;
+        let most = MAX_PACKET.min(coded.len() * MAX_EXPANSION);
+        let len = usize::try_from(said).ok().filter(|n| (1..=most).contains(n))?;
+        if memory.starts_with(&DICTIONARY) {
+            return None;
+        }
+        out.clear();
+        out.resize(len, 0);
+        let made = coder.decompressor.decompress_using_dict(&mut out[..], &coder.frame, memory);
+        (made == Ok(len)).then_some(())
+    })
+}
+
+/// L-HC-7: the memory that a new reference has: that of the one before and its payload, if that is
+/// kept, else none.
+pub(super) fn remember(memory: &mut Vec<u8>, before: &[u8], payload: Option<&[u8]>) {
+    let Some(payload) = payload else { return *memory = Vec::new() };
+    let payload = &payload[payload.len().saturating_sub(MAX_PAYLOAD_MEMORY)..];
+    let before = &before[before.len().saturating_sub(MAX_PAYLOAD_MEMORY - payload.len())..];
+    memory.clear();
+    memory.reserve_exact(before.len() + payload.len());
+    memory.extend_from_slice(before);
+    memory.extend_from_slice(payload);
+}
