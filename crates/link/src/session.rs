@@ -118,7 +118,8 @@ pub struct SessionStats {
     pub datagram_bytes_in: u64,
     /// See `datagram_bytes_in`.
     pub datagram_bytes_out: u64,
-    /// Bytes of datagrams that compression kept off the link, out and in.
+    /// Bytes of datagrams that compression kept off the link, out and in: as often as
+    /// they were sent.
     pub datagram_bytes_saved_out: u64,
     /// See `datagram_bytes_saved_out`.
     pub datagram_bytes_saved_in: u64,

@@ -148,10 +148,11 @@ impl Compressor {
         let mut plan = Plan { context, shape, now, install: None };
         let coded = flow.code(packet, &shape);
         let free = flow.slot_for_next();
-        let keeps = payload && flow.worth.is_kept(packet, &shape);
+        // A memory goes on as long as the flow does: what does not shrink may do so again.
+        let keeps = payload && payload::may_refer(packet, &shape);
         let done = if let Some((slot, mut code)) = coded {
-            let may_pack = payload && !code.carries_checksum();
-            if may_pack && flow.worth.is_tried(packet, &shape) {
+            let may_pack = keeps && !code.carries_checksum();
+            if may_pack && flow.worth.is_tried(packet.len() - shape.len) {
                 code.packed =
                     payload::pack(&packet[shape.len..], &flow.memory[slot], &mut self.packed);
                 flow.worth.observe(code.packed);
@@ -159,9 +160,9 @@ impl Compressor {
             let base = flow.slots[slot].as_ref().map(|s| s.reference)?;
             let is_due = !code.is_as_predicted()
                 || code.steps > FAR
-                || keeps && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
+                || keeps && flow.worth.shrinks() && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
             if let Some(slot_of_next) = free.filter(|_| is_due && flow.is_worth(&shape)) {
-                code.keeps = keeps && flow.worth.is_kept(packet, &shape);
+                code.keeps = keeps;
                 code.install(&base, flow.history.strides());
                 plan.install = base.advanced(packet, &code).map(|reference| Install {
                     slot: slot_of_next,

@@ -11,14 +11,12 @@ use zstd_safe::{CCtx, DCtx};
 
 use super::shape::{Kind, Shape};
 use super::{MAX_PACKET, MAX_PAYLOAD_MEMORY};
-use crate::stream::mixes_secrets;
 
 /// What every zstd frame begins with (RFC 8878, 3.1.1); it does not travel.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A frame and the longer form of the header cost some 8 bytes: less is not worth a try.
 const LEAST: usize = 24;
-/// Of a payload and its memory level 6 takes about 30 µs on a common core: on a link that
-/// is slow enough to be tried ([`super::Compressor::compress`]) that is 5 % of a packet.
+/// For a packet and its memory level 6 takes some 30 µs on a common core.
 const LEVEL: i32 = 6;
 /// The most that one byte may become (spec/link.md, L-HC-6).
 const MAX_EXPANSION: usize = 100;
@@ -49,54 +47,59 @@ pub(super) struct Worth {
     passes: u32,
 }
 
+/// Ports of UDP between whose ends the packets of many hosts travel: L2TP, GTP-U, Teredo, GRE,
+/// VXLAN, LISP and Geneve. Their payloads would be told by each other.
+const TUNNELS: [u16; 9] = [1701, 2152, 3544, 4341, 4754, 4755, 4789, 6081, 8472];
+
+/// May a payload of this flow refer to those before it? Not what is encrypted or spoken; not
+/// where the "flow" is all that two hosts exchange by a protocol that is not known, which may
+/// be a tunnel for others; and not TCP, whose packets do not say where a request begins, that
+/// mixes secrets with what others chose (CRIME).
+pub(super) fn may_refer(packet: &[u8], shape: &Shape) -> bool {
+    let port = |at: usize| u16::from_be_bytes([packet[shape.ip + at], packet[shape.ip + at + 1]]);
+    match shape.kind {
+        Kind::Udp => !TUNNELS.contains(&port(0)) && !TUNNELS.contains(&port(2)),
+        Kind::Echo => true,
+        Kind::Ip | Kind::Rtp | Kind::Tcp | Kind::Esp => false,
+    }
+}
+
 impl Worth {
-    /// Is this packet's payload to be tried?
-    pub fn is_tried(&mut self, packet: &[u8], shape: &Shape) -> bool {
-        if !self.may_shrink(packet, shape) {
-            return false;
-        }
-        let is_due = self.passes == 0;
+    /// Is a payload of `len` bytes to be tried?
+    pub fn is_tried(&mut self, len: usize) -> bool {
+        let is_due = self.passes == 0 && len >= LEAST;
         self.passes = self.passes.saturating_sub(1);
         is_due
     }
 
-    /// Is a payload of this flow worth remembering?
-    pub fn is_kept(&self, packet: &[u8], shape: &Shape) -> bool {
-        self.failures == 0 && self.may_shrink(packet, shape)
+    /// Do payloads shrink, as far as is known?
+    pub fn shrinks(&self) -> bool {
+        self.failures == 0
     }
 
     pub fn observe(&mut self, shrank: bool) {
         self.failures = if shrank { 0 } else { (self.failures + 1).min(MOST_FAILURES) };
         self.passes = if shrank { 0 } else { 1 << self.failures };
     }
-
-    /// Not what is encrypted, spoken, or mixes secrets with what others chose.
-    fn may_shrink(&self, packet: &[u8], shape: &Shape) -> bool {
-        let payload = &packet[shape.len..];
-        let port = || u16::from_be_bytes([packet[shape.ip + 2], packet[shape.ip + 3]]);
-        payload.len() >= LEAST
-            && match shape.kind {
-                Kind::Esp | Kind::Rtp => false,
-                Kind::Tcp => !mixes_secrets(port(), payload),
-                Kind::Ip | Kind::Udp | Kind::Echo => true,
-            }
-    }
 }
 
 /// L-HC-6: appends to `out` what `payload` becomes; false, and nothing: it does not shrink.
 pub(super) fn pack(payload: &[u8], memory: &[u8], out: &mut Vec<u8>) -> bool {
+    if memory.starts_with(&DICTIONARY) {
+        return false;
+    }
     CODER.with_borrow_mut(|coder| {
         coder.frame.resize(zstd_safe::compress_bound(payload.len()), 0);
         let frame = &mut coder.frame[..];
         let made = coder.compressor.compress_using_dict(frame, payload, memory, LEVEL);
         let Ok(len) = made else { return false };
         let Some(coded) = coder.frame[..len].strip_prefix(&MAGIC) else { return false };
-        let is_worth = coded.len() + 2 < payload.len()
-            && payload.len() <= coded.len() * MAX_EXPANSION
-            // A memory that begins as a dictionary of zstd's own format does.
-            && !memory.starts_with(&DICTIONARY);
+        // Zeros behind what is so short that it would be taken for a bomb.
+        let padding = (payload.len() / MAX_EXPANSION + 1).saturating_sub(coded.len());
+        let is_worth = coded.len() + padding + 2 < payload.len();
         if is_worth {
             out.extend_from_slice(coded);
+            out.extend(std::iter::repeat_n(0, padding));
         }
         is_worth
     })
@@ -108,6 +111,9 @@ const DICTIONARY: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
 
 /// Makes a payload of what [`pack`] made; `None` for what it never makes.
 pub(super) fn unpack(coded: &[u8], memory: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    if memory.starts_with(&DICTIONARY) {
+        return None;
+    }
     CODER.with_borrow_mut(|coder| {
         coder.frame.clear();
         coder.frame.extend_from_slice(&MAGIC);
@@ -115,12 +121,11 @@ pub(super) fn unpack(coded: &[u8], memory: &[u8], out: &mut Vec<u8>) -> Option<(
         let said = zstd_safe::get_frame_content_size(&coder.frame).ok()??;
         let most = MAX_PACKET.min(coded.len() * MAX_EXPANSION);
         let len = usize::try_from(said).ok().filter(|n| (1..=most).contains(n))?;
-        if memory.starts_with(&DICTIONARY) {
-            return None;
-        }
+        let end = zstd_safe::find_frame_compressed_size(&coder.frame).ok()?;
         out.clear();
         out.resize(len, 0);
-        let made = coder.decompressor.decompress_using_dict(&mut out[..], &coder.frame, memory);
+        let frame = &coder.frame[..end];
+        let made = coder.decompressor.decompress_using_dict(&mut out[..], frame, memory);
         (made == Ok(len)).then_some(())
     })
 }

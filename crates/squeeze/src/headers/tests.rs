@@ -473,6 +473,56 @@ fn payloads_that_repeat_themselves_shrink_and_those_that_do_not_are_left() {
     assert!(long < 1000 * 110, "{long}");
 }
 
+/// What would become a hundredth is padded (L-HC-6), and is no failure.
+#[test]
+fn a_payload_that_is_said_again_and_again_becomes_a_hundredth() {
+    let mut p = Flow::new(false, Transport::Udp, 4000).next(&mut Rng::new(1));
+    let mut pair = Pair::new(4);
+    let mut len = 0;
+    for _ in 0..50 {
+        p[5] = p[5].wrapping_add(1);
+        let sum = internet_sum(&[&p[..10], &[0, 0], &p[12..20]]);
+        p[10..12].copy_from_slice(&sum.to_be_bytes());
+        len = pair.send(&p);
+        pair.arrive(0);
+        pair.report(1);
+    }
+    // Only the last 2,048 bytes of it are remembered.
+    assert!((1900..2100).contains(&len), "{len}");
+    let mut flow = Flow { text: true, ..Flow::new(false, Transport::Udp, 8000) };
+    for _ in 0..50 {
+        len = pair.send(&flow.next(&mut Rng::new(1)));
+        pair.arrive(0);
+        pair.report(1);
+    }
+    assert!((80..100).contains(&len), "{len}");
+}
+
+/// Of hosts that speak through a tunnel, and of requests with secrets, none is told by another.
+#[test]
+fn tunnels_and_connections_are_not_compressed() {
+    let saves = |transport, port: u16| {
+        let (mut pair, mut rng) = (Pair::new(4), Rng::new(1));
+        let mut flow = Flow { text: true, unsummed: port > 0, ..Flow::new(false, transport, 400) };
+        (0..50).any(|_| {
+            let mut p = flow.next(&mut rng);
+            if port > 0 {
+                p[22..24].copy_from_slice(&port.to_be_bytes());
+            }
+            let len = pair.send(&p);
+            pair.arrive(0);
+            pair.report(1);
+            len < 400
+        })
+    };
+    assert!(saves(Transport::Udp, 10_110) && saves(Transport::Echo, 0));
+    let tcp = Transport::Tcp { data: true, timestamps: false };
+    for transport in [tcp, Transport::Esp, Transport::Gre, Transport::Rtp] {
+        assert!(!saves(transport, 0), "{transport:?}");
+    }
+    assert!(!saves(Transport::Udp, 4789));
+}
+
 #[test]
 fn a_payload_is_compressed_as_if_there_were_no_other_flow() {
     let run = |other: bool| {

@@ -24,6 +24,10 @@ pub(super) const MAX_RUN: usize = (1 << 19) - 1;
 pub(super) const MAX_EXPANSION: usize = 100;
 /// The longest head, sizes included.
 pub(super) const MAX_HEAD: usize = 4;
+/// Of the history a block uses up to so many times its content, and always so much, or the
+/// next code above that (L-CO-2): it has to be looked through for each block.
+pub(super) const PREFIX_TIMES: usize = 32;
+pub(super) const PREFIX_LEAST: usize = 8 * 1024;
 /// The highest code of a size: 512 kB.
 pub(super) const MAX_SIZE_CODE: u8 = 10;
 /// Why a direction of a stream cannot go on.

@@ -1,6 +1,6 @@
 //! From blocks to content.
 
-use super::block::{BadBlock, Head, MAX_HEAD, size_of};
+use super::block::{BadBlock, Head, MAX_HEAD, PREFIX_LEAST, PREFIX_TIMES, size_of};
 use super::codec::Codec;
 use super::history::History;
 
@@ -167,6 +167,10 @@ impl Decoder {
             return Ok(false);
         }
         let content = codec.content_size(&pieces[..count])?;
+        // Each block costs us as much as the history that it uses.
+        if size_of(used) > PREFIX_LEAST.max(content * PREFIX_TIMES) * 2 {
+            return Err(BadBlock::Head);
+        }
         codec.set_prefix(self.history.tail(size_of(used)));
         if let Err(e) = codec.decompress(self.history.extend(content)) {
             self.history.retract(content);

@@ -2,7 +2,9 @@
 
 use units::{BitRate, Duration};
 
-use super::block::{Head, MAX_HEAD, MAX_RAW, MAX_RUN, code_above, code_below, size_of};
+use super::block::{
+    Head, MAX_HEAD, MAX_RAW, MAX_RUN, PREFIX_LEAST, PREFIX_TIMES, code_above, code_below, size_of,
+};
 use super::codec::Codec;
 use super::history::History;
 
@@ -30,10 +32,6 @@ const MOST_FAILURES: u32 = 6;
 /// second once eight times as much has gone before, by what compressed bytes become.
 const LEAST_BLOCK: usize = 1024;
 const USUAL_RATIO: u64 = 3;
-/// Of the history a block uses up to so many times its own length, and always so much: it
-/// has to be indexed for each block.
-const PREFIX_TIMES: usize = 32;
-const PREFIX_LEAST: usize = 8 * 1024;
 /// 128 kB: more history than this is used where the highest level has time for it too. A
 /// megabyte of source code becomes 24.4 % with 128 kB at level 15 or 512 kB at level 9, so
 /// that below the highest level another level is worth more than history; at level 19 128,

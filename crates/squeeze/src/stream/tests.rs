@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use units::{BitRate, Rng};
+use units::{BitRate, Instant, Rng};
 
 use super::block::{Head, MAX_HEAD};
 use super::*;
@@ -164,7 +164,8 @@ fn megabyte_of_code() -> Vec<u8> {
 #[test]
 fn a_megabyte_of_source_code_shrinks_to_a_quarter_on_a_slow_link() {
     let code = megabyte_of_code();
-    let (mut near, mut far) = (Codec::default(), Codec::default());
+    // A processor that takes no time has time for all of the history.
+    let (mut near, mut far) = (Codec::new(Some(|| Instant::ZERO)), Codec::default());
     let (mut e, mut d) = (Encoder::default(), Decoder::default());
     let (mut left, mut cost, mut got) = (&code[..], 0, Vec::new());
     while !left.is_empty() {
@@ -177,6 +178,7 @@ fn a_megabyte_of_source_code_shrinks_to_a_quarter_on_a_slow_link() {
     }
     assert!(got == code);
     println!("1,000,000 bytes of source code become {cost}");
+    assert_eq!(e.kept(), 512 * 1024);
     assert!(cost <= 250_000, "{cost}");
 }
 
@@ -374,4 +376,22 @@ proptest! {
         }
         crate::fuzz::stream(&coded);
     }
+}
+
+/// L-CO-2: what a block makes the receiver look through is bounded by its content.
+#[test]
+fn a_block_that_refers_to_far_more_than_it_says_is_refused() {
+    let code = megabyte_of_code();
+    let (mut codec, mut far) = (Codec::default(), Codec::default());
+    let (mut e, mut d, mut got) = (Encoder::default(), Decoder::default(), Vec::new());
+    let coded = encode(&mut e, &mut codec, &terms(SLOW), &code[..200_000]);
+    assert_eq!(decode(&mut d, &mut far, &coded, 1 << 20, &mut got), 0);
+    let mut block = encode(&mut e, &mut codec, &terms(SLOW), &code[200_000..200_300]);
+    let head = Head::read(&block).unwrap().unwrap();
+    let (Head::Zstd { used, .. }, len) = head else { panic!("{head:?}") };
+    assert_eq!(used, 5, "16 kB for 300 bytes");
+    // The same with 32 kB.
+    block[len - 1] += 1;
+    let pieces = [&block[..]];
+    assert_eq!(d.show(&mut far, &pieces), Err(BadBlock::Head));
 }
