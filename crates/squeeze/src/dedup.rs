@@ -34,6 +34,8 @@
 mod catalogue;
 mod chunker;
 mod decoder;
+#[doc(hidden)]
+pub mod disk;
 mod encoder;
 mod keys;
 mod link;
@@ -59,3 +61,4 @@ pub use log::{MAX_INDEX, Recovery};
 pub use receiver::Receiver;
 pub use sender::Sender;
 pub use store::{Op, Store};
+pub use wire::{MAX_MESSAGE, PLAIN};

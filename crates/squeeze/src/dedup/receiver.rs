@@ -40,6 +40,7 @@ pub struct Receiver {
     assembling: usize,
     assembling_limit: usize,
     asked: u64,
+    gone: u64,
 }
 
 struct Partial {
@@ -83,6 +84,7 @@ impl Receiver {
             assembling: 0,
             assembling_limit: assembling,
             asked: 0,
+            gone: 0,
         }
     }
 
@@ -114,6 +116,16 @@ impl Receiver {
     /// Chunks that the peer was asked for, ever.
     pub fn asked(&self) -> u64 {
         self.asked
+    }
+
+    /// Chunks that the peer was told are not kept, or no more, ever.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Is there news for the peer that can wait ([`Dedup::poll_message`](super::Dedup))?
+    pub fn has_news(&self) -> bool {
+        !self.held_news.is_empty() || !self.gone_news.is_empty()
     }
 
     /// The next stream (by its key, see [`Decoder::show`](super::Decoder::show)) whose
@@ -324,6 +336,7 @@ impl Receiver {
     // ---- messages --------------------------------------------------------------------
 
     fn tell(&mut self, number: u64, held: bool) {
+        self.gone += u64::from(!held);
         if self.tell_all {
             return;
         }

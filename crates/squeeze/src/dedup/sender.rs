@@ -17,6 +17,8 @@ pub struct Sender {
     sources: BTreeMap<u64, Source>,
     source_bytes: usize,
     source_limit: usize,
+    /// Chunks that were referred to, ever.
+    pub(super) referred: u64,
     /// What the peer asked for.
     wanted: VecDeque<u64>,
 }
@@ -35,6 +37,7 @@ impl Sender {
             sources: BTreeMap::new(),
             source_bytes: 0,
             source_limit: sources,
+            referred: 0,
             wanted: VecDeque::new(),
         }
     }
@@ -43,6 +46,12 @@ impl Sender {
     pub fn load_journal(&mut self, journal: &[u8]) {
         let keys = self.keys.clone();
         self.catalogue.load(&keys, journal);
+    }
+
+    /// The peer can be answered no more: nothing is referred to or named until it has told
+    /// anew what it holds.
+    pub fn mute(&mut self) {
+        self.catalogue.begin();
     }
 
     /// What is to be written to the journal's file now. To be asked every few seconds, and
@@ -87,6 +96,11 @@ impl Sender {
             self.source_bytes -= source.content.len();
             self.sources.remove(&number);
         }
+    }
+
+    /// Chunks that were referred to, ever.
+    pub fn referred(&self) -> u64 {
+        self.referred
     }
 
     /// Bytes that are kept for what was referred to.
