@@ -74,10 +74,18 @@ impl ChunkFiles {
         Ok((files, dedup))
     }
 
-    /// Does all that is to be done with files now. To be called when streams wait, and
-    /// whenever the loop has nothing better to do.
+    /// Does all that is to be done with files now.
     pub fn serve(&mut self, dedup: &mut Dedup) {
-        while let Some(op) = dedup.receiver.poll_op() {
+        while self.serve_one(dedup) {}
+    }
+
+    /// Does the next thing that is to be done with files, which is to read a chunk or to write
+    /// 256 kB at the most; false if there is none. To be called when streams wait, and
+    /// whenever the loop has nothing better to do.
+    pub fn serve_one(&mut self, dedup: &mut Dedup) -> bool {
+        let next = dedup.receiver.poll_op();
+        let any = next.is_some();
+        if let Some(op) = next {
             match op {
                 Op::Append { segment, data, index } => {
                     let done = self.append(segment, &data, &index);
@@ -101,6 +109,7 @@ impl ChunkFiles {
                 }
             }
         }
+        any
     }
 
     /// Writes down what the peer holds. To be called every few seconds and at the end.

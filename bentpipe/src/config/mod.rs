@@ -124,6 +124,9 @@ impl Node {
             ("proxy", self.proxy != new.proxy),
             ("admin", self.admin != new.admin),
             ("memory", self.memory != new.memory),
+            ("dedup_memory", self.chunks.memory != new.chunks.memory),
+            ("dedup_disk", self.chunks.disk != new.chunks.disk),
+            ("dedup_dir", self.chunks.dir != new.chunks.dir),
             ("user", self.user != new.user),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()

@@ -18,6 +18,7 @@ use relay::{Action, Relay};
 use units::{Duration, Instant};
 
 use super::carrier::Carrier;
+use super::chunks::ChunkStores;
 use super::connections::Connections;
 use super::listeners::Listeners;
 use super::modem::Modems;
@@ -87,6 +88,7 @@ pub struct Driver {
     names: Names,
     pub(super) modems: Modems,
     store: Store,
+    pub(super) chunks: ChunkStores,
     pub(super) peers: Roster,
     /// Peers that were taken out of the file and are told so, until then.
     pub(super) leaving: Vec<(Instant, PeerId)>,
@@ -123,7 +125,7 @@ impl Driver {
     /// Until the next thing that is due by time; none means for ever.
     fn timeout(&mut self) -> Option<Duration> {
         let now = self.clock.now();
-        if self.connections.has_work() || self.carrier.more {
+        if self.connections.has_work() || self.carrier.more || self.chunks.has_work() {
             return Some(Duration::ZERO);
         }
         let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
@@ -135,8 +137,9 @@ impl Driver {
         let leaving = self.leaving.first().map(|(at, _)| *at);
         let drain = self.draining.map(|end| end.min(now + Duration::from_millis(100)));
         let connections = self.connections.poll_timeout();
+        let chunks = self.chunks.poll_timeout();
         let next = [link, connections, names, admin, proxy, listeners, silence, leaving, drain];
-        next.into_iter().flatten().min().map(|at| at.since(now))
+        next.into_iter().chain([chunks]).flatten().min().map(|at| at.since(now))
     }
 
     fn on_event(&mut self, now: Instant, event: os::poll::Event) -> Result<(), UpError> {
@@ -199,6 +202,9 @@ impl Driver {
         let now = clock.now();
         self.act(now);
         self.write_tun();
+        // Files have time while the packets are under way.
+        self.chunks.work(&clock, &mut self.relay);
+        self.act(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
             for peer in self.peers.iter_mut() {

@@ -33,8 +33,9 @@ impl Driver {
         self.config = Config { node, ..new };
         let mut trouble = Vec::new();
         for peer in changes.added {
-            if let Err(e) = self.add_peer(peer) {
-                trouble.push(e.to_string());
+            match self.add_peer(peer) {
+                Ok(id) => self.open_chunks(id),
+                Err(e) => trouble.push(e.to_string()),
             }
         }
         if let Err(e) = self.update_interception(now) {
@@ -51,6 +52,7 @@ impl Driver {
         let Some(at) = self.peers.iter().position(same) else { return };
         let known = self.peers.remove(at);
         self.relay.dismiss_peer(known.id);
+        self.chunks.remove(&mut self.relay, known.id);
         self.leaving.push((now + FAREWELL, known.id));
     }
 

@@ -36,6 +36,18 @@ impl Delivery {
     }
 }
 
+/// What a stream carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Carries {
+    /// A connection's bytes.
+    #[default]
+    Connection,
+    /// Unsplit packets, each after its length.
+    Packets,
+    /// Messages about chunks.
+    Messages,
+}
+
 /// What a stream waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Queue {
@@ -96,8 +108,13 @@ pub(crate) struct Stream {
     pub reset_in: Option<(ResetReason, u64)>,
     /// The user of the link is done with it.
     pub released: bool,
-    /// Its content is unsplit packets, and the user of the link never hears of it.
-    pub packets: bool,
+    /// It is no connection, and the user of the link never hears of it.
+    pub carries: Carries,
+    /// Our direction refers to chunks: it lives until all of it was taken, and the user hears
+    /// of credit (L-DD-13).
+    pub refers: bool,
+    /// The peer's does: it is told of all that was taken.
+    pub is_referred: bool,
 
     pub queue: Queue,
     /// An entry of this stream is among those without credit, perhaps left behind.
@@ -113,6 +130,8 @@ pub(crate) struct Stream {
     /// Bytes sent since the stream was last idle.
     pub burst: u64,
     pub wants_room: bool,
+    /// Its user is to hear when all that was written has left.
+    pub wants_idle: bool,
     /// Its user codes the bytes and is asked for more as late as the link allows.
     pub coded: bool,
     /// It was refused when it last asked for room: its user has more than waits here.
@@ -215,13 +234,19 @@ impl Stream {
     /// The peer has not taken our bytes off its account yet: though all have arrived, its
     /// reader has not taken them, or its word of that is under way.
     pub fn is_on_account(&self) -> bool {
-        self.excess > 0 && self.reset == Delivery::None && self.reset_in.is_none()
+        let not_taken = self.refers && self.peer_consumed < self.send.next();
+        (self.excess > 0 || not_taken) && self.reset == Delivery::None && self.reset_in.is_none()
     }
 
     /// The peer waits for word that our reader took what exceeds `reserve`.
     pub fn owes_credit(&self, reserve: u64) -> bool {
         let over = self.reset != Delivery::None || self.reset_in.is_some();
-        !over && self.recv.consumed() - self.credit_known > reserve
+        !over && self.recv.consumed() - self.credit_known > self.credit_slack(reserve)
+    }
+
+    /// How much that was taken need not be told once everything has come.
+    pub fn credit_slack(&self, reserve: u64) -> u64 {
+        if self.is_referred { 0 } else { reserve }
     }
 
     /// The peer gave up and has bytes left that were never sent: it keeps them until it

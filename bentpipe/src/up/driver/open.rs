@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use link::PeerId;
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::seal::Cipher;
 use os::OsError;
@@ -9,7 +10,7 @@ use os::intercept::{Intercept, InterceptConfig, Marks};
 use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
-use relay::Relay;
+use relay::{Relay, Share};
 use units::Instant;
 
 use super::{
@@ -20,6 +21,7 @@ use crate::admin;
 use crate::cli::Global;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
+use crate::up::chunks::ChunkStores;
 use crate::up::connections::Connections;
 use crate::up::interception::{Clear, intercept_config};
 use crate::up::listeners::Listeners;
@@ -29,7 +31,7 @@ use crate::up::peers;
 use crate::up::proxy::Proxy;
 use crate::up::report::Meter;
 use crate::up::roster::{KnownPeer, Roster};
-use crate::up::store::Store;
+use crate::up::store::{Store, state_directory};
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
 const TUN_MTU: u16 = 1500;
@@ -85,6 +87,9 @@ impl Driver {
             initiations_per_second: INITIATIONS_PER_SECOND,
         });
         let store = Store::open(endpoint.public_key());
+        let dir = config.node.chunks.dir.clone();
+        let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
+        let chunks = ChunkStores::new(dir.as_deref(), endpoint.public_key());
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
@@ -102,6 +107,7 @@ impl Driver {
             names,
             modems,
             store,
+            chunks,
             peers: Roster::default(),
             leaving: Vec::new(),
             own_addresses_at: Instant::ZERO,
@@ -121,6 +127,9 @@ impl Driver {
             Some(user) => os::proc::become_user(user)?,
             None => os::proc::drop_rights()?,
         }
+        // Files belong to whoever runs the program from here on.
+        let peers: Vec<PeerId> = driver.peers.iter().map(|peer| peer.id).collect();
+        peers.into_iter().for_each(|id| driver.open_chunks(id));
         driver.modems.watch(&driver.config.peers);
         driver.announce();
         Ok(driver)
@@ -164,7 +173,7 @@ impl Driver {
         self.interception_warnings();
     }
 
-    pub(in crate::up) fn add_peer(&mut self, peer: Peer) -> Result<(), UpError> {
+    pub(in crate::up) fn add_peer(&mut self, peer: Peer) -> Result<PeerId, UpError> {
         let now = self.clock.now();
         let count = self.config.peers.len();
         let stored = self.store.get(&peer.public_key);
@@ -176,7 +185,17 @@ impl Driver {
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let (meter, clear) = (Meter::default(), Clear::new(now));
         self.peers.push(KnownPeer { id, config: peer, meter, clear, resolve_at });
-        Ok(())
+        Ok(id)
+    }
+
+    /// Deduplicates the streams of a peer that is to be, before its first session begins.
+    pub(in crate::up) fn open_chunks(&mut self, id: PeerId) {
+        let with = self.config.peers.iter().filter(|peer| peer.dedup != Share::Off).count();
+        let limits = peers::chunk_limits(&self.config.node, with);
+        let known = self.peers.iter().find(|peer| peer.id == id);
+        if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
+            self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
+        }
     }
 }
 

@@ -78,6 +78,7 @@ impl World {
             max_streams: [3, 100][usize::from(bytes.u8() % 2)],
             headers: true,
             history: ByteCount(0),
+            dedup: false,
             classes: Vec::new(),
         };
         let now = Instant::from_nanos(1);
@@ -215,6 +216,7 @@ impl World {
             reserve: bytes.number(),
             contexts: bytes.number(),
             history: bytes.number(),
+            dedup: 0,
         };
         if let Some(params) = Params::decode(&params.encode()) {
             self.sides[side].set_peer(params, bytes.u8() & 1 == 0);

@@ -155,6 +155,7 @@ impl Session {
                 Frame::Floor(floor) => self.received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
                 Frame::Packets(id) => self.on_packets(now, id),
+                Frame::Messages(id) => self.on_messages(now, id),
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),

@@ -187,7 +187,7 @@ impl Session {
         self.update_excess(id);
         self.update_recv_excess(id);
         if let Some(s) = self.streams.remove(&id) {
-            self.packet_streams -= usize::from(s.packets);
+            self.packet_streams -= usize::from(s.carries != Carries::Connection);
             self.schedule.hosts.release(s.host);
         }
         if id.0 & 1 != self.side {
