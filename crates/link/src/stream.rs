@@ -115,6 +115,8 @@ pub(crate) struct Stream {
     pub refers: bool,
     /// The peer's does: it is told of all that was taken.
     pub is_referred: bool,
+    /// Content that our reader took of what the peer referred to, since credit was told.
+    pub referred_taken: u64,
 
     pub queue: Queue,
     /// An entry of this stream is among those without credit, perhaps left behind.
@@ -202,7 +204,8 @@ impl Stream {
     /// Bytes sent that the peer's reader has not taken, as far as we know. Those of a
     /// stream given up count until the peer has heard of it: it holds them until then.
     pub fn outstanding(&self) -> u64 {
-        let forgotten = self.reset_in.is_some() || self.abrupt && self.reset == Delivery::Done;
+        let told = self.reset == Delivery::Done && (self.abrupt || self.send.all_acked());
+        let forgotten = self.reset_in.is_some() || told;
         if forgotten { 0 } else { self.send.next().saturating_sub(self.peer_consumed) }
     }
 
@@ -232,15 +235,18 @@ impl Stream {
     }
 
     /// The peer has not taken our bytes off its account yet: though all have arrived, its
-    /// reader has not taken them, or its word of that is under way.
+    /// reader has not taken them, or its word of that is under way. Bytes that refer to chunks
+    /// are waited for also after a reset that lets them be delivered (L-DD-13).
     pub fn is_on_account(&self) -> bool {
+        let wanted = self.reset_in.is_none() && !self.abrupt;
         let not_taken = self.refers && self.peer_consumed < self.send.next();
-        (self.excess > 0 || not_taken) && self.reset == Delivery::None && self.reset_in.is_none()
+        wanted && (not_taken || self.excess > 0 && self.reset == Delivery::None)
     }
 
     /// The peer waits for word that our reader took what exceeds `reserve`.
     pub fn owes_credit(&self, reserve: u64) -> bool {
-        let over = self.reset != Delivery::None || self.reset_in.is_some();
+        let given_up = self.reset_in.is_some_and(|(_, end)| end == 0 || !self.is_referred);
+        let over = self.reset != Delivery::None || given_up;
         !over && self.recv.consumed() - self.credit_known > self.credit_slack(reserve)
     }
 
@@ -249,10 +255,10 @@ impl Stream {
         if self.is_referred { 0 } else { reserve }
     }
 
-    /// The peer gave up and has bytes left that were never sent: it keeps them until it
-    /// hears that nobody wants them.
+    /// The peer gave up and keeps bytes until it hears that nobody wants them: those that
+    /// were never sent, and what those refer to that were not taken (L-DD-13).
     pub fn peer_holds_more(&self) -> bool {
-        self.reset_in.is_some_and(|(_, end)| self.recv.highest() < end)
+        self.reset_in.is_some_and(|(_, end)| self.recv.consumed() < end)
     }
 
     /// The peer's direction is over.

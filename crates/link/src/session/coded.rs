@@ -80,6 +80,12 @@ impl Session {
         })
     }
 
+    /// Bytes that are written to the stream go somewhere: neither side has ended the direction
+    /// or given it up.
+    pub fn takes_bytes(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|s| !s.local_end && s.reset_in.is_none())
+    }
+
     /// The peer gave the stream up.
     pub fn is_reset_by_peer(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|s| s.reset_in.is_some())

@@ -139,7 +139,9 @@ impl Session {
             s.credit_queued = true;
             self.credits.push_back(id);
         }
-        let due = if s.recv.consumed() - s.credit_told >= step { now } else { now + patience };
+        // A few bytes may stand for much content: the sender counts that (L-DD-8).
+        let taken = (s.recv.consumed() - s.credit_told).saturating_add(s.referred_taken);
+        let due = if taken >= step { now } else { now + patience };
         self.credit_due = Some(self.credit_due.map_or(due, |d| d.min(due)));
     }
 
@@ -154,6 +156,7 @@ impl Session {
                     return any;
                 }
                 s.credit_queued = false;
+                s.referred_taken = 0;
                 s.credit_told = s.recv.consumed();
                 self.sent.push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
                 any = true;

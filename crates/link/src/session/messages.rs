@@ -136,6 +136,14 @@ impl Session {
         }
     }
 
+    /// Our reader took content of chunks that the stream refers to, which counts for when credit
+    /// is told (L-CR-1). [`Session::consume`] follows where it was the last of its reference.
+    pub fn took_referred(&mut self, id: StreamId, content: u64) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.referred_taken = s.referred_taken.saturating_add(content);
+        }
+    }
+
     /// Tells by [`Event::Writable`], once, when all that was written to the stream has left.
     pub fn tell_idle(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id) {

@@ -171,7 +171,8 @@ impl Session {
         if s.opened || s.reset != Delivery::None {
             return;
         }
-        if self.packet_streams >= 2 * LANES {
+        // The lanes of both sides, and the messages of both (L-DD-12).
+        if self.packet_streams >= 2 * LANES + 2 {
             self.reset(now, id, ResetReason::Exhausted, false);
             return self.release(now, id);
         }

@@ -249,8 +249,8 @@ impl Session {
         s.abrupt = true;
         s.local_end = true;
         s.fin = Delivery::None;
-        if s.reset != Delivery::None && !s.peer_holds_more() {
-            s.reset = Delivery::Done; // Both gave up: there is nobody to tell.
+        if s.reset != Delivery::None && end == 0 {
+            s.reset = Delivery::Done; // Both gave up all of it: there is nobody to tell.
         }
         s.send.discard(&mut self.pool);
         if end == 0 {

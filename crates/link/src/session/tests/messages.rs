@@ -101,3 +101,60 @@ fn a_stream_that_refers_waits_for_its_credit() {
         }
     }
 }
+
+/// L-DD-13: the same where its host reset after sending. It lives until all of it was taken, or
+/// until its sender knows that nobody wants it, though all has arrived.
+#[test]
+fn a_stream_that_refers_and_was_reset_waits_for_its_credit() {
+    for takes_all in [true, false] {
+        let mut w = World::new(66, BAD, dedup());
+        let id = w.sides[0].open(w.now, origin()).expect("a stream");
+        w.sides[0].write(w.now, id, &[9; 20_000]);
+        w.sides[0].refers(id);
+        w.sides[0].reset(w.now, id, ResetReason::HostReset, true);
+        w.sides[0].release(w.now, id);
+        w.run(Duration::from_secs(20), |_| {});
+        assert!(w.sides[0].contains(id), "what it refers to may be asked for yet");
+        assert_eq!(w.sides[0].credit_in_use().0, 0, "its bytes are off the peer's account");
+        w.sides[1].is_referred(id);
+        assert_eq!(w.sides[1].peek(id).len().min(1), 1);
+        if takes_all {
+            while let n @ 1.. = w.sides[1].peek(id).len() {
+                w.sides[1].consume(w.now, id, n);
+            }
+            assert_eq!(w.sides[1].recv_state(id), RecvState::Reset(ResetReason::HostReset));
+        } else {
+            w.sides[1].consume(w.now, id, 5);
+        }
+        w.sides[1].release(w.now, id);
+        w.run(Duration::from_secs(20), |_| {});
+        assert!(w.sides.iter().all(|side| !side.contains(id)), "takes all: {takes_all}");
+    }
+}
+
+/// L-DD-13: both hosts reset at once; what each side says of that is lost for a while.
+#[test]
+fn streams_that_refer_and_were_reset_from_both_sides_end() {
+    for seed in 0..20 {
+        let mut w = World::new(67 + seed, BAD, dedup());
+        let id = w.sides[0].open(w.now, origin()).expect("a stream");
+        w.sides[0].write(w.now, id, &[9; 3_000]);
+        w.sides[0].refers(id);
+        w.run(Duration::from_secs(3), |_| {});
+        assert!(w.sides[1].contains(id));
+        w.pipe.loss = 0.5;
+        w.sides[1].write(w.now, id, &[8; 3_000]);
+        w.sides[1].refers(id);
+        w.sides[1].is_referred(id);
+        for side in &mut w.sides {
+            side.reset(w.now, id, ResetReason::HostReset, true);
+            side.release(w.now, id);
+        }
+        w.run(Duration::from_secs(120), |_| {});
+        for side in &w.sides {
+            assert!(!side.contains(id), "seed {seed}");
+            assert_eq!(side.credit_in_use(), (0, 0));
+            assert_eq!(side.memory_used(), 0);
+        }
+    }
+}
