@@ -43,6 +43,7 @@ const NAMES: u64 = OURS + 6;
 pub(super) const INTERCEPT: u64 = OURS + 7;
 const PROXY: u64 = OURS + 8;
 const MODEMS: u64 = OURS + 9;
+const CHUNKS: u64 = OURS + 10;
 const ADMIN: u64 = OURS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OURS + (1 << 32);
@@ -125,7 +126,7 @@ impl Driver {
     /// Until the next thing that is due by time; none means for ever.
     fn timeout(&mut self) -> Option<Duration> {
         let now = self.clock.now();
-        if self.connections.has_work() || self.carrier.more || self.chunks.has_work() {
+        if self.connections.has_work() || self.carrier.more || self.relay.has_files() {
             return Some(Duration::ZERO);
         }
         let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
@@ -151,6 +152,9 @@ impl Driver {
             SIGNALS => self.on_signals(now),
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),
+            CHUNKS => {
+                self.chunks.waker.clear(); // They have their turn in a moment.
+            }
             INTERCEPT => self.mend_interception(),
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
@@ -202,8 +206,7 @@ impl Driver {
         let now = clock.now();
         self.act(now);
         self.write_tun();
-        // Files have time while the packets are under way.
-        self.chunks.work(&clock, &mut self.relay);
+        self.chunks.work(now, &mut self.relay);
         self.act(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;

@@ -38,6 +38,7 @@ impl Driver {
                 Err(e) => trouble.push(e.to_string()),
             }
         }
+        self.share_chunks();
         if let Err(e) = self.update_interception(now) {
             trouble.push(e.to_string());
         }
@@ -52,7 +53,7 @@ impl Driver {
         let Some(at) = self.peers.iter().position(same) else { return };
         let known = self.peers.remove(at);
         self.relay.dismiss_peer(known.id);
-        self.chunks.remove(&mut self.relay, known.id);
+        self.chunks.remove(now, &mut self.relay, known.id);
         self.leaving.push((now + FAREWELL, known.id));
     }
 

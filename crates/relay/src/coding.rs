@@ -13,6 +13,8 @@
 
 mod accounts;
 mod chunks;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod inward;
 mod outward;
 #[cfg(test)]
@@ -191,6 +193,11 @@ impl Coders {
         self.touched.pop_first()
     }
 
+    /// Is there one?
+    pub fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
     /// A peer whose files may have to be served.
     pub fn next_files(&mut self) -> Option<PeerId> {
         self.files.pop_first()
@@ -232,8 +239,9 @@ impl Coders {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Something has waited for long enough; answers a flow whose content has.
-    pub fn handle_timeout(&mut self, now: Instant) -> Option<FlowId> {
+    /// Something has waited for long enough; gives to `flows` those whose content has, before
+    /// anything is done for one of them: each has its turn once.
+    pub fn handle_timeout(&mut self, now: Instant, flows: &mut Vec<FlowId>) {
         while let Some((_, due)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             self.due.pop_first();
             match due {
@@ -243,12 +251,11 @@ impl Coders {
                 Due::Content(flow) => {
                     if let Some(coder) = self.flows.get_mut(&flow) {
                         coder.due = None;
-                        return Some(flow);
+                        flows.push(flow);
                     }
                 }
             }
         }
-        None
     }
 
     // ---- ends ----------------------------------------------------------------------

@@ -17,7 +17,8 @@
 pub mod classify;
 mod coding;
 mod flows;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code))]
 mod gateways;
 mod known;
 mod opening;
@@ -117,6 +118,8 @@ pub struct Relay {
     openings: Openings,
     coders: Coders,
     actions: VecDeque<Action>,
+    /// Flows whose content is due, while they are looked at.
+    due: Vec<FlowId>,
     link_events: VecDeque<(PeerId, LinkEvent)>,
     stats: RelayStats,
 }
@@ -133,6 +136,7 @@ impl Relay {
             openings: Openings::default(),
             coders: Coders::default(),
             actions: VecDeque::new(),
+            due: Vec::new(),
             link_events: VecDeque::new(),
             stats: RelayStats::default(),
         }
@@ -363,10 +367,13 @@ impl Relay {
     /// The flow's socket took `n` bytes.
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
         let Some(f) = self.living(flow) else { return };
-        let n = self.coders.took(flow, f.peer, n);
-        if n > 0 {
-            self.with(flow, |session, stream| session.consume(now, stream, n));
-        }
+        let (n, referred) = self.coders.took(flow, f.peer, n);
+        self.with(flow, |session, stream| {
+            session.took_referred(stream, referred as u64);
+            if n > 0 {
+                session.consume(now, stream, n);
+            }
+        });
     }
 
     /// The flow's socket takes nothing of [`Relay::outgoing`] now.
@@ -457,9 +464,13 @@ impl Relay {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         self.expire_openings(now);
-        while let Some(flow) = self.coders.handle_timeout(now) {
+        let mut due = std::mem::take(&mut self.due);
+        self.coders.handle_timeout(now, &mut due);
+        for flow in due.drain(..) {
             self.pump(now, flow);
+            self.actions.push_back(Action::Read(flow)); // Perhaps it waited for room to be held.
         }
+        self.due = due;
     }
 
     // ---- unsplit packets -------------------------------------------------------
@@ -665,6 +676,11 @@ impl Relay {
         self.coders.next_files()
     }
 
+    /// Does [`Relay::poll_files`] name one?
+    pub fn has_files(&self) -> bool {
+        self.coders.has_files()
+    }
+
     /// Lends the chunks of a peer to `serve`, which does what they want of files and answers
     /// whether that was anything. [`Relay::poll_action`] follows: streams may have waited.
     pub fn serve_files(&mut self, peer: PeerId, serve: impl FnOnce(&mut Dedup) -> bool) {
@@ -685,4 +701,11 @@ impl Relay {
     pub fn stats(&self) -> RelayStats {
         self.stats
     }
+}
+
+/// What the fuzzer of deduplicating peers calls; see `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub fn fuzz_dedup(data: &[u8]) {
+    coding::fuzz::peer(data);
 }

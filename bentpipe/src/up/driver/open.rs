@@ -11,11 +11,12 @@ use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
 use relay::{Relay, Share};
+use squeeze::dedup::Limits;
 use units::Instant;
 
 use super::{
-    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY, PROXY_CLIENTS,
-    SIGNALS, SYNS, TUN, UDP, UpError,
+    ADMIN, CHUNKS, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY,
+    PROXY_CLIENTS, SIGNALS, SYNS, TUN, UDP, UpError,
 };
 use crate::admin;
 use crate::cli::Global;
@@ -89,7 +90,7 @@ impl Driver {
         let store = Store::open(endpoint.public_key());
         let dir = config.node.chunks.dir.clone();
         let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
-        let chunks = ChunkStores::new(dir.as_deref(), endpoint.public_key());
+        let chunks = ChunkStores::new(dir.as_deref(), endpoint.public_key())?;
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
@@ -141,6 +142,7 @@ impl Driver {
         p.add(&self.signals, SIGNALS, Interest::READ)?;
         p.add(&self.names.waker, NAMES, Interest::READ)?;
         p.add(&self.modems.waker, MODEMS, Interest::READ)?;
+        p.add(&self.chunks.waker, CHUNKS, Interest::READ)?;
         if let Some(tun) = &self.tun {
             p.add(tun, TUN, Interest::READ)?;
         }
@@ -190,11 +192,27 @@ impl Driver {
 
     /// Deduplicates the streams of a peer that is to be, before its first session begins.
     pub(in crate::up) fn open_chunks(&mut self, id: PeerId) {
-        let with = self.config.peers.iter().filter(|peer| peer.dedup != Share::Off).count();
-        let limits = peers::chunk_limits(&self.config.node, with);
+        let limits = self.chunk_limits();
         let known = self.peers.iter().find(|peer| peer.id == id);
         if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
             self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
+        }
+    }
+
+    /// Each peer's part of what chunks may cost.
+    fn chunk_limits(&self) -> Limits {
+        let with = self.config.peers.iter().filter(|peer| peer.dedup != Share::Off).count();
+        peers::chunk_limits(&self.config.node, with)
+    }
+
+    /// There are more peers than before, or fewer: all that have chunks share anew.
+    pub(in crate::up) fn share_chunks(&mut self) {
+        let limits = self.chunk_limits();
+        for peer in self.peers.iter() {
+            self.relay.serve_files(peer.id, |dedup| {
+                dedup.set_limits(&limits);
+                true
+            });
         }
     }
 }

@@ -74,7 +74,9 @@ impl Chunks {
 
     /// Sends what there is to be said. What can wait goes when its time has come.
     pub fn send(&mut self, now: Instant, session: &mut Session) {
-        if !session.coding().is_some_and(|coding| coding.dedup) {
+        // Nothing can be said where nobody listens, now or ever.
+        let dedup = session.coding().is_some_and(|coding| coding.dedup);
+        if !dedup || session.messages_are_refused() {
             self.due = None;
             return;
         }

@@ -50,6 +50,11 @@ impl Coders {
     ) -> usize {
         let coder = self.flows.entry(flow).or_default();
         let link = self.links.entry(f.peer).or_default();
+        if coding.dedup && link.chunks.is_none() {
+            // We said that we take items and have nothing to keep chunks in.
+            session.reset(now, f.stream, ResetReason::Protocol, false);
+            return 0;
+        }
         coder.no_blocks = coding.history == 0;
         let mut receiver = match &mut link.chunks {
             Some(chunks) if coding.dedup => {
@@ -98,14 +103,19 @@ impl Coders {
         usize::from(!slices[0].is_empty())
     }
 
-    /// The flow's host took `n` bytes. Answers how many of the stream are done.
-    pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> usize {
-        let Some(coder) = self.flows.get_mut(&flow) else { return n };
+    /// The flow's host took `n` bytes. Answers how many of the stream are done, and how many of
+    /// `n` were content of chunks that the stream refers to.
+    pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> (usize, usize) {
+        let Some(coder) = self.flows.get_mut(&flow) else { return (n, 0) };
+        let mut referred = 0;
         let link = self.links.entry(peer).or_default();
         let (kept, waiting) = (coder.decoder.kept() as u64, coder.waiting());
         let items = match (&mut coder.from_items, &mut link.chunks) {
             (Some(decoder), Some(chunks)) => {
                 self.touched.insert(peer);
+                if decoder.is_referring() {
+                    referred = n;
+                }
                 self.hashed += n as u64;
                 decoder.took(&mut chunks.dedup.receiver, n)
             }
@@ -118,7 +128,7 @@ impl Coders {
         }
         link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
         self.waiting = self.waiting - waiting + coder.waiting();
-        done
+        (done, referred)
     }
 
     /// The flow's host takes nothing now.

@@ -3,7 +3,7 @@
 use link::session::{Coding, Session};
 use squeeze::dedup::{self, PLAIN};
 use squeeze::stream::{Encoder, Terms, mixes_secrets};
-use units::Instant;
+use units::{BitRate, Instant};
 
 use super::{Coders, Due, Items, SHARE, content_for, time_between};
 use crate::flows::{Flow, FlowId};
@@ -13,6 +13,11 @@ use crate::flows::{Flow, FlowId};
 const HELD: usize = 16 << 20;
 /// Such a piece.
 const PIECE: usize = 2 * 1024;
+/// Above this rate of the link directions are not deduplicated. A byte costs little there, while
+/// each that is new is cut, named, checked, and written to a disk at the other end: at this rate a
+/// terabyte a day, which is what flash is made to bear for some years, and a store of 1 GB
+/// remembers the last minute or two only (docs/deduplication.md).
+const FAST: BitRate = BitRate::from_mbps(100);
 
 impl Coders {
     /// How much content of the flow's host is wanted now: as much as surely fits, and no
@@ -35,8 +40,14 @@ impl Coders {
             None | Some(Items::Undecided) if coding.is_some_and(|c| c.dedup) => usize::MAX,
             _ => return room.min(appetite),
         };
+        let holds = match coder.map(|c| &c.items) {
+            Some(Items::Chunks(items)) => items.held(),
+            _ => 0,
+        };
         match room {
             0 => 0,
+            // Its timer, or the link, says when it goes, and that there is room again.
+            _ if self.held > HELD && holds >= PIECE => 0,
             _ if self.held > HELD => room.min(appetite).min(wanted).min(PIECE),
             _ if wanted == usize::MAX => room,
             _ => wanted,
@@ -82,8 +93,9 @@ impl Coders {
         }
         let first = matches!(coder.items, Items::Undecided);
         if first {
+            let worth = !is_sealed(data) && session.rate_status().rate <= FAST;
             coder.items = match (&link.chunks, f.kind.scope) {
-                (Some(chunks), Some(scope)) if coding.dedup => {
+                (Some(chunks), Some(scope)) if coding.dedup && worth => {
                     let items = dedup::Encoder::new(&chunks.dedup.sender, scope);
                     Items::Chunks(Box::new(items))
                 }
@@ -208,10 +220,14 @@ impl Coders {
     fn rest(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) {
         let Some(coder) = self.flows.get_mut(&flow) else { return };
         let chunks = self.links.get_mut(&f.peer).and_then(|link| link.chunks.as_mut());
-        let (Items::Chunks(items), Some(chunks)) = (&coder.items, chunks) else { return };
+        let (Items::Chunks(items), Some(chunks)) = (&mut coder.items, chunks) else { return };
         if coder.ended && items.is_done() {
             coder.ended = false;
             session.finish(now, f.stream);
+        }
+        if !session.takes_bytes(f.stream) {
+            self.held -= items.held();
+            items.give_up();
         }
         let waits = session.written(f.stream).1 > 0;
         if waits {
@@ -303,4 +319,10 @@ impl Coders {
             session.finish(now, f.stream);
         }
     }
+}
+
+/// Does a direction begin as one whose content is never the same twice? TLS (a record of type 22,
+/// version 3.x: RFC 8446, section 5.1) and SSH (RFC 4253, section 4.2).
+fn is_sealed(data: &[u8]) -> bool {
+    data.starts_with(&[0x16, 0x03]) || data.starts_with(b"SSH-")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use units::Rng;
 
-use super::{Dedup, Journal, Keys, Limits, MAX_INDEX, Op, Recovery};
+use super::{Dedup, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery};
 
 /// The files of one store.
 #[derive(Clone, Default)]
@@ -54,7 +54,8 @@ impl Disk {
                 Op::Load { number, segment, offset, len } => {
                     let (from, to) = (offset as usize, offset as usize + len as usize);
                     let content = self.data.get(&segment).and_then(|d| d.get(from..to));
-                    dedup.receiver.loaded(number, segment, content);
+                    let loaded = content.map_or(Loaded::Short, Loaded::Content);
+                    dedup.receiver.loaded(number, segment, loaded);
                 }
                 Op::Remove { segment } => {
                     self.data.remove(&segment);
@@ -67,10 +68,11 @@ impl Disk {
                 }
             }
         }
-        match dedup.sender.poll_journal() {
-            Some(Journal::Replace(bytes)) => self.journal = bytes,
-            Some(Journal::Append(bytes)) => self.journal.extend(bytes),
-            None => {}
+        if let Some(journal) = dedup.sender.poll_journal() {
+            if journal.replaces {
+                self.journal.clear();
+            }
+            self.journal.extend(journal.into_bytes());
         }
     }
 

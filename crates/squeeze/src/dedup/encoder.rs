@@ -163,6 +163,13 @@ impl Encoder {
         self.hurried = true;
     }
 
+    /// The peer takes nothing more of the direction: what is held goes nowhere.
+    pub fn give_up(&mut self) {
+        (self.input, self.at, self.literal) = (Vec::new(), 0, 0);
+        self.ends.clear();
+        self.gone = None;
+    }
+
     /// References are under way: the stream's credit matters ([`Encoder::consumed`]).
     pub fn is_referring(&self) -> bool {
         !self.under_way.is_empty()
@@ -257,8 +264,9 @@ impl Encoder {
                 blocked = true;
                 break;
             }
-            if !sender.keep(number, chunk) {
-                break; // No room to keep it for the peer: it goes as it is.
+            // No room to keep it for the peer: it goes as it is.
+            if outstanding > sender.fair() || !sender.keep(number, chunk) {
+                break;
             }
             if count == 0 {
                 first = number;

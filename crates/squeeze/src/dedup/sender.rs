@@ -1,6 +1,6 @@
 //! One link's sending side: what the peer holds, and what it may still ask for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalogue::{Catalogue, Journal};
@@ -20,7 +20,7 @@ pub struct Sender {
     /// Chunks that were referred to, ever.
     pub(super) referred: u64,
     /// What the peer asked for.
-    wanted: VecDeque<u64>,
+    wanted: BTreeSet<u64>,
 }
 
 struct Source {
@@ -38,8 +38,13 @@ impl Sender {
             source_bytes: 0,
             source_limit: sources,
             referred: 0,
-            wanted: VecDeque::new(),
+            wanted: BTreeSet::new(),
         }
+    }
+
+    pub(super) fn set_limits(&mut self, chunks: usize, sources: usize) {
+        self.catalogue.set_limit(chunks);
+        self.source_limit = sources;
     }
 
     /// Takes over what an earlier run of the program wrote by [`Sender::poll_journal`].
@@ -57,7 +62,7 @@ impl Sender {
     /// What is to be written to the journal's file now. To be asked every few seconds, and
     /// when the program ends.
     pub fn poll_journal(&mut self) -> Option<Journal> {
-        self.catalogue.journal(&self.keys)
+        self.catalogue.journal(self.keys.clone())
     }
 
     /// What [`Sender::poll_journal`] gave could not be written. It is all written anew the
@@ -103,6 +108,12 @@ impl Sender {
         self.referred
     }
 
+    /// What one direction may have under way: no more than is free, so that hosts that take
+    /// nothing leave some to the others however many they are.
+    pub(super) fn fair(&self) -> usize {
+        self.source_limit.saturating_sub(self.source_bytes)
+    }
+
     /// Bytes that are kept for what was referred to.
     pub fn sources(&self) -> usize {
         self.source_bytes
@@ -111,17 +122,19 @@ impl Sender {
     pub(super) fn handle(&mut self, message: &Message<'_>) {
         match message {
             Message::Store { epoch, next, held } => {
-                self.catalogue.holds(&self.keys, *epoch, *next, held);
+                self.catalogue.holds(*epoch, *next, held);
             }
             Message::News { epoch, held, gone } => {
-                self.catalogue.news(&self.keys, *epoch, held, gone);
+                self.catalogue.news(*epoch, held, gone);
             }
             Message::Want(numbers) => {
                 for number in numbers {
-                    self.catalogue.lacks(*number);
-                    // What has no source was taken or given up meanwhile.
-                    if self.sources.contains_key(number) && !self.wanted.contains(number) {
-                        self.wanted.push_back(*number);
+                    // What has no source was taken or given up meanwhile: it is named anew
+                    // when it comes again.
+                    let answered = self.sources.contains_key(number);
+                    self.catalogue.lacks(*number, answered);
+                    if answered {
+                        self.wanted.insert(*number);
                     }
                 }
             }
@@ -130,7 +143,7 @@ impl Sender {
     }
 
     pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> bool {
-        while let Some(number) = self.wanted.pop_front() {
+        while let Some(number) = self.wanted.pop_first() {
             if let Some(source) = self.sources.get(&number) {
                 Message::Bytes { number, content: &source.content }.write(out);
                 return true;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use link::session::RecvState;
 use squeeze::dedup::disk::Disk;
 use squeeze::dedup::{Keys, Limits};
-use units::Rng;
+use units::{BitRate, Rng};
 
 use super::*;
 use crate::Share;
+use crate::gateways::address;
 
 const LIMITS: Limits =
     Limits { memory: 8 << 20, disk: 0, sources: 4 << 20, assembling: 1 << 20, chunks: 1 << 14 };
@@ -298,4 +299,150 @@ fn a_flow_that_rests_holds_little() {
     assert!(g.send(ends, 1, &content) == content);
     g.pass(Duration::from_secs(1));
     assert_eq!(g.sides[1].coders.held, 0);
+}
+
+/// A peer gives a stream up at the moment at which what is held of it has waited for long
+/// enough: nothing of it is wanted any more, and nothing is waited for.
+#[test]
+fn what_is_held_of_a_stream_that_the_peer_gave_up_is_let_go() {
+    let mut g = both(0, Share::Host);
+    let content = noise(7, 100_000);
+    g.fetch(2, &content);
+    let ends = g.connect(2, PORT);
+    // Beyond what never waits, and into a chunk that the peer holds.
+    g.sides[1].local_data(g.now, ends[1], &content[..40_000]);
+    for _ in 0..20 {
+        if g.sides[1].coders.poll_timeout().is_some() {
+            break;
+        }
+        g.pass(Duration::from_millis(1));
+    }
+    let due = g.sides[1].coders.poll_timeout().expect("something is held");
+    while g.now + Duration::from_millis(1) < due {
+        g.pass(Duration::from_millis(1));
+    }
+    assert!(g.sides[1].coders.held > 0 && g.sides[1].coders.poll_timeout() == Some(due));
+    // The flow is not closed yet when its time comes.
+    g.sides[0].connect_failed(g.now, ends[0], ResetReason::HostReset);
+    let mut buf = [0; 2048];
+    while let Some(t) = g.sides[0].poll_transmit(g.now, &mut buf) {
+        g.sides[1].handle_carrier(g.now, g.now, address(0), &mut buf[..t.len]);
+    }
+    g.now = due + Duration::from_millis(1);
+    g.sides[1].handle_timeout(g.now);
+    assert_eq!((g.sides[1].coders.held, g.sides[1].coders.poll_timeout()), (0, None));
+}
+
+/// L-ST-5: a stream waits for a chunk, is given up by its sender at once, and then the chunk
+/// comes: there is nothing left that it could be the end of.
+#[test]
+fn a_chunk_that_comes_after_its_stream_was_given_up_is_nobodys() {
+    for history in [0, 1 << 20] {
+        let mut g = both(history, Share::Host);
+        let content = noise(8, 30_000);
+        g.fetch(2, &content);
+        let ends = g.connect(2, PORT);
+        g.sides[0].serve_files(PEER, |dedup| {
+            let epoch = dedup.receiver.store.epoch();
+            dedup.receiver.rebuild(epoch);
+            true
+        });
+        g.sides[1].local_data(g.now, ends[1], &content);
+        g.sides[1].local_end(g.now, ends[1]);
+        // The items cross; the near node asks for what it lacks, and is not answered yet.
+        let mut buf = [0; 2048];
+        for _ in 0..40 {
+            g.now += Duration::from_millis(1);
+            g.sides[1].handle_timeout(g.now);
+            while let Some(t) = g.sides[1].poll_transmit(g.now, &mut buf) {
+                g.sides[0].handle_carrier(g.now, g.now, address(1), &mut buf[..t.len]);
+            }
+            g.act(0);
+        }
+        assert!(g.take(ends, 0).is_empty(), "it has to wait");
+        // It is answered, for the flow lives, after the stream was given up.
+        let f = g.sides[1].flows.get(ends[1]).expect("a flow");
+        let now = g.now;
+        let session = g.sides[1].endpoint.session_mut(PEER).expect("a session");
+        session.reset(now, f.stream, ResetReason::HostReset, false);
+        for _ in 0..40 {
+            g.pass(Duration::from_millis(5));
+            assert!(g.take(ends, 0).is_empty());
+        }
+        assert!(g.chunks(0).wanted > 0);
+        let state = g.sides[0].outgoing_state(ends[0]);
+        assert_eq!(state, RecvState::Reset(ResetReason::HostReset));
+        g.sides[0].closed(g.now, ends[0]);
+        g.fetch(2, &content);
+    }
+}
+
+/// What is never the same twice is neither cut nor kept, and what is on a fast link neither.
+#[test]
+fn what_is_sealed_and_what_is_on_a_fast_link_goes_as_it_is() {
+    let mut text = noise(9, 100_000);
+    for begin in [&b"\x16\x03\x01\x02\x00\x01"[..], b"SSH-2.0-OpenSSH_9.9\r\n"] {
+        text[..begin.len()].copy_from_slice(begin);
+        let mut g = both(1 << 20, Share::Host);
+        let first = g.fetch(2, &text);
+        let second = g.fetch(2, &text);
+        assert!(second * 10 > first * 9, "{second} of {first}");
+        assert_eq!((g.chunks(0).held, g.chunks(1).referred), (0, 0));
+    }
+    let text = noise(10, 100_000);
+    for (mbps, keeps) in [(100, true), (101, false)] {
+        let fast = LinkConfig { send_rate: BitRate::from_mbps(mbps), dedup: true, ..coded(0) };
+        let mut g = Gateways::apart([fast.clone(), fast], |policy| policy.dedup = Share::Host);
+        for side in 0..2 {
+            g.put_store(side, &Disk::default(), LIMITS, side as u64 + 1);
+        }
+        g.meet();
+        g.fetch(2, &text);
+        assert_eq!(g.chunks(0).held > 0, keeps, "{mbps} Mbit/s");
+    }
+}
+
+/// One host that takes nothing does not keep all that there is for what was referred to.
+#[test]
+fn hosts_that_take_nothing_leave_others_some_of_the_sources() {
+    let limits = Limits { sources: 200_000, ..LIMITS };
+    let links = [true; 2].map(|dedup| LinkConfig { dedup, ..coded(0) });
+    let mut g = Gateways::apart(links, |policy| policy.dedup = Share::Lan);
+    for side in 0..2 {
+        g.put_store(side, &Disk::default(), limits, side as u64 + 1);
+    }
+    g.meet();
+    let content = noise(11, 600_000);
+    g.fetch(2, &content);
+    // Nobody reads what comes for the first three.
+    for host in 10..13 {
+        let ends = g.connect(host, PORT);
+        for piece in content.chunks(10_000) {
+            let room = g.sides[1].read_room(g.now, ends[1]).min(piece.len());
+            g.sides[1].local_data(g.now, ends[1], &piece[..room]);
+            g.pass(Duration::from_millis(5));
+        }
+    }
+    assert!(g.sources() < 190_000, "{}", g.sources());
+    let before = g.chunks(1).referred;
+    g.fetch(3, &content);
+    let held = g.chunks(0).held;
+    let more = g.chunks(1).referred - before;
+    assert!(more * 3 > held, "all others profit: {more} of {held}");
+}
+
+/// The peer can be told nothing any more: nobody wakes up in order to try.
+#[test]
+fn a_peer_that_refuses_messages_is_not_tried_again_and_again() {
+    let mut g = both(0, Share::Host);
+    let content = noise(12, 100_000);
+    g.fetch(2, &content);
+    let now = g.now;
+    g.sides[1].endpoint.session_mut(PEER).expect("a session").refuse_messages(now);
+    g.pass(Duration::from_millis(50));
+    assert!(g.sides[0].endpoint.session(PEER).expect("a session").messages_are_refused());
+    g.fetch(2, &noise(13, 100_000));
+    g.pass(Duration::from_secs(1));
+    assert_eq!(g.sides[0].coders.poll_timeout(), None);
+    assert!(g.chunks(0).held > 0);
 }
