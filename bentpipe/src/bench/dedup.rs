@@ -54,6 +54,30 @@ pub fn second_transfer(board: &Board, _seeds: u64) -> Measured {
     ])
 }
 
+/// What it takes of the processor on the fastest link that is deduplicated.
+pub fn cost(board: &Board, _seeds: u64) -> Measured {
+    const BYTES: u64 = 200_000_000;
+    let row = board.row("cost of chunks", 3 * BYTES);
+    row.begin();
+    let mut costs = Vec::new();
+    for (dedup, runs) in [(false, 1), (true, 2)] {
+        let gateways = Pair { dedup, ..both() };
+        let bed = Bed::build_with(&link(100_000_000, 10_000_000, 20), gateways)?;
+        for _ in 0..runs {
+            let before = bed.cpu()?;
+            bed.fetch(Wish::Noise(BYTES), &row)?;
+            thread::sleep(SETTLE);
+            costs.push((bed.cpu()? - before) * 1e9 / BYTES as f64);
+        }
+    }
+    let [off, new, known] = costs[..] else { return Err("nothing was measured".into()) };
+    row.end(format!("{:.1} s/GB", new - off));
+    Ok(vec![Checked::told(
+        "200 MB of noise over 100 Mbit/s: processor time of both gateways without, new, again",
+        format!("{off:.1}, {new:.1}, {known:.1} s/GB"),
+    )])
+}
+
 /// Ten thousand connections that have said something and rest.
 pub fn idle_streams(board: &Board, _seeds: u64) -> Measured {
     squeeze::rest(board, both(), "deduplicated")

@@ -65,6 +65,7 @@ pub const ALL: &[Row] = &[
     Row { name: "keystrokes", measure: squeeze::keystrokes },
     Row { name: "idle-compressed", measure: squeeze::idle_streams },
     Row { name: "second-transfer", measure: dedup::second_transfer },
+    Row { name: "dedup-cost", measure: dedup::cost },
     Row { name: "idle-deduplicated", measure: dedup::idle_streams },
     Row { name: "simulator", measure: simulator },
 ];

@@ -237,7 +237,7 @@ impl Bed {
     }
 
     /// Processor time of both gateways since their start, s.
-    fn cpu(&self) -> Result<f64, String> {
+    pub(super) fn cpu(&self) -> Result<f64, String> {
         let gateways = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
         let times = gateways.each_ref().map(|g| g.load().map(|l| l.cpu).map_err(|e| e.to_string()));
         let [a, b] = times;
