@@ -20,9 +20,9 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 pub use types::{
-    Answer, CompressedBytes, Compression, DatagramCounts, Dead, Direction, HandshakeCounts,
-    HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Request, Status,
-    StreamCompression, Way,
+    Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,
+    HandshakeCounts, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Request,
+    Status, StreamCompression, Way,
 };
 
 /// Clients served at once; more wait in the kernel's queue.

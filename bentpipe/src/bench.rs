@@ -6,6 +6,7 @@
 
 mod cases;
 mod crowd;
+mod dedup;
 mod flood;
 mod hub;
 mod quic;

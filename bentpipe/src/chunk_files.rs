@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use squeeze::dedup::{Dedup, Journal, Keys, Limits, MAX_INDEX, Op, Recovery};
+use squeeze::dedup::{Dedup, Journal, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery};
 
 /// The longest journal that is read, bytes: beyond it names are lost, not content.
 const MAX_JOURNAL: u64 = 64 << 20;
@@ -74,53 +74,65 @@ impl ChunkFiles {
         Ok((files, dedup))
     }
 
-    /// Does all that is to be done with files now. To be called when streams wait, and
-    /// whenever the loop has nothing better to do.
+    /// Does all that is to be done with files now.
     pub fn serve(&mut self, dedup: &mut Dedup) {
         while let Some(op) = dedup.receiver.poll_op() {
-            match op {
-                Op::Append { segment, data, index } => {
-                    let done = self.append(segment, &data, &index);
-                    dedup.receiver.appended(segment, self.note(done).is_some());
-                }
-                Op::Load { number, segment, offset, len } => {
-                    let content = self.load(segment, offset, len);
-                    let content = self.note(content);
-                    dedup.receiver.loaded(number, segment, content.as_deref());
-                }
-                Op::Remove { segment } => {
-                    let done = self.put_away(segment, |path, _| fs::remove_file(path));
-                    self.note(done);
-                }
-                Op::Quarantine { segment } => {
-                    let dir = self.dir.clone();
-                    let done = self.put_away(segment, |path, part| {
-                        fs::rename(path, dir.join(format!("bad.{part}")))
-                    });
-                    self.note(done);
-                }
+            self.perform(op).tell(dedup);
+        }
+    }
+
+    /// Does what the chunks want: reads a chunk, or writes 256 kB at the most, or puts a segment
+    /// away.
+    pub fn perform(&mut self, op: Op) -> Done {
+        match op {
+            Op::Append { segment, data, index } => {
+                let done = self.append(segment, &data, &index);
+                Done::Appended { segment, ok: self.note(done).is_some() }
+            }
+            Op::Load { number, segment, offset, len } => {
+                let content = self.load(segment, offset, len);
+                // What is not there is damage; what cannot be read now may be read tomorrow.
+                let damaged = content.as_ref().is_err_and(|e| {
+                    matches!(e.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+                });
+                Done::Loaded { number, segment, content: self.note(content), damaged }
+            }
+            Op::Remove { segment } => {
+                let done = self.put_away(segment, |path, _| fs::remove_file(path));
+                self.note(done);
+                Done::PutAway
+            }
+            Op::Quarantine { segment } => {
+                let dir = self.dir.clone();
+                let done = self.put_away(segment, |path, part| {
+                    fs::rename(path, dir.join(format!("bad.{part}")))
+                });
+                self.note(done);
+                Done::PutAway
             }
         }
     }
 
     /// Writes down what the peer holds. To be called every few seconds and at the end.
     pub fn save(&mut self, dedup: &mut Dedup) {
-        let Some(journal) = dedup.sender.poll_journal() else { return };
-        let names = self.dir.join("names");
-        let done = match journal {
-            Journal::Append(bytes) => {
-                options().append(true).open(names).and_then(|mut f| f.write_all(&bytes))
-            }
-            Journal::Replace(bytes) => {
-                // Renamed when it is whole: there is never half of it.
-                let new = self.dir.join("names.new");
-                let file = options().write(true).create(true).truncate(true).open(&new);
-                file.and_then(|mut f| f.write_all(&bytes)).and_then(|()| fs::rename(new, names))
-            }
-        };
-        if self.note(done).is_none() {
-            dedup.sender.journal_failed();
+        if let Some(journal) = dedup.sender.poll_journal() {
+            self.write_journal(journal).tell(dedup);
         }
+    }
+
+    /// Writes to the journal.
+    pub fn write_journal(&mut self, journal: Journal) -> Done {
+        let names = self.dir.join("names");
+        let (replaces, bytes) = (journal.replaces, journal.into_bytes());
+        let done = if replaces {
+            // Renamed when it is whole: there is never half of it.
+            let new = self.dir.join("names.new");
+            let file = options().write(true).create(true).truncate(true).open(&new);
+            file.and_then(|mut f| f.write_all(&bytes)).and_then(|()| fs::rename(new, names))
+        } else {
+            options().append(true).open(names).and_then(|mut f| f.write_all(&bytes))
+        };
+        Done::Saved { ok: self.note(done).is_some() }
     }
 
     /// Writes all that there is, at the end of the program.
@@ -133,6 +145,11 @@ impl ChunkFiles {
     /// Operations that failed, and why the last one did.
     pub fn failures(&self) -> (u64, Option<&io::Error>) {
         (self.failures, self.last_failure.as_ref())
+    }
+
+    /// Why an operation failed since the last call, if one did.
+    pub fn take_failure(&mut self) -> Option<io::Error> {
+        self.last_failure.take()
     }
 
     fn note<T>(&mut self, result: io::Result<T>) -> Option<T> {
@@ -196,6 +213,54 @@ impl ChunkFiles {
             }
         }
         Ok(())
+    }
+}
+
+/// What came of something that was done with files.
+pub enum Done {
+    /// Of an [`Op::Append`].
+    Appended {
+        /// The segment.
+        segment: u64,
+        /// All of it was written.
+        ok: bool,
+    },
+    /// Of an [`Op::Load`].
+    Loaded {
+        /// The chunk.
+        number: u64,
+        /// Its segment.
+        segment: u64,
+        /// What stood there; `None`: it could not be read.
+        content: Option<Vec<u8>>,
+        /// It could not be read because it is not there.
+        damaged: bool,
+    },
+    /// Of a journal.
+    Saved {
+        /// All of it was written.
+        ok: bool,
+    },
+    /// Of an [`Op::Remove`] or an [`Op::Quarantine`].
+    PutAway,
+}
+
+impl Done {
+    /// Tells the chunks.
+    pub fn tell(self, dedup: &mut Dedup) {
+        match self {
+            Done::Appended { segment, ok } => dedup.receiver.appended(segment, ok),
+            Done::Loaded { number, segment, content, damaged } => {
+                let loaded = match &content {
+                    Some(content) => Loaded::Content(content),
+                    None if damaged => Loaded::Short,
+                    None => Loaded::Failed,
+                };
+                dedup.receiver.loaded(number, segment, loaded);
+            }
+            Done::Saved { ok: false } => dedup.sender.journal_failed(),
+            Done::Saved { ok: true } | Done::PutAway => {}
+        }
     }
 }
 

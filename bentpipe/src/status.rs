@@ -9,8 +9,8 @@ use miette::miette;
 use units::{BitRate, Duration};
 
 use crate::admin::{
-    self, Answer, CompressedBytes, Compression, Dead, Direction, LinkState, LinkStatus, NodeStatus,
-    Request, Status, Way,
+    self, Answer, CompressedBytes, Compression, Dead, Deduplication, Direction, LinkState,
+    LinkStatus, NodeStatus, Request, Status, Way,
 };
 use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
@@ -204,6 +204,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool) {
         grouped(link.streams_total)
     );
     write_compression(out, &link.compression, in_full);
+    write_dedup(out, &link.dedup);
     put!(
         out,
         "  datagrams    {} sent, {} received",
@@ -247,12 +248,39 @@ fn write_compression(out: &mut String, c: &Compression, in_full: bool) {
     }
 }
 
+fn write_dedup(out: &mut String, d: &Deduplication) {
+    if d.chunks + d.referred + d.quarantined_files == 0 {
+        return;
+    }
+    put!(
+        out,
+        "  chunks       {} held, {} in memory, {} on disk; {} referred to, {} wanted, {} gone{}",
+        grouped(d.chunks),
+        bytes(d.memory_bytes),
+        bytes(d.disk_bytes),
+        grouped(d.referred),
+        grouped(d.wanted),
+        grouped(d.gone),
+        match d.quarantined_files {
+            0 => String::new(),
+            n => format!("; {} files put aside", grouped(n)),
+        }
+    );
+}
+
 fn squeezed(c: &CompressedBytes) -> String {
+    // Streams that are not deduplicated have nothing to tell of it.
+    let chunks = |before: u64, after: u64| match after < before {
+        true => format!("{} without what crossed before, ", bytes(after)),
+        false => String::new(),
+    };
     format!(
-        "{} sent as {}, {} received as {}; {} of processor time",
+        "{} sent as {}{}, {} received as {}{}; {} of processor time",
         bytes(c.sent),
+        chunks(c.sent, c.sent_deduplicated),
         bytes(c.sent_as),
         bytes(c.received),
+        chunks(c.received, c.received_deduplicated),
         bytes(c.received_as),
         round_trip(c.cpu_us)
     )
@@ -393,8 +421,10 @@ mod tests {
     fn what_compression_did_is_told_for_the_link_its_classes_hosts_and_streams() {
         let bytes = CompressedBytes {
             sent: 1_000_000,
+            sent_deduplicated: 1_000_000,
             sent_as: 240_000,
             received: 5_000,
+            received_deduplicated: 5_000,
             received_as: 4_000,
             cpu_us: 31_000,
         };
@@ -431,6 +461,38 @@ mod tests {
         assert_eq!(told["hosts"][0]["sent_as"], 240_000);
         assert_eq!(told["streams"][0]["cpu_us"], 31_000);
         assert_eq!(told["classes"]["normal"]["received_as"], 4_000);
+    }
+
+    #[test]
+    fn what_did_not_cross_again_is_told() {
+        let mut status = sample();
+        status.links[0].compression.total = CompressedBytes {
+            received: 10_000_000,
+            received_deduplicated: 12_000,
+            received_as: 13_000,
+            ..CompressedBytes::default()
+        };
+        status.links[0].dedup = Deduplication {
+            in_use: true,
+            chunks: 1_200,
+            memory_bytes: 5_000_000,
+            disk_bytes: 10_000_000,
+            referred: 7,
+            wanted: 2,
+            gone: 3,
+            quarantined_files: 1,
+        };
+        let text = render(&status);
+        for words in [
+            "10.0MB received as 12.0kB without what crossed before, 13.0kB;",
+            "chunks       1,200 held, 5.0MB in memory, 10.0MB on disk; 7 referred to, 2 wanted, \
+             3 gone; 1 files put aside",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["links"][0]["dedup"]["quarantined_files"], 1);
+        assert_eq!(json["links"][0]["compression"]["total"]["received_deduplicated"], 12_000);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! are resolved elsewhere, because resolving blocks.
 
 mod carrier;
+mod chunks;
 mod connections;
 mod driver;
 mod interception;

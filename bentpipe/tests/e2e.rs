@@ -12,6 +12,8 @@ mod carried;
 mod clients;
 #[path = "e2e/compression.rs"]
 mod compression;
+#[path = "e2e/dedup.rs"]
+mod dedup;
 #[path = "e2e/failure.rs"]
 mod failure;
 #[path = "e2e/files.rs"]

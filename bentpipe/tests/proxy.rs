@@ -329,7 +329,7 @@ fn streams_are_compressed_both_ways_and_noise_is_let_be() {
 
 #[test]
 fn curl_gets_its_page_compressed_and_its_request_is_not() {
-    let pair = Pair::start_with("20Mbit", "");
+    let pair = Pair::start_with("20Mbit", "dedup = \"off\"");
     let port = http_echo_server();
     let (page, got) = (pair.dir.join("page"), pair.dir.join("got"));
     let text = log_lines(400_000);

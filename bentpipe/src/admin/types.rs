@@ -149,6 +149,8 @@ pub struct LinkStatus {
     pub retransmitted_bytes: u64,
     /// Bytes of coded streams.
     pub compression: Compression,
+    /// What crossed before and does not again.
+    pub dedup: Deduplication,
     /// IP packets that were not split.
     pub datagrams: DatagramCounts,
     /// Handshakes.
@@ -215,14 +217,41 @@ pub struct Compression {
 pub struct CompressedBytes {
     /// Bytes that hosts here sent.
     pub sent: u64,
+    /// What deduplication left of them.
+    pub sent_deduplicated: u64,
     /// What they became.
     pub sent_as: u64,
     /// Bytes that hosts here took.
     pub received: u64,
+    /// What deduplication had left of them.
+    pub received_deduplicated: u64,
     /// What they came as.
     pub received_as: u64,
     /// Processor time for both.
     pub cpu_us: u64,
+}
+
+/// Chunks that are kept so that they need not cross again, and what became of them since the
+/// program started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Deduplication {
+    /// Both nodes deduplicate the streams of this session.
+    pub in_use: bool,
+    /// The peer's chunks that are held here.
+    pub chunks: u64,
+    /// What they take in memory.
+    pub memory_bytes: u64,
+    /// What they take on disk.
+    pub disk_bytes: u64,
+    /// Chunks that were referred to in place of being sent.
+    pub referred: u64,
+    /// Chunks that the peer referred to and that were not here: they were asked for.
+    pub wanted: u64,
+    /// Chunks that the peer was told are not held here, or no more.
+    pub gone: u64,
+    /// Files that were damaged and are put aside.
+    pub quarantined_files: u64,
 }
 
 /// The bytes of one client.

@@ -10,6 +10,7 @@ use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 use super::Checked;
 use super::cases::{Case, Must, measure, run_way};
 use super::crowd::{self, CrowdServer};
+use super::dedup;
 use super::flood;
 use super::hub;
 use super::quic;
@@ -63,6 +64,9 @@ pub const ALL: &[Row] = &[
     Row { name: "fast-text", measure: squeeze::fast_text },
     Row { name: "keystrokes", measure: squeeze::keystrokes },
     Row { name: "idle-compressed", measure: squeeze::idle_streams },
+    Row { name: "second-transfer", measure: dedup::second_transfer },
+    Row { name: "dedup-cost", measure: dedup::cost },
+    Row { name: "idle-deduplicated", measure: dedup::idle_streams },
     Row { name: "simulator", measure: simulator },
 ];
 

@@ -35,9 +35,11 @@ static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/source-code"));
 
 /// What a client asks for: so many bytes of one kind, or to be told what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+pub(super) enum Wish {
     Code(u64),
     Noise(u64),
+    /// The same with a hundredth of it changed, in ten places.
+    Changed(u64),
     /// Report number n as HTTP and JSON have it, about a kilobyte.
     Report(u64),
     Echo,
@@ -52,6 +54,7 @@ impl Wish {
         let (kind, n) = match self {
             Wish::Code(n) => ("code", n),
             Wish::Noise(n) => ("noise", n),
+            Wish::Changed(n) => ("changed", n),
             Wish::Report(n) => ("report", n),
             Wish::Echo => ("echo", 0),
         };
@@ -67,6 +70,7 @@ impl Wish {
         match value["method"].as_str()? {
             "code.get" => Some(Wish::Code(n)),
             "noise.get" => Some(Wish::Noise(n)),
+            "changed.get" => Some(Wish::Changed(n)),
             "report.get" => Some(Wish::Report(n)),
             "echo.get" => Some(Wish::Echo),
             _ => None,
@@ -84,18 +88,34 @@ impl Wish {
                 }
                 Ok(())
             }
-            Wish::Noise(mut n) => {
+            Wish::Noise(n) | Wish::Changed(n) => {
                 let (mut rng, mut piece) = (Rng::new(n), vec![0; 65_536]);
-                while n > 0 {
+                let mut at = 0;
+                while at < n {
                     rng.fill(&mut piece);
-                    piece.truncate(n.min(65_536) as usize);
+                    piece.truncate((n - at).min(65_536) as usize);
+                    if let Wish::Changed(_) = self {
+                        change(&mut piece, at, n);
+                    }
                     put(&piece)?;
-                    n -= piece.len() as u64;
+                    at += piece.len() as u64;
                 }
                 Ok(())
             }
             Wish::Report(n) => put(report(n).as_bytes()),
             Wish::Echo => Ok(()),
+        }
+    }
+}
+
+/// Changes what of `len` bytes lies in ten places of a thousandth each and in `piece`, which
+/// begins at `at`.
+fn change(piece: &mut [u8], at: u64, len: u64) {
+    for (n, byte) in piece.iter_mut().enumerate() {
+        let place = at + n as u64;
+        let tenth = len / 10;
+        if tenth > 0 && (place % tenth).abs_diff(tenth / 2) < len / 2000 {
+            *byte ^= 0x5a;
         }
     }
 }
@@ -143,14 +163,18 @@ fn report(n: u64) -> String {
 }
 
 /// A link with gateways, and a server behind it that grants wishes until dropped.
-struct Bed {
-    topology: Topology,
+pub(super) struct Bed {
+    pub topology: Topology,
     stop: Arc<AtomicBool>,
 }
 
 impl Bed {
-    fn build(link: &LinkSetup, compress: bool) -> Result<Bed, String> {
-        let gateways = Some(Pair { compress, ..Pair::default() });
+    pub fn build(link: &LinkSetup, compress: bool) -> Result<Bed, String> {
+        Bed::build_with(link, Pair { compress, ..Pair::default() })
+    }
+
+    pub fn build_with(link: &LinkSetup, gateways: Pair) -> Result<Bed, String> {
+        let gateways = Some(gateways);
         let plan = Plan { link: link.clone(), seed: 1, gateways, ..Plan::default() };
         let topology = Topology::build(&plan).map_err(|e| e.to_string())?;
         let listener = topology.server.run(|| TcpListener::bind((SERVER[0], PORT)));
@@ -175,7 +199,7 @@ impl Bed {
     }
 
     /// Fetches and compares; the time from connecting to the end, s.
-    fn fetch(&self, wish: Wish, row: &Row) -> Result<f64, String> {
+    pub fn fetch(&self, wish: Wish, row: &Row) -> Result<f64, String> {
         let begin = Instant::now();
         let fetched = self.ask(wish).and_then(|stream| compare(stream, wish, &row.done));
         fetched.map_err(|e| format!("{wish:?}: {e}"))?;
@@ -183,14 +207,14 @@ impl Bed {
     }
 
     /// What the client's gateway says of the link.
-    fn status(&self) -> Result<LinkStatus, String> {
+    pub fn status(&self) -> Result<LinkStatus, String> {
         let [near, _] = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
         let mut status = near.status().map_err(|e| e.to_string())?;
         status.links.pop().ok_or("there is no link".to_owned())
     }
 
     /// Processor time of both gateways since their start, s.
-    fn cpu(&self) -> Result<f64, String> {
+    pub(super) fn cpu(&self) -> Result<f64, String> {
         let gateways = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
         let times = gateways.each_ref().map(|g| g.load().map(|l| l.cpu).map_err(|e| e.to_string()));
         let [a, b] = times;
@@ -402,11 +426,17 @@ pub fn keystrokes(board: &Board, _seeds: u64) -> Measured {
 
 /// Ten thousand connections that have said something and rest.
 pub fn idle_streams(board: &Board, _seeds: u64) -> Measured {
+    rest(board, Pair { compress: true, ..Pair::default() }, "compressed")
+}
+
+/// The memory of gateways with ten thousand streams that rest, which are `what`.
+pub(super) fn rest(board: &Board, gateways: Pair, what: &str) -> Measured {
     const COUNT: usize = 10_000;
     const QUESTIONS: usize = 16;
-    let row = board.row("10,000 idle compressed streams", 0);
+    let row = board.row(&format!("10,000 idle {what} streams"), 0);
     raise_descriptor_limit().map_err(|e| e.to_string())?;
-    let bed = Bed::build(&link(20_000_000, 2_000_000, 300), true)?;
+    let dedup = gateways.dedup;
+    let bed = Bed::build_with(&link(20_000_000, 2_000_000, 300), gateways)?;
     row.begin();
     let server = CrowdServer::start(&bed.topology.server, SERVER[0])
         .map_err(|e| format!("the server does not start: {e}"))?;
@@ -417,14 +447,15 @@ pub fn idle_streams(board: &Board, _seeds: u64) -> Measured {
     crowd::ask_again(&mut crowd.open, QUESTIONS).map_err(|e| format!("the crowd failed: {e}"))?;
     thread::sleep(SETTLE);
     let [a, b] = memories(&bed.topology)?.map(|bytes| bytes as f64 / 1e6);
-    let coded = bed.status()?.compression.total;
+    let status = bed.status()?;
+    let coded = status.compression.total.received > 0 && (!dedup || status.dedup.in_use);
     row.end(format!("{:.0} MB", a.max(b)));
     drop((crowd.open, server));
-    if coded.received == 0 {
-        return Err("the streams were not compressed".into());
+    if !coded {
+        return Err(format!("the streams were not {what}"));
     }
     Ok(vec![Checked::asked(
-        "memory of a gateway with 10,000 idle compressed streams",
+        &format!("memory of a gateway with 10,000 idle {what} streams"),
         "≤ 300 MB",
         format!("client's side {a:.0}, server's side {b:.0} MB"),
         a.max(b) <= 300.0,
@@ -437,7 +468,7 @@ mod tests {
 
     #[test]
     fn questions_are_understood_and_answered_to_the_byte() {
-        for wish in [Wish::Code(1_000_000), Wish::Noise(100_001), Wish::Report(7), Wish::Echo] {
+        for wish in [Wish::Code(1_000_000), Wish::Changed(100_001), Wish::Report(7), Wish::Echo] {
             assert_eq!(Wish::read(&wish.question()), Some(wish));
         }
         assert_eq!(Wish::read(&[b' '; QUESTION]), None);

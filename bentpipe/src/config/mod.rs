@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use miette::NamedSource;
+use relay::Share;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -109,7 +110,18 @@ impl Config {
         }
         let gone = |old: &&Peer| !new.peers.iter().any(|peer| same(old, peer));
         let removed = self.peers.iter().filter(gone).cloned().collect();
-        Changes { needs_restart: self.node.fixed_differences(&new.node), added, changed, removed }
+        let mut needs_restart = self.node.fixed_differences(&new.node);
+        // Whether streams are deduplicated is settled with the session.
+        let is_off = |config: &Config, key| {
+            let mut peers = config.peers.iter();
+            peers.find(|peer| peer.public_key == key).map(|peer| peer.dedup == Share::Off)
+        };
+        let keys = self.peers.iter().map(|peer| peer.public_key);
+        let differs = |key| is_off(new, key).is_some_and(|off| Some(off) != is_off(self, key));
+        if keys.into_iter().any(differs) {
+            needs_restart.push("dedup of a peer");
+        }
+        Changes { needs_restart, added, changed, removed }
     }
 }
 
@@ -124,6 +136,9 @@ impl Node {
             ("proxy", self.proxy != new.proxy),
             ("admin", self.admin != new.admin),
             ("memory", self.memory != new.memory),
+            ("dedup_memory", self.chunks.memory != new.chunks.memory),
+            ("dedup_disk", self.chunks.disk != new.chunks.disk),
+            ("dedup_dir", self.chunks.dir != new.chunks.dir),
             ("user", self.user != new.user),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()

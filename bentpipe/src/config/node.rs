@@ -30,12 +30,30 @@ pub struct Node {
     pub admin: Option<PathBuf>,
     /// Memory for all buffers together, at least 1 MiB. Default 256 MiB.
     pub memory: ByteCount,
+    /// What of its peers' streams is kept, so that it need not come again.
+    pub chunks: Chunks,
     /// What is logged. Default info.
     pub log: Level,
     /// The user to run as once everything is open; `None` stays the user that started
     /// the program, with only the rights it needs.
     pub user: Option<String>,
 }
+
+/// The stores of chunks, for all peers together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    /// Bytes in memory, each way, beside `memory`. Default 32 MiB.
+    pub memory: ByteCount,
+    /// Bytes in files. Default 1 GiB; 0: none.
+    pub disk: ByteCount,
+    /// Where the files are; `None`: in the state directory.
+    pub dir: Option<PathBuf>,
+}
+
+const DEFAULT_CHUNK_MEMORY: ByteCount = ByteCount(32 << 20);
+const DEFAULT_CHUNK_DISK: ByteCount = ByteCount(1 << 30);
+/// Less holds not even a few chunks.
+const MIN_CHUNK_MEMORY: ByteCount = ByteCount(1 << 20);
 
 /// Memory that runs a slow link; below it not even one stream's buffers fit.
 const MIN_MEMORY: ByteCount = ByteCount(1 << 20);
@@ -73,6 +91,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let proxy = read_socket(&mut section, "proxy");
     let admin = read_admin(&mut section, dir);
     let memory = read_memory(&mut section);
+    let chunks = read_chunks(&mut section, dir);
     let log = section.get::<Level>("log").map_or(Level::Info, |l| l.value);
     let user = section.get::<String>("user").map(|u| u.value);
 
@@ -92,6 +111,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         proxy: proxy.map(|p| p.value),
         admin,
         memory,
+        chunks,
         log,
         user,
     };
@@ -156,6 +176,22 @@ fn read_admin(section: &mut Section<'_>, dir: &Path) -> Option<PathBuf> {
         return None;
     }
     Some(full)
+}
+
+fn read_chunks(section: &mut Section<'_>, dir: &Path) -> Chunks {
+    let memory = section.get::<ByteCount>("dedup_memory");
+    if let Some(memory) = memory.as_ref().filter(|m| m.value < MIN_CHUNK_MEMORY) {
+        let message = format!("dedup_memory in {} is below 1MiB", section.title());
+        let help = "write dedup = \"off\" for the peers that are not to have any";
+        section.problems().add(Problem::at(memory.span.clone(), message).help(help));
+    }
+    let disk = section.get::<ByteCount>("dedup_disk");
+    let place = section.get::<String>("dedup_dir");
+    Chunks {
+        memory: memory.map_or(DEFAULT_CHUNK_MEMORY, |m| m.value),
+        disk: disk.map_or(DEFAULT_CHUNK_DISK, |d| d.value),
+        dir: place.map(|p| dir.join(p.value)),
+    }
 }
 
 fn read_memory(section: &mut Section<'_>) -> ByteCount {

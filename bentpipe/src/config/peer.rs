@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use link::keys::{PresharedKey, PublicKey};
-use relay::Open;
+use relay::{Open, Share};
 use units::{ByteCount, Duration, IpPrefix};
 
 use super::link::{self as link_table, LinkSettings};
@@ -49,6 +49,8 @@ pub struct Peer {
     pub stream_buffer: Option<ByteCount>,
     /// Streams are compressed where that pays, if the peer takes it.
     pub compress: bool,
+    /// What streams share chunks with; off: the link does not deduplicate at all.
+    pub dedup: Share,
     /// What kinds of traffic may have of the link, and which is which.
     pub traffic: Traffic,
 }
@@ -92,6 +94,7 @@ impl PartialEq for Peer {
             && self.deny == other.deny
             && self.stream_buffer == other.stream_buffer
             && self.compress == other.compress
+            && self.dedup == other.dedup
             && self.traffic == other.traffic
     }
 }
@@ -144,6 +147,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let deny = read_prefixes(&mut section, "deny");
     let stream_buffer = read_stream_buffer(&mut section);
     let compress = section.word("compress", &traffic::COMPRESS);
+    let dedup = section.word("dedup", &traffic::DEDUP);
     let traffic = traffic::read(&mut section);
     refuse_contradictions(&section, &allow, &deny);
     section.finish();
@@ -166,6 +170,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         deny: values(&deny),
         stream_buffer,
         compress: compress.is_none_or(|c| c.value),
+        dedup: dedup.map_or_else(Share::default, |d| d.value),
         traffic,
     };
     Some(PeerDraft {

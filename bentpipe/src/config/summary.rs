@@ -3,13 +3,13 @@
 use std::fmt::{self, Display};
 
 use link::session::{ClassConfig, RateMode};
-use relay::Open;
+use relay::{Open, Share};
 use serde_json::{Value, json};
 use units::{BitRate, IpPrefix};
 
 use crate::human::memory;
 
-use super::{Config, LinkSettings, OnFailure, Peer, Queue, Source};
+use super::{Config, LinkSettings, Node, OnFailure, Peer, Queue, Source};
 
 impl Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,6 +28,9 @@ impl Display for Config {
             row("proxy", &format!("{proxy} (SOCKS5 and HTTP CONNECT)"))?;
         }
         row("memory", &memory(node.memory.0))?;
+        if self.peers.iter().any(|peer| peer.dedup != Share::Off) {
+            row("dedup", &chunks(node))?;
+        }
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))
     }
 }
@@ -63,6 +66,7 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     if !peer.compress {
         row("compress", &"off")?;
     }
+    row("dedup", &dedup(peer.dedup))?;
     for (name, class) in peer.traffic.names.iter().zip(&peer.traffic.classes) {
         if *class != ClassConfig::default() {
             row("class", &described(name, class))?;
@@ -72,6 +76,25 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
         row("rules", &peer.traffic.rules.len())?;
     }
     Ok(())
+}
+
+fn chunks(node: &Node) -> String {
+    let chunks = &node.chunks;
+    let dir = chunks.dir.as_ref().map(|dir| dir.display().to_string());
+    let dir = dir.unwrap_or_else(|| "the state directory".to_owned());
+    let disk = match chunks.disk.0 {
+        0 => "none on disk".to_owned(),
+        n => format!("{} on disk in {dir}", memory(n)),
+    };
+    format!("{} in memory, {disk}, for all peers", memory(chunks.memory.0))
+}
+
+fn dedup(share: Share) -> &'static str {
+    match share {
+        Share::Host => "host: what a host had before does not cross again",
+        Share::Lan => "lan: what any host had before does not cross again",
+        Share::Off => "off",
+    }
 }
 
 fn described(name: &str, class: &ClassConfig) -> String {
@@ -166,6 +189,9 @@ impl Config {
                 "lan": node.lan,
                 "proxy": node.proxy,
                 "memory_bytes": node.memory.0,
+                "dedup_memory_bytes": node.chunks.memory.0,
+                "dedup_disk_bytes": node.chunks.disk.0,
+                "dedup_dir": node.chunks.dir,
                 "log": node.log.name(),
                 "user": node.user,
             },
@@ -224,6 +250,11 @@ fn peer_json(peer: &Peer) -> Value {
         }).collect::<Vec<_>>(),
         "rules": peer.traffic.rules.len(),
         "compress": if peer.compress { "auto" } else { "off" },
+        "dedup": match peer.dedup {
+            Share::Host => "host",
+            Share::Lan => "lan",
+            Share::Off => "off",
+        },
         "stream_buffer_bytes": peer.stream_buffer.map(|b| b.0),
     })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ::link::keys::PrivateKey;
-use relay::{Carry, ClassId, Open};
+use relay::{Carry, ClassId, Open, Share};
 use units::{BitRate, ByteCount, Duration};
 
 use super::*;
@@ -301,6 +301,37 @@ fn compression_is_on_unless_a_peer_a_class_or_a_rule_says_otherwise() {
     assert_eq!(says, [Some(false), Some(true)]);
     let wrong = peer_fault(&format!("{LINK}\ncompress = \"on\""));
     assert_says(&wrong, &["\"on\" is not one of", "\"auto\""]);
+}
+
+#[test]
+fn deduplication_is_within_a_host_unless_a_peer_a_class_or_a_rule_says_otherwise() {
+    let read = |node: &str, lines: &str| good(&file(node, &format!("{LINK}\n{lines}")));
+    let peer = |lines: &str| read("", lines).peers.remove(0);
+    assert_eq!(peer("").dedup, Share::Host);
+    assert_eq!(peer("dedup = \"lan\"").dedup, Share::Lan);
+    assert_eq!(peer("dedup = \"off\"").dedup, Share::Off);
+    let peer = peer(
+        "[[peer.class]]\nname = \"bulk\"\ndedup = \"lan\"\n\
+         [[peer.class]]\nname = \"video\"\nshare = 40\ndedup = \"off\"\n\
+         [[peer.rule]]\nports = [5432]\ndedup = \"off\"\n\
+         [[peer.rule]]\nports = [873]\nclass = \"bulk\"",
+    );
+    let video = ClassId::from_index(4);
+    assert_eq!(peer.traffic.dedup, [(ClassId::BULK, Share::Lan), (video, Share::Off)]);
+    let says: Vec<_> = peer.traffic.rules.iter().map(|r| r.dedup).collect();
+    assert_eq!(says, [Some(Share::Off), None]);
+    let wrong = peer_fault(&format!("{LINK}\ndedup = \"wan\""));
+    assert_says(&wrong, &["\"wan\" is not one of", "\"lan\""]);
+
+    let lines = "dedup_memory = \"8MiB\"\ndedup_disk = \"0B\"\ndedup_dir = \"kept\"";
+    let config = read(lines, "");
+    let chunks = &config.node.chunks;
+    assert_eq!((chunks.memory.0, chunks.disk.0), (8 << 20, 0));
+    assert!(chunks.dir.as_ref().is_some_and(|dir| dir.ends_with("kept")), "{chunks:?}");
+    let shown = config.to_string();
+    for words in ["8MiB in memory, none on disk", "host: what a host had before"] {
+        assert!(shown.contains(words), "{words} in {shown}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use link::session::{ClassConfig, ClassId};
-use relay::{Carry, Rule};
+use relay::{Carry, Rule, Share};
 use units::{BitRate, Duration};
 
 use super::problem::Problem;
@@ -22,6 +22,8 @@ pub struct Traffic {
     pub rules: Vec<Rule>,
     /// Classes whose streams are not compressed unless a rule says it.
     pub plain: Vec<ClassId>,
+    /// What streams of a class share chunks with, unless a rule says it.
+    pub dedup: Vec<(ClassId, Share)>,
 }
 
 impl Traffic {
@@ -34,6 +36,9 @@ impl Traffic {
 
 /// What `compress` may say.
 pub(super) const COMPRESS: [(&str, bool); 2] = [("auto", true), ("off", false)];
+/// What `dedup` may say.
+pub(super) const DEDUP: [(&str, Share); 3] =
+    [("host", Share::Host), ("lan", Share::Lan), ("off", Share::Off)];
 const BUILT_IN: [&str; ClassId::BUILT_IN] = ["control", "interactive", "normal", "bulk"];
 /// More rules than a person writes, and few enough to be asked one by one.
 const MAX_RULES: usize = 256;
@@ -73,6 +78,7 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
     let cap = section.get::<BitRate>("cap");
     let hold = read_hold(&mut section);
     let compress = section.word("compress", &COMPRESS);
+    let dedup = section.word("dedup", &DEDUP);
     if traffic.names.is_empty() {
         traffic.names = BUILT_IN.map(str::to_owned).to_vec();
         traffic.classes = vec![ClassConfig::default(); BUILT_IN.len()];
@@ -88,6 +94,9 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
         let at = traffic.names.iter().position(|n| *n == written);
         if let Some(at) = at.filter(|_| compress.is_some_and(|c| !c.value)) {
             traffic.plain.push(ClassId::from_index(at));
+        }
+        if let (Some(at), Some(dedup)) = (at, dedup) {
+            traffic.dedup.push((ClassId::from_index(at), dedup.value));
         }
     }
     section.finish();
@@ -144,9 +153,10 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
     let dscp = section.get::<Dscp>("dscp");
     let carry = read_carry(&mut section);
     let compress = section.word("compress", &COMPRESS);
+    let dedup = section.word("dedup", &DEDUP);
     let class = read_class_name(&mut section, names);
     section.finish();
-    if class.is_none() && carry.is_none() && compress.is_none() {
+    if class.is_none() && carry.is_none() && compress.is_none() && dedup.is_none() {
         return None;
     }
     Some(Rule {
@@ -156,6 +166,7 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
         class,
         carry,
         compress: compress.map(|c| c.value),
+        dedup: dedup.map(|d| d.value),
     })
 }
 
@@ -186,7 +197,7 @@ fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassI
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !["class", "carry", "compress"].iter().any(|key| section.has(key)) {
+    if !["class", "carry", "compress", "dedup"].iter().any(|key| section.has(key)) {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;

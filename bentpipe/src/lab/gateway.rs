@@ -43,6 +43,8 @@ pub struct Pair {
     pub unsplit: bool,
     /// They compress TCP: the published figures, and those of bare links, are without.
     pub compress: bool,
+    /// They deduplicate TCP.
+    pub dedup: bool,
     /// Further peers of both, which are never there.
     pub absent: usize,
     /// Lines added to the `[node]` table of both.
@@ -167,9 +169,10 @@ impl Pair {
         let open = if peer.contains("open =") { "" } else { "open = \"fast\"\n" };
         format!(
             "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\n{lan}\n\
-             admin = \"admin.sock\"\nlog = \"warn\"\n{node}\n\
+             admin = \"admin.sock\"\nlog = \"warn\"\ndedup_dir = \"chunks\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}compress = \"{compress}\"\n\
+             dedup = \"{dedup}\"\n\
              link = {link}\n{peer}\n{rule}{absent}",
             key = end.key.to_base64(),
             public = end.peer.public(),
@@ -178,6 +181,7 @@ impl Pair {
             link = self.link(send, receive),
             absent = absent(self.absent),
             compress = if self.compress { "auto" } else { "off" },
+            dedup = if self.dedup { "host" } else { "off" },
         )
     }
 }

@@ -90,7 +90,7 @@ impl Mesh {
                 text,
                 "[[peer]]\nname = \"node-{far}\"\npublic_key = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
                  routes = [\"{}\"]\nallow = [\"{}\"]\nsource = \"keep\"\n\
-                 compress = \"off\"\nlink = {link}\n",
+                 compress = \"off\"\ndedup = \"off\"\nlink = {link}\n",
                 keys[far].public(),
                 end(i, far == high),
                 NETS[far],

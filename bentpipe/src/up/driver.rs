@@ -18,6 +18,7 @@ use relay::{Action, Relay};
 use units::{Duration, Instant};
 
 use super::carrier::Carrier;
+use super::chunks::ChunkStores;
 use super::connections::Connections;
 use super::listeners::Listeners;
 use super::modem::Modems;
@@ -42,6 +43,7 @@ const NAMES: u64 = OURS + 6;
 pub(super) const INTERCEPT: u64 = OURS + 7;
 const PROXY: u64 = OURS + 8;
 const MODEMS: u64 = OURS + 9;
+const CHUNKS: u64 = OURS + 10;
 const ADMIN: u64 = OURS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OURS + (1 << 32);
@@ -87,6 +89,7 @@ pub struct Driver {
     names: Names,
     pub(super) modems: Modems,
     store: Store,
+    pub(super) chunks: ChunkStores,
     pub(super) peers: Roster,
     /// Peers that were taken out of the file and are told so, until then.
     pub(super) leaving: Vec<(Instant, PeerId)>,
@@ -123,7 +126,7 @@ impl Driver {
     /// Until the next thing that is due by time; none means for ever.
     fn timeout(&mut self) -> Option<Duration> {
         let now = self.clock.now();
-        if self.connections.has_work() || self.carrier.more {
+        if self.connections.has_work() || self.carrier.more || self.relay.has_files() {
             return Some(Duration::ZERO);
         }
         let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
@@ -135,8 +138,9 @@ impl Driver {
         let leaving = self.leaving.first().map(|(at, _)| *at);
         let drain = self.draining.map(|end| end.min(now + Duration::from_millis(100)));
         let connections = self.connections.poll_timeout();
+        let chunks = self.chunks.poll_timeout();
         let next = [link, connections, names, admin, proxy, listeners, silence, leaving, drain];
-        next.into_iter().flatten().min().map(|at| at.since(now))
+        next.into_iter().chain([chunks]).flatten().min().map(|at| at.since(now))
     }
 
     fn on_event(&mut self, now: Instant, event: os::poll::Event) -> Result<(), UpError> {
@@ -148,6 +152,9 @@ impl Driver {
             SIGNALS => self.on_signals(now),
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),
+            CHUNKS => {
+                self.chunks.waker.clear(); // They have their turn in a moment.
+            }
             INTERCEPT => self.mend_interception(),
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
@@ -199,6 +206,8 @@ impl Driver {
         let now = clock.now();
         self.act(now);
         self.write_tun();
+        self.chunks.work(now, &mut self.relay);
+        self.act(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
             for peer in self.peers.iter_mut() {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
 use link::session::{LinkConfig, NEARLY_EMPTY, best_packet};
-use relay::Policy;
+use relay::{Policy, Share};
+use squeeze::dedup::Limits;
 use units::ByteCount;
 
 use crate::config::{Node, Peer, Queue, Source};
@@ -47,8 +48,21 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         max_streams: (memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32,
         headers: link.headers,
         history: history(memory, peer.compress),
+        dedup: peer.dedup != Share::Off,
         classes: peer.traffic.classes.clone(),
     }
+}
+
+/// What the chunks of one of `peers` may cost, of what the node has for all of them. A half of
+/// the memory is for the store; what waits for the disk may be as much again (see
+/// [`Limits::memory`]), and so may be what is kept until the peer has it.
+pub fn chunk_limits(node: &Node, peers: usize) -> Limits {
+    let peers = peers.max(1) as u64;
+    let memory = (node.chunks.memory.0 / peers) as usize;
+    let disk = node.chunks.disk.0 / peers;
+    // 150 bytes for each of the chunks that the peer's store holds, which is as large as ours.
+    let chunks = ((memory as u64 / 2 + disk) / 4096).clamp(256, 1 << 18) as usize;
+    Limits { memory: memory / 2, disk, sources: memory / 2, assembling: memory / 4, chunks }
 }
 
 /// What the peer may do.
@@ -60,6 +74,8 @@ pub fn policy(peer: &Peer) -> Policy {
         keep_source: peer.source == Source::Keep,
         rules: peer.traffic.rules.clone(),
         plain_classes: peer.traffic.plain.clone(),
+        dedup: peer.dedup,
+        dedup_classes: peer.traffic.dedup.clone(),
         open: peer.open,
         fast_ports: peer.fast_ports.clone(),
     }

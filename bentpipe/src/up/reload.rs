@@ -33,10 +33,12 @@ impl Driver {
         self.config = Config { node, ..new };
         let mut trouble = Vec::new();
         for peer in changes.added {
-            if let Err(e) = self.add_peer(peer) {
-                trouble.push(e.to_string());
+            match self.add_peer(peer) {
+                Ok(id) => self.open_chunks(id),
+                Err(e) => trouble.push(e.to_string()),
             }
         }
+        self.share_chunks();
         if let Err(e) = self.update_interception(now) {
             trouble.push(e.to_string());
         }
@@ -51,6 +53,7 @@ impl Driver {
         let Some(at) = self.peers.iter().position(same) else { return };
         let known = self.peers.remove(at);
         self.relay.dismiss_peer(known.id);
+        self.chunks.remove(now, &mut self.relay, known.id);
         self.leaving.push((now + FAREWELL, known.id));
     }
 

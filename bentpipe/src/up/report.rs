@@ -6,13 +6,13 @@ use std::net::IpAddr;
 
 use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
-use relay::{LinkSqueezed, Squeezed, StreamSqueezed};
+use relay::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
 use super::driver::Driver;
 use super::roster::KnownPeer;
 use crate::admin::{
-    CompressedBytes, Compression, DatagramCounts, Dead, Direction, HandshakeCounts,
+    CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
     HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, StreamCompression, Way,
     resident_memory,
 };
@@ -148,6 +148,7 @@ impl Driver {
             retransmitted_packets: s.packets_lost,
             retransmitted_bytes: s.retransmitted,
             compression: compression(&squeezed, &peer.config.traffic),
+            dedup: squeezed.chunks.map(deduplication).unwrap_or_default(),
             datagrams: DatagramCounts {
                 sent: s.datagrams_in,
                 received: s.datagrams_out,
@@ -163,6 +164,8 @@ impl Driver {
             ]
             .into_iter()
             .chain(squeezed.bad.iter().map(|(why, n)| (why.to_string(), *n)))
+            .chain([("item that means nothing".to_owned(), squeezed.bad_items)])
+            .chain(squeezed.chunks.map(|c| ("message about chunks".to_owned(), c.violations)))
             .filter(|(_, n)| *n > 0)
             .collect(),
         }
@@ -175,8 +178,10 @@ const MOST_TOLD: usize = 32;
 fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
     let bytes = |s: &Squeezed| CompressedBytes {
         sent: s.sent,
+        sent_deduplicated: s.sent_items,
         sent_as: s.sent_as,
         received: s.received,
+        received_deduplicated: s.received_items,
         received_as: s.received_as,
         cpu_us: s.cpu.as_micros(),
     };
@@ -201,6 +206,19 @@ fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
         classes: squeezed.classes.iter().map(|(c, s)| (class(*c), bytes(s))).collect(),
         hosts: hosts.into_iter().take(MOST_TOLD).map(host).collect(),
         streams: streams.into_iter().take(MOST_TOLD).map(stream).collect(),
+    }
+}
+
+fn deduplication(chunks: ChunkCounts) -> Deduplication {
+    Deduplication {
+        in_use: chunks.in_use,
+        chunks: chunks.held,
+        memory_bytes: chunks.memory,
+        disk_bytes: chunks.disk,
+        referred: chunks.referred,
+        wanted: chunks.wanted,
+        gone: chunks.gone,
+        quarantined_files: chunks.quarantined,
     }
 }
 

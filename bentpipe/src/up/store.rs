@@ -8,6 +8,15 @@ use std::path::PathBuf;
 
 use link::keys::PublicKey;
 
+/// What outlives the program is here: systemd's state directory, or for root
+/// `/var/lib/bentpipe`.
+pub fn state_directory() -> Option<PathBuf> {
+    std::env::var_os("STATE_DIRECTORY").map(PathBuf::from).or_else(|| {
+        let dir = PathBuf::from("/var/lib/bentpipe");
+        fs::create_dir_all(&dir).is_ok().then_some(dir)
+    })
+}
+
 /// A small file of `peer key → address`; without a place for it, nothing is kept.
 pub struct Store {
     path: Option<PathBuf>,
@@ -15,13 +24,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store of the node with this key: in systemd's state directory, or for root in
-    /// `/var/lib/bentpipe`.
+    /// The store of the node with this key, in the state directory.
     pub fn open(node: &PublicKey) -> Store {
-        let dir = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from).or_else(|| {
-            let dir = PathBuf::from("/var/lib/bentpipe");
-            fs::create_dir_all(&dir).is_ok().then_some(dir)
-        });
+        let dir = state_directory();
         // Base64 may hold a slash.
         let name = format!("{}.endpoints.json", node.to_string().replace('/', "_"));
         let path = dir.map(|d| d.join(name));

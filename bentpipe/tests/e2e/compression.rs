@@ -9,7 +9,7 @@ use units::BitRate;
 
 use crate::files::{HttpServer, sha256};
 use crate::gateway::PROGRAM;
-use crate::harness::{World, root, run, said};
+use crate::harness::{Plan, World, root, run, said};
 use crate::tcp::{End, SERVER, expect, joined, listen, pattern, read_to_end, send_all};
 
 /// What `seq` prints: numbers, line by line.
@@ -48,6 +48,13 @@ impl Seen {
             b.received - a.received,
             b.received_as - a.received_as,
         )
+    }
+}
+
+/// Nothing else makes the bytes fewer, or more.
+fn alone(plan: &mut Plan) {
+    for end in [&mut plan.a, &mut plan.b] {
+        end.peer = "dedup = \"off\"\n".into();
     }
 }
 
@@ -132,8 +139,9 @@ fn off_at_one_end_is_off() {
     }
     for off_at in 0..2 {
         let world = World::with(|plan| {
+            alone(plan);
             let end = if off_at == 0 { &mut plan.a } else { &mut plan.b };
-            end.peer = "compress = \"off\"".into();
+            end.peer += "compress = \"off\"";
         });
         let text = numbers(500_000);
         let before = status(&world).receive.link_bytes;
@@ -151,7 +159,10 @@ fn curl_gets_a_file_in_fewer_bytes() {
     if !root() {
         return;
     }
-    let world = World::with(|plan| plan.rate = BitRate::from_mbps(2));
+    let world = World::with(|plan| {
+        alone(plan);
+        plan.rate = BitRate::from_mbps(2);
+    });
     let (page, into) = (numbers(1_000_000), world.dir("got"));
     let original = into.join("original");
     std::fs::write(&original, &page).unwrap();

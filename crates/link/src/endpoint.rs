@@ -290,6 +290,13 @@ impl Endpoint {
         self.peer(id)?.tunnel.endpoint()
     }
 
+    /// The secret of chunks that this node and the peer share (L-DD-14): it lasts as long as
+    /// their static keys. `None` for a peer that is not there.
+    pub fn chunk_secret(&self, id: PeerId) -> Option<[u8; 32]> {
+        let shared = self.config.private_key.agree(&self.peer(id)?.config.public_key)?;
+        Some(crate::keys::hash(&[b"bentpipe 1 chunks", shared.as_bytes()]))
+    }
+
     /// Are there keys with the peer?
     pub fn is_established(&self, id: PeerId) -> bool {
         self.peer(id).is_some_and(|p| p.tunnel.is_established())

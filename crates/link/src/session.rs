@@ -14,6 +14,7 @@ mod config;
 mod credit;
 mod hearing;
 mod hosts;
+mod messages;
 mod packets;
 mod path;
 mod receive;
@@ -39,7 +40,7 @@ use crate::rate::Rate;
 use crate::received::Received;
 use crate::rtt::Rtt;
 use crate::sent::Sent;
-use crate::stream::{Delivery, Queue, Stream};
+use crate::stream::{Carries, Delivery, Queue, Stream};
 use crate::wire::{Origin, ResetReason, StreamId};
 
 pub use crate::rate::{RateMode, RateStatus};
@@ -84,6 +85,8 @@ pub enum Event {
     Writable(StreamId),
     /// The peer gave the stream up; what it sent before can still be taken.
     Reset(StreamId, ResetReason),
+    /// There is something of the peer's messages about chunks to take.
+    Messages,
 }
 
 /// What stands behind the bytes that [`Session::peek`] shows.
@@ -187,6 +190,8 @@ pub struct Session {
     packet_streams: usize,
     /// What is known of headers in them.
     lane_headers: LaneHeaders,
+    /// The streams of messages about chunks, ours and the peer's.
+    messages: [Option<StreamId>; 2],
     /// Datagrams that were sent lately, by flow.
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
@@ -272,6 +277,7 @@ impl Session {
             lanes: BTreeMap::new(),
             packet_streams: 0,
             lane_headers: LaneHeaders::default(),
+            messages: [None; 2],
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             repair: Repair::new(&config),
@@ -313,9 +319,9 @@ impl Session {
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
         let peer = self.params.limited(peer);
-        // Whether streams are coded is settled once (L-CO-1).
-        let history = if self.told { self.peer.history } else { peer.history };
-        self.peer = Params { history, ..peer };
+        // Whether streams are coded is settled once (L-CO-1, L-DD-11).
+        let settled = if self.told { self.peer } else { peer };
+        self.peer = Params { history: settled.history, dedup: settled.dedup, ..peer };
         self.outbox.set_contexts(self.peer.contexts as usize);
         self.set_ipv6(ipv6);
         self.set_largest_packet();

@@ -36,6 +36,18 @@ impl Delivery {
     }
 }
 
+/// What a stream carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Carries {
+    /// A connection's bytes.
+    #[default]
+    Connection,
+    /// Unsplit packets, each after its length.
+    Packets,
+    /// Messages about chunks.
+    Messages,
+}
+
 /// What a stream waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Queue {
@@ -96,8 +108,15 @@ pub(crate) struct Stream {
     pub reset_in: Option<(ResetReason, u64)>,
     /// The user of the link is done with it.
     pub released: bool,
-    /// Its content is unsplit packets, and the user of the link never hears of it.
-    pub packets: bool,
+    /// It is no connection, and the user of the link never hears of it.
+    pub carries: Carries,
+    /// Our direction refers to chunks: it lives until all of it was taken, and the user hears
+    /// of credit (L-DD-13).
+    pub refers: bool,
+    /// The peer's does: it is told of all that was taken.
+    pub is_referred: bool,
+    /// Content that our reader took of what the peer referred to, since credit was told.
+    pub referred_taken: u64,
 
     pub queue: Queue,
     /// An entry of this stream is among those without credit, perhaps left behind.
@@ -113,6 +132,8 @@ pub(crate) struct Stream {
     /// Bytes sent since the stream was last idle.
     pub burst: u64,
     pub wants_room: bool,
+    /// Its user is to hear when all that was written has left.
+    pub wants_idle: bool,
     /// Its user codes the bytes and is asked for more as late as the link allows.
     pub coded: bool,
     /// It was refused when it last asked for room: its user has more than waits here.
@@ -183,7 +204,8 @@ impl Stream {
     /// Bytes sent that the peer's reader has not taken, as far as we know. Those of a
     /// stream given up count until the peer has heard of it: it holds them until then.
     pub fn outstanding(&self) -> u64 {
-        let forgotten = self.reset_in.is_some() || self.abrupt && self.reset == Delivery::Done;
+        let told = self.reset == Delivery::Done && (self.abrupt || self.send.all_acked());
+        let forgotten = self.reset_in.is_some() || told;
         if forgotten { 0 } else { self.send.next().saturating_sub(self.peer_consumed) }
     }
 
@@ -213,21 +235,30 @@ impl Stream {
     }
 
     /// The peer has not taken our bytes off its account yet: though all have arrived, its
-    /// reader has not taken them, or its word of that is under way.
+    /// reader has not taken them, or its word of that is under way. Bytes that refer to chunks
+    /// are waited for also after a reset that lets them be delivered (L-DD-13).
     pub fn is_on_account(&self) -> bool {
-        self.excess > 0 && self.reset == Delivery::None && self.reset_in.is_none()
+        let wanted = self.reset_in.is_none() && !self.abrupt;
+        let not_taken = self.refers && self.peer_consumed < self.send.next();
+        wanted && (not_taken || self.excess > 0 && self.reset == Delivery::None)
     }
 
     /// The peer waits for word that our reader took what exceeds `reserve`.
     pub fn owes_credit(&self, reserve: u64) -> bool {
-        let over = self.reset != Delivery::None || self.reset_in.is_some();
-        !over && self.recv.consumed() - self.credit_known > reserve
+        let given_up = self.reset_in.is_some_and(|(_, end)| end == 0 || !self.is_referred);
+        let over = self.reset != Delivery::None || given_up;
+        !over && self.recv.consumed() - self.credit_known > self.credit_slack(reserve)
     }
 
-    /// The peer gave up and has bytes left that were never sent: it keeps them until it
-    /// hears that nobody wants them.
+    /// How much that was taken need not be told once everything has come.
+    pub fn credit_slack(&self, reserve: u64) -> u64 {
+        if self.is_referred { 0 } else { reserve }
+    }
+
+    /// The peer gave up and keeps bytes until it hears that nobody wants them: those that
+    /// were never sent, and what those refer to that were not taken (L-DD-13).
     pub fn peer_holds_more(&self) -> bool {
-        self.reset_in.is_some_and(|(_, end)| self.recv.highest() < end)
+        self.reset_in.is_some_and(|(_, end)| self.recv.consumed() < end)
     }
 
     /// The peer's direction is over.

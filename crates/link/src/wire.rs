@@ -140,6 +140,8 @@ pub enum Frame<'a> {
     Open(StreamId, Origin),
     /// A stream begins whose content is unsplit packets.
     Packets(StreamId),
+    /// A stream begins whose content is messages about chunks (spec/link.md, L-DD-12).
+    Messages(StreamId),
     /// The far connection of a stream stands.
     Accepted(StreamId),
     /// A stream's sender gives up: nothing beyond `end` will come.
@@ -196,6 +198,7 @@ const HEADERS_SHORT: usize = (HEADERS_LEN - HEADERS - 1) as usize;
 const FRAGMENT: u8 = 0x0d;
 const RECOVERED: u8 = 0x0e;
 const PACKETS: u8 = 0x0f;
+const MESSAGES: u8 = 0x18;
 const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x01;
 const STREAM_OFFSET: u8 = 0x02;

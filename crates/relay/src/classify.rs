@@ -29,6 +29,20 @@ pub struct Rule {
     pub carry: Option<Carry>,
     /// Whether what matches is compressed; `None`: later rules decide.
     pub compress: Option<bool>,
+    /// What streams that match share chunks with; `None`: later rules decide.
+    pub dedup: Option<Share>,
+}
+
+/// With whose content a stream's content is deduplicated (R-COMPRESS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// That of the same LAN host, as far as it is known.
+    #[default]
+    Host,
+    /// That of all hosts behind the two nodes.
+    Lan,
+    /// None.
+    Off,
 }
 
 /// What rules look at.
@@ -63,6 +77,11 @@ pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
 /// Is what has these `facts` to be compressed? What the first rule says that says it.
 pub fn compress(rules: &[Rule], facts: &Facts) -> Option<bool> {
     rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.compress)
+}
+
+/// What a stream with these `facts` shares chunks with: what the first rule says that says it.
+pub fn share(rules: &[Rule], facts: &Facts) -> Option<Share> {
+    rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.dedup)
 }
 
 /// How an unsplit packet with these `facts` is carried, by the first rule that says it.
@@ -128,7 +147,15 @@ mod tests {
         let video = ClassId::from_index(4);
         let rule = |protocol, ports: &[_], dscp, class| {
             let ports = ports.to_vec();
-            Rule { protocol, ports, dscp, class: Some(class), carry: None, compress: None }
+            Rule {
+                protocol,
+                ports,
+                dscp,
+                class: Some(class),
+                carry: None,
+                compress: None,
+                dedup: None,
+            }
         };
         let rules = [
             rule(Some(17), &[5000..=5010], None, video),
@@ -154,6 +181,7 @@ mod tests {
             class: None,
             carry: Some(Carry::Ordered),
             compress: None,
+            dedup: None,
         };
         let no_quic = Rule { protocol: Some(17), carry: Some(Carry::Plain), ..esp.clone() };
         let at =

@@ -5,26 +5,38 @@
 //! when the link can take some: while it cannot they stay with the host, so that the next
 //! block is made of all of them. A block is undone when the host takes its content; until
 //! then it stays in the link's buffers, on the account of its credit.
+//!
+//! Where the link deduplicates (spec/link.md, "Deduplication") content becomes items first
+//! and blocks are made of these (`outward.rs`); on the way back blocks become items, and items
+//! content (`inward.rs`). Then some content is held here, because a chunk is judged when all
+//! of it is there, so the link is looked at again when it has credit, or has run dry.
 
 mod accounts;
+mod chunks;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod inward;
+mod outward;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use link::PeerId;
-use link::session::{Coding, Session};
+use link::session::Session;
 use link::wire::StreamId;
-use squeeze::stream::{
-    BadBlock, Codec, Decoder, Encoder, Shown, Spent, Stopwatch, Terms, mixes_secrets,
-};
+use squeeze::dedup::{self, Dedup};
+use squeeze::stream::{Codec, Decoder, Encoder, Spent, Stopwatch};
 use units::{Duration, Instant};
 
-use crate::ResetReason;
 use crate::flows::{Flow, FlowId, Flows};
 
-pub use accounts::{LinkSqueezed, Squeezed, StreamSqueezed};
+pub use accounts::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
+use chunks::Chunks;
 
+/// What a byte of content costs to be cut and named, or checked and kept, ns: measured
+/// (docs/decisions/chunks-by-number.md).
+const HASHING: u64 = 2;
 /// Content that waits for hosts in all; beyond that it is made anew when they take it.
 const WAITING: usize = 16 << 20;
 /// What the peer may exceed our offer of history by: its books run ahead of ours.
@@ -41,13 +53,34 @@ const DEPARTED_AT_ONCE: usize = 4;
 struct Coder {
     /// Until the first bytes say how it is coded.
     encoder: Option<Encoder>,
+    items: Items,
     decoder: Decoder,
+    /// Where streams are deduplicated.
+    from_items: Option<Box<dedup::Decoder>>,
+    /// What came is no blocks: the session's streams are not coded.
+    no_blocks: bool,
     /// Bytes from before the peer told what it takes: those that an explicit proxy got
     /// with its client's request.
     early: Vec<u8>,
     /// The host ended its direction after them.
     early_end: bool,
+    /// The host ended its direction and content is held: its end follows that.
+    ended: bool,
+    /// When content that is held has waited for long enough.
+    due: Option<Instant>,
     squeezed: Squeezed,
+}
+
+/// What becomes of a direction before it is coded.
+#[derive(Default)]
+enum Items {
+    /// Nothing has come of it.
+    #[default]
+    Undecided,
+    /// Content goes as it is.
+    Plain,
+    /// Content becomes items.
+    Chunks(Box<dedup::Encoder>),
 }
 
 #[derive(Default)]
@@ -59,12 +92,27 @@ struct Link {
     departed: VecDeque<Departed>,
     /// Of streams that are over.
     over: LinkSqueezed,
+    /// If the link deduplicates.
+    chunks: Option<Box<Chunks>>,
 }
 
+/// A stream whose flow is over here: what the peer may still need of it.
 struct Departed {
     session: u64,
     stream: StreamId,
+    /// History that it may hold yet.
     kept: u64,
+    /// Chunks that were referred to and that it may ask for yet.
+    items: Option<Box<dedup::Encoder>>,
+}
+
+/// What waits for a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// Content of a flow, for its chunk to be whole.
+    Content(FlowId),
+    /// News of chunks for a peer.
+    News(PeerId),
 }
 
 /// The coders of all flows of a node.
@@ -74,10 +122,22 @@ pub(crate) struct Coders {
     /// What a call coded: the link is told at once of all of it, because how much waits
     /// says how urgent it is.
     coded: Vec<u8>,
+    /// What a call made of content before it is coded.
+    pulled: Vec<u8>,
     flows: BTreeMap<FlowId, Box<Coder>>,
     links: BTreeMap<PeerId, Link>,
     /// Content that waits for hosts.
     waiting: usize,
+    /// Content that waits for its chunk to be whole.
+    held: usize,
+    /// Content whose chunks were looked for, or kept.
+    hashed: u64,
+    /// What has waited for long enough, and when.
+    due: BTreeSet<(Instant, Due)>,
+    /// Peers about whose chunks something happened.
+    touched: BTreeSet<PeerId>,
+    /// Peers whose files may have to be served.
+    files: BTreeSet<PeerId>,
 }
 
 impl Coders {
@@ -98,228 +158,141 @@ impl Coders {
         told
     }
 
-    // ---- from the host -------------------------------------------------------------
-
-    /// How much content of the flow's host is wanted now: as much as surely fits, and no
-    /// more than makes one block, because everything else waits while it is made.
-    pub fn room(&self, flow: FlowId, f: Flow, session: &mut Session) -> usize {
-        let room = content_for(session.room_to_code(f.stream) as usize);
-        let encoder = self.flows.get(&flow).and_then(|c| c.encoder.as_ref());
-        let rate = session.rate_status().rate;
-        let appetite = match encoder {
-            Some(encoder) => encoder.appetite(rate),
-            None if f.kind.compress => Encoder::default().appetite(rate),
-            None => usize::MAX,
-        };
-        room.min(appetite)
+    /// What deduplication holds and did.
+    pub fn chunk_counts(&self, peer: PeerId, session: Option<&Session>) -> Option<ChunkCounts> {
+        let chunks = self.links.get(&peer)?.chunks.as_ref()?;
+        let in_use = session.and_then(Session::coding).is_some_and(|coding| coding.dedup);
+        Some(chunks.counts(in_use))
     }
 
-    pub fn encode(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-        data: &[u8],
-    ) -> usize {
-        self.flush(now, flow, f, session, coding);
-        self.encode_now(now, flow, f, session, coding, data);
-        data.len()
-    }
-
-    fn encode_now(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-        data: &[u8],
-    ) {
-        if data.is_empty() {
-            return;
-        }
-        let coder = self.flows.entry(flow).or_default();
-        let link = self.links.entry(f.peer).or_default();
-        let encoder = coder.encoder.get_or_insert_with(|| {
-            let secrets = f.kind.from_here && mixes_secrets(f.kind.port, data);
-            if f.kind.compress && !secrets { Encoder::default() } else { Encoder::plain() }
-        });
-        link.forget_departed(f.session, session);
-        let kept = encoder.kept() as u64;
-        let free = coding.history.saturating_sub(link.kept_there - kept);
-        let terms = Terms {
-            rate: session.rate_status().rate,
-            longest: coding.longest as usize,
-            history: (free / SHARE) as usize,
-        };
-        let before = self.codec.spent();
-        self.coded.clear();
-        encoder.encode(&mut self.codec, &terms, data, |bytes| self.coded.extend_from_slice(bytes));
-        session.write_coded(now, f.stream, &self.coded);
-        link.kept_there = link.kept_there - kept + encoder.kept() as u64;
-        coder.squeezed.sent += data.len() as u64;
-        coder.squeezed.sent_as += self.coded.len() as u64;
-        coder.squeezed.cpu += time_between(before, self.codec.spent());
-    }
-
-    /// The peer has not told yet what it takes: keeps `data` until it has.
-    pub fn wait(&mut self, flow: FlowId, f: Flow, session: &mut Session, data: &[u8]) -> usize {
-        session.room_to_code(f.stream); // Its event says when the peer has told.
-        self.flows.entry(flow).or_default().early.extend_from_slice(data);
-        data.len()
-    }
-
-    pub fn has_early(&self, flow: FlowId) -> bool {
-        self.flows.get(&flow).is_some_and(|c| !c.early.is_empty() || c.early_end)
-    }
-
-    /// The host ended its direction; true if its bytes wait yet.
-    pub fn end(&mut self, flow: FlowId) -> bool {
-        let coder = self.flows.get_mut(&flow).filter(|c| !c.early.is_empty());
-        coder.map(|c| c.early_end = true).is_some()
-    }
-
-    pub fn flush(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-    ) {
-        let Some(coder) = self.flows.get_mut(&flow) else { return };
-        let (early, end) = (std::mem::take(&mut coder.early), std::mem::take(&mut coder.early_end));
-        if coding.history > 0 {
-            self.encode_now(now, flow, f, session, coding, &early);
-        } else {
-            session.write_coded(now, f.stream, &early);
-        }
-        if end {
-            session.finish(now, f.stream);
-        }
-    }
-
-    // ---- to the host ---------------------------------------------------------------
-
-    /// Shows what the flow's host gets next; answers how many slices.
-    pub fn decode<'a>(
-        &'a mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &'a mut Session,
-        coding: Coding,
-        slices: &mut [&'a [u8]],
-    ) -> usize {
-        let coder = self.flows.entry(flow).or_default();
-        let link = self.links.entry(f.peer).or_default();
-        let (kept, waiting) = (coder.decoder.kept() as u64, coder.decoder.waiting());
-        let before = self.codec.spent();
-        let mut as_it_is = 0;
-        let mut result = loop {
-            let mut pieces: [&[u8]; 16] = [&[]; 16];
-            let n = session.peek_slices(f.stream, &mut pieces);
-            if n == 0 && coder.decoder.waiting() > 0 {
-                // The stream was reset meanwhile: its block is nobody's.
-                coder.decoder.forget();
-                break Ok(());
-            }
-            match coder.decoder.show(&mut self.codec, &pieces[..n]) {
-                Ok(Shown::Content(_)) => break Ok(()),
-                Ok(Shown::AsItIs(n)) => {
-                    as_it_is = n;
-                    break Ok(());
-                }
-                Ok(Shown::Head(n)) => {
-                    coder.squeezed.received_as += n as u64;
-                    session.consume(now, f.stream, n);
-                }
-                Ok(Shown::More) if n > 0 && session.is_complete(f.stream) => {
-                    if !session.is_reset_by_peer(f.stream) {
-                        break Err(BadBlock::Cut);
-                    }
-                    // A block that was cut off is nobody's; the reset follows it.
-                    let left = pieces[..n].iter().map(|p| p.len()).sum();
-                    session.consume(now, f.stream, left);
-                }
-                Ok(Shown::More) => break Ok(()),
-                Err(bad) => break Err(bad),
-            }
-        };
-        coder.squeezed.cpu += time_between(before, self.codec.spent());
-        link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
-        self.waiting = self.waiting - waiting + coder.decoder.waiting();
-        if link.kept_here > coding.own_history.saturating_mul(LENIENCE) {
-            result = result.and(Err(BadBlock::History));
-        }
-        if let Err(bad) = result {
-            *link.over.bad.entry(bad).or_default() += 1;
-            session.reset(now, f.stream, ResetReason::Protocol, false);
-            return 0;
-        }
-        if as_it_is == 0 {
-            slices[0] = coder.decoder.content();
-            return usize::from(!slices[0].is_empty());
-        }
-        let count = session.peek_slices(f.stream, slices);
-        for (n, slice) in slices[..count].iter_mut().enumerate() {
-            if as_it_is == 0 {
-                return n;
-            }
-            *slice = &slice[..slice.len().min(usize::try_from(as_it_is).unwrap_or(usize::MAX))];
-            as_it_is -= slice.len() as u64;
-        }
-        count
-    }
-
-    /// The flow's host took `n` bytes. Answers how many of the stream are done.
-    pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> usize {
-        let Some(coder) = self.flows.get_mut(&flow) else { return n };
-        let link = self.links.entry(peer).or_default();
-        let (kept, waiting) = (coder.decoder.kept() as u64, coder.decoder.waiting());
-        let done = coder.decoder.took(n);
-        coder.squeezed.received += n as u64;
-        coder.squeezed.received_as += done as u64;
-        if self.waiting > WAITING {
-            coder.decoder.forget();
-        }
-        link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
-        self.waiting = self.waiting - waiting + coder.decoder.waiting();
-        done
-    }
-
-    /// The flow's host takes nothing now.
-    pub fn not_taken(&mut self, flow: FlowId) {
-        if self.waiting > WAITING
-            && let Some(coder) = self.flows.get_mut(&flow)
-        {
-            self.waiting -= coder.decoder.waiting();
-            coder.decoder.forget();
-        }
-    }
-
-    /// The processor time that coding has taken so far.
+    /// The processor time that coding has taken so far, what chunks took by their bytes.
     pub fn spent(&self) -> Duration {
-        time_between(Spent::default(), self.codec.spent())
+        let coding = time_between(Spent::default(), self.codec.spent());
+        coding + Duration::from_nanos(self.hashed.saturating_mul(HASHING))
+    }
+
+    // ---- chunks --------------------------------------------------------------------
+
+    /// The link to a peer deduplicates from now on, if the peer does, too.
+    pub fn set_dedup(&mut self, peer: PeerId, dedup: Dedup) {
+        self.links.entry(peer).or_default().chunks = Some(Box::new(Chunks::new(dedup)));
+    }
+
+    /// The chunks of a link, for whoever serves their files.
+    pub fn dedup_mut(&mut self, peer: PeerId) -> Option<&mut Dedup> {
+        self.links.get_mut(&peer)?.chunks.as_mut().map(|chunks| &mut chunks.dedup)
+    }
+
+    /// Something may be to be said to the peer about chunks.
+    pub fn touch(&mut self, peer: PeerId) {
+        self.touched.insert(peer);
+    }
+
+    /// The next peer about whose chunks something happened.
+    pub fn next_touched(&mut self) -> Option<PeerId> {
+        self.touched.pop_first()
+    }
+
+    /// Is there one?
+    pub fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// A peer whose files may have to be served.
+    pub fn next_files(&mut self) -> Option<PeerId> {
+        self.files.pop_first()
+    }
+
+    /// The peer has sent messages.
+    pub fn on_messages(&mut self, now: Instant, peer: PeerId, number: u64, session: &mut Session) {
+        let chunks = self.links.get_mut(&peer).and_then(|link| link.chunks.as_mut());
+        if let Some(chunks) = chunks {
+            chunks.enter(number);
+            chunks.receive(now, session);
+            self.touched.insert(peer);
+        }
+    }
+
+    /// Says to the peer what there is to be said; gives to `ready` the flows that waited for
+    /// chunks that are there now.
+    pub fn settle_chunks(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        (number, session): (u64, &mut Session),
+        mut ready: impl FnMut(FlowId),
+    ) {
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        link.forget_departed(number, session);
+        let Some(chunks) = &mut link.chunks else { return };
+        chunks.enter(number);
+        while let Some(key) = chunks.dedup.receiver.poll_ready() {
+            ready(FlowId::from_u64(key));
+        }
+        chunks.send(now, session);
+        self.due.extend(chunks.due.map(|at| (at, Due::News(peer))));
+        self.files.insert(peer);
+    }
+
+    /// When [`Coders::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Something has waited for long enough; gives to `flows` those whose content has, before
+    /// anything is done for one of them: each has its turn once.
+    pub fn handle_timeout(&mut self, now: Instant, flows: &mut Vec<FlowId>) {
+        while let Some((_, due)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
+            self.due.pop_first();
+            match due {
+                Due::News(peer) => {
+                    self.touched.insert(peer);
+                }
+                Due::Content(flow) => {
+                    if let Some(coder) = self.flows.get_mut(&flow) {
+                        coder.due = None;
+                        flows.push(flow);
+                    }
+                }
+            }
+        }
     }
 
     // ---- ends ----------------------------------------------------------------------
 
     /// The flow is over. `session`: its session, if it goes on.
     pub fn forget(&mut self, flow: FlowId, f: Flow, session: Option<&Session>) {
-        let Some(coder) = self.flows.remove(&flow) else { return };
-        self.waiting -= coder.decoder.waiting();
+        let Some(mut coder) = self.flows.remove(&flow) else { return };
+        self.waiting -= coder.waiting();
+        if let Some(at) = coder.due {
+            self.due.remove(&(at, Due::Content(flow)));
+        }
         let Some(link) = self.links.get_mut(&f.peer) else { return };
         link.kept_here -= coder.decoder.kept() as u64;
         link.over.book(&f.kind, coder.squeezed);
         let kept = coder.encoder.map_or(0, |e| e.kept()) as u64;
-        if kept > 0 && session.is_some_and(|s| s.contains(f.stream)) {
+        let mut items = match coder.items {
+            Items::Chunks(items) => {
+                self.held -= items.held();
+                Some(items).filter(|items| items.is_referring())
+            }
+            _ => None,
+        };
+        if let Some(chunks) = &mut link.chunks {
+            self.touched.insert(f.peer);
+            if let Some(decoder) = &mut coder.from_items {
+                decoder.close(&mut chunks.dedup.receiver, flow.to_u64());
+            }
+        }
+        let goes_on = session.is_some_and(|s| s.contains(f.stream));
+        if goes_on && (kept > 0 || items.is_some()) {
             let (session, stream) = (f.session, f.stream);
-            link.departed.push_back(Departed { session, stream, kept });
-        } else {
-            link.kept_there -= kept;
+            link.departed.push_back(Departed { session, stream, kept, items });
+            return;
+        }
+        link.kept_there -= kept;
+        if let (Some(items), Some(chunks)) = (&mut items, &mut link.chunks) {
+            items.close(&mut chunks.dedup.sender);
         }
     }
 
@@ -335,12 +308,35 @@ impl Coders {
     }
 }
 
+impl Coder {
+    /// Content that waits for the host.
+    fn waiting(&self) -> usize {
+        self.decoder.waiting() + self.from_items.as_ref().map_or(0, |d| d.waiting())
+    }
+
+    /// Gives up what waits and can be made, or fetched, anew.
+    fn forget_waiting(&mut self) {
+        self.decoder.forget();
+        if let Some(decoder) = &mut self.from_items {
+            decoder.forget();
+        }
+    }
+}
+
 impl Link {
-    /// Gives back the history of some streams that the peer has done with.
+    /// Gives back what is kept for some streams that the peer has done with.
     fn forget_departed(&mut self, number: u64, session: &Session) {
         for _ in 0..self.departed.len().min(DEPARTED_AT_ONCE) {
-            let Some(d) = self.departed.pop_front() else { return };
-            if d.session == number && session.contains(d.stream) {
+            let Some(mut d) = self.departed.pop_front() else { return };
+            let taken =
+                Some(d.stream).filter(|_| d.session == number).and_then(|id| session.taken(id));
+            if let (Some(items), Some(chunks)) = (&mut d.items, &mut self.chunks) {
+                match taken {
+                    Some(taken) => items.consumed(&mut chunks.dedup.sender, taken),
+                    None => items.close(&mut chunks.dedup.sender),
+                }
+            }
+            if taken.is_some() {
                 self.departed.push_back(d);
             } else {
                 self.kept_there -= d.kept;

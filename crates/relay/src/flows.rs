@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use link::PeerId;
 use link::session::ClassId;
 use link::wire::StreamId;
+use squeeze::dedup::Scope;
 
 /// Names a flow for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,6 +56,8 @@ pub(crate) struct Kind {
     pub from_here: bool,
     /// What its socket gives is to be compressed where that pays.
     pub compress: bool,
+    /// What of what crossed before it may be found in it; `None`: nothing is looked for.
+    pub scope: Option<Scope>,
 }
 
 impl Flow {

@@ -48,6 +48,7 @@ pub fn link() -> LinkConfig {
         stream_buffer: None,
         max_streams: 5000,
         history: ByteCount(0),
+        dedup: false,
     }
 }
 

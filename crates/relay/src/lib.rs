@@ -17,7 +17,8 @@
 pub mod classify;
 mod coding;
 mod flows;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code))]
 mod gateways;
 mod known;
 mod opening;
@@ -36,13 +37,14 @@ pub use link::tunnel::TunnelError;
 use link::wire::StreamId;
 pub use link::wire::{Origin, ResetReason, Target};
 use link::{PeerConfig, PeerId};
+use squeeze::dedup::{Dedup, Scope};
 use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use classify::Facts;
-pub use classify::Rule;
+pub use classify::{Rule, Share};
 use coding::Coders;
-pub use coding::{LinkSqueezed, Squeezed, StreamSqueezed};
+pub use coding::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
 pub use flows::FlowId;
 use flows::{Flow, Flows, Kind};
 use opening::Openings;
@@ -116,6 +118,8 @@ pub struct Relay {
     openings: Openings,
     coders: Coders,
     actions: VecDeque<Action>,
+    /// Flows whose content is due, while they are looked at.
+    due: Vec<FlowId>,
     link_events: VecDeque<(PeerId, LinkEvent)>,
     stats: RelayStats,
 }
@@ -132,6 +136,7 @@ impl Relay {
             openings: Openings::default(),
             coders: Coders::default(),
             actions: VecDeque::new(),
+            due: Vec::new(),
             link_events: VecDeque::new(),
             stats: RelayStats::default(),
         }
@@ -246,7 +251,15 @@ impl Relay {
         let facts = Facts { protocol: classify::TCP, ports, dscp: origin.dscp };
         let class = classify::class(rules, &facts);
         let compress = classify::compress(rules, &facts).unwrap_or(!plain.contains(&class));
-        Kind { class, host: origin.client.map(|c| c.ip()), port, from_here, compress }
+        let host = origin.client.map(|c| c.ip());
+        let by_class = || policy?.dedup_classes.iter().find(|(c, _)| *c == class).map(|(_, s)| *s);
+        let share = classify::share(rules, &facts).or_else(by_class);
+        let scope = match share.unwrap_or(policy.map_or(Share::Off, |p| p.dedup)) {
+            Share::Off => None,
+            Share::Lan => Some(Scope::Lan),
+            Share::Host => host.map(Scope::Host),
+        };
+        Kind { class, host, port, from_here, compress, scope }
     }
 
     /// A new stream of the peer's session becomes a flow.
@@ -265,7 +278,7 @@ impl Relay {
         let Some(f) = self.living(flow) else { return 0 };
         let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
         match session.coding() {
-            Some(coding) if coding.history == 0 => session.write_room(f.stream) as usize,
+            Some(coding) if !coding.is_coded() => session.write_room(f.stream) as usize,
             _ => self.coders.room(flow, f, session),
         }
     }
@@ -275,7 +288,7 @@ impl Relay {
         let Some(f) = self.living(flow) else { return 0 };
         let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
         match session.coding() {
-            Some(coding) if coding.history == 0 => session.write(now, f.stream, data),
+            Some(coding) if !coding.is_coded() => session.write(now, f.stream, data),
             Some(coding) => self.coders.encode(now, flow, f, session, coding, data),
             None => self.coders.wait(flow, f, session, data),
         }
@@ -283,8 +296,10 @@ impl Relay {
 
     /// The flow's socket has no more input: its host closed its direction.
     pub fn local_end(&mut self, now: Instant, flow: FlowId) {
-        if !self.coders.end(flow) {
-            self.with(flow, |session, stream| session.finish(now, stream));
+        let Some(f) = self.living(flow) else { return };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
+        if !self.coders.end(now, flow, f, session) {
+            session.finish(now, f.stream);
         }
     }
 
@@ -296,9 +311,26 @@ impl Relay {
         self.coders.flush(now, flow, f, session, coding);
     }
 
+    /// The link has room, or credit, for the flow: what is held of its host's content goes.
+    fn pump(&mut self, now: Instant, flow: FlowId) {
+        let Some(f) = self.living(flow) else { return };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
+        if let Some(coding) = session.coding().filter(|coding| coding.dedup) {
+            self.coders.pump(now, flow, f, session, coding);
+        }
+    }
+
+    /// The flow is about to be over: all that is held of its host's content goes.
+    fn hurry(&mut self, now: Instant, flow: FlowId) {
+        let Some(f) = self.living(flow) else { return };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
+        self.coders.hurry(now, flow, f, session);
+    }
+
     /// The flow's socket was reset, or failed; the driver closes it and forgets it. What
     /// was read before is still delivered, and then the reset.
     pub fn local_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
+        self.hurry(now, flow);
         self.with(flow, |session, stream| session.reset(now, stream, reason, true));
         self.closed(now, flow);
     }
@@ -325,7 +357,7 @@ impl Relay {
         let Some(f) = self.living(flow) else { return 0 };
         let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
         match session.coding() {
-            Some(coding) if coding.history > 0 => {
+            Some(coding) if coding.is_coded() => {
                 self.coders.decode(now, flow, f, session, coding, slices)
             }
             _ => session.peek_slices(f.stream, slices),
@@ -335,10 +367,13 @@ impl Relay {
     /// The flow's socket took `n` bytes.
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
         let Some(f) = self.living(flow) else { return };
-        let n = self.coders.took(flow, f.peer, n);
-        if n > 0 {
-            self.with(flow, |session, stream| session.consume(now, stream, n));
-        }
+        let (n, referred) = self.coders.took(flow, f.peer, n);
+        self.with(flow, |session, stream| {
+            session.took_referred(stream, referred as u64);
+            if n > 0 {
+                session.consume(now, stream, n);
+            }
+        });
     }
 
     /// The flow's socket takes nothing of [`Relay::outgoing`] now.
@@ -362,6 +397,7 @@ impl Relay {
     /// The driver has closed the flow's socket and forgets it. What was read and ended
     /// in good order is still delivered.
     pub fn closed(&mut self, now: Instant, flow: FlowId) {
+        self.hurry(now, flow);
         self.with(flow, |session, stream| session.release(now, stream));
         self.openings.on_closed(flow);
         self.forget(flow);
@@ -420,13 +456,21 @@ impl Relay {
     /// When [`Relay::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let endpoint = self.endpoint.poll_timeout(now);
-        [endpoint, self.openings.poll_timeout()].into_iter().flatten().min()
+        let others = [self.openings.poll_timeout(), self.coders.poll_timeout()];
+        others.into_iter().chain([endpoint]).flatten().min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         self.expire_openings(now);
+        let mut due = std::mem::take(&mut self.due);
+        self.coders.handle_timeout(now, &mut due);
+        for flow in due.drain(..) {
+            self.pump(now, flow);
+            self.actions.push_back(Action::Read(flow)); // Perhaps it waited for room to be held.
+        }
+        self.due = due;
     }
 
     // ---- unsplit packets -------------------------------------------------------
@@ -498,18 +542,32 @@ impl Relay {
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         loop {
             match self.actions.pop_front() {
-                // Its socket has noticed by itself.
-                Some(Action::PeerReset(flow, _)) if self.flows.get(flow).is_none() => continue,
+                // Its socket has noticed by itself, or does not wait any more.
+                Some(Action::PeerReset(flow, _) | Action::Write(flow))
+                    if self.flows.get(flow).is_none() =>
+                {
+                    continue;
+                }
                 Some(action) => return Some(action),
                 None => {}
             }
-            match self.endpoint.poll_event()? {
+            let Some(event) = self.endpoint.poll_event() else {
+                let peer = self.coders.next_touched()?;
+                self.settle_chunks(now, peer);
+                continue;
+            };
+            match event {
                 EndpointEvent::Stream(peer, event) => self.on_event(now, peer, event),
                 EndpointEvent::SessionLost(peer, reason) => {
                     let session = self.endpoint.session_number(peer);
                     self.abort_before(peer, session, reason);
                 }
-                EndpointEvent::Link(peer, event) => self.link_events.push_back((peer, event)),
+                EndpointEvent::Link(peer, event) => {
+                    if let LinkEvent::Up { resumed: false, .. } = event {
+                        self.coders.touch(peer); // It is to hear what is held here.
+                    }
+                    self.link_events.push_back((peer, event));
+                }
             }
         }
     }
@@ -538,8 +596,14 @@ impl Relay {
                 let flow = flow(id);
                 if let Some(flow) = flow {
                     self.flush_early(now, flow);
+                    self.pump(now, flow);
                 }
                 self.actions.extend(flow.map(Action::Read));
+            }
+            Event::Messages => {
+                if let Some(s) = self.endpoint.session_mut(peer) {
+                    self.coders.on_messages(now, peer, session, s);
+                }
             }
             Event::Reset(id, reason) => {
                 if let Some(flow) = flow(id) {
@@ -595,11 +659,54 @@ impl Relay {
 
     /// What compression did in the session with a peer so far.
     pub fn squeezed(&self, peer: PeerId) -> LinkSqueezed {
-        self.coders.squeezed(peer, &self.flows)
+        let chunks = self.coders.chunk_counts(peer, self.endpoint.session(peer));
+        LinkSqueezed { chunks, ..self.coders.squeezed(peer, &self.flows) }
+    }
+
+    // ---- chunks ----------------------------------------------------------------
+
+    /// Deduplicates the streams of a peer that takes it ([`link::session::LinkConfig`] must
+    /// say that this node does), over `dedup`, whose keys are made of
+    /// [`Endpoint::chunk_secret`]. To be called before the peer's first session begins.
+    pub fn set_dedup(&mut self, peer: PeerId, dedup: Dedup) {
+        self.coders.set_dedup(peer, dedup);
+    }
+
+    /// A peer whose chunks' files may have to be served ([`Relay::serve_files`]).
+    pub fn poll_files(&mut self) -> Option<PeerId> {
+        self.coders.next_files()
+    }
+
+    /// Does [`Relay::poll_files`] name one?
+    pub fn has_files(&self) -> bool {
+        self.coders.has_files()
+    }
+
+    /// Lends the chunks of a peer to `serve`, which does what they want of files and answers
+    /// whether that was anything. [`Relay::poll_action`] follows: streams may have waited.
+    pub fn serve_files(&mut self, peer: PeerId, serve: impl FnOnce(&mut Dedup) -> bool) {
+        if self.coders.dedup_mut(peer).is_some_and(serve) {
+            self.coders.touch(peer);
+        }
+    }
+
+    fn settle_chunks(&mut self, now: Instant, peer: PeerId) {
+        let number = self.endpoint.session_number(peer);
+        let Some(session) = self.endpoint.session_mut(peer) else { return };
+        let actions = &mut self.actions;
+        let ready = |flow| actions.push_back(Action::Write(flow));
+        self.coders.settle_chunks(now, peer, (number, session), ready);
     }
 
     /// Counts so far.
     pub fn stats(&self) -> RelayStats {
         self.stats
     }
+}
+
+/// What the fuzzer of deduplicating peers calls; see `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub fn fuzz_dedup(data: &[u8]) {
+    coding::fuzz::peer(data);
 }

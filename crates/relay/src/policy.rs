@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use link::session::ClassId;
 use units::IpPrefix;
 
-use crate::classify::Rule;
+use crate::classify::{Rule, Share};
 
 /// The rules of one peer.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,11 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Classes whose streams are not compressed unless a rule says it.
     pub plain_classes: Vec<ClassId>,
+    /// What streams share chunks with, where the link deduplicates, unless their class or a
+    /// rule says otherwise.
+    pub dedup: Share,
+    /// The same by class.
+    pub dedup_classes: Vec<(ClassId, Share)>,
     /// When clients here that want to reach something behind the peer are answered.
     pub open: Open,
     /// With [`Open::Auto`]: ports where every server is expected to answer whose address

@@ -38,6 +38,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         class: None,
         carry: Some(carry),
         compress: None,
+        dedup: None,
     };
     WAYS.map(rule).to_vec()
 }

@@ -2,6 +2,7 @@
 //! virtual time, through the very code that runs over sockets.
 
 use link::session::SessionStats;
+use relay::Share;
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::Trace;
@@ -38,6 +39,8 @@ pub struct Exchanges {
     pub history: ByteCount,
     /// Can what servers send be compressed?
     pub shrinks: bool,
+    /// What streams share chunks with, by node; `None`: the node does not deduplicate.
+    pub dedup: [Option<Share>; 2],
 }
 
 /// How they went.
@@ -49,6 +52,8 @@ pub struct Exchanged {
     pub stats: [SessionStats; 2],
     /// Link bytes that each node sent since the first client connected.
     pub bytes: [u64; 2],
+    /// Those until each answer had come.
+    pub bytes_by: Vec<[u64; 2]>,
 }
 
 /// More than any answer takes.
@@ -71,6 +76,7 @@ impl Exchanges {
             beside_up: 0,
             history: ByteCount(0),
             shrinks: false,
+            dedup: [None; 2],
         }
     }
 
@@ -84,7 +90,7 @@ impl Exchanges {
         world.most_steps = u64::MAX;
         world.run(Instant::ZERO + self.begin, |_| false)?;
         let before = world.report.packet_bytes;
-        let mut times = Vec::new();
+        let (mut times, mut bytes_by) = (Vec::new(), Vec::new());
         for (i, connection) in plan.connections.iter().enumerate().take(self.count as usize) {
             let came = |w: &World<'_>| {
                 let client = w.talks[i].hosts[0].as_ref();
@@ -94,12 +100,15 @@ impl Exchanges {
                 return world.fail(format!("answer {i} did not come"));
             }
             times.push(world.now.since(connection.at));
+            let bytes = world.report.packet_bytes;
+            bytes_by.push([bytes[0] - before[0], bytes[1] - before[1]]);
         }
         let after = world.report.packet_bytes;
         Ok(Exchanged {
             times,
             stats: [0, 1].map(|n| world.nodes[n].session().map(|s| s.stats()).unwrap_or_default()),
             bytes: [after[0] - before[0], after[1] - before[1]],
+            bytes_by,
         })
     }
 
@@ -124,6 +133,8 @@ impl Exchanges {
             connections,
             histories: [self.history; 2],
             shrinks: self.shrinks,
+            dedup: self.dedup,
+            contents: self.dedup.iter().any(Option::is_some).then_some(1),
             ..Plan::quiet(self.rates, self.rtt)
         }
     }

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey, PublicKey};
 use link::session::{LinkConfig, Session};
 use link::{PeerConfig, PeerId};
-use relay::{FlowId, Policy, Relay};
+use relay::{FlowId, Policy, Relay, Share};
+use squeeze::dedup::disk::Disk;
+use squeeze::dedup::{Keys, Limits};
 use units::{Duration, Instant, Rng};
 
 use crate::check::Meter;
@@ -30,6 +33,8 @@ pub(crate) struct Node {
     moves: u16,
     /// Where the other node was when this one died: the last endpoints are stored.
     stored: Option<SocketAddr>,
+    /// The files of its chunks, which outlive it.
+    pub disk: Disk,
 }
 
 /// The address block behind a node.
@@ -56,6 +61,7 @@ impl Node {
             rng,
             moves: 0,
             stored: None,
+            disk: Disk::default(),
         }
     }
 
@@ -94,10 +100,18 @@ impl Node {
             keep_source: true,
             rules: crate::datagrams::rules(),
             plain_classes: Vec::new(),
+            dedup: plan.dedup[node].unwrap_or(Share::Off),
+            dedup_classes: Vec::new(),
             open: plan.open,
             fast_ports: vec![],
         };
         self.peer = relay.add_peer(now, config, policy).expect("two different keys");
+        if plan.dedup[node].is_some() {
+            let secret = relay.endpoint.chunk_secret(self.peer).expect("there is such a peer");
+            let keys = Arc::new(Keys::new(&secret));
+            let dedup = self.disk.recover(&keys, &limits(plan), self.rng.next_u64() | 1);
+            relay.set_dedup(self.peer, dedup);
+        }
         self.relay = Some(relay);
         self.meter = meter(node, plan);
         self.wake = None;
@@ -109,6 +123,28 @@ impl Node {
             self.stored = relay.endpoint.peer_endpoint(self.peer).or(self.stored);
         }
         self.flows.clear();
+    }
+
+    /// Does what the chunks want of their files, on a disk that is sound or not; false if that is nothing.
+    pub fn serve_files(&mut self, rots: bool) -> bool {
+        let mut any = false;
+        while let Some(relay) = &mut self.relay {
+            let Some(peer) = relay.poll_files() else { break };
+            let disk = &mut self.disk;
+            relay.serve_files(peer, |dedup| {
+                let before = disk.served;
+                disk.serve(dedup);
+                any |= disk.served != before;
+                disk.served != before
+            });
+            if rots
+                && any
+                && let Some(byte) = self.disk.anywhere(&mut self.rng)
+            {
+                *byte ^= 0x40;
+            }
+        }
+        any
     }
 
     /// The session's names, its own first, if there is one.
@@ -173,8 +209,17 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         max_streams: plan.max_streams[node],
         headers: true,
         history: plan.histories[node],
+        dedup: plan.dedup[node].is_some(),
         classes: Vec::new(),
     }
+}
+
+/// Little memory, so that chunks are read from files; and often little of these, so that chunks
+/// go while they are referred to.
+fn limits(plan: &Plan) -> Limits {
+    let memory = if plan.disks_rot || plan.seed.is_multiple_of(4) { 32 << 10 } else { 1 << 20 };
+    let disk = if plan.seed.is_multiple_of(3) { 300_000 } else { 16 << 20 };
+    Limits { memory, disk, sources: 1 << 20, assembling: 256 << 10, chunks: 1 << 14 }
 }
 
 /// Two challenges, or an empty packet and one; and the answer to one.

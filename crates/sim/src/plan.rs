@@ -1,7 +1,7 @@
 //! What a seed means: the link, the faults and the traffic of one run.
 
 use channel::GilbertElliott;
-use relay::{Open, ResetReason};
+use relay::{Open, ResetReason, Share};
 use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
 /// Everything about a run that is decided before it starts.
@@ -29,6 +29,14 @@ pub struct Plan {
     pub histories: [ByteCount; 2],
     /// Can what servers send be compressed?
     pub shrinks: bool,
+    /// What streams share chunks with, by node; `None`: the node does not deduplicate.
+    pub dedup: [Option<Share>; 2],
+    /// How many different contents hosts have to send; `None`: no two are alike.
+    pub contents: Option<u64>,
+    /// A node that starts anew has lost the files of its chunks.
+    pub loses_files: bool,
+    /// Bits of these files flip.
+    pub disks_rot: bool,
     /// The most streams, by node.
     pub max_streams: [u32; 2],
     /// Keepalive intervals, by node.
@@ -71,6 +79,10 @@ impl Plan {
             memories: [ByteCount(256 << 20); 2],
             histories: [ByteCount(0); 2],
             shrinks: false,
+            dedup: [None; 2],
+            contents: None,
+            loses_files: false,
+            disks_rot: false,
             stream_buffer: None,
             max_streams: [1000; 2],
             keepalives: [None; 2],
@@ -346,6 +358,16 @@ fn histories(seed: u64) -> [ByteCount; 2] {
     }
 }
 
+/// Half of the seeds deduplicates; of an eighth one node would.
+fn shares(seed: u64) -> [Option<Share>; 2] {
+    let share = if (seed / 16) % 4 == 1 { Share::Host } else { Share::Lan };
+    match seed % 8 {
+        1 | 3 | 4 | 6 => [Some(share); 2],
+        5 => [Some(share), None],
+        _ => [None, None],
+    }
+}
+
 fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
     let mut rate = || BitRate::from_bps(magnitude(rng, 64_000, 50_000_000));
     let forward = rate();
@@ -375,6 +397,10 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         memories: [memory, other_memory].map(ByteCount),
         histories: histories(seed),
         shrinks: histories(seed).iter().all(|h| h.0 > 0),
+        dedup: shares(seed),
+        contents: shares(seed)[0].map(|_| 1 + seed % 2),
+        loses_files: (seed / 8).is_multiple_of(2),
+        disks_rot: (seed / 8) % 4 == 1,
         stream_buffer: one_in(rng, 4).then(|| ByteCount(magnitude(rng, 16 << 10, 256 << 10))),
         max_streams: [few, if one_in(rng, 2) { few } else { 1000 }],
         keepalives: [None, None],

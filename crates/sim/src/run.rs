@@ -76,6 +76,11 @@ pub struct Report {
     pub datagrams_delivered: u64,
     /// Bytes of datagrams that compression kept off the link, in the last sessions.
     pub datagram_bytes_saved: u64,
+    /// Chunks that were referred to in place of being sent, and those of them that were not
+    /// there, since the last starts of the nodes.
+    pub chunks_referred: u64,
+    /// See `chunks_referred`.
+    pub chunks_wanted: u64,
     /// Packets sent by each node, and their bytes on the link.
     pub packets: [u64; 2],
     /// See `packets`.
@@ -121,6 +126,11 @@ fn run_world(plan: &Plan, mut world: World<'_>) -> Result<Report, Failure> {
     report.datagrams_delivered = world.datagrams.iter().map(|d| d.arrived).sum();
     let sessions = world.nodes.iter().filter_map(|node| node.session());
     report.datagram_bytes_saved = sessions.map(|s| s.stats().datagram_bytes_saved_out).sum();
+    let relays = world.nodes.iter().filter_map(|n| Some((n.relay.as_ref()?, n.peer)));
+    for chunks in relays.filter_map(|(relay, peer)| relay.squeezed(peer).chunks) {
+        report.chunks_referred += chunks.referred;
+        report.chunks_wanted += chunks.wanted;
+    }
     report.hash = format!("{:016x}", world.digest.value());
     report.virtual_ms = world.now.since(Instant::ZERO).as_millis();
     Ok(report)
@@ -254,6 +264,21 @@ mod tests {
             }
         }
         assert!(saved > 0, "headers are compressed under all those faults");
+    }
+
+    #[test]
+    fn hosts_get_what_crossed_before_whatever_happens_to_nodes_and_stores() {
+        let (mut referred, mut wanted) = (0, 0);
+        for seed in (0..40).filter(|n| Plan::of_seed(*n).dedup.iter().all(Option::is_some)) {
+            let report = run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
+            referred += report.chunks_referred;
+            wanted += report.chunks_wanted;
+        }
+        println!("{referred} chunks were referred to, {wanted} wanted");
+        assert!(
+            referred > 100 && wanted > 0,
+            "{referred} chunks were referred to, {wanted} wanted"
+        );
     }
 
     fn is_caught(mistake: Mistake) {

@@ -277,6 +277,7 @@ impl<'a> World<'a> {
             let mut any = self.plan.actions_first && self.act_all(node)?;
             any |= self.transmit_all(node)?;
             any |= !self.plan.actions_first && self.act_all(node)?;
+            any |= self.nodes[node].serve_files(self.plan.disks_rot);
             if !any {
                 return Ok(());
             }
@@ -418,7 +419,12 @@ impl<'a> World<'a> {
         let fault = self.plan.faults[i];
         self.trace(|| format!("ends: {:?}", fault.kind));
         match fault.kind {
-            FaultKind::Restart(node) => self.start(node),
+            FaultKind::Restart(node) => {
+                if self.plan.loses_files {
+                    self.nodes[node].disk = Default::default();
+                }
+                self.start(node);
+            }
             // The hub's name is resolved again.
             FaultKind::Move(1) => {
                 let (hub, now) = (self.nodes[1].address, self.now + self.clocks[0]);

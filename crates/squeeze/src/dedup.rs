@@ -34,6 +34,8 @@
 mod catalogue;
 mod chunker;
 mod decoder;
+#[doc(hidden)]
+pub mod disk;
 mod encoder;
 mod keys;
 mod link;
@@ -58,4 +60,5 @@ pub use link::{Dedup, Limits};
 pub use log::{MAX_INDEX, Recovery};
 pub use receiver::Receiver;
 pub use sender::Sender;
-pub use store::{Op, Store};
+pub use store::{Loaded, Op, Store};
+pub use wire::{MAX_MESSAGE, PLAIN};

@@ -93,6 +93,7 @@ impl Driver {
     pub(super) fn end(&mut self) {
         let now = self.clock.now();
         self.connections.abort_all();
+        self.chunks.finish(now, &mut self.relay);
         self.relay.endpoint.close_all(ResetReason::ShuttingDown);
         self.say_farewell(now);
         if let Some(intercept) = self.intercept.take()

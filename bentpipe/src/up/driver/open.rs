@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use link::PeerId;
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::seal::Cipher;
 use os::OsError;
@@ -9,17 +10,19 @@ use os::intercept::{Intercept, InterceptConfig, Marks};
 use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
-use relay::Relay;
+use relay::{Relay, Share};
+use squeeze::dedup::Limits;
 use units::Instant;
 
 use super::{
-    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY, PROXY_CLIENTS,
-    SIGNALS, SYNS, TUN, UDP, UpError,
+    ADMIN, CHUNKS, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY,
+    PROXY_CLIENTS, SIGNALS, SYNS, TUN, UDP, UpError,
 };
 use crate::admin;
 use crate::cli::Global;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
+use crate::up::chunks::ChunkStores;
 use crate::up::connections::Connections;
 use crate::up::interception::{Clear, intercept_config};
 use crate::up::listeners::Listeners;
@@ -29,7 +32,7 @@ use crate::up::peers;
 use crate::up::proxy::Proxy;
 use crate::up::report::Meter;
 use crate::up::roster::{KnownPeer, Roster};
-use crate::up::store::Store;
+use crate::up::store::{Store, state_directory};
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
 const TUN_MTU: u16 = 1500;
@@ -85,6 +88,9 @@ impl Driver {
             initiations_per_second: INITIATIONS_PER_SECOND,
         });
         let store = Store::open(endpoint.public_key());
+        let dir = config.node.chunks.dir.clone();
+        let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
+        let chunks = ChunkStores::new(dir.as_deref(), endpoint.public_key())?;
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
@@ -102,6 +108,7 @@ impl Driver {
             names,
             modems,
             store,
+            chunks,
             peers: Roster::default(),
             leaving: Vec::new(),
             own_addresses_at: Instant::ZERO,
@@ -121,6 +128,9 @@ impl Driver {
             Some(user) => os::proc::become_user(user)?,
             None => os::proc::drop_rights()?,
         }
+        // Files belong to whoever runs the program from here on.
+        let peers: Vec<PeerId> = driver.peers.iter().map(|peer| peer.id).collect();
+        peers.into_iter().for_each(|id| driver.open_chunks(id));
         driver.modems.watch(&driver.config.peers);
         driver.announce();
         Ok(driver)
@@ -132,6 +142,7 @@ impl Driver {
         p.add(&self.signals, SIGNALS, Interest::READ)?;
         p.add(&self.names.waker, NAMES, Interest::READ)?;
         p.add(&self.modems.waker, MODEMS, Interest::READ)?;
+        p.add(&self.chunks.waker, CHUNKS, Interest::READ)?;
         if let Some(tun) = &self.tun {
             p.add(tun, TUN, Interest::READ)?;
         }
@@ -164,7 +175,7 @@ impl Driver {
         self.interception_warnings();
     }
 
-    pub(in crate::up) fn add_peer(&mut self, peer: Peer) -> Result<(), UpError> {
+    pub(in crate::up) fn add_peer(&mut self, peer: Peer) -> Result<PeerId, UpError> {
         let now = self.clock.now();
         let count = self.config.peers.len();
         let stored = self.store.get(&peer.public_key);
@@ -176,7 +187,33 @@ impl Driver {
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let (meter, clear) = (Meter::default(), Clear::new(now));
         self.peers.push(KnownPeer { id, config: peer, meter, clear, resolve_at });
-        Ok(())
+        Ok(id)
+    }
+
+    /// Deduplicates the streams of a peer that is to be, before its first session begins.
+    pub(in crate::up) fn open_chunks(&mut self, id: PeerId) {
+        let limits = self.chunk_limits();
+        let known = self.peers.iter().find(|peer| peer.id == id);
+        if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
+            self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
+        }
+    }
+
+    /// Each peer's part of what chunks may cost.
+    fn chunk_limits(&self) -> Limits {
+        let with = self.config.peers.iter().filter(|peer| peer.dedup != Share::Off).count();
+        peers::chunk_limits(&self.config.node, with)
+    }
+
+    /// There are more peers than before, or fewer: all that have chunks share anew.
+    pub(in crate::up) fn share_chunks(&mut self) {
+        let limits = self.chunk_limits();
+        for peer in self.peers.iter() {
+            self.relay.serve_files(peer.id, |dedup| {
+                dedup.set_limits(&limits);
+                true
+            });
+        }
     }
 }
 

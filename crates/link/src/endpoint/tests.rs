@@ -26,6 +26,7 @@ fn link() -> LinkConfig {
         classes: Vec::new(),
         headers: false,
         history: ByteCount(0),
+        dedup: false,
     }
 }
 

@@ -293,6 +293,7 @@ impl LinkSetting {
                 max_streams: 64,
                 headers: true,
                 history: ByteCount(0),
+                dedup: false,
                 classes: Vec::new(),
             },
             keepalive: self.keepalive.then(|| Duration::from_secs(1)),

@@ -27,6 +27,8 @@ struct World {
     seen: [BTreeSet<u64>; 2],
     /// Streams known to a side's user, with the bytes written and taken.
     streams: [BTreeMap<StreamId, (u64, u64)>; 2],
+    /// Streams of which a side's bytes refer to chunks.
+    refers: BTreeSet<(usize, StreamId)>,
     /// The next packets' fates: each byte serves once, then all arrive.
     fates: Vec<u8>,
     hostile: bool,
@@ -78,6 +80,7 @@ impl World {
             max_streams: [3, 100][usize::from(bytes.u8() % 2)],
             headers: true,
             history: ByteCount(0),
+            dedup: true,
             classes: Vec::new(),
         };
         let now = Instant::from_nanos(1);
@@ -93,6 +96,7 @@ impl World {
             sequence: 0,
             seen: Default::default(),
             streams: Default::default(),
+            refers: BTreeSet::new(),
             fates: Vec::new(),
             hostile: false,
             stuck: 0,
@@ -111,7 +115,11 @@ impl World {
             8 => self.each(side, bytes, |s, id| s.reset(now, id, ResetReason::HostReset, true)),
             9 => self.each(side, bytes, |s, id| s.reset(now, id, ResetReason::Refused, false)),
             10 => self.release(side, bytes),
-            11 => self.each(side, bytes, |s, id| s.accept(id)),
+            11 => match op >> 5 & 3 {
+                0 => self.each(side, bytes, |s, id| s.accept(id)),
+                1 | 2 => self.refer(side, bytes),
+                _ => self.say(side, bytes),
+            },
             12..=14 => {
                 let (id, max) = (self.pick(side, bytes), bytes.number());
                 self.take(side, id, max);
@@ -168,15 +176,29 @@ impl World {
         }
     }
 
+    /// Bytes that refer to chunks.
+    fn refer(&mut self, side: usize, bytes: &mut Bytes<'_>) {
+        let id = self.pick(side, bytes);
+        if self.write_some(side, id, bytes) > 0 {
+            self.sides[side].refers(id);
+            self.refers.insert((side, id));
+        }
+    }
+
     fn write(&mut self, side: usize, bytes: &mut Bytes<'_>) {
         let id = self.pick(side, bytes);
+        self.write_some(side, id, bytes);
+    }
+
+    fn write_some(&mut self, side: usize, id: StreamId, bytes: &mut Bytes<'_>) -> u64 {
         let len = u64::from(bytes.u16());
-        let Some((written, _)) = self.streams[side].get_mut(&id) else { return };
+        let Some((written, _)) = self.streams[side].get_mut(&id) else { return 0 };
         let data: Vec<u8> = (*written..*written + len).map(|at| pattern(id, at)).collect();
         let room = self.sides[side].write_room(id);
         let taken = self.sides[side].write(self.now, id, &data) as u64;
         assert!(taken <= len && taken <= room);
         *written += taken;
+        taken
     }
 
     fn release(&mut self, side: usize, bytes: &mut Bytes<'_>) {
@@ -187,6 +209,9 @@ impl World {
     }
 
     fn take(&mut self, side: usize, id: StreamId, max: u64) {
+        if self.refers.contains(&(1 - side, id)) {
+            self.sides[side].is_referred(id);
+        }
         let Some((_, taken)) = self.streams[side].get_mut(&id) else { return };
         let mut left = max;
         loop {
@@ -205,6 +230,18 @@ impl World {
         }
     }
 
+    /// Messages about chunks, and what came of the other side's.
+    fn say(&mut self, side: usize, bytes: &mut Bytes<'_>) {
+        let now = self.now;
+        self.sides[side].take_messages(now, |_| {});
+        if self.sides[side].has_message_room() {
+            self.sides[side].send_messages(now, &vec![5; usize::from(bytes.u16())]);
+        }
+        if bytes.u8() == 77 {
+            self.sides[side].refuse_messages(now);
+        }
+    }
+
     /// Parameters of any size, and the other address family.
     fn offer(&mut self, side: usize, bytes: &mut Bytes<'_>) {
         self.hostile = true;
@@ -215,6 +252,7 @@ impl World {
             reserve: bytes.number(),
             contexts: bytes.number(),
             history: bytes.number(),
+            dedup: u64::from(side == 0),
         };
         if let Some(params) = Params::decode(&params.encode()) {
             self.sides[side].set_peer(params, bytes.u8() & 1 == 0);
@@ -249,6 +287,7 @@ impl World {
                 4 => Frame::Reset { id, reason: ResetReason::Protocol, end: offset },
                 5 => Frame::Credit(id, offset),
                 6 => Frame::Challenge(offset),
+                7 if fin => Frame::Messages(id),
                 7 => Frame::Fragment(FragmentFrame { id: id.0, total: 9000, offset: 0, data }),
                 8 => {
                     let top = self.sides[side].next_number();
@@ -365,6 +404,7 @@ impl World {
                     }
                 }
                 while self.sides[side].take_datagram(|_| {}) {}
+                self.sides[side].take_messages(self.now, |_| {});
             }
             self.run(Duration::from_millis(500));
             if self.sides.iter().all(|s| s.is_quiet() && !s.has_events()) {

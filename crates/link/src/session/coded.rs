@@ -16,15 +16,29 @@ pub struct Coding {
     pub own_history: u64,
     /// What of a stream reaches the peer whatever others hold there.
     pub longest: u64,
+    /// Content becomes items (L-DD-11).
+    pub dedup: bool,
+    /// How much content a direction may have under way as references (L-DD-8).
+    pub window: u64,
+}
+
+impl Coding {
+    /// Is there anything that becomes of streams' bytes?
+    pub fn is_coded(&self) -> bool {
+        self.history > 0 || self.dedup
+    }
 }
 
 impl Session {
     /// How streams are coded; `None` until the peer has told what it takes.
     pub fn coding(&self) -> Option<Coding> {
-        (self.told || self.params.history == 0).then_some(Coding {
+        let plain = self.params.history == 0 && self.params.dedup == 0;
+        (self.told || plain).then_some(Coding {
             history: self.peer.history.min(self.params.history),
             own_history: self.params.history,
             longest: self.peer.reserve,
+            dedup: self.told && self.peer.dedup == 1 && self.params.dedup == 1,
+            window: self.peer.stream_window,
         })
     }
 
@@ -66,6 +80,12 @@ impl Session {
         })
     }
 
+    /// Bytes that are written to the stream go somewhere: neither side has ended the direction
+    /// or given it up.
+    pub fn takes_bytes(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|s| !s.local_end && s.reset_in.is_none())
+    }
+
     /// The peer gave the stream up.
     pub fn is_reset_by_peer(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|s| s.reset_in.is_some())
@@ -85,7 +105,7 @@ impl Session {
             if s.coded && std::mem::take(&mut s.wants_room) {
                 self.events.push_back(Event::Writable(*id));
             }
-            s.coded &= self.peer.history > 0;
+            s.coded &= self.peer.history > 0 || self.peer.dedup > 0;
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct LinkConfig {
     pub headers: bool,
     /// Memory for the history of coded streams, each way; 0: streams are not coded.
     pub history: ByteCount,
+    /// Are streams deduplicated, where the peer wants it too (L-DD-11)?
+    pub dedup: bool,
     /// What classes may have of the link, by [`ClassId`](super::ClassId): the built-in ones
     /// first, then own ones, 20 at most. Missing ones are as by default.
     pub classes: Vec<super::ClassConfig>,
@@ -102,6 +104,8 @@ pub(crate) struct Params {
     pub contexts: u64,
     /// History of coded streams that this node keeps; 0: it does not take coded streams.
     pub history: u64,
+    /// 1: it takes, and sends, deduplicated streams.
+    pub dedup: u64,
 }
 
 /// Kept for every stream whatever the others do (architecture: "each stream keeps
@@ -122,14 +126,15 @@ impl Params {
             reserve: RESERVE,
             contexts: if config.headers { CONTEXTS } else { 0 },
             history: config.history.0,
+            dedup: u64::from(config.dedup),
         }
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut buf = [0u8; 54];
+        let mut buf = [0u8; 63];
         let mut w = Writer::new(&mut buf);
         let limits = [self.mtu, self.stream_window, self.total_window, self.reserve];
-        for n in limits.into_iter().chain([self.contexts, self.history]) {
+        for n in limits.into_iter().chain([self.contexts, self.history, self.dedup]) {
             w.varint(n);
         }
         let n = w.len();
@@ -148,6 +153,7 @@ impl Params {
             // Who does not tell takes none.
             contexts: next().unwrap_or(0),
             history: next().unwrap_or(0),
+            dedup: next().unwrap_or(0),
         };
         (p.mtu >= 128 && p.reserve >= 1024 && p.stream_window >= p.reserve).then_some(p)
     }
@@ -162,6 +168,7 @@ impl Params {
             reserve: peer.reserve.min(MAX_RESERVE),
             contexts: peer.contexts.min(self.contexts),
             history: peer.history.min(self.history),
+            dedup: peer.dedup.min(self.dedup),
         }
     }
 }

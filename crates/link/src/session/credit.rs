@@ -16,7 +16,7 @@
 
 use units::{Duration, Instant};
 
-use super::Session;
+use super::{Event, Session};
 use crate::stream::{Delivery, Queue, Stream};
 use crate::wire::{Frame, StreamId, Writer};
 
@@ -92,6 +92,9 @@ impl Session {
         }
         s.progress.on_consumed(now, consumed - s.peer_consumed, rtt);
         s.peer_consumed = consumed;
+        if s.refers && !s.released {
+            self.events.push_back(Event::Writable(id));
+        }
         if s.outstanding() == 0 && s.send.unsent() == 0 {
             s.burst = 0;
         }
@@ -129,14 +132,16 @@ impl Session {
         let end = s.reset_in.map(|(_, end)| end).or(s.fin_in);
         let complete = end.is_some_and(|end| s.recv.consumed() >= end);
         let owed = s.recv.consumed() - s.credit_told;
-        if s.reset != Delivery::None || complete && owed <= self.params.reserve {
+        if s.reset != Delivery::None || complete && owed <= s.credit_slack(self.params.reserve) {
             return;
         }
         if !s.credit_queued {
             s.credit_queued = true;
             self.credits.push_back(id);
         }
-        let due = if s.recv.consumed() - s.credit_told >= step { now } else { now + patience };
+        // A few bytes may stand for much content: the sender counts that (L-DD-8).
+        let taken = (s.recv.consumed() - s.credit_told).saturating_add(s.referred_taken);
+        let due = if taken >= step { now } else { now + patience };
         self.credit_due = Some(self.credit_due.map_or(due, |d| d.min(due)));
     }
 
@@ -151,6 +156,7 @@ impl Session {
                     return any;
                 }
                 s.credit_queued = false;
+                s.referred_taken = 0;
                 s.credit_told = s.recv.consumed();
                 self.sent.push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
                 any = true;

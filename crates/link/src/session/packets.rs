@@ -16,7 +16,7 @@ use super::{Label, Session};
 use crate::datagram::{MAX_DATAGRAM, Waiting};
 use crate::sent::Fate;
 use crate::session::{ClassId, HostId};
-use crate::stream::{Delivery, Stream};
+use crate::stream::{Carries, Delivery, Stream};
 use crate::wire::{ResetReason, StreamId};
 
 /// How an unsplit packet is carried.
@@ -183,17 +183,17 @@ impl Session {
         // Its place stays with the stream, and its number with the place.
         let stream = Stream { host, class, opened: true, ..Stream::default() };
         let id = self.open_stream(stream)?;
-        self.make_packets(id);
+        self.make_lane(id, Carries::Packets);
         self.lanes.insert((class, host), id);
         Some(id)
     }
 
-    /// The stream's content is packets: the user of the link never hears of it.
-    fn make_packets(&mut self, id: StreamId) {
+    /// The stream is no connection: the user of the link never hears of it.
+    pub(super) fn make_lane(&mut self, id: StreamId, carries: Carries) {
         if let Some(s) = self.streams.get_mut(&id)
-            && !std::mem::replace(&mut s.packets, true)
+            && s.carries == Carries::Connection
         {
-            (s.opened, s.released) = (true, true);
+            (s.carries, s.opened, s.released) = (carries, true, true);
             self.packet_streams += 1;
         }
     }
@@ -207,12 +207,13 @@ impl Session {
         if s.opened || s.reset != Delivery::None {
             return;
         }
-        if self.packet_streams >= 2 * LANES {
+        // The lanes of both sides, and the messages of both (L-DD-12).
+        if self.packet_streams >= 2 * LANES + 2 {
             self.reset(now, id, ResetReason::Exhausted, false);
             return self.release(now, id);
         }
         self.stats.streams_total -= 1;
-        self.make_packets(id);
+        self.make_lane(id, Carries::Packets);
         self.take_packets(now, id);
     }
 
@@ -263,7 +264,8 @@ impl Session {
     /// There is something to take from the stream.
     pub(super) fn on_readable(&mut self, now: Instant, id: StreamId) {
         match self.streams.get(&id) {
-            Some(s) if s.packets => self.take_packets(now, id),
+            Some(s) if s.carries == Carries::Packets => self.take_packets(now, id),
+            Some(s) if s.carries == Carries::Messages => self.tell_messages(id),
             _ => self.tell_readable(id),
         }
     }

@@ -155,6 +155,7 @@ impl Session {
                 Frame::Floor(floor) => self.received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
                 Frame::Packets(id) => self.on_packets(now, id),
+                Frame::Messages(id) => self.on_messages(now, id),
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
@@ -248,8 +249,8 @@ impl Session {
         s.abrupt = true;
         s.local_end = true;
         s.fin = Delivery::None;
-        if s.reset != Delivery::None && !s.peer_holds_more() {
-            s.reset = Delivery::Done; // Both gave up: there is nobody to tell.
+        if s.reset != Delivery::None && end == 0 {
+            s.reset = Delivery::Done; // Both gave up all of it: there is nobody to tell.
         }
         s.send.discard(&mut self.pool);
         if end == 0 {

@@ -7,7 +7,7 @@ use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
 use crate::sent::SentFrame;
-use crate::stream::Delivery;
+use crate::stream::{Carries, Delivery};
 use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
 
 /// A packet's plaintext that was written.
@@ -200,8 +200,13 @@ impl Session {
             self.sent.push_frame(SentFrame::Open(id));
             wrote = true;
         }
-        if s.open.is_wanted() && s.packets {
-            if !w.put(&Frame::Packets(id)) {
+        let opens = match s.carries {
+            Carries::Connection => None,
+            Carries::Packets => Some(Frame::Packets(id)),
+            Carries::Messages => Some(Frame::Messages(id)),
+        };
+        if let Some(frame) = opens.filter(|_| s.open.is_wanted()) {
+            if !w.put(&frame) {
                 return None;
             }
             s.open = Delivery::InFlight;
@@ -409,10 +414,10 @@ impl Session {
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
         let low = self.low_water();
         if let Some(s) = self.streams.get_mut(&id)
-            && s.wants_room
-            && s.send.unsent() <= if s.coded { low } else { cap / 2 }
+            && (s.wants_room && s.send.unsent() <= if s.coded { low } else { cap / 2 }
+                || s.wants_idle && s.send.unsent() == 0)
         {
-            s.wants_room = false;
+            (s.wants_room, s.wants_idle) = (false, false);
             self.events.push_back(Event::Writable(id));
         }
     }

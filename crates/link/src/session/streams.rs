@@ -90,8 +90,9 @@ impl Session {
         s.local_end = true;
         s.reset_reason = Some(reason);
         s.fin = Delivery::None;
+        let to_be_told = s.reset_in.is_none() || s.peer_holds_more();
         s.recv.discard(&mut self.pool);
-        if s.reset_in.is_none() || s.peer_holds_more() {
+        if to_be_told {
             s.reset.want();
         }
         if !after_data || s.reset_in.is_some() {
@@ -187,7 +188,7 @@ impl Session {
         self.update_excess(id);
         self.update_recv_excess(id);
         if let Some(s) = self.streams.remove(&id) {
-            self.packet_streams -= usize::from(s.packets);
+            self.packet_streams -= usize::from(s.carries != Carries::Connection);
             self.lane_headers.forget(id);
             self.schedule.hosts.release(s.host);
         }

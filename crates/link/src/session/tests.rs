@@ -6,6 +6,7 @@ mod coded;
 mod found;
 mod headers;
 mod hostile;
+mod messages;
 mod packets;
 mod path;
 mod repair;
@@ -35,6 +36,7 @@ fn config() -> LinkConfig {
         max_streams: 2000,
         headers: true,
         history: ByteCount(0),
+        dedup: false,
         classes: Vec::new(),
     }
 }

@@ -150,6 +150,7 @@ impl<'a> Reader<'a> {
             OPEN => Frame::Open(self.id()?, self.origin()?),
             ACCEPTED => Frame::Accepted(self.id()?),
             PACKETS => Frame::Packets(self.id()?),
+            MESSAGES => Frame::Messages(self.id()?),
             RESET => Frame::Reset {
                 id: self.id()?,
                 reason: ResetReason::from_u8(self.byte()?).ok_or(WireError::Invalid)?,

@@ -78,6 +78,7 @@ proptest! {
         round_trip(Frame::Open(id, origin))?;
         round_trip(Frame::Accepted(id))?;
         round_trip(Frame::Packets(id))?;
+        round_trip(Frame::Messages(id))?;
         round_trip(Frame::Reset { id, reason, end: n })?;
         round_trip(Frame::Credit(id, n))?;
         round_trip(Frame::Challenge(n))?;

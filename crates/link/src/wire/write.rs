@@ -96,6 +96,10 @@ impl<'a> Writer<'a> {
                 self.byte(PACKETS);
                 self.varint(id.0);
             }
+            Frame::Messages(id) => {
+                self.byte(MESSAGES);
+                self.varint(id.0);
+            }
             Frame::Reset { id, reason, end } => {
                 self.byte(RESET);
                 self.varint(id.0);
@@ -316,7 +320,7 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
                     Target::Name(n, _) => 3 + n.len().min(MAX_NAME),
                 }
         }
-        Frame::Accepted(id) | Frame::Packets(id) => 1 + varint_len(id.0),
+        Frame::Accepted(id) | Frame::Packets(id) | Frame::Messages(id) => 1 + varint_len(id.0),
         Frame::Reset { id, end, .. } => 2 + varint_len(id.0) + varint_len(*end),
         Frame::Credit(id, consumed) => 1 + varint_len(id.0) + varint_len(*consumed),
         Frame::Challenge(_) | Frame::Response(_) => 9,

@@ -18,10 +18,14 @@ const MOST_HOSTS: usize = 1024;
 pub struct Squeezed {
     /// Bytes that hosts here sent.
     pub sent: u64,
+    /// What deduplication left of them; the same where there is none.
+    pub sent_items: u64,
     /// What they became on the link's streams.
     pub sent_as: u64,
     /// Bytes that hosts here took.
     pub received: u64,
+    /// What deduplication had left of them.
+    pub received_items: u64,
     /// What they were on the link's streams.
     pub received_as: u64,
     /// Time that compression and decompression took; zero without a stopwatch.
@@ -38,8 +42,10 @@ impl Squeezed {
 impl AddAssign for Squeezed {
     fn add_assign(&mut self, more: Squeezed) {
         self.sent += more.sent;
+        self.sent_items += more.sent_items;
         self.sent_as += more.sent_as;
         self.received += more.received;
+        self.received_items += more.received_items;
         self.received_as += more.received_as;
         self.cpu += more.cpu;
     }
@@ -59,6 +65,33 @@ pub struct LinkSqueezed {
     pub streams: Vec<StreamSqueezed>,
     /// Streams that were reset because what came could not be undone.
     pub bad: BTreeMap<BadBlock, u64>,
+    /// The same of items.
+    pub bad_items: u64,
+    /// What deduplication did since the program started; `None`: there is none.
+    pub chunks: Option<ChunkCounts>,
+}
+
+/// What a link's deduplication holds and did since the program started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// Streams of this session are deduplicated: the peer takes it, too.
+    pub in_use: bool,
+    /// Chunks of the peer's that are held here.
+    pub held: u64,
+    /// What they take of memory and disk, bytes.
+    pub memory: u64,
+    /// See `memory`.
+    pub disk: u64,
+    /// Chunks that we referred to in place of sending them.
+    pub referred: u64,
+    /// Chunks that the peer referred to and that were not here: it was asked for them.
+    pub wanted: u64,
+    /// Chunks that the peer was told are not kept, or no more.
+    pub gone: u64,
+    /// Files that were put aside because they are damaged.
+    pub quarantined: u64,
+    /// Messages of the peer's that mean nothing.
+    pub violations: u64,
 }
 
 /// One open stream.
@@ -103,7 +136,7 @@ mod tests {
         for n in 0..5_000u32 {
             let host = Some(IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
             let class = ClassId::NORMAL;
-            let kind = Kind { class, host, port: 80, from_here: true, compress: true };
+            let kind = Kind { class, host, port: 80, from_here: true, compress: true, scope: None };
             let sent = u64::from(n);
             link.book(&kind, Squeezed { sent, sent_as: 1, ..Squeezed::default() });
         }

@@ -1,16 +1,19 @@
 //! Coded streams between two gateways: what hosts get, what the accounts say, and what
 //! nobody else learns.
 
+mod dedup;
+
 use std::net::IpAddr;
 
 use link::session::{ClassId, LinkConfig, RecvState};
 use link::wire::{Origin, Target};
+use squeeze::stream::BadBlock;
 use units::ByteCount;
 
 use super::*;
-use crate::Policy;
 use crate::classify::Rule;
 use crate::gateways::{Gateways, PEER, link};
+use crate::{Policy, ResetReason};
 
 /// The server's port of most streams here, which is none of HTTP's.
 const PORT: u16 = 5432;
@@ -175,6 +178,7 @@ fn rules_and_classes_leave_streams_as_they_are() {
         class,
         carry: None,
         compress,
+        dedup: None,
     };
     let bulk = Some(ClassId::BULK);
     for (plain, rules, shrinks) in [

@@ -31,6 +31,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         max_streams: 100,
         headers: true,
         history: ByteCount(0),
+        dedup: false,
         classes: Vec::new(),
     }
 }

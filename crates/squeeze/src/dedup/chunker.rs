@@ -12,7 +12,7 @@ use super::keys::Keys;
 /// No chunk is shorter, but the last of a stream. Measured, see docs/decisions.
 pub const MIN_CHUNK: usize = 2 * 1024;
 /// The length that chunks have on average, about.
-pub const AVERAGE: usize = 8 * 1024;
+pub const AVERAGE: usize = 6 * 1024;
 /// No chunk is longer.
 pub const MAX_CHUNK: usize = 32 * 1024;
 
@@ -22,9 +22,11 @@ const WINDOW: usize = 64;
 pub(super) const HINT_AT: usize = 256;
 const HINT_FROM: usize = HINT_AT - WINDOW;
 const JUDGED_FROM: usize = MIN_CHUNK - WINDOW;
-/// Zeros asked for before the average, and after it.
-const HARD: u64 = top(AVERAGE.ilog2() + 2);
-const EASY: u64 = top(AVERAGE.ilog2() - 2);
+/// Zeros asked for before the average, and after it: four times as many boundaries there. The
+/// more the two differ the more alike are lengths, and the longer it takes after a change until
+/// boundaries are the old ones again.
+const HARD: u64 = top(AVERAGE.ilog2() + 1);
+const EASY: u64 = top(AVERAGE.ilog2() - 1);
 
 const fn top(bits: u32) -> u64 {
     !(u64::MAX >> bits)

@@ -104,6 +104,9 @@ impl Decoder {
                 self.assemble(receiver, left, input);
                 Ok(Shown::AsItIs(left as u64))
             }
+            // The last byte of its item is there until the item is done, unless the stream was
+            // reset.
+            State::References(..) if input.iter().all(|piece| piece.is_empty()) => Ok(Shown::More),
             State::References(..) => self.show_chunk(receiver, key, input),
             State::Head => Err(Bad::Item),
         }
@@ -256,6 +259,11 @@ impl Decoder {
                 1
             }
         }
+    }
+
+    /// Content that is shown is that of a chunk that was referred to.
+    pub fn is_referring(&self) -> bool {
+        matches!(self.state, State::References(..))
     }
 
     /// Gives up content that waits for the host: it is fetched again when the host can take

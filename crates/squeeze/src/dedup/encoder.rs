@@ -18,6 +18,9 @@ const MAX_INPUT: usize = 64 * 1024;
 /// long for the first bytes of a stream).
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Nothing is waited for in a direction that had less content than this: an exchange of small
+/// messages saves little and would pay with its latency.
+const BULK: u64 = 16 * 1024;
 
 /// One direction of a stream on its way to the link.
 ///
@@ -44,6 +47,9 @@ pub struct Encoder {
     matching: bool,
     rest: bool,
     ended: bool,
+    /// Everything is to go, whatever is under way.
+    hurried: bool,
+    /// Since when what is held might have gone.
     first_held: Instant,
     last_push: Instant,
     /// The sender's session that the references belong to.
@@ -90,6 +96,7 @@ impl Encoder {
             matching: false,
             rest: false,
             ended: false,
+            hurried: false,
             first_held: Instant::ZERO,
             last_push: Instant::ZERO,
             session: 0,
@@ -150,6 +157,24 @@ impl Encoder {
         self.ended = true;
     }
 
+    /// The next [`Encoder::pull`] gives all that is held: what may not be referred to now goes
+    /// as it is, and nothing is waited for.
+    pub fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
+    /// The peer takes nothing more of the direction: what is held goes nowhere.
+    pub fn give_up(&mut self) {
+        (self.input, self.at, self.literal) = (Vec::new(), 0, 0);
+        self.ends.clear();
+        self.gone = None;
+    }
+
+    /// References are under way: the stream's credit matters ([`Encoder::consumed`]).
+    pub fn is_referring(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// Everything has gone, and the host has ended its direction.
     pub fn is_done(&self) -> bool {
         self.ended && self.held() == 0
@@ -192,10 +217,11 @@ impl Encoder {
                 continue;
             };
             let go_on = match self.ends.front() {
-                Some(_) if self.gone.is_some() => self.literal_chunk(sender, scope),
-                Some(_) => match self.references(sender, scope, window) {
-                    Some(0) => self.literal_chunk(sender, scope),
+                Some(_) if self.gone.is_some() => self.literal_chunk(now, sender, scope),
+                Some(_) => match self.references(now, sender, scope, window) {
+                    Some(0) => self.literal_chunk(now, sender, scope),
                     Some(_) => true,
+                    None if self.hurried => self.literal_chunk(now, sender, scope),
                     None => false,
                 },
                 None => idle && self.part(now, sender),
@@ -216,7 +242,13 @@ impl Encoder {
 
     /// Refers to as many chunks as there are and the peer holds in a row, if any; answers
     /// how many. `None`: not now, too many are under way.
-    fn references(&mut self, sender: &mut Sender, scope: u64, window: usize) -> Option<usize> {
+    fn references(
+        &mut self,
+        now: Instant,
+        sender: &mut Sender,
+        scope: u64,
+        window: usize,
+    ) -> Option<usize> {
         let (mut first, mut count, mut at) = (0, 0, self.at);
         let mut blocked = false;
         while count < MAX_REFERENCES {
@@ -232,8 +264,9 @@ impl Encoder {
                 blocked = true;
                 break;
             }
-            if !sender.keep(number, chunk) {
-                break; // No room to keep it for the peer: it goes as it is.
+            // No room to keep it for the peer: it goes as it is.
+            if outstanding > sender.fair() || !sender.keep(number, chunk) {
+                break;
             }
             if count == 0 {
                 first = number;
@@ -254,12 +287,13 @@ impl Encoder {
         self.under_way.push_back(UnderWay { offset: None, first, count, content });
         self.outstanding += content;
         self.counts.1 += content as u64;
-        (self.at, self.matching, self.first_held) = (at, true, self.last_push);
+        sender.referred += count as u64;
+        (self.at, self.matching, self.first_held) = (at, true, now);
         Some(count)
     }
 
     /// Announces what is left of the next chunk, and names the chunk.
-    fn literal_chunk(&mut self, sender: &mut Sender, scope: u64) -> bool {
+    fn literal_chunk(&mut self, now: Instant, sender: &mut Sender, scope: u64) -> bool {
         let Some(end) = self.ends.pop_front() else { return false };
         let chunk = &self.input[self.at..end.at];
         let short = self.gone.is_none() && chunk.len() < MIN_KEPT;
@@ -276,7 +310,7 @@ impl Encoder {
         self.literal = chunk.len();
         Item::Chunk { number, len: self.literal }.write(self.last, &mut self.item);
         self.last = number.unwrap_or(self.last);
-        (self.matching, self.first_held) = (false, self.last_push);
+        (self.matching, self.first_held) = (false, now);
         true
     }
 
@@ -298,11 +332,13 @@ impl Encoder {
     fn wait(&self, sender: &Sender) -> Option<Instant> {
         let seen = self.chunker.len() >= HINT_AT;
         let known = if seen { self.begins(sender) } else { self.matching };
-        let worth = self.gone.is_none() && known;
+        let worth = self.gone.is_none() && known && self.counts.0 >= BULK && !self.hurried;
         let after = |at: Instant, wait: Duration| {
             Instant::from_nanos(at.as_nanos().saturating_add(wait.as_nanos()))
         };
-        worth.then(|| after(self.last_push, PAUSE).min(after(self.first_held, PATIENCE)))
+        // What stood behind other chunks could not have gone before.
+        let since = self.last_push.max(self.first_held);
+        worth.then(|| after(since, PAUSE).min(after(self.first_held, PATIENCE)))
     }
 
     fn begins(&self, sender: &Sender) -> bool {

@@ -57,6 +57,12 @@ impl Dedup {
         }
     }
 
+    /// It may cost more from now on, or less.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        self.sender.set_limits(limits.chunks, limits.sources);
+        self.receiver.set_limits(limits);
+    }
+
     /// A session begins: encoders and decoders of the one before are void.
     pub fn begin_session(&mut self) {
         self.sender.begin();

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use super::chunker::MAX_CHUNK;
 use super::decoder::Bad;
 use super::keys::{Id, Keys, Tag, tag};
-use super::store::{Found, Op, Store};
+use super::link::Limits;
+use super::store::{Found, Loaded, Op, Store};
 use super::wire::{MAX_RANGES, MAX_WANTED, Message, ranges};
 
 /// Chunks that are waited for at once, on disk or from the peer. More streams wait in turn.
 const MAX_PENDING: usize = 1024;
 /// As many of them may be for what streams will come to.
 const MAX_AHEAD: usize = 512;
+/// Bytes of chunks that are there and that their streams have not fetched: beyond this those
+/// are given up whose hosts take nothing.
+const MAX_HERE: usize = 4 << 20;
 /// News that the peer has not been told: beyond this it is told everything anew.
 const MAX_NEWS: usize = 16 * 1024;
 
@@ -22,6 +26,9 @@ pub struct Receiver {
     /// What is held.
     pub store: Store,
     pending: BTreeMap<u64, Pending>,
+    /// Those of them that are there, and their bytes.
+    here: BTreeSet<u64>,
+    here_bytes: usize,
     /// Streams for which there was no room in `pending`.
     crowded: VecDeque<u64>,
     /// Streams that can go on.
@@ -40,6 +47,7 @@ pub struct Receiver {
     assembling: usize,
     assembling_limit: usize,
     asked: u64,
+    gone: u64,
 }
 
 struct Partial {
@@ -70,6 +78,8 @@ impl Receiver {
             keys,
             store,
             pending: BTreeMap::new(),
+            here: BTreeSet::new(),
+            here_bytes: 0,
             crowded: VecDeque::new(),
             ready: VecDeque::new(),
             to_want: BTreeSet::new(),
@@ -83,12 +93,21 @@ impl Receiver {
             assembling: 0,
             assembling_limit: assembling,
             asked: 0,
+            gone: 0,
         }
+    }
+
+    pub(super) fn set_limits(&mut self, limits: &Limits) {
+        self.assembling_limit = limits.assembling;
+        self.store.set_limits(limits.memory, limits.disk);
+        self.note_gone();
     }
 
     /// A new session: its streams are new, and the peer is told what is held.
     pub(super) fn begin(&mut self) {
         self.pending.clear();
+        self.here.clear();
+        self.here_bytes = 0;
         self.crowded.clear();
         self.ready.clear();
         self.to_want.clear();
@@ -102,18 +121,41 @@ impl Receiver {
     /// random number other than 0 that no store of this node had before.
     pub fn rebuild(&mut self, epoch: u64) {
         self.store.rebuild(epoch);
+        self.ask_for_what_loads();
+        self.tell_all = true;
+    }
+
+    /// Files do not answer, or do again: until they do, streams do not wait for them but for
+    /// the peer.
+    pub fn set_late(&mut self, late: bool) {
+        self.store.set_late(late);
+        if late {
+            self.ask_for_what_loads();
+        }
+    }
+
+    fn ask_for_what_loads(&mut self) {
         for (number, pending) in &mut self.pending {
             if matches!(pending.state, State::Loading) {
                 pending.state = State::Asked;
                 self.to_want.insert(*number);
             }
         }
-        self.tell_all = true;
     }
 
     /// Chunks that the peer was asked for, ever.
     pub fn asked(&self) -> u64 {
         self.asked
+    }
+
+    /// Chunks that the peer was told are not kept, or no more, ever.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Is there news for the peer that can wait ([`Dedup::poll_message`](super::Dedup))?
+    pub fn has_news(&self) -> bool {
+        !self.held_news.is_empty() || !self.gone_news.is_empty()
     }
 
     /// The next stream (by its key, see [`Decoder::show`](super::Decoder::show)) whose
@@ -134,24 +176,19 @@ impl Receiver {
         self.note_gone();
     }
 
-    /// An [`Op::Load`] is done: `content` is what was read, `None` if it could not be. Bytes
-    /// that are not the chunk's go nowhere: the peer is asked.
-    pub fn loaded(&mut self, number: u64, segment: u64, content: Option<&[u8]>) {
-        let content = self.store.loaded(number, segment, content);
+    /// An [`Op::Load`] is done. Bytes that are not the chunk's go nowhere: the peer is asked.
+    pub fn loaded(&mut self, number: u64, segment: u64, loaded: Loaded<'_>) {
+        let content = self.store.loaded(number, segment, loaded);
         self.note_gone();
         let id = self.store.id(number).copied();
         let waits = |p: &&mut Pending| matches!(p.state, State::Loading);
         let Some(pending) = self.pending.get_mut(&number).filter(waits) else { return };
         match (content, id) {
-            (Some(content), Some(id)) => {
-                pending.state = State::Here { content, id, from_peer: false };
-                self.ready.extend(&pending.keys);
-                self.ready.extend(self.crowded.pop_front());
-            }
+            (Some(content), Some(id)) => self.arrived(number, content, id, false),
             _ => match self.store.find(number) {
                 Found::Loading => {} // It has been moved.
                 Found::Memory(_) => {
-                    let keys = self.pending.remove(&number).map(|p| p.keys);
+                    let keys = self.drop_pending(number).map(|p| p.keys);
                     self.ready.extend(keys.into_iter().flatten());
                 }
                 Found::No => {
@@ -160,6 +197,27 @@ impl Receiver {
                 }
             },
         }
+    }
+
+    /// A chunk that streams wait for is there.
+    fn arrived(&mut self, number: u64, content: Arc<[u8]>, id: Id, from_peer: bool) {
+        while self.here_bytes + content.len() > MAX_HERE && self.make_room() {}
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        self.here_bytes += content.len();
+        self.here.insert(number);
+        pending.state = State::Here { content, id, from_peer };
+        self.ready.extend(&pending.keys);
+        self.ready.extend(self.crowded.pop_front());
+    }
+
+    /// Nothing waits for this chunk any more.
+    fn drop_pending(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&number)?;
+        if let State::Here { content, .. } = &pending.state {
+            self.here_bytes -= content.len();
+            self.here.remove(&number);
+        }
+        Some(pending)
     }
 
     // ---- for decoders ----------------------------------------------------------------
@@ -241,10 +299,8 @@ impl Receiver {
     /// Gives up a chunk that is there and that its streams do not fetch, because their hosts
     /// take nothing.
     fn make_room(&mut self) -> bool {
-        let idle = self.pending.iter().find(|(_, p)| matches!(p.state, State::Here { .. }));
-        let Some(number) = idle.map(|(n, _)| *n) else { return false };
-        self.pending.remove(&number);
-        true
+        let Some(number) = self.here.first().copied() else { return false };
+        self.drop_pending(number).is_some()
     }
 
     /// A stream does not wait for this chunk any more.
@@ -252,7 +308,7 @@ impl Receiver {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         pending.keys.retain(|k| *k != key);
         if pending.keys.is_empty() {
-            self.pending.remove(&number);
+            self.drop_pending(number);
             self.to_want.remove(&number);
             self.ready.extend(self.crowded.pop_front());
         }
@@ -308,8 +364,11 @@ impl Receiver {
 
     /// A chunk has come whole.
     pub(super) fn keep(&mut self, number: u64, content: &[u8]) {
-        let id = self.keys.id(content);
         self.next = self.next.max(number + 1);
+        if self.store.id(number).is_some() {
+            return; // A number is used once (L-DD-5): what it meant stays.
+        }
+        let id = self.keys.id(content);
         let held = self.store.insert(number, id, content.into());
         self.tell(number, held);
         self.note_gone();
@@ -324,6 +383,7 @@ impl Receiver {
     // ---- messages --------------------------------------------------------------------
 
     fn tell(&mut self, number: u64, held: bool) {
+        self.gone += u64::from(!held);
         if self.tell_all {
             return;
         }
@@ -352,11 +412,11 @@ impl Receiver {
     pub(super) fn handle(&mut self, message: &Message<'_>) {
         let Message::Bytes { number, content } = message else { return };
         let waits = |p: &&mut Pending| matches!(p.state, State::Asked);
-        let Some(pending) = self.pending.get_mut(number).filter(waits) else { return };
+        if self.pending.get_mut(number).filter(waits).is_none() {
+            return;
+        }
         let (id, content): (Id, Arc<[u8]>) = (self.keys.id(content), (*content).into());
-        pending.state = State::Here { content: content.clone(), id, from_peer: true };
-        self.ready.extend(&pending.keys);
-        self.ready.extend(self.crowded.pop_front());
+        self.arrived(*number, content.clone(), id, true);
         self.to_want.remove(number);
         let held = self.store.insert(*number, id, content);
         self.next = self.next.max(number + 1);

@@ -1,6 +1,6 @@
 //! One link's sending side: what the peer holds, and what it may still ask for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalogue::{Catalogue, Journal};
@@ -17,8 +17,10 @@ pub struct Sender {
     sources: BTreeMap<u64, Source>,
     source_bytes: usize,
     source_limit: usize,
+    /// Chunks that were referred to, ever.
+    pub(super) referred: u64,
     /// What the peer asked for.
-    wanted: VecDeque<u64>,
+    wanted: BTreeSet<u64>,
 }
 
 struct Source {
@@ -35,8 +37,14 @@ impl Sender {
             sources: BTreeMap::new(),
             source_bytes: 0,
             source_limit: sources,
-            wanted: VecDeque::new(),
+            referred: 0,
+            wanted: BTreeSet::new(),
         }
+    }
+
+    pub(super) fn set_limits(&mut self, chunks: usize, sources: usize) {
+        self.catalogue.set_limit(chunks);
+        self.source_limit = sources;
     }
 
     /// Takes over what an earlier run of the program wrote by [`Sender::poll_journal`].
@@ -45,10 +53,16 @@ impl Sender {
         self.catalogue.load(&keys, journal);
     }
 
+    /// The peer can be answered no more: nothing is referred to or named until it has told
+    /// anew what it holds.
+    pub fn mute(&mut self) {
+        self.catalogue.begin();
+    }
+
     /// What is to be written to the journal's file now. To be asked every few seconds, and
     /// when the program ends.
     pub fn poll_journal(&mut self) -> Option<Journal> {
-        self.catalogue.journal(&self.keys)
+        self.catalogue.journal(self.keys.clone())
     }
 
     /// What [`Sender::poll_journal`] gave could not be written. It is all written anew the
@@ -89,6 +103,17 @@ impl Sender {
         }
     }
 
+    /// Chunks that were referred to, ever.
+    pub fn referred(&self) -> u64 {
+        self.referred
+    }
+
+    /// What one direction may have under way: no more than is free, so that hosts that take
+    /// nothing leave some to the others however many they are.
+    pub(super) fn fair(&self) -> usize {
+        self.source_limit.saturating_sub(self.source_bytes)
+    }
+
     /// Bytes that are kept for what was referred to.
     pub fn sources(&self) -> usize {
         self.source_bytes
@@ -97,17 +122,19 @@ impl Sender {
     pub(super) fn handle(&mut self, message: &Message<'_>) {
         match message {
             Message::Store { epoch, next, held } => {
-                self.catalogue.holds(&self.keys, *epoch, *next, held);
+                self.catalogue.holds(*epoch, *next, held);
             }
             Message::News { epoch, held, gone } => {
-                self.catalogue.news(&self.keys, *epoch, held, gone);
+                self.catalogue.news(*epoch, held, gone);
             }
             Message::Want(numbers) => {
                 for number in numbers {
-                    self.catalogue.lacks(*number);
-                    // What has no source was taken or given up meanwhile.
-                    if self.sources.contains_key(number) && !self.wanted.contains(number) {
-                        self.wanted.push_back(*number);
+                    // What has no source was taken or given up meanwhile: it is named anew
+                    // when it comes again.
+                    let answered = self.sources.contains_key(number);
+                    self.catalogue.lacks(*number, answered);
+                    if answered {
+                        self.wanted.insert(*number);
                     }
                 }
             }
@@ -116,7 +143,7 @@ impl Sender {
     }
 
     pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> bool {
-        while let Some(number) = self.wanted.pop_front() {
+        while let Some(number) = self.wanted.pop_first() {
             if let Some(source) = self.sources.get(&number) {
                 Message::Bytes { number, content: &source.content }.write(out);
                 return true;

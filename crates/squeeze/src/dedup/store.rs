@@ -7,10 +7,12 @@
 //! second chance): nearly what least-recently-used would keep, without a write for each use.
 //!
 //! A write that fails (a full disk) costs what it was to write, and the store makes do with
-//! less until segments fit again. Bytes that do not have their id put their whole segment
-//! into quarantine.
+//! less until segments fit again. Bytes that do not have their id, or are not there, put their
+//! whole segment into quarantine; a read that fails costs its chunk, because it may say more of
+//! the machine than of the file. While files are late ([`Store::set_late`]) what is only on disk
+//! counts as not there.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::keys::{Id, Keys};
@@ -64,6 +66,17 @@ pub enum Op {
     },
 }
 
+/// What came of an [`Op::Load`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded<'a> {
+    /// What stood there.
+    Content(&'a [u8]),
+    /// The file ends before, or there is none.
+    Short,
+    /// It could not be read, for a reason that need not be the file's.
+    Failed,
+}
+
 /// Where a chunk is.
 pub(super) enum Found {
     Memory(Arc<[u8]>),
@@ -74,11 +87,10 @@ pub(super) enum Found {
 
 struct Entry {
     id: Id,
-    memory: Option<Arc<[u8]>>,
+    /// The bytes, and when they came to be in memory: the key in `recent` or `unwritten`.
+    memory: Option<(u64, Arc<[u8]>)>,
     /// Segment, offset, length.
     disk: Option<(u64, u32, u32)>,
-    /// It is to be written.
-    unwritten: bool,
 }
 
 #[derive(Default)]
@@ -105,11 +117,15 @@ pub struct Store {
     disk_limit: u64,
     disk_have: u64,
     entries: BTreeMap<u64, Entry>,
-    /// What is in memory, oldest first.
-    recent: VecDeque<u64>,
+    /// What is in memory, oldest first: what may go, and what is to be written before.
+    recent: BTreeMap<u64, u64>,
+    unwritten: BTreeMap<u64, u64>,
+    turn: u64,
     memory: usize,
-    unwritten: VecDeque<u64>,
     unwritten_bytes: usize,
+    /// Chunks that are being loaded: none is asked for twice.
+    loading: BTreeSet<u64>,
+    late: bool,
     flush: bool,
     segments: BTreeMap<u64, Segment>,
     disk: u64,
@@ -134,10 +150,13 @@ impl Store {
             disk_limit: disk,
             disk_have: disk,
             entries: BTreeMap::new(),
-            recent: VecDeque::new(),
+            recent: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
+            turn: 0,
             memory: 0,
-            unwritten: VecDeque::new(),
             unwritten_bytes: 0,
+            loading: BTreeSet::new(),
+            late: false,
             flush: false,
             segments: BTreeMap::new(),
             disk: 0,
@@ -150,13 +169,25 @@ impl Store {
         }
     }
 
+    /// Keeps so much from now on. A store without files stays without.
+    pub(super) fn set_limits(&mut self, memory: usize, disk: u64) {
+        self.memory_limit = memory;
+        if self.disk_limit > 0 && disk >= 2 * MIN_SEGMENT {
+            (self.disk_limit, self.disk_have) = (disk, disk);
+        }
+        while self.disk > self.disk_have {
+            self.remove_oldest();
+        }
+        self.trim();
+    }
+
     /// Forgets everything: the store is new, under `epoch` (as for [`Store::new`]).
     pub fn rebuild(&mut self, epoch: u64) {
         let ops = std::mem::take(&mut self.ops);
         let old = std::mem::take(&mut self.segments);
-        let next = self.next_segment;
+        let (next, late) = (self.next_segment, self.late);
         *self = Store::new(self.keys.clone(), self.memory_limit, self.disk_limit, epoch);
-        self.next_segment = next;
+        (self.next_segment, self.late) = (next, late);
         self.ops = ops.into_iter().filter(|op| !matches!(op, Op::Load { .. })).collect();
         self.ops.extend(old.into_keys().map(|segment| Op::Quarantine { segment }));
     }
@@ -186,6 +217,12 @@ impl Store {
         self.bad
     }
 
+    /// Files do not answer, or do again. Meanwhile what is only on disk is not there, so that
+    /// nothing waits for them.
+    pub fn set_late(&mut self, late: bool) {
+        self.late = late;
+    }
+
     pub(super) fn keys(&self) -> &Arc<Keys> {
         &self.keys
     }
@@ -209,8 +246,7 @@ impl Store {
             return false;
         }
         self.remove(number);
-        let entry = Entry { id, memory: None, disk: None, unwritten: false };
-        self.entries.insert(number, entry);
+        self.entries.insert(number, Entry { id, memory: None, disk: None });
         self.remember(number, content);
         self.trim();
         true
@@ -223,35 +259,53 @@ impl Store {
             return;
         }
         self.memory += content.len();
-        self.recent.push_back(number);
+        self.turn += 1;
         if self.disk_have > 0 {
-            entry.unwritten = true;
-            self.unwritten.push_back(number);
+            self.unwritten.insert(self.turn, number);
             self.unwritten_bytes += content.len();
+        } else {
+            self.recent.insert(self.turn, number);
         }
-        entry.memory = Some(content);
+        entry.memory = Some((self.turn, content));
+    }
+
+    /// A chunk's bytes are in memory no more.
+    fn forget(&mut self, number: u64) {
+        let entry = self.entries.get_mut(&number);
+        let Some((turn, content)) = entry.and_then(|entry| entry.memory.take()) else { return };
+        self.memory -= content.len();
+        self.recent.remove(&turn);
+        if self.unwritten.remove(&turn).is_some() {
+            self.unwritten_bytes -= content.len();
+        }
+    }
+
+    /// A chunk's bytes, which are in memory, need not be written any more.
+    fn settle(&mut self, number: u64) {
+        let entry = self.entries.get(&number);
+        let Some((turn, content)) = entry.and_then(|entry| entry.memory.as_ref()) else { return };
+        if self.unwritten.remove(turn).is_some() {
+            self.unwritten_bytes -= content.len();
+            self.recent.insert(*turn, number);
+        }
     }
 
     /// Holds a chunk no more.
     pub(super) fn remove(&mut self, number: u64) {
-        let Some(entry) = self.entries.remove(&number) else { return };
-        if let Some(content) = entry.memory {
-            self.memory -= content.len();
-            self.recent.retain(|n| *n != number);
-            if entry.unwritten {
-                self.unwritten_bytes -= content.len();
-                self.unwritten.retain(|n| *n != number);
-            }
-        }
+        self.forget(number);
+        self.entries.remove(&number);
     }
 
     /// Looks a chunk up, and has it loaded if it is on disk.
     pub(super) fn find(&mut self, number: u64) -> Found {
         let Some(entry) = self.entries.get(&number) else { return Found::No };
         match (&entry.memory, entry.disk) {
-            (Some(content), _) => Found::Memory(content.clone()),
+            (Some((_, content)), _) => Found::Memory(content.clone()),
+            (None, Some(_)) if self.late => Found::No,
             (None, Some((segment, offset, len))) => {
-                self.ops.push_back(Op::Load { number, segment, offset, len });
+                if self.loading.insert(number) {
+                    self.ops.push_back(Op::Load { number, segment, offset, len });
+                }
                 Found::Loading
             }
             (None, None) => Found::No,
@@ -262,7 +316,8 @@ impl Store {
     fn trim(&mut self) {
         let most = (self.memory_limit as u64 + self.disk_limit) / USUAL + 1;
         while self.entries.len() as u64 > most {
-            match self.recent.pop_front() {
+            let oldest = self.recent.values().chain(self.unwritten.values()).next().copied();
+            match oldest {
                 _ if !self.segments.is_empty() => self.remove_oldest(),
                 Some(number) => {
                     self.remove(number);
@@ -271,23 +326,20 @@ impl Store {
                 None => break,
             }
         }
-        let mut kept = 0;
-        while self.memory > self.memory_limit && kept < self.recent.len() {
-            let Some(number) = self.recent.pop_front() else { break };
-            let Some(entry) = self.entries.get_mut(&number) else { continue };
-            // It waits for the disk, which has as much time as memory takes to fill twice.
-            if entry.unwritten && self.memory <= 2 * self.memory_limit {
-                self.recent.push_back(number);
-                (self.flush, kept) = (true, kept + 1);
-                continue;
-            }
-            let Some(content) = entry.memory.take() else { continue };
-            self.memory -= content.len();
-            if std::mem::take(&mut entry.unwritten) {
-                self.unwritten_bytes -= content.len();
-                self.unwritten.retain(|n| *n != number);
-            }
-            if entry.disk.is_none() {
+        while self.memory > self.memory_limit {
+            let oldest = match self.recent.first_key_value() {
+                None => {
+                    // All waits for the disk, which has as much time as memory takes to fill
+                    // twice.
+                    self.flush = true;
+                    let over = self.memory > 2 * self.memory_limit;
+                    self.unwritten.first_key_value().filter(|_| over)
+                }
+                written => written,
+            };
+            let Some(number) = oldest.map(|(_, number)| *number) else { break };
+            self.forget(number);
+            if self.entries.get(&number).is_some_and(|entry| entry.disk.is_none()) {
                 self.entries.remove(&number);
                 self.gone.push(number);
             }
@@ -343,22 +395,18 @@ impl Store {
             index = header(&self.keys, self.epoch, segment);
         }
         let mut records = Vec::new();
-        while let Some(number) = self.unwritten.front().copied() {
-            let waiting = self.entries.get(&number).filter(|entry| entry.unwritten);
-            let found = waiting.and_then(|entry| Some((entry.id, entry.memory.clone()?)));
-            let Some((id, content)) = found else {
-                self.unwritten.pop_front();
-                continue;
-            };
+        for number in self.unwritten.values().copied() {
+            let found = self.entries.get(&number);
+            let found = found.and_then(|entry| Some((entry.id, &entry.memory.as_ref()?.1)));
+            let Some((id, content)) = found else { continue };
             let added = (data.len() + index.len() + content.len() + RECORD) as u64;
             if data.len() >= BATCH || !data.is_empty() && size + added > room {
                 break;
             }
-            self.unwritten.pop_front();
             let offset = (start + data.len() as u64) as u32;
             let record = Record { number, offset, len: content.len() as u32, id };
             record.write(&self.keys, (self.epoch, segment), &mut index);
-            data.extend_from_slice(&content);
+            data.extend_from_slice(content);
             records.push(record);
         }
         if records.is_empty() {
@@ -375,10 +423,8 @@ impl Store {
         let Some(append) = self.append.take_if(|append| append.segment == segment) else { return };
         for record in &append.records {
             // What came under its number since is not what was written.
-            let same = |entry: &&mut Entry| entry.unwritten && entry.id == record.id;
-            if let Some(entry) = self.entries.get_mut(&record.number).filter(same) {
-                entry.unwritten = false;
-                self.unwritten_bytes -= entry.memory.as_ref().map_or(0, |m| m.len());
+            if self.id(record.number) == Some(&record.id) {
+                self.settle(record.number);
             }
         }
         if !ok {
@@ -447,27 +493,33 @@ impl Store {
         }
     }
 
-    /// An [`Op::Load`] is done: `content` is what was read, `None` if it could not be.
-    /// Answers the chunk if these are its bytes.
+    /// An [`Op::Load`] is done. Answers the chunk if these are its bytes.
     pub(super) fn loaded(
         &mut self,
         number: u64,
         segment: u64,
-        content: Option<&[u8]>,
+        loaded: Loaded<'_>,
     ) -> Option<Arc<[u8]>> {
+        self.loading.remove(&number);
         let entry = self.entries.get(&number)?;
-        if let Some(content) = &entry.memory {
+        if let Some((_, content)) = &entry.memory {
             return Some(content.clone());
         }
         if entry.disk?.0 != segment {
             return None; // It has been moved meanwhile.
         }
-        let content = content.filter(|content| self.keys.id(content) == entry.id);
-        let Some(content) = content else {
-            self.quarantine(segment);
-            return None;
+        let content: Arc<[u8]> = match loaded {
+            Loaded::Content(content) if self.keys.id(content) == entry.id => content.into(),
+            Loaded::Content(_) | Loaded::Short => {
+                self.quarantine(segment);
+                return None;
+            }
+            Loaded::Failed => {
+                self.remove(number);
+                self.gone.push(number);
+                return None;
+            }
         };
-        let content: Arc<[u8]> = content.into();
         let newer = self.segments.range(segment..).count();
         if newer * 2 > self.segments.len() && self.segments.len() > 2 {
             self.remember(number, content.clone());
@@ -489,8 +541,7 @@ impl Store {
         let mut numbers = Vec::with_capacity(records.len());
         for record in records {
             let disk = Some((segment, record.offset, record.len));
-            let entry = Entry { id: record.id, memory: None, disk, unwritten: false };
-            self.entries.insert(record.number, entry);
+            self.entries.insert(record.number, Entry { id: record.id, memory: None, disk });
             numbers.push(record.number);
         }
         self.disk += len;

@@ -1,6 +1,6 @@
 //! Two ends of a link with everything that may go wrong between and below them.
 
-mod disk;
+use super::disk;
 mod ends;
 mod faults;
 mod figures;

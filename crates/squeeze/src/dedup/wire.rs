@@ -31,6 +31,11 @@ pub(super) const MAX_NUMBER: u64 = 1 << 48;
 pub(super) const MAX_RANGES: usize = 512;
 pub(super) const MAX_WANTED: usize = 64;
 
+/// The longest message: a chunk and its number, or the most ranges that there are, twice.
+pub const MAX_MESSAGE: usize = 36 * 1024;
+/// What a direction begins with that goes as it is (L-DD-1).
+pub const PLAIN: [u8; 1] = [3];
+
 /// What the head of an item says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {

@@ -53,6 +53,7 @@ impl World {
             classes: Vec::new(),
             headers: true,
             history: ByteCount(0),
+            dedup: false,
         };
         let nodes = [0, 1].map(|n| {
             let mut endpoint = Endpoint::new(EndpointConfig {

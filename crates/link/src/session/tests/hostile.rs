@@ -141,7 +141,8 @@ fn a_peer_that_offers_the_moon_gets_no_more_than_our_memory() {
     let all = u64::MAX;
     let (stream_window, total_window) = (all, all);
     let (contexts, history) = (all, all);
-    let moon = Params { mtu: all, stream_window, total_window, reserve: all, contexts, history };
+    let (mtu, reserve, dedup) = (all, all, all);
+    let moon = Params { mtu, stream_window, total_window, reserve, contexts, history, dedup };
     let encoded = Params::decode(&moon.encode()).unwrap();
     w.sides[0].set_peer(encoded, false);
     let id = w.sides[0].open(w.now, origin()).unwrap();

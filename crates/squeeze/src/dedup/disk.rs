@@ -1,31 +1,44 @@
-//! Files in memory, with a program that may die over them.
+//! Files in memory, with a program that may die over them: for tests and simulations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use units::Rng;
 
-use crate::dedup::{Dedup, Journal, Keys, Limits, MAX_INDEX, Op, Recovery};
+use super::{Dedup, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery};
 
 /// The files of one store.
 #[derive(Clone, Default)]
 pub struct Disk {
+    /// By segment.
     pub data: BTreeMap<u64, Vec<u8>>,
+    /// By segment.
     pub index: BTreeMap<u64, Vec<u8>>,
+    /// The catalogue's.
     pub journal: Vec<u8>,
+    /// Segments that were put aside.
     pub quarantined: u64,
+    /// Operations that were done.
+    pub served: u64,
     /// Appends fail once there are so many bytes.
     pub room: Option<usize>,
 }
 
 impl Disk {
+    /// Bytes of all segments.
     pub fn len(&self) -> usize {
         self.data.values().chain(self.index.values()).map(Vec::len).sum()
+    }
+
+    /// There are no segments.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.index.is_empty()
     }
 
     /// Does what is to be done.
     pub fn serve(&mut self, dedup: &mut Dedup) {
         while let Some(op) = dedup.receiver.poll_op() {
+            self.served += 1;
             match op {
                 Op::Append { segment, data, index } => {
                     let ok =
@@ -41,7 +54,8 @@ impl Disk {
                 Op::Load { number, segment, offset, len } => {
                     let (from, to) = (offset as usize, offset as usize + len as usize);
                     let content = self.data.get(&segment).and_then(|d| d.get(from..to));
-                    dedup.receiver.loaded(number, segment, content);
+                    let loaded = content.map_or(Loaded::Short, Loaded::Content);
+                    dedup.receiver.loaded(number, segment, loaded);
                 }
                 Op::Remove { segment } => {
                     self.data.remove(&segment);
@@ -54,10 +68,11 @@ impl Disk {
                 }
             }
         }
-        match dedup.sender.poll_journal() {
-            Some(Journal::Replace(bytes)) => self.journal = bytes,
-            Some(Journal::Append(bytes)) => self.journal.extend(bytes),
-            None => {}
+        if let Some(journal) = dedup.sender.poll_journal() {
+            if journal.replaces {
+                self.journal.clear();
+            }
+            self.journal.extend(journal.into_bytes());
         }
     }
 

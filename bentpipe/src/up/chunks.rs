@@ -1,0 +1,559 @@
+//! The stores of chunks that came from peers: their files, served by a thread of their own
+//! because files block (R-COMPRESS; spec/link.md, "Deduplication").
+//!
+//! The thread does one thing after the other and answers each, so what has no answer is counted,
+//! and there is a limit for each peer: what does not go to the thread waits in the peer's store,
+//! which is bounded. Where an answer does not come within [`LATE`], files count as not there and
+//! peers are asked for what is in them, until the thread has caught up.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+
+use link::PeerId;
+use link::keys::PublicKey;
+use os::OsError;
+use os::poll::Waker;
+use relay::Relay;
+use squeeze::dedup::{Dedup, Journal, Keys, Limits, Op, Store};
+use units::{Duration, Instant};
+
+use crate::chunk_files::{ChunkFiles, Done};
+
+/// What a peer's store may have under way: a read chunk, or 256 kB that are written, each.
+const UNDER_WAY: usize = 16;
+/// Streams wait no longer for a file.
+const LATE: Duration = Duration::from_secs(1);
+/// What waits is written, and what the peer holds written down, so long after it came: what a
+/// program that is killed loses.
+const SAVED_AFTER: Duration = Duration::from_secs(1);
+/// What is left at the end of the program is waited for so long, and where files are late.
+const END: std::time::Duration = std::time::Duration::from_secs(5);
+const LATE_END: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// What the thread does for the store of this number.
+struct Job(u64, Task);
+
+enum Task {
+    Open(Box<ChunkFiles>),
+    Op(Op),
+    Save(Journal),
+    Close,
+}
+
+/// What came of it, and why it failed.
+struct Answer(u64, Done, Option<io::Error>);
+
+/// The thread, which runs from the first store on.
+struct Worker {
+    jobs: Sender<Job>,
+    answers: Receiver<Answer>,
+}
+
+/// What is known of one peer's files.
+#[derive(Default)]
+struct Known {
+    store: u64,
+    /// Operations without an answer, and what of them is an append.
+    under_way: usize,
+    appending: Option<u64>,
+    saving: bool,
+}
+
+/// The files of all peers' chunks.
+pub struct ChunkStores {
+    /// Where they are; `None`: chunks are kept in memory only.
+    dir: Option<PathBuf>,
+    worker: Option<Worker>,
+    pub waker: Waker,
+    known: BTreeMap<PeerId, Known>,
+    /// Whose a store is.
+    peers: BTreeMap<u64, PeerId>,
+    stores: u64,
+    /// When what has no answer was asked for, in this order.
+    asked: VecDeque<Instant>,
+    late: bool,
+    /// Peers whose files have to be served.
+    busy: BTreeSet<PeerId>,
+    /// Peers whose chunks changed, and when they are to be saved.
+    changed: BTreeSet<PeerId>,
+    save_at: Option<Instant>,
+    told: bool,
+}
+
+/// A key as the name of a directory: base64 may hold a slash.
+fn name(key: &PublicKey) -> String {
+    key.to_string().replace('/', "_")
+}
+
+impl ChunkStores {
+    /// Stores of the node with this key under `dir`.
+    ///
+    /// # Errors
+    /// If there is no descriptor for the waker.
+    pub fn new(dir: Option<&Path>, node: &PublicKey) -> Result<ChunkStores, OsError> {
+        Ok(ChunkStores {
+            dir: dir.map(|dir| dir.join(name(node))),
+            worker: None,
+            waker: Waker::new()?,
+            known: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            stores: 0,
+            asked: VecDeque::new(),
+            late: false,
+            busy: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            save_at: None,
+            told: false,
+        })
+    }
+
+    /// Deduplicates the streams of a peer from now on. Where its files cannot be used chunks
+    /// are kept in memory, which is told once. What is there is read before this returns: it is
+    /// the start of the program, or a peer is new.
+    pub fn add(&mut self, relay: &mut Relay, peer: PeerId, key: &PublicKey, limits: &Limits) {
+        let Some(secret) = relay.endpoint.chunk_secret(peer) else { return };
+        let keys = Arc::new(Keys::new(&secret));
+        let dir = self.dir.as_ref().filter(|_| limits.disk > 0).map(|dir| dir.join(name(key)));
+        let opened = dir.map(|dir| {
+            let opened = ChunkFiles::open(&dir, &keys, limits);
+            opened.and_then(|(files, dedup)| Ok((self.open(peer, files)?, dedup))).map_err(|e| {
+                if !std::mem::replace(&mut self.told, true) {
+                    let dir = dir.display();
+                    crate::log!(Warn, "chunks are kept in memory only", dir = dir, error = e);
+                }
+            })
+        });
+        let in_memory = || -> Option<Dedup> {
+            let epoch = u64::from_ne_bytes(os::proc::entropy().ok()?) | 1;
+            let store = Store::new(keys.clone(), limits.memory, 0, epoch);
+            Some(Dedup::new(keys.clone(), store, &Limits { disk: 0, ..*limits }))
+        };
+        let dedup = opened.and_then(Result::ok).map(|((), dedup)| dedup).or_else(in_memory);
+        if let Some(mut dedup) = dedup {
+            dedup.receiver.set_late(self.late);
+            relay.set_dedup(peer, dedup);
+        }
+    }
+
+    /// The thread has these files from now on.
+    fn open(&mut self, peer: PeerId, files: ChunkFiles) -> io::Result<()> {
+        if self.worker.is_none() {
+            let (jobs, to_do) = channel();
+            let (answer_to, answers) = channel();
+            let waker = self.waker.clone();
+            thread::Builder::new()
+                .name("chunks".into())
+                .spawn(move || work(&to_do, &answer_to, &waker))?;
+            self.worker = Some(Worker { jobs, answers });
+        }
+        self.stores += 1;
+        self.known.insert(peer, Known { store: self.stores, ..Known::default() });
+        self.peers.insert(self.stores, peer);
+        self.send(Job(self.stores, Task::Open(Box::new(files))));
+        Ok(())
+    }
+
+    fn send(&self, job: Job) {
+        if let Some(worker) = &self.worker {
+            // Without a thread nothing is answered: files are late for ever.
+            let _ = worker.jobs.send(job);
+        }
+    }
+
+    /// The peer is about to be taken out. What there is of it is written when the thread comes
+    /// to it.
+    pub fn remove(&mut self, now: Instant, relay: &mut Relay, peer: PeerId) {
+        if let Some(known) = self.known.remove(&peer) {
+            self.peers.remove(&known.store);
+            relay.serve_files(peer, |dedup| {
+                self.send_all(now, &known, dedup);
+                false
+            });
+            self.send(Job(known.store, Task::Close));
+        }
+        self.busy.remove(&peer);
+        self.changed.remove(&peer);
+    }
+
+    /// Hands over all that is to be written, as if it had been.
+    fn send_all(&mut self, now: Instant, known: &Known, dedup: &mut Dedup) {
+        dedup.receiver.store.flush();
+        if let Some(segment) = known.appending {
+            dedup.receiver.appended(segment, true);
+        }
+        while let Some(op) = dedup.receiver.poll_op() {
+            let segment = segment_of(&op);
+            if !matches!(op, Op::Load { .. }) {
+                self.asked.push_back(now);
+                self.send(Job(known.store, Task::Op(op)));
+            }
+            if let Some(segment) = segment {
+                dedup.receiver.appended(segment, true);
+            }
+        }
+        if let Some(journal) = dedup.sender.poll_journal() {
+            self.asked.push_back(now);
+            self.send(Job(known.store, Task::Save(journal)));
+        }
+    }
+
+    /// Writes all that there is, at the end of the program.
+    pub fn finish(&mut self, now: Instant, relay: &mut Relay) {
+        let peers: Vec<PeerId> = self.known.keys().copied().collect();
+        peers.into_iter().for_each(|peer| self.remove(now, relay, peer));
+        let Some(Worker { jobs, answers }) = self.worker.take() else { return };
+        drop(jobs); // The thread ends after the last of them.
+        let until = std::time::Instant::now() + if self.late { LATE_END } else { END };
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            match answers.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        crate::log!(Warn, "not all chunks were written: the disk does not answer");
+    }
+
+    /// When [`ChunkStores::work`] is to be called although nothing else happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let late = self.asked.front().filter(|_| !self.late).map(|at| *at + LATE);
+        self.save_at.into_iter().chain(late).min()
+    }
+
+    /// Asks for what chunks want of files, and tells what came of it.
+    pub fn work(&mut self, now: Instant, relay: &mut Relay) {
+        self.take_answers(relay);
+        while let Some(peer) = relay.poll_files() {
+            if self.known.contains_key(&peer) {
+                self.busy.insert(peer);
+                self.changed.insert(peer);
+                self.save_at.get_or_insert(now + SAVED_AFTER);
+            }
+        }
+        if self.save_at.is_some_and(|at| at <= now) {
+            self.save_at = None;
+            for peer in std::mem::take(&mut self.changed) {
+                self.save(now, relay, peer);
+            }
+        }
+        while let Some(peer) = self.busy.pop_first() {
+            self.ask(now, relay, peer);
+        }
+        if !self.late && self.asked.front().is_some_and(|at| now.since(*at) >= LATE) {
+            crate::log!(Warn, "the disk of chunks does not answer: peers are asked meanwhile");
+            self.set_late(relay, true);
+        }
+    }
+
+    fn take_answers(&mut self, relay: &mut Relay) {
+        while let Some(Ok(Answer(store, done, error))) =
+            self.worker.as_ref().map(|worker| worker.answers.try_recv())
+        {
+            self.asked.pop_front();
+            if let Some(error) = error.filter(|_| !std::mem::replace(&mut self.told, true)) {
+                crate::log!(Warn, "chunks could not be written or read", error = error);
+            }
+            let Some(peer) = self.peers.get(&store).copied() else { continue };
+            let Some(known) = self.known.get_mut(&peer) else { continue };
+            match &done {
+                Done::Saved { .. } => known.saving = false,
+                Done::Appended { .. } => {
+                    (known.appending, known.under_way) = (None, known.under_way - 1)
+                }
+                Done::Loaded { .. } | Done::PutAway => known.under_way -= 1,
+            }
+            relay.serve_files(peer, |dedup| {
+                done.tell(dedup);
+                true
+            });
+            self.busy.insert(peer);
+        }
+        if self.late && self.asked.is_empty() {
+            self.set_late(relay, false);
+        }
+    }
+
+    fn set_late(&mut self, relay: &mut Relay, late: bool) {
+        self.late = late;
+        for peer in self.known.keys() {
+            relay.serve_files(*peer, |dedup| {
+                dedup.receiver.set_late(late);
+                true
+            });
+        }
+    }
+
+    /// Hands to the thread what a peer's store wants, as far as there is room for it.
+    fn ask(&mut self, now: Instant, relay: &mut Relay, peer: PeerId) {
+        let Some(known) = self.known.get_mut(&peer) else { return };
+        let mut jobs = Vec::new();
+        relay.serve_files(peer, |dedup| {
+            while known.under_way < UNDER_WAY {
+                let Some(op) = dedup.receiver.poll_op() else { break };
+                known.under_way += 1;
+                known.appending = segment_of(&op).or(known.appending);
+                jobs.push(Job(known.store, Task::Op(op)));
+            }
+            false
+        });
+        for job in jobs {
+            self.asked.push_back(now);
+            self.send(job);
+        }
+    }
+
+    fn save(&mut self, now: Instant, relay: &mut Relay, peer: PeerId) {
+        let Some(known) = self.known.get_mut(&peer) else { return };
+        self.busy.insert(peer);
+        let mut journal = None;
+        relay.serve_files(peer, |dedup| {
+            dedup.receiver.store.flush();
+            journal = if known.saving { None } else { dedup.sender.poll_journal() };
+            false
+        });
+        if known.saving {
+            self.changed.insert(peer);
+            self.save_at.get_or_insert(now + SAVED_AFTER);
+        }
+        if let Some(journal) = journal {
+            known.saving = true;
+            let job = Job(known.store, Task::Save(journal));
+            self.asked.push_back(now);
+            self.send(job);
+        }
+    }
+}
+
+fn segment_of(op: &Op) -> Option<u64> {
+    match op {
+        Op::Append { segment, .. } => Some(*segment),
+        Op::Load { .. } | Op::Remove { .. } | Op::Quarantine { .. } => None,
+    }
+}
+
+/// The thread: one job after the other, until nobody has any more.
+fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, waker: &Waker) {
+    let mut stores: BTreeMap<u64, Box<ChunkFiles>> = BTreeMap::new();
+    while let Ok(Job(store, task)) = jobs.recv() {
+        match task {
+            Task::Open(files) => {
+                stores.insert(store, files);
+            }
+            Task::Close => {
+                stores.remove(&store);
+            }
+            Task::Op(_) | Task::Save(_) => {
+                let Some(files) = stores.get_mut(&store) else { continue };
+                let done = match task {
+                    Task::Op(op) => files.perform(op),
+                    Task::Save(journal) => files.write_journal(journal),
+                    Task::Open(_) | Task::Close => continue,
+                };
+                // At the end of the program nobody asks any more.
+                let _ = answers.send(Answer(store, done, files.take_failure()));
+                waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::process::Command;
+
+    use link::endpoint::{Endpoint, EndpointConfig};
+    use link::keys::PrivateKey;
+    use squeeze::dedup::{Decoder, Encoder, Scope, Shown};
+    use units::Rng;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::up::peers;
+
+    const LIMITS: Limits = Limits {
+        memory: 50_000,
+        disk: 64 << 20,
+        sources: 1 << 20,
+        assembling: 1 << 20,
+        chunks: 1 << 14,
+    };
+
+    /// A receiver whose files the thread has, and who sends to it.
+    struct Link {
+        relay: Relay,
+        peer: PeerId,
+        stores: ChunkStores,
+        near: Dedup,
+        now: Instant,
+    }
+
+    impl Link {
+        fn new(dir: &Path, near: Option<Dedup>) -> Link {
+            let [own, other] = [7, 9].map(|n| PrivateKey::generate([n; 32]));
+            let text = format!(
+                "[node]\nprivate_key = \"{}\"\n[[peer]]\npublic_key = \"{}\"\n\
+                 link = {{ send = \"1Mbit\", receive = \"8Mbit\", delay = \"300ms\" }}\n",
+                own.to_base64(),
+                other.public()
+            );
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+            let mut relay = Relay::new(Endpoint::new(EndpointConfig {
+                private_key: own.clone(),
+                seed: [1; 32],
+                hardware_aes: false,
+                initiations_per_second: 100,
+            }));
+            let now = Instant::from_nanos(1);
+            let known = peers::peer_config(&config.node, &config.peers[0], 1, None);
+            let policy = peers::policy(&config.peers[0]);
+            let peer = relay.add_peer(now, known, policy).expect("two keys");
+            let mut stores = ChunkStores::new(Some(dir), own.public()).expect("a waker");
+            stores.add(&mut relay, peer, other.public(), &LIMITS);
+            let secret = relay.endpoint.chunk_secret(peer).expect("a peer");
+            let keys = Arc::new(Keys::new(&secret));
+            let new = || Dedup::new(keys.clone(), Store::new(keys.clone(), 0, 0, 1), &LIMITS);
+            let near = near.unwrap_or_else(new);
+            Link { relay, peer, stores, near, now }
+        }
+
+        /// Files have their turn, and time passes.
+        fn work(&mut self) {
+            self.stores.busy.insert(self.peer);
+            self.stores.work(self.now, &mut self.relay);
+            self.now += Duration::from_millis(1);
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+
+        /// Sends `content`; answers how much of it came.
+        fn send(&mut self, content: &[u8]) -> usize {
+            let (mut encoder, mut decoder) =
+                (Encoder::new(&self.near.sender, Scope::Lan), Decoder::default());
+            let (mut wire, mut begin, mut pushed, mut got) = (Vec::new(), 0, 0, 0);
+            for _ in 0..20_000 {
+                let (near, now) = (&mut self.near, self.now);
+                let n = encoder.room().min(content.len() - pushed);
+                encoder.push(now, &near.sender, &content[pushed..pushed + n]);
+                pushed += n;
+                if pushed == content.len() {
+                    encoder.finish();
+                }
+                let room = (1 << 16, 1 << 20);
+                encoder.pull(now, &mut near.sender, room, true, &mut |bytes| wire.extend(bytes));
+                encoder.written(begin + wire.len() as u64);
+                self.relay.serve_files(self.peer, |far| {
+                    let mut at = 0;
+                    loop {
+                        let shown = decoder.show(&mut far.receiver, 1, &[&wire[at..]]);
+                        let n = match shown.expect("items") {
+                            Shown::Head(n) => {
+                                at += n;
+                                continue;
+                            }
+                            Shown::Content(shown) => shown.len(),
+                            Shown::AsItIs(n) => (n as usize).min(wire.len() - at),
+                            Shown::Waiting | Shown::More => 0,
+                        };
+                        if n == 0 {
+                            break;
+                        }
+                        got += n;
+                        at += decoder.took(&mut far.receiver, n);
+                    }
+                    wire.drain(..at);
+                    begin += at as u64;
+                    let mut message = Vec::new();
+                    while far.poll_message(true, &mut message) {
+                        near.handle_message(&message);
+                        message.clear();
+                    }
+                    while near.poll_message(true, &mut message) {
+                        far.handle_message(&message);
+                        message.clear();
+                    }
+                    while far.receiver.poll_ready().is_some() {}
+                    true
+                });
+                encoder.consumed(&mut self.near.sender, begin);
+                self.work();
+                if got == content.len() {
+                    break;
+                }
+            }
+            encoder.close(&mut self.near.sender);
+            self.relay.serve_files(self.peer, |far| {
+                decoder.close(&mut far.receiver, 1);
+                true
+            });
+            got
+        }
+
+        fn asked(&mut self) -> u64 {
+            let mut asked = 0;
+            self.relay.serve_files(self.peer, |far| {
+                asked = far.receiver.asked();
+                false
+            });
+            asked
+        }
+    }
+
+    /// A file that cannot even be opened, as on a server that is gone: streams wait for a second
+    /// and then for the peer, and everything is as before when the disk answers again.
+    #[test]
+    fn a_disk_that_does_not_answer_holds_nobody_up() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-late-{}", std::process::id()));
+        let mut link = Link::new(&dir, None);
+        let mut content = vec![0; 1_000_000];
+        Rng::new(1).fill(&mut content);
+        assert_eq!(link.send(&content), content.len());
+        assert_eq!(link.send(&content), content.len());
+        assert_eq!(link.asked(), 0, "what was kept was found");
+        // The next one finds all of it on disk, and has no file open.
+        link.stores.finish(link.now, &mut link.relay);
+        let mut link = Link::new(&dir, Some(link.near));
+
+        let mut pipes = Vec::new();
+        for entry in walk(&dir).into_iter().filter(|p| p.extension().is_some_and(|e| e == "data")) {
+            fs::remove_file(&entry).expect("a file");
+            assert!(Command::new("mkfifo").arg(&entry).status().expect("mkfifo").success());
+            pipes.push(entry);
+        }
+        assert!(!pipes.is_empty());
+        assert_eq!(link.send(&content), content.len());
+        assert!(link.asked() > 10, "the peer was asked for {}", link.asked());
+        assert!(link.stores.late);
+
+        let open = |pipe: &PathBuf| {
+            let o_nonblock = 0o4000;
+            OpenOptions::new().write(true).custom_flags(o_nonblock).open(pipe)
+        };
+        for _ in 0..10_000 {
+            drop(pipes.iter().map(open).collect::<Vec<_>>());
+            link.work();
+            if !link.stores.late {
+                break;
+            }
+        }
+        assert!(!link.stores.late);
+        assert_eq!(link.send(&content), content.len());
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    fn walk(dir: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir).expect("a directory").flatten() {
+            match entry.path() {
+                path if path.is_dir() => found.extend(walk(&path)),
+                path => found.push(path),
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,99 @@
+//! What crossed before does not cross again (R-COMPRESS), whatever becomes of the gateways.
+
+use std::thread;
+use std::time::Duration;
+
+use bentpipe::emulate::Direction;
+
+use crate::harness::{World, root, wait_for};
+use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};
+
+/// A server's bytes cross, end in good order, and are what they were; answers how many bytes
+/// the satellite was given for that, both ways.
+fn download(world: &World, data: &[u8]) -> u64 {
+    let offered = |direction| world.link.counters(direction).offered.bytes;
+    let before = offered(Direction::Down) + offered(Direction::Up);
+    let (mut near, far) = joined(&world.client, &listen(&world.server, SERVER));
+    let sender = send_all(&far, data.to_vec());
+    let (got, end) = read_to_end(&mut near);
+    assert!(got == data, "{} bytes came, {} were sent, or others", got.len(), data.len());
+    assert_eq!(end, End::Clean);
+    sender.join().unwrap().unwrap();
+    drop((near, far));
+    world.wait_until_no_streams();
+    offered(Direction::Down) + offered(Direction::Up) - before
+}
+
+/// The same with a hundredth of it changed, in ten places.
+fn changed(data: &[u8]) -> Vec<u8> {
+    let (mut data, tenth, piece) = (data.to_vec(), data.len() / 10, data.len() / 1000);
+    for part in data.chunks_mut(tenth) {
+        part.iter_mut().skip(tenth / 2).take(piece).for_each(|byte| *byte ^= 0x5a);
+    }
+    data
+}
+
+#[test]
+fn a_second_transfer_costs_little_though_the_gateway_was_killed_in_between() {
+    if !root() {
+        return;
+    }
+    let mut world = World::new();
+    let data = pattern(11, 10_000_000);
+    let first = download(&world, &data);
+    assert!(first > 10_000_000, "{first}");
+    // What a crash may lose is a second's worth.
+    thread::sleep(Duration::from_secs(3));
+    world.a.kill();
+    world.a.start();
+    world.a.wait_until_up();
+    let second = download(&world, &data);
+    println!("{first} bytes on the link, then {second} after a restart");
+    assert!(second * 100 <= first * 4, "{second} of {first}");
+    let told = world.a.status().links.remove(0).dedup;
+    assert!(told.in_use && told.chunks > 500 && told.disk_bytes > 9_000_000, "{told:?}");
+    assert_eq!((told.wanted, told.quarantined_files), (0, 0), "{told:?}");
+
+    let third = download(&world, &changed(&data));
+    println!("{third} with a hundredth changed");
+    assert!(third * 100 <= first * 4, "{third} of {first}");
+
+    // Killed in the middle of a transfer, and then the sending gateway between two.
+    let (mut near, far) = joined(&world.client, &listen(&world.server, SERVER));
+    let other = pattern(12, 10_000_000);
+    let sender = send_all(&far, other.clone());
+    thread::sleep(Duration::from_millis(1_200));
+    world.a.kill();
+    let (got, _) = read_to_end(&mut near);
+    assert!(got.len() < other.len() && other.starts_with(&got), "{}", got.len());
+    drop(near);
+    world.a.start();
+    world.a.wait_until_up();
+    let _ = sender.join();
+    drop(far);
+    download(&world, &other);
+    thread::sleep(Duration::from_secs(3));
+    world.b.kill();
+    world.b.start();
+    world.b.wait_until_up();
+    wait_for("a's second link", || match world.a.log() {
+        log if log.matches("link up").count() == 2 => Ok(()),
+        log => Err(log),
+    });
+    let again = download(&world, &other);
+    println!("{again} after the sending gateway's restart");
+    assert!(again * 100 <= first * 4, "{again} of {first}");
+}
+
+#[test]
+fn a_peer_that_does_not_deduplicate_is_served_as_before() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.b.peer = "dedup = \"off\"".into());
+    let data = pattern(13, 1_000_000);
+    let first = download(&world, &data);
+    let second = download(&world, &data);
+    assert!(second * 10 > first * 9, "{second} of {first}");
+    assert!(!world.a.status().links.remove(0).dedup.in_use);
+}

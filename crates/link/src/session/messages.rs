@@ -1,0 +1,163 @@
+//! Messages about chunks (L-DD-12): one stream each way that only bytes go through. What they
+//! mean, and where one ends, is the business of the link's user. And what streams that refer
+//! to chunks need of credit (L-DD-13).
+
+use std::collections::btree_map::Entry;
+
+use units::Instant;
+
+use super::{Event, Session};
+use crate::stream::{Carries, Delivery, Stream};
+use crate::wire::{ResetReason, StreamId};
+
+/// Which of [`Session::messages`] is whose.
+const OURS: usize = 0;
+const PEERS: usize = 1;
+/// Bytes of messages that wait to be sent, beyond which no more are made: a chunk and what
+/// else there is to say meanwhile.
+const UNSENT: u64 = 48 * 1024;
+
+impl Session {
+    /// Is there room for another message? There is none before the peer has told that it
+    /// takes them.
+    pub fn has_message_room(&self) -> bool {
+        let room = |id: StreamId| {
+            let stream = self.streams.get(&id).filter(|_| self.is_usable(id));
+            stream.is_some_and(|s| s.send.unsent() < UNSENT)
+        };
+        let takes = self.coding().is_some_and(|coding| coding.dedup);
+        takes && self.closing.is_none() && self.messages[OURS].is_none_or(room)
+    }
+
+    /// The peer has refused our messages: it can be answered no more.
+    pub fn messages_are_refused(&self) -> bool {
+        self.messages[OURS].is_some_and(|id| !self.is_usable(id))
+    }
+
+    /// Sends bytes of messages. What [`Session::has_message_room`] has no room for is not to
+    /// be made.
+    pub fn send_messages(&mut self, now: Instant, bytes: &[u8]) {
+        if self.messages[OURS].is_none() {
+            let Some(id) = self.open_stream(Stream { opened: true, ..Stream::default() }) else {
+                return;
+            };
+            self.make_lane(id, Carries::Messages);
+            self.messages[OURS] = Some(id);
+        }
+        let Some(id) = self.messages[OURS].filter(|id| self.is_usable(*id)) else { return };
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.send.write(&mut self.pool, bytes);
+        s.open.want();
+        self.want_control(id);
+        self.make_ready(now, id);
+    }
+
+    /// Takes what has come of the peer's messages, in order; whole messages or not.
+    pub fn take_messages(&mut self, now: Instant, mut take: impl FnMut(&[u8])) {
+        let Some(id) = self.messages[PEERS] else { return };
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        s.told_readable = false;
+        let mut any = false;
+        while s.recv.readable() > 0 {
+            let bytes = s.recv.peek();
+            let n = bytes.len() as u64;
+            take(bytes);
+            s.recv.consume(&mut self.pool, n);
+            any = true;
+        }
+        if any {
+            self.update_recv_excess(id);
+            self.queue_credit(now, id);
+        }
+    }
+
+    /// The peer's messages break the protocol: no more of them are taken.
+    pub fn refuse_messages(&mut self, now: Instant) {
+        if let Some(id) = self.messages[PEERS] {
+            self.stats.violations += 1;
+            self.reset(now, id, ResetReason::Protocol, false);
+        }
+    }
+
+    /// The peer sends messages in this stream.
+    pub(super) fn on_messages(&mut self, now: Instant, id: StreamId) {
+        if id.0 & 1 == self.side || self.closed.contains(id.0 >> 1) {
+            return;
+        }
+        let dedup = self.coding().is_some_and(|coding| coding.dedup);
+        let first = dedup && self.messages[PEERS].is_none();
+        // There is room for the first one however many streams there are.
+        if let (true, Entry::Vacant(slot)) = (first, self.streams.entry(id)) {
+            slot.insert(Box::default());
+            self.stats.streams_total += 1;
+        }
+        if !self.peer_stream(now, id) {
+            return;
+        }
+        let Some(s) = self.streams.get(&id) else { return };
+        if s.opened || s.reset != Delivery::None {
+            return;
+        }
+        if !first {
+            self.stats.violations += 1;
+            self.reset(now, id, ResetReason::Protocol, false);
+            return self.release(now, id);
+        }
+        self.stats.streams_total -= 1;
+        self.make_lane(id, Carries::Messages);
+        self.messages[PEERS] = Some(id);
+        self.tell_messages(id);
+    }
+
+    pub(super) fn tell_messages(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id)
+            && s.recv.readable() > 0
+            && !std::mem::replace(&mut s.told_readable, true)
+        {
+            self.events.push_back(Event::Messages);
+        }
+    }
+
+    // ---- streams that refer to chunks ------------------------------------------------
+
+    /// Our direction of the stream refers to chunks: from now on [`Event::Writable`] tells
+    /// also that credit came, and the stream stays until all of it was taken (L-DD-13).
+    pub fn refers(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.refers = true;
+        }
+    }
+
+    /// The peer's direction of the stream refers to chunks of which none was taken yet: the
+    /// peer is told of all that is taken, to the end.
+    pub fn is_referred(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.is_referred = true;
+        }
+    }
+
+    /// Our reader took content of chunks that the stream refers to, which counts for when credit
+    /// is told (L-CR-1). [`Session::consume`] follows where it was the last of its reference.
+    pub fn took_referred(&mut self, id: StreamId, content: u64) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.referred_taken = s.referred_taken.saturating_add(content);
+        }
+    }
+
+    /// Tells by [`Event::Writable`], once, when all that was written to the stream has left.
+    pub fn tell_idle(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.wants_idle = true;
+        }
+    }
+
+    /// The peer's reader has taken all of our bytes below this; `None`: the stream is over.
+    pub fn taken(&self, id: StreamId) -> Option<u64> {
+        self.streams.get(&id).map(|s| s.peer_consumed)
+    }
+
+    /// How many bytes were written to the stream so far, and how many of them have not left.
+    pub fn written(&self, id: StreamId) -> (u64, u64) {
+        self.streams.get(&id).map_or((0, 0), |s| (s.send.end(), s.send.unsent()))
+    }
+}

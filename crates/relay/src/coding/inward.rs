@@ -1,0 +1,242 @@
+//! From the link to hosts: the stream → blocks → items → content.
+
+use link::session::{Coding, Session};
+use squeeze::dedup::{self, Receiver};
+use squeeze::stream::{BadBlock, Codec, Shown};
+use units::Instant;
+
+use super::{Coder, Coders, LENIENCE, WAITING, time_between};
+use crate::ResetReason;
+use crate::flows::{Flow, FlowId};
+use link::PeerId;
+
+/// The most pieces that a stream's bytes are looked at in.
+const PIECES: usize = 16;
+
+/// What the host gets next.
+enum Next {
+    /// Content of a chunk.
+    Chunk,
+    /// Content of a block, so much of it at most.
+    Block(u64),
+    /// So many bytes of the stream.
+    Stream(u64),
+    /// Nothing now.
+    Nothing,
+}
+
+/// Why what came cannot be undone.
+enum Bad {
+    Block(BadBlock),
+    Items,
+}
+
+impl From<BadBlock> for Bad {
+    fn from(bad: BadBlock) -> Bad {
+        Bad::Block(bad)
+    }
+}
+
+impl Coders {
+    /// Shows what the flow's host gets next; answers how many slices.
+    pub fn decode<'a>(
+        &'a mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &'a mut Session,
+        coding: Coding,
+        slices: &mut [&'a [u8]],
+    ) -> usize {
+        let coder = self.flows.entry(flow).or_default();
+        let link = self.links.entry(f.peer).or_default();
+        if coding.dedup && link.chunks.is_none() {
+            // We said that we take items and have nothing to keep chunks in.
+            session.reset(now, f.stream, ResetReason::Protocol, false);
+            return 0;
+        }
+        coder.no_blocks = coding.history == 0;
+        let mut receiver = match &mut link.chunks {
+            Some(chunks) if coding.dedup => {
+                chunks.enter(f.session);
+                self.touched.insert(f.peer);
+                coder.from_items.get_or_insert_default();
+                Some(&mut chunks.dedup.receiver)
+            }
+            _ => None,
+        };
+        let (kept, waiting) = (coder.decoder.kept() as u64, coder.waiting());
+        let before = self.codec.spent();
+        let mut result = loop {
+            match coder.step(now, (flow, f), session, &mut self.codec, receiver.as_deref_mut()) {
+                Ok(None) => {}
+                Ok(Some(next)) => break Ok(next),
+                Err(bad) => break Err(bad),
+            }
+        };
+        coder.squeezed.cpu += time_between(before, self.codec.spent());
+        link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
+        self.waiting = self.waiting - waiting + coder.waiting();
+        if link.kept_here > coding.own_history.saturating_mul(LENIENCE) {
+            result = result.and(Err(BadBlock::History.into()));
+        }
+        let next = match result {
+            Ok(next) => next,
+            Err(bad) => {
+                match bad {
+                    Bad::Block(bad) => *link.over.bad.entry(bad).or_default() += 1,
+                    Bad::Items => link.over.bad_items += 1,
+                }
+                session.reset(now, f.stream, ResetReason::Protocol, false);
+                return 0;
+            }
+        };
+        match next {
+            Next::Chunk => slices[0] = coder.from_items.as_ref().map_or(&[], |d| d.content()),
+            Next::Block(most) => slices[0] = first(coder.decoder.content(), most),
+            Next::Stream(most) => {
+                let count = session.peek_slices(f.stream, slices);
+                return shorten(&mut slices[..count], most);
+            }
+            Next::Nothing => return 0,
+        }
+        usize::from(!slices[0].is_empty())
+    }
+
+    /// The flow's host took `n` bytes. Answers how many of the stream are done, and how many of
+    /// `n` were content of chunks that the stream refers to.
+    pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> (usize, usize) {
+        let Some(coder) = self.flows.get_mut(&flow) else { return (n, 0) };
+        let mut referred = 0;
+        let link = self.links.entry(peer).or_default();
+        let (kept, waiting) = (coder.decoder.kept() as u64, coder.waiting());
+        let items = match (&mut coder.from_items, &mut link.chunks) {
+            (Some(decoder), Some(chunks)) => {
+                self.touched.insert(peer);
+                if decoder.is_referring() {
+                    referred = n;
+                }
+                self.hashed += n as u64;
+                decoder.took(&mut chunks.dedup.receiver, n)
+            }
+            _ => n,
+        };
+        coder.squeezed.received += n as u64;
+        let done = coder.done(items);
+        if self.waiting > WAITING {
+            coder.forget_waiting();
+        }
+        link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
+        self.waiting = self.waiting - waiting + coder.waiting();
+        (done, referred)
+    }
+
+    /// The flow's host takes nothing now.
+    pub fn not_taken(&mut self, flow: FlowId) {
+        if self.waiting > WAITING
+            && let Some(coder) = self.flows.get_mut(&flow)
+        {
+            self.waiting -= coder.waiting();
+            coder.forget_waiting();
+        }
+    }
+}
+
+impl Coder {
+    /// `n` bytes of items are done. Answers how many of the stream are.
+    fn done(&mut self, n: usize) -> usize {
+        let done = if self.no_blocks || n == 0 { n } else { self.decoder.took(n) };
+        self.squeezed.received_items += n as u64;
+        self.squeezed.received_as += done as u64;
+        done
+    }
+
+    /// Looks at what comes next on the stream. `None`: it was a head, and more follows.
+    fn step(
+        &mut self,
+        now: Instant,
+        (flow, f): (FlowId, Flow),
+        session: &mut Session,
+        codec: &mut Codec,
+        receiver: Option<&mut Receiver>,
+    ) -> Result<Option<Next>, Bad> {
+        let mut pieces: [&[u8]; PIECES] = [&[]; PIECES];
+        let count = session.peek_slices(f.stream, &mut pieces);
+        if count == 0 && self.waiting() > 0 {
+            // The stream was reset meanwhile: what there is of it is nobody's.
+            self.forget_waiting();
+            return Ok(Some(Next::Nothing));
+        }
+        let mut most = u64::MAX;
+        let shown = match self.no_blocks {
+            true => Shown::AsItIs(u64::MAX),
+            false => self.decoder.show(codec, &pieces[..count])?,
+        };
+        let input: &[&[u8]] = match shown {
+            Shown::Content(content) => &[content],
+            Shown::AsItIs(n) => {
+                most = n;
+                let count = shorten(&mut pieces[..count], n);
+                &pieces[..count]
+            }
+            Shown::Head(n) => {
+                self.squeezed.received_as += n as u64;
+                session.consume(now, f.stream, n);
+                return Ok(None);
+            }
+            Shown::More if count > 0 && session.is_complete(f.stream) => {
+                if !session.is_reset_by_peer(f.stream) {
+                    return Err(BadBlock::Cut.into());
+                }
+                // A block that was cut off is nobody's; the reset follows it.
+                let left = pieces[..count].iter().map(|p| p.len()).sum();
+                session.consume(now, f.stream, left);
+                return Ok(None);
+            }
+            Shown::More => &[],
+        };
+        let of_block = matches!(shown, Shown::Content(_));
+        let plain = |most| if of_block { Next::Block(most) } else { Next::Stream(most) };
+        let (Some(decoder), Some(receiver)) = (&mut self.from_items, receiver) else {
+            return Ok(Some(if input.is_empty() { Next::Nothing } else { plain(most) }));
+        };
+        let n = match decoder.show(receiver, flow.to_u64(), input).map_err(|_| Bad::Items)? {
+            dedup::Shown::Content(_) => {
+                session.is_referred(f.stream);
+                return Ok(Some(Next::Chunk));
+            }
+            dedup::Shown::Waiting => {
+                session.is_referred(f.stream);
+                return Ok(Some(Next::Nothing));
+            }
+            dedup::Shown::AsItIs(_) | dedup::Shown::More if input.is_empty() => {
+                let cut = !decoder.is_whole()
+                    && session.is_complete(f.stream)
+                    && !session.is_reset_by_peer(f.stream);
+                return if cut { Err(Bad::Items) } else { Ok(Some(Next::Nothing)) };
+            }
+            dedup::Shown::AsItIs(n) => return Ok(Some(plain(most.min(n)))),
+            dedup::Shown::More => return Ok(Some(Next::Nothing)),
+            dedup::Shown::Head(n) => n,
+        };
+        let done = self.done(n);
+        session.consume(now, f.stream, done);
+        Ok(None)
+    }
+}
+
+fn first(bytes: &[u8], most: u64) -> &[u8] {
+    &bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))]
+}
+
+/// Makes `pieces` no longer than `most` together; answers how many are left.
+fn shorten(pieces: &mut [&[u8]], mut most: u64) -> usize {
+    for (n, piece) in pieces.iter_mut().enumerate() {
+        if most == 0 {
+            return n;
+        }
+        *piece = first(piece, most);
+        most -= piece.len() as u64;
+    }
+    pieces.len()
+}

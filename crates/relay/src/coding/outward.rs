@@ -1,0 +1,328 @@
+//! From hosts to the link: content → items → blocks → the stream.
+
+use link::session::{Coding, Session};
+use squeeze::dedup::{self, PLAIN};
+use squeeze::stream::{Encoder, Terms, mixes_secrets};
+use units::{BitRate, Instant};
+
+use super::{Coders, Due, Items, SHARE, content_for, time_between};
+use crate::flows::{Flow, FlowId};
+
+/// Content that is held in all while its chunks are not whole. Beyond it streams are read in
+/// pieces that are smaller than chunks.
+const HELD: usize = 16 << 20;
+/// Such a piece.
+const PIECE: usize = 2 * 1024;
+/// Above this rate of the link directions are not deduplicated. A byte costs little there, while
+/// each that is new is cut, named, checked, and written to a disk at the other end: at this rate a
+/// terabyte a day, which is what flash is made to bear for some years, and a store of 1 GB
+/// remembers the last minute or two only (docs/deduplication.md).
+const FAST: BitRate = BitRate::from_mbps(100);
+
+impl Coders {
+    /// How much content of the flow's host is wanted now: as much as surely fits, and no
+    /// more than makes one block, because everything else waits while it is made. Where it
+    /// becomes items: enough for some chunks, most of which may cost next to nothing.
+    pub fn room(&self, flow: FlowId, f: Flow, session: &mut Session) -> usize {
+        let room = content_for(session.room_to_code(f.stream) as usize);
+        let coder = self.flows.get(&flow);
+        let rate = session.rate_status().rate;
+        let coding = session.coding();
+        let appetite = match coder.and_then(|c| c.encoder.as_ref()) {
+            Some(encoder) => encoder.appetite(rate),
+            None if f.kind.compress && coding.is_some_and(|c| c.history > 0) => {
+                Encoder::default().appetite(rate)
+            }
+            None => usize::MAX,
+        };
+        let wanted = match coder.map(|c| &c.items) {
+            Some(Items::Chunks(items)) => items.room(),
+            None | Some(Items::Undecided) if coding.is_some_and(|c| c.dedup) => usize::MAX,
+            _ => return room.min(appetite),
+        };
+        let holds = match coder.map(|c| &c.items) {
+            Some(Items::Chunks(items)) => items.held(),
+            _ => 0,
+        };
+        match room {
+            0 => 0,
+            // Its timer, or the link, says when it goes, and that there is room again.
+            _ if self.held > HELD && holds >= PIECE => 0,
+            _ if self.held > HELD => room.min(appetite).min(wanted).min(PIECE),
+            _ if wanted == usize::MAX => room,
+            _ => wanted,
+        }
+    }
+
+    pub fn encode(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+        data: &[u8],
+    ) -> usize {
+        self.flush(now, flow, f, session, coding);
+        self.encode_now(now, flow, f, session, coding, data);
+        data.len()
+    }
+
+    fn encode_now(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+        data: &[u8],
+    ) {
+        if data.is_empty() {
+            return;
+        }
+        let coder = self.flows.entry(flow).or_default();
+        let link = self.links.entry(f.peer).or_default();
+        coder.squeezed.sent += data.len() as u64;
+        if coding.history > 0 && coder.encoder.is_none() {
+            let secrets = f.kind.from_here && mixes_secrets(f.kind.port, data);
+            let codes = f.kind.compress && !secrets;
+            coder.encoder = Some(if codes { Encoder::default() } else { Encoder::plain() });
+        }
+        if let Some(chunks) = &mut link.chunks {
+            chunks.enter(f.session);
+        }
+        let first = matches!(coder.items, Items::Undecided);
+        if first {
+            let worth = !is_sealed(data) && session.rate_status().rate <= FAST;
+            coder.items = match (&link.chunks, f.kind.scope) {
+                (Some(chunks), Some(scope)) if coding.dedup && worth => {
+                    let items = dedup::Encoder::new(&chunks.dedup.sender, scope);
+                    Items::Chunks(Box::new(items))
+                }
+                _ => Items::Plain,
+            };
+        }
+        match (&mut coder.items, &link.chunks) {
+            (Items::Chunks(items), Some(chunks)) => {
+                items.push(now, &chunks.dedup.sender, data);
+                self.held += data.len();
+                self.hashed += data.len() as u64;
+                self.pump(now, flow, f, session, coding);
+            }
+            _ if first && coding.dedup => {
+                let mut pulled = std::mem::take(&mut self.pulled);
+                pulled.clear();
+                pulled.extend_from_slice(&PLAIN);
+                pulled.extend_from_slice(data);
+                self.code(now, flow, f, session, coding, &pulled);
+                self.pulled = pulled;
+            }
+            _ => self.code(now, flow, f, session, coding, data),
+        }
+    }
+
+    /// Lets items of the flow go as far as the link has room for them. To be called when
+    /// content came, when the link has room, credit or nothing left of the stream, and when
+    /// content has waited for long enough.
+    pub fn pump(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+    ) {
+        self.pull(now, flow, f, session, coding, false);
+    }
+
+    /// Lets everything go that is held, for the flow is about to be over.
+    pub fn hurry(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) {
+        let Some(coding) = session.coding() else { return };
+        self.pull(now, flow, f, session, coding, true);
+    }
+
+    fn pull(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+        all: bool,
+    ) {
+        let mut pulled = std::mem::take(&mut self.pulled);
+        while self.pull_some(now, flow, f, session, coding, all, &mut pulled) {
+            self.code(now, flow, f, session, coding, &pulled);
+            let (written, _) = session.written(f.stream);
+            if let Some(Items::Chunks(items)) = self.flows.get_mut(&flow).map(|c| &mut c.items) {
+                items.written(written);
+                if items.is_referring() {
+                    session.refers(f.stream);
+                }
+            }
+        }
+        self.pulled = pulled;
+        self.rest(now, flow, f, session);
+    }
+
+    /// Takes what goes next into `pulled`; false if nothing does now.
+    #[expect(clippy::too_many_arguments)]
+    fn pull_some(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+        all: bool,
+        pulled: &mut Vec<u8>,
+    ) -> bool {
+        pulled.clear();
+        let Some(coder) = self.flows.get_mut(&flow) else { return false };
+        let chunks = self.links.get_mut(&f.peer).and_then(|link| link.chunks.as_mut());
+        let (Items::Chunks(items), Some(chunks)) = (&mut coder.items, chunks) else {
+            return false;
+        };
+        let sender = &mut chunks.dedup.sender;
+        if let Some(taken) = session.taken(f.stream) {
+            items.consumed(sender, taken);
+        }
+        if session.messages_are_refused() {
+            sender.mute();
+        }
+        let before = items.held();
+        let room = if all {
+            items.hurry();
+            usize::MAX
+        } else {
+            let appetite = coder
+                .encoder
+                .as_ref()
+                .map_or(usize::MAX, |encoder| encoder.appetite(session.rate_status().rate));
+            content_for(session.room_to_code(f.stream) as usize).min(appetite)
+        };
+        if room == 0 {
+            return false;
+        }
+        let (room, mut put) = ((room, coding.window as usize), |bytes: &[u8]| {
+            pulled.extend_from_slice(bytes);
+        });
+        // What is no whole chunk goes only where the link would idle.
+        let mut n = items.pull(now, sender, room, all, &mut put);
+        if n == 0 && session.written(f.stream).1 == 0 {
+            n = items.pull(now, sender, room, true, &mut put);
+        }
+        self.held -= before - items.held();
+        n > 0
+    }
+
+    /// Sees to it that what is held is looked at again, and ends what is done.
+    fn rest(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) {
+        let Some(coder) = self.flows.get_mut(&flow) else { return };
+        let chunks = self.links.get_mut(&f.peer).and_then(|link| link.chunks.as_mut());
+        let (Items::Chunks(items), Some(chunks)) = (&mut coder.items, chunks) else { return };
+        if coder.ended && items.is_done() {
+            coder.ended = false;
+            session.finish(now, f.stream);
+        }
+        if !session.takes_bytes(f.stream) {
+            self.held -= items.held();
+            items.give_up();
+        }
+        let waits = session.written(f.stream).1 > 0;
+        if waits {
+            session.tell_idle(f.stream);
+        }
+        let due = items.poll_timeout(&chunks.dedup.sender).filter(|_| !waits);
+        if due != coder.due {
+            if let Some(at) = coder.due {
+                self.due.remove(&(at, Due::Content(flow)));
+            }
+            self.due.extend(due.map(|at| (at, Due::Content(flow))));
+            coder.due = due;
+        }
+    }
+
+    /// Codes `data` and writes it to the stream.
+    fn code(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+        data: &[u8],
+    ) {
+        let coder = self.flows.entry(flow).or_default();
+        let link = self.links.entry(f.peer).or_default();
+        coder.squeezed.sent_items += data.len() as u64;
+        let Some(encoder) = &mut coder.encoder else {
+            coder.squeezed.sent_as += data.len() as u64;
+            return session.write_coded(now, f.stream, data);
+        };
+        link.forget_departed(f.session, session);
+        let kept = encoder.kept() as u64;
+        let free = coding.history.saturating_sub(link.kept_there - kept);
+        let terms = Terms {
+            rate: session.rate_status().rate,
+            longest: coding.longest as usize,
+            history: (free / SHARE) as usize,
+        };
+        let before = self.codec.spent();
+        self.coded.clear();
+        encoder.encode(&mut self.codec, &terms, data, |bytes| self.coded.extend_from_slice(bytes));
+        session.write_coded(now, f.stream, &self.coded);
+        link.kept_there = link.kept_there - kept + encoder.kept() as u64;
+        coder.squeezed.sent_as += self.coded.len() as u64;
+        coder.squeezed.cpu += time_between(before, self.codec.spent());
+    }
+
+    /// The peer has not told yet what it takes: keeps `data` until it has.
+    pub fn wait(&mut self, flow: FlowId, f: Flow, session: &mut Session, data: &[u8]) -> usize {
+        session.room_to_code(f.stream); // Its event says when the peer has told.
+        self.flows.entry(flow).or_default().early.extend_from_slice(data);
+        data.len()
+    }
+
+    pub fn has_early(&self, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|c| !c.early.is_empty() || c.early_end)
+    }
+
+    /// The host ended its direction; true if its bytes wait yet.
+    pub fn end(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) -> bool {
+        let Some(coder) = self.flows.get_mut(&flow) else { return false };
+        if !coder.early.is_empty() {
+            coder.early_end = true;
+            return true;
+        }
+        let Items::Chunks(items) = &mut coder.items else { return false };
+        items.finish();
+        coder.ended = true;
+        if let Some(coding) = session.coding() {
+            self.pump(now, flow, f, session, coding);
+        }
+        true
+    }
+
+    pub fn flush(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        f: Flow,
+        session: &mut Session,
+        coding: Coding,
+    ) {
+        let Some(coder) = self.flows.get_mut(&flow) else { return };
+        let (early, end) = (std::mem::take(&mut coder.early), std::mem::take(&mut coder.early_end));
+        self.encode_now(now, flow, f, session, coding, &early);
+        if end && !self.end(now, flow, f, session) {
+            session.finish(now, f.stream);
+        }
+    }
+}
+
+/// Does a direction begin as one whose content is never the same twice? TLS (a record of type 22,
+/// version 3.x: RFC 8446, section 5.1) and SSH (RFC 4253, section 4.2).
+fn is_sealed(data: &[u8]) -> bool {
+    data.starts_with(&[0x16, 0x03]) || data.starts_with(b"SSH-")
+}
