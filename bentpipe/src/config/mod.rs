@@ -125,6 +125,7 @@ impl Node {
             ("admin", self.admin != new.admin),
             ("memory", self.memory != new.memory),
             ("user", self.user != new.user),
+            ("shards", self.shards != new.shards),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
     }

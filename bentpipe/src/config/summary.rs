@@ -28,6 +28,9 @@ impl Display for Config {
             row("proxy", &format!("{proxy} (SOCKS5 and HTTP CONNECT)"))?;
         }
         row("memory", &memory(node.memory.0))?;
+        if node.shards > 1 {
+            row("shards", &format!("{} threads with peers each", node.shards))?;
+        }
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))
     }
 }
@@ -166,6 +169,7 @@ impl Config {
                 "lan": node.lan,
                 "proxy": node.proxy,
                 "memory_bytes": node.memory.0,
+                "shards": node.shards,
                 "log": node.log.name(),
                 "user": node.user,
             },

@@ -148,9 +148,9 @@ mod tests {
                 let got = arrived(socket);
                 let of = |first: u8| got.iter().filter(|d| d.len() == 4 && d[0] == first).count();
                 assert_eq!(of(7), 20, "socket {number} of {at}");
-                assert!(got.iter().all(|d| d.len() < 4
-                    || d[0] == 8
-                    || usize::from(d[2]) % 3 == number));
+                assert!(
+                    got.iter().all(|d| d.len() < 4 || d[0] == 8 || usize::from(d[2]) % 3 == number)
+                );
                 let others = if number == 0 { (60, 3) } else { (0, 0) };
                 assert_eq!((of(8), got.iter().filter(|d| d.len() < 4).count()), others);
             }
