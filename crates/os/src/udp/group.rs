@@ -56,7 +56,7 @@ impl Instruction {
             Instruction::SkipIf(is, n) => (BPF_JMP | BPF_JEQ | BPF_K, n, 0, is),
             Instruction::SkipUnless(is, n) => (BPF_JMP | BPF_JEQ | BPF_K, 0, n, is),
             Instruction::Answer(n) => (BPF_RET | BPF_K, 0, 0, n),
-            Instruction::AnswerLoaded => (BPF_RET as u32 | BPF_A, 0, 0, 0),
+            Instruction::AnswerLoaded => (BPF_RET | BPF_A, 0, 0, 0),
         };
         libc::sock_filter { code: code as u16, jt, jf, k }
     }
