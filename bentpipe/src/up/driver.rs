@@ -6,8 +6,10 @@ mod end;
 mod open;
 mod packets;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use link::keys::PublicKey;
 use os::OsError;
 use os::intercept::Intercept;
 use os::poll::{Events, Signals};
@@ -19,7 +21,7 @@ use super::listeners::Listeners;
 use super::others::{Guest, Others};
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
-use super::shard::{OWNERS, Shard};
+use super::shard::{Note, OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::cli::Global;
@@ -105,7 +107,8 @@ impl Driver {
             self.on_time(now);
             self.shard.settle();
             self.hand_over();
-            self.follow_notes();
+            let notes = std::mem::take(&mut self.shard.notes);
+            self.follow(notes);
             if self.is_over(now) {
                 self.end();
                 return Ok(());
@@ -212,7 +215,7 @@ impl Driver {
     fn on_news(&mut self, now: Instant) -> Result<(), UpError> {
         self.others.clear();
         while let Some(notes) = self.others.next_notes() {
-            self.shard.notes.extend(notes);
+            self.follow(notes);
         }
         if let Some(parts) = self.others.take_parts() {
             self.answer_status(now, parts);
@@ -220,9 +223,9 @@ impl Driver {
         self.others.failure().map_or(Ok(()), Err)
     }
 
-    /// Notes what shards have told of their peers.
-    fn follow_notes(&mut self) {
-        while let Some((key, note)) = self.shard.notes.pop_first() {
+    /// Follows what a shard has told of its peers.
+    fn follow(&mut self, notes: BTreeMap<PublicKey, Note>) {
+        for (key, note) in notes {
             if let Some((at, event)) = note.event
                 && let Some(peer) = self.everyone.iter_mut().find(|p| p.config.public_key == key)
             {

@@ -24,6 +24,7 @@ use crate::tcp::{
 };
 
 const TERMINALS: usize = 4;
+/// Not a power of two, and fewer than the terminals.
 const SHARDS: usize = 3;
 
 struct Terminal {
@@ -41,6 +42,8 @@ struct Star {
     server: NetNs,
     terminals: Vec<Terminal>,
     before: String,
+    shards: usize,
+    rate: &'static str,
     _air: NetNs,
     _dir: Scratch,
 }
@@ -48,6 +51,10 @@ struct Star {
 impl Star {
     /// The hub and all terminals, up. `node`: more lines of the hub's `[node]`.
     fn new(label: &str, node: &str) -> Star {
+        Star::with(label, node, SHARDS, "40Mbit")
+    }
+
+    fn with(label: &str, node: &str, shards: usize, rate: &'static str) -> Star {
         let space =
             |role: &str| NetNs::unique("bpe2e", &format!("{label}-{role}")).expect("a namespace");
         let (air, hub_ns, server) = (space("air"), space("hub"), space("server"));
@@ -68,7 +75,7 @@ impl Star {
         };
         cable(&hub_ns, "hub", 9);
         lan(&hub_ns, &server, "10.2.0");
-        let plan = Plan::default();
+        let plan = Plan { rate: rate.parse().expect("a rate"), ..Plan::default() };
         let hub_keys = Keys::new();
         let names = ["t0", "t1", "t2", "t3"];
         let nets: [&'static str; TERMINALS] =
@@ -102,7 +109,8 @@ impl Star {
             Gateway::new("hub", &hub_ns, dir.sub("hub"), settings, &hub_keys, &hub_keys, &plan);
         let before = kernel_state(&hub_ns);
         let (_air, _dir) = (air, dir);
-        let mut star = Star { hub, hub_keys, hub_ns, server, terminals, before, _air, _dir };
+        let mut star =
+            Star { hub, hub_keys, hub_ns, server, terminals, before, shards, rate, _air, _dir };
         star.hub.write(&star.file(node, &[0, 1, 2, 3]));
         star.hub.start();
         for terminal in &mut star.terminals {
@@ -119,17 +127,18 @@ impl Star {
     fn file(&self, node: &str, terminals: &[usize]) -> String {
         let mut text = format!(
             "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:4500\"\nadmin = \"admin.sock\"\n\
-             tun = \"bp0\"\nlan = [\"{LAN}\"]\nshards = {SHARDS}\n{node}\n",
-            self.hub_keys.private
+             tun = \"bp0\"\nlan = [\"{LAN}\"]\nshards = {}\n{node}\n",
+            self.hub_keys.private, self.shards
         );
         for n in terminals {
             let open = ["fast", "sure", "auto", "sure"][*n];
             text += &format!(
                 "[[peer]]\nname = \"t{n}\"\npublic_key = \"{}\"\nroutes = [\"10.10{n}.0.0/24\"]\n\
                  allow = [\"10.2.0.0/24\"]\nsource = \"keep\"\nopen = \"{open}\"\n\
-                 link = {{ send = \"40Mbit\", receive = \"40Mbit\", delay = \"10ms\", \
+                 link = {{ send = \"{rate}\", receive = \"{rate}\", delay = \"10ms\", \
                  rate = \"reported\" }}\n",
-                self.terminals[*n].keys.public
+                self.terminals[*n].keys.public,
+                rate = self.rate
             );
         }
         text
@@ -376,4 +385,60 @@ fn arrives(star: &Star, terminal: usize) -> bool {
     let server = listen(&star.server, "10.2.0.2:7100");
     let _near = crate::tcp::try_connect(&star.terminals[terminal].host, "10.2.0.2:7100");
     crate::tcp::accept_within(&server, Duration::from_secs(1)).is_some()
+}
+
+/// Processor time of a process, user and system, in seconds.
+fn cpu(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    // Fields 14 and 15 of proc(5), in ticks of 10 ms.
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
+}
+
+/// Not a test but a measurement: what a hub carries to two busy terminals, and its price.
+#[test]
+#[ignore = "a measurement, for a quiet machine"]
+fn what_a_hub_carries_to_two_busy_terminals() {
+    const TIME: Duration = Duration::from_secs(10);
+    if !root() {
+        return;
+    }
+    for shards in [1, 2, 1, 2] {
+        let star = Star::with("sh-busy", "memory = \"512MiB\"", shards, "2Gbit");
+        let mut readers = Vec::new();
+        for n in 0..2 {
+            let host = listen(&star.terminals[n].host, &format!("10.10{n}.0.2:7000"));
+            for _ in 0..2 {
+                let (far, near) = joined(&star.server, &host);
+                thread::spawn(move || {
+                    let block = pattern(7, 1 << 20);
+                    while (&far).write_all(&block).is_ok() {}
+                });
+                readers.push(near);
+            }
+        }
+        thread::sleep(Duration::from_secs(2));
+        let before = cpu(star.hub.pid());
+        let begin = std::time::Instant::now();
+        let counting = readers.into_iter().map(|mut near| {
+            thread::spawn(move || {
+                let (mut buf, mut got) = (vec![0; 1 << 18], 0);
+                while begin.elapsed() < TIME {
+                    got += near.read(&mut buf).expect("bytes");
+                }
+                got
+            })
+        });
+        let counting: Vec<_> = counting.collect();
+        let got: usize = counting.into_iter().map(|c| c.join().unwrap()).sum();
+        let (seconds, spent) = (begin.elapsed().as_secs_f64(), cpu(star.hub.pid()) - before);
+        eprintln!(
+            "shards = {shards}: {:.0} Mbit/s to two terminals, {:.2} s of processor time per GB at \
+             the hub, {:.0} % of one processor",
+            got as f64 * 8e-6 / seconds,
+            spent / (got as f64 * 1e-9),
+            spent / seconds * 100.0
+        );
+        assert!(got > 0);
+    }
 }
