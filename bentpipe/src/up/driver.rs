@@ -96,6 +96,10 @@ impl Driver {
     /// If the system takes away what the loop lives on.
     pub fn run(&mut self) -> Result<(), UpError> {
         self.others.start()?;
+        if !self.others.is_empty() {
+            os::proc::go_first(); // and nobody else from here on
+        }
+        self.shard.watch_modems();
         let mut events = Events::with_capacity(256);
         loop {
             let timeout = self.timeout();

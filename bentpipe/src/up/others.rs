@@ -323,7 +323,7 @@ impl Inbox {
     /// A shard's loop, until it is told to end. The shard that is given back has said
     /// farewell and holds what is to be closed with the others.
     fn run(mut self, mut shard: Shard) -> Result<Shard, UpError> {
-        // Rights are given up by now: a limit was set before.
+        // As the first does, and not the threads that it starts.
         os::proc::go_first();
         shard.watch_modems();
         let mut events = Events::with_capacity(256);

@@ -127,9 +127,12 @@ impl Star {
     fn file(&self, node: &str, terminals: &[usize]) -> String {
         let mut text = format!(
             "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:4500\"\nadmin = \"admin.sock\"\n\
-             tun = \"bp0\"\nlan = [\"{LAN}\"]\nshards = {}\n{node}\n",
-            self.hub_keys.private, self.shards
+             tun = \"bp0\"\nlan = [\"{LAN}\"]\n{node}\n",
+            self.hub_keys.private
         );
+        if self.shards > 1 {
+            text += &format!("shards = {}\n", self.shards);
+        }
         for n in terminals {
             let open = ["fast", "sure", "auto", "sure"][*n];
             text += &format!(
@@ -226,11 +229,11 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     let status = star.hub.status();
     assert_eq!(status.node.shards, SHARDS as u64);
     assert_eq!(star.places(), places(&[("t0", 0), ("t1", 1), ("t2", 2), ("t3", 0)]));
-    let tasks = format!("/proc/{}/task", star.hub.pid());
-    let names = std::fs::read_dir(tasks)
-        .unwrap()
-        .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
-    assert_eq!(names.filter(|name| name.starts_with("shard ")).count(), SHARDS - 1);
+    let threads = threads(star.hub.pid());
+    let shards: Vec<_> = threads.iter().filter(|(name, _)| name.starts_with("shard ")).collect();
+    assert_eq!(shards.len(), SHARDS - 1);
+    let first = threads.iter().find(|(name, _)| name == "bentpipe").expect("the main thread");
+    assert!(shards.iter().all(|(_, nice)| *nice == first.1), "before others alike: {threads:?}");
 
     // All at once: each terminal's host opens to the server, and the server to each host.
     let server = listen(&star.server, SERVER);
@@ -369,6 +372,27 @@ fn peers_of_any_shard_come_go_move_and_restart() {
         let ups = log.matches(&format!("link up peer=t{n}")).count();
         assert_eq!(ups, 1, "the session with terminal {n} stayed");
     }
+    // A hub that is killed finds its terminals where it knew them: every shard calls its own.
+    star.hub.kill();
+    for terminal in &star.terminals {
+        terminal.gateway.signal("STOP");
+    }
+    star.hub.start();
+    wait_for("initiations to all", || {
+        let status = star.hub.try_status()?;
+        let calls = status.links.iter().filter(|l| l.send.packets > 0).count();
+        (calls == TERMINALS).then_some(()).ok_or(format!("{calls} of {TERMINALS}"))
+    });
+    for terminal in &star.terminals {
+        terminal.gateway.signal("CONT");
+    }
+    star.hub.wait_until_up();
+    for terminal in &star.terminals {
+        wait_for("a connection through the hub that is back", || {
+            echo_once(&terminal.host, &server).map_err(|e| e.to_string())
+        });
+    }
+
     // Nothing is open: it ends at once, and in good order.
     wait_for("no streams", || {
         let open: u64 = star.hub.status().links.iter().map(|l| l.streams_open).sum();
@@ -385,6 +409,18 @@ fn arrives(star: &Star, terminal: usize) -> bool {
     let server = listen(&star.server, "10.2.0.2:7100");
     let _near = crate::tcp::try_connect(&star.terminals[terminal].host, "10.2.0.2:7100");
     crate::tcp::accept_within(&server, Duration::from_secs(1)).is_some()
+}
+
+/// The threads of a process: names, and how nice they are.
+fn threads(pid: u32) -> Vec<(String, i32)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+        let (name, rest) = stat.split_once('(').unwrap().1.rsplit_once(')').unwrap();
+        // Field 19 of proc(5); the third comes after the name.
+        (name.to_owned(), rest.split_whitespace().nth(16).unwrap().parse().unwrap())
+    };
+    tasks.map(|task| of(task.unwrap())).collect()
 }
 
 /// Processor time of a process, user and system, in seconds.

@@ -108,14 +108,14 @@ impl Driver {
         driver.watch()?;
         driver.add_peers()?;
         if !driver.others.is_empty() {
-            os::proc::let_threads_go_first();
+            // Their threads have no right to it themselves.
+            os::proc::hand_going_first_down();
         }
         // Last, and before the first thread: rights are a thread's own.
         match &driver.config.node.user {
             Some(user) => os::proc::become_user(user)?,
             None => os::proc::drop_rights()?,
         }
-        driver.shard.watch_modems();
         driver.announce();
         Ok(driver)
     }
