@@ -207,3 +207,48 @@ impl Carrier {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use link::endpoint::{Endpoint, EndpointConfig};
+    use link::keys::PrivateKey;
+
+    use super::*;
+
+    #[test]
+    fn a_packet_behind_an_initiation_is_kept_for_its_shard() {
+        let mut carriers = Carrier::open("127.0.0.1:0".parse().unwrap(), None, 2).unwrap();
+        let config = EndpointConfig {
+            private_key: PrivateKey::from_bytes([1; 32]),
+            seed: [2; 32],
+            hardware_aes: false,
+            initiations_per_second: 100,
+        };
+        let mut relays: Vec<Relay> =
+            Endpoint::divided(config, 2).into_iter().map(Relay::new).collect();
+        let mut sender = UdpSocket::bind(&UdpConfig::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let mut initiation = vec![0; 200];
+        initiation[..2].copy_from_slice(&[1, 1]);
+        let data = |index: u16| {
+            let mut packet = vec![7; 200];
+            packet[0] = 0xc0;
+            packet[1..3].copy_from_slice(&index.to_be_bytes());
+            packet
+        };
+        // One run for the kernel, which asks about its first packet only.
+        let run = [initiation, data(0x1001), data(0x1000)].concat();
+        let to = carriers[0].socket.local_addr();
+        sender.send(&Transmit { to, from: None, payload: &run, segment: 200 }).unwrap();
+        for (carrier, relay) in carriers.iter_mut().zip(&mut relays) {
+            carrier.receive(&Clock::start(), relay);
+        }
+        let strays = carriers[0].strays.as_mut().expect("the first has them");
+        let stray = strays.next().expect("the other's packet");
+        assert_eq!((stray.shard, stray.from), (1, sender.local_addr()));
+        assert_eq!(stray.packet, data(0x1001));
+        assert!(strays.next().is_none() && carriers[1].strays.is_none());
+        let drops = relays[0].endpoint.drops();
+        assert_eq!((drops["wrong mac1"], drops["unknown index"]), (1, 1), "{drops:?}");
+        assert!(relays[1].endpoint.drops().is_empty());
+    }
+}

@@ -138,6 +138,23 @@ fn peers_that_initiate_have_their_sessions_with_the_shards_that_have_them() {
     assert!((0..3).all(|n| star.hub[n].drops().is_empty()), "nothing was dropped anywhere");
 }
 
+/// The kernel sends an initiation that comes right behind data packets where those belong.
+#[test]
+fn an_initiation_that_arrives_where_its_peer_is_needs_no_other_shard() {
+    let mut star = Star::new();
+    let from = SocketAddr::from(([192, 0, 2, 10], 1001));
+    for (_, mut packet) in sent(star.now, &mut star.peers[1]) {
+        star.hub[1].handle_packet(star.now, star.now, from, &mut packet);
+    }
+    assert!(star.hub[1].drops().is_empty(), "{:?}", star.hub[1].drops());
+    for (_, mut packet) in sent(star.now, &mut star.hub[1]) {
+        star.peers[1].handle_packet(star.now, star.now, addr(HUB), &mut packet);
+    }
+    assert!(star.peers[1].is_established(PeerId::from_index(0)), "it was answered");
+    star.pass(4);
+    assert!(star.hub[1].is_established(PeerId::from_index(0)));
+}
+
 #[test]
 fn an_initiation_of_a_peer_that_is_nowhere_is_not_handed_over() {
     let mut star = Star::new();
