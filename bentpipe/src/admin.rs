@@ -6,7 +6,8 @@
 //!
 //! [`Server`] never blocks: it lives in the driver's one loop under [`Server::TOKENS`]
 //! tokens of the driver's poller. Clients, their requests and the time they may take
-//! are bounded; answers are made by the driver while it holds still.
+//! are bounded; answers are made by the driver while it holds still, or later where it must
+//! ask others first.
 
 mod types;
 
@@ -86,12 +87,16 @@ struct Client {
     stream: UnixStream,
     deadline: Instant,
     request: Vec<u8>,
+    /// Its request is being worked on.
+    waits: bool,
     answer: Vec<u8>,
     written: usize,
 }
 
 enum Progress {
     Waiting,
+    /// The answer comes by [`Server::answer_those_who_wait`].
+    Later,
     Writing,
     Done,
 }
@@ -137,18 +142,33 @@ impl Server {
     }
 
     /// Moves on with what `token` has news about; `answer` is asked at most once per
-    /// client. Tokens that are not this server's do nothing.
+    /// client, and may leave its client waiting (`None`). Tokens that are not this server's
+    /// do nothing.
     pub fn handle(
         &mut self,
         poller: &Poller,
         token: u64,
         now: Instant,
-        answer: &mut dyn FnMut(Request) -> Answer,
+        answer: &mut dyn FnMut(Request) -> Option<Answer>,
     ) {
         match token.checked_sub(self.first_token) {
             Some(0) => self.accept(poller, now),
             Some(n) if n < Server::TOKENS => self.advance(poller, n as usize - 1, answer),
             _ => return,
+        }
+        self.listen_again(poller);
+    }
+
+    /// Gives all clients whose answer was left for later this one.
+    pub fn answer_those_who_wait(&mut self, poller: &Poller, answer: &Answer) {
+        let bytes = line_of(answer);
+        for place in 0..self.clients.len() {
+            if let Some(client) = self.clients[place].as_mut().filter(|c| c.waits) {
+                client.waits = false;
+                client.answer.clone_from(&bytes);
+                let progress = client.write();
+                self.follow(poller, place, progress);
+            }
         }
         self.listen_again(poller);
     }
@@ -186,6 +206,7 @@ impl Server {
                 stream,
                 deadline: now + PATIENCE,
                 request: Vec::new(),
+                waits: false,
                 answer: Vec::new(),
                 written: 0,
             });
@@ -205,28 +226,45 @@ impl Server {
         &mut self,
         poller: &Poller,
         place: usize,
-        answer: &mut dyn FnMut(Request) -> Answer,
+        answer: &mut dyn FnMut(Request) -> Option<Answer>,
     ) {
         let Some(client) = &mut self.clients[place] else { return };
+        let progress = client.advance(answer);
+        self.follow(poller, place, progress);
+    }
+
+    /// Watches for what a client waits for now.
+    fn follow(&mut self, poller: &Poller, place: usize, progress: Progress) {
+        let Some(client) = &self.clients[place] else { return };
+        let interest = match progress {
+            Progress::Waiting => return,
+            // It may have ended its direction, which would be told again and again.
+            Progress::Later => Interest::NONE,
+            Progress::Writing => Interest::WRITE,
+            Progress::Done => return self.clients[place] = None,
+        };
         let token = self.first_token + 1 + place as u64;
-        match client.advance(answer) {
-            Progress::Waiting => {}
-            Progress::Writing => {
-                if poller.modify(&client.stream, token, Interest::WRITE).is_err() {
-                    self.clients[place] = None;
-                }
-            }
-            Progress::Done => self.clients[place] = None,
+        if poller.modify(&client.stream, token, interest).is_err() {
+            self.clients[place] = None;
         }
     }
 }
 
 impl Client {
-    fn advance(&mut self, answer: &mut dyn FnMut(Request) -> Answer) -> Progress {
+    fn advance(&mut self, answer: &mut dyn FnMut(Request) -> Option<Answer>) -> Progress {
+        if self.waits {
+            return Progress::Done; // Only that it is gone is told of it now.
+        }
         if self.answer.is_empty() {
             match self.read() {
                 Ok(None) => return Progress::Waiting,
-                Ok(Some(line)) => self.answer = respond(&line, answer),
+                Ok(Some(line)) => match respond(&line, answer) {
+                    Some(answer) => self.answer = answer,
+                    None => {
+                        self.waits = true;
+                        return Progress::Later;
+                    }
+                },
                 Err(_) => return Progress::Done,
             }
         }
@@ -269,15 +307,19 @@ impl Client {
     }
 }
 
-fn respond(line: &[u8], answer: &mut dyn FnMut(Request) -> Answer) -> Vec<u8> {
+fn respond(line: &[u8], answer: &mut dyn FnMut(Request) -> Option<Answer>) -> Option<Vec<u8>> {
     let answer = match serde_json::from_slice::<Request>(line) {
-        Ok(request) => answer(request),
+        Ok(request) => answer(request)?,
         Err(e) if line.len() <= MAX_REQUEST => {
             Answer::Error(format!("not a request such as {{\"request\":\"status\"}}: {e}"))
         }
         Err(_) => Answer::Error(format!("a request has at most {MAX_REQUEST} bytes")),
     };
-    let mut bytes = serde_json::to_vec(&answer).unwrap_or_else(|_| b"{}".to_vec());
+    Some(line_of(&answer))
+}
+
+fn line_of(answer: &Answer) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(answer).unwrap_or_else(|_| b"{}".to_vec());
     bytes.push(b'\n');
     bytes
 }

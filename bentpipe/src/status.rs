@@ -90,7 +90,7 @@ pub fn render(status: &Status) -> String {
     write_table(&mut out, &status.links);
     if status.links.len() <= IN_DETAIL {
         for link in &status.links {
-            write_link(&mut out, link, status.links.len() == 1);
+            write_link(&mut out, link, status.links.len() == 1, status.node.shards > 1);
         }
     }
     out
@@ -119,6 +119,9 @@ fn write_node(out: &mut String, node: &NodeStatus) {
     }
     if let Some(proxy) = &node.proxy {
         put!(out, "  proxy        {proxy}");
+    }
+    if node.shards > 1 {
+        put!(out, "  shards       {}", node.shards);
     }
     write_drops(out, &node.dropped);
 }
@@ -166,9 +169,12 @@ fn row(link: &LinkStatus) -> [String; 8] {
     ]
 }
 
-fn write_link(out: &mut String, link: &LinkStatus, in_full: bool) {
+fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, in_shards: bool) {
     put!(out, "\npeer {}", link.peer);
     put!(out, "  public key   {}", link.public_key);
+    if in_shards {
+        put!(out, "  shard        {}", link.shard);
+    }
     match link.heard_ms {
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
         None => put!(out, "  last heard   never"),
@@ -415,6 +421,19 @@ mod tests {
         assert!(text.contains("120.4MB of the hosts in 98.3MB on the link (81.6 %)"), "{text}");
         assert!(text.contains("path MTU     1280 bytes"), "{text}");
         assert!(text.contains("3 replayed") && !text.contains("malformed"), "{text}");
+    }
+
+    #[test]
+    fn where_there_are_several_shards_each_link_tells_its_own() {
+        let mut status = sample();
+        assert!(!render(&status).contains("shard"), "one alone is not worth a word");
+        (status.node.shards, status.links[0].shard) = (3, 2);
+        let text = render(&status);
+        assert!(
+            text.contains("  shards       3\n") && text.contains("  shard        2\n"),
+            "{text}"
+        );
+        assert_eq!(serde_json::to_value(&status).unwrap()["links"][0]["shard"], 2);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! `bentpipe up`: the gateway. One thread owns everything on the way of a byte: the
-//! carrier socket, the TUN devices, the hosts' connections and the relay; only names
-//! are resolved elsewhere, because resolving blocks.
+//! `bentpipe up`: the gateway. One thread owns everything on the way of a peer's bytes: a
+//! carrier socket, the hosts' connections and a relay; only names are resolved elsewhere,
+//! because resolving blocks. A hub may have several such threads, its shards.
 
 mod carrier;
 mod chunks;
@@ -10,11 +10,14 @@ mod interception;
 mod listeners;
 mod modem;
 mod names;
+mod others;
 mod peers;
 mod proxy;
 mod reload;
 mod report;
 mod roster;
+mod shard;
+mod steering;
 mod store;
 
 use std::path::PathBuf;

@@ -26,6 +26,11 @@ struct Gateway {
 impl Gateway {
     /// `links` makes the answer as long as a test wants it.
     fn start(name: &str, links: usize) -> Gateway {
+        Gateway::start_slow(name, links, 0)
+    }
+
+    /// Its status comes only every so many turns; 0 is at once.
+    fn start_slow(name: &str, links: usize, later: u32) -> Gateway {
         let dir = std::env::temp_dir().join(format!("bentpipe-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
@@ -36,21 +41,27 @@ impl Gateway {
         let thread = std::thread::spawn(move || {
             let clock = Clock::start();
             let mut events = Events::with_capacity(16);
-            let mut answers = 0;
+            let (mut answers, mut turns) = (0, 0);
             while !ended.load(Ordering::Relaxed) {
                 poller.wait(&mut events, Some(Duration::from_millis(5))).expect("a wait");
                 let mut answer = |request: Request| {
                     answers += 1;
-                    match request {
+                    Some(match request {
+                        Request::Status if later > 0 => return None,
                         Request::Status => Answer::Status(Box::new(status.clone())),
                         Request::Reload => Answer::Error("the file is wrong".to_owned()),
                         Request::Stop | Request::Rate { .. } => Answer::Done,
-                    }
+                    })
                 };
                 for event in events.iter() {
                     server.handle(&poller, event.token, clock.now(), &mut answer);
                 }
                 server.handle_timeout(&poller, clock.now());
+                turns += 1;
+                if later > 0 && turns % later == 0 {
+                    let answer = Answer::Status(Box::new(status.clone()));
+                    server.answer_those_who_wait(&poller, &answer);
+                }
             }
             answers
         });
@@ -97,6 +108,33 @@ fn exchange(socket: &Path, request: &[u8]) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
+}
+
+#[test]
+fn an_answer_that_comes_later_reaches_all_who_wait_and_nobody_else() {
+    // Longer than a socket's buffer, so that it leaves in pieces.
+    let gateway = Gateway::start_slow("later", 2_000, 20);
+    let expected = Answer::Status(Box::new(status(2_000)));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(gateway.ask(Request::Status), expected));
+        }
+        // One that has ended its direction, and one that goes away meanwhile.
+        scope.spawn(|| {
+            let mut stream = UnixStream::connect(gateway.socket()).expect("a connection");
+            stream.write_all(b"{\"request\":\"status\"}").expect("a write");
+            stream.shutdown(Shutdown::Write).expect("half a connection");
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).expect("an answer");
+            assert_eq!(serde_json::from_slice::<Answer>(&answer).expect("JSON"), expected);
+        });
+        scope.spawn(|| {
+            let mut stream = UnixStream::connect(gateway.socket()).expect("a connection");
+            stream.write_all(b"{\"request\":\"status\"}\n").expect("a write");
+        });
+        assert_eq!(gateway.ask(Request::Stop), Answer::Done, "others have theirs at once");
+    });
+    assert_eq!(gateway.ask(Request::Status), expected, "all places are free again");
 }
 
 #[test]

@@ -44,5 +44,7 @@ mod reload;
 mod rights;
 #[path = "e2e/semantics.rs"]
 mod semantics;
+#[path = "e2e/shards.rs"]
+mod shards;
 #[path = "e2e/tcp.rs"]
 mod tcp;

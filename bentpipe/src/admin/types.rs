@@ -71,6 +71,8 @@ pub struct NodeStatus {
     pub lan: Vec<String>,
     /// Where the explicit proxy listens.
     pub proxy: Option<String>,
+    /// Threads that have peers each.
+    pub shards: u64,
     /// Packets that belong to no link, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -118,6 +120,8 @@ pub struct LinkStatus {
     pub peer: String,
     /// The peer's key, in base64.
     pub public_key: String,
+    /// The number, from 0, of the shard that has the peer.
+    pub shard: u64,
     /// Where the link stands.
     pub state: LinkState,
     /// The direction that is dead, if one is.

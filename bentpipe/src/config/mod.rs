@@ -140,6 +140,7 @@ impl Node {
             ("dedup_disk", self.chunks.disk != new.chunks.disk),
             ("dedup_dir", self.chunks.dir != new.chunks.dir),
             ("user", self.user != new.user),
+            ("shards", self.shards != new.shards),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
     }

@@ -32,6 +32,8 @@ pub struct Node {
     pub memory: ByteCount,
     /// What of its peers' streams is kept, so that it need not come again.
     pub chunks: Chunks,
+    /// Threads that have peers each, 1 to 64. Default 1.
+    pub shards: u32,
     /// What is logged. Default info.
     pub log: Level,
     /// The user to run as once everything is open; `None` stays the user that started
@@ -60,6 +62,8 @@ const MIN_MEMORY: ByteCount = ByteCount(1 << 20);
 const DEFAULT_MEMORY: ByteCount = ByteCount(256 << 20);
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4500);
 const DEFAULT_TUN: &str = "bentpipe0";
+/// More threads than any hub has processors to spare for.
+const MAX_SHARDS: u64 = 64;
 /// Linux's IFNAMSIZ, less the terminating zero.
 const MAX_INTERFACE: usize = 15;
 /// Linux's `sun_path`, less the terminating zero.
@@ -92,6 +96,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let admin = read_admin(&mut section, dir);
     let memory = read_memory(&mut section);
     let chunks = read_chunks(&mut section, dir);
+    let shards = read_shards(&mut section);
     let log = section.get::<Level>("log").map_or(Level::Info, |l| l.value);
     let user = section.get::<String>("user").map(|u| u.value);
 
@@ -112,6 +117,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         admin,
         memory,
         chunks,
+        shards,
         log,
         user,
     };
@@ -202,4 +208,16 @@ fn read_memory(section: &mut Section<'_>) -> ByteCount {
         section.problems().add(Problem::at(memory.span, message).help(help));
     }
     memory.value
+}
+
+/// A number, or "auto": one for each processor that this program may use.
+fn read_shards(section: &mut Section<'_>) -> u32 {
+    let shards = if section.is_word("shards", "auto") {
+        let _ = section.get::<String>("shards");
+        std::thread::available_parallelism().map_or(1, |n| (n.get() as u64).min(MAX_SHARDS))
+    } else {
+        let given = section.number("shards", 1..=MAX_SHARDS, "threads (or \"auto\")");
+        given.map_or(1, |n| n.value)
+    };
+    shards as u32
 }

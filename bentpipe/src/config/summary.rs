@@ -31,6 +31,9 @@ impl Display for Config {
         if self.peers.iter().any(|peer| peer.dedup != Share::Off) {
             row("dedup", &chunks(node))?;
         }
+        if node.shards > 1 {
+            row("shards", &format!("{} threads with peers each", node.shards))?;
+        }
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))
     }
 }
@@ -192,6 +195,7 @@ impl Config {
                 "dedup_memory_bytes": node.chunks.memory.0,
                 "dedup_disk_bytes": node.chunks.disk.0,
                 "dedup_dir": node.chunks.dir,
+                "shards": node.shards,
                 "log": node.log.name(),
                 "user": node.user,
             },

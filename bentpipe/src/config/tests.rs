@@ -105,6 +105,7 @@ fn what_is_left_out_has_careful_defaults() {
     let config = good(&file("", LINK));
     assert_eq!(config.node.listen.to_string(), "0.0.0.0:4500");
     assert_eq!((config.node.tun.as_ref(), config.node.proxy), (None, None));
+    assert_eq!(config.node.shards, 1);
     let peer = &config.peers[0];
     assert_eq!((peer.keepalive, peer.on_failure), (None, OnFailure::Block));
     assert_eq!((peer.open, peer.source), (Open::Auto, Source::Nat));
@@ -112,6 +113,23 @@ fn what_is_left_out_has_careful_defaults() {
     assert_eq!((peer.link.mtu, peer.link.ber), (1500, units::Ratio::ZERO));
     assert!(peer.endpoint.is_none() && peer.routes.is_empty() && peer.allow.is_empty());
     assert_eq!(good(&file("", &format!("{LINK}\nkeepalive = \"off\""))).peers[0].keepalive, None);
+}
+
+#[test]
+fn shards_are_a_number_or_as_many_as_there_are_processors() {
+    let of = |text: &str| good(&file(&format!("shards = {text}"), LINK)).node.shards;
+    assert_eq!([of("1"), of("3"), of("64")], [1, 3, 64]);
+    let processors = std::thread::available_parallelism().expect("a number").get();
+    assert_eq!(of("\"auto\"") as usize, processors.min(64));
+    let says = ["shards in [node]", "a number of threads", "\"auto\"", "from 1 to 64"];
+    for wrong in ["0", "65", "-1", "1.5", "\"many\"", "[2]"] {
+        assert_says(&node_fault(&format!("shards = {wrong}")), &says);
+    }
+    assert_says(&node_fault("shards = \"4\""), &["write shards = 4"]);
+    let (one, two) = (good(&file("", LINK)), good(&file("shards = 2", LINK)));
+    assert_eq!(one.changes(&two).needs_restart, ["shards"]);
+    assert!(two.to_string().contains("shards") && !one.to_string().contains("shards"));
+    assert_eq!(two.to_json()["node"]["shards"], 2);
 }
 
 #[test]

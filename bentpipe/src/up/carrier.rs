@@ -9,6 +9,8 @@ use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
 use relay::Relay;
 use units::Instant;
 
+use super::steering::{self, Strays};
+
 /// Bytes of one batch to the kernel: about 40 full packets, one system call.
 const BATCH: usize = 60_000;
 /// The largest link packet.
@@ -29,6 +31,8 @@ pub struct Carrier {
     pub send_errors: u64,
     /// The socket may hold more than the last turn took.
     pub more: bool,
+    /// At the first of several shards: what is for others.
+    pub strays: Option<Strays>,
 }
 
 /// An address, and the peer that is there.
@@ -43,14 +47,28 @@ struct Batch {
 }
 
 impl Carrier {
-    /// Opens the socket on `listen`. With a `mark` its packets bypass interception.
-    pub fn open(listen: SocketAddr, mark: Option<u32>) -> Result<Carrier, OsError> {
+    /// Opens a socket on `listen` for each of so many shards, at least one. With a `mark`
+    /// their packets bypass interception.
+    pub fn open(
+        listen: SocketAddr,
+        mark: Option<u32>,
+        shards: u32,
+    ) -> Result<Vec<Carrier>, OsError> {
         let mut config = UdpConfig::new(listen);
         config.mark = mark;
         config.max_datagram = MAX_PACKET;
-        let socket = UdpSocket::bind(&config)?;
+        let program = steering::program(shards);
+        let group = UdpSocket::bind_group(&config, shards as usize, &program)?;
+        let mut carriers: Vec<Carrier> = group.into_iter().map(Carrier::on).collect();
+        if let [first, _, ..] = &mut carriers[..] {
+            first.strays = Some(Strays::new(shards));
+        }
+        Ok(carriers)
+    }
+
+    fn on(socket: UdpSocket) -> Carrier {
         let receive = vec![0; socket.slot() * 8];
-        Ok(Carrier {
+        Carrier {
             socket,
             receive,
             batch: vec![0; BATCH + MAX_PACKET],
@@ -59,7 +77,13 @@ impl Carrier {
             spilled: None,
             send_errors: 0,
             more: true,
-        })
+            strays: None,
+        }
+    }
+
+    /// The port that all shards' sockets have.
+    pub fn port(&self) -> u16 {
+        self.socket.local_addr().port()
     }
 
     /// Hands what has arrived to the relay; true if more may be there. The clock is read
@@ -70,6 +94,11 @@ impl Carrier {
                 Ok(datagrams) => {
                     let now = clock.now();
                     for d in datagrams {
+                        if let Some(strays) = &mut self.strays
+                            && strays.take(d.from, now - d.age, d.payload)
+                        {
+                            continue;
+                        }
                         relay.handle_carrier(now, now - d.age, d.from, d.payload);
                     }
                 }
@@ -176,5 +205,50 @@ impl Carrier {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use link::endpoint::{Endpoint, EndpointConfig};
+    use link::keys::PrivateKey;
+
+    use super::*;
+
+    #[test]
+    fn a_packet_behind_an_initiation_is_kept_for_its_shard() {
+        let mut carriers = Carrier::open("127.0.0.1:0".parse().unwrap(), None, 2).unwrap();
+        let config = EndpointConfig {
+            private_key: PrivateKey::from_bytes([1; 32]),
+            seed: [2; 32],
+            hardware_aes: false,
+            initiations_per_second: 100,
+        };
+        let mut relays: Vec<Relay> =
+            Endpoint::divided(config, 2).into_iter().map(Relay::new).collect();
+        let mut sender = UdpSocket::bind(&UdpConfig::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let mut initiation = vec![0; 200];
+        initiation[..2].copy_from_slice(&[1, 1]);
+        let data = |index: u16| {
+            let mut packet = vec![7; 200];
+            packet[0] = 0xc0;
+            packet[1..3].copy_from_slice(&index.to_be_bytes());
+            packet
+        };
+        // One run for the kernel, which asks about its first packet only.
+        let run = [initiation, data(0x1001), data(0x1000)].concat();
+        let to = carriers[0].socket.local_addr();
+        sender.send(&Transmit { to, from: None, payload: &run, segment: 200 }).unwrap();
+        for (carrier, relay) in carriers.iter_mut().zip(&mut relays) {
+            carrier.receive(&Clock::start(), relay);
+        }
+        let strays = carriers[0].strays.as_mut().expect("the first has them");
+        let stray = strays.next().expect("the other's packet");
+        assert_eq!((stray.shard, stray.from), (1, sender.local_addr()));
+        assert_eq!(stray.packet, data(0x1001));
+        assert!(strays.next().is_none() && carriers[1].strays.is_none());
+        let drops = relays[0].endpoint.drops();
+        assert_eq!((drops["wrong mac1"], drops["unknown index"]), (1, 1), "{drops:?}");
+        assert!(relays[1].endpoint.drops().is_empty());
     }
 }

@@ -1,55 +1,45 @@
-//! The loop. After everything that happens: time, actions, connections, packets out,
-//! packets for the TUN device; then wait for the next thing.
+//! The gateway's first shard with all that there is only one of: the devices to read from,
+//! interception, listeners, the explicit proxy, the admin API, signals, the file. What comes
+//! here for a peer of another shard is handed over.
 
 mod end;
-mod flows;
-mod links;
 mod open;
 mod packets;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use link::PeerId;
+use link::keys::PublicKey;
 use os::OsError;
 use os::intercept::Intercept;
-use os::poll::{Clock, Events, Poller, Signals};
-use os::tun::{Tun, TunError};
-use relay::{Action, Relay};
+use os::poll::{Events, Signals};
+use os::tun::TunError;
+use relay::{Routes, Target};
 use units::{Duration, Instant};
 
-use super::carrier::Carrier;
-use super::chunks::ChunkStores;
-use super::connections::Connections;
 use super::listeners::Listeners;
-use super::modem::Modems;
-use super::names::Names;
-use super::proxy::{self, Proxy};
-use super::report;
-use super::roster::Roster;
+use super::others::{Guest, Others};
+use super::proxy::{Asked, Proxy};
+use super::roster::{ListedPeer, Roster};
+use super::shard::{Note, OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::cli::Global;
 use crate::config::Config;
 
-/// What the poller's numbers mean; a flow's own number has this bit clear.
-const OURS: u64 = 1 << 63;
-const UDP: u64 = OURS;
-const TUN: u64 = OURS + 1;
-const SYNS: u64 = OURS + 2;
-const LISTENER_V4: u64 = OURS + 3;
-const LISTENER_V6: u64 = OURS + 4;
-const SIGNALS: u64 = OURS + 5;
-const NAMES: u64 = OURS + 6;
-pub(super) const INTERCEPT: u64 = OURS + 7;
-const PROXY: u64 = OURS + 8;
-const MODEMS: u64 = OURS + 9;
-const CHUNKS: u64 = OURS + 10;
-const ADMIN: u64 = OURS + 100;
+/// What the poller's numbers mean.
+const TUN: u64 = OWNERS + 1;
+const SYNS: u64 = OWNERS + 2;
+const LISTENER_V4: u64 = OWNERS + 3;
+const LISTENER_V6: u64 = OWNERS + 4;
+const SIGNALS: u64 = OWNERS + 5;
+pub(super) const INTERCEPT: u64 = OWNERS + 6;
+const PROXY: u64 = OWNERS + 7;
+/// The other shards have news.
+const NEWS: u64 = OWNERS + 8;
+const ADMIN: u64 = OWNERS + 100;
 /// Clients of the explicit proxy that have not said where to.
-const PROXY_CLIENTS: u64 = OURS + (1 << 32);
-
-/// How often the list of this host's own addresses is read again, while there is traffic.
-const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
+const PROXY_CLIENTS: u64 = OWNERS + (1 << 32);
 
 /// Why the gateway cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +56,12 @@ pub enum UpError {
     /// Somebody took the TUN device away.
     #[error("the TUN device is gone ({0}): start the gateway again")]
     TunGone(TunError),
+    /// A shard has no thread.
+    #[error("cannot start a thread for a shard: {0}")]
+    Thread(std::io::Error),
+    /// A shard's thread has ended.
+    #[error("a shard has ended: start the gateway again")]
+    ShardGone,
 }
 
 /// A running gateway.
@@ -74,27 +70,20 @@ pub struct Driver {
     pub(super) path: PathBuf,
     /// How talkative the command line wants the log.
     pub(super) global: Global,
-    pub(super) clock: Clock,
-    pub(super) poller: Poller,
-    pub(super) relay: Relay,
-    carrier: Carrier,
-    pub(super) connections: Connections,
-    tun: Option<Tun>,
+    /// The first shard, which runs on this thread.
+    pub(super) shard: Shard,
+    pub(super) others: Others,
+    /// The peers of all shards, in the order of the file.
+    pub(super) everyone: Roster<ListedPeer>,
+    /// Which shard has the peer behind an address.
+    pub(super) shard_routes: Routes<usize>,
     pub(super) intercept: Option<Intercept>,
     pub(super) routes_changed: Instant,
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
     signals: Signals,
-    names: Names,
-    pub(super) modems: Modems,
-    store: Store,
-    pub(super) chunks: ChunkStores,
-    pub(super) peers: Roster,
-    /// Peers that were taken out of the file and are told so, until then.
-    pub(super) leaving: Vec<(Instant, PeerId)>,
-    own_addresses_at: Instant,
-    metered_at: Instant,
+    pub(super) store: Store,
     /// Ending: connections may go on until then.
     draining: Option<Instant>,
     packet: Vec<u8>,
@@ -106,16 +95,24 @@ impl Driver {
     /// # Errors
     /// If the system takes away what the loop lives on.
     pub fn run(&mut self) -> Result<(), UpError> {
+        self.others.start()?;
+        if !self.others.is_empty() {
+            os::proc::go_first(); // and nobody else from here on
+        }
+        self.shard.watch_modems();
         let mut events = Events::with_capacity(256);
         loop {
             let timeout = self.timeout();
-            self.poller.wait(&mut events, timeout)?;
-            let now = self.clock.now();
+            self.shard.poller.wait(&mut events, timeout)?;
+            let now = self.shard.clock.now();
             for event in events.iter() {
                 self.on_event(now, event)?;
             }
             self.on_time(now);
-            self.settle();
+            self.shard.settle();
+            self.hand_over();
+            let notes = std::mem::take(&mut self.shard.notes);
+            self.follow(notes);
             if self.is_over(now) {
                 self.end();
                 return Ok(());
@@ -125,126 +122,122 @@ impl Driver {
 
     /// Until the next thing that is due by time; none means for ever.
     fn timeout(&mut self) -> Option<Duration> {
-        let now = self.clock.now();
-        if self.connections.has_work() || self.carrier.more || self.relay.has_files() {
+        let now = self.shard.clock.now();
+        let shard = self.shard.poll_timeout(now);
+        if shard == Some(now) {
             return Some(Duration::ZERO);
         }
-        let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
-        let names = self.peers.name_due();
         let admin = self.admin.as_ref().and_then(admin::Server::poll_timeout);
         let proxy = self.proxy.as_ref().and_then(Proxy::poll_timeout);
         let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
         let silence = self.silence_timeout();
-        let leaving = self.leaving.first().map(|(at, _)| *at);
-        let drain = self.draining.map(|end| end.min(now + Duration::from_millis(100)));
-        let connections = self.connections.poll_timeout();
-        let chunks = self.chunks.poll_timeout();
-        let next = [link, connections, names, admin, proxy, listeners, silence, leaving, drain];
-        next.into_iter().chain([chunks]).flatten().min().map(|at| at.since(now))
+        let next = [shard, admin, proxy, listeners, silence, self.draining];
+        next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
     fn on_event(&mut self, now: Instant, event: os::poll::Event) -> Result<(), UpError> {
         match event.token {
-            UDP => self.carrier.more |= event.readable,
             TUN => self.read_tun(now)?,
             SYNS => self.read_syns(now)?,
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
             SIGNALS => self.on_signals(now),
-            NAMES => self.on_names(now),
-            MODEMS => self.on_modems(now),
-            CHUNKS => {
-                self.chunks.waker.clear(); // They have their turn in a moment.
-            }
             INTERCEPT => self.mend_interception(),
+            NEWS => self.on_news(now)?,
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
-                    proxy.accept(now, &self.poller);
+                    proxy.accept(now, &self.shard.poller);
                 }
             }
             token if token >= PROXY_CLIENTS => self.on_proxy_client(now, token),
             token if token >= ADMIN => self.on_admin(now, token),
-            _ => self.on_flow(now, event),
+            _ => self.shard.on_event(now, event),
         }
         Ok(())
     }
 
     fn on_time(&mut self, now: Instant) {
-        self.relay.handle_timeout(now);
-        self.connections.handle_timeout(now, &mut self.relay);
+        self.shard.on_time(now);
+        let poller = &self.shard.poller;
         if let Some(admin) = &mut self.admin {
-            admin.handle_timeout(&self.poller, now);
+            admin.handle_timeout(poller, now);
         }
         if let Some(proxy) = &mut self.proxy {
-            proxy.handle_timeout(now, &self.poller);
+            proxy.handle_timeout(now, poller);
         }
         if let Some(listeners) = &mut self.listeners {
-            listeners.handle_timeout(now, &self.poller);
+            listeners.handle_timeout(now, poller);
         }
-        self.resolve_endpoints(now);
         self.follow_silence(now);
-        self.forget_those_who_left(now);
     }
 
-    /// The drain law: until nothing moves any more.
-    fn settle(&mut self) {
-        let clock = self.clock;
-        if self.carrier.more {
-            self.carrier.more = self.carrier.receive(&clock, &mut self.relay);
-            let now = clock.now();
-            if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
-                self.own_addresses_at = now;
-                if let Ok(own) = os::addresses::own_addresses() {
-                    self.relay.set_own_addresses(own);
-                }
-            }
-        }
-        let now = clock.now();
-        self.act(now);
-        self.connections.work(now, &mut self.relay);
-        self.act(now);
-        self.carrier.send(&clock, &mut self.relay);
-        let now = clock.now();
-        self.act(now);
-        self.write_tun();
-        self.chunks.work(now, &mut self.relay);
-        self.act(now);
-        if now.since(self.metered_at) >= report::SPACING {
-            self.metered_at = now;
-            for peer in self.peers.iter_mut() {
-                peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
+    fn accept(&mut self, now: Instant, token: u64) {
+        let Some(listeners) = &mut self.listeners else { return };
+        for _ in 0..256 {
+            let Some(accepted) = listeners.accept(now, &self.shard.poller, token) else { return };
+            match self.shard_routes.lookup(accepted.server.ip()).unwrap_or(0) {
+                0 => self.shard.take_connection(now, accepted),
+                other => self.others.hand_over(other, Guest::Connection(accepted)),
             }
         }
     }
 
-    fn act(&mut self, now: Instant) {
-        while let Some(action) = self.relay.poll_action(now) {
-            match action {
-                Action::Connect { flow, target, source } => {
-                    self.connect(now, flow, target, source);
-                }
-                Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
-                Action::Accepted(flow) => self.grant(now, flow),
-                Action::ToClient(packet) => {
-                    if let Some(intercept) = &self.intercept {
-                        // A full queue loses it; the client sends its SYN again.
-                        let _ = intercept.syns().write(&packet);
-                    }
-                }
-                Action::PeerReset(flow, reason) => match self.take_waiting(flow) {
-                    Some(asked) => {
-                        asked.refuse(proxy::refusal_of(reason));
-                        self.relay.closed(now, flow);
-                    }
-                    None => self.connections.peer_reset(now, flow, &mut self.relay),
-                },
-                Action::Abort(flow, reason) => match self.take_waiting(flow) {
-                    Some(asked) => asked.refuse(proxy::refusal_of(reason)),
-                    None => self.connections.abort(flow),
-                },
+    fn on_proxy_client(&mut self, now: Instant, token: u64) {
+        let Some(proxy) = &mut self.proxy else { return };
+        let Some(asked) = proxy.on_event(&self.shard.poller, token) else { return };
+        match self.shard_for(&asked) {
+            0 => self.shard.take_proxy_client(now, asked),
+            other => self.others.hand_over(other, Guest::ProxyClient(asked)),
+        }
+    }
+
+    /// The shard that has the peer for a client of the proxy: for a name the one with a
+    /// default route, or the only one.
+    fn shard_for(&self, asked: &Asked) -> usize {
+        let shard = match &asked.target {
+            Target::Address(a) => self.shard_routes.lookup(a.ip()),
+            Target::Name(..) => self.shard_routes.default_route().or_else(|| {
+                let mut everyone = self.everyone.iter();
+                everyone.next().filter(|_| everyone.next().is_none()).map(|p| p.shard)
+            }),
+        };
+        shard.unwrap_or(0)
+    }
+
+    /// Hands over the link packets that came to the first shard and are another's.
+    fn hand_over(&mut self) {
+        while let Some(it) = self.shard.relay.endpoint.poll_handed_over() {
+            self.others.hand_over(it.shard as usize, Guest::Initiation(it));
+        }
+        if let Some(strays) = &mut self.shard.carrier.strays {
+            while let Some(stray) = strays.next() {
+                self.others.hand_over(stray.shard, Guest::Packet(stray));
             }
         }
-        while let Some((peer, event)) = self.relay.poll_link_event() {
-            self.on_link(now, peer, event);
+    }
+
+    /// The other shards have told something, or one of them has ended.
+    fn on_news(&mut self, now: Instant) -> Result<(), UpError> {
+        self.others.clear();
+        while let Some(notes) = self.others.next_notes() {
+            self.follow(notes);
+        }
+        if let Some(parts) = self.others.take_parts() {
+            self.answer_status(now, parts);
+        }
+        self.others.failure().map_or(Ok(()), Err)
+    }
+
+    /// Follows what a shard has told of its peers.
+    fn follow(&mut self, notes: BTreeMap<PublicKey, Note>) {
+        for (key, note) in notes {
+            if let Some((at, event)) = note.event
+                && let Some(peer) = self.everyone.iter_mut().find(|p| p.config.public_key == key)
+            {
+                peer.clear.on_link(at, event);
+            }
+            if let Some(address) = note.address {
+                self.store.set(&key, address);
+            }
         }
     }
 }

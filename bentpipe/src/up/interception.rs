@@ -14,7 +14,7 @@ use units::{Duration, Instant};
 
 use super::driver::{Driver, INTERCEPT};
 use super::peers::named_endpoint;
-use super::roster::KnownPeer;
+use super::roster::ListedPeer;
 use crate::config::{OnFailure, Peer, Source};
 
 /// How long a peer has been silent before its traffic goes in clear: longer than most
@@ -52,7 +52,7 @@ impl Clear {
     }
 }
 
-impl KnownPeer {
+impl ListedPeer {
     /// When its traffic is to go another way than it does.
     pub(super) fn clear_due(&self) -> Option<Instant> {
         match self.clear.is {
@@ -71,7 +71,7 @@ impl Driver {
     /// When [`Driver::follow_silence`] is to be called.
     pub(super) fn silence_timeout(&self) -> Option<Instant> {
         self.intercept.as_ref()?;
-        self.peers.clear_due().map(|at| at.max(self.routes_changed + SPACING))
+        self.everyone.due().map(|at| at.max(self.routes_changed + SPACING))
     }
 
     /// Opens the routes to peers that have not answered for a while and whose traffic may
@@ -80,11 +80,11 @@ impl Driver {
         if self.silence_timeout().is_none_or(|at| at > now) {
             return;
         }
-        let before: Vec<bool> = self.peers.iter().map(|p| p.clear.is).collect();
+        let before: Vec<bool> = self.everyone.iter().map(|p| p.clear.is).collect();
         if let Err(e) = self.update_interception(now) {
             crate::log!(Error, "the routes cannot be changed", error = e);
         }
-        for (peer, was) in self.peers.iter().zip(before) {
+        for (peer, was) in self.everyone.iter().zip(before) {
             let name = &peer.config.name;
             match (was, peer.clear.is) {
                 (false, true) => {
@@ -109,11 +109,11 @@ impl Driver {
     /// Makes rules and routes follow the configuration and the peers' silence.
     pub(super) fn update_interception(&mut self, now: Instant) -> Result<(), OsError> {
         self.routes_changed = now;
-        for at in 0..self.peers.len() {
-            let is = self.peers[at].goes_in_clear(now);
-            self.peers[at].clear.is = is;
+        for at in 0..self.everyone.len() {
+            let is = self.everyone[at].goes_in_clear(now);
+            self.everyone[at].clear.is = is;
         }
-        let in_the_tunnel = self.peers.iter().filter(|p| !p.clear.is).map(|p| &p.config);
+        let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &p.config);
         // Devices and ports stay as they were installed.
         let config = intercept_config(in_the_tunnel, InterceptConfig::new("", 0));
         let done = self.intercept.as_mut().map_or(Ok(()), |i| i.update(&config));
@@ -137,7 +137,7 @@ impl Driver {
     /// Its helpers are others after each change.
     fn watch_interception(&self) {
         if let Some(intercept) = &self.intercept {
-            let _ = self.poller.add(intercept, INTERCEPT, Interest::READ);
+            let _ = self.shard.poller.add(intercept, INTERCEPT, Interest::READ);
         }
     }
 

@@ -8,14 +8,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use link::PeerId;
 use link::keys::PublicKey;
 use link::session::RateMode;
 use os::OsError;
 use os::poll::Waker;
 use units::{BitRate, Instant};
 
-use super::driver::Driver;
+use super::shard::Shard;
 use crate::config::{Modem, ModemSource, Peer};
 
 /// A command that says nothing for so long is ended.
@@ -74,50 +73,49 @@ impl Modems {
     }
 }
 
-impl Driver {
+impl Shard {
     /// Modems have said what they carry.
     pub(super) fn on_modems(&mut self, now: Instant) {
         self.modems.waker.clear();
         while let Some(report) = self.modems.next() {
-            let Some(peer) = self.peers.iter().find(|p| p.config.public_key == report.peer) else {
-                continue;
-            };
-            let name = &peer.config.name;
-            let rate = report.rate.and_then(|rate| self.reported_rate(name, rate.as_bps()));
-            match rate {
-                Ok((id, rate)) => {
-                    crate::log!(Debug, "the modem's rate changed", peer = name, rate = rate);
-                    self.set_rate(now, id, rate);
+            let peer = self.peers.iter().find(|p| p.config.public_key == report.peer);
+            let Some(peer) = peer.map(|p| &p.config) else { continue };
+            match report.rate.and_then(|rate| reported_rate(peer, rate.as_bps())) {
+                Ok(rate) => {
+                    crate::log!(Debug, "the modem's rate changed", peer = peer.name, rate = rate);
+                    self.set_rate(now, &report.peer, rate);
                 }
                 Err(why) => {
+                    let name = &peer.name;
                     crate::log!(Warn, "the modem's rate is not known", peer = name, why = why);
                 }
             }
         }
     }
 
-    /// The peer called `name` and the rate that its link has when its modem carries `bps`:
-    /// at most the configured one.
-    pub(super) fn reported_rate(&self, name: &str, bps: u64) -> Result<(PeerId, BitRate), String> {
-        let peer = self.peers.iter().find(|p| p.config.name == name);
-        let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
-        let link = &peer.config.link;
-        if link.rate != RateMode::Reported {
-            return Err(format!(
-                "the rate of peer \"{name}\" is not reported: its link needs rate = \"reported\""
-            ));
-        }
-        if bps == 0 {
-            return Err("a link's rate is above 0".to_owned());
-        }
-        Ok((peer.id, BitRate::from_bps(bps).min(link.send)))
-    }
-
-    pub(super) fn set_rate(&mut self, now: Instant, peer: PeerId, rate: BitRate) {
-        if let Some(session) = self.relay.endpoint.session_mut(peer) {
+    /// The rate of a peer's link is another one now.
+    pub(super) fn set_rate(&mut self, now: Instant, peer: &PublicKey, rate: BitRate) {
+        if let Some(peer) = self.peers.iter().find(|p| p.config.public_key == *peer)
+            && let Some(session) = self.relay.endpoint.session_mut(peer.id)
+        {
             session.set_send_rate(now, rate);
         }
     }
+}
+
+/// The rate that the link to `peer` has when its modem carries `bps`: at most the
+/// configured one.
+pub(super) fn reported_rate(peer: &Peer, bps: u64) -> Result<BitRate, String> {
+    if peer.link.rate != RateMode::Reported {
+        return Err(format!(
+            "the rate of peer \"{}\" is not reported: its link needs rate = \"reported\"",
+            peer.name
+        ));
+    }
+    if bps == 0 {
+        return Err("a link's rate is above 0".to_owned());
+    }
+    Ok(BitRate::from_bps(bps).min(peer.link.send))
 }
 
 fn run(

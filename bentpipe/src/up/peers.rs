@@ -53,6 +53,21 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
     }
 }
 
+/// Peers that share the node's memory, and those of them that share its room for chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharers {
+    pub memory: usize,
+    pub chunks: usize,
+}
+
+impl Sharers {
+    /// Of a node's peers.
+    pub fn of(peers: &[Peer]) -> Sharers {
+        let chunks = peers.iter().filter(|peer| peer.dedup != Share::Off).count();
+        Sharers { memory: peers.len(), chunks }
+    }
+}
+
 /// What the chunks of one of `peers` may cost, of what the node has for all of them. A half of
 /// the memory is for the store; what waits for the disk may be as much again (see
 /// [`Limits::memory`]), and so may be what is kept until the peer has it.

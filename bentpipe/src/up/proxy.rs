@@ -42,8 +42,6 @@ pub struct Proxy {
     token: u64,
     first_token: u64,
     clients: Vec<Option<Client>>,
-    /// Clients whose flow the far side has not answered yet; as many as there are streams.
-    waiting: BTreeMap<FlowId, Asked>,
     /// Not listening until then: out of places, or of descriptors.
     resting: Option<Instant>,
 }
@@ -58,14 +56,7 @@ impl Proxy {
     ) -> Result<Proxy, OsError> {
         let listener = Listener::bind(address, &TcpOptions::default())?;
         poller.add(&listener, token, Interest::READ)?;
-        Ok(Proxy {
-            listener,
-            token,
-            first_token: first_client,
-            clients: Vec::new(),
-            waiting: BTreeMap::new(),
-            resting: None,
-        })
+        Ok(Proxy { listener, token, first_token: first_client, clients: Vec::new(), resting: None })
     }
 
     /// Takes the clients that have connected.
@@ -145,37 +136,6 @@ impl Proxy {
         }
     }
 
-    /// Keeps a client until the far side has answered. False, and its socket closed, if it
-    /// cannot be watched.
-    pub fn wait(&mut self, poller: &Poller, flow: FlowId, asked: Asked) -> bool {
-        let watched = poller.add(&asked.stream, flow.to_u64(), Interest::READ.edge()).is_ok();
-        if watched {
-            self.waiting.insert(flow, asked);
-        }
-        watched
-    }
-
-    /// The client that waits for `flow`, no longer watched.
-    pub fn take_waiting(&mut self, poller: &Poller, flow: FlowId) -> Option<Asked> {
-        let asked = self.waiting.remove(&flow)?;
-        let _ = poller.remove(&asked.stream);
-        Some(asked)
-    }
-
-    /// Does the client of `flow` wait on, or has it gone? `None` if it does not wait here.
-    /// One that has ended its direction may have said all that it wants to say; if it is
-    /// gone, the answer to it will show that.
-    pub fn still_waits(&self, flow: FlowId) -> Option<bool> {
-        let asked = self.waiting.get(&flow)?;
-        let news = asked.stream.peek(&mut [0]);
-        Some(news.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |_| true))
-    }
-
-    /// The flows of all clients that wait.
-    pub fn waiting(&self) -> impl Iterator<Item = FlowId> {
-        self.waiting.keys().copied()
-    }
-
     /// When [`Proxy::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.clients.iter().flatten().map(|c| c.deadline).chain(self.resting).min()
@@ -192,6 +152,43 @@ impl Proxy {
                 *client = None;
             }
         }
+    }
+}
+
+/// Clients whose flow the far side has not answered yet; as many as there are streams.
+#[derive(Default)]
+pub struct Waiting(BTreeMap<FlowId, Asked>);
+
+impl Waiting {
+    /// Keeps a client until the far side has answered. False, and its socket closed, if it
+    /// cannot be watched.
+    pub fn add(&mut self, poller: &Poller, flow: FlowId, asked: Asked) -> bool {
+        let watched = poller.add(&asked.stream, flow.to_u64(), Interest::READ.edge()).is_ok();
+        if watched {
+            self.0.insert(flow, asked);
+        }
+        watched
+    }
+
+    /// The client that waits for `flow`, no longer watched.
+    pub fn take(&mut self, poller: &Poller, flow: FlowId) -> Option<Asked> {
+        let asked = self.0.remove(&flow)?;
+        let _ = poller.remove(&asked.stream);
+        Some(asked)
+    }
+
+    /// Does the client of `flow` wait on, or has it gone? `None` if it does not wait here.
+    /// One that has ended its direction may have said all that it wants to say; if it is
+    /// gone, the answer to it will show that.
+    pub fn still_waits(&self, flow: FlowId) -> Option<bool> {
+        let asked = self.0.get(&flow)?;
+        let news = asked.stream.peek(&mut [0]);
+        Some(news.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |_| true))
+    }
+
+    /// Drops all clients that wait; their flows.
+    pub fn drop_all(&mut self) -> impl Iterator<Item = FlowId> + use<> {
+        std::mem::take(&mut self.0).into_keys()
     }
 }
 

@@ -1,9 +1,17 @@
 //! SIGHUP: the file again, while sessions go on.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use link::keys::PublicKey;
 use units::{Duration, Instant};
 
 use super::driver::Driver;
-use super::peers;
+use super::interception::Clear;
+use super::others::Order;
+use super::peers::{self, Sharers};
+use super::roster::{ListedPeer, Roster};
+use super::shard::Shard;
 use crate::config::{Config, Node, Peer};
 
 /// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.
@@ -21,6 +29,78 @@ impl Driver {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
         }
         crate::logging::set_level(self.global.level(new.node.log));
+        let node = Node { log: new.node.log, ..self.config.node.clone() };
+        self.config = Config { node, ..new };
+        self.list_everyone(now);
+        let all = Sharers::of(&self.config.peers);
+        let stored = |peer: &Peer| Some((peer.public_key, self.store.get(&peer.public_key)?));
+        let stored: BTreeMap<_, _> = changes.added.iter().filter_map(stored).collect();
+        for shard in 1..=self.others.len() {
+            let own = Box::new(self.config_of(shard));
+            self.others.order(shard, Order::Reload(own, all, stored.clone()));
+        }
+        let mut trouble = self.shard.reload(now, self.config_of(0), all, &stored);
+        if let Err(e) = self.update_interception(now) {
+            trouble.push(e.to_string());
+        }
+        crate::log!(Info, "the configuration was read again", peers = all.memory);
+        if trouble.is_empty() { Ok(()) } else { Err(trouble.join("; ")) }
+    }
+
+    /// Lists the peers of the file, each with the shard that has it: one that had it before,
+    /// or the one with the fewest. After the start these are their places in the file, modulo
+    /// the number of shards.
+    pub(super) fn list_everyone(&mut self, now: Instant) {
+        let mut before: BTreeMap<PublicKey, ListedPeer> =
+            self.everyone.drain().map(|p| (p.config.public_key, p)).collect();
+        let mut counts = vec![0; 1 + self.others.len()];
+        for known in self.config.peers.iter().filter_map(|p| before.get(&p.public_key)) {
+            counts[known.shard] += 1;
+        }
+        let mut everyone = Roster::default();
+        self.shard_routes = relay::Routes::default();
+        for config in self.config.peers.iter().cloned() {
+            let key = config.public_key;
+            let (shard, clear) = match before.remove(&key) {
+                Some(known) => (known.shard, known.clear),
+                None => {
+                    let fewest = (0..counts.len()).min_by_key(|s| counts[*s]).unwrap_or(0);
+                    counts[fewest] += 1;
+                    (fewest, Clear::new(now))
+                }
+            };
+            for prefix in &config.routes {
+                self.shard_routes.insert(*prefix, shard);
+            }
+            if shard != 0 {
+                self.shard.relay.endpoint.set_elsewhere(key, Some(shard as u32));
+            }
+            everyone.push(ListedPeer { config, shard, clear });
+        }
+        for gone in before.keys() {
+            self.shard.relay.endpoint.set_elsewhere(*gone, None);
+        }
+        self.everyone = everyone;
+    }
+
+    /// The configuration with the peers of one shard.
+    pub(super) fn config_of(&self, shard: usize) -> Config {
+        let own = self.everyone.iter().filter(|p| p.shard == shard).map(|p| p.config.clone());
+        Config { node: self.config.node.clone(), peers: own.collect(), warnings: Vec::new() }
+    }
+}
+
+impl Shard {
+    /// Goes over to another configuration, of a node with so many peers in all. `stored`:
+    /// where new ones were last. Answers what went wrong.
+    pub(super) fn reload(
+        &mut self,
+        now: Instant,
+        new: Config,
+        sharers: Sharers,
+        stored: &BTreeMap<PublicKey, SocketAddr>,
+    ) -> Vec<String> {
+        let changes = self.config.changes(&new);
         // One of them may be back.
         self.forget_those_who_left(Instant::FAR_FUTURE);
         for peer in &changes.removed {
@@ -29,22 +109,19 @@ impl Driver {
         for peer in changes.changed {
             self.change_peer(now, peer);
         }
-        let node = Node { log: new.node.log, ..self.config.node.clone() };
-        self.config = Config { node, ..new };
+        self.config = new;
+        self.sharers = sharers;
         let mut trouble = Vec::new();
         for peer in changes.added {
-            match self.add_peer(peer) {
+            let stored = stored.get(&peer.public_key).copied();
+            match self.add_peer(peer, stored) {
                 Ok(id) => self.open_chunks(id),
                 Err(e) => trouble.push(e.to_string()),
             }
         }
         self.share_chunks();
-        if let Err(e) = self.update_interception(now) {
-            trouble.push(e.to_string());
-        }
-        self.modems.watch(&self.config.peers);
-        crate::log!(Info, "the configuration was read again", peers = self.peers.len());
-        if trouble.is_empty() { Ok(()) } else { Err(trouble.join("; ")) }
+        self.watch_modems();
+        trouble
     }
 
     /// A peer that is no longer in the file is told that its session is over.
@@ -53,6 +130,7 @@ impl Driver {
         let Some(at) = self.peers.iter().position(same) else { return };
         let known = self.peers.remove(at);
         self.relay.dismiss_peer(known.id);
+        self.chunks.remove(now, &mut self.relay, known.id);
         self.chunks.remove(now, &mut self.relay, known.id);
         self.leaving.push((now + FAREWELL, known.id));
     }

@@ -11,6 +11,7 @@ use units::{Duration, Instant};
 
 use super::driver::Driver;
 use super::roster::KnownPeer;
+use super::shard::Shard;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
     HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, StreamCompression, Way,
@@ -50,10 +51,61 @@ impl Meter {
     }
 }
 
+/// What one shard tells of itself and its peers.
+#[derive(Default)]
+pub struct Part {
+    buffered: u64,
+    dropped: BTreeMap<String, u64>,
+    links: Vec<LinkStatus>,
+}
+
+impl Part {
+    fn add(&mut self, other: Part) {
+        self.buffered += other.buffered;
+        for (why, n) in other.dropped {
+            *self.dropped.entry(why).or_default() += n;
+        }
+        self.links.extend(other.links);
+    }
+}
+
 impl Driver {
-    /// Everything an operator may want to know now.
-    pub(super) fn status(&self, now: Instant) -> Status {
+    /// Everything an operator may want to know now; `parts` are those of the other shards.
+    pub(super) fn status(&self, now: Instant, parts: Vec<Part>) -> Status {
         let node = &self.config.node;
+        let mut all = self.shard.part(now);
+        parts.into_iter().for_each(|part| all.add(part));
+        if self.others.lost() > 0 {
+            *all.dropped.entry("shard busy".to_owned()).or_default() += self.others.lost();
+        }
+        if !self.others.is_empty() {
+            let place =
+                |link: &LinkStatus| self.everyone.iter().position(|p| p.config.name == link.peer);
+            all.links.sort_by_cached_key(place);
+        }
+        Status {
+            node: NodeStatus {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                public_key: self.shard.relay.endpoint.public_key().to_string(),
+                uptime_ms: now.as_nanos() / 1_000_000,
+                memory_bytes: resident_memory().unwrap_or(0),
+                buffered_bytes: all.buffered,
+                buffer_limit_bytes: node.memory.0,
+                listen: node.listen.to_string(),
+                tun: node.tun.clone(),
+                lan: node.lan.clone(),
+                proxy: node.proxy.map(|p| p.to_string()),
+                shards: 1 + self.others.len() as u64,
+                dropped: all.dropped,
+            },
+            links: all.links,
+        }
+    }
+}
+
+impl Shard {
+    /// This shard's part of the status.
+    pub(super) fn part(&self, now: Instant) -> Part {
         let buffered = self
             .peers
             .iter()
@@ -72,22 +124,8 @@ impl Driver {
                 dropped.insert(name.to_owned(), count);
             }
         }
-        Status {
-            node: NodeStatus {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                public_key: self.relay.endpoint.public_key().to_string(),
-                uptime_ms: now.as_nanos() / 1_000_000,
-                memory_bytes: resident_memory().unwrap_or(0),
-                buffered_bytes: buffered.sum(),
-                buffer_limit_bytes: node.memory.0,
-                listen: node.listen.to_string(),
-                tun: node.tun.clone(),
-                lan: node.lan.clone(),
-                proxy: node.proxy.map(|p| p.to_string()),
-                dropped,
-            },
-            links: self.peers.iter().map(|p| self.link_status(now, p)).collect(),
-        }
+        let links = self.peers.iter().map(|p| self.link_status(now, p)).collect();
+        Part { buffered: buffered.sum(), dropped, links }
     }
 
     fn link_status(&self, now: Instant, peer: &KnownPeer) -> LinkStatus {
@@ -119,6 +157,7 @@ impl Driver {
         LinkStatus {
             peer: peer.config.name.clone(),
             public_key: peer.config.public_key.to_string(),
+            shard: self.number as u64,
             state,
             dead,
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),

@@ -11,70 +11,87 @@ use super::interception::Clear;
 use super::report::Meter;
 use crate::config::Peer;
 
-/// A peer as configured, and what it is in the relay.
+/// A peer as its shard knows it: as configured, and what it is in the relay.
 pub(super) struct KnownPeer {
     pub id: PeerId,
     pub config: Peer,
     pub meter: Meter,
-    pub clear: Clear,
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
 }
 
-/// All peers. To change one is to make the times be looked up anew.
-#[derive(Default)]
-pub(super) struct Roster {
-    peers: Vec<KnownPeer>,
-    due: Cell<Option<Due>>,
+/// A peer as the first shard knows it, whoever has it.
+pub(super) struct ListedPeer {
+    pub config: Peer,
+    /// The number of the shard that has it, from its first place in the file until it is
+    /// taken out.
+    pub shard: usize,
+    pub clear: Clear,
 }
 
-/// What is due first, of all peers.
-#[derive(Clone, Copy)]
-struct Due {
-    name: Option<Instant>,
-    clear: Option<Instant>,
+/// What may be due at some time.
+pub(super) trait Due {
+    fn due(&self) -> Option<Instant>;
 }
 
-impl Roster {
-    pub fn push(&mut self, peer: KnownPeer) {
+impl Due for KnownPeer {
+    fn due(&self) -> Option<Instant> {
+        self.resolve_at
+    }
+}
+
+impl Due for ListedPeer {
+    fn due(&self) -> Option<Instant> {
+        self.clear_due()
+    }
+}
+
+/// Peers. To change one is to make what is due be looked up anew.
+pub(super) struct Roster<P> {
+    peers: Vec<P>,
+    due: Cell<Option<Option<Instant>>>,
+}
+
+impl<P> Default for Roster<P> {
+    fn default() -> Roster<P> {
+        Roster { peers: Vec::new(), due: Cell::new(None) }
+    }
+}
+
+impl<P: Due> Roster<P> {
+    pub fn push(&mut self, peer: P) {
         self.due.set(None);
         self.peers.push(peer);
     }
 
-    pub fn remove(&mut self, at: usize) -> KnownPeer {
+    pub fn remove(&mut self, at: usize) -> P {
         self.due.set(None);
         self.peers.remove(at)
     }
 
-    /// When the first name is to be asked for.
-    pub fn name_due(&self) -> Option<Instant> {
-        self.due().name
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> impl Iterator<Item = P> {
+        self.due.set(None);
+        self.peers.drain(..)
     }
 
-    /// When the first peer's traffic is to go another way than it does.
-    pub fn clear_due(&self) -> Option<Instant> {
-        self.due().clear
-    }
-
-    fn due(&self) -> Due {
-        let due = self.due.get().unwrap_or_else(|| Due {
-            name: self.peers.iter().filter_map(|p| p.resolve_at).min(),
-            clear: self.peers.iter().filter_map(KnownPeer::clear_due).min(),
-        });
+    /// When the first of them is due.
+    pub fn due(&self) -> Option<Instant> {
+        let due = self.due.get().unwrap_or_else(|| self.peers.iter().filter_map(Due::due).min());
         self.due.set(Some(due));
         due
     }
 }
 
-impl Deref for Roster {
-    type Target = [KnownPeer];
-    fn deref(&self) -> &[KnownPeer] {
+impl<P> Deref for Roster<P> {
+    type Target = [P];
+    fn deref(&self) -> &[P] {
         &self.peers
     }
 }
 
-impl DerefMut for Roster {
-    fn deref_mut(&mut self) -> &mut [KnownPeer] {
+impl<P> DerefMut for Roster<P> {
+    fn deref_mut(&mut self) -> &mut [P] {
         self.due.set(None);
         &mut self.peers
     }

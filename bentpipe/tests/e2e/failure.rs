@@ -16,7 +16,7 @@ use crate::tcp::{
 };
 
 /// Everything of ours that the kernel of a host can hold.
-fn kernel_state(ns: &NetNs) -> String {
+pub fn kernel_state(ns: &NetNs) -> String {
     [
         "nft list ruleset",
         "ip -4 rule",
@@ -38,7 +38,7 @@ fn steady(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-fn wait_for_kernel_state(ns: &NetNs, wanted: &str) {
+pub fn wait_for_kernel_state(ns: &NetNs, wanted: &str) {
     wait_for("a kernel as before", || {
         let now = kernel_state(ns);
         (now == wanted).then_some(()).ok_or(format!("now:\n{now}\nbefore:\n{wanted}"))

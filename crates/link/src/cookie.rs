@@ -26,6 +26,7 @@ pub const COOKIE_ROTATION: Duration = Duration::from_secs(120);
 
 const LABEL_MAC1: &[u8] = b"bentpipe 1 mac1 ";
 const LABEL_COOKIE: &[u8] = b"bentpipe 1 cookie";
+const LABEL_SECRET: &[u8] = b"bentpipe 1 cookie secret";
 const NONCE_LEN: usize = 24;
 /// How long a burst of initiations may last before it counts as load, and how long load
 /// is remembered.
@@ -134,12 +135,18 @@ impl Guard {
     pub fn new(local: &PublicKey, initiations_per_second: u32, mut entropy: Entropy) -> Guard {
         Guard {
             keys: MacKeys::of(local),
-            secrets: Secrets::new(&mut entropy),
+            secrets: Secrets::new(entropy.bytes32()),
             load: Load::new(initiations_per_second),
             sources: Box::new([Meter::default(); SOURCES]),
             source_key: entropy.bytes32(),
             entropy,
         }
+    }
+
+    /// Gives and takes the cookies of `other` from now on: those of one node are good at
+    /// all its shards.
+    pub(crate) fn share_cookies(&mut self, other: &Guard) {
+        self.secrets = Secrets::new(*other.secrets.root.as_bytes());
     }
 
     /// Whether cookies are demanded now.
@@ -216,7 +223,7 @@ impl Guard {
 
     /// The cookies that `from` may hold, the current one first.
     fn cookies(&mut self, now: Instant, from: SocketAddr) -> [Cookie; 2] {
-        self.secrets.rotate(now, &mut self.entropy);
+        self.secrets.rotate(now);
         let mut address = [0; 18];
         let ip = match from.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -239,35 +246,35 @@ impl Guard {
     }
 }
 
-/// The secrets behind the cookies. They are replaced on use, so an idle node needs no timer.
+/// The secrets behind the cookies: one for each two minutes, drawn from what all shards of
+/// a node know (L-CK-5). They are drawn on use, so an idle node needs no timer.
 struct Secrets {
+    root: Secret,
+    /// The two minutes that `current` is for, counted from the start of the clock.
+    period: u64,
     current: Secret,
     before: Secret,
-    replaced: Instant,
 }
 
 impl Secrets {
-    fn new(entropy: &mut Entropy) -> Secrets {
-        Secrets {
-            current: Secret::new(entropy.bytes32()),
-            before: Secret::new(entropy.bytes32()),
-            replaced: Instant::ZERO,
-        }
+    fn new(root: [u8; 32]) -> Secrets {
+        let root = Secret::new(root);
+        let [current, before] = [1, 0].map(|period| Secrets::of(&root, period));
+        Secrets { root, period: 0, current, before }
     }
 
-    fn rotate(&mut self, now: Instant, entropy: &mut Entropy) {
-        let age = now.since(self.replaced);
-        if age < COOKIE_ROTATION {
-            return;
+    /// The secret of a period; they are counted from 1, so that the first has one before it.
+    fn of(root: &Secret, count: u64) -> Secret {
+        Secret::new(mac32(root.as_bytes(), &[LABEL_SECRET, &count.to_be_bytes()]))
+    }
+
+    fn rotate(&mut self, now: Instant) {
+        let period = now.as_nanos() / COOKIE_ROTATION.as_nanos();
+        if period != self.period {
+            self.period = period;
+            [self.current, self.before] =
+                [period + 1, period].map(|count| Secrets::of(&self.root, count));
         }
-        let fresh = Secret::new(entropy.bytes32());
-        let current = std::mem::replace(&mut self.current, fresh);
-        // After a long rest the old secret is too old as well.
-        self.before = match age < COOKIE_ROTATION.times(2) {
-            true => current,
-            false => Secret::new(entropy.bytes32()),
-        };
-        self.replaced = now;
     }
 }
 

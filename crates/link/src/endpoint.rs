@@ -8,6 +8,7 @@
 
 mod indices;
 mod receive;
+mod shards;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -18,6 +19,9 @@ use std::net::SocketAddr;
 use units::{Duration, Instant};
 
 use self::indices::IndexTable;
+pub use self::indices::shard_of;
+use self::shards::Elsewhere;
+pub use self::shards::HandedOver;
 use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
@@ -42,6 +46,7 @@ impl PeerId {
 }
 
 /// What an endpoint is made of.
+#[derive(Clone)]
 pub struct EndpointConfig {
     /// This node's key.
     pub private_key: PrivateKey,
@@ -159,6 +164,7 @@ pub struct Endpoint {
     peers: Vec<Option<Box<Peer>>>,
     by_key: BTreeMap<PublicKey, PeerId>,
     indices: IndexTable,
+    elsewhere: Elsewhere,
     replies: VecDeque<(SocketAddr, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -171,16 +177,24 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint without peers.
     pub fn new(config: EndpointConfig) -> Endpoint {
-        let mut entropy = Entropy::new(config.seed);
-        let guard =
-            Guard::new(config.private_key.public(), config.initiations_per_second, entropy.fork());
+        let first = Endpoint::divided(config, 1).pop();
+        first.expect("a node has at least one shard")
+    }
+
+    fn with(
+        config: EndpointConfig,
+        entropy: Entropy,
+        guard: Guard,
+        indices: IndexTable,
+    ) -> Endpoint {
         Endpoint {
-            indices: IndexTable::new(entropy.fork()),
+            config,
             entropy,
             guard,
-            config,
+            indices,
             peers: Vec::new(),
             by_key: BTreeMap::new(),
+            elsewhere: Elsewhere::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),

@@ -56,6 +56,15 @@ pub fn go_first() -> bool {
     nice.is_ok() && own.is_ok()
 }
 
+/// Where this thread goes first, so do the threads and programs that it starts from now on,
+/// until it calls [`go_first`] again: they need no right for it. Takes root or CAP_SYS_NICE;
+/// true if it worked.
+pub fn hand_going_first_down() -> bool {
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `ordinary` outlives the call; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary) }).is_ok()
+}
+
 /// `N` bytes of the system's randomness, fit for keys.
 pub fn entropy<const N: usize>() -> Result<[u8; N], OsError> {
     let mut bytes = [0; N];
@@ -168,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_goes_first_does_not_hand_that_down() {
+    fn a_thread_that_goes_first_does_not_hand_that_down_unless_told() {
         // SAFETY: no pointers are passed.
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         thread::spawn(move || {
@@ -178,6 +187,13 @@ mod tests {
             assert_eq!(nice(), if first { FIRST } else { before });
             let child = thread::spawn(nice).join().unwrap();
             assert!(child >= 0 || !first, "{child}");
+            // Unless that is wanted, and then again until it is not.
+            if first && hand_going_first_down() {
+                let heir = move || (nice(), go_first(), thread::spawn(nice).join().unwrap());
+                assert_eq!(thread::spawn(heir).join().unwrap(), (FIRST, true, 0));
+                assert!(go_first());
+                assert_eq!(thread::spawn(nice).join().unwrap(), 0);
+            }
         })
         .join()
         .unwrap();

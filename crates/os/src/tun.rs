@@ -83,6 +83,13 @@ impl Tun {
         Ok(Tun { fd, name: name.to_owned(), index })
     }
 
+    /// The same device once more, for another thread to write to. It vanishes only when
+    /// all are closed.
+    pub fn try_clone(&self) -> Result<Tun, OsError> {
+        let fd = self.fd.try_clone().or_cannot(|| format!("share the device {}", self.name))?;
+        Ok(Tun { fd, name: self.name.clone(), index: self.index })
+    }
+
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name

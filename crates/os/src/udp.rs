@@ -10,6 +10,7 @@
 //! datagrams of the same size do go through.
 
 mod control;
+mod group;
 
 use std::fmt;
 use std::io;
@@ -25,6 +26,7 @@ use crate::error::{OrCannot, bind_error};
 use crate::stamp::{age, wall_clock};
 use crate::sys::{self, RawAddr, check, check_len, retry, set_option};
 use control::Control;
+pub use group::Instruction;
 
 /// Room that one received piece needs while GRO is on: the longest IP packet.
 pub const GRO_SLOT: usize = 1 << 16;

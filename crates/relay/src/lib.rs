@@ -206,13 +206,11 @@ impl Relay {
 
     /// The peer for what has no address yet: the one with a default route, or the only one.
     pub fn default_peer(&self) -> Option<PeerId> {
-        let v4 = self.routes.lookup(IpAddr::from([192, 0, 2, 0]));
         let only = || {
             let mut peers = self.endpoint.peers();
             peers.next().filter(|_| peers.next().is_none())
         };
-        v4.or_else(|| self.routes.lookup(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0])))
-            .or_else(only)
+        self.routes.default_route().or_else(only)
     }
 
     /// May this node connect to `addr` for the peer of `flow`?

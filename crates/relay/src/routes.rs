@@ -7,22 +7,29 @@ use std::net::IpAddr;
 use link::PeerId;
 use units::IpPrefix;
 
-/// Prefixes and their peers. A look-up costs one map look-up per prefix length in use.
-#[derive(Debug, Default)]
-pub struct Routes {
-    v4: BTreeMap<u8, BTreeMap<IpPrefix, PeerId>>,
-    v6: BTreeMap<u8, BTreeMap<IpPrefix, PeerId>>,
+/// Prefixes and their peers, or whatever else (`P`) they lead to. A look-up costs one map
+/// look-up per prefix length in use.
+#[derive(Debug)]
+pub struct Routes<P = PeerId> {
+    v4: BTreeMap<u8, BTreeMap<IpPrefix, P>>,
+    v6: BTreeMap<u8, BTreeMap<IpPrefix, P>>,
 }
 
-impl Routes {
+impl<P> Default for Routes<P> {
+    fn default() -> Routes<P> {
+        Routes { v4: BTreeMap::new(), v6: BTreeMap::new() }
+    }
+}
+
+impl<P: Copy + PartialEq> Routes<P> {
     /// Gives `prefix` to `peer`; whoever had exactly this prefix loses it.
-    pub fn insert(&mut self, prefix: IpPrefix, peer: PeerId) {
+    pub fn insert(&mut self, prefix: IpPrefix, peer: P) {
         let family = if prefix.is_v4() { &mut self.v4 } else { &mut self.v6 };
         family.entry(prefix.len()).or_default().insert(prefix, peer);
     }
 
     /// Takes all prefixes of `peer` out.
-    pub fn remove_peer(&mut self, peer: PeerId) {
+    pub fn remove_peer(&mut self, peer: P) {
         for family in [&mut self.v4, &mut self.v6] {
             for map in family.values_mut() {
                 map.retain(|_, p| *p != peer);
@@ -32,12 +39,19 @@ impl Routes {
     }
 
     /// The peer behind `addr`.
-    pub fn lookup(&self, addr: IpAddr) -> Option<PeerId> {
+    pub fn lookup(&self, addr: IpAddr) -> Option<P> {
         self.find(addr).map(|(peer, _)| peer)
     }
 
+    /// The peer that has the Internet, of IPv4 before IPv6: whoever routes what is nobody's
+    /// (RFC 5737, RFC 3849).
+    pub fn default_route(&self) -> Option<P> {
+        let nobodys = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0];
+        self.lookup(IpAddr::from([192, 0, 2, 0])).or_else(|| self.lookup(IpAddr::from(nobodys)))
+    }
+
     /// The same, with the length of the prefix: 0 is a default route.
-    pub fn find(&self, addr: IpAddr) -> Option<(PeerId, u8)> {
+    pub fn find(&self, addr: IpAddr) -> Option<(P, u8)> {
         let addr = addr.to_canonical();
         let family = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
         family

@@ -1,6 +1,7 @@
 //! A UDP stream of even rate, as `iperf -u` sends it, and what of it arrives.
 
 use std::io;
+use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,8 +38,8 @@ pub fn stream(
                     last = Instant::now();
                     bytes += n as u64;
                 }
-                Err(e)
-                    if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                // A wait with an end is not begun again by itself after a signal.
+                Err(e) if matches!(e.kind(), WouldBlock | TimedOut | Interrupted) => {}
                 Err(e) => return Err(e),
             }
         }

@@ -1,5 +1,6 @@
 //! The start: everything that the configuration names, opened, and rights given up.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use link::PeerId;
@@ -10,29 +11,27 @@ use os::intercept::{Intercept, InterceptConfig, Marks};
 use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
-use relay::{Relay, Share};
+use relay::{Relay, Routes, Share};
 use squeeze::dedup::Limits;
 use units::Instant;
 
 use super::{
-    ADMIN, CHUNKS, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, MODEMS, NAMES, PROXY,
-    PROXY_CLIENTS, SIGNALS, SYNS, TUN, UDP, UpError,
+    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SIGNALS, SYNS,
+    TUN, UpError,
 };
 use crate::admin;
 use crate::cli::Global;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
-use crate::up::chunks::ChunkStores;
-use crate::up::connections::Connections;
-use crate::up::interception::{Clear, intercept_config};
+use crate::up::interception::intercept_config;
 use crate::up::listeners::Listeners;
-use crate::up::modem::Modems;
-use crate::up::names::Names;
-use crate::up::peers;
+use crate::up::others::Others;
+use crate::up::peers::{self, Sharers};
 use crate::up::proxy::Proxy;
 use crate::up::report::Meter;
 use crate::up::roster::{KnownPeer, Roster};
-use crate::up::store::{Store, state_directory};
+use crate::up::shard::{Parts, Shard};
+use crate::up::store::Store;
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
 const TUN_MTU: u16 = 1500;
@@ -55,11 +54,11 @@ impl Driver {
         let poller = Poller::new()?;
         let node = &config.node;
         let marks = Marks::default();
-        let carrier = Carrier::open(node.listen, node.tun.as_ref().map(|_| marks.carrier))?;
+        let mark = node.tun.as_ref().map(|_| marks.carrier);
+        let carriers = Carrier::open(node.listen, mark, node.shards)?;
         let tun = node.tun.as_ref().map(|name| Tun::open(name, TUN_MTU)).transpose()?;
-        let options = TcpOptions::default();
         let listeners = match &tun {
-            Some(_) => Some(Listeners::open(&options, [LISTENER_V4, LISTENER_V6])?),
+            Some(_) => Some(Listeners::open(&TcpOptions::default(), [LISTENER_V4, LISTENER_V6])?),
             None => None,
         };
         let proxy = match node.proxy {
@@ -67,61 +66,52 @@ impl Driver {
             None => None,
         };
         let admin = admin::Server::open(&node.admin_socket(), &poller, ADMIN)?;
-        let names = Names::new()?;
-        let modems = Modems::new()?;
         // Last of what may be refused: from here on hosts' traffic is affected.
         let intercept = match (&tun, &listeners) {
             (Some(tun), Some(listeners)) => {
                 let base = InterceptConfig {
                     lan: node.lan.clone(),
-                    carrier_ports: vec![carrier.socket.local_addr().port()],
+                    carrier_ports: carriers[..1].iter().map(Carrier::port).collect(),
                     ..InterceptConfig::new(tun.name(), listeners.port())
                 };
                 Some(Intercept::install(&intercept_config(config.peers.iter(), base))?)
             }
             _ => None,
         };
-        let endpoint = Endpoint::new(EndpointConfig {
+        let endpoints = EndpointConfig {
             private_key: node.private_key.clone(),
             seed: os::proc::entropy()?,
             hardware_aes: Cipher::hardware_aes(),
             initiations_per_second: INITIATIONS_PER_SECOND,
-        });
-        let store = Store::open(endpoint.public_key());
-        let dir = config.node.chunks.dir.clone();
-        let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
-        let chunks = ChunkStores::new(dir.as_deref(), endpoint.public_key())?;
+        };
+        let endpoints = Endpoint::divided(endpoints, node.shards);
+        let syns = intercept.as_ref().map(Intercept::syns);
+        let (shard, others) = shards(&config, poller, carriers, endpoints, tun, syns)?;
+        let others = Others::new(others, &shard.poller, NEWS)?;
+        let store = Store::open(shard.relay.endpoint.public_key());
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
-            clock: Clock::start(),
-            relay: measured(Relay::new(endpoint)),
-            carrier,
-            connections: Connections::new(options),
-            tun,
+            shard,
+            others,
+            everyone: Roster::default(),
+            shard_routes: Routes::default(),
             intercept,
             routes_changed: Instant::ZERO,
             listeners,
             proxy,
             admin: Some(admin),
             signals,
-            names,
-            modems,
             store,
-            chunks,
-            peers: Roster::default(),
-            leaving: Vec::new(),
-            own_addresses_at: Instant::ZERO,
-            metered_at: Instant::ZERO,
             draining: None,
             packet: vec![0; 65_536],
-            poller,
             config,
         };
-        driver.relay.set_own_addresses(os::addresses::own_addresses()?);
         driver.watch()?;
-        for peer in driver.config.peers.clone() {
-            driver.add_peer(peer)?;
+        driver.add_peers()?;
+        if !driver.others.is_empty() {
+            // Their threads have no right to it themselves.
+            os::proc::hand_going_first_down();
         }
         // Last, and before the first thread: rights are a thread's own.
         match &driver.config.node.user {
@@ -129,21 +119,39 @@ impl Driver {
             None => os::proc::drop_rights()?,
         }
         // Files belong to whoever runs the program from here on.
-        let peers: Vec<PeerId> = driver.peers.iter().map(|peer| peer.id).collect();
-        peers.into_iter().for_each(|id| driver.open_chunks(id));
-        driver.modems.watch(&driver.config.peers);
+        for number in 0..=driver.others.len() {
+            driver.ready(number).open_all_chunks();
+        }
         driver.announce();
         Ok(driver)
     }
 
+    /// Gives all shards their peers.
+    fn add_peers(&mut self) -> Result<(), UpError> {
+        self.list_everyone(self.shard.clock.now());
+        for number in 0..=self.others.len() {
+            let config = self.config_of(number);
+            for peer in &config.peers {
+                let stored = self.store.get(&peer.public_key);
+                self.ready(number).add_peer(peer.clone(), stored)?;
+            }
+            self.ready(number).config = config;
+        }
+        Ok(())
+    }
+
+    /// A shard whose thread has not begun.
+    fn ready(&mut self, number: usize) -> &mut Shard {
+        match number {
+            0 => &mut self.shard,
+            other => self.others.ready(other),
+        }
+    }
+
     fn watch(&self) -> Result<(), OsError> {
-        let p = &self.poller;
-        p.add(&self.carrier.socket, UDP, Interest::READ_WRITE.edge())?;
+        let p = &self.shard.poller;
         p.add(&self.signals, SIGNALS, Interest::READ)?;
-        p.add(&self.names.waker, NAMES, Interest::READ)?;
-        p.add(&self.modems.waker, MODEMS, Interest::READ)?;
-        p.add(&self.chunks.waker, CHUNKS, Interest::READ)?;
-        if let Some(tun) = &self.tun {
+        if let Some(tun) = &self.shard.tun {
             p.add(tun, TUN, Interest::READ)?;
         }
         if let Some(listeners) = &self.listeners {
@@ -158,7 +166,7 @@ impl Driver {
 
     fn announce(&self) {
         let node = &self.config.node;
-        let listen = self.carrier.socket.local_addr();
+        let listen = self.shard.carrier.socket.local_addr();
         crate::log!(
             Info,
             "bentpipe is up",
@@ -166,7 +174,8 @@ impl Driver {
             listen = listen,
             tun = node.tun.as_deref().unwrap_or("none"),
             lan = node.lan.join(","),
-            peers = self.peers.len()
+            peers = self.everyone.len(),
+            shards = node.shards
         );
         if let Err(e) = std::fs::File::open(&self.path) {
             // Root without rights, or another user, may be refused what root was given.
@@ -174,20 +183,64 @@ impl Driver {
         }
         self.interception_warnings();
     }
+}
 
-    pub(in crate::up) fn add_peer(&mut self, peer: Peer) -> Result<PeerId, UpError> {
+/// The first shard and the others, all without peers.
+fn shards(
+    config: &Config,
+    poller: Poller,
+    carriers: Vec<Carrier>,
+    endpoints: Vec<Endpoint>,
+    tun: Option<Tun>,
+    syns: Option<&Tun>,
+) -> Result<(Shard, Vec<Shard>), UpError> {
+    let clock = Clock::start();
+    let parts = |number, poller, carrier, endpoint, tun| -> Result<Parts, OsError> {
+        Ok(Parts {
+            number,
+            config: Config { peers: Vec::new(), ..config.clone() },
+            sharers: Sharers::of(&config.peers),
+            clock,
+            poller,
+            relay: Relay::new(endpoint),
+            carrier,
+            tun,
+            syns: syns.map(Tun::try_clone).transpose()?,
+        })
+    };
+    let mut each = carriers.into_iter().zip(endpoints).enumerate();
+    let mut others = Vec::new();
+    let first = each.next();
+    for (number, (carrier, endpoint)) in each {
+        let tun = tun.as_ref().map(Tun::try_clone).transpose()?;
+        others.push(Shard::new(parts(number, Poller::new()?, carrier, endpoint, tun)?)?);
+    }
+    let (number, (carrier, endpoint)) = first.expect("there is always one");
+    Ok((Shard::new(parts(number, poller, carrier, endpoint, tun)?)?, others))
+}
+
+impl Shard {
+    /// Adds a peer; `stored` is where it was last.
+    pub(in crate::up) fn add_peer(
+        &mut self,
+        peer: Peer,
+        stored: Option<SocketAddr>,
+    ) -> Result<PeerId, UpError> {
         let now = self.clock.now();
-        let count = self.config.peers.len();
-        let stored = self.store.get(&peer.public_key);
-        let config = peers::peer_config(&self.config.node, &peer, count, stored);
+        let config = peers::peer_config(&self.config.node, &peer, self.sharers.memory, stored);
         let id = self
             .relay
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
-        let (meter, clear) = (Meter::default(), Clear::new(now));
-        self.peers.push(KnownPeer { id, config: peer, meter, clear, resolve_at });
+        let meter = Meter::default();
+        self.peers.push(KnownPeer { id, config: peer, meter, resolve_at });
         Ok(id)
+    }
+
+    fn open_all_chunks(&mut self) {
+        let peers: Vec<PeerId> = self.peers.iter().map(|peer| peer.id).collect();
+        peers.into_iter().for_each(|id| self.open_chunks(id));
     }
 
     /// Deduplicates the streams of a peer that is to be, before its first session begins.
@@ -201,8 +254,7 @@ impl Driver {
 
     /// Each peer's part of what chunks may cost.
     fn chunk_limits(&self) -> Limits {
-        let with = self.config.peers.iter().filter(|peer| peer.dedup != Share::Off).count();
-        peers::chunk_limits(&self.config.node, with)
+        peers::chunk_limits(&self.config.node, self.sharers.chunks)
     }
 
     /// There are more peers than before, or fewer: all that have chunks share anew.
@@ -215,11 +267,4 @@ impl Driver {
             });
         }
     }
-}
-
-/// The relay with a clock for the time that compression takes: the processor's for this
-/// thread, because that of others says nothing of how fast it is.
-fn measured(mut relay: Relay) -> Relay {
-    relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
-    relay
 }

@@ -1,7 +1,7 @@
-//! Packets of the hosts, to and from the TUN devices.
+//! Packets of the hosts, from the TUN devices to the shards that have their peers.
 
 use os::tun::TunError;
-use relay::Verdict;
+use relay::packet::Packet;
 use units::Instant;
 
 use super::{Driver, UpError};
@@ -11,37 +11,35 @@ const TUN_PACKETS: usize = 64;
 
 impl Driver {
     pub(super) fn read_tun(&mut self, now: Instant) -> Result<(), UpError> {
-        let Some(tun) = &self.tun else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
+            let Some(tun) = &self.shard.tun else { break };
             let Some(n) = packet_read(tun.read(&mut self.packet))? else { break };
-            self.relay.handle_tun(now, &mut self.packet[..n], false);
+            self.pass(now, n, false);
         }
+        self.others.flush();
         Ok(())
     }
 
     pub(super) fn read_syns(&mut self, now: Instant) -> Result<(), UpError> {
-        let Some(intercept) = &self.intercept else { return Ok(()) };
         for _ in 0..TUN_PACKETS {
+            let Some(intercept) = &self.intercept else { break };
             let Some(n) = packet_read(intercept.syns().read(&mut self.packet))? else { break };
-            // A gateway that ends opens nothing new.
-            if self.draining.is_none()
-                && self.relay.handle_tun(now, &mut self.packet[..n], true) == Verdict::Intercept
-            {
-                // A full queue loses the SYN; the client sends it again.
-                let _ = intercept.syns().write(&self.packet[..n]);
-            }
+            self.pass(now, n, true);
         }
+        self.others.flush();
         Ok(())
     }
 
-    pub(super) fn write_tun(&mut self) {
-        let tun = &self.tun;
-        while self.relay.poll_tun(|packet| {
-            if let Some(tun) = tun {
-                // What the kernel does not take is lost, as on any full interface.
-                let _ = tun.write(packet);
-            }
-        }) {}
+    /// Gives the packet that was read to the shard that has its peer.
+    fn pass(&mut self, now: Instant, len: usize, split: bool) {
+        let packet = &mut self.packet[..len];
+        if !self.others.is_empty()
+            && let Some(parsed) = Packet::parse(packet)
+            && let Some(other) = self.shard_routes.lookup(parsed.destination).filter(|s| *s > 0)
+        {
+            return self.others.push(other, packet, split);
+        }
+        self.shard.take_packet(now, packet, split);
     }
 }
 

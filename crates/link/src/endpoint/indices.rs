@@ -1,12 +1,33 @@
-//! Receiver indices.
+//! Receiver indices, and which shard of a node gave one out.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::PeerId;
 use crate::keys::Entropy;
 
+/// The shard, of `shards`, that gave out a receiver index: what shares no state shares the
+/// indices by their remainder, which a program in the kernel can compute.
+pub const fn shard_of(index: u32, shards: u32) -> u32 {
+    index % shards
+}
+
+/// One shard of so many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) number: u32,
+    pub(super) of: u32,
+}
+
+impl Place {
+    /// An index near `index` that is this shard's; `None` beyond the largest of all.
+    const fn own(self, index: u32) -> Option<u32> {
+        (index - index % self.of).checked_add(self.number)
+    }
+}
+
 /// Receiver indices: whose they are, and which are free.
 pub(super) struct IndexTable {
+    place: Place,
     owners: BTreeMap<u32, PeerId>,
     /// Freed lately: not given out again yet, so that late packets meet nobody.
     resting: VecDeque<u32>,
@@ -15,12 +36,12 @@ pub(super) struct IndexTable {
 
 /// Indices that rest.
 const RESTING: usize = 256;
-/// With more than this many in use, indices take 4 bytes instead of 2.
+/// With more than this many in use at all shards, indices take 4 bytes instead of 2.
 const SHORT_INDICES: usize = 16_384;
 
 impl IndexTable {
-    pub(super) fn new(entropy: Entropy) -> IndexTable {
-        IndexTable { owners: BTreeMap::new(), resting: VecDeque::new(), entropy }
+    pub(super) fn new(entropy: Entropy, place: Place) -> IndexTable {
+        IndexTable { place, owners: BTreeMap::new(), resting: VecDeque::new(), entropy }
     }
 
     pub(super) fn owner(&self, index: u32) -> Option<PeerId> {
@@ -30,9 +51,11 @@ impl IndexTable {
     pub(super) fn giver(&mut self, peer: PeerId) -> impl FnMut() -> u32 + '_ {
         move || loop {
             let draw = self.entropy.next_u32();
-            let index = if self.owners.len() < SHORT_INDICES { draw & 0xffff } else { draw };
+            let few = self.owners.len() < SHORT_INDICES / self.place.of as usize;
+            let longest = if few { 0xffff } else { u32::MAX };
+            let Some(index) = self.place.own(draw & longest) else { continue };
             let taken = self.owners.contains_key(&index) || self.resting.contains(&index);
-            if index > 0xff && !taken {
+            if index > 0xff && index <= longest && !taken {
                 self.owners.insert(index, peer);
                 return index;
             }

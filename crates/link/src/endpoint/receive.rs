@@ -24,7 +24,7 @@ impl Endpoint {
         from: SocketAddr,
         packet: &mut [u8],
     ) {
-        let outcome = match PacketKind::of(packet) {
+        let done = match PacketKind::of(packet) {
             None => Err("malformed"),
             Some(PacketKind::Data { receiver }) => {
                 self.handle_data(now, arrived, from, receiver, packet)
@@ -37,7 +37,11 @@ impl Endpoint {
                 self.handle_cookie_reply(now, receiver, packet)
             }
         };
-        if let Err(reason) = outcome {
+        self.count(done);
+    }
+
+    pub(super) fn count(&mut self, done: Result<(), &'static str>) {
+        if let Err(reason) = done {
             *self.drops.entry(reason).or_default() += 1;
         }
     }
@@ -104,7 +108,20 @@ impl Endpoint {
         self.admit(now, from, packet)?;
         let initiation = Initiation::open(&self.config.private_key, &mut self.entropy, packet)
             .map_err(handshake_reason)?;
-        let id = *self.by_key.get(initiation.peer()).ok_or("unknown peer")?;
+        match self.by_key.get(initiation.peer()) {
+            Some(id) => self.answer(now, from, *id, initiation),
+            None => self.elsewhere.hand_over(from, initiation),
+        }
+    }
+
+    /// Answers a peer's initiation that was opened.
+    pub(super) fn answer(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        id: PeerId,
+        initiation: Initiation,
+    ) -> Result<(), &'static str> {
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown peer")?;
         let outcome =
             peer.tunnel.accept(now, from, initiation, &mut self.guard, &mut self.indices.giver(id));

@@ -1,6 +1,7 @@
 //! Cookies: what a node under load spends on strangers.
 
 use super::*;
+use crate::cookie::COOKIE_ROTATION;
 
 /// Puts the node under load: more good-looking initiations than it means to serve.
 fn burden(now: Instant, node: &mut Node) {
@@ -80,24 +81,33 @@ fn a_cookie_is_good_for_its_own_address_only() {
     w.assert_talking();
 }
 
+/// L-CK-5: a cookie of the first second of two minutes, and one of the last.
 #[test]
 fn a_cookie_outlives_one_rotation_of_the_secret_and_not_two() {
-    for (age, good) in [(0, true), (119, true), (239, true), (241, false), (10_000, false)] {
-        let mut w = World::new();
-        burden(w.now, &mut w.b);
-        w.a.tunnel.connect(w.now);
-        w.drain();
-        for _ in 0..2 {
-            let packet = w.net.pop_front().expect("initiation, cookie reply");
-            w.deliver(&packet);
+    let early = [(0, true), (119, true), (238, true), (240, false), (10_000, false)];
+    let late = [(0, true), (2, true), (119, true), (122, false), (10_000, false)];
+    for (given_at, ages) in [(1, early), (119, late)] {
+        for (age, good) in ages {
+            let mut w = World::new();
+            let period = COOKIE_ROTATION.as_nanos();
+            let into = Duration::from_nanos(w.now.as_nanos() % period);
+            w.pass(COOKIE_ROTATION - into + Duration::from_secs(given_at));
+            burden(w.now, &mut w.b);
+            w.a.tunnel.connect(w.now);
+            w.drain();
+            for _ in 0..2 {
+                let packet = w.net.pop_front().expect("initiation, cookie reply");
+                w.deliver(&packet);
+            }
+            let proven = w.net.pop_front().expect("an initiation with a cookie");
+            w.pass(Duration::from_secs(age));
+            burden(w.now, &mut w.b);
+            w.net.clear();
+            w.b.handshake_drops.clear();
+            w.deliver(&proven);
+            let accepted = w.b.handshake_drops.is_empty();
+            assert_eq!(accepted, good, "given after {given_at} s, {age} s old");
         }
-        let proven = w.net.pop_front().expect("an initiation with a cookie");
-        w.pass(Duration::from_secs(age));
-        burden(w.now, &mut w.b);
-        w.net.clear();
-        w.b.handshake_drops.clear();
-        w.deliver(&proven);
-        assert_eq!(w.b.handshake_drops.is_empty(), good, "after {age} s");
     }
 }
 

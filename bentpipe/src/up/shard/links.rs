@@ -1,12 +1,14 @@
 //! What becomes of the links, and where the peers are.
 
+use std::net::SocketAddr;
+
 use link::PeerId;
 use link::endpoint::LinkEvent;
 use link::session::Reach;
 use relay::ResetReason;
 use units::{Duration, Instant};
 
-use super::Driver;
+use super::Shard;
 use crate::up::names::Purpose;
 use crate::up::peers;
 use crate::up::roster::KnownPeer;
@@ -16,27 +18,36 @@ const NAME_RETRY: Duration = Duration::from_secs(10);
 /// So is one whose address does not answer.
 const NAME_AGE: Duration = Duration::from_secs(60);
 
-impl Driver {
+/// What the first shard is to know of a peer: it keeps the routes and the file of addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Note {
+    /// The last that happened to the link, and when.
+    pub event: Option<(Instant, LinkEvent)>,
+    /// Where the peer is now.
+    pub address: Option<SocketAddr>,
+}
+
+impl Shard {
     pub(super) fn on_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
         let key = match self.known(id) {
             Some(peer) => peer.config.public_key,
             None => return,
         };
         let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
-        if let Some(peer) = self.known(id) {
-            peer.clear.on_link(now, event);
+        let note = self.notes.entry(key).or_default();
+        // To be elsewhere is not to answer again.
+        if !matches!(event, LinkEvent::Moved(_)) {
+            note.event = Some((now, event));
         }
         match event {
             LinkEvent::Up { resumed: false, cipher, rtt } => {
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
-                if let Some(address) = self.relay.endpoint.peer_endpoint(id) {
-                    self.store.set(&key, address);
-                }
+                note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
             }
             LinkEvent::Up { .. } => crate::log!(Debug, "new keys", peer = name),
             LinkEvent::Moved(to) => {
                 crate::log!(Info, "the peer is at a new address", peer = name, address = to);
-                self.store.set(&key, to);
+                note.address = Some(to);
             }
             LinkEvent::Silent(since) => {
                 crate::log!(
@@ -61,7 +72,7 @@ impl Driver {
     }
 
     pub(super) fn resolve_endpoints(&mut self, now: Instant) {
-        if self.peers.name_due().is_none_or(|at| at > now) {
+        if self.peers.due().is_none_or(|at| at > now) {
             return;
         }
         for peer in self.peers.iter_mut() {

@@ -3,25 +3,22 @@
 
 use std::net::SocketAddr;
 
+use os::tcp::Accepted;
 use relay::{Origin, ResetReason, Target};
 use units::Instant;
 
-use super::Driver;
+use super::Shard;
 use crate::proxy_proto::Refusal;
 use crate::up::names::Purpose;
 use crate::up::proxy::Asked;
 
-impl Driver {
-    pub(super) fn accept(&mut self, now: Instant, token: u64) {
-        let Some(listeners) = &mut self.listeners else { return };
-        for _ in 0..256 {
-            let Some(accepted) = listeners.accept(now, &self.poller, token) else { return };
-            // Without a peer or memory for it the socket is dropped, which resets it.
-            let flow = self.relay.accept(now, accepted.client, accepted.server);
-            let Some(flow) = flow else { continue };
-            if !self.connections.add(&self.poller, flow, accepted.stream, false) {
-                self.relay.local_reset(now, flow, ResetReason::Exhausted);
-            }
+impl Shard {
+    /// A client's connection was intercepted.
+    pub fn take_connection(&mut self, now: Instant, accepted: Accepted) {
+        // Without a peer or memory for it the socket is dropped, which resets it.
+        let Some(flow) = self.relay.accept(now, accepted.client, accepted.server) else { return };
+        if !self.connections.add(&self.poller, flow, accepted.stream, false) {
+            self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }
 
@@ -54,9 +51,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_proxy_client(&mut self, now: Instant, token: u64) {
-        let Some(proxy) = &mut self.proxy else { return };
-        let Some(asked) = proxy.on_event(&self.poller, token) else { return };
+    /// A client of the explicit proxy has said where it wants to go.
+    pub fn take_proxy_client(&mut self, now: Instant, asked: Asked) {
         // A name goes to the peer that has the Internet: whoever routes most.
         let peer = match &asked.target {
             Target::Address(a) => self.relay.peer_for(a.ip()),
@@ -71,15 +67,14 @@ impl Driver {
             return self.serve_proxy_client(now, flow, asked);
         }
         self.relay.announce(flow);
-        let Some(proxy) = &mut self.proxy else { return };
-        if !proxy.wait(&self.poller, flow, asked) {
+        if !self.waiting.add(&self.poller, flow, asked) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }
 
     /// The far side stands: a proxy's client that waits for that goes on.
     pub(super) fn grant(&mut self, now: Instant, flow: relay::FlowId) {
-        if let Some(asked) = self.take_waiting(flow) {
+        if let Some(asked) = self.waiting.take(&self.poller, flow) {
             self.serve_proxy_client(now, flow, asked);
         }
     }
@@ -94,19 +89,14 @@ impl Driver {
         }
     }
 
-    /// The proxy's client of a flow, if it waits for the far side.
-    pub(super) fn take_waiting(&mut self, flow: relay::FlowId) -> Option<Asked> {
-        self.proxy.as_mut()?.take_waiting(&self.poller, flow)
-    }
-
     /// A flow's socket has news, which may be a proxy's client that waits and goes away.
     pub(super) fn on_flow(&mut self, now: Instant, event: os::poll::Event) {
         let flow = relay::FlowId::from_u64(event.token);
-        match self.proxy.as_mut().and_then(|p| p.still_waits(flow)) {
+        match self.waiting.still_waits(flow) {
             None => self.connections.on_event(event),
             Some(true) => {}
             Some(false) => {
-                self.take_waiting(flow);
+                self.waiting.take(&self.poller, flow);
                 self.relay.local_reset(now, flow, ResetReason::HostReset);
             }
         }

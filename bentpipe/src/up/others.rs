@@ -1,0 +1,433 @@
+//! A gateway's other shards, each on a thread of its own: what the first tells them, what it
+//! hands over, and what they tell it (docs/decisions/shards-by-receiver-index.md).
+//!
+//! Nobody waits for anybody, but for the end. What the operator asks goes by channels that
+//! hold little because he asks little; what hosts and peers cause goes by channels with an
+//! end, and is lost where they are full, as in any queue of packets.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use link::endpoint::HandedOver;
+use link::keys::PublicKey;
+use os::OsError;
+use os::poll::{Events, Interest, Poller, Waker};
+use os::tcp::Accepted;
+use units::{BitRate, Duration, Instant};
+
+use super::driver::UpError;
+use super::peers::Sharers;
+use super::proxy::Asked;
+use super::report::Part;
+use super::shard::{Note, OWNERS, Shard};
+use super::steering::Stray;
+use crate::config::Config;
+
+/// The poller's number for what the first shard says to another.
+const INBOX: u64 = OWNERS;
+/// Guests that may wait at a shard's door.
+const GUESTS: usize = 256;
+/// Batches of packets that may wait there, each a turn's reads of a TUN device: 6 MB.
+const BATCHES: usize = 64;
+/// Of each, what is taken before other work has its turn.
+const AT_ONCE: usize = 64;
+/// Shards' news that may wait for the first.
+const NEWS: usize = 256;
+/// What could not be said is said again after so long.
+const AGAIN: Duration = Duration::from_millis(100);
+/// As the first thread has, usually; only what is used takes memory.
+const STACK: usize = 8 << 20;
+
+/// What a shard is told to do. None is lost.
+pub enum Order {
+    /// The file was read again: the shard's peers now, how many there are in all, and where
+    /// new ones were last.
+    Reload(Box<Config>, Sharers, BTreeMap<PublicKey, SocketAddr>),
+    /// A link's rate is another.
+    Rate(PublicKey, BitRate),
+    /// Tell your part of the status.
+    Tell,
+    /// Take nothing new, and tell when nothing is open any more.
+    Stop,
+    /// Tell the peers, and end.
+    End,
+}
+
+/// What arrived at the first shard for a peer of another.
+pub enum Guest {
+    /// A peer's initiation, opened.
+    Initiation(HandedOver),
+    /// A link packet.
+    Packet(Stray),
+    /// A client's connection, intercepted.
+    Connection(Accepted),
+    /// A client of the explicit proxy.
+    ProxyClient(Asked),
+}
+
+/// Packets that were read from a TUN device, end to end.
+#[derive(Default)]
+pub struct Packets {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// They are SYNs from a LAN whose TCP is split.
+    split: bool,
+}
+
+/// What a shard tells the first.
+pub enum News {
+    /// Of its peers.
+    Notes(BTreeMap<PublicKey, Note>),
+    /// Its part of the status, asked for.
+    Part(usize, Box<Part>),
+    /// Whether all is over, while ending.
+    Quiet(usize, bool),
+}
+
+/// The first shard's end of the channels to another.
+struct Other {
+    orders: Sender<Order>,
+    guests: SyncSender<Guest>,
+    packets: SyncSender<Packets>,
+    /// To be sent at the end of this turn.
+    batch: Packets,
+    waker: Waker,
+    quiet: bool,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Shard, UpError>>>,
+}
+
+/// A shard's end.
+struct Inbox {
+    orders: Receiver<Order>,
+    guests: Receiver<Guest>,
+    packets: Receiver<Packets>,
+    waker: Waker,
+    news: SyncSender<News>,
+    to_first: Waker,
+    /// What the first is yet to be told.
+    owes_part: bool,
+    told_quiet: bool,
+}
+
+/// All shards but the first; usually none.
+#[derive(Default)]
+pub struct Others {
+    each: Vec<Other>,
+    ready: Vec<(Shard, Inbox)>,
+    news: Option<(Receiver<News>, Waker)>,
+    /// What was lost because a shard's door was crowded.
+    lost: u64,
+    /// Parts of a status that was asked for.
+    parts: Option<BTreeMap<usize, Part>>,
+}
+
+impl Others {
+    /// These shards, numbered from 1, not yet running. `token` is for their news.
+    ///
+    /// # Errors
+    /// If the system has no more descriptors.
+    pub fn new(shards: Vec<Shard>, poller: &Poller, token: u64) -> Result<Others, OsError> {
+        if shards.is_empty() {
+            return Ok(Others::default());
+        }
+        let to_first = Waker::new()?;
+        poller.add(&to_first, token, Interest::READ)?;
+        let (news_to, news) = sync_channel(NEWS);
+        let mut others = Others { news: Some((news, to_first.clone())), ..Others::default() };
+        for shard in shards {
+            let (orders_to, orders) = channel();
+            let (guests_to, guests) = sync_channel(GUESTS);
+            let (packets_to, packets) = sync_channel(BATCHES);
+            let waker = Waker::new()?;
+            shard.poller.add(&waker, INBOX, Interest::READ)?;
+            others.each.push(Other {
+                orders: orders_to,
+                guests: guests_to,
+                packets: packets_to,
+                batch: Packets::default(),
+                waker: waker.clone(),
+                quiet: false,
+                ended: Arc::default(),
+                thread: None,
+            });
+            let (news, to_first) = (news_to.clone(), to_first.clone());
+            let (owes_part, told_quiet) = (false, false);
+            let inbox =
+                Inbox { orders, guests, packets, waker, news, to_first, owes_part, told_quiet };
+            others.ready.push((shard, inbox));
+        }
+        Ok(others)
+    }
+
+    /// Starts their threads.
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub fn start(&mut self) -> Result<(), UpError> {
+        for ((shard, inbox), other) in self.ready.drain(..).zip(&mut self.each) {
+            let ended = Ended(other.ended.clone(), inbox.to_first.clone());
+            let thread = thread::Builder::new().name(format!("shard {}", shard.number));
+            let run = move || {
+                let _ended = ended;
+                inbox.run(shard)
+            };
+            let thread = thread.stack_size(STACK).spawn(run).map_err(UpError::Thread)?;
+            other.thread = Some(thread);
+        }
+        Ok(())
+    }
+
+    /// The shard with this number, which does not run yet.
+    pub fn ready(&mut self, shard: usize) -> &mut Shard {
+        &mut self.ready[shard - 1].0
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.each.is_empty()
+    }
+
+    /// Gives an order to the shard with this number.
+    pub fn order(&mut self, shard: usize, order: Order) {
+        if let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get(n)) {
+            // Nobody hears it only where the thread has ended, and then this one does.
+            let _ = other.orders.send(order);
+            other.waker.wake();
+        }
+    }
+
+    /// Gives all of them an order.
+    pub fn order_all(&mut self, order: impl Fn() -> Order) {
+        for shard in 1..=self.each.len() {
+            self.order(shard, order());
+        }
+    }
+
+    /// Hands something over to the shard with this number.
+    pub fn hand_over(&mut self, shard: usize, guest: Guest) {
+        let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get(n)) else { return };
+        match other.guests.try_send(guest) {
+            Ok(()) => other.waker.wake(),
+            Err(_) => self.lost += 1,
+        }
+    }
+
+    /// Keeps a packet for the shard with this number until [`Others::flush`].
+    pub fn push(&mut self, shard: usize, packet: &[u8], split: bool) {
+        let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
+        other.batch.split = split;
+        other.batch.bytes.extend_from_slice(packet);
+        other.batch.ends.push(other.batch.bytes.len());
+    }
+
+    /// Hands over the packets of this turn, all of one kind.
+    pub fn flush(&mut self) {
+        for other in self.each.iter_mut().filter(|o| !o.batch.ends.is_empty()) {
+            match other.packets.try_send(std::mem::take(&mut other.batch)) {
+                Ok(()) => other.waker.wake(),
+                Err(TrySendError::Full(p) | TrySendError::Disconnected(p)) => {
+                    self.lost += p.ends.len() as u64;
+                }
+            }
+        }
+    }
+
+    /// Packets, connections and initiations that were lost because a shard was busy.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Asks all for their parts of the status, if nobody asked already.
+    pub fn ask(&mut self) {
+        if self.parts.is_none() {
+            self.parts = Some(BTreeMap::new());
+            self.order_all(|| Order::Tell);
+        }
+    }
+
+    /// All parts of the status, once they are there.
+    pub fn take_parts(&mut self) -> Option<Vec<Part>> {
+        let all = self.parts.as_ref().is_some_and(|p| p.len() == self.each.len());
+        all.then(|| self.parts.take()).flatten().map(|p| p.into_values().collect())
+    }
+
+    /// Forgets the news so far, to be called before they are taken.
+    pub fn clear(&self) {
+        if let Some((_, waker)) = &self.news {
+            waker.clear();
+        }
+    }
+
+    /// What a shard has said of its peers; what else they said is noted here.
+    pub fn next_notes(&mut self) -> Option<BTreeMap<PublicKey, Note>> {
+        let (news, _) = self.news.as_ref()?;
+        while let Ok(news) = news.try_recv() {
+            match news {
+                News::Notes(notes) => return Some(notes),
+                News::Part(shard, part) => {
+                    if let Some(parts) = &mut self.parts {
+                        parts.insert(shard, *part);
+                    }
+                }
+                News::Quiet(shard, quiet) => self.each[shard - 1].quiet = quiet,
+            }
+        }
+        None
+    }
+
+    /// Has nobody anything open any more, as far as they said?
+    pub fn are_quiet(&self) -> bool {
+        self.each.iter().all(|other| other.quiet)
+    }
+
+    /// Why one has ended that was not told to, if one has.
+    pub fn failure(&mut self) -> Option<UpError> {
+        let failed = self.each.iter_mut().find(|o| o.ended.load(Ordering::Acquire))?;
+        Some(match failed.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(why))) => why,
+            _ => UpError::ShardGone,
+        })
+    }
+
+    /// Waits until all have told their peers and ended; nothing of them is left then.
+    pub fn join(&mut self) {
+        let ended: Vec<_> =
+            self.each.iter_mut().filter_map(|o| o.thread.take()).map(JoinHandle::join).collect();
+        // Their sockets are closed here, together: one alone would misdirect the others'.
+        drop(ended);
+        self.ready.clear();
+        self.each.clear();
+    }
+}
+
+/// Tells the first shard when a thread has ended, however that went.
+struct Ended(Arc<AtomicBool>, Waker);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.wake();
+    }
+}
+
+impl Inbox {
+    /// A shard's loop, until it is told to end. The shard that is given back has said
+    /// farewell and holds what is to be closed with the others.
+    fn run(mut self, mut shard: Shard) -> Result<Shard, UpError> {
+        // As the first does, and not the threads that it starts.
+        os::proc::go_first();
+        shard.watch_modems();
+        let mut events = Events::with_capacity(256);
+        let mut again = None;
+        loop {
+            let now = shard.clock.now();
+            let next = [shard.poll_timeout(now), again].into_iter().flatten().min();
+            shard.poller.wait(&mut events, next.map(|at| at.since(now)))?;
+            let now = shard.clock.now();
+            let mut ends = false;
+            for event in events.iter() {
+                match event.token {
+                    INBOX => ends |= self.take(now, &mut shard),
+                    _ => shard.on_event(now, event),
+                }
+            }
+            shard.on_time(now);
+            shard.settle();
+            again = (!self.report(now, &mut shard)).then(|| now + AGAIN);
+            if ends {
+                shard.end();
+                return Ok(shard);
+            }
+        }
+    }
+
+    /// Takes what has come; true if the shard is to end.
+    fn take(&mut self, now: Instant, shard: &mut Shard) -> bool {
+        self.waker.clear();
+        let mut ends = false;
+        for order in self.orders.try_iter() {
+            match order {
+                Order::Reload(config, all, stored) => {
+                    for why in shard.reload(now, *config, all, &stored) {
+                        crate::log!(Error, why);
+                    }
+                }
+                Order::Rate(peer, rate) => shard.set_rate(now, &peer, rate),
+                Order::Tell => self.owes_part = true,
+                Order::Stop => shard.stop(now),
+                Order::End => ends = true,
+            }
+        }
+        let (mut guests, mut batches) = (0, 0);
+        for guest in self.guests.try_iter().take(AT_ONCE) {
+            guests += 1;
+            match guest {
+                Guest::Initiation(it) => shard.relay.endpoint.take_handed_over(now, it),
+                Guest::Packet(mut it) => {
+                    shard.relay.handle_carrier(now, it.arrived, it.from, &mut it.packet);
+                }
+                Guest::Connection(accepted) => shard.take_connection(now, accepted),
+                Guest::ProxyClient(asked) => shard.take_proxy_client(now, asked),
+            }
+        }
+        for mut packets in self.packets.try_iter().take(AT_ONCE / 8) {
+            batches += 1;
+            let mut start = 0;
+            for end in packets.ends {
+                shard.take_packet(now, &mut packets.bytes[start..end], packets.split);
+                start = end;
+            }
+        }
+        if guests == AT_ONCE || batches == AT_ONCE / 8 {
+            // There may be more, for the next turn.
+            self.waker.wake();
+        }
+        ends
+    }
+
+    /// Tells the first shard what it is to know; false if there was no room for it.
+    fn report(&mut self, now: Instant, shard: &mut Shard) -> bool {
+        let mut told = false;
+        let mut full = false;
+        if !shard.notes.is_empty() {
+            match self.news.try_send(News::Notes(std::mem::take(&mut shard.notes))) {
+                Ok(()) => told = true,
+                Err(TrySendError::Full(News::Notes(notes))) => {
+                    shard.notes = notes;
+                    full = true;
+                }
+                Err(_) => {}
+            }
+        }
+        if self.owes_part {
+            let part = News::Part(shard.number, Box::new(shard.part(now)));
+            self.owes_part = matches!(self.news.try_send(part), Err(TrySendError::Full(_)));
+            told |= !self.owes_part;
+            full |= self.owes_part;
+        }
+        let quiet = shard.draining && shard.is_quiet();
+        if quiet != self.told_quiet {
+            match self.news.try_send(News::Quiet(shard.number, quiet)) {
+                Err(TrySendError::Full(_)) => full = true,
+                _ => {
+                    self.told_quiet = quiet;
+                    told = true;
+                }
+            }
+        }
+        if told {
+            self.to_first.wake();
+        }
+        !full
+    }
+}

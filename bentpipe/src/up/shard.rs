@@ -1,0 +1,234 @@
+//! A shard: everything on the way of a byte of some of the peers, on one thread and
+//! without locks. It has a carrier socket, a relay, and the connections of its peers' hosts.
+//! After everything that happens: time, actions, connections, packets out, packets for the
+//! TUN device; then wait for the next thing.
+//!
+//! Most gateways have one. What there is only one of stays with the first
+//! ([`Driver`](super::driver::Driver)).
+
+mod end;
+mod flows;
+mod links;
+mod packets;
+
+pub(super) use links::Note;
+
+use std::collections::BTreeMap;
+
+use link::PeerId;
+use link::keys::PublicKey;
+use os::OsError;
+use os::poll::{Clock, Interest, Poller};
+use os::tcp::TcpOptions;
+use os::tun::Tun;
+use relay::{Action, Relay};
+use units::{Duration, Instant};
+
+use super::carrier::Carrier;
+use super::chunks::ChunkStores;
+use super::connections::Connections;
+use super::modem::Modems;
+use super::names::Names;
+use super::peers::Sharers;
+use super::proxy::{self, Waiting};
+use super::report;
+use super::roster::{KnownPeer, Roster};
+use super::store::state_directory;
+use crate::config::Config;
+
+/// What the poller's numbers mean; a flow's own number has this bit clear.
+pub(super) const OURS: u64 = 1 << 63;
+const UDP: u64 = OURS;
+const NAMES: u64 = OURS + 1;
+const MODEMS: u64 = OURS + 2;
+const CHUNKS: u64 = OURS + 3;
+/// From here on they are the owner's.
+pub(super) const OWNERS: u64 = OURS + 10;
+
+/// How often the list of this host's own addresses is read again, while there is traffic.
+const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
+
+/// A loop's share of a gateway.
+pub(super) struct Shard {
+    pub number: usize,
+    /// The node, and the peers of this shard.
+    pub config: Config,
+    /// Those of all shards, who share the node's memory.
+    pub sharers: Sharers,
+    pub clock: Clock,
+    pub poller: Poller,
+    pub relay: Relay,
+    pub carrier: Carrier,
+    pub connections: Connections,
+    /// Clients of the explicit proxy.
+    pub waiting: Waiting,
+    /// The tunnel device, to write to.
+    pub tun: Option<Tun>,
+    /// The device of SYNs, to write to.
+    pub syns: Option<Tun>,
+    names: Names,
+    pub modems: Modems,
+    pub chunks: ChunkStores,
+    pub peers: Roster<KnownPeer>,
+    /// Peers that were taken out of the file and are told so, until then.
+    pub leaving: Vec<(Instant, PeerId)>,
+    /// What the first shard is to know of the peers.
+    pub notes: BTreeMap<PublicKey, Note>,
+    own_addresses_at: Instant,
+    metered_at: Instant,
+    /// Ending: nothing new is taken.
+    pub draining: bool,
+}
+
+/// What a shard is made of, opened while there were rights to.
+pub(super) struct Parts {
+    pub number: usize,
+    pub config: Config,
+    pub sharers: Sharers,
+    pub clock: Clock,
+    pub poller: Poller,
+    pub relay: Relay,
+    pub carrier: Carrier,
+    pub tun: Option<Tun>,
+    pub syns: Option<Tun>,
+}
+
+impl Shard {
+    /// A shard without peers.
+    pub fn new(parts: Parts) -> Result<Shard, OsError> {
+        let Parts { number, config, sharers, clock, poller, relay, carrier, tun, syns } = parts;
+        let dir = config.node.chunks.dir.clone();
+        let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
+        let chunks = ChunkStores::new(dir.as_deref(), relay.endpoint.public_key())?;
+        let mut shard = Shard {
+            number,
+            config,
+            sharers,
+            clock,
+            poller,
+            relay,
+            carrier,
+            connections: Connections::new(TcpOptions::default()),
+            waiting: Waiting::default(),
+            tun,
+            syns,
+            names: Names::new()?,
+            modems: Modems::new()?,
+            chunks,
+            peers: Roster::default(),
+            leaving: Vec::new(),
+            notes: BTreeMap::new(),
+            own_addresses_at: Instant::ZERO,
+            metered_at: Instant::ZERO,
+            draining: false,
+        };
+        // Time taken by compression: the processor's for this thread, because that of
+        // others says nothing of how fast it is.
+        shard.relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
+        shard.relay.set_own_addresses(os::addresses::own_addresses()?);
+        let p = &shard.poller;
+        p.add(&shard.carrier.socket, UDP, Interest::READ_WRITE.edge())?;
+        p.add(&shard.names.waker, NAMES, Interest::READ)?;
+        p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
+        p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
+        Ok(shard)
+    }
+
+    /// Watches the modems of its peers, on threads of their own.
+    pub fn watch_modems(&mut self) {
+        self.modems.watch(&self.config.peers);
+    }
+
+    /// When there is something to do next, if nothing happens; the present if at once.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        if self.connections.has_work() || self.carrier.more || self.relay.has_files() {
+            return Some(now);
+        }
+        let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
+        let names = self.peers.due();
+        let leaving = self.leaving.first().map(|(at, _)| *at);
+        let drain = self.draining.then(|| now + Duration::from_millis(100));
+        let connections = self.connections.poll_timeout();
+        let chunks = self.chunks.poll_timeout();
+        [link, connections, names, leaving, drain, chunks].into_iter().flatten().min()
+    }
+
+    /// Something happened to a descriptor of the shard.
+    pub fn on_event(&mut self, now: Instant, event: os::poll::Event) {
+        match event.token {
+            UDP => self.carrier.more |= event.readable,
+            NAMES => self.on_names(now),
+            MODEMS => self.on_modems(now),
+            CHUNKS => {
+                self.chunks.waker.clear(); // They have their turn in a moment.
+            }
+            _ => self.on_flow(now, event),
+        }
+    }
+
+    /// Does what is due.
+    pub fn on_time(&mut self, now: Instant) {
+        self.relay.handle_timeout(now);
+        self.connections.handle_timeout(now, &mut self.relay);
+        self.resolve_endpoints(now);
+        self.forget_those_who_left(now);
+    }
+
+    /// The drain law: until nothing moves any more.
+    pub fn settle(&mut self) {
+        let clock = self.clock;
+        if self.carrier.more {
+            self.carrier.more = self.carrier.receive(&clock, &mut self.relay);
+            let now = clock.now();
+            if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
+                self.own_addresses_at = now;
+                if let Ok(own) = os::addresses::own_addresses() {
+                    self.relay.set_own_addresses(own);
+                }
+            }
+        }
+        let now = clock.now();
+        self.act(now);
+        self.connections.work(now, &mut self.relay);
+        self.act(now);
+        self.carrier.send(&clock, &mut self.relay);
+        let now = clock.now();
+        self.act(now);
+        self.write_tun();
+        self.chunks.work(now, &mut self.relay);
+        self.act(now);
+        if now.since(self.metered_at) >= report::SPACING {
+            self.metered_at = now;
+            for peer in self.peers.iter_mut() {
+                peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
+            }
+        }
+    }
+
+    fn act(&mut self, now: Instant) {
+        while let Some(action) = self.relay.poll_action(now) {
+            match action {
+                Action::Connect { flow, target, source } => {
+                    self.connect(now, flow, target, source);
+                }
+                Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
+                Action::Accepted(flow) => self.grant(now, flow),
+                Action::ToClient(packet) => self.write_syn(&packet),
+                Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
+                    Some(asked) => {
+                        asked.refuse(proxy::refusal_of(reason));
+                        self.relay.closed(now, flow);
+                    }
+                    None => self.connections.peer_reset(now, flow, &mut self.relay),
+                },
+                Action::Abort(flow, reason) => match self.waiting.take(&self.poller, flow) {
+                    Some(asked) => asked.refuse(proxy::refusal_of(reason)),
+                    None => self.connections.abort(flow),
+                },
+            }
+        }
+        while let Some((peer, event)) = self.relay.poll_link_event() {
+            self.on_link(now, peer, event);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Packets of the hosts, from and to the TUN devices.
+
+use relay::Verdict;
+use units::Instant;
+
+use super::Shard;
+
+impl Shard {
+    /// A packet was read from the tunnel device, or (`split`) from that of SYNs.
+    pub fn take_packet(&mut self, now: Instant, packet: &mut [u8], split: bool) {
+        // A gateway that ends opens nothing new.
+        if split && self.draining {
+            return;
+        }
+        if self.relay.handle_tun(now, packet, split) == Verdict::Intercept {
+            self.write_syn(packet);
+        }
+    }
+
+    /// Writes to the device of SYNs. A full queue loses it; the client sends its SYN again.
+    pub(super) fn write_syn(&self, packet: &[u8]) {
+        if let Some(syns) = &self.syns {
+            let _ = syns.write(packet);
+        }
+    }
+
+    pub(super) fn write_tun(&mut self) {
+        let tun = &self.tun;
+        while self.relay.poll_tun(|packet| {
+            if let Some(tun) = tun {
+                // What the kernel does not take is lost, as on any full interface.
+                let _ = tun.write(packet);
+            }
+        }) {}
+    }
+}

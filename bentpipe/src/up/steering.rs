@@ -1,0 +1,201 @@
+//! Which of a gateway's carrier sockets gets a packet: that of the shard which gave out the
+//! receiver index in it. The kernel decides, by a program that reads the header (spec,
+//! "Packet protection" and "Handshake"). It sees the first packet of a run that it joined
+//! (GRO): behind an initiation, a packet of another shard's may come to the first.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use link::endpoint::shard_of;
+use link::tunnel::PacketKind;
+use os::udp::Instruction;
+use units::Instant;
+
+/// Packets for other shards that may wait.
+const MOST: usize = 64;
+
+/// The program for `shards` sockets. Data packets, responses and cookie replies go where
+/// their index was given out; initiations, and what is no packet, to the first.
+pub fn program(shards: u32) -> Vec<Instruction> {
+    use Instruction::*;
+    const RESPONSE: u32 = 2;
+    const COOKIE_REPLY: u32 = 3;
+    vec![
+        Byte(0),
+        SkipUnless(RESPONSE, 2),
+        Word(6),
+        Skip(9),
+        SkipUnless(COOKIE_REPLY, 2),
+        Word(2),
+        Skip(6),
+        // A data packet, and the code of its index's length: indices given out have two
+        // bytes or four.
+        And(0xe0),
+        SkipUnless(0xc0, 2),
+        Half(1),
+        Skip(2),
+        SkipUnless(0xe0, 3),
+        Word(1),
+        Modulo(shards),
+        AnswerLoaded,
+        Answer(0),
+    ]
+}
+
+/// What came to the first shard and is another's.
+pub struct Strays {
+    shards: u32,
+    waiting: VecDeque<Stray>,
+}
+
+/// A packet of another shard's.
+pub struct Stray {
+    /// That shard.
+    pub shard: usize,
+    pub from: SocketAddr,
+    pub arrived: Instant,
+    pub packet: Vec<u8>,
+}
+
+impl Strays {
+    /// None yet, of so many shards.
+    pub fn new(shards: u32) -> Strays {
+        Strays { shards, waiting: VecDeque::new() }
+    }
+
+    /// Keeps the packet if it is another shard's; false if it is not.
+    pub fn take(&mut self, from: SocketAddr, arrived: Instant, packet: &[u8]) -> bool {
+        let receiver = match PacketKind::of(packet) {
+            Some(PacketKind::Data { receiver })
+            | Some(PacketKind::Response { receiver })
+            | Some(PacketKind::CookieReply { receiver }) => receiver,
+            Some(PacketKind::Initiation) | None => return false,
+        };
+        // None is given out that takes one byte.
+        let shard = if receiver > 0xff { shard_of(receiver, self.shards) as usize } else { 0 };
+        // Beyond the limit they are lost, as in any full queue.
+        if shard != 0 && self.waiting.len() < MOST {
+            self.waiting.push_back(Stray { shard, from, arrived, packet: packet.to_vec() });
+        }
+        shard != 0
+    }
+
+    /// The next one, for its shard.
+    pub fn next(&mut self) -> Option<Stray> {
+        self.waiting.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
+
+    use super::*;
+
+    const BODY: usize = 40;
+
+    fn data(index: u32) -> Vec<u8> {
+        let mut packet = match index {
+            0x100..=0xffff => [&[0b1100_0101][..], &(index as u16).to_be_bytes()].concat(),
+            _ => [&[0b1110_1111][..], &index.to_be_bytes()].concat(),
+        };
+        packet.extend([7; BODY]);
+        packet
+    }
+
+    fn handshake(kind: u8, index_at: usize, index: u32) -> Vec<u8> {
+        let mut packet = vec![0xff; 200];
+        packet[..2].copy_from_slice(&[kind, 1]);
+        packet[index_at..index_at + 4].copy_from_slice(&index.to_be_bytes());
+        packet
+    }
+
+    /// What came to a socket.
+    fn arrived(socket: &UdpSocket) -> Vec<Vec<u8>> {
+        let mut buf = vec![0; socket.slot() * 8];
+        let mut all = Vec::new();
+        loop {
+            match socket.receive(&mut buf) {
+                Ok(got) => all.extend(got.map(|d| d.payload.to_vec())),
+                Err(UdpError::Blocked) => return all,
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_sends_each_packet_to_the_shard_that_gave_out_its_index() {
+        for (shards, at, from) in [
+            (2, "127.0.0.1:0", "127.0.0.1:0"),
+            (3, "[::]:0", "127.0.0.1:0"),
+            (7, "[::1]:0", "[::1]:0"),
+            (64, "0.0.0.0:0", "127.0.0.1:0"),
+        ] {
+            let config = UdpConfig::new(at.parse().unwrap());
+            let group = UdpSocket::bind_group(&config, shards, &program(shards as u32)).unwrap();
+            let mut sender = UdpSocket::bind(&UdpConfig::new(from.parse().unwrap())).unwrap();
+            let to = (sender.local_addr().ip(), group[0].local_addr().port()).into();
+            let indices = [0x100, 0x1234, 0xffff, 0x1_0000, 0x89ab_cdef, u32::MAX];
+            let indices = indices.into_iter().chain(0x8000..0x8000 + shards as u32);
+            let mut sent = Vec::new();
+            for index in indices {
+                let owner = shard_of(index, shards as u32) as usize;
+                sent.push((owner, data(index)));
+                sent.push((owner, handshake(2, 6, index)));
+                sent.push((owner, handshake(3, 2, index)));
+                // An initiation has its sender's index only.
+                sent.push((0, handshake(1, 2, index)));
+            }
+            // No packets: the first shard drops them.
+            for bad in [&[][..], &[0], &[2, 1, 3], &[3], &[0xc0, 5], &[0xe0, 1, 2], &[0x7f; 30]] {
+                sent.push((0, bad.to_vec()));
+            }
+            for bad in [[0x80; 30], [0xa5; 30], [0x85; 30]] {
+                sent.push((0, bad.to_vec()));
+            }
+            for (_, packet) in &sent {
+                sender.send(&Transmit { to, from: None, payload: packet, segment: 0 }).unwrap();
+            }
+            for (number, socket) in group.iter().enumerate() {
+                let own = sent.iter().filter(|(owner, _)| *owner == number).map(|(_, p)| p);
+                let mut own: Vec<_> = own.cloned().collect();
+                let mut got = arrived(socket);
+                got.sort();
+                own.sort();
+                assert_eq!(got, own, "socket {number} of {shards}");
+            }
+            let mut strays = Strays::new(shards as u32);
+            for (owner, packet) in &sent {
+                let from = sender.local_addr();
+                assert_eq!(strays.take(from, Instant::ZERO, packet), *owner != 0, "{packet:?}");
+                assert_eq!(strays.next().map(|s| s.shard), (*owner != 0).then_some(*owner));
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_of_packets_arrives_whole_where_its_first_belongs() {
+        let config = UdpConfig::new("127.0.0.1:0".parse().unwrap());
+        let group = UdpSocket::bind_group(&config, 3, &program(3)).unwrap();
+        let mut sender = UdpSocket::bind(&config).unwrap();
+        let to = group[0].local_addr();
+        for index in [0x3000u32, 0x3001, 0x3002] {
+            let run = data(index).repeat(30);
+            let batch = Transmit { to, from: None, payload: &run, segment: BODY + 3 };
+            sender.send(&batch).unwrap();
+            let owner = shard_of(index, 3) as usize;
+            let counts: Vec<usize> = group.iter().map(|s| arrived(s).len()).collect();
+            assert_eq!(counts, [0, 1, 2].map(|n| if n == owner { 30 } else { 0 }));
+        }
+    }
+
+    #[test]
+    fn few_packets_of_others_wait() {
+        let mut strays = Strays::new(2);
+        let from = ([192, 0, 2, 1], 4500).into();
+        for _ in 0..1_000 {
+            assert!(strays.take(from, Instant::ZERO, &data(0x1001)), "it is not ours");
+        }
+        assert_eq!(std::iter::from_fn(|| strays.next()).count(), MOST);
+    }
+}
