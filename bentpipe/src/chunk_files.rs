@@ -123,14 +123,19 @@ impl ChunkFiles {
     /// Writes to the journal.
     pub fn write_journal(&mut self, journal: Journal) -> Done {
         let names = self.dir.join("names");
-        let (replaces, bytes) = (journal.replaces, journal.into_bytes());
-        let done = if replaces {
+        let done = if journal.replaces {
             // Renamed when it is whole: there is never half of it.
             let new = self.dir.join("names.new");
             let file = options().write(true).create(true).truncate(true).open(&new);
-            file.and_then(|mut f| f.write_all(&bytes)).and_then(|()| fs::rename(new, names))
+            let written = file.and_then(|mut f| f.write_all(&journal.into_bytes()));
+            let done = written.and_then(|()| fs::rename(&new, names));
+            if done.is_err() {
+                let _ = fs::remove_file(new); // It would hold the last of the room.
+            }
+            done
         } else {
-            options().append(true).open(names).and_then(|mut f| f.write_all(&bytes))
+            let file = options().append(true).open(names);
+            file.and_then(|mut f| f.write_all(&journal.into_bytes()))
         };
         Done::Saved { ok: self.note(done).is_some() }
     }

@@ -48,6 +48,8 @@ pub struct Chunks {
     pub memory: ByteCount,
     /// Bytes in files. Default 1 GiB; 0: none.
     pub disk: ByteCount,
+    /// The file says how many; else the disk must have room.
+    pub disk_given: bool,
     /// Where the files are; `None`: in the state directory.
     pub dir: Option<PathBuf>,
 }
@@ -195,7 +197,8 @@ fn read_chunks(section: &mut Section<'_>, dir: &Path) -> Chunks {
     let place = section.get::<String>("dedup_dir");
     Chunks {
         memory: memory.map_or(DEFAULT_CHUNK_MEMORY, |m| m.value),
-        disk: disk.map_or(DEFAULT_CHUNK_DISK, |d| d.value),
+        disk: disk.as_ref().map_or(DEFAULT_CHUNK_DISK, |d| d.value),
+        disk_given: disk.is_some(),
         dir: place.map(|p| dir.join(p.value)),
     }
 }

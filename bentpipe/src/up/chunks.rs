@@ -25,12 +25,16 @@ use crate::chunk_files::{ChunkFiles, Done};
 
 /// What a peer's store may have under way: a read chunk, or 256 kB that are written, each.
 const UNDER_WAY: usize = 16;
+/// The part of a disk's room that is taken unasked: one in so many.
+const PART: u64 = 4;
 /// Streams wait no longer for a file.
 const LATE: Duration = Duration::from_secs(1);
 /// What waits is written, and what the peer holds written down, so long after it came: what a
 /// program that is killed loses.
 const SAVED_AFTER: Duration = Duration::from_secs(1);
 /// What is left at the end of the program is waited for so long, and where files are late.
+/// After a failure what the peer holds is not written down for so long: it is all of it, then.
+const AFTER_FAILURE: Duration = Duration::from_secs(60);
 const END: std::time::Duration = std::time::Duration::from_secs(5);
 const LATE_END: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -61,12 +65,16 @@ struct Known {
     under_way: usize,
     appending: Option<u64>,
     saving: bool,
+    /// What the peer holds is written down from then on.
+    rests_until: Option<Instant>,
 }
 
 /// The files of all peers' chunks.
 pub struct ChunkStores {
     /// Where they are; `None`: chunks are kept in memory only.
     dir: Option<PathBuf>,
+    /// The most that all of them may take of the disk.
+    pub room: u64,
     worker: Option<Worker>,
     pub waker: Waker,
     known: BTreeMap<PeerId, Known>,
@@ -90,13 +98,20 @@ fn name(key: &PublicKey) -> String {
 }
 
 impl ChunkStores {
-    /// Stores of the node with this key under `dir`.
+    /// Stores of the node with this key under `dir`, for as much of the disk as there is room
+    /// for where nobody said how much.
     ///
     /// # Errors
     /// If there is no descriptor for the waker.
-    pub fn new(dir: Option<&Path>, node: &PublicKey) -> Result<ChunkStores, OsError> {
+    pub fn new(
+        dir: Option<&Path>,
+        is_given: bool,
+        node: &PublicKey,
+    ) -> Result<ChunkStores, OsError> {
+        let free = |dir: &Path| os::disk::free(dir).unwrap_or(0) / PART;
         Ok(ChunkStores {
             dir: dir.map(|dir| dir.join(name(node))),
+            room: if is_given { u64::MAX } else { dir.map_or(0, free) },
             worker: None,
             waker: Waker::new()?,
             known: BTreeMap::new(),
@@ -136,6 +151,21 @@ impl ChunkStores {
         if let Some(mut dedup) = dedup {
             dedup.receiver.set_late(self.late);
             relay.set_dedup(peer, dedup);
+        }
+    }
+
+    /// Deletes what is left of peers that are not among `keys`: what their hosts got is not to
+    /// stay for ever.
+    pub fn forget_others(&self, keys: &[PublicKey]) {
+        let Some(dir) = &self.dir else { return };
+        let known: BTreeSet<String> = keys.iter().map(name).collect();
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let key = entry.file_name();
+            let is_left = key.to_str().is_some_and(|key| key.len() == 44 && !known.contains(key));
+            if is_left && std::fs::remove_dir_all(entry.path()).is_ok() {
+                let peer = key.to_string_lossy();
+                crate::log!(Info, "chunks of a peer that has none any more are gone", peer = peer);
+            }
         }
     }
 
@@ -227,7 +257,7 @@ impl ChunkStores {
 
     /// Asks for what chunks want of files, and tells what came of it.
     pub fn work(&mut self, now: Instant, relay: &mut Relay) {
-        self.take_answers(relay);
+        self.take_answers(now, relay);
         while let Some(peer) = relay.poll_files() {
             if self.known.contains_key(&peer) {
                 self.busy.insert(peer);
@@ -250,7 +280,7 @@ impl ChunkStores {
         }
     }
 
-    fn take_answers(&mut self, relay: &mut Relay) {
+    fn take_answers(&mut self, now: Instant, relay: &mut Relay) {
         while let Some(Ok(Answer(store, done, error))) =
             self.worker.as_ref().map(|worker| worker.answers.try_recv())
         {
@@ -261,7 +291,10 @@ impl ChunkStores {
             let Some(peer) = self.peers.get(&store).copied() else { continue };
             let Some(known) = self.known.get_mut(&peer) else { continue };
             match &done {
-                Done::Saved { .. } => known.saving = false,
+                Done::Saved { ok } => {
+                    known.saving = false;
+                    known.rests_until = (!ok).then(|| now + AFTER_FAILURE);
+                }
                 Done::Appended { .. } => {
                     (known.appending, known.under_way) = (None, known.under_way - 1)
                 }
@@ -313,7 +346,8 @@ impl ChunkStores {
         let mut journal = None;
         relay.serve_files(peer, |dedup| {
             dedup.receiver.store.flush();
-            journal = if known.saving { None } else { dedup.sender.poll_journal() };
+            let rests = known.saving || known.rests_until.is_some_and(|until| now < until);
+            journal = if rests { None } else { dedup.sender.poll_journal() };
             false
         });
         if known.saving {
@@ -414,7 +448,7 @@ mod tests {
             let known = peers::peer_config(&config.node, &config.peers[0], 1, None);
             let policy = peers::policy(&config.peers[0]);
             let peer = relay.add_peer(now, known, policy).expect("two keys");
-            let mut stores = ChunkStores::new(Some(dir), own.public()).expect("a waker");
+            let mut stores = ChunkStores::new(Some(dir), true, own.public()).expect("a waker");
             stores.add(&mut relay, peer, other.public(), &LIMITS);
             let secret = relay.endpoint.chunk_secret(peer).expect("a peer");
             let keys = Arc::new(Keys::new(&secret));

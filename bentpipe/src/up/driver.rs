@@ -26,6 +26,7 @@ use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::cli::Global;
 use crate::config::Config;
+use crate::proxy_proto::Refusal;
 
 /// What the poller's numbers mean.
 const TUN: u64 = OWNERS + 1;
@@ -114,8 +115,7 @@ impl Driver {
             let notes = std::mem::take(&mut self.shard.notes);
             self.follow(notes);
             if self.is_over(now) {
-                self.end();
-                return Ok(());
+                return self.end();
             }
         }
     }
@@ -131,7 +131,8 @@ impl Driver {
         let proxy = self.proxy.as_ref().and_then(Proxy::poll_timeout);
         let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
         let silence = self.silence_timeout();
-        let next = [shard, admin, proxy, listeners, silence, self.draining];
+        let others = self.others.poll_timeout(now);
+        let next = [shard, others, admin, proxy, listeners, silence, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -185,26 +186,28 @@ impl Driver {
         let Some(proxy) = &mut self.proxy else { return };
         let Some(asked) = proxy.on_event(&self.shard.poller, token) else { return };
         match self.shard_for(&asked) {
-            0 => self.shard.take_proxy_client(now, asked),
-            other => self.others.hand_over(other, Guest::ProxyClient(asked)),
+            Some(0) => self.shard.take_proxy_client(now, asked),
+            Some(other) => self.others.hand_over(other, Guest::ProxyClient(asked)),
+            None => asked.refuse(Refusal::NetworkUnreachable),
         }
     }
 
     /// The shard that has the peer for a client of the proxy: for a name the one with a
     /// default route, or the only one.
-    fn shard_for(&self, asked: &Asked) -> usize {
-        let shard = match &asked.target {
+    fn shard_for(&self, asked: &Asked) -> Option<usize> {
+        match &asked.target {
             Target::Address(a) => self.shard_routes.lookup(a.ip()),
             Target::Name(..) => self.shard_routes.default_route().or_else(|| {
                 let mut everyone = self.everyone.iter();
                 everyone.next().filter(|_| everyone.next().is_none()).map(|p| p.shard)
             }),
-        };
-        shard.unwrap_or(0)
+        }
     }
 
-    /// Hands over the link packets that came to the first shard and are another's.
+    /// Hands over the link packets that came to the first shard and are another's, and what
+    /// found no place before.
     fn hand_over(&mut self) {
+        self.others.flush();
         while let Some(it) = self.shard.relay.endpoint.poll_handed_over() {
             self.others.hand_over(it.shard as usize, Guest::Initiation(it));
         }

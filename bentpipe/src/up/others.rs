@@ -2,8 +2,9 @@
 //! hands over, and what they tell it (docs/decisions/shards-by-receiver-index.md).
 //!
 //! Nobody waits for anybody, but for the end. What the operator asks goes by channels that
-//! hold little because he asks little; what hosts and peers cause goes by channels with an
-//! end, and is lost where they are full, as in any queue of packets.
+//! hold little because he asks little, and connections by one that holds as many as there are
+//! descriptors; what else hosts and peers cause goes by channels with an end, each kind by its
+//! own, and is lost where they are full, as in any queue of packets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,10 +30,15 @@ use crate::config::Config;
 
 /// The poller's number for what the first shard says to another.
 const INBOX: u64 = OWNERS;
-/// Guests that may wait at a shard's door.
-const GUESTS: usize = 256;
+/// Initiations that may wait at a shard's door, and link packets that came to the first.
+const INITIATIONS: usize = 256;
+const STRAYS: usize = 64;
 /// Batches of packets that may wait there, each a turn's reads of a TUN device: 6 MB.
 const BATCHES: usize = 64;
+/// Packets that wait for one of these places: as many as a TUN device's own queue holds.
+const PACKETS: usize = 500;
+/// When it is looked again whether there is one.
+const PLACE: Duration = Duration::from_millis(1);
 /// Of each, what is taken before other work has its turn.
 const AT_ONCE: usize = 64;
 /// Shards' news that may wait for the first.
@@ -74,8 +80,6 @@ pub enum Guest {
 pub struct Packets {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// They are SYNs from a LAN whose TCP is split.
-    split: bool,
 }
 
 /// What a shard tells the first.
@@ -91,10 +95,13 @@ pub enum News {
 /// The first shard's end of the channels to another.
 struct Other {
     orders: Sender<Order>,
-    guests: SyncSender<Guest>,
-    packets: SyncSender<Packets>,
-    /// To be sent at the end of this turn.
-    batch: Packets,
+    hosts: Sender<Guest>,
+    initiations: SyncSender<Guest>,
+    strays: SyncSender<Guest>,
+    packets: SyncSender<(Packets, bool)>,
+    /// To be sent at the end of this turn: packets to tunnel, and SYNs from a LAN whose TCP is
+    /// split.
+    batches: [Packets; 2],
     waker: Waker,
     quiet: bool,
     ended: Arc<AtomicBool>,
@@ -104,8 +111,10 @@ struct Other {
 /// A shard's end.
 struct Inbox {
     orders: Receiver<Order>,
-    guests: Receiver<Guest>,
-    packets: Receiver<Packets>,
+    hosts: Receiver<Guest>,
+    initiations: Receiver<Guest>,
+    strays: Receiver<Guest>,
+    packets: Receiver<(Packets, bool)>,
     waker: Waker,
     news: SyncSender<News>,
     to_first: Waker,
@@ -141,15 +150,19 @@ impl Others {
         let mut others = Others { news: Some((news, to_first.clone())), ..Others::default() };
         for shard in shards {
             let (orders_to, orders) = channel();
-            let (guests_to, guests) = sync_channel(GUESTS);
+            let (hosts_to, hosts) = channel();
+            let (initiations_to, initiations) = sync_channel(INITIATIONS);
+            let (strays_to, strays) = sync_channel(STRAYS);
             let (packets_to, packets) = sync_channel(BATCHES);
             let waker = Waker::new()?;
             shard.poller.add(&waker, INBOX, Interest::READ)?;
             others.each.push(Other {
                 orders: orders_to,
-                guests: guests_to,
+                hosts: hosts_to,
+                initiations: initiations_to,
+                strays: strays_to,
                 packets: packets_to,
-                batch: Packets::default(),
+                batches: Default::default(),
                 waker: waker.clone(),
                 quiet: false,
                 ended: Arc::default(),
@@ -157,8 +170,18 @@ impl Others {
             });
             let (news, to_first) = (news_to.clone(), to_first.clone());
             let (owes_part, told_quiet) = (false, false);
-            let inbox =
-                Inbox { orders, guests, packets, waker, news, to_first, owes_part, told_quiet };
+            let inbox = Inbox {
+                orders,
+                hosts,
+                initiations,
+                strays,
+                packets,
+                waker,
+                news,
+                to_first,
+                owes_part,
+                told_quiet,
+            };
             others.ready.push((shard, inbox));
         }
         Ok(others)
@@ -216,30 +239,47 @@ impl Others {
     /// Hands something over to the shard with this number.
     pub fn hand_over(&mut self, shard: usize, guest: Guest) {
         let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get(n)) else { return };
-        match other.guests.try_send(guest) {
-            Ok(()) => other.waker.wake(),
-            Err(_) => self.lost += 1,
-        }
+        let sent = match guest {
+            Guest::Connection(_) | Guest::ProxyClient(_) => other.hosts.send(guest).is_ok(),
+            Guest::Initiation(_) => other.initiations.try_send(guest).is_ok(),
+            Guest::Packet(_) => other.strays.try_send(guest).is_ok(),
+        };
+        if sent { other.waker.wake() } else { self.lost += 1 }
     }
 
-    /// Keeps a packet for the shard with this number until [`Others::flush`].
+    /// Keeps a packet for the shard with this number until [`Others::flush`]. `split`: it is a
+    /// SYN.
     pub fn push(&mut self, shard: usize, packet: &[u8], split: bool) {
         let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
-        other.batch.split = split;
-        other.batch.bytes.extend_from_slice(packet);
-        other.batch.ends.push(other.batch.bytes.len());
+        let batch = &mut other.batches[usize::from(split)];
+        if batch.ends.len() >= PACKETS {
+            self.lost += 1;
+            return;
+        }
+        batch.bytes.extend_from_slice(packet);
+        batch.ends.push(batch.bytes.len());
     }
 
-    /// Hands over the packets of this turn, all of one kind.
+    /// Hands over the packets of this turn, and those that found no place before.
     pub fn flush(&mut self) {
-        for other in self.each.iter_mut().filter(|o| !o.batch.ends.is_empty()) {
-            match other.packets.try_send(std::mem::take(&mut other.batch)) {
-                Ok(()) => other.waker.wake(),
-                Err(TrySendError::Full(p) | TrySendError::Disconnected(p)) => {
-                    self.lost += p.ends.len() as u64;
+        for other in &mut self.each {
+            for (batch, split) in other.batches.iter_mut().zip([false, true]) {
+                if batch.ends.is_empty() {
+                    continue;
+                }
+                match other.packets.try_send((std::mem::take(batch), split)) {
+                    Ok(()) => other.waker.wake(),
+                    Err(TrySendError::Full((packets, _))) => *batch = packets,
+                    Err(TrySendError::Disconnected(_)) => {}
                 }
             }
         }
+    }
+
+    /// When packets that found no place are to be tried again.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let waits = |other: &Other| other.batches.iter().any(|batch| !batch.ends.is_empty());
+        self.each.iter().any(waits).then(|| now + PLACE)
     }
 
     /// Packets, connections and initiations that were lost because a shard was busy.
@@ -299,14 +339,18 @@ impl Others {
         })
     }
 
-    /// Waits until all have told their peers and ended; nothing of them is left then.
-    pub fn join(&mut self) {
+    /// Waits until all have told their peers and ended; they are closed together.
+    ///
+    /// # Errors
+    /// Why one could not.
+    pub fn join(&mut self) -> Result<Vec<Shard>, UpError> {
         let ended: Vec<_> =
             self.each.iter_mut().filter_map(|o| o.thread.take()).map(JoinHandle::join).collect();
-        // Their sockets are closed here, together: one alone would misdirect the others'.
-        drop(ended);
         self.ready.clear();
         self.each.clear();
+        // Their sockets are closed here, together: one alone would misdirect the others'.
+        let outcomes = ended.into_iter().map(|it| it.unwrap_or(Err(UpError::ShardGone)));
+        outcomes.collect()
     }
 }
 
@@ -369,7 +413,9 @@ impl Inbox {
             }
         }
         let (mut guests, mut batches) = (0, 0);
-        for guest in self.guests.try_iter().take(AT_ONCE) {
+        let hosts = self.hosts.try_iter().take(AT_ONCE);
+        let initiations = self.initiations.try_iter().take(AT_ONCE);
+        for guest in hosts.chain(initiations).chain(self.strays.try_iter().take(AT_ONCE)) {
             guests += 1;
             match guest {
                 Guest::Initiation(it) => shard.relay.endpoint.take_handed_over(now, it),
@@ -380,15 +426,15 @@ impl Inbox {
                 Guest::ProxyClient(asked) => shard.take_proxy_client(now, asked),
             }
         }
-        for mut packets in self.packets.try_iter().take(AT_ONCE / 8) {
+        for (mut packets, split) in self.packets.try_iter().take(AT_ONCE / 8) {
             batches += 1;
             let mut start = 0;
             for end in packets.ends {
-                shard.take_packet(now, &mut packets.bytes[start..end], packets.split);
+                shard.take_packet(now, &mut packets.bytes[start..end], split);
                 start = end;
             }
         }
-        if guests == AT_ONCE || batches == AT_ONCE / 8 {
+        if guests >= AT_ONCE || batches == AT_ONCE / 8 {
             // There may be more, for the next turn.
             self.waker.wake();
         }

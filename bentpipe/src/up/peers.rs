@@ -75,8 +75,9 @@ pub fn chunk_limits(node: &Node, peers: usize) -> Limits {
     let peers = peers.max(1) as u64;
     let memory = (node.chunks.memory.0 / peers) as usize;
     let disk = node.chunks.disk.0 / peers;
-    // 150 bytes for each of the chunks that the peer's store holds, which is as large as ours.
-    let chunks = ((memory as u64 / 2 + disk) / 4096).clamp(256, 1 << 18) as usize;
+    // Those that the peer's store holds, which may be larger than our part for it: 150 bytes for
+    // each, 150 MB at a hub whose terminals have all of them.
+    let chunks = ((1 << 20) / peers).clamp(1 << 10, 1 << 18) as usize;
     Limits { memory: memory / 2, disk, sources: memory / 2, assembling: memory / 4, chunks }
 }
 

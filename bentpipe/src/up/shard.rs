@@ -99,7 +99,8 @@ impl Shard {
         let Parts { number, config, sharers, clock, poller, relay, carrier, tun, syns } = parts;
         let dir = config.node.chunks.dir.clone();
         let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
-        let chunks = ChunkStores::new(dir.as_deref(), relay.endpoint.public_key())?;
+        let given = config.node.chunks.disk_given;
+        let chunks = ChunkStores::new(dir.as_deref(), given, relay.endpoint.public_key())?;
         let mut shard = Shard {
             number,
             config,

@@ -110,13 +110,20 @@ mod tests {
         packet
     }
 
-    /// What came to a socket.
-    fn arrived(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    /// What came to a socket: so much, or what there was after ten seconds.
+    fn arrived(socket: &UdpSocket, expected: usize) -> Vec<Vec<u8>> {
         let mut buf = vec![0; socket.slot() * 8];
         let mut all = Vec::new();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         loop {
             match socket.receive(&mut buf) {
                 Ok(got) => all.extend(got.map(|d| d.payload.to_vec())),
+                // The kernel may deliver later than it takes.
+                Err(UdpError::Blocked)
+                    if all.len() < expected && std::time::Instant::now() < until =>
+                {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
                 Err(UdpError::Blocked) => return all,
                 Err(e) => panic!("{e}"),
             }
@@ -159,7 +166,7 @@ mod tests {
             for (number, socket) in group.iter().enumerate() {
                 let own = sent.iter().filter(|(owner, _)| *owner == number).map(|(_, p)| p);
                 let mut own: Vec<_> = own.cloned().collect();
-                let mut got = arrived(socket);
+                let mut got = arrived(socket, own.len());
                 got.sort();
                 own.sort();
                 assert_eq!(got, own, "socket {number} of {shards}");
@@ -184,8 +191,10 @@ mod tests {
             let batch = Transmit { to, from: None, payload: &run, segment: BODY + 3 };
             sender.send(&batch).unwrap();
             let owner = shard_of(index, 3) as usize;
-            let counts: Vec<usize> = group.iter().map(|s| arrived(s).len()).collect();
-            assert_eq!(counts, [0, 1, 2].map(|n| if n == owner { 30 } else { 0 }));
+            let expected = [0, 1, 2].map(|n| if n == owner { 30 } else { 0 });
+            let got = |(socket, n)| arrived(socket, n).len();
+            let counts: Vec<usize> = group.iter().zip(expected).map(got).collect();
+            assert_eq!(counts, expected);
         }
     }
 

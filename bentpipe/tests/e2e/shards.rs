@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bentpipe::admin::{self, Answer, LinkState, LinkStatus, Request};
+use bentpipe::admin::{self, Answer, LinkStatus, Request};
 use os::netns::{NetNs, veth};
 
 use crate::failure::{kernel_state, wait_for_kernel_state};
@@ -187,7 +187,7 @@ fn exchange(seed: u64, (mut near, mut far): (TcpStream, TcpStream)) -> JoinHandl
 
 fn udp(ns: &NetNs, at: &str) -> UdpSocket {
     let socket = ns.run(|| UdpSocket::bind(at)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket
 }
 
@@ -264,9 +264,9 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
             assert!(refused.is_err(), "terminal {n}");
         }
     }
+    star.hub.wait_until_up();
     let status = star.hub.status();
     for (n, link) in status.links.iter().enumerate() {
-        assert_eq!(link.state, LinkState::Up);
         assert!(link.streams_total >= 7, "{n}: {}", link.streams_total);
         assert!(link.datagrams.sent >= 40 && link.datagrams.received >= 40, "{n}");
         assert!(link.send.lan_bytes > 13_000_000 && link.receive.lan_bytes > 13_000_000);

@@ -16,6 +16,7 @@
 
 pub mod addresses;
 mod command;
+pub mod disk;
 mod error;
 pub mod intercept;
 pub mod netns;

@@ -3,7 +3,7 @@
 use os::poll::Signal;
 use units::{Duration, Instant};
 
-use super::Driver;
+use super::{Driver, UpError};
 use crate::admin;
 use crate::up::modem;
 use crate::up::others::Order;
@@ -116,17 +116,23 @@ impl Driver {
     }
 
     /// Resets what is left, tells the peers, and takes everything out of the kernel.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self) -> Result<(), UpError> {
         self.others.order_all(|| Order::End);
         self.shard.end();
-        self.others.join();
+        let mut joined = self.others.join();
         // Devices vanish when the last descriptor is closed.
-        self.shard.syns = None;
+        for shard in joined.iter_mut().flatten().chain([&mut self.shard]) {
+            shard.syns = None;
+        }
         if let Some(intercept) = self.intercept.take()
             && let Err(e) = intercept.remove()
         {
             crate::log!(Error, "interception was not fully removed", error = e);
         }
+        for shard in joined.iter_mut().flatten().chain([&mut self.shard]) {
+            shard.save();
+        }
         crate::log!(Info, "bentpipe has ended");
+        joined.map(drop)
     }
 }

@@ -119,6 +119,10 @@ impl Driver {
             None => os::proc::drop_rights()?,
         }
         // Files belong to whoever runs the program from here on.
+        let config = &driver.config;
+        let has_files = |p: &&Peer| p.dedup != Share::Off && config.node.chunks.disk.0 > 0;
+        let keys = config.peers.iter().filter(has_files).map(|p| p.public_key);
+        driver.shard.chunks.forget_others(&keys.collect::<Vec<_>>());
         for number in 0..=driver.others.len() {
             driver.ready(number).open_all_chunks();
         }
@@ -254,7 +258,9 @@ impl Shard {
 
     /// Each peer's part of what chunks may cost.
     fn chunk_limits(&self) -> Limits {
-        peers::chunk_limits(&self.config.node, self.sharers.chunks)
+        let limits = peers::chunk_limits(&self.config.node, self.sharers.chunks);
+        let room = self.chunks.room / self.sharers.chunks.max(1) as u64;
+        Limits { disk: limits.disk.min(room), ..limits }
     }
 
     /// There are more peers than before, or fewer: all that have chunks share anew.

@@ -31,9 +31,13 @@ impl Shard {
     pub fn end(&mut self) {
         let now = self.clock.now();
         self.connections.abort_all();
-        self.chunks.finish(now, &mut self.relay);
         self.relay.endpoint.close_all(ResetReason::ShuttingDown);
         self.say_farewell(now);
+    }
+
+    /// Writes what is left of chunks, which may take seconds.
+    pub fn save(&mut self) {
+        self.chunks.finish(self.clock.now(), &mut self.relay);
     }
 
     /// Sends the copies of CLOSE, which are spread over a little time.

@@ -57,15 +57,17 @@ impl Endpoint {
     pub fn divided(config: EndpointConfig, shards: u32) -> Vec<Endpoint> {
         let mut entropy = Entropy::new(config.seed);
         let of = shards.max(1);
-        let guard = |entropy: Entropy| {
-            Guard::new(config.private_key.public(), config.initiations_per_second, entropy)
+        let guard = |entropy: Entropy, initiations_per_second| {
+            Guard::new(config.private_key.public(), initiations_per_second, entropy)
         };
-        let first = guard(entropy.fork());
+        let first = guard(entropy.fork(), config.initiations_per_second);
+        // Few come to the others: those that the kernel joined with data of theirs.
+        let few = (config.initiations_per_second / of).max(1);
         let indices = IndexTable::new(entropy.fork(), Place { number: 0, of });
         let others: Vec<Endpoint> = (1..of)
             .map(|number| {
                 let mut entropy = entropy.fork();
-                let mut guard = guard(entropy.fork());
+                let mut guard = guard(entropy.fork(), few);
                 guard.share_cookies(&first);
                 let indices = IndexTable::new(entropy.fork(), Place { number, of });
                 Endpoint::with(config.clone(), entropy, guard, indices)

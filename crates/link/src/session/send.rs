@@ -71,6 +71,7 @@ impl Session {
             self.pacer.on_idle(now);
             return None;
         }
+        self.pacer.set_waited_for(now < self.interactive_until);
         // A node that goes does not wait for its turn: it may not be there when it comes.
         if let Some(reason) = self.closing {
             return Some(self.write_close(now, reason, buf, sealing));

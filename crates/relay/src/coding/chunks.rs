@@ -98,7 +98,8 @@ impl Chunks {
             let begin = put_length(&mut self.outgoing);
             session.send_messages(now, &self.outgoing[begin..]);
         }
-        self.due = Some(now + RETRY);
+        // Whoever asks again meanwhile does not put it off.
+        self.due.get_or_insert(now + RETRY);
     }
 
     pub fn counts(&self, in_use: bool) -> ChunkCounts {

@@ -106,6 +106,8 @@ struct Append {
     records: Vec<Record>,
     len: u64,
     data: u64,
+    /// It is the segment's first.
+    begins: bool,
 }
 
 /// The chunks that a receiver holds.
@@ -391,7 +393,8 @@ impl Store {
         let (mut data, mut index) = (Vec::new(), Vec::new());
         let start = begun.map_or(0, |s| s.data);
         let size = begun.map_or(0, |s| s.len);
-        if begun.is_none() {
+        let begins = begun.is_none();
+        if begins {
             index = header(&self.keys, self.epoch, segment);
         }
         let mut records = Vec::new();
@@ -414,7 +417,7 @@ impl Store {
         }
         self.next_segment = self.next_segment.max(segment.saturating_add(1));
         let len = (data.len() + index.len()) as u64;
-        self.append = Some(Append { segment, records, len, data: data.len() as u64 });
+        self.append = Some(Append { segment, records, len, data: data.len() as u64, begins });
         Some(Op::Append { segment, data, index })
     }
 
@@ -429,6 +432,9 @@ impl Store {
         }
         if !ok {
             return self.failed(segment);
+        }
+        if !append.begins && !self.segments.contains_key(&segment) {
+            return; // The segment was put away meanwhile, and this with it.
         }
         let size = self.segment_size();
         let s = self.segments.entry(segment).or_default();
