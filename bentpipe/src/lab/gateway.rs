@@ -169,7 +169,8 @@ impl Pair {
         let open = if peer.contains("open =") { "" } else { "open = \"fast\"\n" };
         format!(
             "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\n{lan}\n\
-             admin = \"admin.sock\"\nlog = \"warn\"\ndedup_dir = \"chunks\"\n{node}\n\
+             admin = \"admin.sock\"\nlog = \"warn\"\ndedup_dir = \"chunks\"\n\
+             dedup_disk = \"1GiB\"\n{node}\n\
              [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
              routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}compress = \"{compress}\"\n\
              dedup = \"{dedup}\"\n\

@@ -25,6 +25,8 @@ use crate::chunk_files::{ChunkFiles, Done};
 
 /// What a peer's store may have under way: a read chunk, or 256 kB that are written, each.
 const UNDER_WAY: usize = 16;
+/// Less of a disk than this is of no use to a peer's store.
+const LEAST: u64 = 256 << 10;
 /// The part of a disk's room that is taken unasked: one in so many.
 const PART: u64 = 4;
 /// Streams wait no longer for a file.
@@ -97,6 +99,13 @@ fn name(key: &PublicKey) -> String {
     key.to_string().replace('/', "_")
 }
 
+/// Bytes of the files in the directories below `dir`.
+fn used(dir: &Path) -> u64 {
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let lengths = entries(dir).flat_map(|store| entries(&store.path()));
+    lengths.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}
+
 impl ChunkStores {
     /// Stores of the node with this key under `dir`, for as much of the disk as there is room
     /// for where nobody said how much.
@@ -108,10 +117,16 @@ impl ChunkStores {
         is_given: bool,
         node: &PublicKey,
     ) -> Result<ChunkStores, OsError> {
-        let free = |dir: &Path| os::disk::free(dir).unwrap_or(0) / PART;
+        let dir = dir.map(|dir| dir.join(name(node)));
+        let room = |dir: &PathBuf| match os::disk::free(dir) {
+            // Where files are in memory what is there of them does not count either.
+            Ok(0) => 0,
+            Ok(free) => (free + used(dir)) / PART,
+            Err(_) => 0,
+        };
         Ok(ChunkStores {
-            dir: dir.map(|dir| dir.join(name(node))),
-            room: if is_given { u64::MAX } else { dir.map_or(0, free) },
+            room: if is_given { u64::MAX } else { dir.as_ref().map_or(0, room) },
+            dir,
             worker: None,
             waker: Waker::new()?,
             known: BTreeMap::new(),
@@ -132,7 +147,12 @@ impl ChunkStores {
     pub fn add(&mut self, relay: &mut Relay, peer: PeerId, key: &PublicKey, limits: &Limits) {
         let Some(secret) = relay.endpoint.chunk_secret(peer) else { return };
         let keys = Arc::new(Keys::new(&secret));
-        let dir = self.dir.as_ref().filter(|_| limits.disk > 0).map(|dir| dir.join(name(key)));
+        let has_room = limits.disk >= LEAST;
+        if !has_room && self.room < u64::MAX && !std::mem::replace(&mut self.told, true) {
+            let help = "dedup_disk says how much is used in any case";
+            crate::log!(Info, "no room on disk: chunks are kept in memory only", help = help);
+        }
+        let dir = self.dir.as_ref().filter(|_| has_room).map(|dir| dir.join(name(key)));
         let opened = dir.map(|dir| {
             let opened = ChunkFiles::open(&dir, &keys, limits);
             opened.and_then(|(files, dedup)| Ok((self.open(peer, files)?, dedup))).map_err(|e| {
@@ -350,7 +370,8 @@ impl ChunkStores {
             journal = if rests { None } else { dedup.sender.poll_journal() };
             false
         });
-        if known.saving {
+        let rests_until = known.rests_until.filter(|until| now < *until);
+        if known.saving || rests_until.is_some() {
             self.changed.insert(peer);
             self.save_at.get_or_insert(now + SAVED_AFTER);
         }
@@ -372,6 +393,7 @@ fn segment_of(op: &Op) -> Option<u64> {
 
 /// The thread: one job after the other, until nobody has any more.
 fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, waker: &Waker) {
+    os::proc::go_with_others();
     let mut stores: BTreeMap<u64, Box<ChunkFiles>> = BTreeMap::new();
     while let Ok(Job(store, task)) = jobs.recv() {
         match task {

@@ -339,18 +339,22 @@ impl Others {
         })
     }
 
-    /// Waits until all have told their peers and ended; they are closed together.
-    ///
-    /// # Errors
-    /// Why one could not.
-    pub fn join(&mut self) -> Result<Vec<Shard>, UpError> {
+    /// Waits until all have told their peers and ended; they are closed together. Answers why
+    /// one could not, too.
+    pub fn join(&mut self) -> (Vec<Shard>, Result<(), UpError>) {
         let ended: Vec<_> =
             self.each.iter_mut().filter_map(|o| o.thread.take()).map(JoinHandle::join).collect();
         self.ready.clear();
         self.each.clear();
         // Their sockets are closed here, together: one alone would misdirect the others'.
-        let outcomes = ended.into_iter().map(|it| it.unwrap_or(Err(UpError::ShardGone)));
-        outcomes.collect()
+        let (mut shards, mut outcome) = (Vec::new(), Ok(()));
+        for ended in ended {
+            match ended.unwrap_or(Err(UpError::ShardGone)) {
+                Ok(shard) => shards.push(shard),
+                Err(why) => outcome = Err(why),
+            }
+        }
+        (shards, outcome)
     }
 }
 

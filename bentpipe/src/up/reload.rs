@@ -131,7 +131,6 @@ impl Shard {
         let known = self.peers.remove(at);
         self.relay.dismiss_peer(known.id);
         self.chunks.remove(now, &mut self.relay, known.id);
-        self.chunks.remove(now, &mut self.relay, known.id);
         self.leaving.push((now + FAREWELL, known.id));
     }
 

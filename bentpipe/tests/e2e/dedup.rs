@@ -39,7 +39,11 @@ fn a_second_transfer_costs_little_though_the_gateway_was_killed_in_between() {
     if !root() {
         return;
     }
-    let mut world = World::new();
+    let mut world = World::with(|plan| {
+        for end in [&mut plan.a, &mut plan.b] {
+            end.node = "dedup_disk = \"1GiB\"".into(); // wherever the files are
+        }
+    });
     let data = pattern(11, 10_000_000);
     let first = download(&world, &data);
     assert!(first > 10_000_000, "{first}");

@@ -65,6 +65,12 @@ pub fn hand_going_first_down() -> bool {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary) }).is_ok()
 }
 
+/// Puts this thread among ordinary ones, if it was before them.
+pub fn go_with_others() {
+    // SAFETY: no pointers are passed; 0 is the calling thread. To be nicer needs no right.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+}
+
 /// `N` bytes of the system's randomness, fit for keys.
 pub fn entropy<const N: usize>() -> Result<[u8; N], OsError> {
     let mut bytes = [0; N];
@@ -191,6 +197,8 @@ mod tests {
             if first && hand_going_first_down() {
                 let heir = move || (nice(), go_first(), thread::spawn(nice).join().unwrap());
                 assert_eq!(thread::spawn(heir).join().unwrap(), (FIRST, true, 0));
+                let modest = move || (go_with_others(), nice());
+                assert_eq!(thread::spawn(modest).join().unwrap(), ((), 0));
                 assert!(go_first());
                 assert_eq!(thread::spawn(nice).join().unwrap(), 0);
             }

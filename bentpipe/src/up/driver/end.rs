@@ -119,9 +119,9 @@ impl Driver {
     pub(super) fn end(&mut self) -> Result<(), UpError> {
         self.others.order_all(|| Order::End);
         self.shard.end();
-        let mut joined = self.others.join();
+        let (mut others, outcome) = self.others.join();
         // Devices vanish when the last descriptor is closed.
-        for shard in joined.iter_mut().flatten().chain([&mut self.shard]) {
+        for shard in others.iter_mut().chain([&mut self.shard]) {
             shard.syns = None;
         }
         if let Some(intercept) = self.intercept.take()
@@ -129,10 +129,10 @@ impl Driver {
         {
             crate::log!(Error, "interception was not fully removed", error = e);
         }
-        for shard in joined.iter_mut().flatten().chain([&mut self.shard]) {
+        for shard in others.iter_mut().chain([&mut self.shard]) {
             shard.save();
         }
         crate::log!(Info, "bentpipe has ended");
-        joined.map(drop)
+        outcome
     }
 }

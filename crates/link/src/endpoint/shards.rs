@@ -61,8 +61,9 @@ impl Endpoint {
             Guard::new(config.private_key.public(), initiations_per_second, entropy)
         };
         let first = guard(entropy.fork(), config.initiations_per_second);
-        // Few come to the others: those that the kernel joined with data of theirs.
-        let few = (config.initiations_per_second / of).max(1);
+        // Few initiations come to the others: those that the kernel joined with data of theirs;
+        // but so do the answers to their own.
+        let few = (config.initiations_per_second / of).max(config.initiations_per_second / 4);
         let indices = IndexTable::new(entropy.fork(), Place { number: 0, of });
         let others: Vec<Endpoint> = (1..of)
             .map(|number| {
