@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use units::BitRate;
+use units::{BitRate, Rng};
 
 use crate::harness::{World, root, run, said, wait_for, wait_long_for};
 use crate::tcp::{
@@ -44,9 +44,14 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
         thread::Builder::new()
             .stack_size(64 << 10)
             .spawn(move || {
-                let block = pattern(7, 16_384);
+                // Nothing comes twice: what did would cross at more than the link's rate.
+                let mut rng = Rng::new(stream.peer_addr().map_or(0, |a| a.port()).into());
+                let mut block = vec![0; 16_384];
+                rng.fill(&mut block);
                 stream.set_write_timeout(None).unwrap();
-                while (&stream).write_all(&block).is_ok() {}
+                while (&stream).write_all(&block).is_ok() {
+                    rng.fill(&mut block);
+                }
             })
             .unwrap();
     };

@@ -8,10 +8,11 @@ use units::{BitRate, Instant};
 use super::{Coders, Due, Items, SHARE, content_for, time_between};
 use crate::flows::{Flow, FlowId};
 
-/// Content that is held in all while its chunks are not whole. Beyond it streams are read in
-/// pieces that are smaller than chunks.
+/// Content that is held in all while its chunks are not whole. Each direction may hold this
+/// part of what is free of it, and in any case a piece. While more than a half is held, by
+/// directions whose readers stopped, those that begin are not deduplicated.
 const HELD: usize = 16 << 20;
-/// Such a piece.
+const PART: usize = 4;
 const PIECE: usize = 2 * 1024;
 /// Above this rate of the link directions are not deduplicated. A byte costs little there, while
 /// each that is new is cut, named, checked, and written to a disk at the other end: at this rate a
@@ -47,10 +48,9 @@ impl Coders {
         match room {
             0 => 0,
             // Its timer, or the link, says when it goes, and that there is room again.
-            _ if self.held > HELD && holds >= PIECE => 0,
-            _ if self.held > HELD => room.min(appetite).min(wanted).min(PIECE),
+            _ if holds >= may_hold(self.held) => 0,
             _ if wanted == usize::MAX => room,
-            _ => wanted,
+            _ => wanted.min(may_hold(self.held) - holds),
         }
     }
 
@@ -93,7 +93,8 @@ impl Coders {
         }
         let first = matches!(coder.items, Items::Undecided);
         if first {
-            let worth = !is_sealed(data) && session.rate_status().rate <= FAST;
+            let is_crowded = self.held > HELD / 2;
+            let worth = !is_sealed(data) && !is_crowded && session.rate_status().rate <= FAST;
             coder.items = match (&link.chunks, f.kind.scope) {
                 (Some(chunks), Some(scope)) if coding.dedup && worth => {
                     let items = dedup::Encoder::new(&chunks.dedup.sender, scope);
@@ -191,6 +192,7 @@ impl Coders {
             sender.mute();
         }
         let before = items.held();
+        let is_full = before >= may_hold(self.held);
         let room = if all {
             items.hurry();
             usize::MAX
@@ -207,9 +209,9 @@ impl Coders {
         let (room, mut put) = ((room, coding.window as usize), |bytes: &[u8]| {
             pulled.extend_from_slice(bytes);
         });
-        // What is no whole chunk goes only where the link would idle.
+        // What is no whole chunk goes only where the link would idle, or no more can be held.
         let mut n = items.pull(now, sender, room, all, &mut put);
-        if n == 0 && session.written(f.stream).1 == 0 {
+        if n == 0 && (is_full || session.written(f.stream).1 == 0) {
             n = items.pull(now, sender, room, true, &mut put);
         }
         self.held -= before - items.held();
@@ -319,6 +321,11 @@ impl Coders {
             session.finish(now, f.stream);
         }
     }
+}
+
+/// Content that a direction may hold where so much is held in all.
+fn may_hold(held: usize) -> usize {
+    (HELD.saturating_sub(held) / PART).max(PIECE)
 }
 
 /// Does a direction begin as one whose content is never the same twice? TLS (a record of type 22,
