@@ -219,7 +219,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
 fn limits(plan: &Plan) -> Limits {
     let memory = if plan.disks_rot || plan.seed.is_multiple_of(4) { 32 << 10 } else { 1 << 20 };
     let disk = if plan.seed.is_multiple_of(3) { 300_000 } else { 16 << 20 };
-    Limits { memory, disk, sources: 1 << 20, assembling: 256 << 10, chunks: 1 << 14 }
+    Limits { memory, disk, sources: 2 << 20, assembling: 256 << 10, chunks: 1 << 14 }
 }
 
 /// Two challenges, or an empty packet and one; and the answer to one.
