@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::Bytes;
-use crate::session::{Event, LinkConfig, Params, RecvState, Session};
+use crate::session::{Carry, Event, Label, LinkConfig, Params, RecvState, Session};
 use crate::wire::{
     FragmentFrame, Frame, Origin, ResetReason, StreamFrame, StreamId, Target, Writer,
 };
@@ -79,7 +79,7 @@ impl World {
             stream_buffer: None,
             max_streams: [3, 100][usize::from(bytes.u8() % 2)],
             headers: true,
-            history: ByteCount(0),
+            history: ByteCount([0, 1 << 20][usize::from(bytes.u8() % 2)]),
             dedup: true,
             classes: Vec::new(),
         };
@@ -124,14 +124,7 @@ impl World {
                 let (id, max) = (self.pick(side, bytes), bytes.number());
                 self.take(side, id, max);
             }
-            15 => {
-                let len = usize::from(bytes.u16()) % 9001;
-                self.sides[side].send_datagram(
-                    now,
-                    &vec![7; len],
-                    &crate::session::Label::default(),
-                );
-            }
+            15 => self.send_datagram(side, bytes),
             16 => while self.sides[side].take_datagram(|_| {}) {},
             17..=21 => self.run(Duration::from_millis(1 << (bytes.u8() % 14))),
             22 => self.fates.extend_from_slice(bytes.take(usize::from(op >> 5 & 3) * 4 + 1)),
@@ -148,6 +141,34 @@ impl World {
                 self.sides[side].close(ResetReason::ShuttingDown);
             }
         }
+    }
+
+    /// A UDP packet of some flow, in the open or in order, with headers and a payload that may
+    /// be coded; or something that is no packet.
+    fn send_datagram(&mut self, side: usize, bytes: &mut Bytes<'_>) {
+        let (how, flow, len) = (bytes.u8(), bytes.u8() % 4, usize::from(bytes.u16()) % 9001);
+        let mut packet = vec![7; len];
+        if how & 1 == 0 && len >= 28 {
+            let total = (len as u16).to_be_bytes();
+            packet[..10].copy_from_slice(&[0x45, 0, total[0], total[1], 0, 0, 64, 0, 64, 17]);
+            let udp = (len as u16 - 20).to_be_bytes();
+            packet[12..28].copy_from_slice(&[
+                10, 1, 0, flow, 10, 2, 0, 2, 9, flow, 7, 7, udp[0], udp[1], 0, 0,
+            ]);
+        }
+        let carry = match how >> 1 & 3 {
+            0 | 1 => Carry::Plain,
+            2 => Carry::Ordered,
+            _ => Carry::Unordered(None),
+        };
+        let label = Label {
+            flow: u32::from(flow),
+            host: Some([10, 1, 0, flow].into()),
+            carry,
+            compress: how & 8 == 0,
+            ..Label::default()
+        };
+        self.sides[side].send_datagram(self.now, &packet, &label);
     }
 
     fn open(&mut self, side: usize) {
@@ -288,6 +309,7 @@ impl World {
                 5 => Frame::Credit(id, offset),
                 6 => Frame::Challenge(offset),
                 7 if fin => Frame::Messages(id),
+                7 if offset & 1 == 0 => Frame::Packets(id),
                 7 => Frame::Fragment(FragmentFrame { id: id.0, total: 9000, offset: 0, data }),
                 8 => {
                     let top = self.sides[side].next_number();
@@ -403,11 +425,15 @@ impl World {
                         self.sides[side].release(self.now, id);
                     }
                 }
-                while self.sides[side].take_datagram(|_| {}) {}
-                self.sides[side].take_messages(self.now, |_| {});
             }
             self.run(Duration::from_millis(500));
-            if self.sides.iter().all(|s| s.is_quiet() && !s.has_events()) {
+            // What is taken now is told to the other side in the next round.
+            let mut taken = false;
+            for side in &mut self.sides {
+                while side.take_datagram(|_| {}) {}
+                side.take_messages(self.now, |_| taken = true);
+            }
+            if !taken && self.sides.iter().all(|s| s.is_quiet() && !s.has_events()) {
                 break;
             }
         }
