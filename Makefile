@@ -1,6 +1,7 @@
 # make demo    sees it work: real TCP hosts around an emulated satellite link
 # make test    everything that continuous integration runs
 # make bench   the figures that the README promises, measured on this machine
+# make test-long, seeds, grid   the longest tests; simulator seeds; its table of throughputs
 
 CARGO ?= cargo
 BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
@@ -8,7 +9,7 @@ BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
 .PHONY: help setup build demo test test-long format lint unit seeds grid bench clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^# make/make/p' Makefile
 
 # Installs what is missing, by apt; says nothing when nothing is.
 setup:

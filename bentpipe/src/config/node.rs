@@ -44,7 +44,8 @@ pub struct Node {
 /// The stores of chunks, for all peers together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// Bytes in memory, each way, beside `memory`. Default 32 MiB.
+    /// Bytes in memory, beside `memory`: half for the stores, half for what may be asked for
+    /// again. Default 32 MiB.
     pub memory: ByteCount,
     /// Bytes in files. Default 1 GiB; 0: none.
     pub disk: ByteCount,
