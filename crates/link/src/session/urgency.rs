@@ -11,7 +11,7 @@ use units::{Duration, Instant};
 
 use super::schedule::{ClassId, Turn};
 use super::{Carry, Session};
-use crate::stream::{Queue, Recent, Stream};
+use crate::stream::{Carries, Queue, Recent, Stream};
 use crate::wire::StreamId;
 
 /// A stream that has sent less than this since it was idle goes before the large ones.
@@ -97,7 +97,9 @@ impl Session {
         let level = s.recent.level(now, quick, time);
         let again = if s.send.has_lost() { s.send.available(0) } else { 0 };
         // Of a coded stream only what the link needs next waits here.
-        let is_small = !s.has_more && level + s.send.unsent() + again <= quick;
+        let level = level + s.send.unsent() + again;
+        // Nobody waits for messages about chunks alone: they go on as long as content does.
+        let is_small = !s.has_more && s.carries != Carries::Messages && level <= quick;
         if s.class == ClassId::NORMAL && is_small { ClassId::INTERACTIVE } else { s.class }
     }
 
