@@ -13,8 +13,6 @@ const MAX_RANGES: usize = 4096;
 const MIN_SPACING: Duration = Duration::from_millis(4);
 /// Reports take at most one part in this many of the return link (5 %).
 const SHARE: u64 = 20;
-/// Bytes of runs in one report; the rest comes with the next.
-const MAX_STATE: usize = 900;
 
 /// Which packet numbers arrived, and what of it the peer has been told.
 pub(crate) struct Received {
@@ -112,8 +110,14 @@ impl Received {
     }
 
     /// Writes the report. `interval` is the timer: once in it the whole state is
-    /// told, in between only what is new. Answers whether it fitted.
-    pub fn write(&mut self, now: Instant, interval: Duration, w: &mut Writer<'_>) -> bool {
+    /// told, in between only what is new, `max` bytes at most. Answers whether it fitted.
+    pub fn write(
+        &mut self,
+        now: Instant,
+        interval: Duration,
+        max: usize,
+        w: &mut Writer<'_>,
+    ) -> bool {
         let full = now >= self.next_full;
         let lo = if full { self.floor } else { self.floor.max(self.recent[0]) };
         let Some(hi) = self.highest() else {
@@ -121,7 +125,7 @@ impl Received {
             return false;
         };
         let delay = now.since(self.hi_at);
-        if w.state(self.set.descending(), lo.min(hi), delay, self.hi_at, MAX_STATE).is_none() {
+        if w.state(self.set.descending(), lo.min(hi), delay, self.hi_at, max).is_none() {
             return false;
         }
         if full {

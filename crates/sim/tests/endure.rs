@@ -137,25 +137,15 @@ fn one_dead_direction_is_told_apart_at_both_ends() {
     }
 }
 
-/// Losses of half of all packets are hardly ever taken for a dead direction, and not for long:
-/// ten packets in a row, or all reports on them, are lost now and then in an hour of that.
+/// L-LO-7: losses of half of all packets are no dead direction, in 79 minutes of them.
 #[test]
 fn no_direction_is_called_dead_that_is_only_bad() {
-    let mut dead = 0;
     for seed in 0..24 {
         let half = FaultKind::Loss(BOTH, Ratio::from_f64(0.5));
         let report = unharmed(&plan(seed, vec![fault(3_000, 200_000, half)]));
-        for (i, n) in report.news.iter().enumerate() {
-            if n.state == LinkState::TransmitDead {
-                dead += 1;
-                let mut later = report.news[i..].iter().filter(|m| m.node == n.node);
-                let back = later.find(|m| m.state == LinkState::Back).map(|m| m.at_ms - n.at_ms);
-                assert!(back.is_some_and(|ms| ms < 3_000), "{back:?}: {:?}", report.news);
-            }
-        }
+        let dead = report.news.iter().filter(|n| n.state == LinkState::TransmitDead).count();
+        assert_eq!(dead, 0, "seed {seed}: {:?}", report.news);
     }
-    println!("{dead} times in 79 minutes");
-    assert!(dead <= 4, "{dead}");
 }
 
 /// L-AC-1, L-AC-2: the new address is heard, asked, and answers.

@@ -4,7 +4,7 @@
 //! without power. Each side then knows a half. One receives nothing, though it asks; the
 //! other hears those questions, and that nothing of its own is ever confirmed.
 
-use units::{Duration, Instant};
+use units::{ByteCount, Duration, Instant};
 
 use super::Session;
 
@@ -29,30 +29,22 @@ pub enum Reach {
 /// What tells that the peer does not hear this node.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Hearing {
-    /// The first packet of the peer's since it confirmed something, while something waited
-    /// for that.
-    first_heard: Option<Instant>,
-    /// Packets that called for a report since the last that told something new, as far as
-    /// they are counted, and when they were enough to judge by.
-    asked: u32,
-    enough_at: Option<Instant>,
+    /// The first report since the peer confirmed something that confirms nothing.
+    first: Option<Instant>,
+    /// It has been so for long: more is asked, until it is enough to judge by.
+    in_doubt: bool,
     /// The peer does not hear what was sent since then.
     unheard: Option<Instant>,
 }
 
-/// Packets of which none is confirmed, to judge by: where half of all are lost that happens
-/// less than once in 1,000.
-const ENOUGH: u32 = 10;
-
-impl Hearing {
-    /// A packet left that calls for a report.
-    pub fn on_asked(&mut self, now: Instant) {
-        self.asked = self.asked.saturating_add(1);
-        if self.asked == ENOUGH {
-            self.enough_at = Some(now);
-        }
-    }
-}
+/// Of so many packets in a row none has arrived: where half of all are lost, about once in
+/// 10^6 hours, if 16 leave each second. Unlike questions without an answer that does not
+/// depend on the losses on the way back.
+const ENOUGH: u64 = 36;
+/// In doubt the peer is asked so often, where the link takes eight times what a question does.
+const OFTEN: Duration = Duration::from_millis(250);
+/// Bytes of eight questions.
+const QUESTIONS: ByteCount = ByteCount(640);
 
 impl Session {
     /// Which directions are alive, as far as this side knows.
@@ -75,7 +67,8 @@ impl Session {
     pub(super) fn hear(&mut self, now: Instant) {
         let dark = now.since(self.last_heard);
         if dark > Duration::from_secs(4).max(self.rtt.smoothed().times(4)) {
-            self.hearing.first_heard = None;
+            let unheard = self.hearing.unheard;
+            self.hearing = Hearing { unheard, ..Hearing::default() };
         }
         if dark >= self.rtt.longest_pause() {
             self.rtt.doubt(now);
@@ -86,19 +79,34 @@ impl Session {
         self.last_heard = now;
     }
 
-    /// What the peer's packet said was taken.
-    pub(super) fn judge_hearing(&mut self, now: Instant) {
-        let waiting = self.sent.oldest_in_flight();
-        let Some(oldest) = waiting.filter(|_| self.last_progress < now) else {
+    /// A report came, whose newest packet is `hi`, or a question of a peer that has nothing
+    /// to report. `news`: it told of something for the first time.
+    pub(super) fn judge_hearing(&mut self, now: Instant, hi: Option<u64>, news: bool) {
+        let Some(oldest) = self.sent.oldest_in_flight().filter(|_| !news) else {
             return self.on_heard_by_peer(now);
         };
-        let first = *self.hearing.first_heard.get_or_insert(now);
-        let Some(enough) = self.hearing.enough_at else { return };
-        let from = first.max(oldest).max(enough);
-        if self.hearing.unheard.is_none() && now.since(from) >= self.patience() {
+        if self.sent.confirmed() != hi {
+            return; // It was overtaken.
+        }
+        let first = *self.hearing.first.get_or_insert(now);
+        // What left before then it would speak of.
+        let told = now - self.report_overdue();
+        if oldest > told || now.since(first.max(oldest)) < self.patience() {
+            return;
+        }
+        let next = hi.map_or(0, |n| n + 1);
+        let lost = self.sent.first_since(told).saturating_sub(next);
+        self.hearing.in_doubt = lost < ENOUGH;
+        if lost >= ENOUGH && self.hearing.unheard.is_none() {
             self.hearing.unheard = Some(oldest);
             self.silent = true;
         }
+    }
+
+    /// How often the peer is asked while it is in doubt whether it hears this node.
+    pub(super) fn doubt_interval(&self) -> Option<Duration> {
+        let often = OFTEN.max(self.pacer.rate().time_for(QUESTIONS));
+        (self.hearing.in_doubt && !self.silent).then_some(often)
     }
 
     /// The peer hears this node: it confirmed something, or a handshake was completed.

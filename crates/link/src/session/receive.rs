@@ -73,7 +73,6 @@ impl Session {
             self.repair.on_packet(now, number, hint, payload);
         }
         self.take_recovered(now, arrived);
-        self.judge_hearing(now);
     }
 
     /// Takes what a packet said, and answers whether it calls for a report; `None` where it
@@ -150,7 +149,13 @@ impl Session {
                 continue;
             }
             match frame {
-                Frame::Ping => self.received.on_ping(),
+                Frame::Ping => {
+                    self.received.on_ping();
+                    if self.sent.confirmed().is_none() {
+                        // Otherwise a report came with it (L-LO-5).
+                        self.judge_hearing(now, None, false);
+                    }
+                }
                 Frame::State(state) => self.on_state(now, &state),
                 Frame::Floor(floor) => self.received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
@@ -322,6 +327,7 @@ impl Session {
             }
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
+        let confirmed = self.sent.confirmed();
         let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
         self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
         self.follow_path(now);
@@ -337,6 +343,8 @@ impl Session {
         }
         self.repair.observe(self.sent.counts);
         self.after_fates(now, touched);
+        let news = report.progress || self.sent.confirmed() != confirmed;
+        self.judge_hearing(now, Some(state.hi), news);
     }
 
     /// The reordering window of a packet has passed.

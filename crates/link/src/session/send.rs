@@ -28,6 +28,10 @@ const DATA_PROBES: u32 = 2;
 /// Packets that may leave in a row without word that one arrived: numbers of 2 bytes
 /// serve for twice as many.
 const ASK_AFTER: u64 = 0x4000;
+/// Bytes of runs in one report; the rest comes with the next.
+const MAX_STATE: usize = 900;
+/// The same beside a question in a packet of its own, which arrives whatever the path takes.
+const STATE_ALONE: usize = 100;
 
 impl Session {
     /// Is something to be sent now, as far as the departure clock allows?
@@ -90,12 +94,14 @@ impl Session {
         let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
         let mut w = Writer::new(&mut buf[..room]);
         let alone = std::mem::take(&mut self.alone) && self.ping;
-        let mut eliciting = alone || self.write_control(now, &mut w);
-        let head = w.len();
-        let mut hint = 0;
+        let mut eliciting = alone;
+        let (mut head, mut hint) = (0, 0);
         if alone {
+            self.write_report(now, STATE_ALONE, &mut w);
             self.ping = !w.put(&Frame::Ping);
         } else {
+            eliciting |= self.write_control(now, &mut w);
+            head = w.len();
             hint = self.write_data(now, &mut w);
             eliciting |= w.len() > head;
         }
@@ -115,7 +121,6 @@ impl Session {
             // A question in between does not put off the probe that follows data.
             self.last_eliciting = if alone { self.last_eliciting } else { now };
             self.path.on_sent(now, size - u64::from(self.config.overhead));
-            self.hearing.on_asked(now);
         }
         let number = self.sent.push_packet(now, eliciting, size);
         self.keep_for_repair(now, number, hint, &buf[..len], eliciting);
@@ -146,16 +151,20 @@ impl Session {
         self.sent.in_flight() == 0 && self.sent.next_number() - known >= ASK_AFTER
     }
 
+    /// Writes what has arrived, in `max` bytes.
+    fn write_report(&mut self, now: Instant, max: usize, w: &mut Writer<'_>) {
+        let interval = self.report_interval();
+        self.stats.reports += u64::from(self.received.write(now, interval, max, w));
+    }
+
     /// Reports, credit and control frames; answers whether they call for a report.
     fn write_control(&mut self, now: Instant, w: &mut Writer<'_>) -> bool {
         let mut eliciting = false;
-        let interval = self.report_interval();
-        let report = self.report_due().is_some_and(|t| t <= now);
+        // Whoever asks tells as well (L-LO-5).
+        let report = self.ping || self.report_due().is_some_and(|t| t <= now);
         if report {
             self.tell_recovered(w);
-        }
-        if report && self.received.write(now, interval, w) {
-            self.stats.reports += 1;
+            self.write_report(now, MAX_STATE, w);
         }
         let floor = self.sent.floor();
         let floor_age = self.rtt.smoothed().divided_by(2);
@@ -498,6 +507,7 @@ impl Session {
         let first = self.report_overdue() + self.on_line();
         let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
         let wait = first.times(1 << self.backoff.min(6)).min(longest);
+        let wait = self.doubt_interval().unwrap_or(wait);
         Some(self.last_eliciting.max(self.last_progress) + wait)
     }
 
