@@ -13,11 +13,15 @@ const MAX_RANGES: usize = 4096;
 const MIN_SPACING: Duration = Duration::from_millis(4);
 /// Reports take at most one part in this many of the return link (5 %).
 const SHARE: u64 = 20;
+/// What a gap counts at most: more is an outage and tells nothing of bursts.
+const LONGEST_GAP: u64 = 64;
 
 /// Which packet numbers arrived, and what of it the peer has been told.
 pub(crate) struct Received {
     set: RangeSet,
     floor: u64,
+    /// Gaps so far, and the packets missing in them when they showed.
+    gaps: (u64, u64),
     hi_at: Instant,
     /// Something that calls for a report arrived since the last one.
     unreported: bool,
@@ -37,6 +41,7 @@ impl Received {
         Received {
             set: RangeSet::default(),
             floor: 0,
+            gaps: (0, 0),
             hi_at: Instant::ZERO,
             unreported: false,
             urgent: false,
@@ -68,7 +73,11 @@ impl Received {
             Some(hi) if number <= hi => {}
             hi => {
                 let expected = hi.map_or(self.floor, |h| h + 1);
-                self.urgent |= number > expected;
+                if number > expected {
+                    self.urgent = true;
+                    let (gaps, missing) = self.gaps;
+                    self.gaps = (gaps + 1, missing + (number - expected).min(LONGEST_GAP));
+                }
                 self.hi_at = self.hi_at.max(arrived);
             }
         }
@@ -81,6 +90,11 @@ impl Received {
             self.unreported = true;
             self.first_unreported = arrived;
         }
+    }
+
+    /// Gaps between packets that came, and the packets missing in them, all in all.
+    pub fn gaps(&self) -> (u64, u64) {
+        self.gaps
     }
 
     /// The peer wants a report at once.

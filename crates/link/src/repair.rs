@@ -12,7 +12,8 @@
 //! ```
 //!
 //! `field` is the arithmetic, `symbols` keeps plaintexts by number, `encoder` and
-//! `decoder` are the two ends, `strength` says how much repair a link deserves.
+//! `decoder` are the two ends, `strength` says how much repair a bulk flow deserves and `tail`
+//! how much the end of one.
 
 mod decoder;
 mod encoder;
@@ -20,11 +21,13 @@ mod field;
 mod header;
 mod strength;
 mod symbols;
+mod tail;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub(crate) use header::{HINT, told_window};
-pub(crate) use strength::{BulkCode, LossEstimate, tail_repairs};
+pub(crate) use strength::{BulkCode, LossEstimate};
+pub(crate) use tail::{BurstEstimate, Sky, tail_repairs};
 
 /// The longest window in packet numbers, and so the most plaintexts that are kept.
 pub(crate) const MAX_WINDOW: usize = 2048;

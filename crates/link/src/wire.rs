@@ -87,6 +87,17 @@ pub struct FragmentFrame<'a> {
     pub data: &'a [u8],
 }
 
+/// What a receiver saw of losses, each number all in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossesSeen {
+    /// Packets that came back by repair.
+    pub recovered: u64,
+    /// Times that packet numbers were skipped.
+    pub gaps: u64,
+    /// Packets that were missing then, whatever came back or late.
+    pub missing: u64,
+}
+
 /// The receive state (R-STATE-ACK): which packet numbers in `lo..=hi` arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StateFrame<'a> {
@@ -134,8 +145,8 @@ pub enum Frame<'a> {
     State(StateFrame<'a>),
     /// All packet numbers below are settled: forget them.
     Floor(u64),
-    /// So many packets of the session came back by repair.
-    Recovered(u64),
+    /// What the receiver saw of losses in the session.
+    Recovered(LossesSeen),
     /// A stream begins.
     Open(StreamId, Origin),
     /// A stream begins whose content is unsplit packets.

@@ -40,10 +40,6 @@ const MOST_FOR_SAFETY: f64 = 0.01;
 const MOST_MISSING: f64 = 64.0;
 /// Symbol bytes that may be combined a second: some percent of a processor.
 const COMBINED_PER_SECOND: f64 = 1.5e9;
-/// How often what is protected may still need a round trip (issue "The limit").
-const RESIDUAL: f64 = 1e-3;
-/// Repairs to one tail, at most.
-const MAX_TAIL: u32 = 64;
 
 /// The share of packets that do not arrive.
 #[derive(Clone, Copy, Debug)]
@@ -130,24 +126,6 @@ impl BulkCode {
     }
 }
 
-/// How many repair packets a tail of `sources` packets gets, so that with the loss ratio
-/// `loss` it is whole without a round trip all but once in a thousand times. More is lost
-/// than repair brings back where of all n = sources + repairs more than the repairs are.
-pub(crate) fn tail_repairs(sources: u64, loss: f64) -> u32 {
-    let fails = |repairs: u32| {
-        let n = sources as f64 + f64::from(repairs);
-        // The binomial distribution's head, from P(0 of n lost) on.
-        let mut p = (1.0 - loss).powf(n);
-        let mut sum = p;
-        for k in 0..repairs {
-            p *= (n - f64::from(k)) / f64::from(k + 1) * loss / (1.0 - loss);
-            sum += p;
-        }
-        1.0 - sum
-    };
-    (0..MAX_TAIL).find(|repairs| fails(*repairs) < RESIDUAL).unwrap_or(MAX_TAIL)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,16 +144,6 @@ mod tests {
         }
         // 100 kbit/s, 1 s, bit errors of 1e-5: fifteen packets in a round trip.
         assert_eq!(BulkCode::new(0.064, (15.0, 15.0), 12_500.0, true, false), None);
-    }
-
-    #[test]
-    fn tails_are_repaired_by_the_losses_expected() {
-        assert_eq!(tail_repairs(10, 0.0), 0);
-        assert_eq!(tail_repairs(1, 1e-5), 0);
-        // One packet and its copies.
-        assert_eq!(tail_repairs(1, 0.01), 1);
-        assert_eq!(tail_repairs(1, 0.09), 2);
-        assert!((4..9).contains(&tail_repairs(15, 0.064)));
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Session {
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
-                Frame::Recovered(total) => self.on_recovered(total),
+                Frame::Recovered(seen) => self.on_losses_seen(seen),
                 Frame::Challenge(token) => source.tell(PathFrame::Challenge(token)),
                 Frame::Response(token) => source.tell(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,

@@ -7,15 +7,16 @@
 //! - Where the sender pauses, or what a user waits for has left while bulk goes on, the
 //!   tail gets as many repair packets as the measured loss asks for.
 
-use units::{Duration, Instant};
+use units::{ByteCount, Duration, Instant};
 
 use super::send::Built;
 use super::{LinkConfig, Session};
 use crate::repair::{
-    BulkCode, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, tail_repairs, told_window,
+    BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, Sky, tail_repairs,
+    told_window,
 };
 use crate::sent::SentCounts;
-use crate::wire::{Frame, StreamId, Writer};
+use crate::wire::{Frame, LossesSeen, StreamId, Writer};
 
 /// Bytes by which packets stay below a full one while there is repair, which has a head of
 /// two bytes and two of the symbol beside the plaintexts that it combines.
@@ -35,6 +36,7 @@ pub(super) struct Repair {
     encoder: Encoder,
     decoder: Decoder,
     loss: LossEstimate,
+    bursts: BurstEstimate,
     counted: SentCounts,
     code: Option<BulkCode>,
     /// The first number that its windows cover: before, more may be missing than it was made
@@ -55,12 +57,10 @@ pub(super) struct Repair {
     first_waited_for: Option<u64>,
     first: Option<u64>,
     tail_due: Option<Instant>,
-    /// Repair packets of a tail yet to be sent, and the first number that they cover.
-    tail: (u32, u64),
+    /// The tail that is being sent.
+    tail: Tail,
     /// The next number when the last tail began.
     tail_end: u64,
-    /// That tail is a pause of bulk, which has nothing but idle time for it.
-    in_pause: bool,
 
     /// Does the peer repair?
     armed: bool,
@@ -68,9 +68,36 @@ pub(super) struct Repair {
     window: usize,
     slots: usize,
     mtu: usize,
-    told: u64,
+    /// What the peer was told, and what it told last.
+    told: LossesSeen,
+    heard: LossesSeen,
     used: Instant,
     content: Vec<u8>,
+}
+
+/// Repair packets of a tail that are yet to be sent.
+#[derive(Clone, Copy, Default)]
+struct Tail {
+    left: u32,
+    /// The first number that they cover.
+    first: u64,
+    /// It is a pause of bulk, which has nothing but idle time for it.
+    in_pause: bool,
+    /// When the next may leave on an idle link, and how long after it another: a burst is
+    /// as long as the packets that would fill it.
+    at: Instant,
+    gap: Duration,
+    /// Which number it has at least where others' data goes on, and how many more another.
+    number: u64,
+    stride: u64,
+}
+
+impl Tail {
+    fn took(&mut self, now: Instant, number: u64) {
+        self.left -= 1;
+        self.at = now + self.gap;
+        self.number = number + self.stride;
+    }
 }
 
 impl Repair {
@@ -83,6 +110,7 @@ impl Repair {
             encoder: Encoder::default(),
             decoder: Decoder::default(),
             loss: LossEstimate::new(config.bit_errors, config.packet),
+            bursts: BurstEstimate::new(),
             counted: SentCounts::default(),
             code: None,
             since: 0,
@@ -95,14 +123,14 @@ impl Repair {
             first_waited_for: None,
             first: None,
             tail_due: None,
-            tail: (0, 0),
+            tail: Tail::default(),
             tail_end: 0,
-            in_pause: false,
             armed: config.bit_errors.as_f64() > 0.0,
             window: in_flight.max(64).min(most) as usize,
             slots: most as usize,
             mtu: usize::from(config.mtu),
-            told: 0,
+            told: LossesSeen::default(),
+            heard: LossesSeen::default(),
             used: Instant::ZERO,
             content: Vec::new(),
         }
@@ -168,15 +196,21 @@ impl Repair {
         }
     }
 
-    pub fn tail_due(&self) -> Option<Instant> {
-        self.tail_due
+    /// When a tail begins or goes on, if that is later than now.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let next = (self.tail.left > 0).then_some(self.tail.at);
+        [next, self.tail_due].into_iter().flatten().filter(|t| *t > now).min()
+    }
+
+    fn sky(&self) -> Sky {
+        self.bursts.sky(self.loss.ratio())
     }
 
     /// What left is not to be combined any more.
     pub fn forget_sent(&mut self) {
         self.encoder.release();
         (self.first, self.first_waited_for, self.tail_due) = (None, None, None);
-        self.tail.0 = 0;
+        self.tail.left = 0;
     }
 
     /// When kept plaintexts are given back.
@@ -196,8 +230,19 @@ impl Repair {
 impl Session {
     /// Is a repair packet to be sent now?
     pub(super) fn repair_waits(&self, now: Instant) -> bool {
-        let due = self.repair.tail.0 > 0 || self.repair.tail_due.is_some_and(|t| t <= now);
-        due && !self.urgent_waits()
+        let begins = self.repair.tail_due.is_some_and(|t| t <= now);
+        (begins || self.tail_goes_on(now)) && !self.urgent_waits()
+    }
+
+    /// Is it time for the tail's next repair packet?
+    fn tail_goes_on(&self, now: Instant) -> bool {
+        let tail = &self.repair.tail;
+        tail.left > 0
+            && if self.schedule.has_work(now, true) {
+                tail.number <= self.sent.next_number()
+            } else {
+                tail.at <= now
+            }
     }
 
     /// Does something wait that a user waits for?
@@ -269,7 +314,7 @@ impl Session {
     ) -> Option<Built> {
         if !self.repair.is_on() || self.silent {
             self.repair.tail_due = None;
-            self.repair.tail.0 = 0;
+            self.repair.tail.left = 0;
             return None;
         }
         // Those of a steady flow keep their distance: it is told in one byte then.
@@ -279,24 +324,26 @@ impl Session {
             return None;
         }
         self.begin_tail(now);
-        if self.repair.tail.0 > 0 && self.repair.in_pause && self.data_waits() {
-            self.repair.first = Some(self.repair.tail.1);
-            self.repair.tail.0 = 0;
+        let busy = self.data_waits();
+        let tail = &mut self.repair.tail;
+        if tail.left > 0 && tail.in_pause && busy {
+            self.repair.first = Some(tail.first);
+            tail.left = 0;
         }
         let number = self.sent.next_number();
-        let (first, period) = if self.repair.tail.0 > 0 && !self.urgent_waits() {
-            self.repair.tail.0 -= 1;
-            if self.repair.in_pause {
+        let (first, period) = if self.tail_goes_on(now) && !self.urgent_waits() {
+            self.repair.tail.took(now, number);
+            if self.repair.tail.in_pause {
                 self.repair.since = number;
             }
-            (self.repair.tail.1, 0)
+            (self.repair.tail.first, 0)
         } else {
             self.bulk_repair_due(number)?
         };
         let room = buf.len().saturating_sub(self.max_packet() - self.path_packet());
         let mut w = Writer::new(&mut buf[..room]);
         let Some(first) = self.repair.encoder.write(number, first, period, &mut w) else {
-            self.repair.tail.0 = 0;
+            self.repair.tail.left = 0;
             return None;
         };
         let len = w.len();
@@ -322,16 +369,27 @@ impl Session {
         let unreported = self.sent.first_since(now - self.rtt.smoothed());
         let r = &mut self.repair;
         let waited_for = r.first_waited_for.take();
-        r.in_pause = waited_for.is_none();
+        let in_pause = waited_for.is_none();
         let Some(first) = (if pauses { r.first.take() } else { waited_for }) else { return };
-        let loss = r.loss.ratio();
+        // What is left of the last tail goes on in this one.
+        let first = if r.tail.left > 0 { first.min(r.tail.first) } else { first };
+        let sky = r.sky();
+        let loss = sky.loss;
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
         let first = first.max(unreported).max(newest.saturating_sub(most));
-        let repairs = tail_repairs(newest - first, loss);
+        // A burst takes what follows it closely, too.
+        let stride = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
+        let repairs = tail_repairs(newest - first, sky, stride);
         // Between others' data tails have a budget: a hub's small streams end all the time.
         let since = newest - std::mem::replace(&mut r.tail_end, newest);
         let budget = (since as f64 * (0.02 + 2.0 * loss)) as u32;
-        r.tail = (if pauses { repairs } else { repairs.min(budget.max(1)) }, first);
+        let left = if pauses { repairs } else { repairs.min(budget.max(1)) };
+        // The last leaves well before sending again would help.
+        let packet = self.pacer.rate().time_for(ByteCount(u64::from(self.config.packet)));
+        let most = self.rtt.smoothed().divided_by(2 * u64::from(left.max(1)));
+        let gap = if sky.is_bursty() { packet.min(most) } else { Duration::ZERO };
+        let number = newest + if stride > 1 { stride } else { 0 };
+        r.tail = Tail { left, first, in_pause, at: now, gap, number, stride };
     }
 
     /// The first number that the repair packet of a steady flow covers, if it is due, and its
@@ -401,18 +459,26 @@ impl Session {
         self.repair.content = content;
     }
 
-    /// Tells the peer how many packets came back: without repair they would have been lost.
-    pub(super) fn tell_recovered(&mut self, w: &mut Writer<'_>) {
-        if self.repair.told != self.stats.recovered
-            && w.put(&Frame::Recovered(self.stats.recovered))
-        {
-            self.repair.told = self.stats.recovered;
+    /// Tells the peer what was lost here, whether it came back or not. Gaps are told when
+    /// there are an eighth more: they only show how long bursts are.
+    pub(super) fn tell_losses(&mut self, w: &mut Writer<'_>) {
+        let (gaps, missing) = self.received.gaps();
+        let seen = LossesSeen { recovered: self.stats.recovered, gaps, missing };
+        let told = self.repair.told;
+        let news = seen.recovered > told.recovered || gaps > told.gaps + told.gaps / 8;
+        if news && w.put(&Frame::Recovered(seen)) {
+            self.repair.told = seen;
         }
     }
 
-    /// The peer told how many of our packets came back by repair so far.
-    pub(super) fn on_recovered(&mut self, total: u64) {
-        let more = total.saturating_sub(self.stats.peer_recovered);
+    /// The peer told how many of our packets were missing and came back so far.
+    pub(super) fn on_losses_seen(&mut self, seen: LossesSeen) {
+        let r = &mut self.repair;
+        if seen.gaps > r.heard.gaps && seen.missing > r.heard.missing {
+            r.bursts.observe(seen.gaps - r.heard.gaps, seen.missing - r.heard.missing);
+            r.heard = seen;
+        }
+        let more = seen.recovered.saturating_sub(self.stats.peer_recovered);
         self.stats.peer_recovered += more;
         let mean = self.sent.sent_bytes() / self.sent.next_number().max(1);
         self.sent.discount(more.saturating_mul(mean));

@@ -163,7 +163,7 @@ impl Session {
         // Whoever asks tells as well (L-LO-5).
         let report = self.ping || self.report_due().is_some_and(|t| t <= now);
         if report {
-            self.tell_recovered(w);
+            self.tell_losses(w);
             self.write_report(now, MAX_STATE, w);
         }
         let floor = self.sent.floor();
@@ -458,7 +458,7 @@ impl Session {
             ("ask", self.ask_at()),
             ("path", self.path_timeout(now)),
             ("cap", self.schedule.poll_timeout(now)),
-            ("repair", self.repair.tail_due().filter(|t| *t > now)),
+            ("repair", self.repair.poll_timeout(now)),
             ("release", self.repair.release_at()),
             ("silence", (waiting && !self.silent).then(|| self.silent_at())),
         ]

@@ -146,7 +146,11 @@ impl<'a> Reader<'a> {
             PING => Frame::Ping,
             STATE => Frame::State(self.state()?),
             FLOOR => Frame::Floor(self.varint()?),
-            RECOVERED => Frame::Recovered(self.varint()?),
+            RECOVERED => Frame::Recovered(LossesSeen {
+                recovered: self.varint()?,
+                gaps: self.varint()?,
+                missing: self.varint()?,
+            }),
             OPEN => Frame::Open(self.id()?, self.origin()?),
             ACCEPTED => Frame::Accepted(self.id()?),
             PACKETS => Frame::Packets(self.id()?),

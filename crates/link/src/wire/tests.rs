@@ -74,7 +74,8 @@ proptest! {
     ) {
         round_trip(Frame::Ping)?;
         round_trip(Frame::Floor(n))?;
-        round_trip(Frame::Recovered(n))?;
+        let seen = LossesSeen { recovered: n, gaps: offset, missing: n / 2 };
+        round_trip(Frame::Recovered(seen))?;
         round_trip(Frame::Open(id, origin))?;
         round_trip(Frame::Accepted(id))?;
         round_trip(Frame::Packets(id))?;

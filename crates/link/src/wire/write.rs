@@ -79,9 +79,11 @@ impl<'a> Writer<'a> {
                 self.byte(FLOOR);
                 self.varint(*floor);
             }
-            Frame::Recovered(total) => {
+            Frame::Recovered(seen) => {
                 self.byte(RECOVERED);
-                self.varint(*total);
+                for n in [seen.recovered, seen.gaps, seen.missing] {
+                    self.varint(n);
+                }
             }
             Frame::Open(id, origin) => {
                 self.byte(OPEN);
@@ -309,7 +311,10 @@ fn headers_len(len: usize) -> usize {
 pub fn frame_len(frame: &Frame<'_>) -> usize {
     match frame {
         Frame::Ping => 1,
-        Frame::Floor(n) | Frame::Recovered(n) => 1 + varint_len(*n),
+        Frame::Floor(n) => 1 + varint_len(*n),
+        Frame::Recovered(seen) => {
+            1 + [seen.recovered, seen.gaps, seen.missing].map(varint_len).iter().sum::<usize>()
+        }
         Frame::Open(id, o) => {
             let address = |a: SocketAddr| if a.is_ipv4() { 6 } else { 18 };
             2 + varint_len(id.0)
