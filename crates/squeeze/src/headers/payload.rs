@@ -47,9 +47,23 @@ pub(super) struct Worth {
     passes: u32,
 }
 
-/// Ports of UDP between whose ends the packets of many hosts travel: L2TP, GTP-U, Teredo, GRE,
-/// VXLAN, LISP and Geneve. Their payloads would be told by each other.
-const TUNNELS: [u16; 9] = [1701, 2152, 3544, 4341, 4754, 4755, 4789, 6081, 8472];
+/// Ports of UDP between whose ends the packets of many hosts travel. Their payloads would be
+/// told by each other.
+const TUNNELS: [u16; 13] = [
+    1701, // L2TP (RFC 2661, 8.1)
+    2152, // GTP-U (3GPP TS 29.281, 4.4.2)
+    3544, // Teredo (RFC 4380, 2.7)
+    4341, // LISP data (RFC 9300, 5.3)
+    4754, // GRE (RFC 8086)
+    4755, // GRE in DTLS (RFC 8086)
+    4789, // VXLAN (RFC 7348, 8)
+    4790, // VXLAN-GPE (IANA's port registry)
+    5247, // CAPWAP data (RFC 5415, 3.1)
+    6080, // GUE (IANA's port registry)
+    6081, // Geneve (RFC 8926, 3.3)
+    6635, // MPLS (RFC 7510, 3)
+    8472, // VXLAN as Linux had it before it had a port (drivers/net/vxlan.c)
+];
 
 /// May a payload of this flow refer to those before it? Not what is encrypted or spoken; not
 /// where the "flow" is all that two hosts exchange by a protocol that is not known, which may
