@@ -232,8 +232,11 @@ impl Outbox {
         if !w.put(&Frame::Fragment(FragmentFrame { data, ..frame })) {
             return Wrote::Nothing;
         }
-        // Pieces of several datagrams may leave in turns.
-        self.next_id += u64::from(queue.sent == 0);
+        if queue.sent == 0 {
+            // Pieces of several datagrams may leave in turns.
+            self.next_id += 1;
+            self.headers.on_left(head, false);
+        }
         queue.sent += n;
         if queue.sent < head.len() {
             return Wrote::Piece;
@@ -242,7 +245,6 @@ impl Outbox {
         if let Some(head) = queue.queue.front_mut() {
             head.until = None;
         }
-        // What the headers' coder looked at last may be another queue's.
         self.pop(queue, None)
     }
 

@@ -6,7 +6,7 @@ use units::{Duration, Instant};
 
 use super::code::{Code, Coded, Reference, SHORT_STEPS, write_whole};
 use super::history::History;
-use super::payload::{self, Worth};
+use super::payload::{self, Trial, Worth};
 use super::shape::{Key, Kind, Shape, may_be_rtp};
 use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PAYLOAD_MEMORY};
 
@@ -86,6 +86,8 @@ struct Plan {
     context: usize,
     shape: Shape,
     now: Instant,
+    /// Does the payload shrink, if it was tried?
+    shrinks: Option<bool>,
     /// A reference for this slot.
     install: Option<Install>,
 }
@@ -106,8 +108,7 @@ pub struct Compressor {
     seen: Box<[[u32; 2]]>,
     serial: u64,
     plan: Option<Plan>,
-    /// The payload of the packet of `plan`, if it shrinks.
-    packed: Vec<u8>,
+    trial: Trial,
 }
 
 impl Compressor {
@@ -122,7 +123,7 @@ impl Compressor {
             seen: Box::default(),
             serial: 0,
             plan: None,
-            packed: Vec::new(),
+            trial: Trial::default(),
         }
     }
 
@@ -134,33 +135,34 @@ impl Compressor {
     }
 
     /// What the packet becomes; `None`: it goes as it is. Where it has left in a link
-    /// packet, as it is or compressed, [`Compressor::on_left`] follows before the next.
+    /// packet, as it is or compressed, [`Compressor::on_left`] follows before the next. One
+    /// that has not may come again, or another.
     /// `payload`: the link is so slow that its payload is worth a try.
     pub fn compress(&mut self, now: Instant, packet: &[u8], payload: bool) -> Option<Head> {
         self.plan = None;
-        self.packed.clear();
         if self.limit == 0 {
             return None;
         }
         let (context, shape) = self.context(now, packet)?;
         let flow = &mut self.contexts[context];
         let mut head = Head { coded: Coded::new(), packed: 0, skips: 0 };
-        let mut plan = Plan { context, shape, now, install: None };
+        let mut plan = Plan { context, shape, now, shrinks: None, install: None };
         let coded = flow.code(packet, &shape);
         let free = flow.slot_for_next();
         // A memory goes on as long as the flow does: what does not shrink may do so again.
         let keeps = payload && payload::may_refer(packet, &shape);
         let done = if let Some((slot, mut code)) = coded {
             let may_pack = keeps && !code.carries_checksum();
-            if may_pack && flow.worth.is_tried(packet.len() - shape.len) {
-                code.packed =
-                    payload::pack(&packet[shape.len..], &flow.memory[slot], &mut self.packed);
-                flow.worth.observe(code.packed);
+            let Sent { reference: base, serial, .. } = flow.slots[slot]?;
+            if may_pack && flow.worth.is_due(packet.len() - shape.len) {
+                let (payload, memory) = (&packet[shape.len..], &flow.memory[slot]);
+                code.packed = self.trial.shrinks(payload, serial, memory);
+                plan.shrinks = Some(code.packed);
             }
-            let base = flow.slots[slot].as_ref().map(|s| s.reference)?;
+            let shrinks = plan.shrinks.unwrap_or(flow.worth.shrinks());
             let is_due = !code.is_as_predicted()
                 || code.steps > FAR
-                || keeps && flow.worth.shrinks() && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
+                || keeps && shrinks && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
             if let Some(slot_of_next) = free.filter(|_| is_due && flow.is_worth(&shape)) {
                 code.keeps = keeps;
                 code.install(&base, flow.history.strides());
@@ -172,7 +174,7 @@ impl Compressor {
             }
             head.place(context, slot);
             code.write(&base, &mut head.coded);
-            head.packed = self.packed.len();
+            head.packed = if code.packed { self.trial.coded().len() } else { 0 };
             head.skips = if code.packed { packet.len() } else { shape.len };
             true
         } else if let Some(slot) = free.filter(|_| flow.history.knows(&shape)) {
@@ -192,7 +194,14 @@ impl Compressor {
     /// What travels in place of the payload of the last [`Compressor::compress`], after
     /// [`Head::bytes`]; nothing where it travels as it is.
     pub fn packed(&self) -> &[u8] {
-        &self.packed
+        let shrinks = self.plan.as_ref().is_some_and(|plan| plan.shrinks == Some(true));
+        if shrinks { self.trial.coded() } else { &[] }
+    }
+
+    /// Payloads that were worked on.
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> u32 {
+        self.trial.runs
     }
 
     /// The packet of the last [`Compressor::compress`] has left, compressed or (`!compressed`)
@@ -203,6 +212,7 @@ impl Compressor {
         let count = flow.history.count;
         flow.history.observe(packet, &plan.shape);
         flow.last_used = plan.now;
+        flow.worth.on_left(plan.shrinks);
         let Install { slot, reference, keeps } = plan.install.filter(|_| compressed)?;
         let mut memory = std::mem::take(&mut flow.memory[slot]);
         let before = keeps.flatten().map_or(&[][..], |base| &flow.memory[base]);

@@ -80,10 +80,8 @@ pub(super) fn may_refer(packet: &[u8], shape: &Shape) -> bool {
 
 impl Worth {
     /// Is a payload of `len` bytes to be tried?
-    pub fn is_tried(&mut self, len: usize) -> bool {
-        let is_due = self.passes == 0 && len >= LEAST;
-        self.passes = self.passes.saturating_sub(1);
-        is_due
+    pub fn is_due(&self, len: usize) -> bool {
+        self.passes == 0 && len >= LEAST
     }
 
     /// Do payloads shrink, as far as is known?
@@ -91,32 +89,71 @@ impl Worth {
         self.failures == 0
     }
 
-    pub fn observe(&mut self, shrank: bool) {
-        self.failures = if shrank { 0 } else { (self.failures + 1).min(MOST_FAILURES) };
-        self.passes = if shrank { 0 } else { 1 << self.failures };
+    /// A packet of the flow has left; `tried`: did its payload shrink, if that was tried?
+    pub fn on_left(&mut self, tried: Option<bool>) {
+        match tried {
+            Some(true) => *self = Worth::default(),
+            Some(false) => {
+                self.failures = (self.failures + 1).min(MOST_FAILURES);
+                self.passes = 1 << self.failures;
+            }
+            None => self.passes = self.passes.saturating_sub(1),
+        }
     }
 }
 
-/// L-HC-6: appends to `out` what `payload` becomes; false, and nothing: it does not shrink.
-pub(super) fn pack(payload: &[u8], memory: &[u8], out: &mut Vec<u8>) -> bool {
+/// The last payload that was tried. For what does not fit the rest of a link packet the next
+/// one is tried: the outcome is the same.
+#[derive(Default)]
+pub(super) struct Trial {
+    payload: Vec<u8>,
+    /// The reference with whose memory.
+    serial: u64,
+    /// What it becomes; empty: it does not shrink.
+    coded: Vec<u8>,
+    /// Payloads that were worked on.
+    #[cfg(test)]
+    pub runs: u32,
+}
+
+impl Trial {
+    /// Does the payload shrink with the memory of the reference `serial` (above 0)?
+    pub fn shrinks(&mut self, payload: &[u8], serial: u64, memory: &[u8]) -> bool {
+        if self.serial != serial || self.payload != payload {
+            self.serial = serial;
+            self.payload.clear();
+            self.payload.extend_from_slice(payload);
+            self.coded.clear();
+            pack(payload, memory, &mut self.coded);
+            #[cfg(test)]
+            (self.runs += 1);
+        }
+        !self.coded.is_empty()
+    }
+
+    pub fn coded(&self) -> &[u8] {
+        &self.coded
+    }
+}
+
+/// L-HC-6: appends to `out` what `payload` becomes; nothing where it does not shrink.
+fn pack(payload: &[u8], memory: &[u8], out: &mut Vec<u8>) {
     if memory.starts_with(&DICTIONARY) {
-        return false;
+        return;
     }
     CODER.with_borrow_mut(|coder| {
         coder.frame.resize(zstd_safe::compress_bound(payload.len()), 0);
         let frame = &mut coder.frame[..];
         let made = coder.compressor.compress_using_dict(frame, payload, memory, LEVEL);
-        let Ok(len) = made else { return false };
-        let Some(coded) = coder.frame[..len].strip_prefix(&MAGIC) else { return false };
+        let Ok(len) = made else { return };
+        let Some(coded) = coder.frame[..len].strip_prefix(&MAGIC) else { return };
         // Zeros behind what is so short that it would be taken for a bomb.
         let padding = (payload.len() / MAX_EXPANSION + 1).saturating_sub(coded.len());
-        let is_worth = coded.len() + padding + 2 < payload.len();
-        if is_worth {
+        if coded.len() + padding + 2 < payload.len() {
             out.extend_from_slice(coded);
             out.extend(std::iter::repeat_n(0, padding));
         }
-        is_worth
-    })
+    });
 }
 
 /// What dictionaries of zstd's own format begin with (RFC 8878, 5): such a memory would not

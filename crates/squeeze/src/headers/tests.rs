@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use units::{Duration, Rng};
+use units::{Duration, Instant, Rng};
 
 use super::fuzz::Pair;
 use super::sum::internet_sum;
@@ -555,7 +555,7 @@ fn what_expands_beyond_bounds_or_refers_to_other_payloads_is_refused() {
     let (mut rng, mut out, mut bodies) = (Rng::new(1), Vec::new(), Vec::new());
     for number in 0..8 {
         let packet = flow.next(&mut rng);
-        let head = sender.compress(units::Instant::ZERO, &packet, true);
+        let head = sender.compress(Instant::ZERO, &packet, true);
         let body = head.map(|h| [h.bytes(), sender.packed(), &packet[h.skips..]].concat());
         let token = sender.on_left(&packet, body.is_some());
         if let Some(body) = body {
@@ -576,6 +576,33 @@ fn what_expands_beyond_bounds_or_refers_to_other_payloads_is_refused() {
     }
     assert_eq!(out.len(), before);
     assert_eq!(receiver.decompress(100, &honest, &mut out), Ok(()));
+}
+
+/// One for which there was no room in a link packet comes again with the next.
+#[test]
+fn a_payload_that_is_shown_again_is_worked_on_once_and_fails_once() {
+    let run = |shown: usize, text| {
+        let mut flow = Flow { text, unsummed: true, ..Flow::new(false, Transport::Udp, 400) };
+        let (mut c, mut rng, mut lengths) = (Compressor::new(4), Rng::new(1), vec![]);
+        for n in 0..300 {
+            let mut packet = flow.next(&mut rng);
+            packet[28] = b'$'; // No RTP.
+            let mut head = None;
+            // The second that is seen of a flow gets it a context.
+            for _ in 0..if n == 0 { 1 } else { shown } {
+                head = c.compress(Instant::ZERO, &packet, true);
+            }
+            lengths.push(head.map_or(packet.len(), |h| h.len_of(packet.len())));
+            let token = c.on_left(&packet, head.is_some());
+            token.into_iter().for_each(|t| c.on_fate(t, true));
+        }
+        (lengths, c.runs())
+    };
+    for text in [false, true] {
+        let (once, thrice) = (run(1, text), run(3, text));
+        println!("of 300 payloads {} were worked on", once.1);
+        assert!(once == thrice, "{once:?} {thrice:?}");
+    }
 }
 
 fn noise(n: usize) -> Vec<u8> {
