@@ -106,6 +106,8 @@ pub struct Compressor {
     contexts: Vec<Context>,
     by_key: BTreeMap<Key, u16>,
     seen: Box<[[u32; 2]]>,
+    /// Until then no context is idle.
+    full_until: Instant,
     serial: u64,
     plan: Option<Plan>,
     trial: Trial,
@@ -121,6 +123,7 @@ impl Compressor {
             contexts: Vec::new(),
             by_key: BTreeMap::new(),
             seen: Box::default(),
+            full_until: Instant::ZERO,
             serial: 0,
             plan: None,
             trial: Trial::default(),
@@ -265,7 +268,7 @@ impl Compressor {
         if let Some(context) = self.by_key.get(&key) {
             return Some(usize::from(*context));
         }
-        if !self.was_seen(&key) {
+        if !self.was_seen(&key) || now < self.full_until {
             return None;
         }
         let flow = Context {
@@ -283,7 +286,8 @@ impl Compressor {
         } else {
             let (place, oldest) =
                 self.contexts.iter_mut().enumerate().min_by_key(|(_, c)| c.last_used)?;
-            if now.since(oldest.last_used) < IDLE {
+            self.full_until = oldest.last_used + IDLE;
+            if now < self.full_until {
                 return None;
             }
             self.by_key.remove(&oldest.key);
