@@ -415,7 +415,13 @@ impl Session {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let Event::Writable(id) = event
+            && let Some(s) = self.streams.get_mut(&id)
+        {
+            s.told_credit = false;
+        }
+        Some(event)
     }
 
     /// Ends the session in good order: the peer resets what is open.

@@ -139,6 +139,8 @@ pub(crate) struct Stream {
     /// It was refused when it last asked for room: its user has more than waits here.
     pub has_more: bool,
     pub told_readable: bool,
+    /// An event waits that tells its user of credit.
+    pub told_credit: bool,
 
     /// The peer's reader has taken all below.
     pub peer_consumed: u64,

@@ -92,7 +92,8 @@ impl Session {
         }
         s.progress.on_consumed(now, consumed - s.peer_consumed, rtt);
         s.peer_consumed = consumed;
-        if s.refers && !s.released {
+        // A packet may have hundreds of credits for the stream.
+        if s.refers && !s.released && !std::mem::replace(&mut s.told_credit, true) {
             self.events.push_back(Event::Writable(id));
         }
         if s.outstanding() == 0 && s.send.unsent() == 0 {

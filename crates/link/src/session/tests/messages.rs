@@ -72,6 +72,27 @@ fn messages_have_room_beside_all_streams() {
     assert_eq!(got, b"hello");
 }
 
+/// L-DD-13: its user hears of credit, but not of each of the hundreds that a packet may have.
+#[test]
+fn credits_that_come_at_once_are_one_event() {
+    let mut w = World::new(67, CLEAN, dedup());
+    let id = w.sides[0].open(w.now, origin()).expect("a stream");
+    w.sides[0].write(w.now, id, &[9; 1000]);
+    w.sides[0].refers(id);
+    w.run(Duration::from_secs(2), |_| {});
+    let (now, session) = (w.now, &mut w.sides[0]);
+    while session.poll_event().is_some() {}
+    for n in 1..=250 {
+        session.on_credit(now, id, n);
+    }
+    assert_eq!(session.taken(id), Some(250));
+    for n in [500, 501] {
+        assert_eq!(session.poll_event(), Some(Event::Writable(id)));
+        assert_eq!(session.poll_event(), None);
+        session.on_credit(now, id, n);
+    }
+}
+
 /// L-DD-13: what refers to chunks lives until all of it was taken, though all has arrived.
 #[test]
 fn a_stream_that_refers_waits_for_its_credit() {
