@@ -355,7 +355,8 @@ impl Session {
                 let head = wire::varint_len(id.0) + n;
                 if room > head {
                     short::write_head(w, id, offset, n);
-                    self.put_stream(now, id, (room - head) as u64, limit, w);
+                    let len = (room - head) as u64;
+                    self.put_stream_frame(now, id, offset, len, limit, false, w);
                     self.tell_writable(id, cap);
                     return Filled::Whole(n as u8);
                 }
@@ -383,15 +384,6 @@ impl Session {
         self.put_stream_frame(now, id, offset, len, limit, fin, w);
         self.tell_writable(id, cap);
         if to_end { Filled::Whole(0) } else { Filled::Partly }
-    }
-
-    fn put_stream(&mut self, now: Instant, id: StreamId, len: u64, limit: u64, w: &mut Writer<'_>) {
-        let offset = self
-            .streams
-            .get(&id)
-            .and_then(|s| s.send.next_offset(limit))
-            .expect("the caller saw that bytes are available");
-        self.put_stream_frame(now, id, offset, len, limit, false, w);
     }
 
     /// Copies the bytes and books them.
