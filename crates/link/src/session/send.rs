@@ -200,28 +200,20 @@ impl Session {
     fn write_stream_control(&mut self, id: StreamId, w: &mut Writer<'_>) -> Option<bool> {
         let Some(s) = self.streams.get_mut(&id) else { return Some(false) };
         let mut wrote = false;
-        if s.open.is_wanted()
-            && let Some(origin) = &s.origin
-        {
-            if !w.put(&Frame::Open(id, (**origin).clone())) {
-                return None;
+        if s.open.is_wanted() {
+            let frame = match s.carries {
+                Carries::Connection => s.origin.as_ref().map(|o| Frame::Open(id, (**o).clone())),
+                Carries::Packets => Some(Frame::Packets(id)),
+                Carries::Messages => Some(Frame::Messages(id)),
+            };
+            if let Some(frame) = frame {
+                if !w.put(&frame) {
+                    return None;
+                }
+                s.open = Delivery::InFlight;
+                self.sent.push_frame(SentFrame::Open(id));
+                wrote = true;
             }
-            s.open = Delivery::InFlight;
-            self.sent.push_frame(SentFrame::Open(id));
-            wrote = true;
-        }
-        let opens = match s.carries {
-            Carries::Connection => None,
-            Carries::Packets => Some(Frame::Packets(id)),
-            Carries::Messages => Some(Frame::Messages(id)),
-        };
-        if let Some(frame) = opens.filter(|_| s.open.is_wanted()) {
-            if !w.put(&frame) {
-                return None;
-            }
-            s.open = Delivery::InFlight;
-            self.sent.push_frame(SentFrame::Open(id));
-            wrote = true;
         }
         if s.accepted.is_wanted() {
             if !w.put(&Frame::Accepted(id)) {
