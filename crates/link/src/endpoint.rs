@@ -402,5 +402,5 @@ impl Endpoint {
 }
 
 fn blob(session: &Session) -> Blob {
-    Blob::new(&session.params().encode()).expect("four varints are at most 36 bytes")
+    Blob::new(&session.params().encode()).expect("encoded parameters are at most MAX_PARAMS")
 }

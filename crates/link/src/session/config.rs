@@ -2,6 +2,7 @@
 
 use units::{BitRate, ByteCount, Duration, Ratio};
 
+use crate::handshake::MAX_PARAMS;
 use crate::rate::RateMode;
 use crate::wire::{Reader, Writer};
 
@@ -116,6 +117,9 @@ const CONTEXTS: u64 = 256;
 /// The most that we take up of a peer's offers.
 const MAX_RESERVE: u64 = 64 * 1024;
 const MAX_STREAM_WINDOW: u64 = 1 << 40;
+/// Seven varints.
+const MAX_ENCODED: usize = 7 * 9;
+const _: () = assert!(MAX_ENCODED <= MAX_PARAMS);
 
 impl Params {
     pub(super) fn of(config: &LinkConfig) -> Params {
@@ -131,7 +135,7 @@ impl Params {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut buf = [0u8; 63];
+        let mut buf = [0u8; MAX_ENCODED];
         let mut w = Writer::new(&mut buf);
         let limits = [self.mtu, self.stream_window, self.total_window, self.reserve];
         for n in limits.into_iter().chain([self.contexts, self.history, self.dedup]) {

@@ -41,10 +41,10 @@ const LENGTH: usize = 2;
 const CODED: u16 = 1 << 15;
 /// Contexts for headers in each such stream: a host talks to few servers at once.
 const LANE_CONTEXTS: usize = 8;
-/// The default deadline in round trips, and at least.
 /// Payloads of unsplit packets are compressed on links up to this rate: where all shrink to a
 /// tenth, the 30 µs that each takes are a processor's tenth.
 const PAYLOADS_BELOW: BitRate = BitRate::from_mbps(4);
+/// The default deadline in round trips, and at least.
 const DEADLINE_RTTS: u64 = 3;
 const DEADLINE: Duration = Duration::from_secs(1);
 
