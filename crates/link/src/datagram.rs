@@ -82,9 +82,8 @@ pub(crate) struct Outbox {
     /// What is known of flows' headers.
     headers: Compressor,
     pub dropped: u64,
-    /// Bytes of the datagrams that were compressed, before and after.
-    whole: u64,
-    coded: u64,
+    /// Bytes that compression kept off the link: a reference is longer than its packet.
+    pub saved: i64,
 }
 
 impl Outbox {
@@ -96,25 +95,13 @@ impl Outbox {
             buffers: Buffers::default(),
             headers: Compressor::new(0),
             dropped: 0,
-            whole: 0,
-            coded: 0,
+            saved: 0,
         }
     }
 
     /// The peer has room for so many contexts.
     pub fn set_contexts(&mut self, contexts: usize) {
         self.headers.set_contexts(contexts);
-    }
-
-    /// Bytes that compression kept off the link.
-    pub fn bytes_saved(&self) -> u64 {
-        self.whole.saturating_sub(self.coded)
-    }
-
-    /// A datagram of `whole` bytes leaves as `coded`.
-    pub fn on_coded(&mut self, whole: usize, coded: usize) {
-        self.whole += whole as u64;
-        self.coded += coded as u64;
     }
 
     /// The packet with a reference arrived, or was lost.
@@ -188,8 +175,7 @@ impl Outbox {
                     room = rest;
                 }
                 let token = self.headers.on_left(head, true);
-                let whole = head.len();
-                self.on_coded(whole, len);
+                self.saved += head.len() as i64 - len as i64;
                 return self.pop(queue, token);
             }
             // As it is it is longer, unless it was to become a reference.
@@ -280,9 +266,8 @@ pub(crate) struct Inbox {
     assemblies: VecDeque<Assembly>,
     buffers: Buffers,
     pub dropped: u64,
-    /// Bytes of the datagrams that were compressed, before and after.
-    whole: u64,
-    coded: u64,
+    /// Bytes that compression kept off the link.
+    pub saved: i64,
 }
 
 impl Inbox {
@@ -294,14 +279,8 @@ impl Inbox {
             assemblies: VecDeque::new(),
             buffers: Buffers::default(),
             dropped: 0,
-            whole: 0,
-            coded: 0,
+            saved: 0,
         }
-    }
-
-    /// Bytes that compression kept off the link.
-    pub fn bytes_saved(&self) -> u64 {
-        self.whole.saturating_sub(self.coded)
     }
 
     pub fn on_datagram(&mut self, data: &[u8]) {
@@ -322,8 +301,7 @@ impl Inbox {
             self.buffers.give(buf);
             return made;
         }
-        self.whole += buf.len() as u64;
-        self.coded += coded as u64;
+        self.saved += buf.len() as i64 - coded as i64;
         self.deliver(buf);
         made
     }

@@ -533,8 +533,8 @@ impl Session {
             packets_lost: c.lost,
             packets_late: c.late,
             datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
-            datagram_bytes_saved_out: self.outbox.bytes_saved(),
-            datagram_bytes_saved_in: self.inbox.bytes_saved(),
+            datagram_bytes_saved_out: self.outbox.saved.max(0) as u64,
+            datagram_bytes_saved_in: self.inbox.saved.max(0) as u64,
             ..self.stats
         }
     }

@@ -151,7 +151,7 @@ impl Session {
             if let Some(token) = headers.on_left(data, true) {
                 headers.on_fate(token, true);
             }
-            self.outbox.on_coded(data.len(), len);
+            self.outbox.saved += data.len() as i64 - len as i64;
         } else {
             s.send.write(&mut self.pool, &(data.len() as u16).to_be_bytes());
             s.send.write(&mut self.pool, data);
