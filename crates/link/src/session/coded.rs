@@ -32,12 +32,13 @@ impl Coding {
 impl Session {
     /// How streams are coded; `None` until the peer has told what it takes.
     pub fn coding(&self) -> Option<Coding> {
+        // What the peer tells is taken up as far as this node does the same (Params::limited).
         let plain = self.params.history == 0 && self.params.dedup == 0;
         (self.told || plain).then_some(Coding {
-            history: self.peer.history.min(self.params.history),
+            history: self.peer.history,
             own_history: self.params.history,
             longest: self.peer.reserve,
-            dedup: self.told && self.peer.dedup == 1 && self.params.dedup == 1,
+            dedup: self.peer.dedup == 1,
             window: self.peer.stream_window,
         })
     }
@@ -101,11 +102,12 @@ impl Session {
 
     /// Streams that waited for the peer's parameters can be written.
     pub(super) fn wake_coded(&mut self) {
+        let is_coded = self.coding().is_some_and(|coding| coding.is_coded());
         for (id, s) in &mut self.streams {
             if s.coded && std::mem::take(&mut s.wants_room) {
                 self.events.push_back(Event::Writable(*id));
             }
-            s.coded &= self.peer.history > 0 || self.peer.dedup > 0;
+            s.coded &= is_coded;
         }
     }
 }
