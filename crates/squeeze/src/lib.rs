@@ -5,6 +5,7 @@
 //! crossed the link before; `headers` makes fewer bytes of packets that are not split. None does I/O or reads a clock.
 
 pub mod dedup;
+mod frame;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -28,8 +28,6 @@ struct Slot {
 pub struct Decompressor {
     contexts: Vec<[Option<Slot>; 2]>,
     limit: usize,
-    /// A payload that was compressed.
-    unpacked: Vec<u8>,
 }
 
 impl Decompressor {
@@ -37,7 +35,7 @@ impl Decompressor {
     /// for each and 4 kB where payloads are kept, is taken when the peer uses them.
     pub fn new(contexts: usize) -> Decompressor {
         let limit = contexts.min(MAX_CONTEXTS);
-        Decompressor { contexts: Vec::new(), limit, unpacked: Vec::new() }
+        Decompressor { contexts: Vec::new(), limit }
     }
 
     /// Appends to `out` the packet that `body` stands for, which came with link packet
@@ -51,6 +49,15 @@ impl Decompressor {
         body: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Refused> {
+        let begin = out.len();
+        let made = self.append(number, body, out);
+        if made.is_err() {
+            out.truncate(begin);
+        }
+        made
+    }
+
+    fn append(&mut self, number: u64, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
         let mut r = Reader(body);
         let place = r.varint().ok_or(Refused::Malformed)?;
         let (context, slot) = ((place >> 1) as usize, (place & 1) as usize);
@@ -79,21 +86,23 @@ impl Decompressor {
             return Err(Refused::Late);
         }
         let code = Code::read(&base.reference, &mut r).ok_or(Refused::Malformed)?;
-        let payload = if code.packed {
-            payload::unpack(r.0, &base.memory, &mut self.unpacked).ok_or(Refused::Malformed)?;
-            &self.unpacked
+        // The header has the payload's checksum.
+        let begin = out.len();
+        out.resize(begin + base.reference.shape.len, 0);
+        if code.packed {
+            payload::unpack(r.0, &base.memory, out).ok_or(Refused::Malformed)?;
         } else {
-            r.0
-        };
+            out.extend_from_slice(r.0);
+        }
+        let (room, payload) = out[begin..].split_at_mut(base.reference.shape.len);
         let mut header = [0; MAX_HEADER];
         let len = base.reference.header(&code, payload, &mut header).ok_or(Refused::Malformed)?;
         let header = &header[..len];
+        room.copy_from_slice(header);
         if code.installs {
             let next = base.reference.advanced(header, &code).ok_or(Refused::Malformed)?;
-            fill(other, number, next, &base.memory, code.keeps.then_some(payload));
+            fill(other, number, next, &base.memory, code.keeps.then_some(&*payload));
         }
-        out.extend_from_slice(header);
-        out.extend_from_slice(payload);
         Ok(())
     }
 }

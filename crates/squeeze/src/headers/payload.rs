@@ -11,15 +11,12 @@ use zstd_safe::{CCtx, DCtx};
 
 use super::shape::{Kind, Shape};
 use super::{MAX_PACKET, MAX_PAYLOAD_MEMORY};
+use crate::frame;
 
-/// What every zstd frame begins with (RFC 8878, 3.1.1); it does not travel.
-const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A frame and the longer form of the header cost some 8 bytes: less is not worth a try.
 const LEAST: usize = 24;
 /// For a packet and its memory level 6 takes some 30 µs on a common core.
 const LEVEL: i32 = 6;
-/// The most that one byte may become (spec/link.md, L-HC-6).
-const MAX_EXPANSION: usize = 100;
 /// After so many failures in a row one packet in 2^6 is tried.
 const MOST_FAILURES: u32 = 6;
 
@@ -28,6 +25,7 @@ const MOST_FAILURES: u32 = 6;
 struct Coder {
     compressor: CCtx<'static>,
     decompressor: DCtx<'static>,
+    dictionary: Vec<u8>,
     frame: Vec<u8>,
 }
 
@@ -35,6 +33,7 @@ thread_local! {
     static CODER: RefCell<Coder> = RefCell::new(Coder {
         compressor: CCtx::create(),
         decompressor: DCtx::create(),
+        dictionary: Vec::new(),
         frame: Vec::new(),
     });
 }
@@ -136,48 +135,38 @@ impl Trial {
     }
 }
 
+impl Coder {
+    fn refer_to(&mut self, memory: &[u8]) {
+        self.dictionary.clear();
+        self.dictionary.push(frame::RAW);
+        self.dictionary.extend_from_slice(memory);
+    }
+}
+
 /// L-HC-6: appends to `out` what `payload` becomes; nothing where it does not shrink.
 fn pack(payload: &[u8], memory: &[u8], out: &mut Vec<u8>) {
-    if memory.starts_with(&DICTIONARY) {
-        return;
-    }
     CODER.with_borrow_mut(|coder| {
-        coder.frame.resize(zstd_safe::compress_bound(payload.len()), 0);
-        let frame = &mut coder.frame[..];
-        let made = coder.compressor.compress_using_dict(frame, payload, memory, LEVEL);
-        let Ok(len) = made else { return };
-        let Some(coded) = coder.frame[..len].strip_prefix(&MAGIC) else { return };
-        // Zeros behind what is so short that it would be taken for a bomb.
-        let padding = (payload.len() / MAX_EXPANSION + 1).saturating_sub(coded.len());
-        if coded.len() + padding + 2 < payload.len() {
+        coder.refer_to(memory);
+        let Coder { compressor, dictionary, frame, .. } = coder;
+        let coded = frame::pack(compressor, frame, payload, dictionary, LEVEL);
+        if let Some(coded) = coded.filter(|coded| coded.len() + 2 < payload.len()) {
             out.extend_from_slice(coded);
-            out.extend(std::iter::repeat_n(0, padding));
         }
     });
 }
 
-/// What dictionaries of zstd's own format begin with (RFC 8878, 5): such a memory would not
-/// be taken as content.
-const DICTIONARY: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
-
-/// Makes a payload of what [`pack`] made; `None` for what it never makes.
+/// Appends to `out` the payload of which [`pack`] made `coded`; `None` for what it never makes,
+/// and then `out` may have more than it had.
 pub(super) fn unpack(coded: &[u8], memory: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    if memory.starts_with(&DICTIONARY) {
-        return None;
-    }
     CODER.with_borrow_mut(|coder| {
-        coder.frame.clear();
-        coder.frame.extend_from_slice(&MAGIC);
-        coder.frame.extend_from_slice(coded);
-        let said = zstd_safe::get_frame_content_size(&coder.frame).ok()??;
-        let most = MAX_PACKET.min(coded.len() * MAX_EXPANSION);
-        let len = usize::try_from(said).ok().filter(|n| (1..=most).contains(n))?;
-        let end = zstd_safe::find_frame_compressed_size(&coder.frame).ok()?;
-        out.clear();
-        out.resize(len, 0);
-        let frame = &coder.frame[..end];
-        let made = coder.decompressor.decompress_using_dict(&mut out[..], frame, memory);
-        (made == Ok(len)).then_some(())
+        coder.refer_to(memory);
+        let Coder { decompressor, dictionary, frame, .. } = coder;
+        frame::join(frame, &[coded]);
+        let most = MAX_PACKET.min(coded.len() * frame::MAX_EXPANSION) as u64;
+        let len = frame::content_size(frame).filter(|n| *n <= most)? as usize;
+        let begin = out.len();
+        out.resize(begin + len, 0);
+        frame::unpack(decompressor, frame, dictionary, &mut out[begin..]).then_some(())
     })
 }
 

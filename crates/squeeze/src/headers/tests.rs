@@ -605,6 +605,21 @@ fn a_payload_that_is_shown_again_is_worked_on_once_and_fails_once() {
     }
 }
 
+/// What a host sent is content, also where it begins like a dictionary of zstd's own (RFC 8878, 5).
+#[test]
+fn payloads_that_begin_like_a_dictionary_are_told_by_each_other() {
+    let mut flow = Flow { unsummed: true, ..Flow::new(false, Transport::Udp, 400) };
+    let (mut pair, mut len) = (Pair::new(4), 0);
+    for _ in 0..20 {
+        let mut packet = flow.next(&mut Rng::new(1));
+        packet[28..32].copy_from_slice(&0xec30_a437_u32.to_le_bytes());
+        len = pair.send(&packet);
+        pair.arrive(0);
+        pair.report(1);
+    }
+    assert!(len < 40, "{len}");
+}
+
 fn noise(n: usize) -> Vec<u8> {
     let mut rng = Rng::new(5);
     (0..n).map(|_| rng.below(256) as u8).collect()

@@ -20,8 +20,6 @@ pub(super) const MAX_STORED: usize = 1023;
 pub(super) const MAX_CODED: usize = 64 * 1024;
 /// The longest run.
 pub(super) const MAX_RUN: usize = (1 << 19) - 1;
-/// The most that one byte on the stream may become.
-pub(super) const MAX_EXPANSION: usize = 100;
 /// The longest head, sizes included.
 pub(super) const MAX_HEAD: usize = 4;
 /// Of the history a block uses up to so many times its content, and always so much, or the

@@ -3,15 +3,13 @@
 use units::{BitRate, Duration, Instant};
 use zstd_safe::{CCtx, DCtx};
 
-use super::block::{BadBlock, MAX_CODED, MAX_EXPANSION, MAX_HEAD, MAX_RAW, MAX_SIZE_CODE, size_of};
+use super::block::{BadBlock, MAX_CODED, MAX_HEAD, MAX_RAW, MAX_SIZE_CODE, size_of};
 use super::effort::Effort;
+use crate::frame;
 
 /// A clock of processor time, for what compression takes. Core rooms have none of their own;
 /// without it the levels follow from the table alone, and a simulation replays.
 pub type Stopwatch = fn() -> Instant;
-
-/// What every zstd frame begins with (RFC 8878, 3.1.1); it does not travel.
-const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// What every node has to refer to before there is history: first messages of HTTP, SMTP,
 /// POP3, IMAP, DNS, XML and JSON. Never changed: a new one is a new parameter.
@@ -93,39 +91,26 @@ impl Codec {
     /// where it is so small that it would be taken for a bomb.
     pub(super) fn compress(&mut self, level: i32, content: &[u8], history: &[u8]) -> Option<&[u8]> {
         self.set_prefix(history);
-        self.frame.resize(zstd_safe::compress_bound(content.len()), 0);
         let begin = self.stopwatch.map(|now| now());
-        let frame = &mut self.frame[..];
-        let made = self.compressor.compress_using_dict(frame, content, &self.prefix, level);
+        let zstd = &mut self.compressor;
+        let coded = frame::pack(zstd, &mut self.frame, content, &self.prefix, level);
         if let (Some(begin), Some(now)) = (begin, self.stopwatch) {
             let time = now().since(begin);
             self.effort.observe(level, content.len(), history.len(), time);
             self.spent.compressing += time;
         }
-        let len = made.ok().filter(|len| *len > MAGIC.len() && self.frame.starts_with(&MAGIC))?;
-        let least = (content.len() / MAX_EXPANSION + 1).max(len - MAGIC.len());
-        self.frame.truncate(len);
-        self.frame.resize(MAGIC.len() + least, 0);
-        Some(&self.frame[MAGIC.len()..])
+        coded
     }
 
     /// How much content a frame says that it has: never more than a block may have.
     pub(super) fn content_size(&mut self, coded: &[&[u8]]) -> Result<usize, BadBlock> {
-        self.frame.clear();
-        self.frame.extend_from_slice(&MAGIC);
-        for piece in coded {
-            self.frame.extend_from_slice(piece);
-        }
-        let len = self.frame.len() - MAGIC.len();
+        let len: usize = coded.iter().map(|piece| piece.len()).sum();
         if len > MAX_CODED {
             return Err(BadBlock::Head);
         }
-        let said = zstd_safe::get_frame_content_size(&self.frame).map_err(|_| BadBlock::Frame)?;
-        let said = said.ok_or(BadBlock::Frame)?;
-        if said == 0 {
-            return Err(BadBlock::Frame);
-        }
-        let most = MAX_RAW.min((len + MAX_HEAD) * MAX_EXPANSION) as u64;
+        frame::join(&mut self.frame, coded);
+        let said = frame::content_size(&self.frame).ok_or(BadBlock::Frame)?;
+        let most = MAX_RAW.min((len + MAX_HEAD) * frame::MAX_EXPANSION) as u64;
         if said > most { Err(BadBlock::Bomb) } else { Ok(said as usize) }
     }
 
@@ -134,9 +119,7 @@ impl Codec {
         if history.len() < WITH_DICTIONARY {
             self.prefix.extend_from_slice(DICTIONARY);
         } else {
-            // What a host sent must not be taken for a dictionary of zstd's own format,
-            // which begins with a magic number.
-            self.prefix.push(b'\n');
+            self.prefix.push(frame::RAW);
         }
         self.prefix.extend_from_slice(history);
     }
@@ -144,17 +127,10 @@ impl Codec {
     /// Decompresses what [`Codec::content_size`] was shown, after [`Codec::set_prefix`].
     pub(super) fn decompress(&mut self, out: &mut [u8]) -> Result<(), BadBlock> {
         let begin = self.stopwatch.map(|now| now());
-        let len = zstd_safe::find_frame_compressed_size(&self.frame);
-        let made = len.and_then(|len| {
-            let frame = &self.frame[..len];
-            self.decompressor.decompress_using_dict(out, frame, &self.prefix)
-        });
+        let made = frame::unpack(&mut self.decompressor, &self.frame, &self.prefix, out);
         if let (Some(begin), Some(now)) = (begin, self.stopwatch) {
             self.spent.decompressing += now().since(begin);
         }
-        match made {
-            Ok(n) if n == out.len() => Ok(()),
-            _ => Err(BadBlock::Frame),
-        }
+        if made { Ok(()) } else { Err(BadBlock::Frame) }
     }
 }
