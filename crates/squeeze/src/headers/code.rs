@@ -293,7 +293,7 @@ impl Code {
             code.checksum = Some(u16::from_be_bytes(r.bytes()?));
         }
         if flags & STRIDES != 0 {
-            (code.stride_mask, code.strides) = read_strides(&reference.shape, r)?;
+            (code.stride_mask, code.strides) = read_strides(reference.shape.fields().len(), r)?;
         }
         Some(code)
     }
@@ -308,9 +308,10 @@ fn write_strides(mask: u32, strides: &Strides, out: &mut Coded) {
     }
 }
 
-fn read_strides(shape: &Shape, r: &mut Reader<'_>) -> Option<(u32, Strides)> {
+/// Reads the strides of up to `fields` fields.
+fn read_strides(fields: usize, r: &mut Reader<'_>) -> Option<(u32, Strides)> {
     let mask = r.varint()?;
-    if mask >> shape.fields().len() != 0 {
+    if mask >> fields != 0 {
         return None;
     }
     let mut strides = Strides::default();
@@ -338,16 +339,7 @@ pub(super) fn read_whole(r: &mut Reader<'_>) -> Option<(Reference, bool)> {
     let (random_id, keeps) = (kind & RANDOM_ID != 0, kind & WHOLE_KEEPS != 0);
     let kind = Kind::from_u8(kind & !(RANDOM_ID | WHOLE_KEEPS))?;
     // The strides stand before the packet, whose fields say how many there may be.
-    let mask = r.varint()?;
-    if mask >> MAX_FIELDS != 0 {
-        return None;
-    }
-    let mut strides = Strides::default();
-    for (i, stride) in strides.iter_mut().enumerate() {
-        if mask >> i & 1 == 1 {
-            *stride = r.zigzag()?;
-        }
-    }
+    let (_, strides) = read_strides(MAX_FIELDS, r)?;
     let shape = Shape::read(r.0, kind)?;
     Some((Reference::new(r.0, shape, strides, random_id), keeps))
 }

@@ -147,51 +147,45 @@ impl Compressor {
             return None;
         }
         let (context, shape) = self.context(now, packet)?;
-        let flow = &mut self.contexts[context];
+        let flow = &self.contexts[context];
         let mut head = Head { coded: Coded::new(), packed: 0, skips: 0 };
-        let mut plan = Plan { context, shape, now, shrinks: None, install: None };
-        let coded = flow.code(packet, &shape);
-        let free = flow.slot_for_next();
+        let plan = Plan { context, shape, now, shrinks: None, install: None };
+        let plan = self.plan.insert(plan);
+        let free = flow.slot_for_next().filter(|_| flow.history.knows(&shape));
         // A memory goes on as long as the flow does: what does not shrink may do so again.
         let keeps = payload && payload::may_refer(packet, &shape);
-        let done = if let Some((slot, mut code)) = coded {
-            let may_pack = keeps && !code.carries_checksum();
-            let Sent { reference: base, serial, .. } = flow.slots[slot]?;
-            if may_pack && flow.worth.is_due(packet.len() - shape.len) {
-                let (payload, memory) = (&packet[shape.len..], &flow.memory[slot]);
-                code.packed = self.trial.shrinks(payload, serial, memory);
-                plan.shrinks = Some(code.packed);
-            }
-            let shrinks = plan.shrinks.unwrap_or(flow.worth.shrinks());
-            let is_due = !code.is_as_predicted()
-                || code.steps > FAR
-                || keeps && shrinks && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
-            if let Some(slot_of_next) = free.filter(|_| is_due && flow.is_worth(&shape)) {
-                code.keeps = keeps;
-                code.install(&base, flow.history.strides());
-                plan.install = base.advanced(packet, &code).map(|reference| Install {
-                    slot: slot_of_next,
-                    reference,
-                    keeps: code.keeps.then_some(Some(slot)),
-                });
-            }
-            head.place(context, slot);
-            code.write(&base, &mut head.coded);
-            head.packed = if code.packed { self.trial.coded().len() } else { 0 };
-            head.skips = if code.packed { packet.len() } else { shape.len };
-            true
-        } else if let Some(slot) = free.filter(|_| flow.history.knows(&shape)) {
+        let Some((slot, mut code)) = flow.code(packet, &shape) else {
+            let slot = free?;
             let (strides, random_id) = (*flow.history.strides(), flow.history.has_random_id());
             let reference = Reference::new(packet, shape, strides, random_id);
             head.place(context, slot);
             write_whole(&reference, keeps, &mut head.coded);
             plan.install = Some(Install { slot, reference, keeps: keeps.then_some(None) });
-            true
-        } else {
-            false
+            return Some(head);
         };
-        self.plan = Some(plan);
-        done.then_some(head)
+        let Sent { reference: base, serial, .. } = flow.slots[slot].as_ref()?;
+        let may_pack = keeps && !code.carries_checksum();
+        if may_pack && flow.worth.is_due(packet.len() - shape.len) {
+            let (payload, memory) = (&packet[shape.len..], &flow.memory[slot]);
+            code.packed = self.trial.shrinks(payload, *serial, memory);
+            plan.shrinks = Some(code.packed);
+        }
+        let shrinks = plan.shrinks.unwrap_or(flow.worth.shrinks());
+        let is_due = !code.is_as_predicted()
+            || code.steps > FAR
+            || keeps && shrinks && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
+        if let Some(next) = free.filter(|_| is_due) {
+            code.keeps = keeps;
+            code.install(base, flow.history.strides());
+            let keeps = keeps.then_some(Some(slot));
+            let advanced = base.advanced(packet, &code);
+            plan.install = advanced.map(|reference| Install { slot: next, reference, keeps });
+        }
+        head.place(context, slot);
+        code.write(base, &mut head.coded);
+        head.packed = if code.packed { self.trial.coded().len() } else { 0 };
+        head.skips = if code.packed { packet.len() } else { shape.len };
+        Some(head)
     }
 
     /// What travels in place of the payload of the last [`Compressor::compress`], after
@@ -243,7 +237,7 @@ impl Compressor {
             return;
         }
         sent.state = State::Known;
-        let before = flow.in_use.and_then(|i| flow.slots[i]).map_or(0, |s| s.serial);
+        let before = flow.in_use.and_then(|i| flow.slots[i].as_ref()).map_or(0, |s| s.serial);
         if token.serial > before {
             flow.in_use = Some(slot);
         }
@@ -274,7 +268,7 @@ impl Compressor {
         let flow = Context {
             key,
             last_used: now,
-            history: History::new(),
+            history: History::default(),
             slots: [None, None],
             memory: [Vec::new(), Vec::new()],
             worth: Worth::default(),
@@ -326,15 +320,10 @@ impl Context {
     /// Where the next reference goes: not where one is in use or under way.
     fn slot_for_next(&self) -> Option<usize> {
         let is_free = |i: &usize| {
-            let under_way = self.slots[*i].is_some_and(|s| s.state == State::UnderWay);
+            let under_way = self.slots[*i].as_ref().is_some_and(|s| s.state == State::UnderWay);
             self.in_use != Some(*i) && !under_way
         };
         [0, 1].into_iter().find(is_free)
-    }
-
-    /// Would a new reference be better?
-    fn is_worth(&self, shape: &Shape) -> bool {
-        self.history.knows(shape)
     }
 
     /// The shortest form of the packet by the reference in use, and its slot. `None` where

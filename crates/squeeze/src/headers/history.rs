@@ -10,7 +10,7 @@ const JUMP: i32 = 4096;
 const RANDOM: u8 = 4;
 
 /// What a flow's packets showed so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
     shape: Option<Shape>,
     last: [u32; MAX_FIELDS],
@@ -25,18 +25,6 @@ pub(super) struct History {
 }
 
 impl History {
-    pub fn new() -> History {
-        History {
-            shape: None,
-            last: [0; MAX_FIELDS],
-            strides: Strides::default(),
-            seen: Strides::default(),
-            pairs: 0,
-            jumps: 0,
-            count: 0,
-        }
-    }
-
     /// Has it seen how packets of this shape follow each other?
     pub fn knows(&self, shape: &Shape) -> bool {
         self.shape == Some(*shape)
@@ -45,7 +33,7 @@ impl History {
     pub fn observe(&mut self, packet: &[u8], shape: &Shape) {
         self.count = self.count.wrapping_add(1);
         if self.shape != Some(*shape) {
-            *self = History { shape: Some(*shape), count: self.count, ..History::new() };
+            *self = History { shape: Some(*shape), count: self.count, ..History::default() };
         } else {
             let mut steps = 1;
             let mut is_near = true;
