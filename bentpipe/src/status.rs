@@ -221,9 +221,10 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, in_shards: boo
     if saved != (0, 0) {
         put!(
             out,
-            "               {} of their bytes saved sending, {} receiving",
+            "               {} of their bytes saved sending, {} receiving; {} of processor time",
             bytes(saved.0),
-            bytes(saved.1)
+            bytes(saved.1),
+            round_trip(link.datagrams.cpu_us)
         );
     }
     put!(
@@ -480,6 +481,20 @@ mod tests {
         assert_eq!(told["hosts"][0]["sent_as"], 240_000);
         assert_eq!(told["streams"][0]["cpu_us"], 31_000);
         assert_eq!(told["classes"]["normal"]["received_as"], 4_000);
+    }
+
+    #[test]
+    fn what_compression_of_packets_saved_and_took_is_told() {
+        let mut status = sample();
+        let d = &mut status.links[0].datagrams;
+        (d.bytes_saved_sent, d.bytes_saved_received, d.cpu_us) = (5_000, 1_000, 31_000);
+        let text = render(&status);
+        let told = "5.0kB of their bytes saved sending, 1.0kB receiving; 31ms of processor time";
+        assert!(text.contains(told), "{text}");
+        assert_eq!(
+            serde_json::to_value(&status).unwrap()["links"][0]["datagrams"]["cpu_us"],
+            31_000
+        );
     }
 
     #[test]

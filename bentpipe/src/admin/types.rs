@@ -300,6 +300,8 @@ pub struct DatagramCounts {
     pub bytes_saved_sent: u64,
     /// See `bytes_saved_sent`.
     pub bytes_saved_received: u64,
+    /// Processor time that compressing and decompressing their payloads took.
+    pub cpu_us: u64,
 }
 
 /// Handshakes with a peer.

@@ -195,6 +195,7 @@ impl Shard {
                 dropped: s.datagrams_dropped,
                 bytes_saved_sent: s.datagram_bytes_saved_out,
                 bytes_saved_received: s.datagram_bytes_saved_in,
+                cpu_us: s.datagram_cpu.as_micros(),
             },
             handshakes: HandshakeCounts { completed: stats.handshakes, failed: 0 },
             dropped: [

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use squeeze::headers::{Compressor, Token};
+use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
@@ -102,6 +103,16 @@ impl Outbox {
     /// The peer has room for so many contexts.
     pub fn set_contexts(&mut self, contexts: usize) {
         self.headers.set_contexts(contexts);
+    }
+
+    /// See [`Compressor::set_stopwatch`].
+    pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
+        self.headers.set_stopwatch(stopwatch);
+    }
+
+    /// The time that payloads have taken.
+    pub fn spent(&self) -> Duration {
+        self.headers.spent()
     }
 
     /// The packet with a reference arrived, or was lost.

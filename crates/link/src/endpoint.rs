@@ -16,6 +16,7 @@ mod transmit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
+use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use self::indices::IndexTable;
@@ -159,6 +160,7 @@ struct Peer {
 /// All peers of a node on one carrier.
 pub struct Endpoint {
     config: EndpointConfig,
+    stopwatch: Option<Stopwatch>,
     entropy: Entropy,
     guard: Guard,
     peers: Vec<Option<Box<Peer>>>,
@@ -189,6 +191,7 @@ impl Endpoint {
     ) -> Endpoint {
         Endpoint {
             config,
+            stopwatch: None,
             entropy,
             guard,
             indices,
@@ -210,13 +213,22 @@ impl Endpoint {
         self.config.private_key.public()
     }
 
+    /// Measures the compression of datagrams by this clock of processor time, from now on.
+    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
+        self.stopwatch = Some(stopwatch);
+        for peer in self.peers.iter_mut().flatten() {
+            peer.session.set_stopwatch(self.stopwatch);
+        }
+    }
+
     /// Adds a peer and, where its endpoint is known, initiates.
     ///
     /// # Errors
     /// If its key is this node's own or unusable.
     pub fn add_peer(&mut self, now: Instant, config: PeerConfig) -> Result<PeerId, TunnelError> {
         let side = u64::from(self.public_key() > &config.public_key);
-        let session = Session::new(now, config.link.clone(), side);
+        let mut session = Session::new(now, config.link.clone(), side);
+        session.set_stopwatch(self.stopwatch);
         let mut tunnel = Tunnel::new(
             TunnelConfig {
                 local: self.config.private_key.clone(),

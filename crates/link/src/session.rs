@@ -28,6 +28,7 @@ mod urgency;
 use std::collections::{BTreeMap, VecDeque};
 
 use squeeze::headers::Decompressor;
+use squeeze::stream::Stopwatch;
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::buffer::Pool;
@@ -126,6 +127,9 @@ pub struct SessionStats {
     pub datagram_bytes_saved_out: u64,
     /// See `datagram_bytes_saved_out`.
     pub datagram_bytes_saved_in: u64,
+    /// The processor's time that compressing and decompressing their payloads took; zero
+    /// without a stopwatch.
+    pub datagram_cpu: Duration,
     /// Packets that the peer has, that were deemed lost, and of those that came late.
     pub packets_arrived: u64,
     /// See `packets_arrived`.
@@ -535,8 +539,16 @@ impl Session {
             datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
             datagram_bytes_saved_out: self.outbox.saved.max(0) as u64,
             datagram_bytes_saved_in: self.inbox.saved.max(0) as u64,
+            datagram_cpu: self.outbox.spent() + self.headers.spent() + self.lane_headers.spent(),
             ..self.stats
         }
+    }
+
+    /// Measures the compression of datagrams by this clock of processor time.
+    pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
+        self.outbox.set_stopwatch(stopwatch);
+        self.headers.set_stopwatch(stopwatch);
+        self.lane_headers.stopwatch = stopwatch;
     }
 
     /// Bytes on the accounts of both directions, beyond the reserves.

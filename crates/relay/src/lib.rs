@@ -653,6 +653,7 @@ impl Relay {
     /// Measures compression by this clock, so that its level follows the processor.
     pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
         self.coders.set_stopwatch(stopwatch);
+        self.endpoint.set_stopwatch(stopwatch);
     }
 
     /// What compression did in the session with a peer so far.

@@ -42,6 +42,7 @@ mod code;
 mod compressor;
 mod decompressor;
 mod history;
+mod meter;
 mod payload;
 mod shape;
 mod sum;

@@ -213,6 +213,7 @@ impl Endpoint {
         if let Some(peer) = self.peers[id.index()].as_deref_mut() {
             let mut session = Session::new(now, peer.config.link.clone(), peer.side);
             session.inherit_link(now, &peer.session);
+            session.set_stopwatch(self.stopwatch);
             peer.session = session;
             peer.sessions += 1;
             peer.begun = false;

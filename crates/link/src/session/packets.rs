@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use squeeze::headers::{Compressor, Decompressor, MAX_HEADER};
+use squeeze::stream::Stopwatch;
 use units::{BitRate, Duration, Instant};
 
 use super::{Label, Session};
@@ -278,6 +279,9 @@ pub(super) struct LaneHeaders {
     received: BTreeMap<StreamId, Received>,
     /// A packet on its way out of a stream.
     body: Vec<u8>,
+    pub stopwatch: Option<Stopwatch>,
+    /// Of streams that are over.
+    spent: Duration,
 }
 
 struct Received {
@@ -291,6 +295,7 @@ impl LaneHeaders {
     fn sent(&mut self, id: StreamId, contexts: usize) -> &mut Compressor {
         let headers = self.sent.entry(id).or_insert_with(|| Compressor::new(0));
         headers.set_contexts(contexts);
+        headers.set_stopwatch(self.stopwatch);
         headers
     }
 
@@ -299,11 +304,20 @@ impl LaneHeaders {
             .received
             .entry(id)
             .or_insert_with(|| Received { decompressor: Decompressor::new(contexts), count: 0 });
+        received.decompressor.set_stopwatch(self.stopwatch);
         (received, &mut self.body)
     }
 
+    /// The time that payloads have taken.
+    pub fn spent(&self) -> Duration {
+        let sent = self.sent.values().map(Compressor::spent);
+        let received = self.received.values().map(|r| r.decompressor.spent());
+        sent.chain(received).fold(self.spent, |sum, spent| sum + spent)
+    }
+
     pub fn forget(&mut self, id: StreamId) {
-        self.sent.remove(&id);
-        self.received.remove(&id);
+        let sent = self.sent.remove(&id).map(|c| c.spent());
+        let received = self.received.remove(&id).map(|r| r.decompressor.spent());
+        self.spent += sent.unwrap_or_default() + received.unwrap_or_default();
     }
 }

@@ -9,6 +9,7 @@ use super::history::History;
 use super::payload::{self, Trial, Worth};
 use super::shape::{Key, Kind, Shape, may_be_rtp};
 use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PAYLOAD_MEMORY};
+use crate::stream::Stopwatch;
 
 /// A flow that was idle for this long gives its context to one that needs it. With less
 /// more flows than contexts would take them from each other before any was of use.
@@ -135,6 +136,16 @@ impl Compressor {
         if self.contexts.is_empty() {
             self.limit = contexts.min(MAX_CONTEXTS);
         }
+    }
+
+    /// Measures the work on payloads by this clock of processor time.
+    pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
+        self.trial.meter.stopwatch = stopwatch;
+    }
+
+    /// The time that payloads have taken so far; zero without a stopwatch.
+    pub fn spent(&self) -> Duration {
+        self.trial.meter.spent
     }
 
     /// What the packet becomes; `None`: it goes as it is. Where it has left in a link

@@ -1,8 +1,12 @@
 //! The receiver's side.
 
+use units::Duration;
+
 use super::bytes::Reader;
 use super::code::{Code, Reference, WHOLE, read_whole};
+use super::meter::Meter;
 use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PACKET, payload};
+use crate::stream::Stopwatch;
 
 /// Why there is no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,7 @@ struct Slot {
 pub struct Decompressor {
     contexts: Vec<[Option<Slot>; 2]>,
     limit: usize,
+    meter: Meter,
 }
 
 impl Decompressor {
@@ -35,7 +40,17 @@ impl Decompressor {
     /// for each and 4 kB where payloads are kept, is taken when the peer uses them.
     pub fn new(contexts: usize) -> Decompressor {
         let limit = contexts.min(MAX_CONTEXTS);
-        Decompressor { contexts: Vec::new(), limit }
+        Decompressor { contexts: Vec::new(), limit, meter: Meter::default() }
+    }
+
+    /// Measures the work on payloads by this clock of processor time.
+    pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
+        self.meter.stopwatch = stopwatch;
+    }
+
+    /// The time that payloads have taken so far; zero without a stopwatch.
+    pub fn spent(&self) -> Duration {
+        self.meter.spent
     }
 
     /// Appends to `out` the packet that `body` stands for, which came with link packet
@@ -90,7 +105,8 @@ impl Decompressor {
         let begin = out.len();
         out.resize(begin + base.reference.shape.len, 0);
         if code.packed {
-            payload::unpack(r.0, &base.memory, out).ok_or(Refused::Malformed)?;
+            let made = self.meter.measure(|| payload::unpack(r.0, &base.memory, out));
+            made.ok_or(Refused::Malformed)?;
         } else {
             out.extend_from_slice(r.0);
         }

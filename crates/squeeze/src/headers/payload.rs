@@ -9,6 +9,7 @@ use std::cell::RefCell;
 
 use zstd_safe::{CCtx, DCtx};
 
+use super::meter::Meter;
 use super::shape::{Kind, Shape};
 use super::{MAX_PACKET, MAX_PAYLOAD_MEMORY};
 use crate::frame;
@@ -110,6 +111,7 @@ pub(super) struct Trial {
     serial: u64,
     /// What it becomes; empty: it does not shrink.
     coded: Vec<u8>,
+    pub meter: Meter,
     /// Payloads that were worked on.
     #[cfg(test)]
     pub runs: u32,
@@ -123,7 +125,7 @@ impl Trial {
             self.payload.clear();
             self.payload.extend_from_slice(payload);
             self.coded.clear();
-            pack(payload, memory, &mut self.coded);
+            self.meter.measure(|| pack(payload, memory, &mut self.coded));
             #[cfg(test)]
             (self.runs += 1);
         }

@@ -246,3 +246,45 @@ fn held_packets_go_with_any_other_and_full_ones_at_once() {
     }
     assert!(arrives(&mut w) < 5, "they fill a packet");
 }
+
+/// A clock that goes on by a microsecond with each look at it.
+fn tick() -> Instant {
+    thread_local!(static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+    LOOKS.set(LOOKS.get() + 1);
+    Instant::from_nanos(1000 * LOOKS.get())
+}
+
+/// R-COMPRESS: what payloads cost is told at both nodes, each of them once: those too that found
+/// no room in their first link packet, and those of streams that are over.
+#[test]
+fn the_time_that_payloads_take_is_counted() {
+    let config = LinkConfig { history: ByteCount(1 << 20), ..narrow() };
+    for carry in [Carry::Plain, Carry::Ordered] {
+        let mut w = World::new(55, CLEAN, config.clone());
+        w.sides.iter_mut().for_each(|side| side.set_stopwatch(Some(tick)));
+        let label = Label { compress: true, carry, ..Label::default() };
+        let mut n = 0;
+        // First one by one; then many at once, which share link packets.
+        for count in [[1; 10], [99; 10]].concat() {
+            for _ in 0..count {
+                assert!(w.sides[0].send_datagram(w.now, &report(n), &label));
+                n += 1;
+            }
+            w.run(Duration::from_secs(1), |w| while w.sides[1].take_datagram(|_| {}) {});
+        }
+        let took = [0, 1].map(|side: usize| w.sides[side].stats().datagram_cpu.as_micros());
+        println!("{carry:?}: {took:?}");
+        assert!(took.iter().all(|n| (900..=1000).contains(n)), "{carry:?}: {took:?}");
+        let lanes: Vec<_> = w.sides[0].lanes.values().copied().collect();
+        for id in lanes {
+            w.sides[0].reset(w.now, id, ResetReason::HostReset, false);
+            w.sides[0].release(w.now, id);
+        }
+        w.run(Duration::from_secs(5), |_| {});
+        let then = [0, 1].map(|side: usize| w.sides[side].stats().datagram_cpu.as_micros());
+        assert_eq!(then, took);
+        w.sides.iter_mut().for_each(|side| side.set_stopwatch(None));
+        assert!(w.sides[0].send_datagram(w.now, &report(0), &label));
+        assert_eq!(w.sides[0].stats().datagram_cpu.as_micros(), took[0]);
+    }
+}
