@@ -1,6 +1,7 @@
 //! What a session does for streams whose bytes are coded by its user (L-CO-1): it says
 //! whether they are, and asks for bytes as late as the link allows. What is not asked for
-//! stays with the host, so that a block is made of all that there is.
+//! stays with the host, so that a block is made of all that there is. And what streams that refer
+//! to chunks need of credit (L-DD-13).
 
 use units::{Duration, Instant};
 
@@ -109,5 +110,48 @@ impl Session {
             }
             s.coded &= is_coded;
         }
+    }
+
+    // ---- streams that refer to chunks ------------------------------------------------
+
+    /// Our direction of the stream refers to chunks: from now on [`Event::Writable`] tells
+    /// also that credit came, and the stream stays until all of it was taken (L-DD-13).
+    pub fn refers(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.refers = true;
+        }
+    }
+
+    /// The peer's direction of the stream refers to chunks of which none was taken yet: the
+    /// peer is told of all that is taken, to the end.
+    pub fn is_referred(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.is_referred = true;
+        }
+    }
+
+    /// Our reader took content of chunks that the stream refers to, which counts for when credit
+    /// is told (L-CR-1). [`Session::consume`] follows where it was the last of its reference.
+    pub fn took_referred(&mut self, id: StreamId, content: u64) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.referred_taken = s.referred_taken.saturating_add(content);
+        }
+    }
+
+    /// Tells by [`Event::Writable`], once, when all that was written to the stream has left.
+    pub fn tell_idle(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            s.wants_idle = true;
+        }
+    }
+
+    /// The peer's reader has taken all of our bytes below this; `None`: the stream is over.
+    pub fn taken(&self, id: StreamId) -> Option<u64> {
+        self.streams.get(&id).map(|s| s.peer_consumed)
+    }
+
+    /// How many bytes were written to the stream so far, and how many of them have not left.
+    pub fn written(&self, id: StreamId) -> (u64, u64) {
+        self.streams.get(&id).map_or((0, 0), |s| (s.send.end(), s.send.unsent()))
     }
 }
