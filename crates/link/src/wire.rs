@@ -20,7 +20,8 @@ use units::Duration;
 
 pub use read::Reader;
 pub use reset::ResetReason;
-pub use write::{Writer, frame_len, stream_head_len, varint_len};
+pub use units::varint::len as varint_len;
+pub use write::{Writer, frame_len, stream_head_len};
 
 /// Which stream: a number that never returns in a session. Even numbers are
 /// opened by the node with the lower public key, odd ones by the other.

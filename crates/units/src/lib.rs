@@ -10,6 +10,7 @@ mod prefix;
 mod rate;
 mod rng;
 mod time;
+pub mod varint;
 
 pub use prefix::{IpPrefix, ParsePrefixError};
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use units::Duration;
+use units::{Duration, varint};
 
 use super::*;
 
@@ -42,12 +42,8 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn varint(&mut self) -> Result<u64, WireError> {
-        let first = self.byte()?;
-        let extra = first.leading_ones() as usize;
-        let mut n = if extra >= 7 { 0 } else { u64::from(first & (0x7f >> extra)) };
-        for &b in self.bytes(extra as u64)? {
-            n = n << 8 | u64::from(b);
-        }
+        let (n, len) = varint::take(self.rest).ok_or(WireError::Short)?;
+        self.rest = &self.rest[len..];
         Ok(n)
     }
 

@@ -2,19 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use units::{Duration, Instant};
+use units::{Duration, Instant, varint};
 
 use super::*;
-
-/// Bytes that `n` takes as a varint.
-pub const fn varint_len(n: u64) -> usize {
-    let bits = 64 - n.leading_zeros() as usize;
-    match bits {
-        0..=7 => 1,
-        57.. => 9,
-        b => b.div_ceil(7),
-    }
-}
 
 /// Writes frames into a packet, front to back.
 pub struct Writer<'a> {
@@ -49,16 +39,7 @@ impl<'a> Writer<'a> {
         self.at += b.len();
     }
     pub(crate) fn varint(&mut self, n: u64) {
-        let len = varint_len(n);
-        let be = n.to_be_bytes();
-        if len == 9 {
-            self.byte(0xff);
-            self.bytes(&be);
-        } else {
-            let start = self.at;
-            self.bytes(&be[8 - len..]);
-            self.buf[start] |= !(0xffu16 >> (len - 1)) as u8;
-        }
+        self.at += varint::put(n, &mut self.buf[self.at..]);
     }
 
     /// The next `n` bytes, to be filled by the caller.

@@ -16,6 +16,8 @@
 //! ranges   count ‖ { distance to the end of the one before ‖ length − 1 }  (varints)
 //! ```
 
+use units::varint;
+
 use super::chunker::MAX_CHUNK;
 use super::keys::{TAG, Tag};
 
@@ -47,15 +49,9 @@ pub(super) enum Item {
 
 /// Appends a varint of the link's (spec/link.md, "Frames").
 pub(super) fn put_varint(n: u64, out: &mut Vec<u8>) {
-    let len = (u64::BITS - n.leading_zeros()).max(1).div_ceil(7) as usize;
-    if len > 8 {
-        out.push(0xff);
-        out.extend_from_slice(&n.to_be_bytes());
-        return;
-    }
-    let mut be = n.to_be_bytes();
-    be[8 - len] |= !(0xff_u8 >> (len - 1));
-    out.extend_from_slice(&be[8 - len..]);
+    let mut bytes = [0; varint::MAX_LEN];
+    let len = varint::put(n, &mut bytes);
+    out.extend_from_slice(&bytes[..len]);
 }
 
 fn zigzag(n: i64) -> u64 {
@@ -82,11 +78,9 @@ impl<'a> Reader<'a> {
     }
 
     pub fn varint(&mut self) -> Option<u64> {
-        let first = *self.0.first()?;
-        let more = first.leading_ones() as usize;
-        let bytes = self.bytes(1 + more)?;
-        let own = u64::from(first & (0x7f_u8.checked_shr(more as u32).unwrap_or(0)));
-        Some(bytes[1..].iter().fold(own, |n, byte| n << 8 | u64::from(*byte)))
+        let (n, len) = varint::take(self.0)?;
+        self.0 = &self.0[len..];
+        Some(n)
     }
 
     fn ranges(&mut self) -> Option<Vec<(u64, u64)>> {

@@ -1,5 +1,10 @@
 //! Numbers in bytes: the link's varints (spec/link.md, "Frames"), and room for few of them.
 
+use units::varint;
+
+/// The most bytes of a number of 32 bits.
+const MAX_VARINT: usize = 5;
+
 /// A short run of bytes, without memory of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Short<const N: usize> {
@@ -32,12 +37,7 @@ impl<const N: usize> Short<N> {
 
     /// At most five bytes.
     pub fn varint(&mut self, n: u32) {
-        let n = u64::from(n);
-        let len = (u64::BITS - n.leading_zeros()).max(1).div_ceil(7) as usize;
-        let mut be = [0; 8];
-        be.copy_from_slice(&n.to_be_bytes());
-        be[8 - len] |= !(0xff_u8 >> (len - 1));
-        self.bytes(&be[8 - len..]);
+        self.len += varint::put(n.into(), &mut self.bytes[self.len..]);
     }
 
     /// A difference, which may be negative.
@@ -63,17 +63,10 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
-    /// Numbers above 2^32 − 1 are refused.
+    /// Numbers above 2^32 − 1 are refused, and forms of more bytes than any of them takes.
     pub fn varint(&mut self) -> Option<u32> {
-        let first = self.byte()?;
-        let extra = first.leading_ones() as usize;
-        if extra > 4 {
-            return None;
-        }
-        let mut n = u64::from(first & (0x7f >> extra));
-        for _ in 0..extra {
-            n = n << 8 | u64::from(self.byte()?);
-        }
+        let (n, len) = varint::take(self.0).filter(|(_, len)| *len <= MAX_VARINT)?;
+        self.0 = &self.0[len..];
         u32::try_from(n).ok()
     }
 
@@ -87,6 +80,14 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn numbers_of_more_than_32_bits_or_five_bytes_are_refused() {
+        let taken = |bytes: &[u8]| Reader(bytes).varint();
+        assert_eq!(taken(&[0xf0, 0xff, 0xff, 0xff, 0xff]), Some(u32::MAX));
+        assert_eq!(taken(&[0xf1, 0, 0, 0, 0]), None);
+        assert_eq!(taken(&[0xf8, 0, 0, 0, 0, 1]), None);
+    }
 
     proptest! {
         #[test]
