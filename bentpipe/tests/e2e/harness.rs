@@ -279,6 +279,15 @@ pub fn must(ns: &NetNs, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// `n` pings, one after the other, each of which must be answered. (With `-c 3 -w 30` ping
+/// goes on sending until three answers have come: one that is late makes it four.)
+pub fn pings(ns: &NetNs, n: usize, args: &str) {
+    for _ in 0..n {
+        let text = must(ns, &format!("ping -c 1 -W 30 {args}"));
+        assert!(text.contains("1 packets transmitted, 1 received"), "{text}");
+    }
+}
+
 /// Both outputs of a command, for messages.
 pub fn said(output: &Output) -> String {
     format!(

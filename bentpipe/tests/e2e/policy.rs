@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::harness::{World, must, root, wait_for};
+use crate::harness::{World, pings, root, wait_for};
 use crate::tcp::{
     End, SERVER, SERVER_V6, accept_within, check_echo, connect, end_within, joined, listen,
     try_connect,
@@ -43,8 +43,7 @@ fn with_nat_servers_see_the_gateway_and_answers_come_back() {
         let (n, from) = client.recv_from(&mut buf).unwrap();
         assert_eq!((&buf[..n], from), (&b"my gateway"[..], far.parse().unwrap()));
     }
-    let text = must(&world.client, "ping -c 2 -i 0.2 -w 30 10.2.0.2");
-    assert!(text.contains("2 packets transmitted, 2 received"), "{text}");
+    pings(&world.client, 2, "10.2.0.2");
 }
 
 /// Connections by the explicit proxy to `targets`, none of which may succeed.
