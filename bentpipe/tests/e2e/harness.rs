@@ -12,7 +12,7 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -313,6 +313,13 @@ impl Daemon {
             .stderr(log)
             .spawn();
         Daemon(child.expect("setpriv starts (util-linux)"))
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait_until_ended(&mut self, patience: Duration) -> ExitStatus {
+        wait_long_for("a program to end", patience, || {
+            self.0.try_wait().expect("a child").ok_or_else(|| "it goes on".into())
+        })
     }
 }
 

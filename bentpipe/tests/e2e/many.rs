@@ -2,13 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use units::{BitRate, Rng};
 
-use crate::harness::{World, root, run, said, wait_for, wait_long_for};
+use crate::harness::{Daemon, World, root, wait_for, wait_long_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, end_within, joined, listen, pattern, read_to_end,
 };
@@ -196,53 +195,53 @@ fn ten_thousand_connections_are_open_at_once_and_none_is_lost() {
     check_echo(&world.client, &listen(&world.server, "10.2.0.2:7999"));
     world.wait_until_no_streams();
     let idle = [&world.a, &world.b].map(|g| g.status().node.memory_bytes);
-    let mut helper = world.server.command(std::env::current_exe().unwrap().to_str().unwrap());
-    let helper = helper
-        .args(["--exact", "many::serve_a_crowd", "--ignored", "--nocapture"])
-        .env(HELPER, SERVER)
-        .stdin(Stdio::null());
-    let (sent, done) = std::sync::mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(move || sent.send(run(helper)));
-        wait_for("the server", || {
-            let listening = crate::harness::must(&world.server, "ss -ltn");
-            listening.contains(":7000").then_some(()).ok_or("not yet".into())
-        });
-        let begin = Instant::now();
-        let mut crowd: Vec<TcpStream> = world.client.run(|| {
-            let open = |n: usize| {
-                let mut stream = TcpStream::connect(SERVER).unwrap_or_else(|e| panic!("{n}: {e}"));
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                stream.write_all(&n.to_be_bytes()).unwrap();
-                stream
-            };
-            (0..CROWD).map(open).collect()
-        });
-        eprintln!("{CROWD} connections were opened in {:?}", begin.elapsed());
-        let mut word = [0; 8];
-        for round in 0..2 {
-            for (n, stream) in crowd.iter_mut().enumerate() {
-                if round == 1 {
-                    stream.write_all(&n.to_be_bytes()).unwrap();
-                }
-            }
-            for (n, stream) in crowd.iter_mut().enumerate() {
-                stream.read_exact(&mut word).unwrap_or_else(|e| panic!("{n}: {e}"));
-                assert_eq!(word, n.to_be_bytes());
-            }
-        }
-        eprintln!("each had two answers after {:?}", begin.elapsed());
-        for (gateway, idle) in [&world.a, &world.b].into_iter().zip(idle) {
-            let status = gateway.status();
-            assert_eq!(status.links[0].streams_open, CROWD as u64);
-            let each = status.node.memory_bytes.saturating_sub(idle) / CROWD as u64;
-            eprintln!("gateway {}: {idle} bytes idle, {each} for each", gateway.name());
-            assert!(each < 40_000, "{each} bytes for a connection at rest");
-        }
-        drop(crowd);
-        let output = done.recv().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+    let (program, log) = (std::env::current_exe().unwrap(), world.dir("crowd").join("log"));
+    let mut helper = Daemon::start(
+        &world.server,
+        &format!(
+            "env {HELPER}={SERVER} {} --exact many::serve_a_crowd --ignored --nocapture",
+            program.display()
+        ),
+        &log,
+    );
+    wait_for("the server", || {
+        let listening = crate::harness::must(&world.server, "ss -ltn");
+        listening.contains(":7000").then_some(()).ok_or("not yet".into())
     });
+    let begin = Instant::now();
+    let mut crowd: Vec<TcpStream> = world.client.run(|| {
+        let open = |n: usize| {
+            let mut stream = TcpStream::connect(SERVER).unwrap_or_else(|e| panic!("{n}: {e}"));
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.write_all(&n.to_be_bytes()).unwrap();
+            stream
+        };
+        (0..CROWD).map(open).collect()
+    });
+    eprintln!("{CROWD} connections were opened in {:?}", begin.elapsed());
+    let mut word = [0; 8];
+    for round in 0..2 {
+        for (n, stream) in crowd.iter_mut().enumerate() {
+            if round == 1 {
+                stream.write_all(&n.to_be_bytes()).unwrap();
+            }
+        }
+        for (n, stream) in crowd.iter_mut().enumerate() {
+            stream.read_exact(&mut word).unwrap_or_else(|e| panic!("{n}: {e}"));
+            assert_eq!(word, n.to_be_bytes());
+        }
+    }
+    eprintln!("each had two answers after {:?}", begin.elapsed());
+    for (gateway, idle) in [&world.a, &world.b].into_iter().zip(idle) {
+        let status = gateway.status();
+        assert_eq!(status.links[0].streams_open, CROWD as u64);
+        let each = status.node.memory_bytes.saturating_sub(idle) / CROWD as u64;
+        eprintln!("gateway {}: {idle} bytes idle, {each} for each", gateway.name());
+        assert!(each < 40_000, "{each} bytes for a connection at rest");
+    }
+    drop(crowd);
+    let status = helper.wait_until_ended(Duration::from_secs(120));
+    assert!(status.success(), "{status}: {}", std::fs::read_to_string(&log).unwrap());
     world.wait_until_no_streams();
 }
 
