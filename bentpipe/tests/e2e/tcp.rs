@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,14 @@ pub const CLIENT: &str = "10.1.0.2:7000";
 
 /// Opens a connection from `ns`.
 pub fn try_connect(ns: &NetNs, to: &str) -> io::Result<TcpStream> {
+    connect_within(ns, to, PATIENCE)
+}
+
+/// The same, and its calls, with this patience.
+fn connect_within(ns: &NetNs, to: &str, time: Duration) -> io::Result<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
-    let stream = ns.run(|| TcpStream::connect_timeout(&to, PATIENCE))?;
-    with_patience(&stream);
+    let stream = ns.run(|| TcpStream::connect_timeout(&to, time))?;
+    be_patient(&stream, time);
     Ok(stream)
 }
 
@@ -30,9 +36,9 @@ pub fn connect(ns: &NetNs, to: &str) -> TcpStream {
     try_connect(ns, to).unwrap_or_else(|e| panic!("cannot connect to {to}: {e}"))
 }
 
-fn with_patience(stream: &TcpStream) {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a socket");
+fn be_patient(stream: &TcpStream, time: Duration) {
+    stream.set_read_timeout(Some(time)).expect("a socket");
+    stream.set_write_timeout(Some(time)).expect("a socket");
 }
 
 /// Listens in `ns`.
@@ -50,7 +56,7 @@ pub fn accept_within(listener: &TcpListener, time: Duration) -> Option<TcpStream
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false).expect("a socket");
-                with_patience(&stream);
+                be_patient(&stream, PATIENCE);
                 return Some(stream);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -123,39 +129,75 @@ pub fn send_all(stream: &TcpStream, bytes: Vec<u8>) -> JoinHandle<io::Result<()>
     })
 }
 
-/// A question and its answer over a new connection: does the way stand, both ways?
+/// How long one of several attempts may take: far less than all of them.
+const ATTEMPT: Duration = Duration::from_secs(8);
+
+/// A question and its answer over a new connection: does the way stand, both ways? For those
+/// who ask again while it does not: an attempt that meets a black hole is given up soon. Wrong
+/// bytes are never a matter of time.
 pub fn echo_once(client: &NetNs, listener: &TcpListener) -> io::Result<()> {
+    echo_within(client, listener, ATTEMPT)
+}
+
+/// The same with as much patience as there is; it must work.
+pub fn check_echo(client: &NetNs, listener: &TcpListener) {
+    echo_within(client, listener, PATIENCE).expect("a connection works both ways");
+}
+
+/// Is this the end of patience, and no answer?
+pub fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+fn echo_within(client: &NetNs, listener: &TcpListener, time: Duration) -> io::Result<()> {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let question = ASKED.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let answer = question.map(|byte| !byte);
     let to = listener.local_addr().expect("an address").to_string();
-    let mut near = try_connect(client, &to)?;
-    near.write_all(b"ping")?;
-    let begin = Instant::now();
-    let mut far = loop {
-        if let Some(far) = accept_within(listener, Duration::from_millis(20)) {
-            break far;
+    let mut near = connect_within(client, &to, time)?;
+    near.write_all(&question)?;
+    let mut far = answering(&near, listener, question, time)?;
+    far.write_all(&answer)?;
+    let mut word = [0; 4];
+    near.read_exact(&mut word)?;
+    assert_eq!(word, answer);
+    near.shutdown(Shutdown::Write)?;
+    expect_end(&mut far)?;
+    drop(far);
+    expect_end(&mut near)
+}
+
+/// The server's end of the connection that asks this question.
+fn answering(
+    near: &TcpStream,
+    listener: &TcpListener,
+    question: [u8; 4],
+    time: Duration,
+) -> io::Result<TcpStream> {
+    let (begin, mut why) = (Instant::now(), io::ErrorKind::TimedOut.into());
+    while begin.elapsed() < time {
+        if let Some(mut far) = accept_within(listener, Duration::from_millis(20)) {
+            be_patient(&far, time);
+            let mut word = [0; 4];
+            match far.read_exact(&mut word) {
+                Ok(()) if word == question => return Ok(far),
+                // That of an attempt that was given up may come late.
+                Ok(()) => {}
+                Err(e) => why = e,
+            }
         }
         // The client may be told that there is no way.
         if let Some(e) = near.take_error()? {
             return Err(e);
         }
-        if begin.elapsed() > PATIENCE {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-    };
-    let mut word = [0; 4];
-    far.read_exact(&mut word)?;
-    far.write_all(b"pong")?;
-    near.read_exact(&mut word)?;
-    assert_eq!(&word, b"pong");
-    near.shutdown(Shutdown::Write)?;
-    assert_eq!(read_to_end(&mut far), (vec![], End::Clean));
-    drop(far);
-    assert_eq!(read_to_end(&mut near), (vec![], End::Clean));
-    Ok(())
+    }
+    Err(why)
 }
 
-/// [`echo_once`] must work.
-pub fn check_echo(client: &NetNs, listener: &TcpListener) {
-    echo_once(client, listener).expect("a connection works both ways");
+/// A clean end, and nothing before it.
+fn expect_end(stream: &mut TcpStream) -> io::Result<()> {
+    assert_eq!(stream.read(&mut [0])?, 0, "nothing but the end is left to read");
+    Ok(())
 }
 
 /// Polls a socket for its end for a while: `None` while it is still open.
