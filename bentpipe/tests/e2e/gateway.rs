@@ -170,6 +170,12 @@ impl Gateway {
         &self.dir
     }
 
+    /// Where the chunks are that its peer sent, and what the peer holds is written down.
+    pub fn chunks(&self) -> PathBuf {
+        let [own, peer] = self.keys.each_ref().map(|keys| keys.public.replace('/', "_"));
+        self.dir.join("chunks").join(own).join(peer)
+    }
+
     /// The file as the settings make it.
     pub fn text(&self) -> String {
         self.settings.file(&self.keys[0], &self.keys[1], &self.rate, self.delay_ms)
