@@ -47,16 +47,26 @@ fn a_bad_file_leaves_the_old_one_in_force_and_says_why() {
     let listener = listen(&world.server, SERVER);
     check_echo(&world.client, &listener);
     let good = world.b.text();
-    for (bad, why) in [
+    for (round, (bad, why)) in [
         (good.replace("allow", "alow"), "alow"),
         (good.replace("50ms", "50"), "delay"),
-        (String::from("[node"), "stays in force"),
-        (String::new(), "stays in force"),
-    ] {
+        (String::from("[node"), "not TOML"),
+        (String::new(), "no [node] table"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         world.b.write(&bad);
         world.b.signal("HUP");
-        world.b.wait_for_log(why);
-        world.b.wait_for_log("stays in force");
+        let said = wait_for("a refusal", || {
+            let log = world.b.log();
+            let lines: Vec<&str> = log.lines().filter(|l| l.contains("stays in force")).collect();
+            match lines.len() == round + 1 {
+                true => Ok(lines[round].to_owned()),
+                false => Err(log),
+            }
+        });
+        assert!(said.contains(why), "{said}");
         check_echo(&world.client, &listener);
     }
     assert_eq!(world.b.log().matches("link up peer=").count(), 1, "the session stayed");
@@ -89,6 +99,8 @@ fn a_reload_changes_how_much_is_logged() {
     assert!(!world.a.log().contains(" debug "));
     world.a.configure(|s| s.node = "log = \"error\"".into());
     world.a.signal("HUP");
+    // What is asked twice after the signal is answered after it: two signals may be one.
+    (0..2).for_each(|_| drop(world.a.status()));
     // Nobody says that it was read: that is no error.
     world.a.configure(|s| s.peer = "rutes = []".into());
     world.a.signal("HUP");
