@@ -266,9 +266,11 @@ fn a_connection_that_does_not_end_is_reset_when_the_gateway_ends() {
     let (mut near, mut far) = joined(&world.client, &listen(&world.server, SERVER));
     send_word(&mut near, &mut far);
     world.a.signal("TERM");
-    thread::sleep(Duration::from_millis(500));
+    world.a.wait_for_log("ending open_connections=1");
     world.a.signal("TERM");
-    assert!(world.a.wait_until_ended().success(), "a second signal ends it at once");
+    // Not because the time was over that connections are given.
+    world.a.wait_for_log("ending at once");
+    assert!(world.a.wait_until_ended().success(), "a second signal ends it");
     check_reset(&mut near, "the client");
     check_reset(&mut far, "the server");
 }

@@ -289,8 +289,9 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     // The end: sockets reset, peers told, nothing left in the kernel.
     let mut open: Vec<_> = star.terminals.iter().map(|t| joined(&t.host, &server)).collect();
     star.hub.signal("TERM");
-    thread::sleep(Duration::from_millis(200));
+    star.hub.wait_for_log("ending open_connections");
     star.hub.signal("TERM");
+    star.hub.wait_for_log("ending at once");
     assert!(star.hub.wait_until_ended().success(), "{}", star.hub.log());
     for (near, far) in &mut open {
         assert_eq!(crate::tcp::end_within(far, Duration::from_secs(20)), Some(End::Reset));

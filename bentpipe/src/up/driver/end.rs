@@ -99,6 +99,7 @@ impl Driver {
     /// Takes nothing new; what is open may go on for a while. The second time: at once.
     fn stop(&mut self, now: Instant) {
         if self.draining.is_some() {
+            crate::log!(Info, "ending at once");
             self.draining = Some(now);
             return;
         }
