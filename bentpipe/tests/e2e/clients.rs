@@ -70,8 +70,7 @@ fn ssh_server(world: &World) -> (Daemon, String) {
     must(
         &world.server,
         &format!(
-            "mkdir -p /run/sshd && \
-             ssh-keygen -q -t ed25519 -N '' -f {d}/host && ssh-keygen -q -t ed25519 -N '' -f {d}/user \
+            "ssh-keygen -q -t ed25519 -N '' -f {d}/host && ssh-keygen -q -t ed25519 -N '' -f {d}/user \
              && cp {d}/user.pub {d}/authorized"
         ),
     );
@@ -82,9 +81,13 @@ fn ssh_server(world: &World) -> (Daemon, String) {
          Subsystem sftp internal-sftp\n"
     );
     fs::write(dir.join("config"), config).unwrap();
+    // It wants an empty /run/sshd: in a /run of its own, so that nothing is left in the host's.
     let server = Daemon::start(
         &world.server,
-        &format!("/usr/sbin/sshd -D -e -f {d}/config"),
+        &format!(
+            "unshare --mount sh -c 'mount -t tmpfs run /run && mkdir /run/sshd && \
+             exec /usr/sbin/sshd -D -e -f {d}/config'"
+        ),
         &dir.join("log"),
     );
     wait_for_port(world, "10.2.0.2:22");
