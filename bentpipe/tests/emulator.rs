@@ -19,7 +19,7 @@ use bentpipe::emulate::{Direction, Emulator, EmulatorError, EmulatorOptions};
 use channel::{ChannelConfig, OutageMode, QueueLimit};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
-use wire::{Kind, Wire, delays, punctual_rate_of, sleep_ms, wait_until};
+use wire::{Kind, Wire, delays, punctual_rate_of, sleep_ms, wait_until, wait_until_empty};
 
 const BOTH: [Kind; 2] = [Kind::Tap, Kind::Veth];
 
@@ -158,7 +158,7 @@ fn duplicates_and_detours_reach_the_far_end_and_leave_nothing_behind() {
         sleep_ms(2);
     }
     wait_until(&link, |c| c.delivered.packets == 10_000);
-    sleep_ms(300);
+    wait_until_empty(&link);
     let seen = listener.stop();
     let report = link.stop().unwrap();
     let up = report.up.counters;

@@ -4,7 +4,7 @@ use bentpipe::emulate::{CaptureOptions, Emulator, EmulatorOptions};
 use channel::ChannelConfig;
 use units::{Duration, Ratio};
 
-use crate::wire::{Kind, Wire, sleep_ms, wait_until};
+use crate::wire::{Kind, Scratch, Wire, wait_until, wait_until_empty};
 
 /// The packets of a pcapng file: their interface, bytes and comment.
 fn packets(mut file: &[u8]) -> Vec<(u32, Vec<u8>, Option<String>)> {
@@ -33,22 +33,21 @@ fn packets(mut file: &[u8]) -> Vec<(u32, Vec<u8>, Option<String>)> {
 
 #[test]
 fn a_capture_holds_what_crossed_and_on_request_what_did_not() {
-    let file = std::env::temp_dir().join(format!("emulator-{}.pcapng", std::process::id()));
+    let file = Scratch::file("pcapng");
     let (wire, [left, right]) = Wire::lay(Kind::Tap, "pcap");
     let lossy = ChannelConfig {
         loss: Ratio::from_f64(0.2),
         delay: Duration::from_millis(10),
         ..ChannelConfig::default()
     };
-    let capture = CaptureOptions { file: file.clone(), drops: true, snap: 60 };
+    let capture = CaptureOptions { file: file.0.clone(), drops: true, snap: 60 };
     let options = EmulatorOptions { capture: Some(capture), ..EmulatorOptions::default() };
     let link = Emulator::start(left, right, lossy.clone(), lossy, options).unwrap();
     wire.sender().send(300, 700);
     wait_until(&link, |c| c.delivered.packets + c.lost_random.packets == 300);
-    sleep_ms(100);
+    wait_until_empty(&link);
     let report = link.stop().unwrap();
-    let bytes = std::fs::read(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
+    let bytes = std::fs::read(&file.0).unwrap();
     let up: Vec<_> = packets(&bytes).into_iter().filter(|(to, ..)| *to == 1).collect();
     let (crossed, lost): (Vec<_>, Vec<_>) = up.iter().partition(|(.., comment)| comment.is_none());
     assert_eq!(crossed.len() as u64, report.up.counters.delivered.packets);

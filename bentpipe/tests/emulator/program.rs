@@ -5,27 +5,41 @@ use std::process::{Child, Command, Output, Stdio};
 use os::netns::NetNs;
 use serde_json::Value;
 
-use crate::wire::sleep_ms;
+use crate::wire::{Scratch, sleep_ms};
 
-fn emulate(words: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_bentpipe"))
-        .arg("emulate")
+/// The program, which ends with its test, however that ends.
+struct Program(Option<Child>);
+
+fn emulate(words: &str) -> Program {
+    let child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_bentpipe"), "emulate"])
         .args(words.split_whitespace())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .spawn();
+    Program(Some(child.expect("setpriv starts (util-linux)")))
 }
 
-fn finish(child: Child) -> (Output, String) {
-    let output = child.wait_with_output().unwrap();
-    let errors = String::from_utf8(output.stderr.clone()).unwrap();
-    (output, errors)
+impl Program {
+    fn finish(mut self) -> (Output, String) {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr.clone()).unwrap();
+        (output, errors)
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
 }
 
-fn signal(child: &Child, name: &str) {
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 fn hosts(label: &str) -> [NetNs; 2] {
@@ -35,8 +49,9 @@ fn hosts(label: &str) -> [NetNs; 2] {
 #[test]
 fn the_program_joins_two_namespaces_and_reports() {
     let [left, right] = hosts("prog");
-    let report = std::env::temp_dir().join(format!("emulator-{}.json", std::process::id()));
-    let child = emulate(&format!(
+    let file = Scratch::file("json");
+    let report = &file.0;
+    let program = emulate(&format!(
         "--left ns:{} --right ns:{}:sky7 --rate 2Mbit --up-delay 30ms --down-delay 20ms \
          --seed 9 --report {}",
         left.name(),
@@ -56,21 +71,20 @@ fn the_program_joins_two_namespaces_and_reports() {
     up(&right, "sky7", "10.9.0.2/24");
     let ping = left.command("ping").args(["-c", "3", "-i", "0.2", "10.9.0.2"]).output().unwrap();
     assert!(ping.status.success(), "{ping:?}");
-    signal(&child, "USR1");
+    program.signal("USR1");
     for _ in 0..600 {
         if report.exists() {
             break;
         }
         sleep_ms(50);
     }
-    let first: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let first: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     assert_eq!(first["up"]["config"]["delay"], "30ms");
     assert_eq!(first["down"]["config"]["delay"], "20ms");
-    signal(&child, "INT");
-    let (output, errors) = finish(child);
+    program.signal("INT");
+    let (output, errors) = program.finish();
     assert!(output.status.success(), "{errors}");
-    let last: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
-    std::fs::remove_file(&report).unwrap();
+    let last: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     assert_eq!(last["seed"], 9);
     assert!(last["up"]["counters"]["delivered"]["packets"].as_u64() >= Some(3));
     assert!(last["elapsed_s"].as_f64() > first["elapsed_s"].as_f64());
@@ -81,12 +95,12 @@ fn the_program_joins_two_namespaces_and_reports() {
 #[test]
 fn the_program_ends_by_itself_and_prints_the_report() {
     let [left, right] = hosts("self");
-    let child = emulate(&format!(
+    let program = emulate(&format!(
         "--left ns:{} --right ns:{} --duration 300ms --report -",
         left.name(),
         right.name()
     ));
-    let (output, errors) = finish(child);
+    let (output, errors) = program.finish();
     assert!(output.status.success(), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["elapsed_s"].as_f64() >= Some(0.3));
@@ -104,7 +118,7 @@ fn what_cannot_work_is_one_sentence_and_a_failure() {
         (format!("--left ns:{l} --right ns:{r} --link /no/link.toml"), "/no/link.toml"),
         (format!("--left ns:{l}:lo --right ns:{r}"), "lo"),
     ] {
-        let (output, errors) = finish(emulate(&words));
+        let (output, errors) = emulate(&words).finish();
         assert!(!output.status.success(), "{words}");
         assert!(errors.contains(expected), "{words}: {errors}");
         assert!(!errors.contains("panicked"), "{errors}");

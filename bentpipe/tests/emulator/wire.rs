@@ -1,6 +1,7 @@
 //! Two namespaces with an emulated link between them, and probes at both ends that
 //! send and stamp raw frames, so that what is measured is the link and not a host.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -248,6 +249,33 @@ pub fn wait_until(link: &EmulatorHandle, done: impl Fn(&Counters) -> bool) {
             break;
         }
         sleep_ms(50);
+    }
+}
+
+/// Waits until nothing is under way there any more: copies and packets that went a detour
+/// come after those that are counted as delivered.
+pub fn wait_until_empty(link: &EmulatorHandle) {
+    for _ in 0..600 {
+        if link.report().up.held_packets == 0 {
+            break;
+        }
+        sleep_ms(50);
+    }
+}
+
+/// A file of this process, which is gone with its test, however that ends.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn file(extension: &str) -> Scratch {
+        let name = format!("emulator-{}.{extension}", std::process::id());
+        Scratch(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
