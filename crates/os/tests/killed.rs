@@ -105,11 +105,12 @@ impl Lab {
     fn start_gateway(&self, role: &str) -> Running {
         let this = env::current_exe().unwrap();
         let mut command = self.gateway.command(this.to_str().unwrap());
-        let mut child = command.arg(role).stdout(Stdio::piped()).spawn().unwrap();
+        // Killed whatever becomes of what follows.
+        let mut gateway = Running(command.arg(role).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(gateway.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        Running(child)
+        gateway
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
