@@ -60,24 +60,25 @@ impl Drop for Middle {
     }
 }
 
-/// Sends packets slowly enough that none is lost on the way.
-fn send_each<'a>(socket: &UdpSocket, packets: impl Iterator<Item = &'a [u8]>) -> u64 {
-    let mut sent = 0;
-    for packet in packets {
-        socket.send_to(packet, GATEWAY_B).unwrap();
-        sent += 1;
-        if sent % 4 == 0 {
-            thread::sleep(Duration::from_millis(1));
+/// Packets that are dropped and counted, each of them. A lot waits until the one before is
+/// counted, so that none is lost on the way.
+fn check_dropped(world: &World, socket: &UdpSocket, packets: &[&[u8]]) {
+    const LOT: usize = 100;
+    for lot in packets.chunks(LOT) {
+        let before = world.b.dropped();
+        for packet in lot {
+            socket.send_to(packet, GATEWAY_B).unwrap();
         }
+        wait_for("all of them to be counted", || {
+            let counted = world.b.dropped() - before;
+            let all = counted >= lot.len() as u64;
+            all.then_some(()).ok_or(format!("{counted} of {}", lot.len()))
+        });
     }
-    sent
 }
 
-fn check_counted(world: &World, before: u64, sent: u64) {
-    wait_for("all of them to be counted", || {
-        let counted = world.b.dropped() - before;
-        (counted >= sent).then_some(()).ok_or(format!("{counted} of {sent}"))
-    });
+fn slices(packets: &[Vec<u8>]) -> Vec<&[u8]> {
+    packets.iter().map(Vec::as_slice).collect()
 }
 
 fn check_unanswered(socket: &UdpSocket) {
@@ -126,9 +127,7 @@ fn forged_and_repeated_packets_are_dropped_counted_and_never_answered() {
         }
         random.push(packet);
     }
-    let before = world.b.dropped();
-    let sent = send_each(&attacker, random.iter().map(Vec::as_slice));
-    check_counted(&world, before, sent);
+    check_dropped(&world, &attacker, &slices(&random));
     assert!(world.b.dropped_for("malformed") > 0, "at least the empty one");
     check_unanswered(&attacker);
 
@@ -137,9 +136,7 @@ fn forged_and_repeated_packets_are_dropped_counted_and_never_answered() {
         .iter()
         .flat_map(|p| [&p[..p.len() / 2], &p[..p.len() - 1], &p[..p.len().min(5)]])
         .collect();
-    let before = world.b.dropped();
-    let sent = send_each(&attacker, cut.into_iter());
-    check_counted(&world, before, sent);
+    check_dropped(&world, &attacker, &cut);
     check_unanswered(&attacker);
     let flipped: Vec<Vec<u8>> = genuine
         .iter()
@@ -150,16 +147,11 @@ fn forged_and_repeated_packets_are_dropped_counted_and_never_answered() {
             p
         })
         .collect();
-    let before = world.b.dropped();
-    let sent = send_each(&attacker, flipped.iter().map(Vec::as_slice));
-    check_counted(&world, before, sent);
+    check_dropped(&world, &attacker, &slices(&flipped));
     check_unanswered(&attacker);
 
     // Genuine data packets again, from elsewhere. (Handshakes have a test of their own.)
-    let repeated: Vec<&[u8]> = genuine.iter().skip(5).map(Vec::as_slice).collect();
-    let before = world.b.dropped();
-    let sent = send_each(&attacker, repeated.into_iter());
-    check_counted(&world, before, sent);
+    check_dropped(&world, &attacker, &slices(&genuine)[5..]);
     check_unanswered(&attacker);
 
     let link = world.b.status().links[0].clone();
