@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,9 @@ impl Drop for Pair {
                 eprintln!("{}:\n{}", gateway.log.display(), gateway.log_text());
             }
         }
+        // Their files go when nobody writes to them any more.
+        self.ship.kill();
+        self.shore.kill();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -119,15 +122,16 @@ impl Gateway {
     fn start(dir: &std::path::Path, name: &str, config: &str) -> Gateway {
         let (file, log) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.log")));
         std::fs::write(&file, config).expect("a configuration");
-        let child = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
-            .args(["up", "-v"])
+        // setpriv ends the gateway when the test's thread is gone, however it went.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_bentpipe"), "up", "-v"])
             .arg(&file)
             .env("STATE_DIRECTORY", dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("a log"))
             .spawn()
-            .expect("the program starts");
+            .expect("setpriv starts (util-linux)");
         Gateway { child, admin: dir.join(format!("{name}.sock")), file, log }
     }
 
@@ -166,12 +170,27 @@ impl Gateway {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+
+    fn wait_until_ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.log_text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -359,7 +378,7 @@ fn a_peer_that_does_not_compress_gets_bytes_as_they_are() {
     // The ship would compress; the shore says no.
     let file = std::fs::read_to_string(&pair.ship.file).expect("a file");
     pair.ship.signal("TERM");
-    pair.ship.child.wait().expect("it ends");
+    pair.ship.wait_until_ended();
     pair.ship = Gateway::start(&pair.dir, "ship", &file.replace("\"off\"", "\"auto\""));
     pair.ship.wait_for("the link rises", |s| s.links[0].state == LinkState::Up);
     let mut client = pair.socks(1, &[127, 0, 0, 1], port);
@@ -422,7 +441,7 @@ fn a_good_file_at_reload_changes_the_rules_without_a_new_session() {
 fn sigterm_ends_a_gateway_in_good_order() {
     let mut pair = Pair::start();
     pair.ship.signal("TERM");
-    let ended = pair.ship.child.wait().expect("it ends");
+    let ended = pair.ship.wait_until_ended();
     assert!(ended.success(), "{ended}: {}", pair.ship.log_text());
     assert!(!pair.ship.admin.exists(), "its admin socket is gone");
 }
@@ -431,8 +450,9 @@ fn up(config: &str) -> Output {
     let dir = scratch_dir();
     let file = dir.join("n.toml");
     std::fs::write(&file, config).expect("a configuration");
-    let output = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
-        .arg("up")
+    // One that does not refuse would stay.
+    let output = Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_bentpipe"), "up"])
         .arg(&file)
         .env("STATE_DIRECTORY", &dir)
         .output()
