@@ -33,13 +33,14 @@ const INBOX: u64 = OWNERS;
 /// Initiations that may wait at a shard's door, and link packets that came to the first.
 const INITIATIONS: usize = 256;
 const STRAYS: usize = 64;
-/// Batches of packets that may wait there, each a turn's reads of a TUN device: 6 MB.
-const BATCHES: usize = 64;
-/// Packets that wait for one of these places: as many as a TUN device's own queue holds.
+/// Batches of packets that may wait there, of [`PACKETS`] at the most: 6 MB.
+const BATCHES: usize = 8;
+/// Packets that wait for one of these places, and what a shard takes of them before other work
+/// has its turn: as many as a TUN device's own queue holds.
 const PACKETS: usize = 500;
 /// When it is looked again whether there is one.
 const PLACE: Duration = Duration::from_millis(1);
-/// Of each, what is taken before other work has its turn.
+/// Of each other kind, what is taken before other work has its turn.
 const AT_ONCE: usize = 64;
 /// Shards' news that may wait for the first.
 const NEWS: usize = 256;
@@ -416,7 +417,7 @@ impl Inbox {
                 Order::End => ends = true,
             }
         }
-        let (mut guests, mut batches) = (0, 0);
+        let mut guests = 0;
         let hosts = self.hosts.try_iter().take(AT_ONCE);
         let initiations = self.initiations.try_iter().take(AT_ONCE);
         for guest in hosts.chain(initiations).chain(self.strays.try_iter().take(AT_ONCE)) {
@@ -430,15 +431,18 @@ impl Inbox {
                 Guest::ProxyClient(asked) => shard.take_proxy_client(now, asked),
             }
         }
-        for (mut packets, split) in self.packets.try_iter().take(AT_ONCE / 8) {
-            batches += 1;
+        let mut left = PACKETS;
+        while left > 0
+            && let Ok((mut packets, split)) = self.packets.try_recv()
+        {
+            left = left.saturating_sub(packets.ends.len());
             let mut start = 0;
             for end in packets.ends {
                 shard.take_packet(now, &mut packets.bytes[start..end], split);
                 start = end;
             }
         }
-        if guests >= AT_ONCE || batches == AT_ONCE / 8 {
+        if guests >= AT_ONCE || left == 0 {
             // There may be more, for the next turn.
             self.waker.wake();
         }
