@@ -64,7 +64,7 @@ pub(super) struct Shard {
     pub waiting: Waiting,
     /// The tunnel device, to write to.
     pub tun: Option<Tun>,
-    /// The device of SYNs, to write to.
+    /// The device of SYNs, to write to, once interception is in force.
     pub syns: Option<Tun>,
     names: Names,
     pub modems: Modems,
@@ -90,13 +90,12 @@ pub(super) struct Parts {
     pub relay: Relay,
     pub carrier: Carrier,
     pub tun: Option<Tun>,
-    pub syns: Option<Tun>,
 }
 
 impl Shard {
     /// A shard without peers.
     pub fn new(parts: Parts) -> Result<Shard, OsError> {
-        let Parts { number, config, sharers, clock, poller, relay, carrier, tun, syns } = parts;
+        let Parts { number, config, sharers, clock, poller, relay, carrier, tun } = parts;
         let dir = config.node.chunks.dir.clone();
         let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
         let given = config.node.chunks.disk_given;
@@ -112,7 +111,7 @@ impl Shard {
             connections: Connections::new(TcpOptions::default()),
             waiting: Waiting::default(),
             tun,
-            syns,
+            syns: None,
             names: Names::new()?,
             modems: Modems::new()?,
             chunks,

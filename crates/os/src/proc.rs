@@ -2,7 +2,7 @@
 
 mod rights;
 
-pub use rights::{Right, become_user, drop_rights, has_right};
+pub use rights::{Right, User, become_user, drop_rights, find_user, has_right};
 
 use std::fs;
 use std::io;

@@ -14,7 +14,7 @@ use std::{env, fs, thread};
 use os::intercept::{Intercept, InterceptConfig, OnFailure};
 use os::netns::{NetNs, enter_user_namespace, veth};
 use os::poll::{Events, Interest, Poller};
-use os::proc::become_user;
+use os::proc::{become_user, find_user};
 use os::tcp::{Connect, TcpOptions, TransparentListener, connect};
 use os::tun::{Tun, TunError};
 
@@ -262,7 +262,8 @@ fn intercept_as_another_user() {
     let mut config = InterceptConfig::new("bp0", 1);
     config.routes = vec!["10.99.0.0/16".parse().unwrap()];
     let mut intercept = Intercept::install(&config).unwrap_or_else(|e| panic!("{e}"));
-    become_user(&NOBODY.to_string()).unwrap_or_else(|e| panic!("{e}"));
+    let nobody = find_user(&NOBODY.to_string());
+    nobody.and_then(|user| become_user(&user)).unwrap_or_else(|e| panic!("{e}"));
     assert!(fs::read("/etc/shadow").is_err(), "still root");
     let masquerade = vec!["10.98.0.0/16".parse().unwrap()];
     intercept.update_routes(&masquerade, &masquerade).unwrap_or_else(|e| panic!("{e}"));

@@ -42,8 +42,11 @@ impl Driver {
     /// Opens everything that `config` names.
     ///
     /// # Errors
-    /// One sentence; then nothing is left behind, and what an earlier run that crashed
-    /// left to block is still there.
+    /// One sentence. Then nothing is left behind, and what an earlier run that crashed left
+    /// to block is still there: what the operator may have got wrong is found before
+    /// interception is in force. Should the system refuse something after that, it is as after
+    /// a crash, and so it is where a shard's thread does not start: what is to be blocked is
+    /// blocked.
     pub fn open(config: Config, path: &Path, global: &Global) -> Result<Driver, UpError> {
         let signals = Signals::take()?;
         os::proc::precise_timers()?;
@@ -53,6 +56,7 @@ impl Driver {
         os::proc::raise_descriptor_limit()?;
         let poller = Poller::new()?;
         let node = &config.node;
+        let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);
         let carriers = Carrier::open(node.listen, mark, node.shards)?;
@@ -66,18 +70,6 @@ impl Driver {
             None => None,
         };
         let admin = admin::Server::open(&node.admin_socket(), &poller, ADMIN)?;
-        // Last of what may be refused: from here on hosts' traffic is affected.
-        let intercept = match (&tun, &listeners) {
-            (Some(tun), Some(listeners)) => {
-                let base = InterceptConfig {
-                    lan: node.lan.clone(),
-                    carrier_ports: carriers[..1].iter().map(Carrier::port).collect(),
-                    ..InterceptConfig::new(tun.name(), listeners.port())
-                };
-                Some(Intercept::install(&intercept_config(config.peers.iter(), base))?)
-            }
-            _ => None,
-        };
         let endpoints = EndpointConfig {
             private_key: node.private_key.clone(),
             seed: os::proc::entropy()?,
@@ -85,8 +77,7 @@ impl Driver {
             initiations_per_second: INITIATIONS_PER_SECOND,
         };
         let endpoints = Endpoint::divided(endpoints, node.shards);
-        let syns = intercept.as_ref().map(Intercept::syns);
-        let (shard, others) = shards(&config, poller, carriers, endpoints, tun, syns)?;
+        let (shard, others) = shards(&config, poller, carriers, endpoints, tun)?;
         let others = Others::new(others, &shard.poller, NEWS)?;
         let store = Store::open(shard.relay.endpoint.public_key());
         let mut driver = Driver {
@@ -96,7 +87,7 @@ impl Driver {
             others,
             everyone: Roster::default(),
             shard_routes: Routes::default(),
-            intercept,
+            intercept: None,
             routes_changed: Instant::ZERO,
             listeners,
             proxy,
@@ -107,14 +98,15 @@ impl Driver {
             packet: vec![0; 65_536],
             config,
         };
-        driver.watch()?;
         driver.add_peers()?;
+        driver.intercept()?;
+        driver.watch()?;
         if !driver.others.is_empty() {
             // Their threads have no right to it themselves.
             os::proc::hand_going_first_down();
         }
         // Last, and before the first thread: rights are a thread's own.
-        match &driver.config.node.user {
+        match &user {
             Some(user) => os::proc::become_user(user)?,
             None => os::proc::drop_rights()?,
         }
@@ -141,6 +133,25 @@ impl Driver {
             }
             self.ready(number).config = config;
         }
+        Ok(())
+    }
+
+    /// Puts interception in force, where there is something to intercept.
+    fn intercept(&mut self) -> Result<(), OsError> {
+        let (Some(tun), Some(listeners)) = (&self.shard.tun, &self.listeners) else {
+            return Ok(());
+        };
+        let base = InterceptConfig {
+            lan: self.config.node.lan.clone(),
+            carrier_ports: vec![self.shard.carrier.port()],
+            ..InterceptConfig::new(tun.name(), listeners.port())
+        };
+        let config = intercept_config(self.config.peers.iter(), base);
+        let intercept = Intercept::install(&config)?;
+        for number in 0..=self.others.len() {
+            self.ready(number).syns = Some(intercept.syns().try_clone()?);
+        }
+        self.intercept = Some(intercept);
         Ok(())
     }
 
@@ -196,7 +207,6 @@ fn shards(
     carriers: Vec<Carrier>,
     endpoints: Vec<Endpoint>,
     tun: Option<Tun>,
-    syns: Option<&Tun>,
 ) -> Result<(Shard, Vec<Shard>), UpError> {
     let clock = Clock::start();
     let parts = |number, poller, carrier, endpoint, tun| -> Result<Parts, OsError> {
@@ -209,7 +219,6 @@ fn shards(
             relay: Relay::new(endpoint),
             carrier,
             tun,
-            syns: syns.map(Tun::try_clone).transpose()?,
         })
     };
     let mut each = carriers.into_iter().zip(endpoints).enumerate();

@@ -54,18 +54,25 @@ pub fn drop_rights() -> Result<(), OsError> {
     narrow(|| Ok(())).or_cannot(|| "give up rights that are not needed".into())
 }
 
-/// As [`drop_rights`], and goes on as the user `name` (or number), with his group and no
-/// other. Needs root.
-pub fn become_user(name: &str) -> Result<(), OsError> {
-    let (uid, gid) = find_user(name)?;
+/// A user of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    name: String,
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+}
+
+/// As [`drop_rights`], and goes on as this user, with his group and no other. Needs root.
+pub fn become_user(user: &User) -> Result<(), OsError> {
+    let User { name, uid, gid } = user;
     let change = || {
         // SAFETY: no pointers are passed: an empty list of groups is not looked at.
         unsafe {
             // Without this, leaving root would leave the rights behind, too.
             check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
             check(libc::setgroups(0, std::ptr::null()))?;
-            check(libc::setgid(gid))?;
-            check(libc::setuid(uid)).map(drop)
+            check(libc::setgid(*gid))?;
+            check(libc::setuid(*uid)).map(drop)
         }
     };
     narrow(change).map_err(|e| {
@@ -99,9 +106,14 @@ fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 }
 
 /// A user's number and his group's. By number the group has the same one.
-fn find_user(name: &str) -> Result<(libc::uid_t, libc::gid_t), OsError> {
+/// The user called `name`, or with this number, whose group then has it, too.
+///
+/// # Errors
+/// If there is none of this name.
+pub fn find_user(name: &str) -> Result<User, OsError> {
+    let user = |uid, gid| User { name: name.to_owned(), uid, gid };
     if let Ok(number) = name.parse() {
-        return Ok((number, number));
+        return Ok(user(number, number));
     }
     let unknown = || {
         OsError::refused(format!("there is no user \"{name}\" on this host"))
@@ -120,7 +132,7 @@ fn find_user(name: &str) -> Result<(libc::uid_t, libc::gid_t), OsError> {
     if failed != 0 || found.is_null() {
         return Err(unknown());
     }
-    Ok((entry.pw_uid, entry.pw_gid))
+    Ok(user(entry.pw_uid, entry.pw_gid))
 }
 
 fn bit(right: Right) -> u32 {
@@ -176,8 +188,9 @@ mod tests {
 
     #[test]
     fn users_are_found_by_name_and_number_and_unknown_ones_named() {
-        assert_eq!(find_user("root").unwrap(), (0, 0));
-        assert_eq!(find_user("65534").unwrap(), (65_534, 65_534));
+        let ids = |name| find_user(name).map(|user| (user.uid, user.gid)).unwrap();
+        assert_eq!(ids("root"), (0, 0));
+        assert_eq!(ids("65534"), (65_534, 65_534));
         for nobody in ["no-such-user", "nul\0", ""] {
             let e = find_user(nobody).unwrap_err().to_string();
             assert!(e.starts_with("there is no user"), "{e}");
