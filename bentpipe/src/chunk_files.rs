@@ -14,7 +14,7 @@
 //! bytes that are not their chunks', and both are seen for what they are.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,22 @@ use squeeze::dedup::{Dedup, Journal, Keys, Limits, Loaded, MAX_INDEX, Op, Recove
 const MAX_JOURNAL: u64 = 64 << 20;
 /// Segments are numbered below this.
 const MAX_SEGMENT: u64 = 1 << 48;
+
+/// A lock that is taken is tried again so often, and so long after.
+const LOCK_TRIES: usize = 10;
+const LOCK_AGAIN: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// Takes the lock. The thread that closes the store of a peer that was taken out and is back
+/// may still hold it: that takes moments.
+fn take(lock: &File) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_AGAIN),
+            outcome => return Ok(outcome?),
+        }
+    }
+    Ok(lock.try_lock()?)
+}
 
 /// The files of one peer's store.
 pub struct ChunkFiles {
@@ -50,7 +66,7 @@ impl ChunkFiles {
     pub fn open(dir: &Path, keys: &Arc<Keys>, limits: &Limits) -> io::Result<(ChunkFiles, Dedup)> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let lock = options().write(true).create(true).open(dir.join("lock"))?;
-        lock.try_lock()?;
+        take(&lock)?;
         let mut files = ChunkFiles {
             dir: dir.to_owned(),
             open: None,

@@ -618,6 +618,21 @@ mod tests {
         drop(scratch);
     }
 
+    /// The thread that closes the files of a peer that was taken out may not have come to it.
+    #[test]
+    fn a_peer_that_is_back_at_once_has_its_files_again() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-back-{}", std::process::id()));
+        let mut link = Link::new(&dir, None);
+        let key = *PrivateKey::generate([9; 32]).public();
+        for _ in 0..3 {
+            link.stores.remove(link.now, &mut link.relay, link.peer);
+            link.stores.add(&mut link.relay, link.peer, &key, &LIMITS);
+            assert!(link.stores.known.contains_key(&link.peer), "it has none");
+        }
+        assert!(!link.stores.told, "something was wrong");
+        let _ = fs::remove_dir_all(&dir);
+    }
+
     fn walk(dir: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for entry in fs::read_dir(dir).expect("a directory").flatten() {
