@@ -34,9 +34,9 @@ const LATE: Duration = Duration::from_secs(1);
 /// What waits is written, and what the peer holds written down, so long after it came: what a
 /// program that is killed loses.
 const SAVED_AFTER: Duration = Duration::from_secs(1);
-/// What is left at the end of the program is waited for so long, and where files are late.
 /// After a failure what the peer holds is not written down for so long: it is all of it, then.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// What is left at the end of the program is waited for so long, and where files are late.
 const END: std::time::Duration = std::time::Duration::from_secs(5);
 const LATE_END: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -251,22 +251,13 @@ impl ChunkStores {
         }
     }
 
-    /// Writes all that there is, at the end of the program.
-    pub fn finish(&mut self, now: Instant, relay: &mut Relay) {
+    /// Hands over all that there is to be written, at the end of the program.
+    pub fn finish(&mut self, now: Instant, relay: &mut Relay) -> Finishing {
         let peers: Vec<PeerId> = self.known.keys().copied().collect();
         peers.into_iter().for_each(|peer| self.remove(now, relay, peer));
-        let Some(Worker { jobs, answers }) = self.worker.take() else { return };
-        drop(jobs); // The thread ends after the last of them.
-        let until = std::time::Instant::now() + if self.late { LATE_END } else { END };
-        loop {
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            match answers.recv_timeout(left) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => break,
-            }
-        }
-        crate::log!(Warn, "not all chunks were written: the disk does not answer");
+        // The thread, which has no more to come, ends after the last.
+        let answers = self.worker.take().map(|worker| worker.answers);
+        Finishing { answers, patience: if self.late { LATE_END } else { END } }
     }
 
     /// When [`ChunkStores::work`] is to be called although nothing else happens.
@@ -381,6 +372,28 @@ impl ChunkStores {
             self.asked.push_back(now);
             self.send(job);
         }
+    }
+}
+
+/// A thread that writes what is left.
+pub struct Finishing {
+    answers: Option<Receiver<Answer>>,
+    patience: std::time::Duration,
+}
+
+impl Finishing {
+    /// Waits for it, for a few seconds from `begin` on: several have them in common.
+    pub fn wait(self, begin: std::time::Instant) {
+        let Some(answers) = self.answers else { return };
+        loop {
+            let left = self.patience.saturating_sub(begin.elapsed());
+            match answers.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        crate::log!(Warn, "not all chunks were written: the disk does not answer");
     }
 }
 
@@ -587,7 +600,7 @@ mod tests {
         assert_eq!(link.send(&content), content.len());
         assert_eq!(link.asked(), 0, "what was kept was found");
         // The next one finds all of it on disk, and has no file open.
-        link.stores.finish(link.now, &mut link.relay);
+        link.stores.finish(link.now, &mut link.relay).wait(std::time::Instant::now());
         let mut link = Link::new(&dir, Some(link.near));
 
         let mut pipes = Vec::new();

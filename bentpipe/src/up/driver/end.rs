@@ -130,9 +130,11 @@ impl Driver {
         {
             crate::log!(Error, "interception was not fully removed", error = e);
         }
-        for shard in others.iter_mut().chain([&mut self.shard]) {
-            shard.save();
-        }
+        // All at once, so that a disk that does not answer is waited for once.
+        let all = others.iter_mut().chain([&mut self.shard]);
+        let finishing: Vec<_> = all.map(|shard| shard.save()).collect();
+        let begin = std::time::Instant::now();
+        finishing.into_iter().for_each(|thread| thread.wait(begin));
         crate::log!(Info, "bentpipe has ended");
         outcome
     }

@@ -4,6 +4,7 @@ use relay::ResetReason;
 use units::{Duration, Instant};
 
 use super::Shard;
+use crate::up::chunks::Finishing;
 use crate::up::roster::KnownPeer;
 
 /// How long the peers are told that this node goes, at the most.
@@ -35,9 +36,9 @@ impl Shard {
         self.say_farewell(now);
     }
 
-    /// Writes what is left of chunks, which may take seconds.
-    pub fn save(&mut self) {
-        self.chunks.finish(self.clock.now(), &mut self.relay);
+    /// Begins to write what is left of chunks, which may take seconds.
+    pub fn save(&mut self) -> Finishing {
+        self.chunks.finish(self.clock.now(), &mut self.relay)
     }
 
     /// Sends the copies of CLOSE, which are spread over a little time.
