@@ -79,9 +79,9 @@ impl Driver {
             *all.dropped.entry("shard busy".to_owned()).or_default() += self.others.lost();
         }
         if !self.others.is_empty() {
-            let place =
-                |link: &LinkStatus| self.everyone.iter().position(|p| p.config.name == link.peer);
-            all.links.sort_by_cached_key(place);
+            let names = self.everyone.iter().map(|p| p.config.name.as_str());
+            let places: BTreeMap<&str, usize> = names.zip(0..).collect();
+            all.links.sort_by_key(|link| places.get(link.peer.as_str()));
         }
         Status {
             node: NodeStatus {
