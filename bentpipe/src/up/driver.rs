@@ -204,10 +204,9 @@ impl Driver {
         }
     }
 
-    /// Hands over the link packets that came to the first shard and are another's, and what
-    /// found no place before.
+    /// Hands over the link packets that came to the first shard and are another's, the hosts'
+    /// packets of this turn, and what found no place before.
     fn hand_over(&mut self) {
-        self.others.flush();
         while let Some(it) = self.shard.relay.endpoint.poll_handed_over() {
             self.others.hand_over(it.shard as usize, Guest::Initiation(it));
         }
@@ -216,6 +215,7 @@ impl Driver {
                 self.others.hand_over(stray.shard, Guest::Packet(stray));
             }
         }
+        self.others.flush();
     }
 
     /// The other shards have told something, or one of them has ended.

@@ -38,6 +38,10 @@ const BATCHES: usize = 8;
 /// Packets that wait for one of these places, and what a shard takes of them before other work
 /// has its turn: as many as a TUN device's own queue holds.
 const PACKETS: usize = 500;
+/// Packets that a turn reads from a TUN device, and the room that a batch begins with: enough
+/// for them.
+pub const TUN_PACKETS: usize = 64;
+const BATCH: usize = TUN_PACKETS * 1500;
 /// When it is looked again whether there is one.
 const PLACE: Duration = Duration::from_millis(1);
 /// Of each other kind, what is taken before other work has its turn.
@@ -103,6 +107,8 @@ struct Other {
     /// To be sent at the end of this turn: packets to tunnel, and SYNs from a LAN whose TCP is
     /// split.
     batches: [Packets; 2],
+    /// Something was sent since the shard was woken.
+    news: bool,
     waker: Waker,
     quiet: bool,
     ended: Arc<AtomicBool>,
@@ -164,6 +170,7 @@ impl Others {
                 strays: strays_to,
                 packets: packets_to,
                 batches: Default::default(),
+                news: false,
                 waker: waker.clone(),
                 quiet: false,
                 ended: Arc::default(),
@@ -237,15 +244,17 @@ impl Others {
         }
     }
 
-    /// Hands something over to the shard with this number.
+    /// Hands something over to the shard with this number, which learns of it by
+    /// [`Others::flush`].
     pub fn hand_over(&mut self, shard: usize, guest: Guest) {
-        let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get(n)) else { return };
+        let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
         let sent = match guest {
             Guest::Connection(_) | Guest::ProxyClient(_) => other.hosts.send(guest).is_ok(),
             Guest::Initiation(_) => other.initiations.try_send(guest).is_ok(),
             Guest::Packet(_) => other.strays.try_send(guest).is_ok(),
         };
-        if sent { other.waker.wake() } else { self.lost += 1 }
+        other.news |= sent;
+        self.lost += u64::from(!sent);
     }
 
     /// Keeps a packet for the shard with this number until [`Others::flush`]. `split`: it is a
@@ -257,11 +266,16 @@ impl Others {
             self.lost += 1;
             return;
         }
+        if batch.ends.is_empty() {
+            batch.bytes.reserve(BATCH);
+            batch.ends.reserve(TUN_PACKETS);
+        }
         batch.bytes.extend_from_slice(packet);
         batch.ends.push(batch.bytes.len());
     }
 
-    /// Hands over the packets of this turn, and those that found no place before.
+    /// Hands over the packets of this turn, and those that found no place before, and wakes
+    /// whom something was handed over to: once a turn.
     pub fn flush(&mut self) {
         for other in &mut self.each {
             for (batch, split) in other.batches.iter_mut().zip([false, true]) {
@@ -269,10 +283,15 @@ impl Others {
                     continue;
                 }
                 match other.packets.try_send((std::mem::take(batch), split)) {
-                    Ok(()) => other.waker.wake(),
+                    Ok(()) => other.news = true,
                     Err(TrySendError::Full((packets, _))) => *batch = packets,
-                    Err(TrySendError::Disconnected(_)) => {}
+                    Err(TrySendError::Disconnected((packets, _))) => {
+                        self.lost += packets.ends.len() as u64;
+                    }
                 }
+            }
+            if std::mem::take(&mut other.news) {
+                other.waker.wake();
             }
         }
     }

@@ -5,9 +5,7 @@ use relay::packet::Packet;
 use units::Instant;
 
 use super::{Driver, UpError};
-
-/// TUN packets per turn.
-const TUN_PACKETS: usize = 64;
+use crate::up::others::TUN_PACKETS;
 
 impl Driver {
     pub(super) fn read_tun(&mut self, now: Instant) -> Result<(), UpError> {
@@ -16,7 +14,6 @@ impl Driver {
             let Some(n) = packet_read(tun.read(&mut self.packet))? else { break };
             self.pass(now, n, false);
         }
-        self.others.flush();
         Ok(())
     }
 
@@ -26,7 +23,6 @@ impl Driver {
             let Some(n) = packet_read(intercept.syns().read(&mut self.packet))? else { break };
             self.pass(now, n, true);
         }
-        self.others.flush();
         Ok(())
     }
 
