@@ -113,7 +113,8 @@ impl Driver {
             self.shard.settle();
             self.hand_over();
             let notes = std::mem::take(&mut self.shard.notes);
-            self.follow(notes);
+            self.follow(now, notes);
+            self.store.save(now);
             if self.is_over(now) {
                 return self.end();
             }
@@ -132,7 +133,8 @@ impl Driver {
         let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
         let silence = self.silence_timeout();
         let others = self.others.poll_timeout(now);
-        let next = [shard, others, admin, proxy, listeners, silence, self.draining];
+        let store = self.store.poll_timeout();
+        let next = [shard, others, admin, proxy, listeners, silence, store, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -222,7 +224,7 @@ impl Driver {
     fn on_news(&mut self, now: Instant) -> Result<(), UpError> {
         self.others.clear();
         while let Some(notes) = self.others.next_notes() {
-            self.follow(notes);
+            self.follow(now, notes);
         }
         if let Some(parts) = self.others.take_parts() {
             self.answer_status(now, parts);
@@ -231,7 +233,7 @@ impl Driver {
     }
 
     /// Follows what a shard has told of its peers.
-    fn follow(&mut self, notes: BTreeMap<PublicKey, Note>) {
+    fn follow(&mut self, now: Instant, notes: BTreeMap<PublicKey, Note>) {
         for (key, note) in notes {
             if let Some((at, event)) = note.event
                 && let Some(peer) = self.everyone.iter_mut().find(|p| p.config.public_key == key)
@@ -239,7 +241,7 @@ impl Driver {
                 peer.clear.on_link(at, event);
             }
             if let Some(address) = note.address {
-                self.store.set(&key, address);
+                self.store.set(now, &key, address);
             }
         }
     }

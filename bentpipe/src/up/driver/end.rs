@@ -135,6 +135,7 @@ impl Driver {
         let finishing: Vec<_> = all.map(|shard| shard.save()).collect();
         let begin = std::time::Instant::now();
         finishing.into_iter().for_each(|thread| thread.wait(begin));
+        self.store.save(Instant::FAR_FUTURE);
         crate::log!(Info, "bentpipe has ended");
         outcome
     }
