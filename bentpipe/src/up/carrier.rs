@@ -9,7 +9,7 @@ use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
 use relay::Relay;
 use units::Instant;
 
-use super::steering::{self, Strays};
+use super::steering;
 
 /// Bytes of one batch to the kernel: about 40 full packets, one system call.
 const BATCH: usize = 60_000;
@@ -31,8 +31,6 @@ pub struct Carrier {
     pub send_errors: u64,
     /// The socket may hold more than the last turn took.
     pub more: bool,
-    /// At the first of several shards: what is for others.
-    pub strays: Option<Strays>,
 }
 
 /// An address, and the peer that is there.
@@ -59,11 +57,7 @@ impl Carrier {
         config.max_datagram = MAX_PACKET;
         let program = steering::program(shards);
         let group = UdpSocket::bind_group(&config, shards as usize, &program)?;
-        let mut carriers: Vec<Carrier> = group.into_iter().map(Carrier::on).collect();
-        if let [first, _, ..] = &mut carriers[..] {
-            first.strays = Some(Strays::new(shards));
-        }
-        Ok(carriers)
+        Ok(group.into_iter().map(Carrier::on).collect())
     }
 
     fn on(socket: UdpSocket) -> Carrier {
@@ -77,7 +71,6 @@ impl Carrier {
             spilled: None,
             send_errors: 0,
             more: true,
-            strays: None,
         }
     }
 
@@ -94,11 +87,6 @@ impl Carrier {
                 Ok(datagrams) => {
                     let now = clock.now();
                     for d in datagrams {
-                        if let Some(strays) = &mut self.strays
-                            && strays.take(d.from, now - d.age, d.payload)
-                        {
-                            continue;
-                        }
                         relay.handle_carrier(now, now - d.age, d.from, d.payload);
                     }
                 }
@@ -244,19 +232,18 @@ mod tests {
             for (carrier, relay) in carriers.iter_mut().zip(&mut relays) {
                 carrier.receive(&Clock::start(), relay);
             }
-            let strays = carriers[0].strays.as_mut().expect("the first has them");
-            if let Some(stray) = strays.next() {
+            if let Some(stray) = relays[0].endpoint.poll_handed_over() {
                 break stray;
             }
             assert!(std::time::Instant::now() < until, "the other's packet comes");
             std::thread::sleep(std::time::Duration::from_millis(1));
         };
-        let strays = carriers[0].strays.as_mut().expect("the first has them");
-        assert_eq!((stray.shard, stray.from), (1, sender.local_addr()));
-        assert_eq!(stray.packet, data(0x1001));
-        assert!(strays.next().is_none() && carriers[1].strays.is_none());
+        assert_eq!((stray.shard, stray.is_initiation()), (1, false));
+        assert!(relays.iter_mut().all(|relay| relay.endpoint.poll_handed_over().is_none()));
         let drops = relays[0].endpoint.drops();
         assert_eq!((drops["wrong mac1"], drops["unknown index"]), (1, 1), "{drops:?}");
         assert!(relays[1].endpoint.drops().is_empty());
+        relays[1].endpoint.take_handed_over(Instant::ZERO, stray);
+        assert_eq!(relays[1].endpoint.drops()["unknown index"], 1);
     }
 }

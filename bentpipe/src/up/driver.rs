@@ -210,12 +210,7 @@ impl Driver {
     /// packets of this turn, and what found no place before.
     fn hand_over(&mut self) {
         while let Some(it) = self.shard.relay.endpoint.poll_handed_over() {
-            self.others.hand_over(it.shard as usize, Guest::Initiation(it));
-        }
-        if let Some(strays) = &mut self.shard.carrier.strays {
-            while let Some(stray) = strays.next() {
-                self.others.hand_over(stray.shard, Guest::Packet(stray));
-            }
+            self.others.hand_over(it.shard as usize, Guest::HandedOver(it));
         }
         self.others.flush();
     }

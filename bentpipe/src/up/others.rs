@@ -25,7 +25,6 @@ use super::peers::Sharers;
 use super::proxy::Asked;
 use super::report::Part;
 use super::shard::{Note, OWNERS, Shard};
-use super::steering::Stray;
 use crate::config::Config;
 
 /// The poller's number for what the first shard says to another.
@@ -70,10 +69,8 @@ pub enum Order {
 
 /// What arrived at the first shard for a peer of another.
 pub enum Guest {
-    /// A peer's initiation, opened.
-    Initiation(HandedOver),
-    /// A link packet.
-    Packet(Stray),
+    /// A peer's initiation, opened, or a link packet.
+    HandedOver(HandedOver),
     /// A client's connection, intercepted.
     Connection(Accepted),
     /// A client of the explicit proxy.
@@ -250,8 +247,10 @@ impl Others {
         let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
         let sent = match guest {
             Guest::Connection(_) | Guest::ProxyClient(_) => other.hosts.send(guest).is_ok(),
-            Guest::Initiation(_) => other.initiations.try_send(guest).is_ok(),
-            Guest::Packet(_) => other.strays.try_send(guest).is_ok(),
+            Guest::HandedOver(ref it) if it.is_initiation() => {
+                other.initiations.try_send(guest).is_ok()
+            }
+            Guest::HandedOver(_) => other.strays.try_send(guest).is_ok(),
         };
         other.news |= sent;
         self.lost += u64::from(!sent);
@@ -442,10 +441,7 @@ impl Inbox {
         for guest in hosts.chain(initiations).chain(self.strays.try_iter().take(AT_ONCE)) {
             guests += 1;
             match guest {
-                Guest::Initiation(it) => shard.relay.endpoint.take_handed_over(now, it),
-                Guest::Packet(mut it) => {
-                    shard.relay.handle_carrier(now, it.arrived, it.from, &mut it.packet);
-                }
+                Guest::HandedOver(it) => shard.relay.endpoint.take_handed_over(now, it),
                 Guest::Connection(accepted) => shard.take_connection(now, accepted),
                 Guest::ProxyClient(asked) => shard.take_proxy_client(now, asked),
             }

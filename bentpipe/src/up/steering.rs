@@ -1,18 +1,10 @@
 //! Which of a gateway's carrier sockets gets a packet: that of the shard which gave out the
 //! receiver index in it. The kernel decides, by a program that reads the header (spec,
 //! "Packet protection" and "Handshake"). It sees the first packet of a run that it joined
-//! (GRO): behind an initiation, a packet of another shard's may come to the first.
+//! (GRO): behind an initiation, a packet of another shard's may come to the first, whose
+//! endpoint hands it over.
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
-
-use link::endpoint::shard_of;
-use link::tunnel::PacketKind;
 use os::udp::Instruction;
-use units::Instant;
-
-/// Packets for other shards that may wait.
-const MOST: usize = 64;
 
 /// The program for `shards` sockets. Data packets, responses and cookie replies go where
 /// their index was given out; initiations, and what is no packet, to the first.
@@ -42,53 +34,12 @@ pub fn program(shards: u32) -> Vec<Instruction> {
     ]
 }
 
-/// What came to the first shard and is another's.
-pub struct Strays {
-    shards: u32,
-    waiting: VecDeque<Stray>,
-}
-
-/// A packet of another shard's.
-pub struct Stray {
-    /// That shard.
-    pub shard: usize,
-    pub from: SocketAddr,
-    pub arrived: Instant,
-    pub packet: Vec<u8>,
-}
-
-impl Strays {
-    /// None yet, of so many shards.
-    pub fn new(shards: u32) -> Strays {
-        Strays { shards, waiting: VecDeque::new() }
-    }
-
-    /// Keeps the packet if it is another shard's; false if it is not.
-    pub fn take(&mut self, from: SocketAddr, arrived: Instant, packet: &[u8]) -> bool {
-        let receiver = match PacketKind::of(packet) {
-            Some(PacketKind::Data { receiver })
-            | Some(PacketKind::Response { receiver })
-            | Some(PacketKind::CookieReply { receiver }) => receiver,
-            Some(PacketKind::Initiation) | None => return false,
-        };
-        // None is given out that takes one byte.
-        let shard = if receiver > 0xff { shard_of(receiver, self.shards) as usize } else { 0 };
-        // Beyond the limit they are lost, as in any full queue.
-        if shard != 0 && self.waiting.len() < MOST {
-            self.waiting.push_back(Stray { shard, from, arrived, packet: packet.to_vec() });
-        }
-        shard != 0
-    }
-
-    /// The next one, for its shard.
-    pub fn next(&mut self) -> Option<Stray> {
-        self.waiting.pop_front()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use link::endpoint::{Endpoint, EndpointConfig, shard_of};
+    use link::keys::PrivateKey;
     use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
+    use units::Instant;
 
     use super::*;
 
@@ -171,11 +122,19 @@ mod tests {
                 own.sort();
                 assert_eq!(got, own, "socket {number} of {shards}");
             }
-            let mut strays = Strays::new(shards as u32);
+            // The first endpoint says the same of what comes to it.
+            let config = EndpointConfig {
+                private_key: PrivateKey::from_bytes([1; 32]),
+                seed: [2; 32],
+                hardware_aes: false,
+                initiations_per_second: 100,
+            };
+            let (now, from) = (Instant::ZERO, sender.local_addr());
+            let mut first = Endpoint::divided(config, shards as u32).remove(0);
             for (owner, packet) in &sent {
-                let from = sender.local_addr();
-                assert_eq!(strays.take(from, Instant::ZERO, packet), *owner != 0, "{packet:?}");
-                assert_eq!(strays.next().map(|s| s.shard), (*owner != 0).then_some(*owner));
+                first.handle_packet(now, now, from, &mut packet.clone());
+                let to = first.poll_handed_over().map(|it| it.shard as usize);
+                assert_eq!(to, (*owner != 0).then_some(*owner), "{packet:?}");
             }
         }
     }
@@ -196,15 +155,5 @@ mod tests {
             let counts: Vec<usize> = group.iter().zip(expected).map(got).collect();
             assert_eq!(counts, expected);
         }
-    }
-
-    #[test]
-    fn few_packets_of_others_wait() {
-        let mut strays = Strays::new(2);
-        let from = ([192, 0, 2, 1], 4500).into();
-        for _ in 0..1_000 {
-            assert!(strays.take(from, Instant::ZERO, &data(0x1001)), "it is not ours");
-        }
-        assert_eq!(std::iter::from_fn(|| strays.next()).count(), MOST);
     }
 }

@@ -48,6 +48,14 @@ impl IndexTable {
         self.owners.get(&index).copied()
     }
 
+    /// The shard that an index is for, if that is another one than this, the first: what the
+    /// kernel joined behind an initiation comes here, whosever it is. No other shard hands over.
+    pub(super) fn elsewhere(&self, index: u32) -> Option<u32> {
+        let shard = shard_of(index, self.place.of);
+        // None is given out that takes one byte.
+        (self.place.number == 0 && index > 0xff && shard != 0).then_some(shard)
+    }
+
     pub(super) fn giver(&mut self, peer: PeerId) -> impl FnMut() -> u32 + '_ {
         move || loop {
             let draw = self.entropy.next_u32();

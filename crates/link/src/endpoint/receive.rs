@@ -16,7 +16,8 @@ pub(super) const MAX_REPLIES: usize = 64;
 
 impl Endpoint {
     /// Takes a packet that this host received at `arrived`, which may be a while before
-    /// `now`; it is opened in place. What is not in order is dropped silently and counted.
+    /// `now`; it is opened in place. What is not in order is dropped silently and counted; what
+    /// is another shard's comes out of [`Endpoint::poll_handed_over`].
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -24,7 +25,13 @@ impl Endpoint {
         from: SocketAddr,
         packet: &mut [u8],
     ) {
-        let done = match PacketKind::of(packet) {
+        let kind = PacketKind::of(packet);
+        let index = kind.and_then(PacketKind::receiver);
+        if let Some(shard) = index.and_then(|index| self.indices.elsewhere(index)) {
+            let done = self.elsewhere.hand_packet_over(shard, from, arrived, packet);
+            return self.count(done);
+        }
+        let done = match kind {
             None => Err("malformed"),
             Some(PacketKind::Data { receiver }) => {
                 self.handle_data(now, arrived, from, receiver, packet)

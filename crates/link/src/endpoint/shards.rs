@@ -2,8 +2,9 @@
 //! each can run on a thread of its own.
 //!
 //! What carries a receiver index finds its shard by it ([`shard_of`](super::shard_of)).
-//! An initiation carries none: the shard where initiations arrive opens it, which tells
-//! whose it is, and hands it over to the peer's.
+//! An initiation carries none: the first shard, where initiations arrive, opens it, which
+//! tells whose it is, and hands it over to the peer's. So it does with what comes to it behind
+//! an initiation and is another's by its index.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -16,22 +17,39 @@ use crate::cookie::Guard;
 use crate::handshake::Initiation;
 use crate::keys::{Entropy, PublicKey};
 
-/// Initiations that may wait for being handed over.
+/// Initiations that may wait for being handed over, and other packets.
 const MAX_WAITING: usize = 64;
 
-/// An initiation that authenticated, for the shard that has its peer.
+/// What came to the first shard, for the shard that it concerns.
 pub struct HandedOver {
     /// The number of that shard.
     pub shard: u32,
-    from: SocketAddr,
-    initiation: Initiation,
+    pub(super) from: SocketAddr,
+    pub(super) what: What,
 }
 
-/// Peers that other shards have.
+pub(super) enum What {
+    /// One that authenticated.
+    Initiation(Box<Initiation>),
+    /// A packet that carries an index, not opened.
+    Packet { arrived: Instant, bytes: Vec<u8> },
+}
+
+impl HandedOver {
+    /// An initiation that authenticated, as not everybody can make one; else a packet with
+    /// nothing but a receiver index.
+    pub fn is_initiation(&self) -> bool {
+        matches!(self.what, What::Initiation(_))
+    }
+}
+
+/// Peers that other shards have, and what waits for these. Packets have a place of their own,
+/// as anybody can make them.
 #[derive(Default)]
 pub(super) struct Elsewhere {
     peers: BTreeMap<PublicKey, u32>,
-    waiting: VecDeque<HandedOver>,
+    initiations: VecDeque<HandedOver>,
+    packets: VecDeque<HandedOver>,
 }
 
 impl Elsewhere {
@@ -42,12 +60,34 @@ impl Elsewhere {
         initiation: Initiation,
     ) -> Result<(), &'static str> {
         let shard = *self.peers.get(initiation.peer()).ok_or("unknown peer")?;
-        if self.waiting.len() >= MAX_WAITING {
-            return Err("shard busy");
-        }
-        self.waiting.push_back(HandedOver { shard, from, initiation });
-        Ok(())
+        let what = || What::Initiation(Box::new(initiation));
+        keep(&mut self.initiations, shard, from, what)
     }
+
+    /// Keeps a packet with another shard's index.
+    pub(super) fn hand_packet_over(
+        &mut self,
+        shard: u32,
+        from: SocketAddr,
+        arrived: Instant,
+        packet: &[u8],
+    ) -> Result<(), &'static str> {
+        let what = || What::Packet { arrived, bytes: packet.to_vec() };
+        keep(&mut self.packets, shard, from, what)
+    }
+}
+
+fn keep(
+    waiting: &mut VecDeque<HandedOver>,
+    shard: u32,
+    from: SocketAddr,
+    what: impl FnOnce() -> What,
+) -> Result<(), &'static str> {
+    if waiting.len() >= MAX_WAITING {
+        return Err("shard busy");
+    }
+    waiting.push_back(HandedOver { shard, from, what: what() });
+    Ok(())
 }
 
 impl Endpoint {
@@ -87,16 +127,23 @@ impl Endpoint {
         }
     }
 
-    /// The next initiation that is another shard's, for its
+    /// At the first shard, the next that is another's, for its
     /// [`Endpoint::take_handed_over`].
     pub fn poll_handed_over(&mut self) -> Option<HandedOver> {
-        self.elsewhere.waiting.pop_front()
+        let elsewhere = &mut self.elsewhere;
+        elsewhere.initiations.pop_front().or_else(|| elsewhere.packets.pop_front())
     }
 
-    /// Takes an initiation that another shard has opened.
+    /// Takes what came to the first shard.
     pub fn take_handed_over(&mut self, now: Instant, it: HandedOver) {
-        let done = match self.by_key.get(it.initiation.peer()) {
-            Some(id) => self.answer(now, it.from, *id, it.initiation),
+        let initiation = match it.what {
+            What::Initiation(initiation) => *initiation,
+            What::Packet { arrived, mut bytes } => {
+                return self.handle_packet(now, arrived, it.from, &mut bytes);
+            }
+        };
+        let done = match self.by_key.get(initiation.peer()) {
+            Some(id) => self.answer(now, it.from, *id, initiation),
             // It was taken out meanwhile.
             None => Err("unknown peer"),
         };

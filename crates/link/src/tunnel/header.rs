@@ -57,6 +57,16 @@ impl PacketKind {
             _ => Some(PacketKind::Data { receiver: DataHeader::read(packet)?.receiver }),
         }
     }
+
+    /// The index that whom it concerns gave out; an initiation has none.
+    pub fn receiver(self) -> Option<u32> {
+        match self {
+            PacketKind::Initiation => None,
+            PacketKind::Response { receiver }
+            | PacketKind::CookieReply { receiver }
+            | PacketKind::Data { receiver } => Some(receiver),
+        }
+    }
 }
 
 /// A data packet's header.

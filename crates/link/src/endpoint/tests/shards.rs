@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::indices::{IndexTable, Place};
+use super::super::shards::What;
 use super::*;
 use crate::cookie::MacKeys;
 use crate::tunnel::PacketKind;
@@ -136,6 +137,65 @@ fn peers_that_initiate_have_their_sessions_with_the_shards_that_have_them() {
     star.pass(4);
     assert_eq!(star.hub[0].peer_stats(id).packets_in, before);
     assert!((0..3).all(|n| star.hub[n].drops().is_empty()), "nothing was dropped anywhere");
+}
+
+/// The kernel sends packets that come right behind an initiation where that one belongs.
+#[test]
+fn a_packet_that_arrives_at_the_first_shard_is_handed_over_to_its_own() {
+    let mut star = Star::new();
+    star.pass(10);
+    let (id, from) = (PeerId::from_index(0), SocketAddr::from(([192, 0, 2, 10], 1002)));
+    star.peers[2].session_mut(id).expect("a session").ping();
+    let before = [0, 2].map(|n: usize| star.hub[n].peer_stats(id).packets_in);
+    let mut handed_over = 0;
+    for (_, mut packet) in sent(star.now, &mut star.peers[2]) {
+        let arrived = Instant::from_nanos(star.now.as_nanos() - 5);
+        let whole = packet.clone();
+        star.hub[0].handle_packet(star.now, arrived, from, &mut packet);
+        let it = star.hub[0].poll_handed_over().expect("it is another's");
+        assert_eq!((it.shard, it.from, it.is_initiation()), (2, from, false));
+        let What::Packet { arrived: at, bytes } = &it.what else { panic!("it has an index") };
+        assert_eq!((*at, bytes), (arrived, &whole));
+        star.hub[2].take_handed_over(star.now, it);
+        assert!(star.hub[0].poll_handed_over().is_none());
+        handed_over += 1;
+    }
+    assert!(handed_over > 0);
+    let after = [0, 2].map(|n: usize| star.hub[n].peer_stats(id).packets_in);
+    assert_eq!(after, [before[0], before[1] + handed_over], "it was opened where it belongs");
+    assert!((0..3).all(|n| star.hub[n].drops().is_empty()), "nothing was dropped anywhere");
+}
+
+/// A data packet of nobody's with this index.
+fn stray(index: u16) -> Vec<u8> {
+    [&[0b1100_0101][..], &index.to_be_bytes(), &[7; 40]].concat()
+}
+
+#[test]
+fn only_the_first_of_several_shards_hands_packets_over() {
+    let mut star = Star::new();
+    for shard in [1, 2] {
+        star.hub[shard].handle_packet(star.now, star.now, addr(77), &mut stray(0x3000));
+        assert!(star.hub[shard].poll_handed_over().is_none());
+        assert_eq!(star.hub[shard].drops()["unknown index"], 1);
+    }
+    let mut alone = Endpoint::new(config(HUB));
+    alone.handle_packet(star.now, star.now, addr(77), &mut stray(0x3001));
+    assert!(alone.poll_handed_over().is_none());
+    assert_eq!(alone.drops()["unknown index"], 1);
+}
+
+#[test]
+fn packets_of_strangers_are_handed_over_up_to_a_bound_and_keep_no_initiation_out() {
+    let mut star = Star::new();
+    for _ in 0..1_000 {
+        star.hub[0].handle_packet(star.now, star.now, addr(77), &mut stray(0x3001));
+    }
+    assert_eq!(star.hub[0].drops()["shard busy"], 1_000 - 64);
+    let (_, mut initiation) = sent(star.now, &mut star.peers[1]).remove(0);
+    star.hub[0].handle_packet(star.now, star.now, addr(77), &mut initiation);
+    assert!(star.hub[0].poll_handed_over().expect("it waits").is_initiation());
+    assert_eq!(std::iter::from_fn(|| star.hub[0].poll_handed_over()).count(), 64);
 }
 
 /// The kernel sends an initiation that comes right behind data packets where those belong.
