@@ -60,7 +60,7 @@ pub enum Order {
     /// A link's rate is another.
     Rate(PublicKey, BitRate),
     /// Tell your part of the status.
-    Tell,
+    Tell(Sender<Part>),
     /// Take nothing new, and tell when nothing is open any more.
     Stop,
     /// Tell the peers, and end.
@@ -84,15 +84,8 @@ pub struct Packets {
     ends: Vec<usize>,
 }
 
-/// What a shard tells the first.
-pub enum News {
-    /// Of its peers.
-    Notes(BTreeMap<PublicKey, Note>),
-    /// Its part of the status, asked for.
-    Part(usize, Box<Part>),
-    /// Whether all is over, while ending.
-    Quiet(usize, bool),
-}
+/// What a shard tells the first of its peers.
+type News = BTreeMap<PublicKey, Note>;
 
 /// The first shard's end of the channels to another.
 struct Other {
@@ -107,7 +100,8 @@ struct Other {
     /// Something was sent since the shard was woken.
     news: bool,
     waker: Waker,
-    quiet: bool,
+    /// Has it nothing open any more, while ending?
+    quiet: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Shard, UpError>>>,
 }
@@ -121,10 +115,8 @@ struct Inbox {
     packets: Receiver<(Packets, bool)>,
     waker: Waker,
     news: SyncSender<News>,
+    quiet: Arc<AtomicBool>,
     to_first: Waker,
-    /// What the first is yet to be told.
-    owes_part: bool,
-    told_quiet: bool,
 }
 
 /// All shards but the first; usually none.
@@ -135,8 +127,8 @@ pub struct Others {
     news: Option<(Receiver<News>, Waker)>,
     /// What was lost because a shard's door was crowded.
     lost: u64,
-    /// Parts of a status that was asked for.
-    parts: Option<BTreeMap<usize, Part>>,
+    /// Parts of a status that was asked for, and what there is of them.
+    parts: Option<(Receiver<Part>, Vec<Part>)>,
 }
 
 impl Others {
@@ -158,7 +150,7 @@ impl Others {
             let (initiations_to, initiations) = sync_channel(INITIATIONS);
             let (strays_to, strays) = sync_channel(STRAYS);
             let (packets_to, packets) = sync_channel(BATCHES);
-            let waker = Waker::new()?;
+            let (waker, quiet) = (Waker::new()?, Arc::<AtomicBool>::default());
             shard.poller.add(&waker, INBOX, Interest::READ)?;
             others.each.push(Other {
                 orders: orders_to,
@@ -169,24 +161,13 @@ impl Others {
                 batches: Default::default(),
                 news: false,
                 waker: waker.clone(),
-                quiet: false,
+                quiet: quiet.clone(),
                 ended: Arc::default(),
                 thread: None,
             });
             let (news, to_first) = (news_to.clone(), to_first.clone());
-            let (owes_part, told_quiet) = (false, false);
-            let inbox = Inbox {
-                orders,
-                hosts,
-                initiations,
-                strays,
-                packets,
-                waker,
-                news,
-                to_first,
-                owes_part,
-                told_quiet,
-            };
+            let inbox =
+                Inbox { orders, hosts, initiations, strays, packets, waker, news, quiet, to_first };
             others.ready.push((shard, inbox));
         }
         Ok(others)
@@ -309,15 +290,18 @@ impl Others {
     /// Asks all for their parts of the status, if nobody asked already.
     pub fn ask(&mut self) {
         if self.parts.is_none() {
-            self.parts = Some(BTreeMap::new());
-            self.order_all(|| Order::Tell);
+            let (part_to, parts) = channel();
+            self.parts = Some((parts, Vec::new()));
+            self.order_all(|| Order::Tell(part_to.clone()));
         }
     }
 
     /// All parts of the status, once they are there.
     pub fn take_parts(&mut self) -> Option<Vec<Part>> {
-        let all = self.parts.as_ref().is_some_and(|p| p.len() == self.each.len());
-        all.then(|| self.parts.take()).flatten().map(|p| p.into_values().collect())
+        let (news, parts) = self.parts.as_mut()?;
+        parts.extend(news.try_iter());
+        let all = parts.len() == self.each.len();
+        all.then(|| self.parts.take()).flatten().map(|(_, parts)| parts)
     }
 
     /// Forgets the news so far, to be called before they are taken.
@@ -327,26 +311,14 @@ impl Others {
         }
     }
 
-    /// What a shard has said of its peers; what else they said is noted here.
+    /// What a shard has said of its peers.
     pub fn next_notes(&mut self) -> Option<BTreeMap<PublicKey, Note>> {
-        let (news, _) = self.news.as_ref()?;
-        while let Ok(news) = news.try_recv() {
-            match news {
-                News::Notes(notes) => return Some(notes),
-                News::Part(shard, part) => {
-                    if let Some(parts) = &mut self.parts {
-                        parts.insert(shard, *part);
-                    }
-                }
-                News::Quiet(shard, quiet) => self.each[shard - 1].quiet = quiet,
-            }
-        }
-        None
+        self.news.as_ref()?.0.try_recv().ok()
     }
 
     /// Has nobody anything open any more, as far as they said?
     pub fn are_quiet(&self) -> bool {
-        self.each.iter().all(|other| other.quiet)
+        self.each.iter().all(|other| other.quiet.load(Ordering::Acquire))
     }
 
     /// Why one has ended that was not told to, if one has.
@@ -410,7 +382,7 @@ impl Inbox {
             }
             shard.on_time(now);
             shard.settle();
-            again = (!self.report(now, &mut shard)).then(|| now + AGAIN);
+            again = (!self.report(&mut shard)).then(|| now + AGAIN);
             if ends {
                 shard.end();
                 return Ok(shard);
@@ -430,7 +402,11 @@ impl Inbox {
                     }
                 }
                 Order::Rate(peer, rate) => shard.set_rate(now, &peer, rate),
-                Order::Tell => self.owes_part = true,
+                Order::Tell(part_to) => {
+                    // Nobody hears it only where the first has ended.
+                    let _ = part_to.send(shard.part(now));
+                    self.to_first.wake();
+                }
                 Order::Stop => shard.stop(now),
                 Order::End => ends = true,
             }
@@ -465,33 +441,18 @@ impl Inbox {
     }
 
     /// Tells the first shard what it is to know; false if there was no room for it.
-    fn report(&mut self, now: Instant, shard: &mut Shard) -> bool {
-        let mut told = false;
+    fn report(&mut self, shard: &mut Shard) -> bool {
+        let quiet = shard.draining && shard.is_quiet();
+        let mut told = self.quiet.swap(quiet, Ordering::Release) != quiet;
         let mut full = false;
         if !shard.notes.is_empty() {
-            match self.news.try_send(News::Notes(std::mem::take(&mut shard.notes))) {
+            match self.news.try_send(std::mem::take(&mut shard.notes)) {
                 Ok(()) => told = true,
-                Err(TrySendError::Full(News::Notes(notes))) => {
+                Err(TrySendError::Full(notes)) => {
                     shard.notes = notes;
                     full = true;
                 }
-                Err(_) => {}
-            }
-        }
-        if self.owes_part {
-            let part = News::Part(shard.number, Box::new(shard.part(now)));
-            self.owes_part = matches!(self.news.try_send(part), Err(TrySendError::Full(_)));
-            told |= !self.owes_part;
-            full |= self.owes_part;
-        }
-        let quiet = shard.draining && shard.is_quiet();
-        if quiet != self.told_quiet {
-            match self.news.try_send(News::Quiet(shard.number, quiet)) {
-                Err(TrySendError::Full(_)) => full = true,
-                _ => {
-                    self.told_quiet = quiet;
-                    told = true;
-                }
+                Err(TrySendError::Disconnected(_)) => {}
             }
         }
         if told {
