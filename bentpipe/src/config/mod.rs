@@ -101,24 +101,22 @@ impl Config {
     pub fn changes(&self, new: &Config) -> Changes {
         let same = |a: &Peer, b: &Peer| a.public_key == b.public_key;
         let (mut added, mut changed) = (Vec::new(), Vec::new());
+        // Whether streams are deduplicated is settled with the session.
+        let mut dedup_differs = false;
         for peer in &new.peers {
             match self.peers.iter().find(|old| same(old, peer)) {
                 None => added.push(peer.clone()),
-                Some(old) if old != peer => changed.push(peer.clone()),
+                Some(old) if old != peer => {
+                    dedup_differs |= (old.dedup == Share::Off) != (peer.dedup == Share::Off);
+                    changed.push(peer.clone());
+                }
                 Some(_) => {}
             }
         }
         let gone = |old: &&Peer| !new.peers.iter().any(|peer| same(old, peer));
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
-        // Whether streams are deduplicated is settled with the session.
-        let is_off = |config: &Config, key| {
-            let mut peers = config.peers.iter();
-            peers.find(|peer| peer.public_key == key).map(|peer| peer.dedup == Share::Off)
-        };
-        let keys = self.peers.iter().map(|peer| peer.public_key);
-        let differs = |key| is_off(new, key).is_some_and(|off| Some(off) != is_off(self, key));
-        if keys.into_iter().any(differs) {
+        if dedup_differs {
             needs_restart.push("dedup of a peer");
         }
         Changes { needs_restart, added, changed, removed }
