@@ -15,7 +15,7 @@ use os::OsError;
 use os::poll::Waker;
 use relay::FlowId;
 
-/// Threads that resolve.
+/// Threads that resolve, of all shards together.
 const THREADS: usize = 8;
 /// Of them, those that may work for one peer.
 const AT_ONCE: usize = 2;
@@ -121,6 +121,7 @@ impl Shared {
 /// The resolver threads, started with the first question.
 pub struct Names {
     shared: Arc<Shared>,
+    threads: usize,
     started: bool,
     resolve: Resolve,
     answers: Receiver<Answer>,
@@ -129,15 +130,16 @@ pub struct Names {
 }
 
 impl Names {
-    /// The system's resolver, at rest.
-    pub fn new() -> Result<Names, OsError> {
-        Names::with(resolve)
+    /// The system's resolver, at rest, for one of so many shards: with its part of the threads,
+    /// and one more than a peer may have at least.
+    pub fn new(shards: usize) -> Result<Names, OsError> {
+        Names::with((THREADS / shards.max(1)).max(AT_ONCE + 1), resolve)
     }
 
-    fn with(resolve: Resolve) -> Result<Names, OsError> {
+    fn with(threads: usize, resolve: Resolve) -> Result<Names, OsError> {
         let (answer_to, answers) = channel();
-        let waker = Waker::new()?;
-        Ok(Names { shared: Arc::default(), started: false, resolve, answers, answer_to, waker })
+        let (shared, waker) = (Arc::default(), Waker::new()?);
+        Ok(Names { shared, threads, started: false, resolve, answers, answer_to, waker })
     }
 
     /// Asks for a peer, or on behalf of its clients; false if too many names of its wait
@@ -162,7 +164,7 @@ impl Names {
     }
 
     fn start(&self) {
-        for _ in 0..THREADS {
+        for _ in 0..self.threads {
             let (shared, resolve) = (self.shared.clone(), self.resolve);
             let (answers, waker) = (self.answer_to.clone(), self.waker.clone());
             // A thread that cannot start leaves the work to the others.
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_peer_whose_names_do_not_answer_starves_no_other() {
-        let mut names = Names::with(sometimes_slow).unwrap();
+        let mut names = Names::with(THREADS, sometimes_slow).unwrap();
         let flow = |n: u64| Purpose::Server(FlowId::from_u64(n));
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         let taken = (0..300).filter(|n| names.ask(greedy, flow(*n), "slow", 80)).count();
@@ -249,7 +251,8 @@ mod tests {
 
     #[test]
     fn every_question_that_is_taken_has_its_answer() {
-        let mut names = Names::with(|_, port| vec![([192, 0, 2, 1], port).into()]).unwrap();
+        let mut names =
+            Names::with(THREADS, |_, port| vec![([192, 0, 2, 1], port).into()]).unwrap();
         let mut open = std::collections::BTreeSet::new();
         let (begin, mut asked) = (Instant::now(), 0u64);
         while (asked < 5_000 || !open.is_empty()) && begin.elapsed() < Duration::from_secs(30) {

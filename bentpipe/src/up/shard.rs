@@ -96,6 +96,7 @@ impl Shard {
     /// A shard without peers.
     pub fn new(parts: Parts) -> Result<Shard, OsError> {
         let Parts { number, config, sharers, clock, poller, relay, carrier, tun } = parts;
+        let shards = config.node.shards as usize;
         let dir = config.node.chunks.dir.clone();
         let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
         let given = config.node.chunks.disk_given;
@@ -112,7 +113,7 @@ impl Shard {
             waiting: Waiting::default(),
             tun,
             syns: None,
-            names: Names::new()?,
+            names: Names::new(shards)?,
             modems: Modems::new()?,
             chunks,
             peers: Roster::default(),
