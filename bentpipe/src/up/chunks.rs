@@ -73,10 +73,7 @@ struct Known {
 
 /// The files of all peers' chunks.
 pub struct ChunkStores {
-    /// Where they are; `None`: chunks are kept in memory only.
-    dir: Option<PathBuf>,
-    /// The most that all of them may take of the disk.
-    pub room: u64,
+    place: ChunkPlace,
     worker: Option<Worker>,
     pub waker: Waker,
     known: BTreeMap<PeerId, Known>,
@@ -106,17 +103,19 @@ fn used(dir: &Path) -> u64 {
     lengths.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
-impl ChunkStores {
-    /// Stores of the node with this key under `dir`, for as much of the disk as there is room
-    /// for where nobody said how much.
-    ///
-    /// # Errors
-    /// If there is no descriptor for the waker.
-    pub fn new(
-        dir: Option<&Path>,
-        is_given: bool,
-        node: &PublicKey,
-    ) -> Result<ChunkStores, OsError> {
+/// Where a node's stores are.
+#[derive(Clone)]
+pub struct ChunkPlace {
+    /// `None`: chunks are kept in memory only.
+    dir: Option<PathBuf>,
+    /// The most that all of them may take of the disk.
+    room: u64,
+}
+
+impl ChunkPlace {
+    /// For the node with this key under `dir`, with as much of the disk as there is room for
+    /// where nobody said how much.
+    pub fn find(dir: Option<&Path>, is_given: bool, node: &PublicKey) -> ChunkPlace {
         let dir = dir.map(|dir| dir.join(name(node)));
         let room = |dir: &PathBuf| match os::disk::free(dir) {
             // Where files are in memory what is there of them does not count either.
@@ -124,9 +123,33 @@ impl ChunkStores {
             Ok(free) => (free + used(dir)) / PART,
             Err(_) => 0,
         };
+        ChunkPlace { room: if is_given { u64::MAX } else { dir.as_ref().map_or(0, room) }, dir }
+    }
+
+    /// Deletes what is left of peers that are not among `keys`: what their hosts got is not to
+    /// stay for ever.
+    pub fn forget_others(&self, keys: &[PublicKey]) {
+        let Some(dir) = &self.dir else { return };
+        let known: BTreeSet<String> = keys.iter().map(name).collect();
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let key = entry.file_name();
+            let is_left = key.to_str().is_some_and(|key| key.len() == 44 && !known.contains(key));
+            if is_left && std::fs::remove_dir_all(entry.path()).is_ok() {
+                let peer = key.to_string_lossy();
+                crate::log!(Info, "chunks of a peer that has none any more are gone", peer = peer);
+            }
+        }
+    }
+}
+
+impl ChunkStores {
+    /// None yet.
+    ///
+    /// # Errors
+    /// If there is no descriptor for the waker.
+    pub fn new(place: ChunkPlace) -> Result<ChunkStores, OsError> {
         Ok(ChunkStores {
-            room: if is_given { u64::MAX } else { dir.as_ref().map_or(0, room) },
-            dir,
+            place,
             worker: None,
             waker: Waker::new()?,
             known: BTreeMap::new(),
@@ -141,6 +164,11 @@ impl ChunkStores {
         })
     }
 
+    /// The most of the disk that one of so many peers may have.
+    pub fn room(&self, peers: usize) -> u64 {
+        self.place.room / peers.max(1) as u64
+    }
+
     /// Deduplicates the streams of a peer from now on. Where its files cannot be used chunks
     /// are kept in memory, which is told once. What is there is read before this returns: it is
     /// the start of the program, or a peer is new.
@@ -148,11 +176,11 @@ impl ChunkStores {
         let Some(secret) = relay.endpoint.chunk_secret(peer) else { return };
         let keys = Arc::new(Keys::new(&secret));
         let has_room = limits.disk >= LEAST;
-        if !has_room && self.room < u64::MAX && !std::mem::replace(&mut self.told, true) {
+        if !has_room && self.place.room < u64::MAX && !std::mem::replace(&mut self.told, true) {
             let help = "dedup_disk says how much is used in any case";
             crate::log!(Info, "no room on disk: chunks are kept in memory only", help = help);
         }
-        let dir = self.dir.as_ref().filter(|_| has_room).map(|dir| dir.join(name(key)));
+        let dir = self.place.dir.as_ref().filter(|_| has_room).map(|dir| dir.join(name(key)));
         let opened = dir.map(|dir| {
             let opened = ChunkFiles::open(&dir, &keys, limits);
             opened.and_then(|(files, dedup)| Ok((self.open(peer, files)?, dedup))).map_err(|e| {
@@ -171,21 +199,6 @@ impl ChunkStores {
         if let Some(mut dedup) = dedup {
             dedup.receiver.set_late(self.late);
             relay.set_dedup(peer, dedup);
-        }
-    }
-
-    /// Deletes what is left of peers that are not among `keys`: what their hosts got is not to
-    /// stay for ever.
-    pub fn forget_others(&self, keys: &[PublicKey]) {
-        let Some(dir) = &self.dir else { return };
-        let known: BTreeSet<String> = keys.iter().map(name).collect();
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            let key = entry.file_name();
-            let is_left = key.to_str().is_some_and(|key| key.len() == 44 && !known.contains(key));
-            if is_left && std::fs::remove_dir_all(entry.path()).is_ok() {
-                let peer = key.to_string_lossy();
-                crate::log!(Info, "chunks of a peer that has none any more are gone", peer = peer);
-            }
         }
     }
 
@@ -494,7 +507,8 @@ mod tests {
             let known = peers::peer_config(&config.node, &config.peers[0], 1, None);
             let policy = peers::policy(&config.peers[0]);
             let peer = relay.add_peer(now, known, policy).expect("two keys");
-            let mut stores = ChunkStores::new(Some(dir), true, own.public()).expect("a waker");
+            let place = ChunkPlace::find(Some(dir), true, own.public());
+            let mut stores = ChunkStores::new(place).expect("a waker");
             stores.add(&mut relay, peer, other.public(), &LIMITS);
             let secret = relay.endpoint.chunk_secret(peer).expect("a peer");
             let keys = Arc::new(Keys::new(&secret));

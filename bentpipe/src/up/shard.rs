@@ -16,6 +16,7 @@ pub(super) use links::Note;
 use std::collections::BTreeMap;
 
 use link::PeerId;
+use link::endpoint::Endpoint;
 use link::keys::PublicKey;
 use os::OsError;
 use os::poll::{Clock, Interest, Poller};
@@ -25,7 +26,7 @@ use relay::{Action, Relay};
 use units::{Duration, Instant};
 
 use super::carrier::Carrier;
-use super::chunks::ChunkStores;
+use super::chunks::{ChunkPlace, ChunkStores};
 use super::connections::Connections;
 use super::modem::Modems;
 use super::names::Names;
@@ -33,7 +34,6 @@ use super::peers::Sharers;
 use super::proxy::{self, Waiting};
 use super::report;
 use super::roster::{KnownPeer, Roster};
-use super::store::state_directory;
 use crate::config::Config;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
@@ -80,42 +80,40 @@ pub(super) struct Shard {
     pub draining: bool,
 }
 
-/// What a shard is made of, opened while there were rights to.
-pub(super) struct Parts {
-    pub number: usize,
-    pub config: Config,
-    pub sharers: Sharers,
+/// What all shards have in common.
+pub(super) struct Common<'a> {
+    pub config: &'a Config,
     pub clock: Clock,
-    pub poller: Poller,
-    pub relay: Relay,
-    pub carrier: Carrier,
-    pub tun: Option<Tun>,
+    pub tun: Option<&'a Tun>,
+    pub chunks: &'a ChunkPlace,
 }
 
 impl Shard {
-    /// A shard without peers.
-    pub fn new(parts: Parts) -> Result<Shard, OsError> {
-        let Parts { number, config, sharers, clock, poller, relay, carrier, tun } = parts;
-        let shards = config.node.shards as usize;
-        let dir = config.node.chunks.dir.clone();
-        let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
-        let given = config.node.chunks.disk_given;
-        let chunks = ChunkStores::new(dir.as_deref(), given, relay.endpoint.public_key())?;
+    /// A shard without peers, opened while there are rights to.
+    pub fn new(
+        number: usize,
+        poller: Poller,
+        carrier: Carrier,
+        endpoint: Endpoint,
+        common: &Common<'_>,
+    ) -> Result<Shard, OsError> {
+        let Common { config, clock, tun, chunks } = common;
+        let node = &config.node;
         let mut shard = Shard {
             number,
-            config,
-            sharers,
-            clock,
+            config: Config { node: node.clone(), peers: Vec::new(), warnings: Vec::new() },
+            sharers: Sharers::of(&config.peers),
+            clock: *clock,
             poller,
-            relay,
+            relay: Relay::new(endpoint),
             carrier,
             connections: Connections::new(TcpOptions::default()),
             waiting: Waiting::default(),
-            tun,
+            tun: tun.map(Tun::try_clone).transpose()?,
             syns: None,
-            names: Names::new(shards)?,
+            names: Names::new(node.shards as usize)?,
             modems: Modems::new()?,
-            chunks,
+            chunks: ChunkStores::new((*chunks).clone())?,
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),

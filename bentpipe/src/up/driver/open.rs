@@ -11,7 +11,7 @@ use os::intercept::{Intercept, InterceptConfig, Marks};
 use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
-use relay::{Relay, Routes, Share};
+use relay::{Routes, Share};
 use squeeze::dedup::Limits;
 use units::Instant;
 
@@ -23,15 +23,16 @@ use crate::admin;
 use crate::cli::Global;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
+use crate::up::chunks::ChunkPlace;
 use crate::up::interception::intercept_config;
 use crate::up::listeners::Listeners;
 use crate::up::others::Others;
-use crate::up::peers::{self, Sharers};
+use crate::up::peers;
 use crate::up::proxy::Proxy;
 use crate::up::report::Meter;
 use crate::up::roster::{KnownPeer, Roster};
-use crate::up::shard::{Parts, Shard};
-use crate::up::store::Store;
+use crate::up::shard::{Common, Shard};
+use crate::up::store::{Store, state_directory};
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
 const TUN_MTU: u16 = 1500;
@@ -77,9 +78,22 @@ impl Driver {
             initiations_per_second: INITIATIONS_PER_SECOND,
         };
         let endpoints = Endpoint::divided(endpoints, node.shards);
-        let (shard, others) = shards(&config, poller, carriers, endpoints, tun)?;
-        let others = Others::new(others, &shard.poller, NEWS)?;
-        let store = Store::open(shard.relay.endpoint.public_key());
+        let dir = node.chunks.dir.clone();
+        let dir = dir.or_else(|| state_directory().map(|dir| dir.join("chunks")));
+        let public_key = node.private_key.public();
+        let chunks = ChunkPlace::find(dir.as_deref(), node.chunks.disk_given, public_key);
+        let (clock, tun) = (Clock::start(), tun.as_ref());
+        let common = Common { config: &config, clock, tun, chunks: &chunks };
+        let mut each = carriers.into_iter().zip(endpoints).enumerate();
+        let (_, (carrier, endpoint)) = each.next().expect("there is always one");
+        let shard = Shard::new(0, poller, carrier, endpoint, &common)?;
+        let others: Result<_, OsError> = each
+            .map(|(n, (carrier, endpoint))| {
+                Shard::new(n, Poller::new()?, carrier, endpoint, &common)
+            })
+            .collect();
+        let others = Others::new(others?, &shard.poller, NEWS)?;
+        let store = Store::open(public_key);
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
@@ -114,7 +128,7 @@ impl Driver {
         let config = &driver.config;
         let has_files = |p: &&Peer| p.dedup != Share::Off && config.node.chunks.disk.0 > 0;
         let keys = config.peers.iter().filter(has_files).map(|p| p.public_key);
-        driver.shard.chunks.forget_others(&keys.collect::<Vec<_>>());
+        chunks.forget_others(&keys.collect::<Vec<_>>());
         for number in 0..=driver.others.len() {
             driver.ready(number).open_all_chunks();
         }
@@ -200,38 +214,6 @@ impl Driver {
     }
 }
 
-/// The first shard and the others, all without peers.
-fn shards(
-    config: &Config,
-    poller: Poller,
-    carriers: Vec<Carrier>,
-    endpoints: Vec<Endpoint>,
-    tun: Option<Tun>,
-) -> Result<(Shard, Vec<Shard>), UpError> {
-    let clock = Clock::start();
-    let parts = |number, poller, carrier, endpoint, tun| -> Result<Parts, OsError> {
-        Ok(Parts {
-            number,
-            config: Config { peers: Vec::new(), ..config.clone() },
-            sharers: Sharers::of(&config.peers),
-            clock,
-            poller,
-            relay: Relay::new(endpoint),
-            carrier,
-            tun,
-        })
-    };
-    let mut each = carriers.into_iter().zip(endpoints).enumerate();
-    let mut others = Vec::new();
-    let first = each.next();
-    for (number, (carrier, endpoint)) in each {
-        let tun = tun.as_ref().map(Tun::try_clone).transpose()?;
-        others.push(Shard::new(parts(number, Poller::new()?, carrier, endpoint, tun)?)?);
-    }
-    let (number, (carrier, endpoint)) = first.expect("there is always one");
-    Ok((Shard::new(parts(number, poller, carrier, endpoint, tun)?)?, others))
-}
-
 impl Shard {
     /// Adds a peer; `stored` is where it was last.
     pub(in crate::up) fn add_peer(
@@ -268,7 +250,7 @@ impl Shard {
     /// Each peer's part of what chunks may cost.
     fn chunk_limits(&self) -> Limits {
         let limits = peers::chunk_limits(&self.config.node, self.sharers.chunks);
-        let room = self.chunks.room / self.sharers.chunks.max(1) as u64;
+        let room = self.chunks.room(self.sharers.chunks);
         Limits { disk: limits.disk.min(room), ..limits }
     }
 
