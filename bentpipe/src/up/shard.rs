@@ -10,6 +10,7 @@ mod end;
 mod flows;
 mod links;
 mod packets;
+mod peers;
 
 pub(super) use links::Note;
 

@@ -1,9 +1,7 @@
 //! The start: everything that the configuration names, opened, and rights given up.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
-use link::PeerId;
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::seal::Cipher;
 use os::OsError;
@@ -12,7 +10,6 @@ use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
 use relay::{Routes, Share};
-use squeeze::dedup::Limits;
 use units::Instant;
 
 use super::{
@@ -27,10 +24,8 @@ use crate::up::chunks::ChunkPlace;
 use crate::up::interception::intercept_config;
 use crate::up::listeners::Listeners;
 use crate::up::others::Others;
-use crate::up::peers;
 use crate::up::proxy::Proxy;
-use crate::up::report::Meter;
-use crate::up::roster::{KnownPeer, Roster};
+use crate::up::roster::Roster;
 use crate::up::shard::{Common, Shard};
 use crate::up::store::{Store, state_directory};
 
@@ -211,57 +206,5 @@ impl Driver {
             crate::log!(Warn, "the file cannot be read again, so SIGHUP will fail", error = e);
         }
         self.interception_warnings();
-    }
-}
-
-impl Shard {
-    /// Adds a peer; `stored` is where it was last.
-    pub(in crate::up) fn add_peer(
-        &mut self,
-        peer: Peer,
-        stored: Option<SocketAddr>,
-    ) -> Result<PeerId, UpError> {
-        let now = self.clock.now();
-        let config = peers::peer_config(&self.config.node, &peer, self.sharers.memory, stored);
-        let id = self
-            .relay
-            .add_peer(now, config, peers::policy(&peer))
-            .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
-        let resolve_at = peers::named_endpoint(&peer).map(|_| now);
-        let meter = Meter::default();
-        self.peers.push(KnownPeer { id, config: peer, meter, resolve_at });
-        Ok(id)
-    }
-
-    fn open_all_chunks(&mut self) {
-        let peers: Vec<PeerId> = self.peers.iter().map(|peer| peer.id).collect();
-        peers.into_iter().for_each(|id| self.open_chunks(id));
-    }
-
-    /// Deduplicates the streams of a peer that is to be, before its first session begins.
-    pub(in crate::up) fn open_chunks(&mut self, id: PeerId) {
-        let limits = self.chunk_limits();
-        let known = self.peers.iter().find(|peer| peer.id == id);
-        if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
-            self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
-        }
-    }
-
-    /// Each peer's part of what chunks may cost.
-    fn chunk_limits(&self) -> Limits {
-        let limits = peers::chunk_limits(&self.config.node, self.sharers.chunks);
-        let room = self.chunks.room(self.sharers.chunks);
-        Limits { disk: limits.disk.min(room), ..limits }
-    }
-
-    /// There are more peers than before, or fewer: all that have chunks share anew.
-    pub(in crate::up) fn share_chunks(&mut self) {
-        let limits = self.chunk_limits();
-        for peer in self.peers.iter() {
-            self.relay.serve_files(peer.id, |dedup| {
-                dedup.set_limits(&limits);
-                true
-            });
-        }
     }
 }

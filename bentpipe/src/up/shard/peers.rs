@@ -1,0 +1,143 @@
+//! The peers of a shard: added, changed, and told that they are no longer in the file.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use link::PeerId;
+use link::keys::PublicKey;
+use relay::Share;
+use squeeze::dedup::Limits;
+use units::{Duration, Instant};
+
+use super::Shard;
+use crate::config::{Config, Peer};
+use crate::up::driver::UpError;
+use crate::up::peers::{self, Sharers};
+use crate::up::report::Meter;
+use crate::up::roster::KnownPeer;
+
+/// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+impl Shard {
+    /// Adds a peer; `stored` is where it was last.
+    pub fn add_peer(&mut self, peer: Peer, stored: Option<SocketAddr>) -> Result<PeerId, UpError> {
+        let now = self.clock.now();
+        let config = peers::peer_config(&self.config.node, &peer, self.sharers.memory, stored);
+        let id = self
+            .relay
+            .add_peer(now, config, peers::policy(&peer))
+            .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
+        let resolve_at = peers::named_endpoint(&peer).map(|_| now);
+        let meter = Meter::default();
+        self.peers.push(KnownPeer { id, config: peer, meter, resolve_at });
+        Ok(id)
+    }
+
+    /// Deduplicates the streams of all that there are so far.
+    pub fn open_all_chunks(&mut self) {
+        let peers: Vec<PeerId> = self.peers.iter().map(|peer| peer.id).collect();
+        peers.into_iter().for_each(|id| self.open_chunks(id));
+    }
+
+    /// Deduplicates the streams of a peer that is to be, before its first session begins.
+    fn open_chunks(&mut self, id: PeerId) {
+        let limits = self.chunk_limits();
+        let known = self.peers.iter().find(|peer| peer.id == id);
+        if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
+            self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
+        }
+    }
+
+    /// Each peer's part of what chunks may cost.
+    fn chunk_limits(&self) -> Limits {
+        let limits = peers::chunk_limits(&self.config.node, self.sharers.chunks);
+        let room = self.chunks.room(self.sharers.chunks);
+        Limits { disk: limits.disk.min(room), ..limits }
+    }
+
+    /// There are more peers than before, or fewer: all that have chunks share anew.
+    fn share_chunks(&mut self) {
+        let limits = self.chunk_limits();
+        for peer in self.peers.iter() {
+            self.relay.serve_files(peer.id, |dedup| {
+                dedup.set_limits(&limits);
+                true
+            });
+        }
+    }
+
+    /// Goes over to another configuration, of a node with so many peers in all. `stored`:
+    /// where new ones were last. Answers what went wrong.
+    pub fn reload(
+        &mut self,
+        now: Instant,
+        new: Config,
+        sharers: Sharers,
+        stored: &BTreeMap<PublicKey, SocketAddr>,
+    ) -> Vec<String> {
+        let changes = self.config.changes(&new);
+        // One of them may be back.
+        self.forget_those_who_left(Instant::FAR_FUTURE);
+        for peer in &changes.removed {
+            self.dismiss_peer(now, peer);
+        }
+        for peer in changes.changed {
+            self.change_peer(now, peer);
+        }
+        self.config = new;
+        self.sharers = sharers;
+        let mut trouble = Vec::new();
+        for peer in changes.added {
+            let stored = stored.get(&peer.public_key).copied();
+            match self.add_peer(peer, stored) {
+                Ok(id) => self.open_chunks(id),
+                Err(e) => trouble.push(e.to_string()),
+            }
+        }
+        self.share_chunks();
+        self.watch_modems();
+        trouble
+    }
+
+    /// A peer that is no longer in the file is told that its session is over.
+    fn dismiss_peer(&mut self, now: Instant, peer: &Peer) {
+        let same = |p: &KnownPeer| p.config.public_key == peer.public_key;
+        let Some(at) = self.peers.iter().position(same) else { return };
+        let known = self.peers.remove(at);
+        self.relay.dismiss_peer(known.id);
+        self.chunks.remove(now, &mut self.relay, known.id);
+        self.leaving.push((now + FAREWELL, known.id));
+    }
+
+    /// Takes out the peers that were told that their sessions are over.
+    pub fn forget_those_who_left(&mut self, now: Instant) {
+        while let Some((at, id)) = self.leaving.first().copied() {
+            if at > now {
+                return;
+            }
+            self.leaving.remove(0);
+            self.relay.remove_peer(id);
+        }
+    }
+
+    /// New settings for a peer whose session goes on.
+    fn change_peer(&mut self, now: Instant, peer: Peer) {
+        let Some(known) = self.peers.iter_mut().find(|p| p.config.public_key == peer.public_key)
+        else {
+            return;
+        };
+        self.relay.set_policy(known.id, peers::policy(&peer));
+        if let Some(session) = self.relay.endpoint.session_mut(known.id) {
+            session.set_rate_mode(now, peer.link.rate, peer.link.send);
+            session.set_classes(&peer.traffic.classes);
+        }
+        if peer.endpoint != known.config.endpoint {
+            if let Some(address) = peers::fixed_endpoint(&peer) {
+                self.relay.endpoint.set_endpoint(now, known.id, address);
+            }
+            known.resolve_at = peers::named_endpoint(&peer).map(|_| now);
+        }
+        known.config = peer;
+    }
+}
