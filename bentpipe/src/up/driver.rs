@@ -18,9 +18,10 @@ use relay::{Routes, Target};
 use units::{Duration, Instant};
 
 use super::listeners::Listeners;
-use super::others::{Guest, Others};
+use super::others::Others;
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
+use super::shard::inbox::Guest;
 use super::shard::{Note, OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};

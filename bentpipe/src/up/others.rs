@@ -4,129 +4,50 @@
 //! Nobody waits for anybody, but for the end. What the operator asks goes by channels that
 //! hold little because he asks little, and connections by one that holds as many as there are
 //! descriptors; what else hosts and peers cause goes by channels with an end, each kind by its
-//! own, and is lost where they are full, as in any queue of packets.
+//! own. Where they are full, initiations and link packets are lost, as in any queue of packets;
+//! the hosts' packets wait for their turn, up to a bound.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use link::endpoint::HandedOver;
-use link::keys::PublicKey;
 use os::OsError;
-use os::poll::{Events, Interest, Poller, Waker};
-use os::tcp::Accepted;
-use units::{BitRate, Duration, Instant};
+use os::poll::{Interest, Poller, Waker};
+use units::{Duration, Instant};
 
 use super::driver::UpError;
-use super::peers::Sharers;
-use super::proxy::Asked;
 use super::report::Part;
-use super::shard::{Note, OWNERS, Shard};
-use crate::config::Config;
+use super::shard::Shard;
+use super::shard::inbox::{Door, Guest, Inbox, News, Order, Packets};
 
-/// The poller's number for what the first shard says to another.
-const INBOX: u64 = OWNERS;
-/// Initiations that may wait at a shard's door, and link packets that came to the first.
-const INITIATIONS: usize = 256;
-const STRAYS: usize = 64;
-/// Batches of packets that may wait there, of [`PACKETS`] at the most: 6 MB.
-const BATCHES: usize = 8;
-/// Packets that wait for one of these places, and what a shard takes of them before other work
-/// has its turn: as many as a TUN device's own queue holds.
-const PACKETS: usize = 500;
-/// Packets that a turn reads from a TUN device, and the room that a batch begins with: enough
-/// for them.
-pub const TUN_PACKETS: usize = 64;
-const BATCH: usize = TUN_PACKETS * 1500;
-/// When it is looked again whether there is one.
+/// When it is looked again whether there is room for packets that found none.
 const PLACE: Duration = Duration::from_millis(1);
-/// Of each other kind, what is taken before other work has its turn.
-const AT_ONCE: usize = 64;
 /// Shards' news that may wait for the first.
 const NEWS: usize = 256;
-/// What could not be said is said again after so long.
-const AGAIN: Duration = Duration::from_millis(100);
 /// As the first thread has, usually; only what is used takes memory.
 const STACK: usize = 8 << 20;
 
-/// What a shard is told to do. None is lost.
-pub enum Order {
-    /// The file was read again: the shard's peers now, how many there are in all, and where
-    /// new ones were last.
-    Reload(Box<Config>, Sharers, BTreeMap<PublicKey, SocketAddr>),
-    /// A link's rate is another.
-    Rate(PublicKey, BitRate),
-    /// Tell your part of the status.
-    Tell(Sender<Part>),
-    /// Take nothing new, and tell when nothing is open any more.
-    Stop,
-    /// Tell the peers, and end.
-    End,
-}
-
-/// What arrived at the first shard for a peer of another.
-pub enum Guest {
-    /// A peer's initiation, opened, or a link packet.
-    HandedOver(HandedOver),
-    /// A client's connection, intercepted.
-    Connection(Accepted),
-    /// A client of the explicit proxy.
-    ProxyClient(Asked),
-}
-
-/// Packets that were read from a TUN device, end to end.
-#[derive(Default)]
-pub struct Packets {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-/// What a shard tells the first of its peers.
-type News = BTreeMap<PublicKey, Note>;
-
-/// The first shard's end of the channels to another.
+/// What the first shard has of another.
 struct Other {
-    orders: Sender<Order>,
-    hosts: Sender<Guest>,
-    initiations: SyncSender<Guest>,
-    strays: SyncSender<Guest>,
-    packets: SyncSender<(Packets, bool)>,
+    door: Door,
     /// To be sent at the end of this turn: packets to tunnel, and SYNs from a LAN whose TCP is
     /// split.
     batches: [Packets; 2],
     /// Something was sent since the shard was woken.
     news: bool,
-    waker: Waker,
-    /// Has it nothing open any more, while ending?
-    quiet: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Shard, UpError>>>,
-}
-
-/// A shard's end.
-struct Inbox {
-    orders: Receiver<Order>,
-    hosts: Receiver<Guest>,
-    initiations: Receiver<Guest>,
-    strays: Receiver<Guest>,
-    packets: Receiver<(Packets, bool)>,
-    waker: Waker,
-    news: SyncSender<News>,
-    quiet: Arc<AtomicBool>,
-    to_first: Waker,
 }
 
 /// All shards but the first; usually none.
 #[derive(Default)]
 pub struct Others {
     each: Vec<Other>,
-    ready: Vec<(Shard, Inbox)>,
+    unstarted: Vec<(Shard, Inbox)>,
     news: Option<(Receiver<News>, Waker)>,
-    /// What was lost because a shard's door was crowded.
-    lost: u64,
+    /// See [`Others::busy`].
+    busy: u64,
     /// Parts of a status that was asked for, and what there is of them.
     parts: Option<(Receiver<Part>, Vec<Part>)>,
 }
@@ -145,30 +66,15 @@ impl Others {
         let (news_to, news) = sync_channel(NEWS);
         let mut others = Others { news: Some((news, to_first.clone())), ..Others::default() };
         for shard in shards {
-            let (orders_to, orders) = channel();
-            let (hosts_to, hosts) = channel();
-            let (initiations_to, initiations) = sync_channel(INITIATIONS);
-            let (strays_to, strays) = sync_channel(STRAYS);
-            let (packets_to, packets) = sync_channel(BATCHES);
-            let (waker, quiet) = (Waker::new()?, Arc::<AtomicBool>::default());
-            shard.poller.add(&waker, INBOX, Interest::READ)?;
+            let (door, inbox) = Inbox::open(&shard, news_to.clone(), to_first.clone())?;
             others.each.push(Other {
-                orders: orders_to,
-                hosts: hosts_to,
-                initiations: initiations_to,
-                strays: strays_to,
-                packets: packets_to,
+                door,
                 batches: Default::default(),
                 news: false,
-                waker: waker.clone(),
-                quiet: quiet.clone(),
                 ended: Arc::default(),
                 thread: None,
             });
-            let (news, to_first) = (news_to.clone(), to_first.clone());
-            let inbox =
-                Inbox { orders, hosts, initiations, strays, packets, waker, news, quiet, to_first };
-            others.ready.push((shard, inbox));
+            others.unstarted.push((shard, inbox));
         }
         Ok(others)
     }
@@ -178,8 +84,9 @@ impl Others {
     /// # Errors
     /// If the system has no more threads.
     pub fn start(&mut self) -> Result<(), UpError> {
-        for ((shard, inbox), other) in self.ready.drain(..).zip(&mut self.each) {
-            let ended = Ended(other.ended.clone(), inbox.to_first.clone());
+        let Some((_, to_first)) = &self.news else { return Ok(()) };
+        for ((shard, inbox), other) in self.unstarted.drain(..).zip(&mut self.each) {
+            let ended = Ended(other.ended.clone(), to_first.clone());
             let thread = thread::Builder::new().name(format!("shard {}", shard.number));
             let run = move || {
                 let _ended = ended;
@@ -192,8 +99,8 @@ impl Others {
     }
 
     /// The shard with this number, which does not run yet.
-    pub fn ready(&mut self, shard: usize) -> &mut Shard {
-        &mut self.ready[shard - 1].0
+    pub fn unstarted(&mut self, shard: usize) -> &mut Shard {
+        &mut self.unstarted[shard - 1].0
     }
 
     /// How many there are.
@@ -210,8 +117,8 @@ impl Others {
     pub fn order(&mut self, shard: usize, order: Order) {
         if let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get(n)) {
             // Nobody hears it only where the thread has ended, and then this one does.
-            let _ = other.orders.send(order);
-            other.waker.wake();
+            let _ = other.door.orders.send(order);
+            other.door.waker.wake();
         }
     }
 
@@ -227,31 +134,22 @@ impl Others {
     pub fn hand_over(&mut self, shard: usize, guest: Guest) {
         let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
         let sent = match guest {
-            Guest::Connection(_) | Guest::ProxyClient(_) => other.hosts.send(guest).is_ok(),
+            Guest::Connection(_) | Guest::ProxyClient(_) => other.door.hosts.send(guest).is_ok(),
             Guest::HandedOver(ref it) if it.is_initiation() => {
-                other.initiations.try_send(guest).is_ok()
+                other.door.initiations.try_send(guest).is_ok()
             }
-            Guest::HandedOver(_) => other.strays.try_send(guest).is_ok(),
+            Guest::HandedOver(_) => other.door.strays.try_send(guest).is_ok(),
         };
         other.news |= sent;
-        self.lost += u64::from(!sent);
+        self.busy += u64::from(!sent);
     }
 
     /// Keeps a packet for the shard with this number until [`Others::flush`]. `split`: it is a
     /// SYN.
     pub fn push(&mut self, shard: usize, packet: &[u8], split: bool) {
         let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
-        let batch = &mut other.batches[usize::from(split)];
-        if batch.ends.len() >= PACKETS {
-            self.lost += 1;
-            return;
-        }
-        if batch.ends.is_empty() {
-            batch.bytes.reserve(BATCH);
-            batch.ends.reserve(TUN_PACKETS);
-        }
-        batch.bytes.extend_from_slice(packet);
-        batch.ends.push(batch.bytes.len());
+        let kept = other.batches[usize::from(split)].push(packet);
+        self.busy += u64::from(!kept);
     }
 
     /// Hands over the packets of this turn, and those that found no place before, and wakes
@@ -259,32 +157,33 @@ impl Others {
     pub fn flush(&mut self) {
         for other in &mut self.each {
             for (batch, split) in other.batches.iter_mut().zip([false, true]) {
-                if batch.ends.is_empty() {
+                if batch.is_empty() {
                     continue;
                 }
-                match other.packets.try_send((std::mem::take(batch), split)) {
+                match other.door.packets.try_send((std::mem::take(batch), split)) {
                     Ok(()) => other.news = true,
                     Err(TrySendError::Full((packets, _))) => *batch = packets,
                     Err(TrySendError::Disconnected((packets, _))) => {
-                        self.lost += packets.ends.len() as u64;
+                        self.busy += packets.len() as u64;
                     }
                 }
             }
             if std::mem::take(&mut other.news) {
-                other.waker.wake();
+                other.door.waker.wake();
             }
         }
     }
 
     /// When packets that found no place are to be tried again.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let waits = |other: &Other| other.batches.iter().any(|batch| !batch.ends.is_empty());
+        let waits = |other: &Other| other.batches.iter().any(|batch| !batch.is_empty());
         self.each.iter().any(waits).then(|| now + PLACE)
     }
 
-    /// Packets, connections and initiations that were lost because a shard was busy.
-    pub fn lost(&self) -> u64 {
-        self.lost
+    /// Packets and initiations that were lost because a shard was busy, and what came for one
+    /// that has ended.
+    pub fn busy(&self) -> u64 {
+        self.busy
     }
 
     /// Asks all for their parts of the status, if nobody asked already.
@@ -312,13 +211,13 @@ impl Others {
     }
 
     /// What a shard has said of its peers.
-    pub fn next_notes(&mut self) -> Option<BTreeMap<PublicKey, Note>> {
+    pub fn next_notes(&mut self) -> Option<News> {
         self.news.as_ref()?.0.try_recv().ok()
     }
 
     /// Has nobody anything open any more, as far as they said?
     pub fn are_quiet(&self) -> bool {
-        self.each.iter().all(|other| other.quiet.load(Ordering::Acquire))
+        self.each.iter().all(|other| other.door.quiet.load(Ordering::Acquire))
     }
 
     /// Why one has ended that was not told to, if one has.
@@ -335,7 +234,7 @@ impl Others {
     pub fn join(&mut self) -> (Vec<Shard>, Result<(), UpError>) {
         let ended: Vec<_> =
             self.each.iter_mut().filter_map(|o| o.thread.take()).map(JoinHandle::join).collect();
-        self.ready.clear();
+        self.unstarted.clear();
         self.each.clear();
         // Their sockets are closed here, together: one alone would misdirect the others'.
         let (mut shards, mut outcome) = (Vec::new(), Ok(()));
@@ -359,105 +258,110 @@ impl Drop for Ended {
     }
 }
 
-impl Inbox {
-    /// A shard's loop, until it is told to end. The shard that is given back has said
-    /// farewell and holds what is to be closed with the others.
-    fn run(mut self, mut shard: Shard) -> Result<Shard, UpError> {
-        // As the first does, and not the threads that it starts.
-        os::proc::go_first();
-        shard.watch_modems();
-        let mut events = Events::with_capacity(256);
-        let mut again = None;
-        loop {
-            let now = shard.clock.now();
-            let next = [shard.poll_timeout(now), again].into_iter().flatten().min();
-            shard.poller.wait(&mut events, next.map(|at| at.since(now)))?;
-            let now = shard.clock.now();
-            let mut ends = false;
-            for event in events.iter() {
-                match event.token {
-                    INBOX => ends |= self.take(now, &mut shard),
-                    _ => shard.on_event(now, event),
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use link::endpoint::{Endpoint, EndpointConfig};
+    use link::keys::PrivateKey;
+    use os::poll::Clock;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::up::carrier::Carrier;
+    use crate::up::chunks::ChunkPlace;
+    use crate::up::shard::Common;
+    use crate::up::shard::inbox::{BATCHES, PACKETS, STRAYS, TUN_PACKETS};
+
+    /// The first endpoint of two, and the other shard, which does not run.
+    fn two() -> (Endpoint, Others, Poller) {
+        let key = PrivateKey::generate([7; 32]);
+        let text = format!("[node]\nprivate_key = \"{}\"\nshards = 2\n", key.to_base64());
+        let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+        let mut carriers = Carrier::open("127.0.0.1:0".parse().unwrap(), None, 2).unwrap();
+        let endpoint = EndpointConfig {
+            private_key: key.clone(),
+            seed: [1; 32],
+            hardware_aes: false,
+            initiations_per_second: 100,
+        };
+        let mut endpoints = Endpoint::divided(endpoint, 2);
+        let chunks = ChunkPlace::find(None, true, key.public());
+        let common = Common { config: &config, clock: Clock::start(), tun: None, chunks: &chunks };
+        let (poller, second) = (Poller::new().unwrap(), Poller::new().unwrap());
+        let (carrier, endpoint) = (carriers.remove(1), endpoints.remove(1));
+        let shard = Shard::new(1, second, carrier, endpoint, &common).unwrap();
+        let others = Others::new(vec![shard], &poller, 0).unwrap();
+        (endpoints.remove(0), others, poller)
+    }
+
+    impl Others {
+        /// So many packets come in turns, as from a TUN device.
+        fn read(&mut self, packets: usize) {
+            for n in 1..=packets {
+                self.push(1, &[0; 1500], false);
+                if n % TUN_PACKETS == 0 || n == packets {
+                    self.flush();
                 }
             }
-            shard.on_time(now);
-            shard.settle();
-            again = (!self.report(&mut shard)).then(|| now + AGAIN);
-            if ends {
-                shard.end();
-                return Ok(shard);
-            }
+        }
+
+        /// The shard has a turn.
+        fn take(&mut self) {
+            let (shard, inbox) = &mut self.unstarted[0];
+            assert!(!inbox.take(Instant::ZERO, shard), "nobody said that it ends");
         }
     }
 
-    /// Takes what has come; true if the shard is to end.
-    fn take(&mut self, now: Instant, shard: &mut Shard) -> bool {
-        self.waker.clear();
-        let mut ends = false;
-        for order in self.orders.try_iter() {
-            match order {
-                Order::Reload(config, all, stored) => {
-                    for why in shard.reload(now, *config, all, &stored) {
-                        crate::log!(Error, why);
-                    }
-                }
-                Order::Rate(peer, rate) => shard.set_rate(now, &peer, rate),
-                Order::Tell(part_to) => {
-                    // Nobody hears it only where the first has ended.
-                    let _ = part_to.send(shard.part(now));
-                    self.to_first.wake();
-                }
-                Order::Stop => shard.stop(now),
-                Order::End => ends = true,
-            }
-        }
-        let mut guests = 0;
-        let hosts = self.hosts.try_iter().take(AT_ONCE);
-        let initiations = self.initiations.try_iter().take(AT_ONCE);
-        for guest in hosts.chain(initiations).chain(self.strays.try_iter().take(AT_ONCE)) {
-            guests += 1;
-            match guest {
-                Guest::HandedOver(it) => shard.relay.endpoint.take_handed_over(now, it),
-                Guest::Connection(accepted) => shard.take_connection(now, accepted),
-                Guest::ProxyClient(asked) => shard.take_proxy_client(now, asked),
-            }
-        }
-        let mut left = PACKETS;
-        while left > 0
-            && let Ok((mut packets, split)) = self.packets.try_recv()
-        {
-            left = left.saturating_sub(packets.ends.len());
-            let mut start = 0;
-            for end in packets.ends {
-                shard.take_packet(now, &mut packets.bytes[start..end], split);
-                start = end;
-            }
-        }
-        if guests >= AT_ONCE || left == 0 {
-            // There may be more, for the next turn.
-            self.waker.wake();
-        }
-        ends
+    #[test]
+    fn packets_wait_for_a_busy_shard_up_to_a_bound_and_those_beyond_are_counted() {
+        let (_first, mut others, _poller) = two();
+        let room = BATCHES * TUN_PACKETS + PACKETS;
+        others.read(room);
+        assert_eq!(others.busy(), 0);
+        assert!(others.poll_timeout(Instant::ZERO).is_some(), "some wait for a place");
+        others.read(1_000);
+        assert_eq!(others.busy(), 1_000);
+        // What is kept is a batch, and has a place after the shard's turn.
+        others.take();
+        others.flush();
+        assert_eq!(others.poll_timeout(Instant::ZERO), None);
+        others.read(PACKETS);
+        assert_eq!(others.busy(), 1_000);
     }
 
-    /// Tells the first shard what it is to know; false if there was no room for it.
-    fn report(&mut self, shard: &mut Shard) -> bool {
-        let quiet = shard.draining && shard.is_quiet();
-        let mut told = self.quiet.swap(quiet, Ordering::Release) != quiet;
-        let mut full = false;
-        if !shard.notes.is_empty() {
-            match self.news.try_send(std::mem::take(&mut shard.notes)) {
-                Ok(()) => told = true,
-                Err(TrySendError::Full(notes)) => {
-                    shard.notes = notes;
-                    full = true;
-                }
-                Err(TrySendError::Disconnected(_)) => {}
-            }
+    #[test]
+    fn a_turn_takes_a_bounded_number_of_packets() {
+        let (_first, mut others, _poller) = two();
+        let full = || {
+            let mut batch = Packets::default();
+            while batch.push(&[0; 1500]) {}
+            (batch, false)
+        };
+        let put = |others: &Others| {
+            (0..).take_while(|_| others.each[0].door.packets.try_send(full()).is_ok()).count()
+        };
+        assert_eq!(full().0.len(), PACKETS);
+        assert_eq!(put(&others), BATCHES);
+        for _ in 0..3 {
+            others.take();
+            assert_eq!(put(&others), 1, "one full batch is a turn's work");
         }
-        if told {
-            self.to_first.wake();
+    }
+
+    #[test]
+    fn link_packets_for_a_busy_shard_are_lost_beyond_a_bound_and_counted() {
+        let (mut first, mut others, _poller) = two();
+        for _ in 0..STRAYS + 10 {
+            let mut stray = [&[0b1100_0101, 0x10, 0x01][..], &[7; 40]].concat();
+            let from = ([192, 0, 2, 1], 4500).into();
+            first.handle_packet(Instant::ZERO, Instant::ZERO, from, &mut stray);
+            let it = first.poll_handed_over().expect("it is the other's");
+            others.hand_over(it.shard as usize, Guest::HandedOver(it));
         }
-        !full
+        assert_eq!(others.busy(), 10);
+        others.take();
+        let (shard, _) = &others.unstarted[0];
+        assert_eq!(shard.relay.endpoint.drops()["unknown index"], STRAYS as u64);
     }
 }

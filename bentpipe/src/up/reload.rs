@@ -7,9 +7,9 @@ use units::Instant;
 
 use super::driver::Driver;
 use super::interception::Clear;
-use super::others::Order;
 use super::peers::Sharers;
 use super::roster::{ListedPeer, Roster};
+use super::shard::inbox::Order;
 use crate::config::{Config, Node, Peer};
 
 impl Driver {

@@ -75,8 +75,8 @@ impl Driver {
         let node = &self.config.node;
         let mut all = self.shard.part(now);
         parts.into_iter().for_each(|part| all.add(part));
-        if self.others.lost() > 0 {
-            *all.dropped.entry("shard busy".to_owned()).or_default() += self.others.lost();
+        if self.others.busy() > 0 {
+            *all.dropped.entry("shard busy".to_owned()).or_default() += self.others.busy();
         }
         if !self.others.is_empty() {
             let names = self.everyone.iter().map(|p| p.config.name.as_str());

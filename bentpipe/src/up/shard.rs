@@ -8,6 +8,7 @@
 
 mod end;
 mod flows;
+pub(super) mod inbox;
 mod links;
 mod packets;
 mod peers;

@@ -6,7 +6,7 @@ use units::{Duration, Instant};
 use super::{Driver, UpError};
 use crate::admin;
 use crate::up::modem;
-use crate::up::others::Order;
+use crate::up::shard::inbox::Order;
 
 /// How long open connections may go on after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(10);

@@ -125,7 +125,7 @@ impl Driver {
         let keys = config.peers.iter().filter(has_files).map(|p| p.public_key);
         chunks.forget_others(&keys.collect::<Vec<_>>());
         for number in 0..=driver.others.len() {
-            driver.ready(number).open_all_chunks();
+            driver.unstarted(number).open_all_chunks();
         }
         driver.announce();
         Ok(driver)
@@ -138,9 +138,9 @@ impl Driver {
             let config = self.config_of(number);
             for peer in &config.peers {
                 let stored = self.store.get(&peer.public_key);
-                self.ready(number).add_peer(peer.clone(), stored)?;
+                self.unstarted(number).add_peer(peer.clone(), stored)?;
             }
-            self.ready(number).config = config;
+            self.unstarted(number).config = config;
         }
         Ok(())
     }
@@ -158,17 +158,17 @@ impl Driver {
         let config = intercept_config(self.config.peers.iter(), base);
         let intercept = Intercept::install(&config)?;
         for number in 0..=self.others.len() {
-            self.ready(number).syns = Some(intercept.syns().try_clone()?);
+            self.unstarted(number).syns = Some(intercept.syns().try_clone()?);
         }
         self.intercept = Some(intercept);
         Ok(())
     }
 
     /// A shard whose thread has not begun.
-    fn ready(&mut self, number: usize) -> &mut Shard {
+    fn unstarted(&mut self, number: usize) -> &mut Shard {
         match number {
             0 => &mut self.shard,
-            other => self.others.ready(other),
+            other => self.others.unstarted(other),
         }
     }
 

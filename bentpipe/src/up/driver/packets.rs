@@ -5,7 +5,7 @@ use relay::packet::Packet;
 use units::Instant;
 
 use super::{Driver, UpError};
-use crate::up::others::TUN_PACKETS;
+use crate::up::shard::inbox::TUN_PACKETS;
 
 impl Driver {
     pub(super) fn read_tun(&mut self, now: Instant) -> Result<(), UpError> {
