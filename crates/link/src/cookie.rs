@@ -131,22 +131,22 @@ pub enum Verdict {
 
 impl Guard {
     /// The gate of the node with this public key. It counts as under load when more
-    /// than `initiations_per_second` (at least 1) good initiations and responses arrive.
-    pub fn new(local: &PublicKey, initiations_per_second: u32, mut entropy: Entropy) -> Guard {
+    /// than `initiations_per_second` (at least 1) good initiations and responses arrive. All
+    /// with the same secret `root` take each other's cookies, as those of a node's shards do.
+    pub fn new(
+        local: &PublicKey,
+        initiations_per_second: u32,
+        root: [u8; 32],
+        mut entropy: Entropy,
+    ) -> Guard {
         Guard {
             keys: MacKeys::of(local),
-            secrets: Secrets::new(entropy.bytes32()),
+            secrets: Secrets::new(root),
             load: Load::new(initiations_per_second),
             sources: Box::new([Meter::default(); SOURCES]),
             source_key: entropy.bytes32(),
             entropy,
         }
-    }
-
-    /// Gives and takes the cookies of `other` from now on: those of one node are good at
-    /// all its shards.
-    pub(crate) fn share_cookies(&mut self, other: &Guard) {
-        self.secrets = Secrets::new(*other.secrets.root.as_bytes());
     }
 
     /// Whether cookies are demanded now.

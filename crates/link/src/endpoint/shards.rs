@@ -97,10 +97,12 @@ impl Endpoint {
     pub fn divided(config: EndpointConfig, shards: u32) -> Vec<Endpoint> {
         let mut entropy = Entropy::new(config.seed);
         let of = shards.max(1);
+        let mut of_first = entropy.fork();
+        let root = of_first.bytes32();
         let guard = |entropy: Entropy, initiations_per_second| {
-            Guard::new(config.private_key.public(), initiations_per_second, entropy)
+            Guard::new(config.private_key.public(), initiations_per_second, root, entropy)
         };
-        let first = guard(entropy.fork(), config.initiations_per_second);
+        let first = guard(of_first, config.initiations_per_second);
         // Few initiations come to the others: those that the kernel joined with data of theirs;
         // but so do the answers to their own.
         let few = (config.initiations_per_second / of).max(config.initiations_per_second / 4);
@@ -108,8 +110,7 @@ impl Endpoint {
         let others: Vec<Endpoint> = (1..of)
             .map(|number| {
                 let mut entropy = entropy.fork();
-                let mut guard = guard(entropy.fork(), few);
-                guard.share_cookies(&first);
+                let guard = guard(entropy.fork(), few);
                 let indices = IndexTable::new(entropy.fork(), Place { number, of });
                 Endpoint::with(config.clone(), entropy, guard, indices)
             })

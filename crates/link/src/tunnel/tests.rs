@@ -97,7 +97,10 @@ impl Node {
         Node {
             key: key(own),
             tunnel: Tunnel::new(config, entropy.fork()).expect("good keys"),
-            guard: Guard::new(key(own).public(), 100, entropy.fork()),
+            guard: {
+                let mut entropy = entropy.fork();
+                Guard::new(key(own).public(), 100, entropy.bytes32(), entropy)
+            },
             entropy,
             addr: addr(own),
             indices: BTreeMap::new(),
