@@ -10,7 +10,7 @@ use std::process::Command;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::proc::{Right, has_right};
 use os::tun::Tun;
-use units::{Duration, IpPrefix};
+use units::{Duration, IpPrefix, internet_sum};
 
 use super::Check;
 use super::configured::way_to;
@@ -127,12 +127,12 @@ fn echo_request(from: IpAddr, to: IpAddr, number: u16) -> Vec<u8> {
     let length = icmp.len() as u16;
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let sum = checksum(&[&icmp]);
-            icmp[2..4].copy_from_slice(&sum);
+            let sum = internet_sum(&[&icmp]);
+            icmp[2..4].copy_from_slice(&sum.to_be_bytes());
             let mut packet = vec![0x45, 0, 0, 20 + length as u8, 0, 0, 0, 0, 64, 1, 0, 0];
             packet.extend([from.octets(), to.octets()].concat());
-            let sum = checksum(&[&packet]);
-            packet[10..12].copy_from_slice(&sum);
+            let sum = internet_sum(&[&packet]);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
             [packet, icmp].concat()
         }
         (from, to) => {
@@ -142,23 +142,13 @@ fn echo_request(from: IpAddr, to: IpAddr, number: u16) -> Vec<u8> {
             };
             let (from, to) = (six(from), six(to));
             icmp[0] = 128;
-            let sum = checksum(&[&from, &to, &length.to_be_bytes(), &[0, 58], &icmp]);
-            icmp[2..4].copy_from_slice(&sum);
+            let sum = internet_sum(&[&from, &to, &length.to_be_bytes(), &[0, 58], &icmp]);
+            icmp[2..4].copy_from_slice(&sum.to_be_bytes());
             let mut packet = vec![0x60, 0, 0, 0, 0, length as u8, 58, 64];
             packet.extend([from, to].concat());
             [packet, icmp].concat()
         }
     }
-}
-
-/// The Internet checksum (RFC 1071) over parts of even length.
-fn checksum(parts: &[&[u8]]) -> [u8; 2] {
-    let words = parts.iter().flat_map(|p| p.chunks(2));
-    let mut sum: u32 = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use units::internet_sum;
+
 use crate::classify::{Facts, TCP};
 
 /// An IP packet's addresses and, for TCP, its ports and flags.
@@ -157,18 +159,6 @@ fn find_mss(header: &[u8]) -> Option<usize> {
     None
 }
 
-/// The Internet checksum (RFC 1071) of what the pieces make together; each but the last
-/// has an even length. Over something with a right checksum it is 0.
-pub(crate) fn internet_sum(pieces: &[&[u8]]) -> [u8; 2] {
-    let words = pieces.iter().flat_map(|piece| piece.chunks(2));
-    let mut s: u64 =
-        words.map(|w| u64::from(w[0]) << 8 | w.get(1).map_or(0, |b| u64::from(*b))).sum();
-    while s > 0xffff {
-        s = (s & 0xffff) + (s >> 16);
-    }
-    (!(s as u16)).to_be_bytes()
-}
-
 /// A client's SYN without options, as the simulator's and the tests' hosts send it. Both
 /// addresses must be of one family.
 ///
@@ -180,7 +170,7 @@ pub fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Vec<u8> {
             let mut head = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0];
             head.extend_from_slice(&[a.octets(), b.octets()].concat());
             let sum = internet_sum(&[&head]);
-            head[10..12].copy_from_slice(&sum);
+            head[10..12].copy_from_slice(&sum.to_be_bytes());
             head
         }
         (IpAddr::V6(a), IpAddr::V6(b)) => {
@@ -197,17 +187,13 @@ pub fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Vec<u8> {
     out.extend_from_slice(&[0, 0, 0, 0, 0x50, SYN, 0xff, 0xff, 0, 0, 0, 0]);
     let addresses = if at == 20 { 12..20 } else { 8..40 };
     let sum = internet_sum(&[&out[addresses], &[0, TCP, 0, 20], &out[at..]]);
-    out[at + 16..at + 18].copy_from_slice(&sum);
+    out[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
     out
 }
 
 /// RFC 1624, equation 3.
 fn checksum_replace(sum: u16, old: u16, new: u16) -> u16 {
-    let mut s = u32::from(!sum) + u32::from(!old) + u32::from(new);
-    while s > 0xffff {
-        s = (s & 0xffff) + (s >> 16);
-    }
-    !(s as u16)
+    internet_sum(&[&(!sum).to_be_bytes(), &(!old).to_be_bytes(), &new.to_be_bytes()])
 }
 
 #[cfg(test)]

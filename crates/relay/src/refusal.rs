@@ -3,8 +3,7 @@
 //! (RFC 792, RFC 4443), in the server's name.
 
 use link::wire::ResetReason;
-
-use crate::packet::internet_sum;
+use units::internet_sum;
 
 /// ICMP "destination unreachable" codes (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
 const HOST_UNREACHABLE: u8 = 1;
@@ -57,7 +56,7 @@ fn reply_header(to: &[u8], protocol: u8, payload: usize) -> Option<Vec<u8>> {
         out.extend_from_slice(&head[16..20]);
         out.extend_from_slice(&head[12..16]);
         let sum = internet_sum(&[&out]);
-        out[10..12].copy_from_slice(&sum);
+        out[10..12].copy_from_slice(&sum.to_be_bytes());
         Some(out)
     } else {
         let head: &[u8; 40] = to.first_chunk()?;
@@ -97,7 +96,7 @@ fn reset(syn: &[u8]) -> Option<Vec<u8>> {
     out.extend_from_slice(&acknowledged.to_be_bytes());
     out.extend_from_slice(&[0x50, 0x14, 0, 0, 0, 0, 0, 0]); // RST and ACK
     let sum = internet_sum(&[&pseudo_header(&out[..at], 6, 20), &out[at..]]);
-    out[at + 16..at + 18].copy_from_slice(&sum);
+    out[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
     Some(out)
 }
 
@@ -107,7 +106,7 @@ fn icmp(syn: &[u8], code: u8) -> Option<Vec<u8>> {
     out.extend_from_slice(&[3, code, 0, 0, 0, 0, 0, 0]);
     out.extend_from_slice(quoted);
     let sum = internet_sum(&[&out[20..]]);
-    out[22..24].copy_from_slice(&sum);
+    out[22..24].copy_from_slice(&sum.to_be_bytes());
     Some(out)
 }
 
@@ -118,7 +117,7 @@ fn icmpv6(syn: &[u8], code: u8) -> Option<Vec<u8>> {
     out.extend_from_slice(&[1, code, 0, 0, 0, 0, 0, 0]);
     out.extend_from_slice(quoted);
     let sum = internet_sum(&[&pseudo_header(&out[..40], 58, payload), &out[40..]]);
-    out[42..44].copy_from_slice(&sum);
+    out[42..44].copy_from_slice(&sum.to_be_bytes());
     Some(out)
 }
 
@@ -169,14 +168,14 @@ mod tests {
         let head = if client.is_ipv4() { 20 } else { 40 };
         let protocol = if head == 20 { answer[9] } else { answer[6] };
         if head == 20 {
-            assert_eq!(internet_sum(&[&answer[..20]]), [0, 0]);
+            assert_eq!(internet_sum(&[&answer[..20]]), 0);
         }
         let body = &answer[head..];
         let pseudo = match protocol {
             1 => vec![],
             _ => pseudo_header(&answer[..head], protocol, body.len()),
         };
-        assert_eq!(internet_sum(&[&pseudo, body]), [0, 0]);
+        assert_eq!(internet_sum(&[&pseudo, body]), 0);
         if protocol == 6 {
             assert_eq!(body[..4], [0, 80, 0x9c, 0x40], "the ports, the other way");
             assert_eq!(body[8..14], [0, 0, 0, 78, 0x50, 0x14], "it acknowledges the SYN");

@@ -4,6 +4,7 @@
 //! order a copy may come late.
 
 use relay::{Carry, Rule};
+use units::internet_sum;
 
 use crate::pattern::Pattern;
 use crate::plan::MIN_DATAGRAM;
@@ -65,7 +66,7 @@ impl Datagrams {
         packet[4..6].copy_from_slice(&(number as u16).to_be_bytes());
         packet[22..24].copy_from_slice(&way(number).0.to_be_bytes());
         packet[24..26].copy_from_slice(&(len as u16 - 20).to_be_bytes());
-        let sum = ip_sum(&packet[..20]);
+        let sum = internet_sum(&[&packet[..20]]);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
         packet[28..36].copy_from_slice(&number.to_be_bytes());
         pattern(node, number).fill(0, &mut packet[36..]);
@@ -98,13 +99,6 @@ impl Datagrams {
         }
         Ok(())
     }
-}
-
-/// The checksum of an IPv4 header whose checksum is zero (RFC 1071).
-fn ip_sum(header: &[u8]) -> u16 {
-    let (words, _) = header.as_chunks::<2>();
-    let sum: u32 = words.iter().map(|w| u32::from(u16::from_be_bytes(*w))).sum();
-    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 fn pattern(node: usize, number: u64) -> Pattern {

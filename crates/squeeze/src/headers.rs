@@ -45,7 +45,6 @@ mod history;
 mod meter;
 mod payload;
 mod shape;
-mod sum;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

@@ -1,4 +1,4 @@
-//! The quantities everything else is written in.
+//! The quantities everything else is written in, and the Internet checksum.
 //!
 //! Integers only: a decision that depends on floating point does not replay
 //! exactly. Units multiply where it makes sense (`BitRate × Duration` is a
@@ -6,12 +6,14 @@
 //! arithmetic saturates: a peer that sends absurd numbers gets absurd results,
 //! never a panic.
 
+mod checksum;
 mod prefix;
 mod rate;
 mod rng;
 mod time;
 pub mod varint;
 
+pub use checksum::internet_sum;
 pub use prefix::{IpPrefix, ParsePrefixError};
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;

@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-use units::Duration;
+use units::{Duration, internet_sum};
 
 use super::offload::Offloads;
 use super::{BATCH, Batch, Received, Sent, Slot};
@@ -288,18 +288,8 @@ fn fill_checksum(frame: &mut [u8], header: &VnetHeader) {
     if field + 2 > frame.len() {
         return;
     }
-    let mut sum = 0u64;
-    let words = frame[start..].chunks_exact(2);
-    let odd = words.remainder().first().map_or(0, |b| u64::from(*b) << 8);
-    for word in words {
-        sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
-    }
-    sum += odd;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
     // For UDP zero means "none", and its other form is the same number for all others.
-    let checksum = match !(sum as u16) {
+    let checksum = match internet_sum(&[&frame[start..]]) {
         0 => 0xffff,
         n => n,
     };

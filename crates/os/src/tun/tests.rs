@@ -2,13 +2,12 @@ use super::*;
 use crate::netns::NetNs;
 use crate::poll::{Events, Interest, Poller};
 use std::net::UdpSocket;
-use units::Duration;
+use units::{Duration, internet_sum};
 
 /// IPv4, UDP, from 10.8.0.2:9 to 10.8.0.1:7000, "hi"; no UDP checksum.
 fn packet_to_us() -> Vec<u8> {
     let mut p = vec![0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0, 0, 10, 8, 0, 2, 10, 8, 0, 1];
-    let sum: u32 = p.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    let sum = internet_sum(&[&p]);
     p[10..12].copy_from_slice(&sum.to_be_bytes());
     p.extend([0, 9, 0x1b, 0x58, 0, 10, 0, 0, b'h', b'i']);
     p

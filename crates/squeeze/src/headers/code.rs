@@ -1,8 +1,9 @@
 //! A header as steps from a reference, and back.
 
+use units::internet_sum;
+
 use super::bytes::{Reader, Short};
 use super::shape::{Field, Kind, MAX_FIELDS, Shape};
-use super::sum::internet_sum;
 use super::{MAX_HEADER, MAX_PACKET};
 
 /// Room for what stands before a payload: two numbers, a mask, ten fields, a checksum, a

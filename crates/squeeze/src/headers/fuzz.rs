@@ -204,7 +204,7 @@ fn mend(packet: &mut Vec<u8>) {
         packet[24..26].copy_from_slice(&(len - 20).to_be_bytes());
     }
     packet[10..12].fill(0);
-    let sum = super::sum::internet_sum(&[&packet[..20]]);
+    let sum = units::internet_sum(&[&packet[..20]]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 

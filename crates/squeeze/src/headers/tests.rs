@@ -1,10 +1,9 @@
 mod payloads;
 
 use proptest::prelude::*;
-use units::{Duration, Rng};
+use units::{Duration, Rng, internet_sum};
 
 use super::fuzz::Pair;
-use super::sum::internet_sum;
 
 /// Makes packets of one flow.
 #[derive(Clone, Debug)]
