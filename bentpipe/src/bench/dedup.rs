@@ -64,10 +64,10 @@ pub fn cost(board: &Board, _seeds: u64) -> Measured {
         let gateways = Pair { dedup, ..both() };
         let bed = Bed::build_with(&link(100_000_000, 10_000_000, 20), gateways)?;
         for _ in 0..runs {
-            let before = bed.cpu()?;
+            let before = bed.topology.gateways_cpu()?;
             bed.fetch(Wish::Noise(BYTES), &row)?;
             thread::sleep(SETTLE);
-            costs.push((bed.cpu()? - before) * 1e9 / BYTES as f64);
+            costs.push((bed.topology.gateways_cpu()? - before) * 1e9 / BYTES as f64);
         }
     }
     let [off, new, known] = costs[..] else { return Err("nothing was measured".into()) };

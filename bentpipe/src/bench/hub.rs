@@ -41,9 +41,9 @@ pub fn hub(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
     let beside_streams = alone.transfer(&row)?;
     drop((open, alone));
     let large = Hub::build(ABSENT)?;
-    let before = large.cpu()?;
+    let before = large.topology.gateways_cpu()?;
     thread::sleep(IDLE);
-    let idle = (large.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
+    let idle = (large.topology.gateways_cpu()? - before) / IDLE.as_secs_f64() * 100.0;
     let beside_peers = large.transfer(&row)?;
     row.end(format!("{one:.1} s/GB alone"));
 
@@ -97,23 +97,15 @@ impl Hub {
         Ok(Hub { _files: files.map_err(server)?, _crowd: crowd, topology })
     }
 
-    /// Processor time of both gateways since their start, s.
-    fn cpu(&self) -> Result<f64, String> {
-        let gateways = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
-        let times = gateways.each_ref().map(|g| g.load().map(|l| l.cpu).map_err(|e| e.to_string()));
-        let [a, b] = times;
-        Ok(a? + b?)
-    }
-
     /// Processor time for a GB, s.
     fn transfer(&self, row: &Row) -> Result<f64, String> {
         let address = SocketAddr::new(SERVER[0], traffic::PORT);
         let one = |seed| -> Result<f64, String> {
-            let before = self.cpu()?;
+            let before = self.topology.gateways_cpu()?;
             let (wanted, origin) = (Wanted::whole(seed, BYTES), self.topology.origin);
             let fetch = || traffic::fetch(address, wanted, origin, &row.done);
             self.topology.client.run(fetch).map_err(|e| format!("the client failed: {e}"))?;
-            Ok((self.cpu()? - before) / (BYTES as f64 / 1e9))
+            Ok((self.topology.gateways_cpu()? - before) / (BYTES as f64 / 1e9))
         };
         let costs: Result<Vec<f64>, String> = (0..TRANSFERS).map(one).collect();
         median(costs?).ok_or_else(|| "nothing was measured".into())
@@ -122,12 +114,12 @@ impl Hub {
     /// Processor time for each of `count` streams that open, ask and are answered, s; and
     /// the streams.
     fn ask(&self, count: usize) -> Result<(f64, Vec<std::net::TcpStream>), String> {
-        let before = self.cpu()?;
+        let before = self.topology.gateways_cpu()?;
         let begin = Instant::now();
         let crowd = self.topology.client.run(|| crowd::gather(SERVER[0], count));
         if let Some(first) = crowd.refused.iter().chain(&crowd.lost).next() {
             return Err(format!("after {:.1} s: {first}", begin.elapsed().as_secs_f64()));
         }
-        Ok(((self.cpu()? - before) / count as f64, crowd.open))
+        Ok(((self.topology.gateways_cpu()? - before) / count as f64, crowd.open))
     }
 }

@@ -212,14 +212,6 @@ impl Bed {
         let mut status = near.status().map_err(|e| e.to_string())?;
         status.links.pop().ok_or("there is no link".to_owned())
     }
-
-    /// Processor time of both gateways since their start, s.
-    pub(super) fn cpu(&self) -> Result<f64, String> {
-        let gateways = self.topology.gateways.as_ref().ok_or("there are no gateways")?;
-        let times = gateways.each_ref().map(|g| g.load().map(|l| l.cpu).map_err(|e| e.to_string()));
-        let [a, b] = times;
-        Ok(a? + b?)
-    }
 }
 
 impl Drop for Bed {
@@ -332,9 +324,9 @@ pub fn noise(board: &Board, _seeds: u64) -> Measured {
     for compress in [false, true] {
         let bed = Bed::build(&link, compress)?;
         let run = |_| -> Result<f64, String> {
-            let before = bed.cpu()?;
+            let before = bed.topology.gateways_cpu()?;
             bed.fetch(Wish::Noise(BYTES), &row)?;
-            Ok(bed.cpu()? - before)
+            Ok(bed.topology.gateways_cpu()? - before)
         };
         let runs: Result<Vec<f64>, String> = (0..RUNS).map(run).collect();
         costs.push(median(runs?).ok_or("nothing was measured")?);

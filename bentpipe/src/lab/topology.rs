@@ -185,6 +185,17 @@ impl Topology {
         (one(Direction::Down), one(Direction::Up))
     }
 
+    /// Processor time of both gateways since their start, s.
+    ///
+    /// # Errors
+    /// If there are none, or they have ended.
+    pub fn gateways_cpu(&self) -> Result<f64, String> {
+        let gateways = self.gateways.as_ref().ok_or("there are no gateways")?;
+        let times = gateways.each_ref().map(|g| g.load().map(|l| l.cpu).map_err(|e| e.to_string()));
+        let [a, b] = times;
+        Ok(a? + b?)
+    }
+
     /// What went wrong in the emulated link; with problems, figures mean nothing.
     pub fn problems(&self) -> Vec<String> {
         let links = self.link.iter().chain(&self.legs);
