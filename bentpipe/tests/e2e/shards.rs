@@ -301,6 +301,13 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
         terminal.gateway.wait_for_log("the peer ended the session");
     }
     wait_for_kernel_state(&star.hub_ns, &star.before);
+
+    // One that cannot start blocks nobody: what is wrong is found before it intercepts.
+    star.hub.write(&star.file("user = \"nobody-of-this-name\"", &[0, 1, 2, 3]));
+    star.hub.start();
+    assert!(!star.hub.wait_until_ended().success());
+    assert!(star.hub.log().contains("nobody-of-this-name"), "{}", star.hub.log());
+    wait_for_kernel_state(&star.hub_ns, &star.before);
 }
 
 #[test]
