@@ -108,7 +108,7 @@ impl Driver {
             config,
         };
         driver.add_peers()?;
-        driver.intercept()?;
+        driver.begin_to_intercept()?;
         driver.watch()?;
         if !driver.others.is_empty() {
             // Their threads have no right to it themselves.
@@ -146,7 +146,7 @@ impl Driver {
     }
 
     /// Puts interception in force, where there is something to intercept.
-    fn intercept(&mut self) -> Result<(), OsError> {
+    fn begin_to_intercept(&mut self) -> Result<(), OsError> {
         let (Some(tun), Some(listeners)) = (&self.shard.tun, &self.listeners) else {
             return Ok(());
         };
