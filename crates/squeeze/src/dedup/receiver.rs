@@ -248,10 +248,12 @@ impl Receiver {
         self.look(number, wanted, key, MAX_PENDING)
     }
 
-    /// The same for what the stream will come to: it is asked for if it is not there.
+    /// The same for what the stream will come to: it is read, or asked for, if it is not in
+    /// memory. What is read must not drive out what others are about to fetch.
     pub(super) fn ahead(&mut self, number: u64, wanted: Tag, key: u64) {
-        let held = self.store.id(number).is_some_and(|id| tag(id) == wanted);
-        if !held && !self.pending.contains_key(&number) && self.pending.len() < MAX_AHEAD {
+        let is_read = self.store.is_on_disk(number);
+        let enough = is_read && (self.store.reads_enough() || self.here_bytes >= MAX_HERE / 2);
+        if !enough && !self.pending.contains_key(&number) && self.pending.len() < MAX_AHEAD {
             let _ = self.look(number, wanted, key, MAX_AHEAD);
         }
     }

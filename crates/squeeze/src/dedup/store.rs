@@ -27,6 +27,9 @@ const MIN_SEGMENT: u64 = 128 * 1024;
 
 /// Shorter chunks are not kept: they would cost more memory than they save on the link.
 pub(super) const MIN_KEPT: usize = 256;
+/// Chunks that are read from disk at once for what streams will come to. Each is one of the few
+/// operations that a peer may have under way, and a disk that is slow serves several peers.
+const READ_AHEAD: usize = 16;
 /// As many chunks are held as fit if they have this length: half of the average.
 const USUAL: u64 = 4096;
 
@@ -296,6 +299,17 @@ impl Store {
     pub(super) fn remove(&mut self, number: u64) {
         self.forget(number);
         self.entries.remove(&number);
+    }
+
+    /// Is it to be read from disk?
+    pub(super) fn is_on_disk(&self, number: u64) -> bool {
+        let on_disk = |entry: &Entry| entry.memory.is_none() && entry.disk.is_some();
+        !self.late && self.entries.get(&number).is_some_and(on_disk)
+    }
+
+    /// No more is to be read ahead for now.
+    pub(super) fn reads_enough(&self) -> bool {
+        self.loading.len() >= READ_AHEAD
     }
 
     /// Looks a chunk up, and has it loaded if it is on disk.

@@ -7,7 +7,7 @@ use units::{Duration, Rng};
 
 use super::ends::{Pair, Stream, WINDOW, limits, random};
 use crate::dedup::wire::Message;
-use crate::dedup::{Bad, Dedup, Keys, Limits, Scope, Store};
+use crate::dedup::{Bad, Dedup, Keys, Limits, Op, Scope, Store};
 
 const LAN: Option<Scope> = Some(Scope::Lan);
 
@@ -293,6 +293,45 @@ fn without_room_for_what_is_referred_to_it_goes_as_it_is() {
     pair.exchange();
     assert!(stream.got == content);
     stream.close(&mut pair);
+}
+
+#[test]
+fn known_content_on_disk_costs_no_turn_of_the_disk_or_of_the_peer_for_each_chunk() {
+    for late in [false, true] {
+        let mut pair = Pair::new(Limits { memory: 100_000, ..limits() });
+        pair.exchange();
+        let content = random(500_000, 20);
+        // Then memory is another's.
+        for content in [&content, &random(500_000, 21)] {
+            pair.send(LAN, content, 64 * 1024);
+            pair.far.dedup.receiver.store.flush();
+            pair.exchange();
+        }
+        let chunks = pair.far.dedup.receiver.store.len() / 2;
+        let mut stream = Stream::new(&pair, 1, LAN, content);
+        while !stream.ended {
+            stream.push(&mut pair, 64 * 1024);
+            stream.pull(&mut pair, 1 << 20, WINDOW, true);
+        }
+        pair.far.dedup.receiver.set_late(late);
+        let arrived = stream.wire.len();
+        assert_eq!(stream.take(&mut pair, arrived, usize::MAX), Ok(0));
+        let ops = std::iter::from_fn(|| pair.far.dedup.receiver.poll_op());
+        let loads = ops.filter(|op| matches!(op, Op::Load { .. })).count();
+        let mut message = Vec::new();
+        while pair.far.dedup.poll_message(false, &mut message) {
+            message.clear();
+        }
+        let asked = pair.far.dedup.receiver.asked() as usize;
+        if late {
+            assert_eq!(loads, 0);
+            assert!(asked + 10 > chunks, "all that is referred to: {asked} of {chunks}");
+        } else {
+            assert_eq!(asked, 0);
+            assert!((10..=17).contains(&loads), "some at once, and not all: {loads}");
+        }
+        stream.close(&mut pair);
+    }
 }
 
 #[test]
