@@ -265,7 +265,9 @@ impl Encoder {
                 break;
             }
             // No room to keep it for the peer: it goes as it is.
-            if outstanding > sender.fair() || !sender.keep(number, chunk) {
+            let own = self.outstanding + (at - self.at);
+            let may = sender.keeps(number) || outstanding <= sender.fair(own);
+            if !may || !sender.keep(number, chunk) {
                 break;
             }
             if count == 0 {

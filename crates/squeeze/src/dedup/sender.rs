@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalogue::{Catalogue, Journal};
+use super::chunker::MAX_CHUNK;
 use super::keys::Keys;
 use super::wire::Message;
+
+/// See [`Sender::fair`].
+const SHARE: usize = 9;
 
 /// The sending half of a link's deduplication.
 pub struct Sender {
@@ -108,10 +112,20 @@ impl Sender {
         self.referred
     }
 
-    /// What one direction may have under way: no more than is free, so that hosts that take
-    /// nothing leave some to the others however many they are.
-    pub(super) fn fair(&self) -> usize {
-        self.source_limit.saturating_sub(self.source_bytes)
+    /// What one direction may have under way that has `own` bytes under way already. Nothing of
+    /// it can be taken back (L-DD-6), and hosts that take nothing are not to leave others
+    /// without: the first half goes to whoever comes, and of the rest each direction may have a
+    /// ninth of what others leave, so that ten of them leave a sixth of all; or a chunk, as
+    /// long as that is not most of it.
+    pub(super) fn fair(&self, own: usize) -> usize {
+        let free = self.source_limit.saturating_sub(self.source_bytes.saturating_sub(own));
+        let of_half = free.saturating_sub(self.source_limit / 2);
+        of_half.max(free / SHARE).max(MAX_CHUNK.min(free / 2))
+    }
+
+    /// Is this chunk's content kept already, for others? Then to refer to it costs nothing.
+    pub(super) fn keeps(&self, number: u64) -> bool {
+        self.sources.contains_key(&number)
     }
 
     /// Bytes that are kept for what was referred to.

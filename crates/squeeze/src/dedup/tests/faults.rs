@@ -515,6 +515,43 @@ fn the_two_sides_never_mean_different_chunks_by_a_number() {
 }
 
 #[test]
+fn many_hosts_that_take_nothing_leave_others_some_of_the_sources() {
+    // L-DD-6, L-DD-8
+    let limits = Limits { sources: 4 << 20, ..limits() };
+    let mut pair = Pair::new(limits);
+    pair.exchange();
+    let content = random(5_500_000, 23);
+    pair.send(LAN, &content, 64 * 1024);
+    let (long, rest) = content.split_at(2_500_000);
+    let mut pieces = rest.chunks(300_000);
+    let mut send = |pair: &mut Pair, key| {
+        let piece = if key == 0 { long } else { pieces.next().expect("enough of it") };
+        let mut stream = Stream::new(pair, key, LAN, piece.to_vec());
+        while !stream.encoder.is_done() {
+            stream.push(pair, 64 * 1024);
+            stream.pull(pair, 1 << 20, 8 << 20, true);
+        }
+        stream
+    };
+    let ten: Vec<Stream> = (0..10).map(|key| send(&mut pair, key)).collect();
+    let left = limits.sources - pair.near.dedup.sender.sources();
+    assert!(left > limits.sources / 7, "{left} are left");
+    let next = send(&mut pair, 10);
+    let saved = next.content.len() - next.cost;
+    assert!(saved > limits.sources / 80, "the next one saves {saved}");
+    ten.into_iter().chain([next]).for_each(|mut stream| stream.close(&mut pair));
+    // One alone may have half of it.
+    let mut alone = Stream::new(&pair, 1, LAN, long.to_vec());
+    while !alone.encoder.is_done() {
+        alone.push(&mut pair, 64 * 1024);
+        alone.pull(&mut pair, 1 << 20, 8 << 20, true);
+    }
+    let used = pair.near.dedup.sender.sources();
+    assert!((limits.sources * 9 / 20..=limits.sources / 2).contains(&used), "{used}");
+    alone.close(&mut pair);
+}
+
+#[test]
 fn a_peer_that_names_and_asks_without_end_costs_bounded_memory() {
     // L-DD-10
     let limits = Limits { memory: 100_000, disk: 1 << 20, assembling: 50_000, ..limits() };
