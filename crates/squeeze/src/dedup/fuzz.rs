@@ -36,7 +36,8 @@ fn serve(dedup: &mut Dedup, works: bool) {
 /// and what is kept is bounded.
 ///
 /// The input is a sequence of pieces, each after its length (2 bytes) and its kind: items
-/// for a stream, a message, a host that takes, files that work or not, a new session.
+/// for a stream, a message, a host that takes, files that work or not, a new session, a chunk
+/// that streams mean by its number, or do not.
 pub fn peer(mut bytes: &[u8]) {
     let limits = limits();
     let store = Store::new(keys(), limits.memory, limits.disk, 9);
@@ -48,6 +49,7 @@ pub fn peer(mut bytes: &[u8]) {
         let (piece, rest) = rest.split_at(n);
         bytes = rest;
         match kind % 6 {
+            _ if *kind >= 240 => ask(&mut dedup, n),
             0 | 1 => {
                 let key = kind % 2;
                 let (decoder, input, alive) = &mut streams[usize::from(key)];
@@ -70,17 +72,32 @@ pub fn peer(mut bytes: &[u8]) {
             _ => {
                 for (key, (decoder, input, alive)) in streams.iter_mut().enumerate() {
                     decoder.close(&mut dedup.receiver, key as u64);
+                    dedup.receiver.leave(key as u64 + 2);
                     (*decoder, *alive) = (Decoder::default(), true);
                     input.clear();
                 }
                 dedup.begin_session();
             }
         }
+        dedup.receiver.check();
         let (pending, news, assembling) = dedup.receiver.burden();
         assert!(pending <= 1024 && news <= 16 * 1024 + 1 && assembling <= limits.assembling);
         let (memory, disk) = dedup.receiver.store.size();
         assert!(memory <= 2 * limits.memory && disk <= limits.disk);
         assert!(dedup.sender.catalogue.len() <= limits.chunks);
+    }
+}
+
+/// One of two further streams wants a chunk that is held, most of it in files, or another of
+/// the same number.
+fn ask(dedup: &mut Dedup, n: usize) {
+    let number = 1 + (n % 8) as u64;
+    let content = vec![0; 20_000 + n % 8]; // As [`serve`] reads it.
+    dedup.receiver.keep(number, &content);
+    let same = super::keys::tag(&dedup.sender.keys.id(&content));
+    let (wanted, key) = (if n & 8 == 0 { same } else { [9; 8] }, 2 + (n >> 4 & 1) as u64);
+    if let Ok(Some(found)) = dedup.receiver.get(number, wanted, key) {
+        assert!(*found == content, "what is found is what was meant");
     }
 }
 
@@ -226,7 +243,10 @@ mod tests {
                     let run = rng.below(200) as usize;
                     piece.extend(std::iter::repeat_n(rng.below(256) as u8, run));
                 }
-                input.push(rng.below(256) as u8);
+                input.push(match rng.below(3) {
+                    0 => 240 + rng.below(16) as u8,
+                    _ => rng.below(256) as u8,
+                });
                 input.extend((piece.len() as u16).to_be_bytes());
                 input.extend(piece);
             }

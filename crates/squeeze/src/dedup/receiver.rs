@@ -237,13 +237,13 @@ impl Receiver {
                 return Ok(None);
             };
             let (content, same, from_peer) = (content.clone(), tag(id) == wanted, *from_peer);
-            self.leave_one(number, key);
-            if same {
-                return Ok(Some(content));
+            if same || from_peer {
+                self.leave_one(number, key);
+                return if same { Ok(Some(content)) } else { Err(Bad::Chunk) };
             }
-            if from_peer {
-                return Err(Bad::Chunk);
-            }
+            // The two sides do not mean the same by this number: whoever waits asks anew.
+            let keys = self.drop_pending(number).map(|p| p.keys).into_iter().flatten();
+            self.ready.extend(keys.filter(|k| *k != key));
         }
         self.look(number, wanted, key, MAX_PENDING)
     }
@@ -258,6 +258,7 @@ impl Receiver {
         }
     }
 
+    /// Looks up what is not among `pending`.
     fn look(
         &mut self,
         number: u64,
@@ -286,15 +287,7 @@ impl Receiver {
                 State::Asked
             }
         };
-        match self.pending.get_mut(&number) {
-            Some(pending) => {
-                pending.state = state;
-                pending.keys.push(key);
-            }
-            None => {
-                self.pending.insert(number, Pending { state, keys: vec![key] });
-            }
-        }
+        self.pending.insert(number, Pending { state, keys: vec![key] });
         Ok(None)
     }
 
@@ -374,6 +367,21 @@ impl Receiver {
         let held = self.store.insert(number, id, content.into());
         self.tell(number, held);
         self.note_gone();
+    }
+
+    /// What is told of `pending` beside it is true of it.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check(&self) {
+        let mut here = BTreeSet::new();
+        let mut bytes = 0;
+        for (number, pending) in &self.pending {
+            assert!(!pending.keys.is_empty(), "nobody waits for {number}");
+            if let State::Here { content, .. } = &pending.state {
+                here.insert(*number);
+                bytes += content.len();
+            }
+        }
+        assert_eq!((&here, bytes), (&self.here, self.here_bytes));
     }
 
     /// Chunks that are waited for, news that was not told, bytes that have not come whole.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use units::{Duration, Rng};
 
 use super::ends::{Pair, Stream, WINDOW, limits, random};
+use crate::dedup::keys::tag;
 use crate::dedup::wire::Message;
 use crate::dedup::{Bad, Dedup, Keys, Limits, Op, Scope, Store};
 
@@ -549,6 +550,43 @@ fn many_hosts_that_take_nothing_leave_others_some_of_the_sources() {
     let used = pair.near.dedup.sender.sources();
     assert!((limits.sources * 9 / 20..=limits.sources / 2).contains(&used), "{used}");
     alone.close(&mut pair);
+}
+
+#[test]
+fn a_stream_that_means_another_chunk_by_a_number_lets_those_ask_anew_that_wait_for_it() {
+    // L-DD-7: the peer breaks its rule.
+    let mut pair = Pair::new(Limits { memory: 20_000, ..limits() });
+    pair.exchange();
+    let content = random(20_000, 22);
+    pair.far.dedup.receiver.keep(1, &content[..10_000]);
+    for n in 2..6 {
+        // It is written, and memory is another's.
+        pair.far.dedup.receiver.store.flush();
+        pair.exchange();
+        pair.far.dedup.receiver.keep(n, &random(10_000, n));
+    }
+    let [first, second] = content.as_chunks::<10_000>().0 else { panic!("two chunks") };
+    let [first_tag, second_tag] = [first, second].map(|content| tag(&pair.keys.id(content)));
+    let get = |pair: &mut Pair, wanted, key| pair.far.dedup.receiver.get(1, wanted, key);
+    assert_eq!(get(&mut pair, first_tag, 1), Ok(None));
+    assert_eq!(get(&mut pair, first_tag, 2), Ok(None));
+    pair.far.disk.serve(&mut pair.far.dedup);
+    let ready = |pair: &mut Pair| {
+        std::iter::from_fn(|| pair.far.dedup.receiver.poll_ready()).collect::<Vec<_>>()
+    };
+    assert_eq!(ready(&mut pair), [1, 2]);
+    // It has been read, and the second to fetch it wants something else.
+    assert_eq!(get(&mut pair, second_tag, 2), Ok(None));
+    pair.far.dedup.receiver.check();
+    assert_eq!(ready(&mut pair), [1], "it does not wait for what is gone");
+    assert_eq!(get(&mut pair, first_tag, 1), Ok(None));
+    let mut bytes = Vec::new();
+    Message::Bytes { number: 1, content: second }.write(&mut bytes);
+    pair.far.dedup.handle_message(&bytes);
+    assert_eq!(get(&mut pair, second_tag, 2), Ok(Some(second.as_slice().into())));
+    assert_eq!(get(&mut pair, first_tag, 1), Err(Bad::Chunk));
+    pair.far.dedup.receiver.check();
+    assert_eq!(pair.far.dedup.receiver.burden().0, 0);
 }
 
 #[test]
