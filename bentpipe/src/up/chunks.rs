@@ -1,27 +1,30 @@
 //! The stores of chunks that came from peers: their files, served by a thread of their own
 //! because files block (R-COMPRESS; spec/link.md, "Deduplication").
 //!
-//! The thread does one thing after the other and answers each, so what has no answer is counted,
+//! The thread (`chunks/thread.rs`) does one thing after the other and answers each, so what has
+//! no answer is counted,
 //! and there is a limit for each peer: what does not go to the thread waits in the peer's store,
 //! which is bounded. Where an answer does not come within [`LATE`], files count as not there and
 //! peers are asked for what is in them, until the thread has caught up.
+
+mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::sync::mpsc::RecvTimeoutError;
 
 use link::PeerId;
 use link::keys::PublicKey;
 use os::OsError;
 use os::poll::Waker;
 use relay::Relay;
-use squeeze::dedup::{Dedup, Journal, Keys, Limits, Op, Store};
+use squeeze::dedup::{Dedup, Keys, Limits, Op, Store};
 use units::{Duration, Instant};
 
 use crate::chunk_files::{ChunkFiles, Done};
+use thread::{Answer, Job, Task, Worker};
 
 /// What a peer's store may have under way: a read chunk, or 256 kB that are written, each.
 const UNDER_WAY: usize = 16;
@@ -31,33 +34,19 @@ const LEAST: u64 = 256 << 10;
 const PART: u64 = 4;
 /// Streams wait no longer for a file.
 const LATE: Duration = Duration::from_secs(1);
+/// The thread has caught up when it answers within this: well below [`LATE`], and not only when
+/// nothing is asked for, which with several busy peers may never be.
+const CAUGHT_UP: Duration = Duration::from_millis(250);
 /// What waits is written, and what the peer holds written down, so long after it came: what a
 /// program that is killed loses.
 const SAVED_AFTER: Duration = Duration::from_secs(1);
 /// After a failure what the peer holds is not written down for so long: it is all of it, then.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// Failures are told no more often than this: a disk that is full, or gone, fails all the time.
+const TOLD_AGAIN: Duration = Duration::from_secs(600);
 /// What is left at the end of the program is waited for so long, and where files are late.
 const END: std::time::Duration = std::time::Duration::from_secs(5);
 const LATE_END: std::time::Duration = std::time::Duration::from_millis(100);
-
-/// What the thread does for the store of this number.
-struct Job(u64, Task);
-
-enum Task {
-    Open(Box<ChunkFiles>),
-    Op(Op),
-    Save(Journal),
-    Close,
-}
-
-/// What came of it, and why it failed.
-struct Answer(u64, Done, Option<io::Error>);
-
-/// The thread, which runs from the first store on.
-struct Worker {
-    jobs: Sender<Job>,
-    answers: Receiver<Answer>,
-}
 
 /// What is known of one peer's files.
 #[derive(Default)]
@@ -88,7 +77,11 @@ pub struct ChunkStores {
     /// Peers whose chunks changed, and when they are to be saved.
     changed: BTreeSet<PeerId>,
     save_at: Option<Instant>,
-    told: bool,
+    /// It was told that there is no room on disk, and that a peer's files cannot be used.
+    told_no_room: bool,
+    told_unusable: bool,
+    /// When a failure was told last.
+    failure_told: Option<Instant>,
 }
 
 /// A key as the name of a directory: base64 may hold a slash.
@@ -160,7 +153,9 @@ impl ChunkStores {
             busy: BTreeSet::new(),
             changed: BTreeSet::new(),
             save_at: None,
-            told: false,
+            told_no_room: false,
+            told_unusable: false,
+            failure_told: None,
         })
     }
 
@@ -176,7 +171,8 @@ impl ChunkStores {
         let Some(secret) = relay.endpoint.chunk_secret(peer) else { return };
         let keys = Arc::new(Keys::new(&secret));
         let has_room = limits.disk >= LEAST;
-        if !has_room && self.place.room < u64::MAX && !std::mem::replace(&mut self.told, true) {
+        let can = has_room || self.place.room == u64::MAX;
+        if !can && !std::mem::replace(&mut self.told_no_room, true) {
             let help = "dedup_disk says how much is used in any case";
             crate::log!(Info, "no room on disk: chunks are kept in memory only", help = help);
         }
@@ -184,7 +180,7 @@ impl ChunkStores {
         let opened = dir.map(|dir| {
             let opened = ChunkFiles::open(&dir, &keys, limits);
             opened.and_then(|(files, dedup)| Ok((self.open(peer, files)?, dedup))).map_err(|e| {
-                if !std::mem::replace(&mut self.told, true) {
+                if !std::mem::replace(&mut self.told_unusable, true) {
                     let dir = dir.display();
                     crate::log!(Warn, "chunks are kept in memory only", dir = dir, error = e);
                 }
@@ -205,19 +201,19 @@ impl ChunkStores {
     /// The thread has these files from now on.
     fn open(&mut self, peer: PeerId, files: ChunkFiles) -> io::Result<()> {
         if self.worker.is_none() {
-            let (jobs, to_do) = channel();
-            let (answer_to, answers) = channel();
-            let waker = self.waker.clone();
-            thread::Builder::new()
-                .name("chunks".into())
-                .spawn(move || work(&to_do, &answer_to, &waker))?;
-            self.worker = Some(Worker { jobs, answers });
+            self.worker = Some(Worker::start(self.waker.clone())?);
         }
         self.stores += 1;
         self.known.insert(peer, Known { store: self.stores, ..Known::default() });
         self.peers.insert(self.stores, peer);
         self.send(Job(self.stores, Task::Open(Box::new(files))));
         Ok(())
+    }
+
+    /// Hands over what is answered.
+    fn ask_for(&mut self, now: Instant, store: u64, task: Task) {
+        self.asked.push_back(now);
+        self.send(Job(store, task));
     }
 
     fn send(&self, job: Job) {
@@ -251,16 +247,14 @@ impl ChunkStores {
         while let Some(op) = dedup.receiver.poll_op() {
             let segment = segment_of(&op);
             if !matches!(op, Op::Load { .. }) {
-                self.asked.push_back(now);
-                self.send(Job(known.store, Task::Op(op)));
+                self.ask_for(now, known.store, Task::Op(op));
             }
             if let Some(segment) = segment {
                 dedup.receiver.appended(segment, true);
             }
         }
         if let Some(journal) = dedup.sender.poll_journal() {
-            self.asked.push_back(now);
-            self.send(Job(known.store, Task::Save(journal)));
+            self.ask_for(now, known.store, Task::Save(journal));
         }
     }
 
@@ -309,7 +303,9 @@ impl ChunkStores {
             self.worker.as_ref().map(|worker| worker.answers.try_recv())
         {
             self.asked.pop_front();
-            if let Some(error) = error.filter(|_| !std::mem::replace(&mut self.told, true)) {
+            if let Some(error) = error
+                && self.is_to_tell(now)
+            {
                 crate::log!(Warn, "chunks could not be written or read", error = error);
             }
             let Some(peer) = self.peers.get(&store).copied() else { continue };
@@ -330,9 +326,19 @@ impl ChunkStores {
             });
             self.busy.insert(peer);
         }
-        if self.late && self.asked.is_empty() {
+        let in_time = |at: &Instant| now.since(*at) < CAUGHT_UP;
+        if self.late && self.asked.front().is_none_or(in_time) {
             self.set_late(relay, false);
         }
+    }
+
+    /// Is a failure to be told now?
+    fn is_to_tell(&mut self, now: Instant) -> bool {
+        let is_due = self.failure_told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+        if is_due {
+            self.failure_told = Some(now);
+        }
+        is_due
     }
 
     fn set_late(&mut self, relay: &mut Relay, late: bool) {
@@ -348,20 +354,17 @@ impl ChunkStores {
     /// Hands to the thread what a peer's store wants, as far as there is room for it.
     fn ask(&mut self, now: Instant, relay: &mut Relay, peer: PeerId) {
         let Some(known) = self.known.get_mut(&peer) else { return };
-        let mut jobs = Vec::new();
+        let (store, mut ops) = (known.store, Vec::new());
         relay.serve_files(peer, |dedup| {
             while known.under_way < UNDER_WAY {
                 let Some(op) = dedup.receiver.poll_op() else { break };
                 known.under_way += 1;
                 known.appending = segment_of(&op).or(known.appending);
-                jobs.push(Job(known.store, Task::Op(op)));
+                ops.push(op);
             }
             false
         });
-        for job in jobs {
-            self.asked.push_back(now);
-            self.send(job);
-        }
+        ops.into_iter().for_each(|op| self.ask_for(now, store, Task::Op(op)));
     }
 
     fn save(&mut self, now: Instant, relay: &mut Relay, peer: PeerId) {
@@ -381,9 +384,8 @@ impl ChunkStores {
         }
         if let Some(journal) = journal {
             known.saving = true;
-            let job = Job(known.store, Task::Save(journal));
-            self.asked.push_back(now);
-            self.send(job);
+            let store = known.store;
+            self.ask_for(now, store, Task::Save(journal));
         }
     }
 }
@@ -417,38 +419,12 @@ fn segment_of(op: &Op) -> Option<u64> {
     }
 }
 
-/// The thread: one job after the other, until nobody has any more.
-fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, waker: &Waker) {
-    os::proc::go_with_others();
-    let mut stores: BTreeMap<u64, Box<ChunkFiles>> = BTreeMap::new();
-    while let Ok(Job(store, task)) = jobs.recv() {
-        match task {
-            Task::Open(files) => {
-                stores.insert(store, files);
-            }
-            Task::Close => {
-                stores.remove(&store);
-            }
-            Task::Op(_) | Task::Save(_) => {
-                let Some(files) = stores.get_mut(&store) else { continue };
-                let done = match task {
-                    Task::Op(op) => files.perform(op),
-                    Task::Save(journal) => files.write_journal(journal),
-                    Task::Open(_) | Task::Close => continue,
-                };
-                // At the end of the program nobody asks any more.
-                let _ = answers.send(Answer(store, done, files.take_failure()));
-                waker.wake();
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::{self, OpenOptions};
     use std::os::unix::fs::OpenOptionsExt;
     use std::process::Command;
+    use std::thread;
 
     use link::endpoint::{Endpoint, EndpointConfig};
     use link::keys::PrivateKey;
@@ -657,6 +633,42 @@ mod tests {
             assert!(link.stores.known.contains_key(&link.peer), "it has none");
         }
         assert!(!link.stores.told, "something was wrong");
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn files_are_in_time_again_although_something_is_asked_for_all_the_time() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-busy-{}", std::process::id()));
+        let mut link = Link::new(&dir, None);
+        link.now += Duration::from_secs(10);
+        link.stores.set_late(&mut link.relay, true);
+        let before = Instant::from_nanos(link.now.as_nanos() - CAUGHT_UP.as_nanos());
+        link.stores.asked = [before, link.now].into();
+        link.stores.work(link.now, &mut link.relay);
+        assert!(link.stores.late);
+        // The oldest has its answer.
+        link.stores.asked.pop_front();
+        link.stores.work(link.now, &mut link.relay);
+        assert!(!link.stores.late && !link.stores.asked.is_empty());
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn what_was_told_of_other_things_does_not_keep_failures_from_being_told() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-told-{}", std::process::id()));
+        let mut link = Link::new(&dir, None);
+        let (key, limits) = (PrivateKey::generate([9; 32]), Limits { disk: 0, ..LIMITS });
+        link.stores.room = 0;
+        link.stores.add(&mut link.relay, link.peer, key.public(), &limits);
+        assert!(link.stores.told_no_room);
+        // Its directory is another's.
+        link.stores.add(&mut link.relay, link.peer, key.public(), &LIMITS);
+        assert!(link.stores.told_unusable);
+        let begin = link.now;
+        for (seconds, told) in [(0, true), (1, false), (599, false), (600, true), (601, false)] {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(link.stores.is_to_tell(now), told, "after {seconds} s");
+        }
         let _ = fs::remove_dir_all(&dir);
     }
 
