@@ -231,5 +231,6 @@ impl Shard {
         while let Some((peer, event)) = self.relay.poll_link_event() {
             self.on_link(now, peer, event);
         }
+        self.tell_bad_streams(now);
     }
 }

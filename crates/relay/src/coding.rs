@@ -31,7 +31,8 @@ use units::{Duration, Instant};
 
 use crate::flows::{Flow, FlowId, Flows};
 
-pub use accounts::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
+use accounts::BadStreams;
+pub use accounts::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
 use chunks::Chunks;
 
 /// What a byte of content costs to be cut and named, or checked and kept, ns: measured
@@ -138,6 +139,7 @@ pub(crate) struct Coders {
     touched: BTreeSet<PeerId>,
     /// Peers whose files may have to be served.
     files: BTreeSet<PeerId>,
+    bad: BadStreams,
 }
 
 impl Coders {
@@ -169,6 +171,11 @@ impl Coders {
     pub fn spent(&self) -> Duration {
         let coding = time_between(Spent::default(), self.codec.spent());
         coding + Duration::from_nanos(self.hashed.saturating_mul(HASHING))
+    }
+
+    /// A stream that was reset because what came could not be undone.
+    pub fn poll_bad_stream(&mut self, now: Instant) -> Option<BadStream> {
+        self.bad.poll(now)
     }
 
     // ---- chunks --------------------------------------------------------------------

@@ -44,7 +44,7 @@ use units::{Duration, Instant};
 use classify::Facts;
 pub use classify::{Rule, Share};
 use coding::Coders;
-pub use coding::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
+pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
 pub use flows::FlowId;
 use flows::{Flow, Flows, Kind};
 use opening::Openings;
@@ -660,6 +660,12 @@ impl Relay {
     pub fn squeezed(&self, peer: PeerId) -> LinkSqueezed {
         let chunks = self.coders.chunk_counts(peer, self.endpoint.session(peer));
         LinkSqueezed { chunks, ..self.coders.squeezed(peer, &self.flows) }
+    }
+
+    /// A stream that was reset because what came of it could not be undone, for the log: at
+    /// most one in ten seconds, which says how many others there were.
+    pub fn poll_bad_stream(&mut self, now: Instant) -> Option<BadStream> {
+        self.coders.poll_bad_stream(now)
     }
 
     // ---- chunks ----------------------------------------------------------------

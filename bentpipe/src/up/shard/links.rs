@@ -28,6 +28,22 @@ pub struct Note {
 }
 
 impl Shard {
+    /// Tells of streams that were reset because what their peer sent cannot be undone.
+    pub(super) fn tell_bad_streams(&mut self, now: Instant) {
+        let Some(bad) = self.relay.poll_bad_stream(now) else { return };
+        let name = self.known(bad.peer).map(|p| p.config.name.clone()).unwrap_or_default();
+        let client = bad.host.map_or_else(|| "unknown".to_owned(), |host| host.to_string());
+        crate::log!(
+            Warn,
+            "a stream was reset: what came of it cannot be undone",
+            peer = name,
+            client = client,
+            port = bad.port,
+            why = bad.why,
+            others = bad.others
+        );
+    }
+
     pub(super) fn on_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
         let key = match self.known(id) {
             Some(peer) => peer.config.public_key,

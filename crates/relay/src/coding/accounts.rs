@@ -1,17 +1,21 @@
 //! What compression did to the bytes of streams, told by stream, class, host and link.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::AddAssign;
 
+use link::PeerId;
 use link::session::ClassId;
 use squeeze::stream::BadBlock;
-use units::Duration;
+use units::{Duration, Instant};
 
-use crate::flows::Kind;
+use crate::flows::{Flow, Kind};
 
 /// Hosts with an account of their own; the least of more are told together.
 const MOST_HOSTS: usize = 1024;
+/// Streams that were reset are told no more often than this: a peer may have thousands.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 /// Bytes before and after compression, and its price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +98,71 @@ pub struct ChunkCounts {
     pub violations: u64,
 }
 
+/// Why what came of a stream cannot be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A block.
+    Block(BadBlock),
+    /// An item, or a chunk that is not what was referred to.
+    Item,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Block(bad) => bad.fmt(f),
+            Malformed::Item => f.write_str("item that means nothing"),
+        }
+    }
+}
+
+impl From<BadBlock> for Malformed {
+    fn from(bad: BadBlock) -> Malformed {
+        Malformed::Block(bad)
+    }
+}
+
+/// A stream that was reset because what came of it could not be undone (R-COMPRESS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadStream {
+    /// Whose it was.
+    pub peer: PeerId,
+    /// Its client, where it is known.
+    pub host: Option<IpAddr>,
+    /// Its server's port.
+    pub port: u16,
+    /// What came.
+    pub why: Malformed,
+    /// Streams that were reset for such a reason since the last that was told.
+    pub others: u64,
+}
+
+/// What is told of such streams: the first of them at once, one of more now and then.
+#[derive(Debug, Default)]
+pub(super) struct BadStreams {
+    next: Option<BadStream>,
+    told: Option<Instant>,
+}
+
+impl BadStreams {
+    pub fn add(&mut self, f: &Flow, why: Malformed) {
+        match &mut self.next {
+            Some(next) => next.others += 1,
+            None => {
+                let (peer, host, port) = (f.peer, f.kind.host, f.kind.port);
+                self.next = Some(BadStream { peer, host, port, why, others: 0 });
+            }
+        }
+    }
+
+    pub fn poll(&mut self, now: Instant) -> Option<BadStream> {
+        let is_due = self.told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+        let next = self.next.take_if(|_| is_due)?;
+        self.told = Some(now);
+        Some(next)
+    }
+}
+
 /// One open stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSqueezed {
@@ -128,7 +197,33 @@ impl LinkSqueezed {
 
 #[cfg(test)]
 mod tests {
+    use link::wire::StreamId;
+
     use super::*;
+
+    #[test]
+    fn streams_that_are_reset_are_told_now_and_then_and_all_of_them_counted() {
+        let kind = Kind {
+            class: ClassId::NORMAL,
+            host: Some([10, 1, 0, 2].into()),
+            port: 80,
+            from_here: true,
+            compress: true,
+            scope: None,
+        };
+        let f = Flow { peer: PeerId::from_index(0), session: 1, stream: StreamId(0), kind };
+        let (mut bad, begin) = (BadStreams::default(), Instant::from_nanos(1));
+        assert_eq!(bad.poll(begin), None);
+        (0..3).for_each(|_| bad.add(&f, BadBlock::Bomb.into()));
+        let told = bad.poll(begin).expect("the first at once");
+        assert_eq!((told.why.to_string(), told.others), ("decompression bomb".to_owned(), 2));
+        bad.add(&f, Malformed::Item);
+        assert_eq!(bad.poll(begin + Duration::from_secs(9)), None);
+        (0..5000).for_each(|_| bad.add(&f, Malformed::Item));
+        let told = bad.poll(begin + Duration::from_secs(10)).expect("it was kept");
+        assert_eq!((told.why, told.others), (Malformed::Item, 5000));
+        assert_eq!(bad.poll(begin + Duration::from_secs(30)), None);
+    }
 
     #[test]
     fn the_accounts_of_hosts_are_bounded_and_nothing_is_lost_from_their_sum() {

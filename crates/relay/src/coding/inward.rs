@@ -5,7 +5,7 @@ use squeeze::dedup::{self, Receiver};
 use squeeze::stream::{BadBlock, Codec, Shown};
 use units::Instant;
 
-use super::{Coder, Coders, LENIENCE, WAITING, time_between};
+use super::{Coder, Coders, LENIENCE, Malformed, WAITING, time_between};
 use crate::ResetReason;
 use crate::flows::{Flow, FlowId};
 use link::PeerId;
@@ -23,18 +23,6 @@ enum Next {
     Stream(u64),
     /// Nothing now.
     Nothing,
-}
-
-/// Why what came cannot be undone.
-enum Bad {
-    Block(BadBlock),
-    Items,
-}
-
-impl From<BadBlock> for Bad {
-    fn from(bad: BadBlock) -> Bad {
-        Bad::Block(bad)
-    }
 }
 
 impl Coders {
@@ -84,9 +72,10 @@ impl Coders {
             Ok(next) => next,
             Err(bad) => {
                 match bad {
-                    Bad::Block(bad) => *link.over.bad.entry(bad).or_default() += 1,
-                    Bad::Items => link.over.bad_items += 1,
+                    Malformed::Block(bad) => *link.over.bad.entry(bad).or_default() += 1,
+                    Malformed::Item => link.over.bad_items += 1,
                 }
+                self.bad.add(&f, bad);
                 session.reset(now, f.stream, ResetReason::Protocol, false);
                 return 0;
             }
@@ -159,7 +148,7 @@ impl Coder {
         session: &mut Session,
         codec: &mut Codec,
         receiver: Option<&mut Receiver>,
-    ) -> Result<Option<Next>, Bad> {
+    ) -> Result<Option<Next>, Malformed> {
         let mut pieces: [&[u8]; PIECES] = [&[]; PIECES];
         let count = session.peek_slices(f.stream, &mut pieces);
         if count == 0 && self.waiting() > 0 {
@@ -200,7 +189,7 @@ impl Coder {
         let (Some(decoder), Some(receiver)) = (&mut self.from_items, receiver) else {
             return Ok(Some(if input.is_empty() { Next::Nothing } else { plain(most) }));
         };
-        let n = match decoder.show(receiver, flow.to_u64(), input).map_err(|_| Bad::Items)? {
+        let n = match decoder.show(receiver, flow.to_u64(), input).map_err(|_| Malformed::Item)? {
             dedup::Shown::Content(_) => {
                 session.is_referred(f.stream);
                 return Ok(Some(Next::Chunk));
@@ -213,7 +202,7 @@ impl Coder {
                 let cut = !decoder.is_whole()
                     && session.is_complete(f.stream)
                     && !session.is_reset_by_peer(f.stream);
-                return if cut { Err(Bad::Items) } else { Ok(Some(Next::Nothing)) };
+                return if cut { Err(Malformed::Item) } else { Ok(Some(Next::Nothing)) };
             }
             dedup::Shown::AsItIs(n) => return Ok(Some(plain(most.min(n)))),
             dedup::Shown::More => return Ok(Some(Next::Nothing)),

@@ -270,6 +270,11 @@ fn a_bomb_ends_its_stream_with_a_reason_and_the_others_live() {
         let reset = RecvState::Reset(ResetReason::Protocol);
         assert_eq!(g.sides[0].outgoing_state(bad[0]), reset);
         assert_eq!(g.squeezed(0).bad.get(&why), Some(&1), "{:?}", g.squeezed(0).bad);
+        let told = g.sides[0].poll_bad_stream(g.now).expect("the log tells");
+        let host = Some(IpAddr::from([10, 1, 0, 2]));
+        let expected =
+            BadStream { peer: PEER, host, port: PORT, why: Malformed::Block(why), others: 0 };
+        assert_eq!(told, expected);
         g.pass(Duration::from_millis(30));
         assert!(g.sides[1].flow_peer(bad[1]).is_none(), "{why:?}: its sender was told");
         assert!(g.send(good, 1, &text) == text, "{why:?}: the other one goes on");
@@ -291,6 +296,58 @@ fn a_stream_that_ends_within_a_block_is_reset() {
     let reset = RecvState::Reset(ResetReason::Protocol);
     assert_eq!(g.sides[0].outgoing_state(ends[0]), reset);
     assert_eq!(g.squeezed(0).bad.get(&BadBlock::Cut), Some(&1));
+}
+
+/// Where much waits for hosts that take nothing, it is given up and made anew for who takes it.
+#[test]
+fn what_a_host_does_not_take_waits_as_long_as_there_is_room() {
+    let mut g = gateways([1 << 20; 2], |_| {});
+    let ends = g.connect(2, PORT);
+    let text = lines(0, 300);
+    g.sides[1].local_data(g.now, ends[1], &text);
+    g.pass(Duration::from_millis(50));
+    let shown = |g: &mut Gateways| {
+        let mut slices: [&[u8]; 4] = [&[]; 4];
+        let n = g.sides[0].outgoing(g.now, ends[0], &mut slices);
+        slices[..n].concat()
+    };
+    let first = shown(&mut g);
+    assert!(!first.is_empty() && text.starts_with(&first));
+    g.sides[0].not_taken(ends[0]);
+    assert_eq!(g.sides[0].coders.waiting, first.len(), "there is room for it");
+    g.sides[0].coders.waiting += WAITING; // Others'.
+    g.sides[0].not_taken(ends[0]);
+    assert_eq!(g.sides[0].coders.waiting, WAITING);
+    assert!(shown(&mut g) == first, "it is made anew");
+    g.sides[0].coders.waiting -= WAITING;
+    assert!(g.take(ends, 0) == text);
+    assert_eq!(g.sides[0].coders.waiting, 0);
+}
+
+/// What the driver gives others their turn by: time by the stopwatch, and what chunks take by
+/// their bytes.
+#[test]
+fn the_time_that_coding_takes_is_told() {
+    use std::cell::Cell;
+    thread_local!(static CLOCK: Cell<u64> = const { Cell::new(0) });
+    fn slow() -> Instant {
+        CLOCK.set(CLOCK.get() + 3_000_000);
+        Instant::from_nanos(CLOCK.get())
+    }
+    let mut g = gateways([1 << 20; 2], |_| {});
+    g.sides.iter_mut().for_each(|side| side.set_stopwatch(slow));
+    let ends = g.connect(2, PORT);
+    assert_eq!(g.sides[1].coding_time(), Duration::ZERO);
+    let text = lines(0, 300);
+    g.sides[1].local_data(g.now, ends[1], &text);
+    assert!(g.sides[1].coding_time() >= Duration::from_millis(3));
+    g.pass(Duration::from_millis(50));
+    assert_eq!(g.sides[0].coding_time(), Duration::ZERO, "its host has taken nothing");
+    assert!(g.take(ends, 0) == text);
+    assert!(g.sides[0].coding_time() >= Duration::from_millis(3));
+    let before = g.sides[1].coding_time();
+    g.sides[1].coders.hashed += 1_000_000;
+    assert_eq!(g.sides[1].coding_time() - before, Duration::from_millis(2));
 }
 
 /// What a host sent before it reset its connection arrives; that it came to an end within

@@ -446,3 +446,42 @@ fn a_peer_that_refuses_messages_is_not_tried_again_and_again() {
     assert_eq!(g.sides[0].coders.poll_timeout(), None);
     assert!(g.chunks(0).held > 0);
 }
+
+/// There is no room for what is to be said: it is tried again after a while, whoever asks
+/// meanwhile, and goes when there is room.
+#[test]
+fn messages_that_find_no_room_are_tried_again_in_time() {
+    let mut g = both(0, Share::Host);
+    g.fetch(2, &noise(14, 100_000));
+    let touch = |g: &mut Gateways| {
+        g.sides[0].serve_files(PEER, |_| true);
+        let now = g.now;
+        while g.sides[0].poll_action(now).is_some() {}
+    };
+    // Nothing leaves meanwhile.
+    let mut sent = 0;
+    while let Some(session) = g.sides[0].endpoint.session_mut(PEER)
+        && session.has_message_room()
+    {
+        session.send_messages(g.now, &[2, 9, 9]);
+        sent += 1;
+    }
+    let begin = g.now;
+    g.sides[0].serve_files(PEER, |dedup| {
+        dedup.receiver.rebuild(99); // The peer is to hear of it.
+        true
+    });
+    touch(&mut g);
+    let due = g.sides[0].coders.poll_timeout().expect("it is tried again");
+    assert_eq!(due.since(begin), Duration::from_millis(50));
+    g.now += Duration::from_millis(20);
+    touch(&mut g);
+    assert_eq!(g.sides[0].coders.poll_timeout(), Some(due), "who asks does not put it off");
+    assert_eq!(g.sides[0].coders.due.len(), 1, "nor is it tried twice");
+    g.pass(Duration::from_secs(1));
+    assert_eq!(g.chunks(1).violations, sent);
+    assert_eq!(g.sides[0].coders.poll_timeout(), None, "all is said");
+    let content = noise(15, 100_000);
+    g.fetch(2, &content);
+    assert!(g.fetch(2, &content) * 10 < 100_000, "the peer knows the new store");
+}
