@@ -17,6 +17,7 @@ mod chunks;
 pub(crate) mod fuzz;
 mod inward;
 mod outward;
+mod requests;
 #[cfg(test)]
 mod tests;
 

@@ -156,7 +156,7 @@ impl Openings {
 impl Relay {
     /// Is the far side to be asked before a client that wants `target` is answered?
     pub fn asks_first(&self, now: Instant, peer: PeerId, target: &Target) -> bool {
-        let Some(policy) = self.policies.get(peer.index()).and_then(|p| p.as_ref()) else {
+        let Some(policy) = self.policies.of(peer) else {
             return true;
         };
         match policy.open {
@@ -270,7 +270,7 @@ impl Relay {
     pub(crate) fn on_peer_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
         let asked = self.openings.asked.remove(&flow);
         if let Some((peer, target)) = asked.filter(|_| is_the_servers(reason)) {
-            let policy = self.policies.get(peer.index()).and_then(|p| p.as_ref());
+            let policy = self.policies.of(peer);
             let listed = policy.map_or(&[][..], |p| &p.fast_ports);
             self.openings.known.on_failure(now, peer, &target, listed);
         }

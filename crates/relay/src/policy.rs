@@ -3,10 +3,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use link::session::ClassId;
+use link::PeerId;
+use link::session::{ClassId, Label};
+use link::wire::{Origin, Target};
+use squeeze::dedup::Scope;
 use units::IpPrefix;
 
-use crate::classify::{Rule, Share};
+use crate::classify::{self, Facts, Rule, Share};
+use crate::flows::Kind;
+use crate::packet::Packet;
 
 /// The rules of one peer.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +67,63 @@ impl Policy {
             return false;
         }
         listed(&self.allow) || !(special(addr) || own.contains(&addr))
+    }
+
+    /// What a connection is: `from_here`, or opened by the peer.
+    pub(crate) fn kind(&self, origin: &Origin, from_here: bool) -> Kind {
+        let port = match &origin.target {
+            Target::Address(a) => a.port(),
+            Target::Name(_, port) => *port,
+        };
+        let ports = Some((origin.client.map_or(0, |c| c.port()), port));
+        let facts = Facts { protocol: classify::TCP, ports, dscp: origin.dscp };
+        let class = classify::class(&self.rules, &facts);
+        let compress = classify::compress(&self.rules, &facts);
+        let compress = compress.unwrap_or(!self.plain_classes.contains(&class));
+        let host = origin.client.map(|c| c.ip());
+        let by_class = || self.dedup_classes.iter().find(|(c, _)| *c == class).map(|(_, s)| *s);
+        let share = classify::share(&self.rules, &facts).or_else(by_class);
+        let scope = match share.unwrap_or(self.dedup) {
+            Share::Off => None,
+            Share::Lan => Some(Scope::Lan),
+            Share::Host => host.map(Scope::Host),
+        };
+        Kind { class, host, port, from_here, compress, scope }
+    }
+
+    /// What an unsplit packet is; `host` is the one of its two that is in a LAN.
+    pub(crate) fn label(&self, packet: &Packet, bytes: &[u8], host: IpAddr) -> Label {
+        classify::label(&self.rules, &self.plain_classes, packet, bytes, host)
+    }
+}
+
+/// What each peer may do, by its slot.
+#[derive(Debug, Default)]
+pub(crate) struct Policies(Vec<Option<Policy>>);
+
+impl Policies {
+    pub fn of(&self, peer: PeerId) -> Option<&Policy> {
+        self.0.get(peer.index())?.as_ref()
+    }
+
+    pub fn set(&mut self, peer: PeerId, policy: Policy) {
+        if self.0.len() <= peer.index() {
+            self.0.resize(peer.index() + 1, None);
+        }
+        self.0[peer.index()] = Some(policy);
+    }
+
+    /// The peer may do nothing any more.
+    pub fn clear(&mut self, peer: PeerId) {
+        if let Some(slot) = self.0.get_mut(peer.index()) {
+            *slot = None;
+        }
+    }
+
+    /// What a connection of the peer's, or for it, is.
+    pub fn kind(&self, peer: PeerId, origin: &Origin, from_here: bool) -> Kind {
+        let nobodys = || Policy::default().kind(origin, from_here);
+        self.of(peer).map_or_else(nobodys, |policy| policy.kind(origin, from_here))
     }
 }
 

@@ -1,0 +1,99 @@
+//! Peers: who they are, what they may do, and which of them is meant.
+
+use std::net::IpAddr;
+
+use link::tunnel::TunnelError;
+use link::wire::ResetReason;
+use link::{PeerConfig, PeerId};
+use units::Instant;
+
+use crate::{Action, FlowId, Policy, Relay};
+
+impl Relay {
+    /// Adds a peer.
+    ///
+    /// # Errors
+    /// If its key is this node's own or unusable.
+    pub fn add_peer(
+        &mut self,
+        now: Instant,
+        config: PeerConfig,
+        policy: Policy,
+    ) -> Result<PeerId, TunnelError> {
+        let peer = self.endpoint.add_peer(now, config)?;
+        self.set_policy(peer, policy);
+        Ok(peer)
+    }
+
+    /// Changes what a peer may do; flows that stand stay.
+    pub fn set_policy(&mut self, peer: PeerId, policy: Policy) {
+        self.routes.remove_peer(peer);
+        for prefix in &policy.routes {
+            self.routes.insert(*prefix, peer);
+        }
+        self.policies.set(peer, policy);
+    }
+
+    /// A peer may do nothing any more and is told that its session is over; its flows are
+    /// aborted. [`Relay::remove_peer`] takes it out once it has been told.
+    pub fn dismiss_peer(&mut self, peer: PeerId) {
+        self.routes.remove_peer(peer);
+        self.policies.clear(peer);
+        self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
+        if let Some(session) = self.endpoint.session_mut(peer) {
+            session.close(ResetReason::ShuttingDown);
+        }
+    }
+
+    /// Takes a peer out; its flows are aborted.
+    pub fn remove_peer(&mut self, peer: PeerId) {
+        self.routes.remove_peer(peer);
+        self.policies.clear(peer);
+        self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
+        self.openings.forget_peer(peer);
+        self.coders.forget_peer(peer);
+        self.endpoint.remove_peer(peer);
+    }
+
+    /// Tells this node's own addresses, which peers reach only where `allow` lists them.
+    pub fn set_own_addresses(&mut self, own: Vec<IpAddr>) {
+        self.own = own;
+    }
+
+    /// The peer behind `addr`.
+    pub fn peer_for(&self, addr: IpAddr) -> Option<PeerId> {
+        self.routes.lookup(addr)
+    }
+
+    /// The peer for what has no address yet: the one with a default route, or the only one.
+    pub fn default_peer(&self) -> Option<PeerId> {
+        let only = || {
+            let mut peers = self.endpoint.peers();
+            peers.next().filter(|_| peers.next().is_none())
+        };
+        self.routes.default_route().or_else(only)
+    }
+
+    /// May this node connect to `addr` for the peer of `flow`?
+    pub fn permits(&self, flow: FlowId, addr: IpAddr) -> bool {
+        let peer = self.flows.get(flow).map(|f| f.peer);
+        let policy = peer.and_then(|p| self.policies.of(p));
+        policy.is_some_and(|p| p.permits(addr, &self.own))
+    }
+
+    /// None of the addresses of a name that a peer asked for is permitted.
+    pub fn count_denied(&mut self) {
+        self.stats.denied += 1;
+    }
+
+    /// Aborts the flows of the peer's sessions before `session`.
+    pub(crate) fn abort_before(&mut self, peer: PeerId, session: u64, reason: ResetReason) {
+        for flow in self.flows.before(peer, session) {
+            self.forget(flow);
+            if !self.openings.on_lost(flow) {
+                self.actions.push_back(Action::Abort(flow, reason));
+            }
+        }
+        self.coders.begin_session(peer);
+    }
+}

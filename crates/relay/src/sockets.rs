@@ -1,0 +1,173 @@
+//! Flows: what the driver tells of their sockets, and what it is told for them.
+
+use link::PeerId;
+use link::session::{RecvState, Session};
+use link::wire::{Origin, ResetReason, StreamId};
+use units::Instant;
+
+use crate::flows::{Flow, Kind};
+use crate::{FlowId, Relay};
+
+impl Relay {
+    /// A client here wants a connection: opens a stream for it. `None` where there is no
+    /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
+    pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
+        let (kind, target) = (self.policies.kind(peer, &origin, true), origin.target.clone());
+        let session = self.endpoint.session_mut(peer)?;
+        let stream = session.open(now, origin)?;
+        let flow = self.insert(peer, stream, kind);
+        self.openings.on_open(flow, peer, target);
+        Some(flow)
+    }
+
+    /// A new stream of the peer's session becomes a flow.
+    pub(crate) fn insert(&mut self, peer: PeerId, stream: StreamId, kind: Kind) -> FlowId {
+        if let Some(session) = self.endpoint.session_mut(peer) {
+            session.set_class(stream, kind.class);
+        }
+        let session = self.endpoint.session_number(peer);
+        self.flows.insert(Flow { peer, session, stream, kind })
+    }
+
+    /// How many bytes may be read from the flow's socket now. Where it is 0,
+    /// [`Action::Read`] follows.
+    pub fn read_room(&mut self, now: Instant, flow: FlowId) -> usize {
+        self.flush_early(now, flow);
+        let Some(f) = self.living(flow) else { return 0 };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        match session.coding() {
+            Some(coding) if !coding.is_coded() => session.write_room(f.stream) as usize,
+            _ => self.coders.room(flow, f, session),
+        }
+    }
+
+    /// Bytes were read from the flow's socket; answers how many were taken.
+    pub fn local_data(&mut self, now: Instant, flow: FlowId, data: &[u8]) -> usize {
+        let Some(f) = self.living(flow) else { return 0 };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        match session.coding() {
+            Some(coding) if !coding.is_coded() => session.write(now, f.stream, data),
+            Some(coding) => self.coders.encode(now, flow, f, session, coding, data),
+            None => self.coders.wait(flow, f, session, data),
+        }
+    }
+
+    /// The flow's socket has no more input: its host closed its direction.
+    pub fn local_end(&mut self, now: Instant, flow: FlowId) {
+        let Some(f) = self.living(flow) else { return };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
+        if !self.coders.end(now, flow, f, session) {
+            session.finish(now, f.stream);
+        }
+    }
+
+    /// The flow's socket was reset, or failed; the driver closes it and forgets it. What
+    /// was read before is still delivered, and then the reset.
+    pub fn local_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
+        self.hurry(now, flow);
+        self.with(flow, |session, stream| session.reset(now, stream, reason, true));
+        self.closed(now, flow);
+    }
+
+    /// The server stands ([`Action::Connect`]).
+    pub fn connected(&mut self, flow: FlowId) {
+        self.with(flow, |session, stream| session.accept(stream));
+    }
+
+    /// The server does not stand. The flow is gone.
+    pub fn connect_failed(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
+        self.with(flow, |session, stream| session.reset(now, stream, reason, false));
+        self.closed(now, flow);
+    }
+
+    /// Bytes for the flow's socket, as slices for one vectored write; answers how many
+    /// slices. Follow with [`Relay::wrote`].
+    pub fn outgoing<'a>(
+        &'a mut self,
+        now: Instant,
+        flow: FlowId,
+        slices: &mut [&'a [u8]],
+    ) -> usize {
+        let Some(f) = self.living(flow) else { return 0 };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        match session.coding() {
+            Some(coding) if coding.is_coded() => {
+                self.coders.decode(now, flow, f, session, coding, slices)
+            }
+            _ => session.peek_slices(f.stream, slices),
+        }
+    }
+
+    /// The flow's socket took `n` bytes.
+    pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
+        let Some(f) = self.living(flow) else { return };
+        let (n, referred) = self.coders.took(flow, f.peer, n);
+        self.with(flow, |session, stream| {
+            session.took_referred(stream, referred as u64);
+            if n > 0 {
+                session.consume(now, stream, n);
+            }
+        });
+    }
+
+    /// The flow's socket takes nothing of [`Relay::outgoing`] now.
+    pub fn not_taken(&mut self, flow: FlowId) {
+        self.coders.not_taken(flow);
+    }
+
+    /// What stands behind the bytes of [`Relay::outgoing`]. Asking re-arms
+    /// [`Action::Write`].
+    pub fn outgoing_state(&mut self, flow: FlowId) -> RecvState {
+        self.with(flow, |session, stream| session.recv_state(stream))
+            .unwrap_or(RecvState::Reset(ResetReason::PeerRestarted))
+    }
+
+    /// The driver has closed the flow's socket and forgets it. What was read and ended
+    /// in good order is still delivered.
+    pub fn closed(&mut self, now: Instant, flow: FlowId) {
+        self.hurry(now, flow);
+        self.with(flow, |session, stream| session.release(now, stream));
+        self.openings.on_closed(flow);
+        self.forget(flow);
+    }
+
+    /// Clients' SYNs that wait for the far side's answer, or their clients' handshake.
+    pub fn openings(&self) -> usize {
+        self.openings.len()
+    }
+
+    /// The number of flows.
+    pub fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The peer of a flow.
+    pub fn flow_peer(&self, flow: FlowId) -> Option<PeerId> {
+        self.flows.get(flow).map(|f| f.peer)
+    }
+
+    pub(crate) fn with<T>(
+        &mut self,
+        flow: FlowId,
+        act: impl FnOnce(&mut Session, StreamId) -> T,
+    ) -> Option<T> {
+        let f = self.living(flow)?;
+        let session = self.endpoint.session_mut(f.peer)?;
+        Some(act(session, f.stream))
+    }
+
+    /// A flow whose session goes on. Its peer may have begun another without the driver
+    /// having heard of it yet.
+    pub(crate) fn living(&self, flow: FlowId) -> Option<Flow> {
+        self.flows.get(flow).filter(|f| f.session == self.endpoint.session_number(f.peer))
+    }
+
+    pub(crate) fn forget(&mut self, flow: FlowId) {
+        if let Some(f) = self.flows.get(flow) {
+            let lives = f.session == self.endpoint.session_number(f.peer);
+            let session = self.endpoint.session(f.peer).filter(|_| lives);
+            self.coders.forget(flow, f, session);
+            self.flows.remove(flow);
+        }
+    }
+}
