@@ -108,6 +108,14 @@ struct Departed {
     items: Option<Box<dedup::Encoder>>,
 }
 
+/// A flow whose session goes on, at a moment.
+pub(crate) struct Turn<'a> {
+    pub now: Instant,
+    pub flow: FlowId,
+    pub f: Flow,
+    pub session: &'a mut Session,
+}
+
 /// What waits for a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {

@@ -5,6 +5,7 @@ use link::session::{RecvState, Session};
 use link::wire::{Origin, ResetReason, StreamId};
 use units::Instant;
 
+use crate::coding::{Coders, Turn};
 use crate::flows::{Flow, Kind};
 use crate::{FlowId, Relay};
 
@@ -33,31 +34,28 @@ impl Relay {
     /// [`Action::Read`] follows.
     pub fn read_room(&mut self, now: Instant, flow: FlowId) -> usize {
         self.flush_early(now, flow);
-        let Some(f) = self.living(flow) else { return 0 };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
-        match session.coding() {
-            Some(coding) if !coding.is_coded() => session.write_room(f.stream) as usize,
-            _ => self.coders.room(flow, f, session),
+        let Some((mut turn, coders)) = self.turn(now, flow) else { return 0 };
+        match turn.session.coding() {
+            Some(coding) if !coding.is_coded() => turn.session.write_room(turn.f.stream) as usize,
+            _ => coders.room(&mut turn),
         }
     }
 
     /// Bytes were read from the flow's socket; answers how many were taken.
     pub fn local_data(&mut self, now: Instant, flow: FlowId, data: &[u8]) -> usize {
-        let Some(f) = self.living(flow) else { return 0 };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
-        match session.coding() {
-            Some(coding) if !coding.is_coded() => session.write(now, f.stream, data),
-            Some(coding) => self.coders.encode(now, flow, f, session, coding, data),
-            None => self.coders.wait(flow, f, session, data),
+        let Some((mut turn, coders)) = self.turn(now, flow) else { return 0 };
+        match turn.session.coding() {
+            Some(coding) if !coding.is_coded() => turn.session.write(now, turn.f.stream, data),
+            Some(coding) => coders.encode(&mut turn, coding, data),
+            None => coders.wait(&mut turn, data),
         }
     }
 
     /// The flow's socket has no more input: its host closed its direction.
     pub fn local_end(&mut self, now: Instant, flow: FlowId) {
-        let Some(f) = self.living(flow) else { return };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
-        if !self.coders.end(now, flow, f, session) {
-            session.finish(now, f.stream);
+        let Some((mut turn, coders)) = self.turn(now, flow) else { return };
+        if !coders.end(&mut turn) {
+            turn.session.finish(now, turn.f.stream);
         }
     }
 
@@ -88,13 +86,10 @@ impl Relay {
         flow: FlowId,
         slices: &mut [&'a [u8]],
     ) -> usize {
-        let Some(f) = self.living(flow) else { return 0 };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
-        match session.coding() {
-            Some(coding) if coding.is_coded() => {
-                self.coders.decode(now, flow, f, session, coding, slices)
-            }
-            _ => session.peek_slices(f.stream, slices),
+        let Some((turn, coders)) = self.turn(now, flow) else { return 0 };
+        match turn.session.coding() {
+            Some(coding) if coding.is_coded() => coders.decode(turn, coding, slices),
+            _ => turn.session.peek_slices(turn.f.stream, slices),
         }
     }
 
@@ -154,6 +149,13 @@ impl Relay {
         let f = self.living(flow)?;
         let session = self.endpoint.session_mut(f.peer)?;
         Some(act(session, f.stream))
+    }
+
+    /// A flow whose session goes on, and what codes it.
+    pub(crate) fn turn(&mut self, now: Instant, flow: FlowId) -> Option<(Turn<'_>, &mut Coders)> {
+        let f = self.living(flow)?;
+        let session = self.endpoint.session_mut(f.peer)?;
+        Some((Turn { now, flow, f, session }, &mut self.coders))
     }
 
     /// A flow whose session goes on. Its peer may have begun another without the driver

@@ -1,13 +1,12 @@
 //! From the link to hosts: the stream → blocks → items → content.
 
-use link::session::{Coding, Session};
+use link::session::Coding;
 use squeeze::dedup::{self, Receiver};
 use squeeze::stream::{BadBlock, Codec, Shown};
-use units::Instant;
 
-use super::{Coder, Coders, LENIENCE, Malformed, WAITING, time_between};
+use super::{Coder, Coders, LENIENCE, Malformed, Turn, WAITING, time_between};
 use crate::ResetReason;
-use crate::flows::{Flow, FlowId};
+use crate::flows::FlowId;
 use link::PeerId;
 
 /// The most pieces that a stream's bytes are looked at in.
@@ -29,18 +28,16 @@ impl Coders {
     /// Shows what the flow's host gets next; answers how many slices.
     pub fn decode<'a>(
         &'a mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &'a mut Session,
+        mut turn: Turn<'a>,
         coding: Coding,
         slices: &mut [&'a [u8]],
     ) -> usize {
+        let Turn { now, flow, f, .. } = turn;
         let coder = self.flows.entry(flow).or_default();
         let link = self.links.entry(f.peer).or_default();
         if coding.dedup && link.chunks.is_none() {
             // We said that we take items and have nothing to keep chunks in.
-            session.reset(now, f.stream, ResetReason::Protocol, false);
+            turn.session.reset(now, f.stream, ResetReason::Protocol, false);
             return 0;
         }
         coder.no_blocks = coding.history == 0;
@@ -56,10 +53,9 @@ impl Coders {
         let (kept, waiting) = (coder.decoder.kept() as u64, coder.waiting());
         let before = self.codec.spent();
         let mut result = loop {
-            match coder.step(now, (flow, f), session, &mut self.codec, receiver.as_deref_mut()) {
-                Ok(None) => {}
-                Ok(Some(next)) => break Ok(next),
-                Err(bad) => break Err(bad),
+            let step = coder.step(&mut turn, &mut self.codec, receiver.as_deref_mut());
+            if let Some(result) = step.transpose() {
+                break result;
             }
         };
         coder.squeezed.cpu += time_between(before, self.codec.spent());
@@ -76,7 +72,7 @@ impl Coders {
                     Malformed::Item => link.over.bad_items += 1,
                 }
                 self.bad.add(&f, bad);
-                session.reset(now, f.stream, ResetReason::Protocol, false);
+                turn.session.reset(now, f.stream, ResetReason::Protocol, false);
                 return 0;
             }
         };
@@ -84,7 +80,7 @@ impl Coders {
             Next::Chunk => slices[0] = coder.from_items.as_ref().map_or(&[], |d| d.content()),
             Next::Block(most) => slices[0] = first(coder.decoder.content(), most),
             Next::Stream(most) => {
-                let count = session.peek_slices(f.stream, slices);
+                let count = turn.session.peek_slices(f.stream, slices);
                 return shorten(&mut slices[..count], most);
             }
             Next::Nothing => return 0,
@@ -143,12 +139,11 @@ impl Coder {
     /// Looks at what comes next on the stream. `None`: it was a head, and more follows.
     fn step(
         &mut self,
-        now: Instant,
-        (flow, f): (FlowId, Flow),
-        session: &mut Session,
+        turn: &mut Turn<'_>,
         codec: &mut Codec,
         receiver: Option<&mut Receiver>,
     ) -> Result<Option<Next>, Malformed> {
+        let Turn { now, flow, f, ref mut session } = *turn;
         let mut pieces: [&[u8]; PIECES] = [&[]; PIECES];
         let count = session.peek_slices(f.stream, &mut pieces);
         if count == 0 && self.waiting() > 0 {

@@ -1,12 +1,12 @@
 //! From hosts to the link: content → items → blocks → the stream.
 
-use link::session::{Coding, Session};
+use link::session::Coding;
 use squeeze::dedup::{self, PLAIN};
 use squeeze::stream::{Encoder, Terms, mixes_secrets};
-use units::{BitRate, Instant};
+use units::BitRate;
 
-use super::{Coders, Due, Items, SHARE, content_for, time_between};
-use crate::flows::{Flow, FlowId};
+use super::{Coders, Due, Items, SHARE, Turn, content_for, time_between};
+use crate::flows::FlowId;
 
 /// Content that is held in all while its chunks are not whole. Each direction may hold this
 /// part of what is free of it, and in any case a piece. While more than a half is held, by
@@ -24,78 +24,56 @@ impl Coders {
     /// How much content of the flow's host is wanted now: as much as surely fits, and no
     /// more than makes one block, because everything else waits while it is made. Where it
     /// becomes items: enough for some chunks, most of which may cost next to nothing.
-    pub fn room(&self, flow: FlowId, f: Flow, session: &mut Session) -> usize {
-        let room = content_for(session.room_to_code(f.stream) as usize);
-        let coder = self.flows.get(&flow);
-        let rate = session.rate_status().rate;
-        let coding = session.coding();
-        let appetite = match coder.and_then(|c| c.encoder.as_ref()) {
-            Some(encoder) => encoder.appetite(rate),
-            None if f.kind.compress && coding.is_some_and(|c| c.history > 0) => {
-                Encoder::default().appetite(rate)
-            }
-            None => usize::MAX,
-        };
-        let wanted = match coder.map(|c| &c.items) {
-            Some(Items::Chunks(items)) => items.room(),
-            None | Some(Items::Undecided) if coding.is_some_and(|c| c.dedup) => usize::MAX,
-            _ => return room.min(appetite),
-        };
-        let holds = match coder.map(|c| &c.items) {
-            Some(Items::Chunks(items)) => items.held(),
-            _ => 0,
-        };
-        match room {
-            0 => 0,
+    pub fn room(&self, turn: &mut Turn<'_>) -> usize {
+        let room = content_for(turn.session.room_to_code(turn.f.stream) as usize);
+        let coder = self.flows.get(&turn.flow);
+        let coding = turn.session.coding();
+        match coder.map(|c| &c.items) {
+            _ if room == 0 => 0,
             // Its timer, or the link, says when it goes, and that there is room again.
-            _ if holds >= may_hold(self.held) => 0,
-            _ if wanted == usize::MAX => room,
-            _ => wanted.min(may_hold(self.held) - holds),
+            Some(Items::Chunks(items)) => {
+                items.room().min(may_hold(self.held).saturating_sub(items.held()))
+            }
+            None | Some(Items::Undecided) if coding.is_some_and(|c| c.dedup) => room,
+            _ => {
+                let codes = turn.f.kind.compress && coding.is_some_and(|c| c.history > 0);
+                let appetite =
+                    |encoder: &Encoder| encoder.appetite(turn.session.rate_status().rate);
+                room.min(match coder.and_then(|c| c.encoder.as_ref()) {
+                    Some(encoder) => appetite(encoder),
+                    None if codes => appetite(&Encoder::default()),
+                    None => usize::MAX,
+                })
+            }
         }
     }
 
-    pub fn encode(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-        data: &[u8],
-    ) -> usize {
-        self.flush(now, flow, f, session, coding);
-        self.encode_now(now, flow, f, session, coding, data);
+    pub fn encode(&mut self, turn: &mut Turn<'_>, coding: Coding, data: &[u8]) -> usize {
+        self.flush(turn, coding);
+        self.encode_now(turn, coding, data);
         data.len()
     }
 
-    fn encode_now(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-        data: &[u8],
-    ) {
+    fn encode_now(&mut self, turn: &mut Turn<'_>, coding: Coding, data: &[u8]) {
         if data.is_empty() {
             return;
         }
-        let coder = self.flows.entry(flow).or_default();
-        let link = self.links.entry(f.peer).or_default();
+        let coder = self.flows.entry(turn.flow).or_default();
+        let link = self.links.entry(turn.f.peer).or_default();
         coder.squeezed.sent += data.len() as u64;
         if coding.history > 0 && coder.encoder.is_none() {
-            let secrets = f.kind.from_here && mixes_secrets(f.kind.port, data);
-            let codes = f.kind.compress && !secrets;
+            let secrets = turn.f.kind.from_here && mixes_secrets(turn.f.kind.port, data);
+            let codes = turn.f.kind.compress && !secrets;
             coder.encoder = Some(if codes { Encoder::default() } else { Encoder::plain() });
         }
         if let Some(chunks) = &mut link.chunks {
-            chunks.enter(f.session);
+            chunks.enter(turn.f.session);
         }
         let first = matches!(coder.items, Items::Undecided);
         if first {
             let is_crowded = self.held > HELD / 2;
-            let worth = !is_sealed(data) && !is_crowded && session.rate_status().rate <= FAST;
-            coder.items = match (&link.chunks, f.kind.scope) {
+            let worth = !is_sealed(data) && !is_crowded && turn.session.rate_status().rate <= FAST;
+            coder.items = match (&link.chunks, turn.f.kind.scope) {
                 (Some(chunks), Some(scope)) if coding.dedup && worth => {
                     let items = dedup::Encoder::new(&chunks.dedup.sender, scope);
                     Items::Chunks(Box::new(items))
@@ -105,79 +83,52 @@ impl Coders {
         }
         match (&mut coder.items, &link.chunks) {
             (Items::Chunks(items), Some(chunks)) => {
-                items.push(now, &chunks.dedup.sender, data);
+                items.push(turn.now, &chunks.dedup.sender, data);
                 self.held += data.len();
                 self.hashed += data.len() as u64;
-                self.pump(now, flow, f, session, coding);
+                self.pull(turn, coding, false);
             }
             _ if first && coding.dedup => {
                 let mut pulled = std::mem::take(&mut self.pulled);
                 pulled.clear();
                 pulled.extend_from_slice(&PLAIN);
                 pulled.extend_from_slice(data);
-                self.code(now, flow, f, session, coding, &pulled);
+                self.code(turn, coding, &pulled);
                 self.pulled = pulled;
             }
-            _ => self.code(now, flow, f, session, coding, data),
+            _ => self.code(turn, coding, data),
         }
     }
 
-    /// Lets items of the flow go as far as the link has room for them. To be called when
-    /// content came, when the link has room, credit or nothing left of the stream, and when
-    /// content has waited for long enough.
-    pub fn pump(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-    ) {
-        self.pull(now, flow, f, session, coding, false);
-    }
-
-    /// Lets everything go that is held, for the flow is about to be over.
-    pub fn hurry(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) {
-        let Some(coding) = session.coding() else { return };
-        self.pull(now, flow, f, session, coding, true);
-    }
-
-    fn pull(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-        all: bool,
-    ) {
+    /// Lets items of the flow go as far as the link has room for them, or `all` that is held, for
+    /// the flow is about to be over. To be called when content came, when the link has room,
+    /// credit or nothing left of the stream, and when content has waited for long enough.
+    pub fn pull(&mut self, turn: &mut Turn<'_>, coding: Coding, all: bool) {
         let mut pulled = std::mem::take(&mut self.pulled);
-        while self.pull_some(now, flow, f, session, coding, all, &mut pulled) {
-            self.code(now, flow, f, session, coding, &pulled);
-            let (written, _) = session.written(f.stream);
-            if let Some(Items::Chunks(items)) = self.flows.get_mut(&flow).map(|c| &mut c.items) {
+        while self.pull_some(turn, coding, all, &mut pulled) {
+            self.code(turn, coding, &pulled);
+            let (written, _) = turn.session.written(turn.f.stream);
+            let coder = self.flows.get_mut(&turn.flow);
+            if let Some(Items::Chunks(items)) = coder.map(|c| &mut c.items) {
                 items.written(written);
                 if items.is_referring() {
-                    session.refers(f.stream);
+                    turn.session.refers(turn.f.stream);
                 }
             }
         }
         self.pulled = pulled;
-        self.rest(now, flow, f, session);
+        self.rest(turn);
     }
 
     /// Takes what goes next into `pulled`; false if nothing does now.
-    #[expect(clippy::too_many_arguments)]
     fn pull_some(
         &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
+        turn: &mut Turn<'_>,
         coding: Coding,
         all: bool,
         pulled: &mut Vec<u8>,
     ) -> bool {
+        let Turn { now, flow, f, ref mut session } = *turn;
         pulled.clear();
         let Some(coder) = self.flows.get_mut(&flow) else { return false };
         let chunks = self.links.get_mut(&f.peer).and_then(|link| link.chunks.as_mut());
@@ -219,7 +170,8 @@ impl Coders {
     }
 
     /// Sees to it that what is held is looked at again, and ends what is done.
-    fn rest(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) {
+    fn rest(&mut self, turn: &mut Turn<'_>) {
+        let Turn { now, flow, f, ref mut session } = *turn;
         let Some(coder) = self.flows.get_mut(&flow) else { return };
         let chunks = self.links.get_mut(&f.peer).and_then(|link| link.chunks.as_mut());
         let (Items::Chunks(items), Some(chunks)) = (&mut coder.items, chunks) else { return };
@@ -246,15 +198,8 @@ impl Coders {
     }
 
     /// Codes `data` and writes it to the stream.
-    fn code(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-        data: &[u8],
-    ) {
+    fn code(&mut self, turn: &mut Turn<'_>, coding: Coding, data: &[u8]) {
+        let Turn { now, flow, f, ref mut session } = *turn;
         let coder = self.flows.entry(flow).or_default();
         let link = self.links.entry(f.peer).or_default();
         coder.squeezed.sent_items += data.len() as u64;
@@ -280,9 +225,9 @@ impl Coders {
     }
 
     /// The peer has not told yet what it takes: keeps `data` until it has.
-    pub fn wait(&mut self, flow: FlowId, f: Flow, session: &mut Session, data: &[u8]) -> usize {
-        session.room_to_code(f.stream); // Its event says when the peer has told.
-        self.flows.entry(flow).or_default().early.extend_from_slice(data);
+    pub fn wait(&mut self, turn: &mut Turn<'_>, data: &[u8]) -> usize {
+        turn.session.room_to_code(turn.f.stream); // Its event says when the peer has told.
+        self.flows.entry(turn.flow).or_default().early.extend_from_slice(data);
         data.len()
     }
 
@@ -291,8 +236,8 @@ impl Coders {
     }
 
     /// The host ended its direction; true if its bytes wait yet.
-    pub fn end(&mut self, now: Instant, flow: FlowId, f: Flow, session: &mut Session) -> bool {
-        let Some(coder) = self.flows.get_mut(&flow) else { return false };
+    pub fn end(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(coder) = self.flows.get_mut(&turn.flow) else { return false };
         if !coder.early.is_empty() {
             coder.early_end = true;
             return true;
@@ -300,25 +245,18 @@ impl Coders {
         let Items::Chunks(items) = &mut coder.items else { return false };
         items.finish();
         coder.ended = true;
-        if let Some(coding) = session.coding() {
-            self.pump(now, flow, f, session, coding);
+        if let Some(coding) = turn.session.coding() {
+            self.pull(turn, coding, false);
         }
         true
     }
 
-    pub fn flush(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        f: Flow,
-        session: &mut Session,
-        coding: Coding,
-    ) {
-        let Some(coder) = self.flows.get_mut(&flow) else { return };
+    pub fn flush(&mut self, turn: &mut Turn<'_>, coding: Coding) {
+        let Some(coder) = self.flows.get_mut(&turn.flow) else { return };
         let (early, end) = (std::mem::take(&mut coder.early), std::mem::take(&mut coder.early_end));
-        self.encode_now(now, flow, f, session, coding, &early);
-        if end && !self.end(now, flow, f, session) {
-            session.finish(now, f.stream);
+        self.encode_now(turn, coding, &early);
+        if end && !self.end(turn) {
+            turn.session.finish(turn.now, turn.f.stream);
         }
     }
 }

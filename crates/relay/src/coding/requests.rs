@@ -61,26 +61,29 @@ impl Relay {
 
     /// What came before the peer told what it takes is coded now.
     pub(crate) fn flush_early(&mut self, now: Instant, flow: FlowId) {
-        let Some(f) = self.living(flow).filter(|_| self.coders.has_early(flow)) else { return };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
-        let Some(coding) = session.coding() else { return };
-        self.coders.flush(now, flow, f, session, coding);
+        let Some((mut turn, coders)) = self.turn(now, flow) else { return };
+        if coders.has_early(flow)
+            && let Some(coding) = turn.session.coding()
+        {
+            coders.flush(&mut turn, coding);
+        }
     }
 
     /// The link has room, or credit, for the flow: what is held of its host's content goes.
     pub(crate) fn pump(&mut self, now: Instant, flow: FlowId) {
-        let Some(f) = self.living(flow) else { return };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
-        if let Some(coding) = session.coding().filter(|coding| coding.dedup) {
-            self.coders.pump(now, flow, f, session, coding);
-        }
+        self.pull(now, flow, false);
     }
 
     /// The flow is about to be over: all that is held of its host's content goes.
     pub(crate) fn hurry(&mut self, now: Instant, flow: FlowId) {
-        let Some(f) = self.living(flow) else { return };
-        let Some(session) = self.endpoint.session_mut(f.peer) else { return };
-        self.coders.hurry(now, flow, f, session);
+        self.pull(now, flow, true);
+    }
+
+    fn pull(&mut self, now: Instant, flow: FlowId, all: bool) {
+        let Some((mut turn, coders)) = self.turn(now, flow) else { return };
+        if let Some(coding) = turn.session.coding().filter(|coding| coding.dedup) {
+            coders.pull(&mut turn, coding, all);
+        }
     }
 
     pub(crate) fn settle_chunks(&mut self, now: Instant, peer: PeerId) {
