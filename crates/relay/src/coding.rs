@@ -245,7 +245,7 @@ impl Coders {
         while let Some(key) = chunks.dedup.receiver.poll_ready() {
             ready(FlowId::from_u64(key));
         }
-        chunks.send(now, session);
+        chunks.send(now, session, &mut self.pulled);
         self.due.extend(chunks.due.map(|at| (at, Due::News(peer))));
         self.files.insert(peer);
     }
