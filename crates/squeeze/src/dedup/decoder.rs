@@ -52,15 +52,16 @@ pub struct Decoder {
 
 enum State {
     Head,
-    /// Bytes left, and the number of the chunk that they end.
-    Literal(usize, Option<Ends>),
+    /// Bytes left, whether they end a chunk, and its number if it is to be kept.
+    Literal {
+        left: usize,
+        ends: bool,
+        number: Option<u64>,
+    },
     /// The first number, the tags, and how many chunks are done.
     References(u64, Vec<u8>, usize),
     Rest,
 }
-
-#[derive(Clone, Copy)]
-struct Ends(Option<u64>);
 
 impl Default for Decoder {
     fn default() -> Decoder {
@@ -99,8 +100,7 @@ impl Decoder {
         }
         match &self.state {
             State::Rest => Ok(Shown::AsItIs(u64::MAX)),
-            State::Literal(left, _) => {
-                let left = *left;
+            &State::Literal { left, .. } => {
                 self.assemble(receiver, left, input);
                 Ok(Shown::AsItIs(left as u64))
             }
@@ -132,10 +132,10 @@ impl Decoder {
             return Ok(Some(n - before));
         };
         self.state = match item {
-            Item::Literal(n) => State::Literal(n, None),
+            Item::Literal(left) => State::Literal { left, ends: false, number: None },
             Item::Chunk { number, len } => {
                 self.last = number.unwrap_or(self.last);
-                State::Literal(len, Some(Ends(number)))
+                State::Literal { left: len, ends: true, number }
             }
             Item::References { first, count } => {
                 let tags = start[len..len + count * TAG].to_vec();
@@ -230,16 +230,16 @@ impl Decoder {
         match &mut self.state {
             State::Head => 0,
             State::Rest => n,
-            State::Literal(left, ends) => {
+            State::Literal { left, ends, number } => {
                 let n = n.min(*left);
                 *left -= n;
                 self.seen = self.seen.saturating_sub(n);
                 if *left > 0 {
                     return n;
                 }
-                let ends = *ends;
+                let (ends, number) = (*ends, *number);
                 self.state = State::Head;
-                if let Some(Ends(number)) = ends {
+                if ends {
                     receiver.end_chunk(self.key, std::mem::take(&mut self.chunk), number);
                 }
                 n
@@ -282,7 +282,7 @@ impl Decoder {
         match self.state {
             State::Rest => true,
             State::Head => self.head.is_empty(),
-            State::Literal(..) | State::References(..) => false,
+            State::Literal { .. } | State::References(..) => false,
         }
     }
 

@@ -29,8 +29,7 @@ const BULK: u64 = 16 * 1024;
 /// where not. What is no whole chunk yet waits only while the link has other bytes of the
 /// stream to send, or for 20 ms where the chunk seems to be one that the peer holds.
 pub struct Encoder {
-    /// `None`: nothing is chunked, nothing referred to.
-    scope: Option<u64>,
+    scope: u64,
     chunker: Chunker,
     /// Content from `at` on has not gone.
     input: Vec<u8>,
@@ -45,7 +44,6 @@ pub struct Encoder {
     last: u64,
     /// The last chunk was referred to.
     matching: bool,
-    rest: bool,
     ended: bool,
     /// Everything is to go, whatever is under way.
     hurried: bool,
@@ -57,7 +55,8 @@ pub struct Encoder {
     /// References that the receiver has not taken.
     under_way: VecDeque<UnderWay>,
     outstanding: usize,
-    counts: (u64, u64),
+    /// Bytes of content so far.
+    pushed: u64,
     item: Vec<u8>,
 }
 
@@ -78,14 +77,8 @@ struct UnderWay {
 impl Encoder {
     /// A direction whose content may be known to the peer from others of the same scope.
     pub fn new(sender: &Sender, scope: Scope) -> Encoder {
-        let scope = Some(sender.keys.scope(scope));
-        Encoder { scope, session: sender.session, ..Encoder::plain() }
-    }
-
-    /// A direction that goes as it is (scope `off`): one byte says so, once.
-    pub fn plain() -> Encoder {
         Encoder {
-            scope: None,
+            scope: sender.keys.scope(scope),
             chunker: Chunker::default(),
             input: Vec::new(),
             at: 0,
@@ -94,15 +87,14 @@ impl Encoder {
             literal: 0,
             last: 0,
             matching: false,
-            rest: false,
             ended: false,
             hurried: false,
             first_held: Instant::ZERO,
             last_push: Instant::ZERO,
-            session: 0,
+            session: sender.session,
             under_way: VecDeque::new(),
             outstanding: 0,
-            counts: (0, 0),
+            pushed: 0,
             item: Vec::new(),
         }
     }
@@ -115,11 +107,6 @@ impl Encoder {
     /// Bytes of content that have not gone.
     pub fn held(&self) -> usize {
         self.input.len() - self.at
-    }
-
-    /// Bytes of content so far, and how many of them went as references.
-    pub fn counts(&self) -> (u64, u64) {
-        self.counts
     }
 
     /// Content from the host. It is all taken; [`Encoder::room`] tells how much is meant to
@@ -135,12 +122,9 @@ impl Encoder {
             self.at = 0;
         }
         self.last_push = now;
-        self.counts.0 += content.len() as u64;
+        self.pushed += content.len() as u64;
         let mut from = self.input.len();
         self.input.extend_from_slice(content);
-        if self.scope.is_none() {
-            return;
-        }
         while let Some(n) = self.chunker.scan(&sender.keys, &self.input[from..]) {
             from += n;
             self.ends.push_back(End { at: from, hint: self.chunker.hint(), id: None });
@@ -150,7 +134,7 @@ impl Encoder {
     /// The host ends its direction: what is held is the last chunk.
     pub fn finish(&mut self) {
         let begun = self.ends.back().map_or(self.at, |end| end.at) < self.input.len();
-        if !self.ended && self.scope.is_some() && begun {
+        if !self.ended && begun {
             let hint = if self.chunker.len() < HINT_AT { 0 } else { self.chunker.hint() };
             self.ends.push_back(End { at: self.input.len(), hint, id: None });
         }
@@ -204,24 +188,12 @@ impl Encoder {
                 continue;
             }
             self.item.clear();
-            let Some(scope) = self.scope else {
-                if !self.rest {
-                    self.rest = true;
-                    Item::Rest.write(self.last, &mut self.item);
-                }
-                self.literal = self.held();
-                if !self.item.is_empty() {
-                    put(&self.item);
-                    done += self.item.len();
-                }
-                continue;
-            };
             let go_on = match self.ends.front() {
-                Some(_) if self.gone.is_some() => self.literal_chunk(now, sender, scope),
-                Some(_) => match self.references(now, sender, scope, window) {
-                    Some(0) => self.literal_chunk(now, sender, scope),
+                Some(_) if self.gone.is_some() => self.literal_chunk(now, sender),
+                Some(_) => match self.references(now, sender, window) {
+                    Some(0) => self.literal_chunk(now, sender),
                     Some(_) => true,
-                    None if self.hurried => self.literal_chunk(now, sender, scope),
+                    None if self.hurried => self.literal_chunk(now, sender),
                     None => false,
                 },
                 None => idle && self.part(now, sender),
@@ -242,20 +214,14 @@ impl Encoder {
 
     /// Refers to as many chunks as there are and the peer holds in a row, if any; answers
     /// how many. `None`: not now, too many are under way.
-    fn references(
-        &mut self,
-        now: Instant,
-        sender: &mut Sender,
-        scope: u64,
-        window: usize,
-    ) -> Option<usize> {
+    fn references(&mut self, now: Instant, sender: &mut Sender, window: usize) -> Option<usize> {
         let (mut first, mut count, mut at) = (0, 0, self.at);
         let mut blocked = false;
         while count < MAX_REFERENCES {
             let Some(end) = self.ends.get_mut(count) else { break };
             let chunk = &self.input[at..end.at];
             let id = *end.id.get_or_insert_with(|| sender.keys.id(chunk));
-            let Known::Held(number) = sender.catalogue.known(scope, &id) else { break };
+            let Known::Held(number) = sender.catalogue.known(self.scope, &id) else { break };
             if count > 0 && number != first + count as u64 {
                 break;
             }
@@ -288,14 +254,13 @@ impl Encoder {
         let content = at - self.at;
         self.under_way.push_back(UnderWay { offset: None, first, count, content });
         self.outstanding += content;
-        self.counts.1 += content as u64;
         sender.referred += count as u64;
         (self.at, self.matching, self.first_held) = (at, true, now);
         Some(count)
     }
 
     /// Announces what is left of the next chunk, and names the chunk.
-    fn literal_chunk(&mut self, now: Instant, sender: &mut Sender, scope: u64) -> bool {
+    fn literal_chunk(&mut self, now: Instant, sender: &mut Sender) -> bool {
         let Some(end) = self.ends.pop_front() else { return false };
         let chunk = &self.input[self.at..end.at];
         let short = self.gone.is_none() && chunk.len() < MIN_KEPT;
@@ -308,7 +273,7 @@ impl Encoder {
             (None, None) => sender.keys.id(chunk),
         };
         // What is too short to be kept is not named.
-        let number = (!short).then(|| sender.catalogue.name(scope, id, end.hint)).flatten();
+        let number = (!short).then(|| sender.catalogue.name(self.scope, id, end.hint)).flatten();
         self.literal = chunk.len();
         Item::Chunk { number, len: self.literal }.write(self.last, &mut self.item);
         self.last = number.unwrap_or(self.last);
@@ -334,7 +299,7 @@ impl Encoder {
     fn wait(&self, sender: &Sender) -> Option<Instant> {
         let seen = self.chunker.len() >= HINT_AT;
         let known = if seen { self.begins(sender) } else { self.matching };
-        let worth = self.gone.is_none() && known && self.counts.0 >= BULK && !self.hurried;
+        let worth = self.gone.is_none() && known && self.pushed >= BULK && !self.hurried;
         let after = |at: Instant, wait: Duration| {
             Instant::from_nanos(at.as_nanos().saturating_add(wait.as_nanos()))
         };
@@ -344,13 +309,13 @@ impl Encoder {
     }
 
     fn begins(&self, sender: &Sender) -> bool {
-        self.scope.is_some_and(|scope| sender.catalogue.begins(scope, self.chunker.hint()))
+        sender.catalogue.begins(self.scope, self.chunker.hint())
     }
 
     /// When [`Encoder::pull`] is to be called again, idle link or not: a chunk that is not
     /// whole has been waited for long enough then.
     pub fn poll_timeout(&self, sender: &Sender) -> Option<Instant> {
-        if self.held() == 0 || self.literal > 0 || !self.ends.is_empty() || self.scope.is_none() {
+        if self.held() == 0 || self.literal > 0 || !self.ends.is_empty() {
             return None;
         }
         self.wait(sender)

@@ -50,6 +50,7 @@ pub struct Receiver {
     gone: u64,
 }
 
+#[derive(Default)]
 struct Partial {
     turn: u64,
     bytes: Vec<u8>,
@@ -118,7 +119,8 @@ impl Receiver {
     }
 
     /// Forgets everything, because the files are lost: the store is new, under `epoch`, a
-    /// random number other than 0 that no store of this node had before.
+    /// random number other than 0 that no store of this node had before. For tests.
+    #[doc(hidden)]
     pub fn rebuild(&mut self, epoch: u64) {
         self.store.rebuild(epoch);
         self.ask_for_what_loads();
@@ -321,15 +323,17 @@ impl Receiver {
     /// More of a chunk has come, of which there was so much `before`. If all streams' are too
     /// much together, that which rested for longest is not kept.
     pub(super) fn assemble(&mut self, key: u64, before: usize, more: &[u8]) {
-        let mut bytes = self.drop_partial(key).unwrap_or_default();
-        if bytes.len() != before || before + more.len() > MAX_CHUNK {
+        let partial = self.partial.entry(key).or_default();
+        if partial.bytes.len() != before || before + more.len() > MAX_CHUNK {
+            self.drop_partial(key);
             return; // Its beginning was given up.
         }
-        bytes.extend_from_slice(more);
+        self.oldest.remove(&partial.turn);
         self.turn += 1;
-        self.assembling += bytes.len();
+        partial.turn = self.turn;
+        partial.bytes.extend_from_slice(more);
+        self.assembling += more.len();
         self.oldest.insert(self.turn, key);
-        self.partial.insert(key, Partial { turn: self.turn, bytes });
         while self.assembling > self.assembling_limit {
             let Some((_, oldest)) = self.oldest.first_key_value() else { break };
             self.drop_partial(*oldest);
@@ -412,7 +416,8 @@ impl Receiver {
         }
     }
 
-    /// A message was lost, or its carrier: everything that has no answer is said again.
+    /// Everything that has no answer is said again.
+    #[cfg(test)]
     pub(super) fn repeat(&mut self) {
         let asked = self.pending.iter().filter(|(_, p)| matches!(p.state, State::Asked));
         self.to_want.extend(asked.map(|(number, _)| *number));

@@ -187,7 +187,7 @@ impl Store {
     }
 
     /// Forgets everything: the store is new, under `epoch` (as for [`Store::new`]).
-    pub fn rebuild(&mut self, epoch: u64) {
+    pub(super) fn rebuild(&mut self, epoch: u64) {
         let ops = std::mem::take(&mut self.ops);
         let old = std::mem::take(&mut self.segments);
         let (next, late) = (self.next_segment, self.late);

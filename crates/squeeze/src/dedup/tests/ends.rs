@@ -5,7 +5,7 @@ use std::sync::Arc;
 use units::{Duration, Instant, Rng};
 
 use super::disk::Disk;
-use crate::dedup::{Bad, Decoder, Dedup, Encoder, Keys, Limits, Recovery, Scope, Shown};
+use crate::dedup::{Bad, Decoder, Dedup, Encoder, Keys, Limits, PLAIN, Recovery, Scope, Shown};
 
 pub const WINDOW: usize = 1 << 20;
 
@@ -49,12 +49,14 @@ pub struct Stream {
     pub got: Vec<u8>,
     pub cost: usize,
     pub ended: bool,
+    /// Without a scope: how much went as it is (L-DD-1).
+    plain: Option<usize>,
 }
 
 impl Stream {
     pub fn new(pair: &Pair, key: u64, scope: Option<Scope>, content: Vec<u8>) -> Stream {
         let sender = &pair.near.dedup.sender;
-        let encoder = scope.map_or_else(Encoder::plain, |s| Encoder::new(sender, s));
+        let encoder = Encoder::new(sender, scope.unwrap_or(Scope::Lan));
         Stream {
             key,
             content,
@@ -66,6 +68,7 @@ impl Stream {
             got: Vec::new(),
             cost: 0,
             ended: false,
+            plain: if scope.is_none() { Some(0) } else { None },
         }
     }
 
@@ -74,7 +77,9 @@ impl Stream {
         let n = most.min(self.encoder.room()).min(self.content.len() - self.pushed);
         if n > 0 {
             let piece = &self.content[self.pushed..self.pushed + n];
-            self.encoder.push(pair.now, &pair.near.dedup.sender, piece);
+            if self.plain.is_none() {
+                self.encoder.push(pair.now, &pair.near.dedup.sender, piece);
+            }
             self.pushed += n;
         }
         if self.pushed == self.content.len() && !self.ended {
@@ -85,6 +90,14 @@ impl Stream {
 
     /// The link takes up to `room` bytes.
     pub fn pull(&mut self, pair: &mut Pair, room: usize, window: usize, idle: bool) -> usize {
+        if let Some(gone) = &mut self.plain {
+            let n = room.min(self.pushed - *gone);
+            let mark = if *gone == 0 && n > 0 { &PLAIN[..] } else { &[] };
+            self.wire.extend([mark, &self.content[*gone..*gone + n]].concat());
+            *gone += n;
+            self.cost += mark.len() + n;
+            return mark.len() + n;
+        }
         let (wire, sender) = (&mut self.wire, &mut pair.near.dedup.sender);
         let mut put = |bytes: &[u8]| wire.extend_from_slice(bytes);
         let n = self.encoder.pull(pair.now, sender, (room, window), idle, &mut put);
@@ -138,7 +151,10 @@ impl Stream {
     }
 
     pub fn is_over(&self) -> bool {
-        self.encoder.is_done() && self.wire.is_empty() && self.got.len() == self.content.len()
+        let went = self.plain.is_none_or(|gone| gone == self.content.len());
+        went && self.encoder.is_done()
+            && self.wire.is_empty()
+            && self.got.len() == self.content.len()
     }
 
     pub fn close(&mut self, pair: &mut Pair) {
