@@ -125,7 +125,8 @@ impl Node {
         self.flows.clear();
     }
 
-    /// Does what the chunks want of their files, on a disk that is sound or not; false if that is nothing.
+    /// Does what the chunks want of their files, on a disk that is sound or not; false if that
+    /// is nothing.
     pub fn serve_files(&mut self, rots: bool) -> bool {
         let mut any = false;
         while let Some(relay) = &mut self.relay {

@@ -2,7 +2,8 @@
 //! best byte is the one that is not sent.
 //!
 //! Three rooms: `stream` turns a stream's bytes into fewer and back; `dedup` leaves out what
-//! crossed the link before; `headers` makes fewer bytes of packets that are not split. None does I/O or reads a clock.
+//! crossed the link before; `headers` makes fewer bytes of packets that are not split. None
+//! does I/O or reads a clock.
 
 pub mod dedup;
 mod frame;
