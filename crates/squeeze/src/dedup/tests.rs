@@ -5,3 +5,4 @@ mod ends;
 mod faults;
 mod figures;
 mod property;
+mod waiting;

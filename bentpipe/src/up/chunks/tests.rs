@@ -1,0 +1,263 @@
+//! Files that are slow, late, or not there, under a real store and its thread.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+use std::thread;
+
+use link::endpoint::{Endpoint, EndpointConfig};
+use link::keys::PrivateKey;
+use squeeze::dedup::{Decoder, Encoder, Scope, Shown};
+use units::Rng;
+
+use super::*;
+use crate::config::Config;
+use crate::up::peers;
+
+const LIMITS: Limits = Limits {
+    memory: 50_000,
+    disk: 64 << 20,
+    sources: 1 << 20,
+    assembling: 1 << 20,
+    chunks: 1 << 14,
+};
+
+/// A receiver whose files the thread has, and who sends to it.
+struct Link {
+    relay: Relay,
+    peer: PeerId,
+    stores: ChunkStores,
+    near: Dedup,
+    now: Instant,
+    /// The disk does not answer.
+    blocked: bool,
+}
+
+/// A directory that goes with its test.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Link {
+    fn new(dir: &Path, near: Option<Dedup>) -> Link {
+        let [own, other] = [7, 9].map(|n| PrivateKey::generate([n; 32]));
+        let text = format!(
+            "[node]\nprivate_key = \"{}\"\n[[peer]]\npublic_key = \"{}\"\n\
+             link = {{ send = \"1Mbit\", receive = \"8Mbit\", delay = \"300ms\" }}\n",
+            own.to_base64(),
+            other.public()
+        );
+        let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+        let mut relay = Relay::new(Endpoint::new(EndpointConfig {
+            private_key: own.clone(),
+            seed: [1; 32],
+            hardware_aes: false,
+            initiations_per_second: 100,
+        }));
+        let now = Instant::from_nanos(1);
+        let known = peers::peer_config(&config.node, &config.peers[0], 1, None);
+        let policy = peers::policy(&config.peers[0]);
+        let peer = relay.add_peer(now, known, policy).expect("two keys");
+        let place = ChunkPlace::find(Some(dir), true, own.public());
+        let mut stores = ChunkStores::new(place).expect("a waker");
+        stores.add(&mut relay, peer, other.public(), &LIMITS);
+        let secret = relay.endpoint.chunk_secret(peer).expect("a peer");
+        let keys = Arc::new(Keys::new(&secret));
+        let new = || Dedup::new(keys.clone(), Store::new(keys.clone(), 0, 0, 1), &LIMITS);
+        let near = near.unwrap_or_else(new);
+        Link { relay, peer, stores, near, now, blocked: false }
+    }
+
+    /// Files have their turn, and time passes; not while a disk that answers is at work, so
+    /// that it is never late on a machine that stands still.
+    fn work(&mut self) {
+        self.stores.busy.insert(self.peer);
+        self.stores.work(self.now, &mut self.relay);
+        if self.blocked || self.stores.asked.is_empty() {
+            self.now += Duration::from_millis(1);
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+
+    /// Sends `content`; answers how much of it came.
+    fn send(&mut self, content: &[u8]) -> usize {
+        let (mut encoder, mut decoder) =
+            (Encoder::new(&self.near.sender, Scope::Lan), Decoder::default());
+        let (mut wire, mut begin, mut pushed, mut got) = (Vec::new(), 0, 0, 0);
+        for _ in 0..20_000 {
+            let (near, now) = (&mut self.near, self.now);
+            let n = encoder.room().min(content.len() - pushed);
+            encoder.push(now, &near.sender, &content[pushed..pushed + n]);
+            pushed += n;
+            if pushed == content.len() {
+                encoder.finish();
+            }
+            let room = (1 << 16, 1 << 20);
+            encoder.pull(now, &mut near.sender, room, true, &mut |bytes| wire.extend(bytes));
+            encoder.written(begin + wire.len() as u64);
+            self.relay.serve_files(self.peer, |far| {
+                let mut at = 0;
+                loop {
+                    let shown = decoder.show(&mut far.receiver, 1, &[&wire[at..]]);
+                    let n = match shown.expect("items") {
+                        Shown::Head(n) => {
+                            at += n;
+                            continue;
+                        }
+                        Shown::Content(shown) => shown.len(),
+                        Shown::AsItIs(n) => (n as usize).min(wire.len() - at),
+                        Shown::Waiting | Shown::More => 0,
+                    };
+                    if n == 0 {
+                        break;
+                    }
+                    got += n;
+                    at += decoder.took(&mut far.receiver, n);
+                }
+                wire.drain(..at);
+                begin += at as u64;
+                let mut message = Vec::new();
+                while far.poll_message(true, &mut message) {
+                    near.handle_message(&message);
+                    message.clear();
+                }
+                while near.poll_message(true, &mut message) {
+                    far.handle_message(&message);
+                    message.clear();
+                }
+                while far.receiver.poll_ready().is_some() {}
+                true
+            });
+            encoder.consumed(&mut self.near.sender, begin);
+            self.work();
+            if got == content.len() {
+                break;
+            }
+        }
+        encoder.close(&mut self.near.sender);
+        self.relay.serve_files(self.peer, |far| {
+            decoder.close(&mut far.receiver, 1);
+            true
+        });
+        got
+    }
+
+    fn asked(&mut self) -> u64 {
+        let mut asked = 0;
+        self.relay.serve_files(self.peer, |far| {
+            asked = far.receiver.asked();
+            false
+        });
+        asked
+    }
+}
+
+/// A file that cannot even be opened, as on a server that is gone: streams wait for a second
+/// and then for the peer, and everything is as before when the disk answers again.
+#[test]
+fn a_disk_that_does_not_answer_holds_nobody_up() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-late-{}", std::process::id()));
+    let scratch = Scratch(dir.clone());
+    let mut link = Link::new(&dir, None);
+    let mut content = vec![0; 1_000_000];
+    Rng::new(1).fill(&mut content);
+    assert_eq!(link.send(&content), content.len());
+    assert_eq!(link.send(&content), content.len());
+    assert_eq!(link.asked(), 0, "what was kept was found");
+    // The next one finds all of it on disk, and has no file open.
+    link.stores.finish(link.now, &mut link.relay).wait(std::time::Instant::now());
+    let mut link = Link::new(&dir, Some(link.near));
+
+    let mut pipes = Vec::new();
+    for entry in walk(&dir).into_iter().filter(|p| p.extension().is_some_and(|e| e == "data")) {
+        fs::remove_file(&entry).expect("a file");
+        assert!(Command::new("mkfifo").arg(&entry).status().expect("mkfifo").success());
+        pipes.push(entry);
+    }
+    assert!(!pipes.is_empty());
+    link.blocked = true;
+    assert_eq!(link.send(&content), content.len());
+    assert!(link.asked() > 10, "the peer was asked for {}", link.asked());
+    assert!(link.stores.late);
+
+    let open = |pipe: &PathBuf| {
+        let o_nonblock = 0o4000;
+        OpenOptions::new().write(true).custom_flags(o_nonblock).open(pipe)
+    };
+    for _ in 0..10_000 {
+        drop(pipes.iter().map(open).collect::<Vec<_>>());
+        link.work();
+        if !link.stores.late {
+            break;
+        }
+    }
+    assert!(!link.stores.late);
+    assert_eq!(link.send(&content), content.len());
+    drop(scratch);
+}
+
+/// The thread that closes the files of a peer that was taken out may not have come to it.
+#[test]
+fn a_peer_that_is_back_at_once_has_its_files_again() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-back-{}", std::process::id()));
+    let mut link = Link::new(&dir, None);
+    let key = *PrivateKey::generate([9; 32]).public();
+    for _ in 0..3 {
+        link.stores.remove(link.now, &mut link.relay, link.peer);
+        link.stores.add(&mut link.relay, link.peer, &key, &LIMITS);
+        assert!(link.stores.known.contains_key(&link.peer), "it has none");
+    }
+    assert!(!link.stores.told_unusable, "something was wrong");
+    let _ = fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn files_are_in_time_again_although_something_is_asked_for_all_the_time() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-busy-{}", std::process::id()));
+    let mut link = Link::new(&dir, None);
+    link.now += Duration::from_secs(10);
+    link.stores.set_late(&mut link.relay, true);
+    let before = Instant::from_nanos(link.now.as_nanos() - CAUGHT_UP.as_nanos());
+    link.stores.asked = [before, link.now].into();
+    link.stores.work(link.now, &mut link.relay);
+    assert!(link.stores.late);
+    // The oldest has its answer.
+    link.stores.asked.pop_front();
+    link.stores.work(link.now, &mut link.relay);
+    assert!(!link.stores.late && !link.stores.asked.is_empty());
+    let _ = fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn what_was_told_of_other_things_does_not_keep_failures_from_being_told() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-told-{}", std::process::id()));
+    let mut link = Link::new(&dir, None);
+    let (key, limits) = (PrivateKey::generate([9; 32]), Limits { disk: 0, ..LIMITS });
+    link.stores.room = 0;
+    link.stores.add(&mut link.relay, link.peer, key.public(), &limits);
+    assert!(link.stores.told_no_room);
+    // Its directory is another's.
+    link.stores.add(&mut link.relay, link.peer, key.public(), &LIMITS);
+    assert!(link.stores.told_unusable);
+    let begin = link.now;
+    for (seconds, told) in [(0, true), (1, false), (599, false), (600, true), (601, false)] {
+        let now = begin + Duration::from_secs(seconds);
+        assert_eq!(link.stores.is_to_tell(now), told, "after {seconds} s");
+    }
+    let _ = fs::remove_dir_all(&dir);
+}
+
+fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        match entry.path() {
+            path if path.is_dir() => found.extend(walk(&path)),
+            path => found.push(path),
+        }
+    }
+    found
+}
