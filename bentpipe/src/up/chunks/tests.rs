@@ -237,7 +237,7 @@ fn what_was_told_of_other_things_does_not_keep_failures_from_being_told() {
     let dir = std::env::temp_dir().join(format!("bentpipe-told-{}", std::process::id()));
     let mut link = Link::new(&dir, None);
     let (key, limits) = (PrivateKey::generate([9; 32]), Limits { disk: 0, ..LIMITS });
-    link.stores.room = 0;
+    link.stores.place.room = 0;
     link.stores.add(&mut link.relay, link.peer, key.public(), &limits);
     assert!(link.stores.told_no_room);
     // Its directory is another's.
