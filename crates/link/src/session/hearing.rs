@@ -90,8 +90,9 @@ impl Session {
         }
         let first = *self.hearing.first.get_or_insert(now);
         // What left before then it would speak of.
-        let told = now - self.report_overdue();
-        if oldest > told || now.since(first.max(oldest)) < self.patience() {
+        let told = now - self.report_overdue() - self.on_line();
+        let since = now.since(first.max(oldest));
+        if oldest > told || since < self.patience() + self.on_line() {
             return;
         }
         let next = hi.map_or(0, |n| n + 1);
