@@ -218,7 +218,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, in_shards: boo
         grouped(link.datagrams.received)
     );
     let saved = (link.datagrams.bytes_saved_sent, link.datagrams.bytes_saved_received);
-    if saved != (0, 0) {
+    if saved != (0, 0) || link.datagrams.cpu_us > 0 {
         put!(
             out,
             "               {} of their bytes saved sending, {} receiving; {} of processor time",

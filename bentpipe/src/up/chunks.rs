@@ -81,8 +81,9 @@ pub struct ChunkStores {
     /// It was told that there is no room on disk, and that a peer's files cannot be used.
     told_no_room: bool,
     told_unusable: bool,
-    /// When a failure was told last.
+    /// When a failure was told last, and that the disk does not answer.
     failure_told: Option<Instant>,
+    late_told: Option<Instant>,
 }
 
 /// A key as the name of a directory: base64 may hold a slash.
@@ -157,6 +158,7 @@ impl ChunkStores {
             told_no_room: false,
             told_unusable: false,
             failure_told: None,
+            late_told: None,
         })
     }
 
@@ -294,7 +296,9 @@ impl ChunkStores {
             self.ask(now, relay, peer);
         }
         if !self.late && self.asked.front().is_some_and(|at| now.since(*at) >= LATE) {
-            crate::log!(Warn, "the disk of chunks does not answer: peers are asked meanwhile");
+            if is_due(&mut self.late_told, now) {
+                crate::log!(Warn, "the disk of chunks does not answer: peers are asked meanwhile");
+            }
             self.set_late(relay, true);
         }
     }
@@ -305,7 +309,7 @@ impl ChunkStores {
         {
             self.asked.pop_front();
             if let Some(error) = error
-                && self.is_to_tell(now)
+                && is_due(&mut self.failure_told, now)
             {
                 crate::log!(Warn, "chunks could not be written or read", error = error);
             }
@@ -331,15 +335,6 @@ impl ChunkStores {
         if self.late && self.asked.front().is_none_or(in_time) {
             self.set_late(relay, false);
         }
-    }
-
-    /// Is a failure to be told now?
-    fn is_to_tell(&mut self, now: Instant) -> bool {
-        let is_due = self.failure_told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
-        if is_due {
-            self.failure_told = Some(now);
-        }
-        is_due
     }
 
     fn set_late(&mut self, relay: &mut Relay, late: bool) {
@@ -418,4 +413,13 @@ fn segment_of(op: &Op) -> Option<u64> {
         Op::Append { segment, .. } => Some(*segment),
         Op::Load { .. } | Op::Remove { .. } | Op::Quarantine { .. } => None,
     }
+}
+
+/// Is it to be told now what was told then?
+fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+    if is_due {
+        *told = Some(now);
+    }
+    is_due
 }

@@ -2,7 +2,7 @@
 //!
 //! A name that does not answer holds a thread for some seconds, and whoever asks is a
 //! peer's client. So every peer has a queue of its own, they have turns, and no peer has
-//! more than [`AT_ONCE`] of the threads (R-MANY).
+//! more than [`AT_ONCE`] of the threads for its clients, and for its own endpoint (R-MANY).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -15,10 +15,12 @@ use os::OsError;
 use os::poll::Waker;
 use relay::FlowId;
 
-/// Threads that resolve, of all shards together.
+/// Threads that resolve, of all shards together, as far as each then has [`LEAST`].
 const THREADS: usize = 8;
-/// Of them, those that may work for one peer.
+/// Of them, those that may work for one peer's clients, and for its own endpoint.
 const AT_ONCE: usize = 2;
+/// One is left for others, whatever one peer asks.
+const LEAST: usize = 2 * AT_ONCE + 1;
 /// Names of one peer that may wait.
 const WAITING: usize = 64;
 
@@ -130,10 +132,9 @@ pub struct Names {
 }
 
 impl Names {
-    /// The system's resolver, at rest, for one of so many shards: with its part of the threads,
-    /// and one more than a peer may have at least.
+    /// The system's resolver, at rest, for one of so many shards: with its part of the threads.
     pub fn new(shards: usize) -> Result<Names, OsError> {
-        Names::with((THREADS / shards.max(1)).max(AT_ONCE + 1), resolve)
+        Names::with((THREADS / shards.max(1)).max(LEAST), resolve)
     }
 
     fn with(threads: usize, resolve: Resolve) -> Result<Names, OsError> {
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_peer_whose_names_do_not_answer_starves_no_other() {
-        let mut names = Names::with(THREADS, sometimes_slow).unwrap();
+        let mut names = Names::with(LEAST, sometimes_slow).unwrap();
         let flow = |n: u64| Purpose::Server(FlowId::from_u64(n));
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         let taken = (0..300).filter(|n| names.ask(greedy, flow(*n), "slow", 80)).count();
@@ -247,6 +248,32 @@ mod tests {
         assert_eq!(quick, 21);
         assert!(slow < WAITING / 2, "{slow} of the greedy peer's names came first");
         assert!(MOST.load(Ordering::SeqCst) <= AT_ONCE);
+    }
+
+    #[test]
+    fn a_peer_whose_clients_and_endpoint_do_not_answer_leaves_a_thread_to_others() {
+        let forever = |name: &str, port| {
+            if name == "slow" {
+                thread::sleep(Duration::MAX);
+            }
+            vec![([192, 0, 2, 1], port).into()]
+        };
+        let mut names = Names::with(LEAST, forever).unwrap();
+        let [greedy, modest] = [0, 1].map(PeerId::from_index);
+        for n in 0..10 {
+            assert!(names.ask(greedy, Purpose::Endpoint(greedy), "slow", 4500));
+            assert!(names.ask(greedy, Purpose::Server(FlowId::from_u64(n)), "slow", 80));
+        }
+        assert!(names.ask(modest, Purpose::Server(FlowId::from_u64(100)), "quick", 443));
+        let begin = Instant::now();
+        let answer = loop {
+            match names.next() {
+                Some(answer) => break answer,
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "it has no thread");
+        };
+        assert_eq!(answer.addresses.len(), 1);
     }
 
     #[test]

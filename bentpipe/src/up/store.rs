@@ -83,6 +83,13 @@ impl Store {
     }
 }
 
+/// Whatever ended the program: the last addresses are where peers are found next time.
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.save(Instant::FAR_FUTURE);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -321,6 +321,7 @@ impl Coders {
 
     pub fn forget_peer(&mut self, peer: PeerId) {
         self.links.remove(&peer);
+        self.bad.forget(peer);
     }
 }
 

@@ -246,7 +246,7 @@ fn what_was_told_of_other_things_does_not_keep_failures_from_being_told() {
     let begin = link.now;
     for (seconds, told) in [(0, true), (1, false), (599, false), (600, true), (601, false)] {
         let now = begin + Duration::from_secs(seconds);
-        assert_eq!(link.stores.is_to_tell(now), told, "after {seconds} s");
+        assert_eq!(is_due(&mut link.stores.failure_told, now), told, "after {seconds} s");
     }
     let _ = fs::remove_dir_all(&dir);
 }

@@ -121,6 +121,7 @@ impl Driver {
         self.others.order_all(|| Order::End);
         self.shard.end();
         let (mut others, outcome) = self.others.join();
+        self.store.save(Instant::FAR_FUTURE);
         // Devices vanish when the last descriptor is closed.
         for shard in others.iter_mut().chain([&mut self.shard]) {
             shard.syns = None;
@@ -135,7 +136,6 @@ impl Driver {
         let finishing: Vec<_> = all.map(|shard| shard.save()).collect();
         let begin = std::time::Instant::now();
         finishing.into_iter().for_each(|thread| thread.wait(begin));
-        self.store.save(Instant::FAR_FUTURE);
         crate::log!(Info, "bentpipe has ended");
         outcome
     }

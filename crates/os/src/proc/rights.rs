@@ -105,7 +105,6 @@ fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     Ok(())
 }
 
-/// A user's number and his group's. By number the group has the same one.
 /// The user called `name`, or with this number, whose group then has it, too.
 ///
 /// # Errors

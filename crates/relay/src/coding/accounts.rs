@@ -133,7 +133,7 @@ pub struct BadStream {
     pub port: u16,
     /// What came.
     pub why: Malformed,
-    /// Streams that were reset for such a reason since the last that was told.
+    /// Streams of any peer that were reset for such reasons since the last that was told.
     pub others: u64,
 }
 
@@ -153,6 +153,11 @@ impl BadStreams {
                 self.next = Some(BadStream { peer, host, port, why, others: 0 });
             }
         }
+    }
+
+    /// The peer is no more: nobody is to be named in its place.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.next.take_if(|bad| bad.peer == peer);
     }
 
     pub fn poll(&mut self, now: Instant) -> Option<BadStream> {

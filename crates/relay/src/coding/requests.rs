@@ -23,7 +23,7 @@ impl Relay {
     }
 
     /// A stream that was reset because what came of it could not be undone, for the log: at
-    /// most one in ten seconds, which says how many others there were.
+    /// most one in ten seconds of this relay, which says how many others there were.
     pub fn poll_bad_stream(&mut self, now: Instant) -> Option<BadStream> {
         self.coders.poll_bad_stream(now)
     }
