@@ -144,6 +144,10 @@ pub(crate) struct Sent {
     in_flight: usize,
     /// When the newest packet known to have arrived left.
     newest_arrived: Option<(u64, Instant)>,
+    /// When the last report came.
+    reported: Instant,
+    /// When the first one after a pause came.
+    resumed: Instant,
     reorder_window: Duration,
     last_late: Instant,
     /// Link bytes sent, and those of them that arrived.
@@ -161,6 +165,9 @@ pub(crate) struct Sent {
 const REMEMBER_LOST_RTTS: u64 = 1;
 /// After this many round trips a packet is lost of which no report has spoken.
 const UNSPOKEN_RTTS: u64 = 4;
+/// When no report has come for longer, time says nothing: those that told of the packet, or of
+/// its repair, were lost themselves.
+const PAUSE_RTTS: u64 = 1;
 /// After this many round trips without a late packet the window halves.
 const FORGET_REORDERING_RTTS: u64 = 16;
 
@@ -178,6 +185,8 @@ impl Sent {
             scan_from: 0,
             in_flight: 0,
             newest_arrived: None,
+            reported: Instant::ZERO,
+            resumed: Instant::ZERO,
             reorder_window: Duration::ZERO,
             last_late: Instant::ZERO,
             sent_bytes: 0,
@@ -304,6 +313,10 @@ impl Sent {
             return Report::default(); // A packet that was never sent: the peer is confused.
         }
         self.confirmed = self.confirmed.max(Some(state.hi));
+        if now.since(self.reported) > rtt.smoothed().times(PAUSE_RTTS) {
+            self.resumed = now;
+        }
+        self.reported = now;
         // Reports repeat the state, so only what none has told before is looked at: a
         // report costs its ranges and its news, not its span.
         if state.hi >= self.base {
@@ -418,6 +431,7 @@ impl Sent {
         mut fate: impl FnMut(Fate, &SentFrame),
     ) -> Option<Instant> {
         let (newest, newest_sent) = self.newest_arrived?;
+        let paused = now.since(self.reported) > rtt.smoothed().times(PAUSE_RTTS);
         if now.since(self.last_late) > rtt.smoothed().times(FORGET_REORDERING_RTTS) {
             self.reorder_window = self.reorder_window.divided_by(2);
             self.last_late = now;
@@ -437,12 +451,15 @@ impl Sent {
                 let spoken = self.spoken.contains(number);
                 let by_order =
                     spoken && last <= newest && sent + self.reorder_window <= newest_sent;
-                let patience = rtt.smoothed().times(if spoken { 1 } else { UNSPOKEN_RTTS });
-                let by_time = sent + patience + self.reorder_window;
-                if by_order || now >= by_time {
+                let (since, rtts) =
+                    if spoken { (sent, 1) } else { (sent.max(self.resumed), UNSPOKEN_RTTS) };
+                let by_time = since + rtt.smoothed().times(rtts) + self.reorder_window;
+                if by_order || (now >= by_time && !paused) {
                     self.mark_lost(now, number, &mut fate);
                 } else {
-                    again = Some(again.map_or(by_time, |t| t.min(by_time)));
+                    if !paused {
+                        again = Some(again.map_or(by_time, |t| t.min(by_time)));
+                    }
                     undecided.get_or_insert(number);
                     if spoken {
                         break; // All that follows left later.
