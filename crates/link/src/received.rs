@@ -13,8 +13,10 @@ const MAX_RANGES: usize = 4096;
 const MIN_SPACING: Duration = Duration::from_millis(4);
 /// Reports take at most one part in this many of the return link (5 %).
 const SHARE: u64 = 20;
-/// What a gap counts at most: more is an outage and tells nothing of bursts.
-const LONGEST_GAP: u64 = 64;
+/// The longest gap that counts: more is an outage and tells nothing of bursts.
+const LONGEST_GAP: u64 = 32;
+/// Bytes of runs in one report; the rest comes with the next.
+pub(crate) const MAX_STATE: usize = 900;
 
 /// Which packet numbers arrived, and what of it the peer has been told.
 pub(crate) struct Received {
@@ -73,10 +75,10 @@ impl Received {
             Some(hi) if number <= hi => {}
             hi => {
                 let expected = hi.map_or(self.floor, |h| h + 1);
-                if number > expected {
-                    self.urgent = true;
-                    let (gaps, missing) = self.gaps;
-                    self.gaps = (gaps + 1, missing + (number - expected).min(LONGEST_GAP));
+                self.urgent |= number > expected;
+                let missing = number - expected.min(number);
+                if (1..=LONGEST_GAP).contains(&missing) {
+                    self.gaps = (self.gaps.0 + 1, self.gaps.1 + missing);
                 }
                 self.hi_at = self.hi_at.max(arrived);
             }
@@ -139,8 +141,12 @@ impl Received {
             return false;
         };
         let delay = now.since(self.hi_at);
-        if w.state(self.set.descending(), lo.min(hi), delay, self.hi_at, max).is_none() {
+        let lo = lo.min(hi);
+        let Some(told) = w.state(self.set.descending(), lo, delay, self.hi_at, max) else {
             return false;
+        };
+        if told > lo && max < MAX_STATE {
+            return true; // Too short for the report that is due: that comes as if this had not.
         }
         if full {
             self.next_full = now + interval;

@@ -165,9 +165,9 @@ pub(crate) struct Sent {
 const REMEMBER_LOST_RTTS: u64 = 1;
 /// After this many round trips a packet is lost of which no report has spoken.
 const UNSPOKEN_RTTS: u64 = 4;
-/// When no report has come for longer, time says nothing: those that told of the packet, or of
-/// its repair, were lost themselves.
-const PAUSE_RTTS: u64 = 1;
+/// Without a report for this many round trips, with a margin, that time begins anew: a peer
+/// reports once in one at least, so those that spoke of the packet were lost themselves.
+const PAUSE: u64 = 2;
 /// After this many round trips without a late packet the window halves.
 const FORGET_REORDERING_RTTS: u64 = 16;
 
@@ -313,7 +313,7 @@ impl Sent {
             return Report::default(); // A packet that was never sent: the peer is confused.
         }
         self.confirmed = self.confirmed.max(Some(state.hi));
-        if now.since(self.reported) > rtt.smoothed().times(PAUSE_RTTS) {
+        if now.since(self.reported) > rtt.with_margin().times(PAUSE) {
             self.resumed = now;
         }
         self.reported = now;
@@ -431,7 +431,8 @@ impl Sent {
         mut fate: impl FnMut(Fate, &SentFrame),
     ) -> Option<Instant> {
         let (newest, newest_sent) = self.newest_arrived?;
-        let paused = now.since(self.reported) > rtt.smoothed().times(PAUSE_RTTS);
+        // Then time says nothing: what told of a packet, or of its repair, was lost itself.
+        let unheard = now.since(self.reported) > rtt.with_margin();
         if now.since(self.last_late) > rtt.smoothed().times(FORGET_REORDERING_RTTS) {
             self.reorder_window = self.reorder_window.divided_by(2);
             self.last_late = now;
@@ -454,10 +455,10 @@ impl Sent {
                 let (since, rtts) =
                     if spoken { (sent, 1) } else { (sent.max(self.resumed), UNSPOKEN_RTTS) };
                 let by_time = since + rtt.smoothed().times(rtts) + self.reorder_window;
-                if by_order || (now >= by_time && !paused) {
+                if by_order || (now >= by_time && !unheard) {
                     self.mark_lost(now, number, &mut fate);
                 } else {
-                    if !paused {
+                    if !unheard {
                         again = Some(again.map_or(by_time, |t| t.min(by_time)));
                     }
                     undecided.get_or_insert(number);

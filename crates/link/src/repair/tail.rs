@@ -19,7 +19,7 @@ const CLEARLY: f64 = 1.2;
 /// the mean is a fifth off.
 const DOUBT: f64 = 1.25;
 /// The longest burst that is believed.
-const LONGEST: f64 = 64.0;
+const LONGEST: f64 = 32.0;
 
 /// How long bursts are.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +118,10 @@ pub(crate) fn tail_repairs(sources: u64, sky: Sky, stride: u64) -> u32 {
     if sources == 0 || sky.loss <= 0.0 {
         return 0;
     }
+    if !sky.is_bursty() {
+        let fails = |repairs: &u32| binomial_tail(sources, *repairs, sky.loss);
+        return (0..MAX_TAIL as u32).find(|r| fails(r) < RESIDUAL).unwrap_or(MAX_TAIL as u32);
+    }
     let mut lost = Lost::of_first(sky.loss);
     let next = sky.follows(1);
     for _ in 1..sources {
@@ -131,6 +135,20 @@ pub(crate) fn tail_repairs(sources: u64, sky: Sky, stride: u64) -> u32 {
         lost.step(next);
     }
     MAX_TAIL as u32
+}
+
+/// The probability that of `sources` + `repairs` packets more than `repairs` are lost, each for
+/// itself.
+fn binomial_tail(sources: u64, repairs: u32, loss: f64) -> f64 {
+    let n = sources as f64 + f64::from(repairs);
+    // The distribution's head, from none lost on.
+    let mut p = (1.0 - loss).powf(n);
+    let mut sum = p;
+    for k in 0..repairs {
+        p *= (n - f64::from(k)) / f64::from(k + 1) * loss / (1.0 - loss);
+        sum += p;
+    }
+    1.0 - sum
 }
 
 #[cfg(test)]
@@ -154,6 +172,17 @@ mod tests {
         assert_eq!(tail_repairs(1, alone(0.09), 1), 2);
         assert!((4..9).contains(&tail_repairs(15, alone(0.064), 1)));
         assert_eq!(tail_repairs(1, alone(0.9), 1), MAX_TAIL as u32);
+    }
+
+    #[test]
+    fn the_chain_without_memory_is_the_binomial_distribution() {
+        for (sources, loss) in [(1, 0.01), (15, 0.064), (200, 0.02), (40, 0.3)] {
+            let sky = alone(loss);
+            let mut lost = Lost::of_first(loss);
+            (1..sources + 3).for_each(|_| lost.step(sky.follows(1)));
+            let difference = lost.more_than(3) - binomial_tail(sources, 3, loss);
+            assert!(difference.abs() < 1e-9, "{sources} at {loss}: {difference}");
+        }
     }
 
     #[test]

@@ -61,12 +61,14 @@ impl Session {
         self.rtt.smoothed().times(2) + Duration::from_secs(1)
     }
 
-    /// A packet of the peer's came. Who waits for an answer asks every max(2 s, 2 RTT)
-    /// (L-LO-5): after a longer pause the other direction was dark as well, and what the peer
-    /// says now may have left before it heard anything.
+    /// A packet of the peer's came. Who waits for an answer asks every max(2 s, 2 RTT), or as
+    /// its line lets it (L-LO-5): after a longer pause the other direction was dark as well,
+    /// and what the peer says now may have left before it heard anything.
     pub(super) fn hear(&mut self, now: Instant) {
         let dark = now.since(self.last_heard);
-        if dark > Duration::from_secs(4).max(self.rtt.smoothed().times(4)) {
+        let full = self.config.receive_rate.time_for(ByteCount(u64::from(self.config.packet)));
+        let asks = Duration::from_secs(2).max(self.rtt.smoothed().times(2));
+        if dark > asks.max(self.report_overdue() + full).times(2) {
             let unheard = self.hearing.unheard;
             self.hearing = Hearing { unheard, ..Hearing::default() };
         }
@@ -82,9 +84,10 @@ impl Session {
     /// A report came, whose newest packet is `hi`, or a question of a peer that has nothing
     /// to report. `news`: it told of something for the first time.
     pub(super) fn judge_hearing(&mut self, now: Instant, hi: Option<u64>, news: bool) {
-        let Some(oldest) = self.sent.oldest_in_flight().filter(|_| !news) else {
+        if news {
             return self.on_heard_by_peer(now);
-        };
+        }
+        let Some(oldest) = self.sent.oldest_in_flight() else { return };
         if self.sent.confirmed() != hi {
             return; // It was overtaken.
         }

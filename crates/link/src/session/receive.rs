@@ -7,7 +7,9 @@ use super::{Event, Session};
 use crate::repair;
 use crate::sent::{Fate, SentFrame};
 use crate::stream::{Delivery, Stream};
-use crate::wire::{Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, short};
+use crate::wire::{
+    Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, is_question, short,
+};
 
 /// What the report in hand spoke of; kept for its memory.
 #[derive(Default)]
@@ -151,8 +153,9 @@ impl Session {
             match frame {
                 Frame::Ping => {
                     self.received.on_ping();
-                    if self.sent.confirmed().is_none() {
-                        // Otherwise a report came with it (L-LO-5).
+                    // Otherwise a report comes with it (L-LO-5), but for path probes.
+                    let probes = payload.len() > 1 && is_question(payload);
+                    if self.sent.confirmed().is_none() && !probes {
                         self.judge_hearing(now, None, false);
                     }
                 }

@@ -377,18 +377,29 @@ impl Session {
         let loss = sky.loss;
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
         let first = first.max(unreported).max(newest.saturating_sub(most));
-        // A burst takes what follows it closely, too.
-        let stride = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
-        let repairs = tail_repairs(newest - first, sky, stride);
+        let sources = newest - first;
+        // A burst takes what follows it closely, too. Yet all are to leave well before sending
+        // again would help, and before what they tell of is forgotten.
+        let time = self.rtt.smoothed().divided_by(2);
+        let room = self.pacer.rate().bytes_in(time).0 / u64::from(self.config.packet);
+        let room = room.min((r.window as u64).saturating_sub(sources));
+        let mut stride = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
+        let mut repairs = tail_repairs(sources, sky, stride);
+        while stride > 1 && u64::from(repairs) * stride > room {
+            stride /= 2;
+            repairs = tail_repairs(sources, sky, stride);
+        }
         // Between others' data tails have a budget: a hub's small streams end all the time.
         let since = newest - std::mem::replace(&mut r.tail_end, newest);
         let budget = (since as f64 * (0.02 + 2.0 * loss)) as u32;
         let left = if pauses { repairs } else { repairs.min(budget.max(1)) };
-        // The last leaves well before sending again would help.
         let packet = self.pacer.rate().time_for(ByteCount(u64::from(self.config.packet)));
-        let most = self.rtt.smoothed().divided_by(2 * u64::from(left.max(1)));
+        let most = time.divided_by(u64::from(left.max(1)));
         let gap = if sky.is_bursty() { packet.min(most) } else { Duration::ZERO };
-        let number = newest + if stride > 1 { stride } else { 0 };
+        let next = newest + if stride > 1 { stride } else { 0 };
+        // Where one tail comes after the other none puts off what the last one has still to say.
+        let number = if r.tail.left > 0 { next.min(r.tail.number) } else { next };
+        let left = left.max(r.tail.left);
         r.tail = Tail { left, first, in_pause, at: now, gap, number, stride };
     }
 
@@ -460,12 +471,12 @@ impl Session {
     }
 
     /// Tells the peer what was lost here, whether it came back or not. Gaps are told when
-    /// there are an eighth more: they only show how long bursts are.
+    /// there are an eighth, or 32, more: they only show how long bursts are.
     pub(super) fn tell_losses(&mut self, w: &mut Writer<'_>) {
         let (gaps, missing) = self.received.gaps();
         let seen = LossesSeen { recovered: self.stats.recovered, gaps, missing };
         let told = self.repair.told;
-        let news = seen.recovered > told.recovered || gaps > told.gaps + told.gaps / 8;
+        let news = seen.recovered > told.recovered || gaps > told.gaps + (told.gaps / 8).min(32);
         if news && w.put(&Frame::Recovered(seen)) {
             self.repair.told = seen;
         }

@@ -6,6 +6,7 @@ use super::schedule::Turn;
 use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
+use crate::received::MAX_STATE;
 use crate::sent::SentFrame;
 use crate::stream::{Carries, Delivery};
 use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
@@ -28,9 +29,8 @@ const DATA_PROBES: u32 = 2;
 /// Packets that may leave in a row without word that one arrived: numbers of 2 bytes
 /// serve for twice as many.
 const ASK_AFTER: u64 = 0x4000;
-/// Bytes of runs in one report; the rest comes with the next.
-const MAX_STATE: usize = 900;
-/// The same beside a question in a packet of its own, which arrives whatever the path takes.
+/// Bytes of runs in the report beside a question in a packet of its own, which arrives
+/// whatever the path takes.
 const STATE_ALONE: usize = 100;
 
 impl Session {
