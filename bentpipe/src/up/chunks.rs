@@ -3,8 +3,9 @@
 //!
 //! The thread (`chunks/thread.rs`) does one thing after the other and answers each, so what has
 //! no answer is counted, and there is a limit for each peer: what does not go to the thread
-//! waits in the peer's store, which is bounded. Where an answer does not come within [`LATE`], files count as not there and
-//! peers are asked for what is in them, until the thread has caught up.
+//! waits in the peer's store, which is bounded. Where an answer does not come within [`LATE`],
+//! files count as not there and peers are asked for what is in them, until the thread has
+//! caught up.
 
 #[cfg(test)]
 mod tests;

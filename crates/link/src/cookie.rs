@@ -155,8 +155,8 @@ impl Guard {
     }
 
     /// Judges an initiation, or a response whose receiver index is ours, by one hash
-    /// or two (L-CK-1, L-CK-2, L-CK-3). Never hand a response to it that no tunnel waits for: strangers'
-    /// responses must not count as load.
+    /// or two (L-CK-1, L-CK-2, L-CK-3). Never hand a response to it that no tunnel waits for:
+    /// strangers' responses must not count as load.
     pub fn admit(&mut self, now: Instant, from: SocketAddr, packet: &[u8]) -> Verdict {
         let mac1 = match self.check_mac1(packet) {
             Ok(mac1) => mac1,

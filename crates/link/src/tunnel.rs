@@ -368,7 +368,8 @@ impl Tunnel {
     // ---- data packets ----
 
     /// Seals `packet` in place: [`header_len`](Tunnel::header_len) bytes of room for the
-    /// header, the frames, [`TAG_LEN`](crate::seal::TAG_LEN) bytes of room for the tag. Answers its number.
+    /// header, the frames, [`TAG_LEN`](crate::seal::TAG_LEN) bytes of room for the tag.
+    /// Answers its number.
     ///
     /// # Errors
     /// [`SealError`] if there is no session.

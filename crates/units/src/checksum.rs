@@ -7,8 +7,8 @@ fn add(sum: u64, bytes: &[u8]) -> u64 {
     sum + odd.first().map_or(0, |b| u64::from(*b) << 8)
 }
 
-/// The Internet checksum (RFC 1071) of what the pieces make together; each but the last has an even length.
-/// Over something with a right checksum it is 0.
+/// The Internet checksum (RFC 1071) of what the pieces make together; each but the last has an
+/// even length. Over something with a right checksum it is 0.
 pub fn internet_sum(pieces: &[&[u8]]) -> u16 {
     let mut sum = pieces.iter().fold(0, |sum, piece| add(sum, piece));
     while sum > 0xffff {

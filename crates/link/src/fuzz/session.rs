@@ -201,7 +201,7 @@ impl World {
     fn refer(&mut self, side: usize, bytes: &mut Bytes<'_>) {
         let id = self.pick(side, bytes);
         if self.write_some(side, id, bytes) > 0 {
-            self.sides[side].refers(id);
+            self.sides[side].mark_referring(id);
             self.refers.insert((side, id));
         }
     }
@@ -231,7 +231,7 @@ impl World {
 
     fn take(&mut self, side: usize, id: StreamId, max: u64) {
         if self.refers.contains(&(1 - side, id)) {
-            self.sides[side].is_referred(id);
+            self.sides[side].mark_referred(id);
         }
         let Some((_, taken)) = self.streams[side].get_mut(&id) else { return };
         let mut left = max;

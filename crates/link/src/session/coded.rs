@@ -116,7 +116,7 @@ impl Session {
 
     /// Our direction of the stream refers to chunks: from now on [`Event::Writable`] tells
     /// also that credit came, and the stream stays until all of it was taken (L-DD-13).
-    pub fn refers(&mut self, id: StreamId) {
+    pub fn mark_referring(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id) {
             s.refers = true;
         }
@@ -124,7 +124,7 @@ impl Session {
 
     /// The peer's direction of the stream refers to chunks of which none was taken yet: the
     /// peer is told of all that is taken, to the end.
-    pub fn is_referred(&mut self, id: StreamId) {
+    pub fn mark_referred(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id) {
             s.is_referred = true;
         }

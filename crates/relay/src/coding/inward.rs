@@ -186,11 +186,11 @@ impl Coder {
         };
         let n = match decoder.show(receiver, flow.to_u64(), input).map_err(|_| Malformed::Item)? {
             dedup::Shown::Content(_) => {
-                session.is_referred(f.stream);
+                session.mark_referred(f.stream);
                 return Ok(Some(Next::Chunk));
             }
             dedup::Shown::Waiting => {
-                session.is_referred(f.stream);
+                session.mark_referred(f.stream);
                 return Ok(Some(Next::Nothing));
             }
             dedup::Shown::AsItIs(_) | dedup::Shown::More if input.is_empty() => {

@@ -112,7 +112,7 @@ impl Coders {
             if let Some(Items::Chunks(items)) = coder.map(|c| &mut c.items) {
                 items.written(written);
                 if items.is_referring() {
-                    turn.session.refers(turn.f.stream);
+                    turn.session.mark_referring(turn.f.stream);
                 }
             }
         }

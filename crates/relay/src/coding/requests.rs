@@ -30,7 +30,8 @@ impl Relay {
 
     /// Deduplicates the streams of a peer that takes it ([`link::session::LinkConfig`] must
     /// say that this node does), over `dedup`, whose keys are made of
-    /// [`link::endpoint::Endpoint::chunk_secret`]. To be called before the peer's first session begins.
+    /// [`link::endpoint::Endpoint::chunk_secret`]. To be called before the peer's first session
+    /// begins.
     pub fn set_dedup(&mut self, peer: PeerId, dedup: Dedup) {
         self.coders.set_dedup(peer, dedup);
     }

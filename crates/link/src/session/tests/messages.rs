@@ -78,7 +78,7 @@ fn credits_that_come_at_once_are_one_event() {
     let mut w = World::new(67, CLEAN, dedup());
     let id = w.sides[0].open(w.now, origin()).expect("a stream");
     w.sides[0].write(w.now, id, &[9; 1000]);
-    w.sides[0].refers(id);
+    w.sides[0].mark_referring(id);
     w.run(Duration::from_secs(2), |_| {});
     let (now, session) = (w.now, &mut w.sides[0]);
     while session.poll_event().is_some() {}
@@ -101,7 +101,7 @@ fn a_stream_that_refers_waits_for_its_credit() {
         let id = w.sides[0].open(w.now, origin()).expect("a stream");
         w.sides[0].write(w.now, id, &[9; 70]);
         if refers {
-            w.sides[0].refers(id);
+            w.sides[0].mark_referring(id);
         }
         w.sides[0].finish(w.now, id);
         w.run(Duration::from_secs(5), |_| {});
@@ -113,7 +113,7 @@ fn a_stream_that_refers_waits_for_its_credit() {
         w.sides[0].release(w.now, id);
         w.run(Duration::from_secs(20), |_| {});
         assert_eq!(w.sides[0].contains(id), refers, "its host has not taken all");
-        w.sides[1].is_referred(id);
+        w.sides[1].mark_referred(id);
         w.sides[1].consume(w.now, id, 1);
         w.sides[1].release(w.now, id);
         w.run(Duration::from_secs(20), |_| {});
@@ -131,13 +131,13 @@ fn a_stream_that_refers_and_was_reset_waits_for_its_credit() {
         let mut w = World::new(66, BAD, dedup());
         let id = w.sides[0].open(w.now, origin()).expect("a stream");
         w.sides[0].write(w.now, id, &[9; 20_000]);
-        w.sides[0].refers(id);
+        w.sides[0].mark_referring(id);
         w.sides[0].reset(w.now, id, ResetReason::HostReset, true);
         w.sides[0].release(w.now, id);
         w.run(Duration::from_secs(20), |_| {});
         assert!(w.sides[0].contains(id), "what it refers to may be asked for yet");
         assert_eq!(w.sides[0].credit_in_use().0, 0, "its bytes are off the peer's account");
-        w.sides[1].is_referred(id);
+        w.sides[1].mark_referred(id);
         assert_eq!(w.sides[1].peek(id).len().min(1), 1);
         if takes_all {
             while let n @ 1.. = w.sides[1].peek(id).len() {
@@ -160,13 +160,13 @@ fn streams_that_refer_and_were_reset_from_both_sides_end() {
         let mut w = World::new(67 + seed, BAD, dedup());
         let id = w.sides[0].open(w.now, origin()).expect("a stream");
         w.sides[0].write(w.now, id, &[9; 3_000]);
-        w.sides[0].refers(id);
+        w.sides[0].mark_referring(id);
         w.run(Duration::from_secs(3), |_| {});
         assert!(w.sides[1].contains(id));
         w.pipe.loss = 0.5;
         w.sides[1].write(w.now, id, &[8; 3_000]);
-        w.sides[1].refers(id);
-        w.sides[1].is_referred(id);
+        w.sides[1].mark_referring(id);
+        w.sides[1].mark_referred(id);
         for side in &mut w.sides {
             side.reset(w.now, id, ResetReason::HostReset, true);
             side.release(w.now, id);
