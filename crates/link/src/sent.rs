@@ -165,9 +165,11 @@ pub(crate) struct Sent {
 const REMEMBER_LOST_RTTS: u64 = 1;
 /// After this many round trips a packet is lost of which no report has spoken.
 const UNSPOKEN_RTTS: u64 = 4;
-/// Without a report for this many round trips, with a margin, that time begins anew: a peer
-/// reports once in one at least, so those that spoke of the packet were lost themselves.
-const PAUSE: u64 = 2;
+/// Where something arrives a peer reports once in a round trip at least: without a report for so
+/// many, with a margin, those that spoke of the packet were lost themselves ...
+const PAUSE_RTTS: u64 = 2;
+/// ... and it is lost only so many round trips after the next.
+const RESUMED_RTTS: u64 = 2;
 /// After this many round trips without a late packet the window halves.
 const FORGET_REORDERING_RTTS: u64 = 16;
 
@@ -300,6 +302,14 @@ impl Sent {
         self.base + self.packets.partition_point(|p| p.sent < since) as u64
     }
 
+    /// When the first packet left that is newer than all that the peer has reported: before,
+    /// there was nothing to report.
+    fn oldest_unreported(&self, now: Instant) -> Instant {
+        let next = self.newest_arrived.map_or(0, |(n, _)| n + 1).max(self.base);
+        let mut newer = self.packets.range((next - self.base) as usize..);
+        newer.find(|p| p.state == State::InFlight).map_or(now, |p| p.sent)
+    }
+
     /// Takes the peer's report. `fate` hears of every frame whose packet newly
     /// arrived; what is lost comes from [`Sent::detect_lost`].
     pub fn handle_state(
@@ -313,7 +323,9 @@ impl Sent {
             return Report::default(); // A packet that was never sent: the peer is confused.
         }
         self.confirmed = self.confirmed.max(Some(state.hi));
-        if now.since(self.reported) > rtt.with_margin().times(PAUSE) {
+        if now.since(self.reported.max(self.oldest_unreported(now)))
+            > rtt.with_margin().times(PAUSE_RTTS)
+        {
             self.resumed = now;
         }
         self.reported = now;
@@ -431,7 +443,7 @@ impl Sent {
         mut fate: impl FnMut(Fate, &SentFrame),
     ) -> Option<Instant> {
         let (newest, newest_sent) = self.newest_arrived?;
-        // Then time says nothing: what told of a packet, or of its repair, was lost itself.
+        // Then time says nothing of what a report may have told that was lost itself.
         let unheard = now.since(self.reported) > rtt.with_margin();
         if now.since(self.last_late) > rtt.smoothed().times(FORGET_REORDERING_RTTS) {
             self.reorder_window = self.reorder_window.divided_by(2);
@@ -447,18 +459,24 @@ impl Sent {
                 // window has passed since it would have been reported. Where repair may
                 // bring it back yet, this counts from the last that may. What no report has
                 // spoken of (those that did were lost, or cut short) may have arrived: the
-                // whole state comes with the next timer of the peer.
-                let (last, sent) = self.last_repair_of(number).unwrap_or((number, packet.sent));
+                // whole state comes with the next timer of the peer, if it fits.
+                let repair = self.last_repair_of(number);
+                let (last, sent) = repair.unwrap_or((number, packet.sent));
                 let spoken = self.spoken.contains(number);
                 let by_order =
                     spoken && last <= newest && sent + self.reorder_window <= newest_sent;
-                let (since, rtts) =
-                    if spoken { (sent, 1) } else { (sent.max(self.resumed), UNSPOKEN_RTTS) };
-                let by_time = since + rtt.smoothed().times(rtts) + self.reorder_window;
-                if by_order || (now >= by_time && !unheard) {
+                let rtt = rtt.smoothed();
+                let told = if spoken {
+                    sent + rtt
+                } else {
+                    (sent + rtt.times(UNSPOKEN_RTTS)).max(self.resumed + rtt.times(RESUMED_RTTS))
+                };
+                let by_time = told + self.reorder_window;
+                let waits = unheard && (!spoken || repair.is_some());
+                if by_order || (now >= by_time && !waits) {
                     self.mark_lost(now, number, &mut fate);
                 } else {
-                    if !unheard {
+                    if !waits {
                         again = Some(again.map_or(by_time, |t| t.min(by_time)));
                     }
                     undecided.get_or_insert(number);

@@ -323,13 +323,13 @@ impl Session {
         if !steady && self.report_due().is_some_and(|t| t <= now) {
             return None;
         }
-        self.begin_tail(now);
         let busy = self.data_waits();
         let tail = &mut self.repair.tail;
         if tail.left > 0 && tail.in_pause && busy {
             self.repair.first = Some(tail.first);
             tail.left = 0;
         }
+        self.begin_tail(now);
         let number = self.sent.next_number();
         let (first, period) = if self.tail_goes_on(now) && !self.urgent_waits() {
             self.repair.tail.took(now, number);
@@ -372,34 +372,37 @@ impl Session {
         let in_pause = waited_for.is_none();
         let Some(first) = (if pauses { r.first.take() } else { waited_for }) else { return };
         // What is left of the last tail goes on in this one.
-        let first = if r.tail.left > 0 { first.min(r.tail.first) } else { first };
+        let owed = r.tail.left;
+        let first = if owed > 0 { first.min(r.tail.first) } else { first };
         let sky = r.sky();
         let loss = sky.loss;
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
         let first = first.max(unreported).max(newest.saturating_sub(most));
         let sources = newest - first;
+        // Between others' data tails have a budget: a hub's small streams end all the time.
+        let since = newest - std::mem::replace(&mut r.tail_end, newest);
+        let budget = ((since as f64 * (0.02 + 2.0 * loss)) as u32).max(1) + owed;
         // A burst takes what follows it closely, too. Yet all are to leave well before sending
         // again would help, and before what they tell of is forgotten.
         let time = self.rtt.smoothed().divided_by(2);
         let room = self.pacer.rate().bytes_in(time).0 / u64::from(self.config.packet);
-        let room = room.min((r.window as u64).saturating_sub(sources));
-        let mut stride = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
-        let mut repairs = tail_repairs(sources, sky, stride);
-        while stride > 1 && u64::from(repairs) * stride > room {
+        let room = room.min((r.window as u64).saturating_sub(sources)).max(1);
+        let apart = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
+        let mut stride = apart.min(room);
+        let left = loop {
+            let repairs = tail_repairs(sources, sky, stride);
+            let left = if pauses { repairs } else { repairs.min(budget) };
+            if stride == 1 || u64::from(left) * stride <= room {
+                break left;
+            }
             stride /= 2;
-            repairs = tail_repairs(sources, sky, stride);
-        }
-        // Between others' data tails have a budget: a hub's small streams end all the time.
-        let since = newest - std::mem::replace(&mut r.tail_end, newest);
-        let budget = (since as f64 * (0.02 + 2.0 * loss)) as u32;
-        let left = if pauses { repairs } else { repairs.min(budget.max(1)) };
+        };
         let packet = self.pacer.rate().time_for(ByteCount(u64::from(self.config.packet)));
         let most = time.divided_by(u64::from(left.max(1)));
         let gap = if sky.is_bursty() { packet.min(most) } else { Duration::ZERO };
         let next = newest + if stride > 1 { stride } else { 0 };
         // Where one tail comes after the other none puts off what the last one has still to say.
-        let number = if r.tail.left > 0 { next.min(r.tail.number) } else { next };
-        let left = left.max(r.tail.left);
+        let number = if owed > 0 { next.min(r.tail.number) } else { next };
         r.tail = Tail { left, first, in_pause, at: now, gap, number, stride };
     }
 

@@ -102,7 +102,7 @@ pub struct Line {
     pub now: Instant,
     nodes: [Endpoint; 2],
     channels: [Channel<Item>; 2],
-    stream: Option<StreamId>,
+    streams: Vec<StreamId>,
     pub looks: Vec<Look>,
     read: u64,
     sent: u64,
@@ -162,7 +162,7 @@ impl Line {
             now,
             nodes,
             channels,
-            stream: None,
+            streams: Vec::new(),
             looks: Vec::new(),
             read: 0,
             sent: 0,
@@ -231,16 +231,30 @@ impl Line {
     /// The handshake first, then one stream that always has something to say. The clock
     /// then begins at zero.
     pub fn start(&mut self) {
+        self.start_streams(1);
+    }
+
+    /// The same with so many streams.
+    pub fn start_streams(&mut self, count: usize) {
         for _ in 0..1000 {
-            if self.nodes.iter().all(|n| n.is_established(PEER)) && self.stream.is_none() {
+            if self.nodes.iter().all(|n| n.is_established(PEER)) {
                 break;
             }
             self.step(Instant::FAR_FUTURE);
         }
         let client = Some("10.1.0.2:4000".parse().expect("an address"));
         let target = Target::Address("10.2.0.2:80".parse().expect("an address"));
+        let (now, origin) = (self.now, Origin { client, target, dscp: 0 });
+        let session = self.session(0);
+        self.streams = (0..count).filter_map(|_| session.open(now, origin.clone())).collect();
+    }
+
+    /// They have nothing more to say.
+    pub fn stop(&mut self) {
         let now = self.now;
-        self.stream = self.session(0).open(now, Origin { client, target, dscp: 0 });
+        for id in std::mem::take(&mut self.streams) {
+            self.session(0).finish(now, id);
+        }
     }
 
     /// Runs until this time.
@@ -307,13 +321,13 @@ impl Line {
 
     fn users(&mut self, node: usize) {
         let now = self.now;
-        if node == 0
-            && let Some(id) = self.stream
-        {
+        if node == 0 {
             static ZEROS: [u8; 65_536] = [0; 65_536];
-            let session = self.session(0);
-            while session.write_room(id) > 0 {
-                session.write(now, id, &ZEROS);
+            let session = self.nodes[0].session_mut(PEER).expect("the peer");
+            for &id in &self.streams {
+                while session.write_room(id) > 0 {
+                    session.write(now, id, &ZEROS);
+                }
             }
         }
         while let Some(event) = self.nodes[node].poll_event() {

@@ -1,7 +1,9 @@
 //! Thin return links (R-ASYM): reports must fit, and what they leave out must not be taken
 //! for lost.
 
+use channel::ChannelConfig;
 use link::session::RateMode;
+use units::ByteCount;
 
 use crate::line::{Line, belief, mbit, ms, percent, secs, way};
 
@@ -72,5 +74,38 @@ fn what_reports_leave_out_is_not_taken_for_lost() {
             println!("{what}");
             assert!(in_vain * 1000 <= all, "{what}");
         }
+    }
+}
+
+/// L-LO-1: no more reports come by themselves when there is nothing more to send.
+#[test]
+fn what_reports_leave_out_at_the_end_goes_again_soon() {
+    let rates = [mbit(200.0), mbit(20.0)];
+    let beliefs = [(0, 1), (1, 0)].map(|(out, back)| {
+        let mut belief = belief(rates[out], rates[back], RateMode::Fixed);
+        belief.memory = ByteCount(1 << 30);
+        belief
+    });
+    let [mut forward, back] = rates.map(|rate| way(rate, ms(300), ms(500)));
+    forward.loss = percent(5.0);
+    let dark = ChannelConfig { loss: percent(100.0), ..back.clone() };
+    for begin in [3.0, 3.5, 4.0, 4.5, 5.0] {
+        // Many, for the repair code would leave few gaps of one.
+        let mut w = Line::new(11, beliefs.clone(), [forward.clone(), back.clone()]);
+        w.start_streams(30);
+        w.run(secs(4.0));
+        w.stop();
+        w.run(secs(begin));
+        w.change(1, dark.clone());
+        w.run(secs(begin + 1.0));
+        w.change(1, back.clone());
+        let written = w.session(0).stats().stream_bytes_in;
+        let (mut at, latest) = (begin + 1.0, begin + 1.0 + 8.0 * 0.6);
+        while at < latest && w.read_at(at) < written {
+            at += 0.1;
+            w.run(secs(at + 0.05));
+        }
+        println!("reports missing from {begin} s on: all was read at {at:.1} s");
+        assert!(at < latest, "{} bytes are missing at {at:.1} s", written - w.read_at(at));
     }
 }
