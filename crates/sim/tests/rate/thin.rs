@@ -100,6 +100,7 @@ fn what_reports_leave_out_at_the_end_goes_again_soon() {
         w.run(secs(begin + 1.0));
         w.change(1, back.clone());
         let written = w.session(0).stats().stream_bytes_in;
+        // Eight round trips after the reports come again.
         let (mut at, latest) = (begin + 1.0, begin + 1.0 + 8.0 * 0.6);
         while at < latest && w.read_at(at) < written {
             at += 0.1;
