@@ -31,8 +31,10 @@ shift $(($# < 2 ? $# : 2))
 wrapper=$(cd "$(dirname "$0")" && pwd)/fuzz.sh
 cd "$(dirname "$0")/../fuzz"
 host=$(rustc -vV | sed -n 's/^host: //p')
-# The target is named so that build scripts and macros go without.
-RUSTC_WRAPPER=$wrapper RUSTFLAGS="--cfg fuzzing" CARGO_PROFILE_RELEASE_DEBUG=0 \
+# The target is named so that build scripts and macros go without. Without LTO loops become
+# vectors before coverage is added to them, which makes arithmetic on symbols ten times faster.
+RUSTC_WRAPPER=$wrapper RUSTFLAGS="--cfg fuzzing" \
+    CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_LTO=off \
     cargo build --quiet --release --target "$host" --bin "$target"
 mkdir -p "found/$target"
 # The first directory takes what is new; the others are only read.
