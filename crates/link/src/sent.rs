@@ -68,6 +68,8 @@ struct Packet {
     frames: u16,
     /// As the link counts it.
     size: u16,
+    /// How many numbers later the last REPAIR packet left that covers it; 0: none did.
+    repair: u16,
     first_frame: u64,
     /// Link bytes sent up to this packet and with it.
     through: u64,
@@ -153,8 +155,6 @@ pub(crate) struct Sent {
     /// Link bytes sent, and those of them that arrived.
     sent_bytes: u64,
     arrived_bytes: u64,
-    /// REPAIR packets: their numbers, the first number that they cover, when they left.
-    repairs: VecDeque<(u64, u64, Instant)>,
     pub counts: SentCounts,
     row: Row,
     /// What became of packets, by size.
@@ -193,7 +193,6 @@ impl Sent {
             last_late: Instant::ZERO,
             sent_bytes: 0,
             arrived_bytes: 0,
-            repairs: VecDeque::new(),
             counts: SentCounts::default(),
             row: Row::default(),
             evidence: Evidence::none(),
@@ -245,6 +244,7 @@ impl Sent {
             state: if eliciting { State::InFlight } else { State::Settled },
             frames: frames as u16,
             size: size as u16,
+            repair: 0,
             first_frame,
             through: self.sent_bytes,
         });
@@ -263,6 +263,7 @@ impl Sent {
             state: State::Probing,
             frames: 0,
             size: 0,
+            repair: 0,
             first_frame,
             through: self.sent_bytes,
         });
@@ -284,17 +285,18 @@ impl Sent {
     /// A REPAIR packet leaves that covers what left since number `first`.
     pub fn push_repair(&mut self, now: Instant, first: u64, size: u64) -> u64 {
         let number = self.push_packet(now, false, size);
-        self.repairs.push_back((number, first, now));
+        let first = first.max(number.saturating_sub(MAX_WINDOW as u64)).max(self.base);
+        for covered in first..number {
+            self.packets[(covered - self.base) as usize].repair = (number - covered) as u16;
+        }
         number
     }
 
     /// The last REPAIR packet that may bring the packet back, and when it left.
     fn last_repair_of(&self, number: u64) -> Option<(u64, Instant)> {
-        let reach = number + MAX_WINDOW as u64;
-        let after = self.repairs.partition_point(|(repair, _, _)| *repair <= reach);
-        let covers = |r: &&(u64, u64, Instant)| r.1 <= number;
-        let in_reach = self.repairs.range(..after).rev();
-        in_reach.take_while(|r| r.0 > number).find(covers).map(|r| (r.0, r.2))
+        let repair = number + u64::from(self.packet(number)?.repair);
+        let left = self.packet(repair).filter(|_| repair > number)?.sent;
+        Some((repair, left))
     }
 
     /// The first number that left at `since` or later.
@@ -547,9 +549,6 @@ impl Sent {
         }
         self.told.remove_below(self.base);
         self.spoken.remove_below(self.base);
-        while self.repairs.front().is_some_and(|(repair, _, _)| *repair <= self.base) {
-            self.repairs.pop_front();
-        }
         // Give memory back after a burst.
         if self.packets.is_empty() && self.packets.capacity() > 1024 {
             self.packets.shrink_to(64);

@@ -90,19 +90,29 @@ impl Exchanges {
         world.most_steps = u64::MAX;
         world.run(Instant::ZERO + self.begin, |_| false)?;
         let before = world.report.packet_bytes;
-        let (mut times, mut bytes_by) = (Vec::new(), Vec::new());
-        for (i, connection) in plan.connections.iter().enumerate().take(self.count as usize) {
-            let came = |w: &World<'_>| {
-                let client = w.talks[i].hosts[0].as_ref();
-                client.is_some_and(|c| c.received >= self.answer)
+        let clients = &plan.connections[..self.count as usize];
+        let came = |w: &World<'_>, i: usize| {
+            let client = w.talks[i].hosts[0].as_ref();
+            client.is_some_and(|c| c.received >= self.answer)
+        };
+        // Answers come in any order.
+        let mut ended = vec![None; clients.len()];
+        while let Some(first) = ended.iter().position(Option::is_none) {
+            let waiting = |w: &World<'_>| {
+                let begun = clients[first..].iter().take_while(|c| c.at <= w.now).count();
+                first..first + begun
             };
-            if !world.run(connection.at + PATIENCE, came)? {
-                return world.fail(format!("answer {i} did not come"));
+            let one = |w: &World<'_>| waiting(w).find(|i| ended[*i].is_none() && came(w, *i));
+            if !world.run(clients[first].at + PATIENCE, |w| one(w).is_some())? {
+                return world.fail(format!("answer {first} did not come"));
             }
-            times.push(world.now.since(connection.at));
-            let bytes = world.report.packet_bytes;
-            bytes_by.push([bytes[0] - before[0], bytes[1] - before[1]]);
+            if let Some(i) = one(&world) {
+                let bytes = world.report.packet_bytes;
+                let sent = [bytes[0] - before[0], bytes[1] - before[1]];
+                ended[i] = Some((world.now.since(clients[i].at), sent));
+            }
         }
+        let (times, bytes_by) = ended.into_iter().flatten().unzip();
         let after = world.report.packet_bytes;
         Ok(Exchanged {
             times,

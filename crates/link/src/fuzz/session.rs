@@ -45,7 +45,7 @@ pub fn sessions(data: &[u8]) {
         world.settle();
     }
     if world.hostile {
-        world.run(Duration::from_secs(30));
+        world.run(Duration::from_secs(3));
     } else {
         world.converge();
     }
