@@ -24,7 +24,7 @@ mod symbols;
 mod tail;
 
 pub(crate) use decoder::Decoder;
-pub(crate) use encoder::Encoder;
+pub(crate) use encoder::{Encoder, Purpose};
 pub(crate) use header::{HINT, told_window};
 pub(crate) use strength::{BulkCode, LossEstimate};
 pub(crate) use tail::{BurstEstimate, Sky, tail_repairs};

@@ -282,11 +282,11 @@ impl Sent {
         }
     }
 
-    /// A REPAIR packet leaves that covers what left since number `first`.
-    pub fn push_repair(&mut self, now: Instant, first: u64, size: u64) -> u64 {
+    /// A REPAIR packet leaves that covers these.
+    pub fn push_repair(&mut self, now: Instant, covers: Range<u64>, size: u64) -> u64 {
         let number = self.push_packet(now, false, size);
-        let first = first.max(number.saturating_sub(MAX_WINDOW as u64)).max(self.base);
-        for covered in first..number {
+        let first = covers.start.max(number.saturating_sub(MAX_WINDOW as u64)).max(self.base);
+        for covered in first..covers.end {
             self.packets[(covered - self.base) as usize].repair = (number - covered) as u16;
         }
         number

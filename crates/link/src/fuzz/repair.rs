@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Bytes;
-use crate::repair::{Decoder, Encoder, MAX_WINDOW};
+use crate::repair::{Decoder, Encoder, MAX_WINDOW, Purpose};
 use crate::wire::Writer;
 
 /// Symbols are padded by less than this.
@@ -103,12 +103,14 @@ impl World {
         let mut buf = vec![0; room];
         let mut writer = Writer::new(&mut buf);
         let first = number.saturating_sub(back);
-        let Some(covers) = self.encoder.write(number, first, u64::from(how & 0x0f), &mut writer)
-        else {
-            return;
+        let purpose = match how & 0x0f {
+            15 => Purpose::Tail(number - back.min(number) / 2),
+            period => Purpose::Flow(u64::from(period)),
         };
+        let Some(covers) = self.encoder.write(number, first, purpose, &mut writer) else { return };
         let more = (number - first) / 8;
-        assert!(covers + more >= first && covers < number, "{covers} of {first} … {number}");
+        let sound = covers.start + more >= first && covers.start < covers.end;
+        assert!(sound && covers.end <= number, "{covers:?} of {first} … {number}");
         let len = writer.len();
         self.number += 1;
         if how & 0x30 != 0 {

@@ -259,6 +259,7 @@ impl World {
             self.sides[side].send_messages(now, &vec![5; usize::from(bytes.u16())]);
         }
         if bytes.u8() == 77 {
+            self.hostile = true; // An honest peer's messages are never refused.
             self.sides[side].refuse_messages(now);
         }
     }

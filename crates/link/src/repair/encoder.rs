@@ -1,10 +1,22 @@
 //! The sender's end: keeps what left and combines it.
 
+use std::ops::Range;
+
 use super::MAX_WINDOW;
 use super::field::{LANE, add_combination, coefficient};
 use super::header;
 use super::symbols::{PREFIX, Symbols};
 use crate::wire::Writer;
+
+/// What a repair packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// All that left before it; those of a steady flow have this distance.
+    Flow(u64),
+    /// A tail that ends before this number: what left since is combined only where it cannot
+    /// be told to be left out, for of a burst more would be missing then.
+    Tail(u64),
+}
 
 /// What left lately, and what of it is combined.
 #[derive(Default)]
@@ -35,15 +47,18 @@ impl Encoder {
     }
 
     /// Writes repair packet `number`, which combines what left since number `first`, up to an
-    /// eighth more, or as much of it as is kept and fits. Answers the first number that it covers.
-    /// `period`: the distance of those of a steady flow, or 0.
+    /// eighth more, or as much of it as is kept and fits. Answers the numbers that it covers.
     pub fn write(
         &mut self,
         number: u64,
         first: u64,
-        period: u64,
+        purpose: Purpose,
         w: &mut Writer<'_>,
-    ) -> Option<u64> {
+    ) -> Option<Range<u64>> {
+        let end = match purpose {
+            Purpose::Tail(end) if header::can_tell_run(number.checked_sub(end)?) => end,
+            _ => number,
+        };
         let (first, oldest) = (first.max(self.symbols.oldest()), self.symbols.oldest());
         let wanted = usize::try_from(number.checked_sub(first)?).ok()?.min(MAX_WINDOW);
         // Rather some more than less: what no window reaches waits for a round trip.
@@ -53,7 +68,7 @@ impl Encoder {
         let (first, longest) = loop {
             window = header::told_window(window);
             let first = number - window as u64;
-            let kept = self.gather(number, first);
+            let kept = self.gather(number, first..end);
             if self.terms.is_empty() {
                 return None;
             }
@@ -63,24 +78,24 @@ impl Encoder {
                 Err(missing) => window = (number - missing - 1) as usize,
             }
         };
-        header::write(w, window, self.describe(number, first, period));
+        header::write(w, window, self.describe(number, first..end, purpose));
         self.sum.clear();
         self.sum.resize(longest.next_multiple_of(LANE), 0);
         add_combination(&mut self.sum, self.symbols.bytes(), &self.terms);
         w.reserve(longest).copy_from_slice(&self.sum[..longest]);
         self.symbols.insert(number, 0, &[]);
-        Some(first)
+        Some(first..end)
     }
 
     /// The terms of a window and the empty symbols in it; answers the longest.
     ///
     /// # Errors
     /// The newest number of which nothing is kept.
-    fn gather(&mut self, number: u64, first: u64) -> Result<usize, u64> {
+    fn gather(&mut self, number: u64, covered: Range<u64>) -> Result<usize, u64> {
         self.terms.clear();
         self.empty.clear();
         let mut longest = PREFIX;
-        for n in (first..number).rev() {
+        for n in covered.rev() {
             match self.symbols.find(n).ok_or(n)? {
                 (_, PREFIX) => self.empty.push(n),
                 (place, len) => {
@@ -92,15 +107,21 @@ impl Encoder {
         Ok(longest)
     }
 
-    /// What is told to be left out, so that it makes no difference if it is lost: a part of
-    /// what is empty.
-    fn describe(&self, number: u64, first: u64, period: u64) -> u8 {
+    /// What is told to be left out: what is not covered, or a part of what is empty, so that it
+    /// makes no difference if it is lost.
+    fn describe(&self, number: u64, covered: Range<u64>, purpose: Purpose) -> u8 {
         let is_empty = |n: u64| self.empty.binary_search_by(|e| n.cmp(e)).is_ok();
-        let mut steady =
-            (1..).map_while(|k| number.checked_sub(k * period)).take_while(|n| *n >= first);
-        match header::code_of_period(period).filter(|_| steady.all(is_empty)) {
-            Some(code) => code,
-            None => header::code_of_run((1..).take_while(|k| is_empty(number - k)).count() as u64),
-        }
+        let is_steady = |period: &u64| {
+            let steady = (1..).map_while(|k| number.checked_sub(k * period));
+            steady.take_while(|n| *n >= covered.start).all(is_empty)
+        };
+        let period = match purpose {
+            Purpose::Flow(period) => header::code_of_period(period).filter(|_| is_steady(&period)),
+            Purpose::Tail(_) => None,
+        };
+        period.unwrap_or_else(|| {
+            let empty = (1..).take_while(|k| is_empty(covered.end - k)).count() as u64;
+            header::code_of_run(number - covered.end + empty)
+        })
     }
 }

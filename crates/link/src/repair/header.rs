@@ -2,10 +2,10 @@
 //!
 //! The window ends with the packet before. One byte tells its length: up to 15 as it
 //! is, then eight steps to each power of two. The next byte tells what the window
-//! leaves out, which is always empty (REPAIR, mostly): 0: nothing; 1 … 159: the packets at
+//! leaves out, which is empty (REPAIR, mostly) or left after a tail: 0: nothing; 1 … 159: the packets at
 //! one distance before this one, and before that one, and so on (those of a steady flow),
 //! where 128 and above stand for distances in steps of eight; 160 … 255: the 1 … 96 packets
-//! just before this one (the others of a tail).
+//! just before this one (the others of a tail, and what left between them).
 
 use super::MAX_WINDOW;
 use crate::wire::{Reader, WireError, Writer};
@@ -59,6 +59,11 @@ pub(super) const NOTHING: u8 = 0;
 /// The first code of a run just before, and how many of them there are.
 const RUN: u8 = 160;
 const RUNS: u64 = 96;
+
+/// Can it be told that the `count` packets just before are left out?
+pub(super) fn can_tell_run(count: u64) -> bool {
+    count <= RUNS
+}
 
 /// How it is told that the `count` packets just before are left out, or the nearest of them.
 pub(super) fn code_of_run(count: u64) -> u8 {

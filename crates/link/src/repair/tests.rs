@@ -31,8 +31,8 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
         if number % interval == interval - 1 {
             let mut buf = [0; PLAINTEXT + 4];
             let mut w = Writer::new(&mut buf);
-            let first = encoder.write(number, number.saturating_sub(window), interval, &mut w);
-            assert!(first.is_some());
+            let from = number.saturating_sub(window);
+            assert!(encoder.write(number, from, Purpose::Flow(interval), &mut w).is_some());
             let len = w.len();
             if !dropped {
                 decoder.on_repair(number, &buf[..len]).expect("well formed");
@@ -75,7 +75,7 @@ fn one_repair_after_each_packet_is_a_copy() {
 fn repair_all(encoder: &mut Encoder, decoder: &mut Decoder, number: u64) {
     let mut buf = [0; PLAINTEXT + 4];
     let mut w = Writer::new(&mut buf);
-    encoder.write(number, 0, 0, &mut w).expect("there is something to combine");
+    encoder.write(number, 0, Purpose::Flow(0), &mut w).expect("there is something to combine");
     let len = w.len();
     decoder.on_repair(number, &buf[..len]).expect("well formed");
 }
@@ -137,12 +137,12 @@ fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
         let mut w = Writer::new(&mut buf);
         if number >= last {
             // No byte is left for more than the head.
-            let first = encoder.write(number, number - 1_920, 0, &mut w);
-            assert_eq!(first, Some(number - 1_920));
+            let covers = encoder.write(number, number - 1_920, Purpose::Flow(0), &mut w);
+            assert_eq!(covers, Some(number - 1_920..number));
             assert_eq!(w.len(), PLAINTEXT + 4);
             decoder.on_repair(number, &buf).expect("well formed");
         } else if number % interval == interval - 1 {
-            assert!(encoder.write(number, number - 1, interval, &mut w).is_some());
+            assert!(encoder.write(number, number - 1, Purpose::Flow(interval), &mut w).is_some());
             let len = w.len();
             if !lost.contains(&number) {
                 decoder.on_repair(number, &buf[..len]).expect("well formed");
@@ -171,7 +171,8 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
         encoder.keep(number, 0, &plaintext(number), 128, PLAINTEXT);
     }
     let mut buf = [0; PLAINTEXT + 4];
-    let first = encoder.write(100, 0, 0, &mut Writer::new(&mut buf)).expect("some were kept");
+    let covers = encoder.write(100, 0, Purpose::Flow(0), &mut Writer::new(&mut buf));
+    let first = covers.expect("some were kept").start;
     assert!((61..66).contains(&first), "{first}");
     // A question filled up to any length is kept as nothing.
     let mut question = vec![0; PLAINTEXT];
@@ -180,7 +181,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
     encoder.keep(7, 0, &plaintext(7), 128, PLAINTEXT);
     encoder.keep(8, 0, &question, 128, PLAINTEXT);
     let mut w = Writer::new(&mut buf);
-    assert_eq!(encoder.write(9, 7, 0, &mut w), Some(7));
+    assert_eq!(encoder.write(9, 7, Purpose::Flow(0), &mut w), Some(7..9));
 }
 
 /// L-RP-7: windows are told in steps, and the first packets of a tail are in all of them.
@@ -192,8 +193,38 @@ fn windows_reach_to_the_first_packet_of_a_tail() {
         encoder.keep(number, 0, &plaintext(number), 1024, PLAINTEXT);
     }
     for number in 700..710 {
-        let covers = encoder.write(number, 400, 0, &mut Writer::new(&mut buf)).expect("written");
-        assert!((360..=400).contains(&covers), "{covers}");
+        let mut w = Writer::new(&mut buf);
+        let covers = encoder.write(number, 400, Purpose::Tail(700), &mut w).expect("written");
+        assert!((360..=400).contains(&covers.start) && covers.end == 700, "{covers:?}");
+    }
+}
+
+/// L-RP-7: where a burst took the packet that a user waits for and others' data after it, one
+/// repair packet brings back the first, though not the rest; up to 96 packets later.
+#[test]
+fn the_repair_of_a_tail_leaves_out_what_left_after_it() {
+    const TAIL: u64 = 50;
+    const BURST: u64 = 5;
+    for (later, comes_back) in [(10, true), (96, true), (97, false)] {
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        decoder.make_room(MAX_WINDOW, PLAINTEXT);
+        let number = TAIL + 1 + later;
+        for n in 0..number {
+            encoder.keep(n, hint(n), &plaintext(n), MAX_WINDOW, PLAINTEXT);
+            if !(TAIL..TAIL + BURST).contains(&n) {
+                decoder.on_packet(n, hint(n), &plaintext(n));
+            }
+        }
+        let mut buf = [0; PLAINTEXT + 4];
+        let mut w = Writer::new(&mut buf);
+        let covers = encoder.write(number, TAIL, Purpose::Tail(TAIL + 1), &mut w).expect("kept");
+        assert_eq!(covers.end, if comes_back { TAIL + 1 } else { number });
+        let len = w.len();
+        decoder.on_repair(number, &buf[..len]).expect("well formed");
+        let mut content = Vec::new();
+        let back = decoder.next_recovered(&mut content).map(|(n, _)| n);
+        assert_eq!(back, comes_back.then_some(TAIL));
+        assert!(!comes_back || content == plaintext(TAIL));
     }
 }
 

@@ -12,8 +12,8 @@ use units::{ByteCount, Duration, Instant};
 use super::send::Built;
 use super::{LinkConfig, Session};
 use crate::repair::{
-    BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, Sky, tail_repairs,
-    told_window,
+    BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, Purpose, Sky,
+    tail_repairs, told_window,
 };
 use crate::sent::SentCounts;
 use crate::wire::{Frame, LossesSeen, StreamId, Writer};
@@ -53,8 +53,9 @@ pub(super) struct Repair {
     ends: bool,
     /// It has more than reports and credit.
     has_content: bool,
-    /// The first packet of that kind, and of any, that no tail has covered.
+    /// The first packet of that kind, and of any, that no tail has covered, and the last.
     first_waited_for: Option<u64>,
+    last_waited_for: u64,
     first: Option<u64>,
     tail_due: Option<Instant>,
     /// The tail that is being sent.
@@ -79,8 +80,9 @@ pub(super) struct Repair {
 #[derive(Clone, Copy, Default)]
 struct Tail {
     left: u32,
-    /// The first number that they cover.
+    /// The first number that they cover, and the one after the last.
     first: u64,
+    end: u64,
     /// It is a pause of bulk, which has nothing but idle time for it.
     in_pause: bool,
     /// When the next may leave on an idle link, and how long after it another: a burst is
@@ -121,6 +123,7 @@ impl Repair {
             ends: false,
             has_content: false,
             first_waited_for: None,
+            last_waited_for: 0,
             first: None,
             tail_due: None,
             tail: Tail::default(),
@@ -298,6 +301,7 @@ impl Session {
         r.first.get_or_insert(number);
         if waited_for {
             r.first_waited_for.get_or_insert(number);
+            r.last_waited_for = number;
         }
         let drained = !self.urgent_waits();
         if drained && self.repair.tail_due.is_none() && (ends || !self.data_waits()) {
@@ -331,18 +335,19 @@ impl Session {
         }
         self.begin_tail(now);
         let number = self.sent.next_number();
-        let (first, period) = if self.tail_goes_on(now) && !self.urgent_waits() {
+        let (first, purpose) = if self.tail_goes_on(now) && !self.urgent_waits() {
             self.repair.tail.took(now, number);
             if self.repair.tail.in_pause {
                 self.repair.since = number;
             }
-            (self.repair.tail.first, 0)
+            (self.repair.tail.first, Purpose::Tail(self.repair.tail.end))
         } else {
-            self.bulk_repair_due(number)?
+            let (first, period) = self.bulk_repair_due(number)?;
+            (first, Purpose::Flow(period))
         };
         let room = buf.len().saturating_sub(self.max_packet() - self.path_packet());
         let mut w = Writer::new(&mut buf[..room]);
-        let Some(first) = self.repair.encoder.write(number, first, period, &mut w) else {
+        let Some(covers) = self.repair.encoder.write(number, first, purpose, &mut w) else {
             self.repair.tail.left = 0;
             return None;
         };
@@ -351,7 +356,7 @@ impl Session {
         self.pacer.on_sent(now, size);
         self.stats.repairs_sent += 1;
         self.repair.used = now;
-        Some(Built { number: self.sent.push_repair(now, first, size), len, hint: HINT })
+        Some(Built { number: self.sent.push_repair(now, covers, size), len, hint: HINT })
     }
 
     /// The pause is one: how many repair packets does what left before it get?
@@ -378,7 +383,9 @@ impl Session {
         let loss = sky.loss;
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
         let first = first.max(unreported).max(newest.saturating_sub(most));
-        let sources = newest - first;
+        // Others' data between is lost with it where losses come in bursts, and left out.
+        let end = if pauses { newest } else { (r.last_waited_for + 1).max(first + 1) };
+        let sources = end - first;
         // Between others' data tails have a budget: a hub's small streams end all the time.
         let since = newest - std::mem::replace(&mut r.tail_end, newest);
         let budget = ((since as f64 * (0.02 + 2.0 * loss)) as u32).max(1) + owed;
@@ -386,7 +393,7 @@ impl Session {
         // again would help, and before what they tell of is forgotten.
         let time = self.rtt.smoothed().divided_by(2);
         let room = self.pacer.rate().bytes_in(time).0 / u64::from(self.config.packet);
-        let room = room.min((r.window as u64).saturating_sub(sources)).max(1);
+        let room = room.min((r.window as u64).saturating_sub(newest - first)).max(1);
         let apart = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
         let mut stride = apart.min(room);
         let left = loop {
@@ -403,7 +410,7 @@ impl Session {
         let next = newest + if stride > 1 { stride } else { 0 };
         // Where one tail comes after the other none puts off what the last one has still to say.
         let number = if owed > 0 { next.min(r.tail.number) } else { next };
-        r.tail = Tail { left, first, in_pause, at: now, gap, number, stride };
+        r.tail = Tail { left, first, end, in_pause, at: now, gap, number, stride };
     }
 
     /// The first number that the repair packet of a steady flow covers, if it is due, and its
