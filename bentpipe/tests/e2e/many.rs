@@ -1,7 +1,9 @@
 //! Many connections at once: none starves another, none is refused or lost (R-MANY).
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use units::{BitRate, Rng};
 use crate::harness::{Daemon, World, root, wait_for, wait_long_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, end_within, joined, listen, pattern, read_to_end,
+    try_connect,
 };
 
 /// How long a thousand buffers may take to fill over a slow link.
@@ -124,6 +127,76 @@ fn a_thousand_readers_that_stopped_one_by_one_leave_the_active_stream_its_rate()
     if root() {
         one_stream_among_a_thousand_stopped(20, 300, true);
     }
+}
+
+/// Issue "The limit": at the memory limit new connections are refused, and though no reader
+/// takes anything the gateways take little more than twice the limit: each stream has a reserve
+/// of its own beside it.
+#[test]
+fn at_the_memory_limit_connections_are_refused() {
+    const LIMIT: u64 = 16 << 20;
+    /// One for each 16 kB, and half as many again.
+    const ASKED: usize = 1_536;
+    const GRANTED: usize = 1_024;
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| {
+        plan.rate = BitRate::from_mbps(200);
+        let node = format!("memory = \"{LIMIT}B\"\ndedup_memory = \"1MiB\"");
+        (plan.a.node, plan.b.node) = (node.clone(), node);
+    });
+    world.client.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
+    world.gwa.sysctl("net.ipv4.tcp_wmem", "4096 8192 8192").unwrap();
+    let listener = listen(&world.server, SERVER);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    // All servers in one thread: whatever is taken is written anew.
+    let server = thread::spawn(move || {
+        let (mut rng, mut block) = (Rng::new(1), vec![0; 65_536]);
+        let mut streams = Vec::new();
+        while !stopped.load(Ordering::Relaxed) {
+            while let Ok((stream, _)) = listener.accept() {
+                stream.set_nonblocking(true).unwrap();
+                streams.push(stream);
+            }
+            for stream in &streams {
+                rng.fill(&mut block);
+                let mut stream: &TcpStream = stream;
+                while stream.write(&block).is_ok_and(|n| n > 0) {}
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let idle = [&world.a, &world.b].map(|g| g.status().node.memory_bytes);
+    let clients: Vec<_> = (0..ASKED).map(|_| try_connect(&world.client, SERVER)).collect();
+    let mut most = [0; 2];
+    let (mut last, mut quiet) = (0, 0);
+    wait_long_for("all buffers to be full", FILLING, || {
+        thread::sleep(Duration::from_millis(500));
+        let status = [&world.a, &world.b].map(|g| g.status());
+        let now = status.each_ref().map(|s| s.node.memory_bytes);
+        most = [0, 1].map(|n| most[n].max(now[n].saturating_sub(idle[n])));
+        let sent = status[1].links[0].send.link_bytes;
+        quiet = if sent - last < 20_000 { quiet + 1 } else { 0 };
+        last = sent;
+        (quiet >= 10).then_some(()).ok_or(format!("{most:?} bytes taken"))
+    });
+    eprintln!("{most:?} bytes of {LIMIT} beside the {idle:?} of idle gateways");
+    let refused = clients.into_iter().filter(|c| match c {
+        Ok(stream) => {
+            stream.set_nonblocking(true).unwrap();
+            let mut stream: &TcpStream = stream;
+            stream.read(&mut [0; 1]).is_err_and(|e| e.kind() == ErrorKind::ConnectionReset)
+        }
+        Err(_) => true,
+    });
+    let refused = refused.count();
+    eprintln!("{refused} refused");
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap();
+    assert_eq!(refused, ASKED - GRANTED);
+    assert!(most.iter().all(|bytes| *bytes < 5 * LIMIT / 2), "{most:?}");
 }
 
 #[test]
