@@ -24,8 +24,9 @@ use crate::lab::topology::{Plan, SERVER, Topology};
 
 type Measured = Result<Vec<Checked>, String>;
 
-/// The server's port: none of HTTP's.
+/// The server's ports: one that is none of HTTP's, and HTTP's.
 const PORT: u16 = 5432;
+const HTTP: u16 = 80;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// What was said at the end of a connection has been told by then.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -42,6 +43,8 @@ pub(super) enum Wish {
     Changed(u64),
     /// Report number n as HTTP and JSON have it, about a kilobyte.
     Report(u64),
+    /// The same, asked for as a browser does.
+    Page(u64),
     Echo,
 }
 
@@ -49,9 +52,10 @@ pub(super) enum Wish {
 const QUESTION: usize = 48;
 
 impl Wish {
-    /// The question as a client of JSON puts it.
-    fn question(self) -> [u8; QUESTION] {
+    /// The question as a client of JSON puts it, or a browser.
+    fn question(self) -> Vec<u8> {
         let (kind, n) = match self {
+            Wish::Page(n) => return request(n),
             Wish::Code(n) => ("code", n),
             Wish::Noise(n) => ("noise", n),
             Wish::Changed(n) => ("changed", n),
@@ -59,12 +63,18 @@ impl Wish {
             Wish::Echo => ("echo", 0),
         };
         let text = format!("{{\"id\":{n},\"method\":\"{kind}.get\"}}");
-        let mut question = [b' '; QUESTION];
-        question[..text.len()].copy_from_slice(text.as_bytes());
-        question
+        format!("{text:QUESTION$}").into_bytes()
+    }
+
+    fn port(self) -> u16 {
+        if matches!(self, Wish::Page(_)) { HTTP } else { PORT }
     }
 
     fn read(question: &[u8; QUESTION]) -> Option<Wish> {
+        if let Some(path) = question.strip_prefix(REPORTS.as_bytes()) {
+            let path = str::from_utf8(path).ok()?;
+            return path.split(' ').next()?.parse().ok().map(Wish::Page);
+        }
         let value: serde_json::Value = serde_json::from_slice(question).ok()?;
         let n = value["id"].as_u64()?;
         match value["method"].as_str()? {
@@ -102,7 +112,7 @@ impl Wish {
                 }
                 Ok(())
             }
-            Wish::Report(n) => put(report(n).as_bytes()),
+            Wish::Report(n) | Wish::Page(n) => put(report(n).as_bytes()),
             Wish::Echo => Ok(()),
         }
     }
@@ -118,6 +128,21 @@ fn change(piece: &mut [u8], at: u64, len: u64) {
             *byte ^= 0x5a;
         }
     }
+}
+
+/// Where reports are, for a browser.
+const REPORTS: &str = "GET /reports/";
+
+/// What a browser says to get report `n`.
+fn request(n: u64) -> Vec<u8> {
+    format!(
+        "{REPORTS}{n} HTTP/1.1\r\nHost: fleet.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux \
+         x86_64; rv:145.0) Gecko/20100101 Firefox/145.0\r\nAccept: application/json, */*\r\n\
+         Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate\r\nCookie: \
+         session={:016x}\r\nConnection: close\r\n\r\n",
+        Rng::new(n).below(u64::MAX)
+    )
+    .into_bytes()
 }
 
 /// A ship's report with numbers that differ each time.
@@ -177,25 +202,27 @@ impl Bed {
         let gateways = Some(gateways);
         let plan = Plan { link: link.clone(), seed: 1, gateways, ..Plan::default() };
         let topology = Topology::build(&plan).map_err(|e| e.to_string())?;
-        let listener = topology.server.run(|| TcpListener::bind((SERVER[0], PORT)));
-        let listener = listener.map_err(|e| format!("the server does not start: {e}"))?;
-        listener.set_nonblocking(true).map_err(|e| e.to_string())?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    // A client that goes away in the middle is the client's affair.
-                    Ok((stream, _)) => drop(thread::spawn(move || grant(stream).ok())),
-                    Err(_) => thread::sleep(Duration::from_millis(1)),
+        for port in [PORT, HTTP] {
+            let listener = topology.server.run(|| TcpListener::bind((SERVER[0], port)));
+            let listener = listener.map_err(|e| format!("the server does not start: {e}"))?;
+            listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+            let stopped = Arc::clone(&stop);
+            thread::spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    match listener.accept() {
+                        // A client that goes away in the middle is the client's affair.
+                        Ok((stream, _)) => drop(thread::spawn(move || grant(stream).ok())),
+                        Err(_) => thread::sleep(Duration::from_millis(1)),
+                    }
                 }
-            }
-        });
+            });
+        }
         Ok(Bed { topology, stop })
     }
 
     fn ask(&self, wish: Wish) -> io::Result<TcpStream> {
-        self.topology.client.run(|| ask(SocketAddr::new(SERVER[0], PORT), wish))
+        self.topology.client.run(|| ask(SocketAddr::new(SERVER[0], wish.port()), wish))
     }
 
     /// Fetches and compares; the time from connecting to the end, s.
@@ -252,6 +279,9 @@ fn grant(mut stream: TcpStream) -> io::Result<()> {
     let mut question = [0; QUESTION];
     stream.read_exact(&mut question)?;
     let Some(wish) = Wish::read(&question) else { return Ok(()) };
+    if let Wish::Page(n) = wish {
+        stream.read_exact(&mut vec![0; request(n).len() - QUESTION])?;
+    }
     if wish == Wish::Echo {
         let mut said = [0; 256];
         loop {
@@ -293,22 +323,35 @@ pub fn source_code(board: &Board, _seeds: u64) -> Measured {
 pub fn small_exchanges(board: &Board, _seeds: u64) -> Measured {
     const COUNT: u64 = 50;
     let row = board.row("small exchanges", 0);
-    let bed = Bed::build(&link(512_000, 128_000, 300), true)?;
     row.begin();
-    for n in 0..COUNT {
-        bed.fetch(Wish::Report(n), &row)?;
+    let mut shares = Vec::new();
+    for wish in [Wish::Report, Wish::Page] {
+        let bed = Bed::build(&link(512_000, 128_000, 300), true)?;
+        for n in 0..COUNT {
+            bed.fetch(wish(n), &row)?;
+        }
+        thread::sleep(SETTLE);
+        let c = bed.status()?.compression.total;
+        let share = |plain: u64, coded: u64| coded as f64 / plain.max(1) as f64 * 100.0;
+        let both = share(c.sent + c.received, c.sent_as + c.received_as);
+        shares.push((both, share(c.received, c.received_as), c.sent + c.received));
     }
-    thread::sleep(SETTLE);
-    let c = bed.status()?.compression.total;
-    let (plain, coded) = (c.sent + c.received, c.sent_as + c.received_as);
-    let share = coded as f64 / plain.max(1) as f64 * 100.0;
-    row.end(format!("{share:.1} %"));
-    Ok(vec![Checked::asked(
-        "50 exchanges of 1 kB of JSON over HTTP, a connection each: stream bytes both ways",
-        "≤ 45 %",
-        format!("{share:.1} % of {plain} B"),
-        share <= 45.0,
-    )])
+    let [(reports, _, plain), (pages, answers, requested)] = shares[..] else {
+        return Err("nothing was measured".to_owned());
+    };
+    row.end(format!("{reports:.1} %"));
+    Ok(vec![
+        Checked::asked(
+            "50 exchanges of 1 kB of JSON, a connection each: stream bytes both ways",
+            "≤ 45 %",
+            format!("{reports:.1} % of {plain} B"),
+            reports <= 45.0,
+        ),
+        Checked::told(
+            "the same asked for by a browser, whose requests go as they are",
+            format!("{pages:.1} % of {requested} B; answers {answers:.1} %"),
+        ),
+    ])
 }
 
 /// Data that does not shrink.
@@ -463,8 +506,14 @@ mod tests {
 
     #[test]
     fn questions_are_understood_and_answered_to_the_byte() {
-        for wish in [Wish::Code(1_000_000), Wish::Changed(100_001), Wish::Report(7), Wish::Echo] {
-            assert_eq!(Wish::read(&wish.question()), Some(wish));
+        for wish in [
+            Wish::Code(1_000_000),
+            Wish::Changed(100_001),
+            Wish::Report(7),
+            Wish::Page(8),
+            Wish::Echo,
+        ] {
+            assert_eq!(Wish::read(wish.question().first_chunk().unwrap()), Some(wish));
         }
         assert_eq!(Wish::read(&[b' '; QUESTION]), None);
         let length = |wish: Wish| {
@@ -490,7 +539,7 @@ mod tests {
             }
         });
         let done = AtomicUsize::new(0);
-        for wish in [Wish::Code(500_000), Wish::Noise(200_000), Wish::Report(3)] {
+        for wish in [Wish::Code(500_000), Wish::Noise(200_000), Wish::Report(3), Wish::Page(3)] {
             compare(ask(server, wish).unwrap(), wish, &done).unwrap();
         }
         assert_eq!(done.into_inner(), 700_000 + report(3).len());
