@@ -28,6 +28,9 @@ const TRIAL: usize = 4 * 1024;
 const STORED: usize = 512;
 /// Runs are as long as a trial at first and double up to 64 trials: 256 kB.
 const MOST_FAILURES: u32 = 6;
+/// A run cannot be cut, so none takes the link longer than a second, or less than this: what
+/// follows it may shrink. A head of four bytes is a twentieth of a percent of it.
+const LEAST_LONGEST_RUN: u64 = 8 * 1024;
 /// The least and the most content of a block: a quarter of a second of the link, and a
 /// second once eight times as much has gone before, by what compressed bytes become.
 const LEAST_BLOCK: usize = 1024;
@@ -184,7 +187,8 @@ impl Encoder {
             self.stored += short;
             return short;
         }
-        self.run = (TRIAL << self.failures).min(MAX_RUN);
+        let second = terms.rate.bytes_in(Duration::from_secs(1)).0.max(LEAST_LONGEST_RUN);
+        self.run = (TRIAL << self.failures).min(MAX_RUN.min(second as usize));
         self.failures = (self.failures + 1).min(MOST_FAILURES);
         (self.shrinks, self.stored) = (false, 0);
         put_head(Head::Run(self.run), put);
