@@ -17,6 +17,10 @@ const MAX_INPUT: usize = 64 * 1024;
 /// after its first: what a server sends in one go arrives closer together (R-SETUP waits as
 /// long for the first bytes of a stream).
 const PAUSE: Duration = Duration::from_millis(20);
+/// What is too short to say whether it begins like a known chunk, behind one that is, is waited
+/// for less long: it may be the end of a message. Who never waits there sends a sixth of what the
+/// peer holds, where that comes by packets of 1,448 bytes over a link that is idle between them.
+const GLIMPSE: Duration = Duration::from_millis(4);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Nothing is waited for in a direction that had less content than this: an exchange of small
 /// messages saves little and would pay with its latency.
@@ -27,7 +31,8 @@ const BULK: u64 = 16 * 1024;
 /// Content goes in by [`Encoder::push`]; what goes to the link comes out by
 /// [`Encoder::pull`]. Whole chunks go as references where the peer holds them and as they are
 /// where not. What is no whole chunk yet waits only while the link has other bytes of the
-/// stream to send, or for 20 ms where the chunk seems to be one that the peer holds.
+/// stream to send, or for 20 ms where the chunk seems to be one that the peer holds (4 ms while
+/// there is too little of it to tell).
 pub struct Encoder {
     scope: u64,
     chunker: Chunker,
@@ -298,14 +303,15 @@ impl Encoder {
     /// Until when a chunk that is not whole is waited for although the link is idle.
     fn wait(&self, sender: &Sender) -> Option<Instant> {
         let seen = self.chunker.len() >= HINT_AT;
-        let known = if seen { self.begins(sender) } else { self.matching };
+        let (known, pause) =
+            if seen { (self.begins(sender), PAUSE) } else { (self.matching, GLIMPSE) };
         let worth = self.gone.is_none() && known && self.pushed >= BULK && !self.hurried;
         let after = |at: Instant, wait: Duration| {
             Instant::from_nanos(at.as_nanos().saturating_add(wait.as_nanos()))
         };
         // What stood behind other chunks could not have gone before.
         let since = self.last_push.max(self.first_held);
-        worth.then(|| after(since, PAUSE).min(after(self.first_held, PATIENCE)))
+        worth.then(|| after(since, pause).min(after(self.first_held, PATIENCE)))
     }
 
     fn begins(&self, sender: &Sender) -> bool {

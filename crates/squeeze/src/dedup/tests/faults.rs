@@ -6,6 +6,7 @@ use std::sync::Arc;
 use units::{Duration, Rng};
 
 use super::ends::{Pair, Stream, WINDOW, limits, random};
+use crate::dedup::chunker::Chunker;
 use crate::dedup::wire::Message;
 use crate::dedup::{Bad, Dedup, Keys, Limits, Scope, Store};
 
@@ -353,6 +354,20 @@ fn what_is_typed_is_not_held_and_what_seems_known_not_for_long() {
     pair.later(Duration::from_millis(20));
     let held = stream.encoder.held();
     assert!(stream.pull(&mut pair, 40_000, WINDOW, true) > held);
+    stream.close(&mut pair);
+    // The end of a message behind it, too short to be told from a known chunk.
+    let (mut end, mut chunker) = (0, Chunker::default());
+    while end < 40_000 {
+        end += chunker.scan(&pair.keys, &content[end..]).expect("a boundary");
+    }
+    let message = [&content[..end], b"200 OK\r\nand then, later, more"].concat();
+    let mut stream = Stream::new(&pair, 1, LAN, message);
+    stream.push(&mut pair, end + 8);
+    assert!(stream.pull(&mut pair, 60_000, WINDOW, true) < 1000);
+    let until = stream.encoder.poll_timeout(&pair.near.dedup.sender).expect("a time");
+    assert_eq!(until.since(pair.now), Duration::from_millis(4));
+    pair.later(Duration::from_millis(4));
+    assert!(stream.pull(&mut pair, 1000, WINDOW, true) > 0);
     stream.close(&mut pair);
     // A trickle of it is not held for ever.
     let mut stream = begun(&mut pair);
