@@ -231,7 +231,7 @@ pub struct CompressedBytes {
     pub received_deduplicated: u64,
     /// What they came as.
     pub received_as: u64,
-    /// Processor time for both.
+    /// Processor time for both; what deduplication took of it by its bytes, 2 ns each.
     pub cpu_us: u64,
 }
 

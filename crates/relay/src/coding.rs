@@ -179,7 +179,7 @@ impl Coders {
     /// The processor time that coding has taken so far, what chunks took by their bytes.
     pub fn spent(&self) -> Duration {
         let coding = time_between(Spent::default(), self.codec.spent());
-        coding + Duration::from_nanos(self.hashed.saturating_mul(HASHING))
+        coding + hashing(self.hashed)
     }
 
     /// A stream that was reset because what came could not be undone.
@@ -366,6 +366,11 @@ impl Link {
 fn content_for(room: usize) -> usize {
     let content = room - room / 64;
     if room < LEAST_ROOM || Encoder::worst(content) > room { 0 } else { content }
+}
+
+/// What chunks of so much content take to be found, or checked and kept.
+fn hashing(content: u64) -> Duration {
+    Duration::from_nanos(content.saturating_mul(HASHING))
 }
 
 fn time_between(before: Spent, after: Spent) -> Duration {

@@ -32,7 +32,8 @@ pub struct Squeezed {
     pub received_items: u64,
     /// What they were on the link's streams.
     pub received_as: u64,
-    /// Time that compression and decompression took; zero without a stopwatch.
+    /// Time that compression and decompression took, which is zero without a stopwatch, and
+    /// what chunks took, by their bytes.
     pub cpu: Duration,
 }
 

@@ -4,7 +4,7 @@ use link::session::Coding;
 use squeeze::dedup::{self, Receiver};
 use squeeze::stream::{BadBlock, Codec, Shown};
 
-use super::{Coder, Coders, LENIENCE, Malformed, Turn, WAITING, time_between};
+use super::{Coder, Coders, LENIENCE, Malformed, Turn, WAITING, hashing, time_between};
 use crate::ResetReason;
 use crate::flows::FlowId;
 use link::PeerId;
@@ -101,7 +101,10 @@ impl Coders {
                 if decoder.is_referring() {
                     referred = n;
                 }
-                self.hashed += n as u64;
+                if !decoder.is_plain() {
+                    self.hashed += n as u64;
+                    coder.squeezed.cpu += hashing(n as u64);
+                }
                 decoder.took(&mut chunks.dedup.receiver, n)
             }
             _ => n,

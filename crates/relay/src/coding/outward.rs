@@ -5,7 +5,7 @@ use squeeze::dedup::{self, PLAIN};
 use squeeze::stream::{Encoder, Terms, mixes_secrets};
 use units::BitRate;
 
-use super::{Coders, Due, Items, SHARE, Turn, content_for, time_between};
+use super::{Coders, Due, Items, SHARE, Turn, content_for, hashing, time_between};
 use crate::flows::FlowId;
 
 /// Content that is held in all while its chunks are not whole. Each direction may hold this
@@ -86,6 +86,7 @@ impl Coders {
                 items.push(turn.now, &chunks.dedup.sender, data);
                 self.held += data.len();
                 self.hashed += data.len() as u64;
+                coder.squeezed.cpu += hashing(data.len() as u64);
                 self.pull(turn, coding, false);
             }
             _ if first && coding.dedup => {

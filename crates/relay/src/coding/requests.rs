@@ -54,8 +54,8 @@ impl Relay {
         }
     }
 
-    /// The processor time that coding streams has taken so far; zero without
-    /// [`Relay::set_stopwatch`].
+    /// The processor time that coding streams has taken so far: what chunks took by their
+    /// bytes, and the rest, if there is a stopwatch ([`Relay::set_stopwatch`]).
     pub fn coding_time(&self) -> Duration {
         self.coders.spent()
     }

@@ -266,6 +266,11 @@ impl Decoder {
         matches!(self.state, State::References(..))
     }
 
+    /// What comes is content as it is, to the end: no chunks are made of it.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.state, State::Rest)
+    }
+
     /// Gives up content that waits for the host: it is fetched again when the host can take
     /// it.
     pub fn forget(&mut self) {

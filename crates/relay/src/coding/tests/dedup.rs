@@ -118,6 +118,10 @@ fn a_second_transfer_crosses_as_references() {
         let taken = g.squeezed(0).all;
         assert_eq!((taken.received, taken.received_items), (all.sent, all.sent_items));
         assert_eq!(taken.received_as, all.sent_as);
+        // Without a stopwatch what chunks take is all that is told, at both ends.
+        assert_eq!([all.cpu, taken.cpu], [Duration::from_millis(12); 2]);
+        let host = Some(IpAddr::from([10, 1, 0, 2]));
+        assert_eq!(g.squeezed(1).hosts[&host].cpu, all.cpu);
         let (near, far) = (g.chunks(0), g.chunks(1));
         assert!(near.in_use && far.in_use && near.held > 150 && far.referred > 300, "{near:?}");
         assert_eq!((near.wanted, near.quarantined, near.violations), (0, 0, 0));
@@ -135,6 +139,10 @@ fn another_host_profits_only_where_the_lan_shares() {
         let other = g.fetch(3, &content);
         assert_eq!(other * 10 < first, profits, "{share:?}: {other} of {first}");
         assert_eq!(g.chunks(1).referred > 0, profits);
+        for side in 0..2 {
+            let cpu = g.squeezed(side).all.cpu;
+            assert_eq!(cpu == Duration::ZERO, share == Share::Off, "no chunks, no time");
+        }
     }
 }
 
