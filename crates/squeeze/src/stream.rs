@@ -27,4 +27,6 @@ pub use encoder::{Encoder, Terms};
 pub use secrets::mixes_secrets;
 
 #[cfg(test)]
+mod corpora;
+#[cfg(test)]
 mod tests;

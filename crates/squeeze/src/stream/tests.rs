@@ -6,7 +6,7 @@ use units::{BitRate, Instant, Rng};
 use super::block::{Head, MAX_HEAD};
 use super::*;
 
-const SLOW: u64 = 64_000;
+pub const SLOW: u64 = 64_000;
 
 fn terms(rate: u64) -> Terms {
     Terms { rate: BitRate::from_bps(rate), longest: 16 * 1024, history: 128 * 1024 }
@@ -49,7 +49,7 @@ fn decode(d: &mut Decoder, c: &mut Codec, stream: &[u8], step: usize, out: &mut 
 }
 
 /// Sends `content` in pieces of up to `piece` bytes there and back; answers what it cost.
-fn round_trip(content: &[u8], rate: u64, piece: usize) -> usize {
+pub fn round_trip(content: &[u8], rate: u64, piece: usize) -> usize {
     let (mut near, mut far) = (Codec::default(), Codec::default());
     let (mut e, mut d) = (Encoder::default(), Decoder::default());
     let (mut stream, mut got, mut cost) = (Vec::new(), Vec::new(), 0);
@@ -66,7 +66,7 @@ fn round_trip(content: &[u8], rate: u64, piece: usize) -> usize {
     cost
 }
 
-fn random(len: usize) -> Vec<u8> {
+pub fn random(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Rng::new(7).fill(&mut bytes);
     bytes
@@ -137,7 +137,7 @@ fn exchange(n: u64) -> Vec<u8> {
 }
 
 /// A megabyte of this project's source code, in the order of its files' names.
-fn megabyte_of_code() -> Vec<u8> {
+pub fn megabyte_of_code() -> Vec<u8> {
     fn walk(dir: &Path, code: &mut Vec<u8>) {
         let entries = std::fs::read_dir(dir).expect("a directory of the project").flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
