@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::profile::Profile;
 use super::reader::{At, Section};
 use super::suggest;
+use super::traffic::HEADERS;
 
 /// What the link to a peer can do, as this node sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,7 +173,7 @@ impl LinkPart {
             overhead: read_overhead(&mut section),
             rate: mode,
             modem,
-            headers: section.word("headers", &[("on", true), ("off", false)]).map(|h| h.value),
+            headers: section.word("headers", &HEADERS).map(|h| h.value),
             ..LinkPart::read_common(&mut section)
         };
         section.finish();

@@ -322,6 +322,23 @@ fn compression_is_on_unless_a_peer_a_class_or_a_rule_says_otherwise() {
 }
 
 #[test]
+fn headers_are_compressed_unless_a_class_or_a_rule_says_otherwise() {
+    let peer = |lines: &str| good(&file("", &format!("{LINK}\n{lines}"))).peers.remove(0);
+    assert!(peer("").traffic.plain_headers.is_empty());
+    let peer = peer(
+        "[[peer.class]]\nname = \"bulk\"\nheaders = \"off\"\n\
+         [[peer.class]]\nname = \"normal\"\nheaders = \"on\"\n\
+         [[peer.rule]]\nprotocol = \"esp\"\nheaders = \"off\"\n\
+         [[peer.rule]]\nports = [5004]\nclass = \"bulk\"\nheaders = \"on\"",
+    );
+    assert_eq!(peer.traffic.plain_headers, [ClassId::BULK]);
+    let says: Vec<_> = peer.traffic.rules.iter().map(|r| r.headers).collect();
+    assert_eq!(says, [Some(false), Some(true)]);
+    let wrong = peer_fault(&format!("{LINK}\n[[peer.rule]]\nports = [1]\nheaders = \"auto\""));
+    assert_says(&wrong, &["\"auto\" is not one of", "\"on\""]);
+}
+
+#[test]
 fn deduplication_is_within_a_host_unless_a_peer_a_class_or_a_rule_says_otherwise() {
     let read = |node: &str, lines: &str| good(&file(node, &format!("{LINK}\n{lines}")));
     let peer = |lines: &str| read("", lines).peers.remove(0);

@@ -22,6 +22,8 @@ pub struct Traffic {
     pub rules: Vec<Rule>,
     /// Classes whose streams are not compressed unless a rule says it.
     pub plain: Vec<ClassId>,
+    /// Classes of which headers of unsplit packets are not, unless a rule says it.
+    pub plain_headers: Vec<ClassId>,
     /// What streams of a class share chunks with, unless a rule says it.
     pub dedup: Vec<(ClassId, Share)>,
 }
@@ -36,6 +38,8 @@ impl Traffic {
 
 /// What `compress` may say.
 pub(super) const COMPRESS: [(&str, bool); 2] = [("auto", true), ("off", false)];
+/// What `headers` may say.
+pub(super) const HEADERS: [(&str, bool); 2] = [("on", true), ("off", false)];
 /// What `dedup` may say.
 pub(super) const DEDUP: [(&str, Share); 3] =
     [("host", Share::Host), ("lan", Share::Lan), ("off", Share::Off)];
@@ -78,6 +82,7 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
     let cap = section.get::<BitRate>("cap");
     let hold = read_hold(&mut section);
     let compress = section.word("compress", &COMPRESS);
+    let headers = section.word("headers", &HEADERS);
     let dedup = section.word("dedup", &DEDUP);
     if traffic.names.is_empty() {
         traffic.names = BUILT_IN.map(str::to_owned).to_vec();
@@ -94,6 +99,9 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
         let at = traffic.names.iter().position(|n| *n == written);
         if let Some(at) = at.filter(|_| compress.is_some_and(|c| !c.value)) {
             traffic.plain.push(ClassId::from_index(at));
+        }
+        if let Some(at) = at.filter(|_| headers.is_some_and(|h| !h.value)) {
+            traffic.plain_headers.push(ClassId::from_index(at));
         }
         if let (Some(at), Some(dedup)) = (at, dedup) {
             traffic.dedup.push((ClassId::from_index(at), dedup.value));
@@ -153,10 +161,12 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
     let dscp = section.get::<Dscp>("dscp");
     let carry = read_carry(&mut section);
     let compress = section.word("compress", &COMPRESS);
+    let headers = section.word("headers", &HEADERS);
     let dedup = section.word("dedup", &DEDUP);
     let class = read_class_name(&mut section, names);
     section.finish();
-    if class.is_none() && carry.is_none() && compress.is_none() && dedup.is_none() {
+    let coded = compress.is_some() || headers.is_some() || dedup.is_some();
+    if class.is_none() && carry.is_none() && !coded {
         return None;
     }
     Some(Rule {
@@ -166,6 +176,7 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
         class,
         carry,
         compress: compress.map(|c| c.value),
+        headers: headers.map(|h| h.value),
         dedup: dedup.map(|d| d.value),
     })
 }
@@ -197,7 +208,7 @@ fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassI
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !["class", "carry", "compress", "dedup"].iter().any(|key| section.has(key)) {
+    if !["class", "carry", "compress", "headers", "dedup"].iter().any(|key| section.has(key)) {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;

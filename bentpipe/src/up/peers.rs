@@ -90,6 +90,7 @@ pub fn policy(peer: &Peer) -> Policy {
         keep_source: peer.source == Source::Keep,
         rules: peer.traffic.rules.clone(),
         plain_classes: peer.traffic.plain.clone(),
+        plain_headers: peer.traffic.plain_headers.clone(),
         dedup: peer.dedup,
         dedup_classes: peer.traffic.dedup.clone(),
         open: peer.open,

@@ -8,6 +8,7 @@ use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
+use crate::session::Compress;
 use crate::wire::{self, FragmentFrame, Frame, Writer};
 
 /// The largest unsplit IP packet.
@@ -41,8 +42,8 @@ pub(crate) struct Waiting {
     pub bytes: Vec<u8>,
     /// Until when it goes again if it is lost.
     pub until: Option<Instant>,
-    /// Its payload is worth a try to compress it.
-    pub compress: bool,
+    /// What of it is worth a try to compress it.
+    pub compress: Compress,
 }
 
 /// Datagrams of one host and class on their way out.
@@ -128,7 +129,7 @@ impl Outbox {
         queue: &mut PacketQueue,
         data: &[u8],
         until: Option<Instant>,
-        compress: bool,
+        compress: Compress,
     ) -> bool {
         let free = self.limit.saturating_sub(self.bytes);
         let full = queue.bytes + data.len() > free && self.bytes > 0;
@@ -172,8 +173,10 @@ impl Outbox {
     ) -> Wrote {
         let Some(waiting) = queue.queue.front() else { return Wrote::Nothing };
         let head = &waiting.bytes;
+        let all = waiting.compress == Compress::All;
         if queue.sent == 0
-            && let Some(coded) = self.headers.compress(now, head, waiting.compress)
+            && waiting.compress != Compress::Nothing
+            && let Some(coded) = self.headers.compress(now, head, all)
         {
             let len = coded.len_of(head.len());
             if len < w.room() {
@@ -439,7 +442,7 @@ mod tests {
             let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.0.push(&mut out.1, &packet(size, i as u8), None, false));
+                assert!(out.0.push(&mut out.1, &packet(size, i as u8), None, Compress::Headers));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -456,7 +459,7 @@ mod tests {
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
         let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), None, false));
+            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), None, Compress::Headers));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -469,17 +472,17 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_leaves_others_room() {
         let (mut out, mut flood) = queue(6000);
         assert!(
-            out.push(&mut flood, &packet(1500, 0), None, false)
-                && out.push(&mut flood, &packet(1500, 0), None, false)
+            out.push(&mut flood, &packet(1500, 0), None, Compress::Headers)
+                && out.push(&mut flood, &packet(1500, 0), None, Compress::Headers)
         );
-        assert!(!out.push(&mut flood, &packet(1500, 0), None, false));
+        assert!(!out.push(&mut flood, &packet(1500, 0), None, Compress::Headers));
         let mut other = PacketQueue::default();
-        assert!(out.push(&mut other, &packet(1500, 0), None, false));
-        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), None, false));
+        assert!(out.push(&mut other, &packet(1500, 0), None, Compress::Headers));
+        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), None, Compress::Headers));
         assert_eq!(out.dropped, 2);
         let (mut small, mut first) = queue(1000);
         assert!(
-            small.push(&mut first, &packet(MAX_DATAGRAM, 0), None, false),
+            small.push(&mut first, &packet(MAX_DATAGRAM, 0), None, Compress::Headers),
             "an empty one takes any"
         );
     }
@@ -489,8 +492,8 @@ mod tests {
         let (mut out, mut a) = queue(1 << 20);
         let mut b = PacketQueue::default();
         assert!(
-            out.push(&mut a, &packet(4000, 1), None, false)
-                && out.push(&mut b, &packet(4000, 2), None, false)
+            out.push(&mut a, &packet(4000, 1), None, Compress::Headers)
+                && out.push(&mut b, &packet(4000, 2), None, Compress::Headers)
         );
         let mut inbox = Inbox::new(1 << 20);
         while !out.is_empty() {
@@ -525,7 +528,8 @@ mod tests {
         for n in 0..20 {
             long[47] = n;
             assert!(
-                out.push(&mut b, &long, None, true) && out.push(&mut a, &packet(58, n), None, true)
+                out.push(&mut b, &long, None, Compress::All)
+                    && out.push(&mut a, &packet(58, n), None, Compress::All)
             );
             while !out.is_empty() {
                 for queue in [&mut a, &mut b] {

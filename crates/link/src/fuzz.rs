@@ -18,6 +18,7 @@ pub use session::sessions;
 use units::{Duration, Instant};
 
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox, PacketQueue, Wrote};
+use crate::session::Compress;
 use crate::session::Params;
 use crate::wire::{FragmentFrame, Frame, Reader, Writer, short};
 
@@ -120,7 +121,7 @@ fn cut_and_join(bytes: &mut Bytes<'_>, outbox: &mut Outbox) {
     // 55: the least that a packet of 128 bytes leaves over IPv6.
     let room = 55 + usize::from(bytes.u16()) % 9000;
     let mut queue = PacketQueue::default();
-    if !outbox.push(&mut queue, &data, None, false) {
+    if !outbox.push(&mut queue, &data, None, Compress::Headers) {
         return;
     }
     let (mut inbox, mut packet) = (Inbox::new(1 << 17), vec![0; room]);

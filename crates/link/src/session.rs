@@ -59,7 +59,7 @@ use repair::Repair;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
 use urgency::Flows;
-pub use urgency::Label;
+pub use urgency::{Compress, Label};
 
 /// A mistake that a test plants in a session.
 #[cfg(feature = "mistakes")]

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use link::session::{Carry, ClassId, Label};
+use link::session::{Carry, ClassId, Compress, Label};
 
 use crate::packet::Packet;
 
@@ -29,6 +29,8 @@ pub struct Rule {
     pub carry: Option<Carry>,
     /// Whether what matches is compressed; `None`: later rules decide.
     pub compress: Option<bool>,
+    /// Whether headers of unsplit packets that match are; `None`: later rules decide.
+    pub headers: Option<bool>,
     /// What streams that match share chunks with; `None`: later rules decide.
     pub dedup: Option<Share>,
 }
@@ -79,6 +81,11 @@ pub fn compress(rules: &[Rule], facts: &Facts) -> Option<bool> {
     rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.compress)
 }
 
+/// The same of an unsplit packet's headers.
+fn headers(rules: &[Rule], facts: &Facts) -> Option<bool> {
+    rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.headers)
+}
+
 /// What a stream with these `facts` shares chunks with: what the first rule says that says it.
 pub fn share(rules: &[Rule], facts: &Facts) -> Option<Share> {
     rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.dedup)
@@ -103,17 +110,23 @@ fn by_dscp(dscp: u8) -> ClassId {
 }
 
 /// What an unsplit packet is to the link. `host` is its end in the LAN; `plain`: classes that
-/// are not compressed unless a rule says it.
+/// are not compressed unless a rule says it, and those whose headers are not.
 pub fn label(
     rules: &[Rule],
-    plain: &[ClassId],
+    plain: [&[ClassId]; 2],
     packet: &Packet,
     bytes: &[u8],
     host: IpAddr,
 ) -> Label {
     let facts = packet.facts(bytes);
     let (class, carry) = (class(rules, &facts), carry(rules, &facts));
-    let compress = compress(rules, &facts).unwrap_or(!plain.contains(&class));
+    let payload = compress(rules, &facts).unwrap_or(!plain[0].contains(&class));
+    // A payload is only compressed together with its headers.
+    let compress = match headers(rules, &facts).unwrap_or(!plain[1].contains(&class)) {
+        false => Compress::Nothing,
+        true if payload => Compress::All,
+        true => Compress::Headers,
+    };
     Label { class, host: Some(host), flow: flow(packet, &facts), carry, compress }
 }
 
@@ -154,6 +167,7 @@ mod tests {
                 class: Some(class),
                 carry: None,
                 compress: None,
+                headers: None,
                 dedup: None,
             }
         };
@@ -173,6 +187,35 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_says_before_its_class_what_of_a_packet_is_compressed() {
+        let syn = crate::packet::syn(([10, 1, 0, 2], 40_000).into(), ([10, 2, 0, 2], 80).into(), 1);
+        let packet = Packet::parse(&syn).expect("a packet");
+        let rule = |compress, headers| Rule {
+            protocol: None,
+            ports: vec![80..=80],
+            dscp: None,
+            class: Some(ClassId::BULK),
+            carry: None,
+            compress,
+            headers,
+            dedup: None,
+        };
+        let bulk = [ClassId::BULK];
+        for (compress, headers, classes, expected) in [
+            (None, None, [&[][..], &[]], Compress::All),
+            (Some(false), None, [&[], &[]], Compress::Headers),
+            (None, None, [&bulk, &[]], Compress::Headers),
+            (None, None, [&[], &bulk], Compress::Nothing),
+            (None, Some(true), [&[], &bulk], Compress::All),
+            (Some(true), Some(false), [&[], &[]], Compress::Nothing),
+        ] {
+            let rules = [rule(compress, headers)];
+            let label = label(&rules, classes, &packet, &syn, [10, 1, 0, 2].into());
+            assert_eq!(label.compress, expected, "{compress:?} {headers:?} {classes:?}");
+        }
+    }
+
+    #[test]
     fn quic_is_carried_in_order_and_a_rule_may_say_otherwise() {
         let esp = Rule {
             protocol: Some(50),
@@ -181,6 +224,7 @@ mod tests {
             class: None,
             carry: Some(Carry::Ordered),
             compress: None,
+            headers: None,
             dedup: None,
         };
         let no_quic = Rule { protocol: Some(17), carry: Some(Carry::Plain), ..esp.clone() };

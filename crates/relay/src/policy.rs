@@ -28,6 +28,8 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Classes whose streams are not compressed unless a rule says it.
     pub plain_classes: Vec<ClassId>,
+    /// Classes of which headers of unsplit packets are not, unless a rule says it.
+    pub plain_headers: Vec<ClassId>,
     /// What streams share chunks with, where the link deduplicates, unless their class or a
     /// rule says otherwise.
     pub dedup: Share,
@@ -93,7 +95,8 @@ impl Policy {
 
     /// What an unsplit packet is; `host` is the one of its two that is in a LAN.
     pub(crate) fn label(&self, packet: &Packet, bytes: &[u8], host: IpAddr) -> Label {
-        classify::label(&self.rules, &self.plain_classes, packet, bytes, host)
+        let plain = [&self.plain_classes[..], &self.plain_headers];
+        classify::label(&self.rules, plain, packet, bytes, host)
     }
 }
 

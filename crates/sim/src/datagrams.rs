@@ -39,6 +39,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         class: None,
         carry: Some(carry),
         compress: None,
+        headers: None,
         dedup: None,
     };
     WAYS.map(rule).to_vec()

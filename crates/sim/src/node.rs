@@ -100,6 +100,7 @@ impl Node {
             keep_source: true,
             rules: crate::datagrams::rules(),
             plain_classes: Vec::new(),
+            plain_headers: Vec::new(),
             dedup: plan.dedup[node].unwrap_or(Share::Off),
             dedup_classes: Vec::new(),
             open: plan.open,

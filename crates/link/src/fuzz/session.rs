@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::Bytes;
-use crate::session::{Carry, Event, Label, LinkConfig, Params, RecvState, Session};
+use crate::session::{Carry, Compress, Event, Label, LinkConfig, Params, RecvState, Session};
 use crate::wire::{
     FragmentFrame, Frame, Origin, ResetReason, StreamFrame, StreamId, Target, Writer,
 };
@@ -165,7 +165,8 @@ impl World {
             flow: u32::from(flow),
             host: Some([10, 1, 0, flow].into()),
             carry,
-            compress: how & 8 == 0,
+            compress: [Compress::All, Compress::Headers, Compress::Nothing]
+                [usize::from(how >> 3) % 3],
             ..Label::default()
         };
         self.sides[side].send_datagram(self.now, &packet, &label);

@@ -13,7 +13,7 @@ use squeeze::headers::{Compressor, Decompressor, MAX_HEADER};
 use squeeze::stream::Stopwatch;
 use units::{BitRate, Duration, Instant};
 
-use super::{Label, Session};
+use super::{Compress, Label, Session};
 use crate::datagram::{MAX_DATAGRAM, Waiting};
 use crate::sent::Fate;
 use crate::session::{ClassId, HostId};
@@ -76,7 +76,7 @@ impl Session {
     ) -> bool {
         let class = self.datagram_class(now, data.len(), label);
         let host = self.schedule.hold_host(label.host);
-        let compress = label.compress && self.may_compress();
+        let compress = self.may_compress(label.compress);
         let queue = self.schedule.packets(class, host);
         let taken = self.outbox.push(queue, data, until, compress);
         if taken {
@@ -87,10 +87,11 @@ impl Session {
         taken
     }
 
-    /// Are payloads of packets worth a try? Not where the peer does not compress streams
+    /// What of a packet is worth a try? No payload where the peer does not compress streams
     /// either, nor on a link that is faster.
-    fn may_compress(&self) -> bool {
-        self.told && self.peer.history > 0 && self.pacer.rate() <= PAYLOADS_BELOW
+    fn may_compress(&self, wanted: Compress) -> Compress {
+        let all = self.told && self.peer.history > 0 && self.pacer.rate() <= PAYLOADS_BELOW;
+        if wanted == Compress::All && !all { Compress::Headers } else { wanted }
     }
 
     // ---- kept until they arrive --------------------------------------------------
@@ -130,7 +131,7 @@ impl Session {
         let id = self.lane(label).filter(|id| self.is_usable(*id));
         // A peer that has no room for the stream gets what fits as it is.
         let Some(id) = id else { return self.send_once(now, data, label, None) };
-        let compress = label.compress && self.may_compress();
+        let compress = self.may_compress(label.compress);
         let Some(s) = self.streams.get_mut(&id) else { return false };
         let need = data.len() + LENGTH;
         let queue = self.pacer.rate().bytes_in(Duration::from_millis(500)).0;
@@ -143,7 +144,9 @@ impl Session {
         }
         let contexts = LANE_CONTEXTS.min(self.peer.contexts as usize);
         let headers = self.lane_headers.sent(id, contexts);
-        if let Some(head) = headers.compress(now, data, compress) {
+        let may = compress != Compress::Nothing;
+        let head = may.then(|| headers.compress(now, data, compress == Compress::All)).flatten();
+        if let Some(head) = head {
             let len = head.len_of(data.len());
             s.send.write(&mut self.pool, &(len as u16 | CODED).to_be_bytes());
             for piece in [head.bytes(), headers.packed(), &data[head.skips..]] {

@@ -43,8 +43,20 @@ pub struct Label {
     pub flow: u32,
     /// What becomes of it when it is lost.
     pub carry: Carry,
-    /// Its payload is compressed where that pays.
-    pub compress: bool,
+    /// What of it is compressed, where that pays.
+    pub compress: Compress,
+}
+
+/// What of an unsplit packet is compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compress {
+    /// It goes as it is.
+    Nothing,
+    /// Its headers.
+    #[default]
+    Headers,
+    /// Headers and payload.
+    All,
 }
 
 /// Places for flows of datagrams. Two flows that meet in one count together.

@@ -178,6 +178,7 @@ fn rules_and_classes_leave_streams_as_they_are() {
         class,
         carry: None,
         compress,
+        headers: None,
         dedup: None,
     };
     let bulk = Some(ClassId::BULK);

@@ -183,13 +183,13 @@ fn reports(config: LinkConfig, other: LinkConfig, label: Label) -> f64 {
 #[test]
 fn payloads_of_packets_are_told_by_those_before() {
     let config = LinkConfig { history: ByteCount(1 << 20), ..narrow() };
-    let label = Label { compress: true, ..Label::default() };
+    let label = Label { compress: Compress::All, ..Label::default() };
     let all = reports(config.clone(), config.clone(), label);
     let ordered = Label { carry: Carry::Ordered, ..label };
     let in_order = reports(config.clone(), config.clone(), ordered);
     println!("{:.0} % saved, {:.0} % in order", all * 100.0, in_order * 100.0);
     assert!(all > 0.55 && in_order > 0.55, "{all} {in_order}");
-    let plain = Label { compress: false, ..label };
+    let plain = Label { compress: Compress::Headers, ..label };
     let fast = LinkConfig { send_rate: BitRate::from_mbps(30), ..config.clone() };
     let none = LinkConfig { history: ByteCount(0), ..config.clone() };
     for (mine, other, label) in
@@ -197,6 +197,11 @@ fn payloads_of_packets_are_told_by_those_before() {
     {
         let saved = reports(mine.clone(), other.clone(), label);
         assert!((0.15..0.19).contains(&saved), "headers alone: {saved}");
+    }
+    for label in [label, ordered] {
+        let nothing = Label { compress: Compress::Nothing, ..label };
+        let saved = reports(config.clone(), config.clone(), nothing);
+        assert!(saved.abs() < 0.001, "nothing is compressed: {saved}");
     }
 }
 
@@ -262,7 +267,7 @@ fn the_time_that_payloads_take_is_counted() {
     for carry in [Carry::Plain, Carry::Ordered] {
         let mut w = World::new(55, CLEAN, config.clone());
         w.sides.iter_mut().for_each(|side| side.set_stopwatch(Some(tick)));
-        let label = Label { compress: true, carry, ..Label::default() };
+        let label = Label { compress: Compress::All, carry, ..Label::default() };
         let mut n = 0;
         // First one by one; then many at once, which share link packets.
         for count in [[1; 10], [99; 10]].concat() {
