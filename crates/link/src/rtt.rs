@@ -67,3 +67,25 @@ impl Rtt {
         self.smoothed + self.variation.times(4).max(Duration::from_millis(10))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L-CL-2.
+    #[test]
+    fn what_took_as_long_as_a_pause_is_no_round_trip() {
+        let second = |n| Instant::ZERO + Duration::from_secs(n);
+        let mut rtt = Rtt::new(Duration::from_millis(600));
+        rtt.on_packet(second(0), Duration::from_millis(600));
+        rtt.doubt(second(100));
+        rtt.on_packet(second(50), Duration::from_secs(50));
+        rtt.on_packet(second(90), rtt.longest_pause());
+        assert_eq!(rtt.smoothed(), Duration::from_millis(600));
+        // A shorter one counts, and so does whatever left later.
+        rtt.on_packet(second(99), Duration::from_secs(1));
+        assert_eq!(rtt.smoothed(), Duration::from_millis(650));
+        rtt.on_packet(second(100), Duration::from_millis(20_650));
+        assert_eq!(rtt.smoothed(), Duration::from_millis(3_150));
+    }
+}

@@ -137,6 +137,35 @@ fn one_dead_direction_is_told_apart_at_both_ends() {
     }
 }
 
+/// L-LO-7: packets are few there. In doubt one asks as often as eight questions fit in, until
+/// there are 36: here 19 s, after the time until it is in doubt, in packets of 1.25 s.
+#[test]
+fn a_dead_direction_of_a_thin_link_is_told_as_well() {
+    let (begin, end, rate) = (30_000, 630_000, BitRate::from_bps(9_600));
+    for dead in 0..2 {
+        for seed in 0..4 {
+            let kind = FaultKind::Outage(Way { sender: dead, both: false });
+            let mut plan = plan(seed, vec![fault(begin, end, kind)]);
+            plan.rates = [rate; 2];
+            for (n, connection) in plan.connections.iter_mut().enumerate() {
+                connection.hosts = [[20_000, 0], [500, 20_000]][n % 2].map(host);
+            }
+            let report = unharmed(&plan);
+            let news = &report.news;
+            let transmit = found(&report, dead, LinkState::TransmitDead, begin);
+            assert!(transmit.is_some_and(|ms| ms < 50_000), "{transmit:?}: {news:?}");
+            let received = found(&report, 1 - dead, LinkState::NothingReceived, begin);
+            assert!(received.is_some_and(|ms| ms < 12_000), "{received:?}: {news:?}");
+            let wrong = found(&report, 1 - dead, LinkState::TransmitDead, begin);
+            assert_eq!(wrong, None, "its transmitter works: {news:?}");
+            for node in 0..2 {
+                let back = found(&report, node, LinkState::Back, end);
+                assert!(back.is_some_and(|ms| ms <= 6_000), "node {node}: {back:?}: {news:?}");
+            }
+        }
+    }
+}
+
 /// L-LO-7: losses of half of all packets are no dead direction, in 79 minutes of them.
 #[test]
 fn no_direction_is_called_dead_that_is_only_bad() {

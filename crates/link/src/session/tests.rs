@@ -5,6 +5,7 @@
 mod coded;
 mod found;
 mod headers;
+mod hearing;
 mod hostile;
 mod messages;
 mod packets;
