@@ -324,7 +324,6 @@ fn transfers_wait_while_the_link_is_down_and_complete_unharmed() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
 fn transfers_survive_a_minute_without_a_link() {
     if root() {
         the_link_is_down_for(Duration::from_secs(60));
