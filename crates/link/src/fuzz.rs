@@ -18,8 +18,7 @@ pub use session::sessions;
 use units::{Duration, Instant};
 
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox, PacketQueue, Wrote};
-use crate::session::Compress;
-use crate::session::Params;
+use crate::session::{Compress, Params};
 use crate::wire::{FragmentFrame, Frame, Reader, Writer, short};
 
 /// Takes values off the front of the fuzzer's bytes; zeros when they have run out.

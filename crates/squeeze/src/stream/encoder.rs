@@ -29,8 +29,8 @@ const STORED: usize = 512;
 /// Runs are as long as a trial at first and double up to 64 trials: 256 kB.
 const MOST_FAILURES: u32 = 6;
 /// A run cannot be cut, so none takes the link longer than a second, or less than this: what
-/// follows it may shrink. A head of four bytes is a twentieth of a percent of it.
-const LEAST_LONGEST_RUN: u64 = 8 * 1024;
+/// follows it may shrink. A head of four bytes is a fortieth of a percent of it.
+const LEAST_LONGEST_RUN: u64 = 16 * 1024;
 /// The least and the most content of a block: a quarter of a second of the link, and a
 /// second once eight times as much has gone before, by what compressed bytes become.
 const LEAST_BLOCK: usize = 1024;

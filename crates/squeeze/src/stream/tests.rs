@@ -187,14 +187,14 @@ fn random_data_grows_by_less_than_a_thousandth() {
     let data = random(1 << 20);
     for (rate, piece) in [(SLOW, 1448), (100_000_000, 64 * 1024), (SLOW, 64 * 1024)] {
         let cost = round_trip(&data, rate, piece);
-        assert!(cost <= data.len() + data.len() / 1000, "{cost} of {}", data.len());
+        assert!(cost <= data.len() + data.len() / 2000, "{cost} of {}", data.len());
     }
 }
 
 /// Text after images: a run cannot be cut, and 256 kB take a slow link half a minute.
 #[test]
-fn what_follows_data_that_does_not_shrink_is_compressed_again_within_a_second_or_8_kb() {
-    for (rate, soon) in [(2_400, 8 << 10), (SLOW, 8 << 10), (400_000, 50_000)] {
+fn what_follows_data_that_does_not_shrink_is_compressed_again_within_a_second_or_16_kb() {
+    for (rate, soon) in [(2_400, 16 << 10), (SLOW, 16 << 10), (400_000, 50_000)] {
         let (mut codec, mut e) = (Codec::default(), Encoder::default());
         for piece in random(1 << 20).chunks(1448) {
             encode(&mut e, &mut codec, &terms(rate), piece);
