@@ -40,6 +40,9 @@ pub struct Throughput {
 /// At which the second half is looked at.
 const MOMENTS: u64 = 40;
 
+/// So often is looked at what waits: a wait may be as short as some packets.
+const LAG_MOMENTS: u64 = 1_000;
+
 /// When the client connects: on the slowest links, with the heaviest losses, opening a
 /// session takes a while.
 const BEGIN: Duration = Duration::from_secs(120);
@@ -85,6 +88,30 @@ fn measure_draw(cell: &Cell, seed: u64) -> Result<Throughput, Failure> {
         given.share += given.bytes as f64 / possible * 100.0 / MOMENTS as f64;
     }
     Ok(given)
+}
+
+/// How long a byte waits on average behind earlier ones that are missing, over the second
+/// half of the cell's time, in round trips: what the client's gateway holds out of order by
+/// what it passes on a second (Little's law).
+///
+/// # Errors
+/// The first promise of the simulator that did not hold.
+pub fn lag(cell: &Cell, seed: u64) -> Result<f64, Failure> {
+    let plan = Plan { seed, ..plan(cell) };
+    let mut world = World::new(&plan, None);
+    world.most_steps = u64::MAX;
+    let read = |w: &World<'_>| w.talks[0].hosts[0].as_ref().map_or(0, |client| client.received);
+    let (mut held, mut before) = (0, 0);
+    for moment in LAG_MOMENTS..2 * LAG_MOMENTS {
+        let time = cell.time.times(moment).divided_by(2 * LAG_MOMENTS);
+        world.run(Instant::ZERO + BEGIN + time, |_| false)?;
+        held += world.nodes[0].session().map_or(0, |s| s.memory_used());
+        if moment == LAG_MOMENTS {
+            before = read(&world);
+        }
+    }
+    let a_second = (read(&world) - before) as f64 * 2.0 / cell.time.as_secs_f64();
+    Ok(held as f64 / LAG_MOMENTS as f64 / a_second / cell.rtt.as_secs_f64())
 }
 
 fn plan(cell: &Cell) -> Plan {

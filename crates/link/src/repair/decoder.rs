@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::field::{LANE, add_combination, add_scaled, coefficient, inverse, multiply, scale};
 use super::header;
-use super::symbols::{self, PREFIX, Symbols};
+use super::symbols::{self, Symbols};
 use crate::wire::WireError;
 
 /// Equations kept, and unknowns in one of them. Beyond that the packets that are missing
@@ -188,9 +188,9 @@ impl Decoder {
             }
             let row = self.rows.swap_remove(i);
             if let Some(&(number, _)) = row.unknowns.first()
-                && let Some((_, plaintext)) = symbols::read(&row.sum)
+                && let Some(len) = symbols::length(&row.sum)
             {
-                self.symbols.insert_symbol(number, &row.sum, PREFIX + plaintext.len());
+                self.symbols.insert_symbol(number, &row.sum, len);
                 self.solved.push_back(number);
             }
             self.spare.push(row);
@@ -201,11 +201,11 @@ impl Decoder {
     /// The next packet that came back: its number and hint; `plaintext` gets its content.
     pub fn next_recovered(&mut self, plaintext: &mut Vec<u8>) -> Option<(u64, u8)> {
         while let Some(number) = self.solved.pop_front() {
-            let Some((place, _)) = self.symbols.find(number) else { continue };
-            let symbol = &self.symbols.bytes()[place..place + self.symbols.stride()];
+            let Some((place, len)) = self.symbols.find(number) else { continue };
             // What is empty was REPAIR, or a question: a probe too long for the path counts
             // as lost.
-            if let Some((hint, content)) = symbols::read(symbol).filter(|s| !s.1.is_empty()) {
+            if let Some((hint, content)) = symbols::read(&self.symbols.bytes()[place..place + len])
+            {
                 plaintext.clear();
                 plaintext.extend_from_slice(content);
                 return Some((number, hint));

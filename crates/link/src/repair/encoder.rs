@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::MAX_WINDOW;
 use super::field::{LANE, add_combination, coefficient};
 use super::header;
-use super::symbols::{PREFIX, Symbols};
+use super::symbols::Symbols;
 use crate::wire::Writer;
 
 /// What a repair packet is for.
@@ -94,10 +94,10 @@ impl Encoder {
     fn gather(&mut self, number: u64, covered: Range<u64>) -> Result<usize, u64> {
         self.terms.clear();
         self.empty.clear();
-        let mut longest = PREFIX;
+        let mut longest = 0;
         for n in covered.rev() {
             match self.symbols.find(n).ok_or(n)? {
-                (_, PREFIX) => self.empty.push(n),
+                (_, 0) => self.empty.push(n),
                 (place, len) => {
                     self.terms.push((coefficient(number, n), place));
                     longest = longest.max(len);

@@ -4,10 +4,11 @@ use super::MAX_WINDOW;
 use super::field::LANE;
 use crate::wire;
 
-/// Bytes before the plaintext: how its packet is read and how long it is.
-pub(super) const PREFIX: usize = 2;
-/// The low bits of the prefix are the length.
-const LENGTH_BITS: u32 = 14;
+/// Bytes after the plaintext: how its packet is read. All behind is zero, so that this byte,
+/// which is not, tells the length, too.
+const END: usize = 1;
+/// Of that byte: this and the kind.
+const MARK: u8 = 0x80;
 
 /// A ring of symbols: number n lies in slot n mod its size.
 #[derive(Default)]
@@ -29,7 +30,7 @@ impl Symbols {
     /// it was room enough already.
     pub fn make_room(&mut self, window: usize, plaintext: usize) {
         let size = window.clamp(16, MAX_WINDOW).next_power_of_two() as u64;
-        let stride = (PREFIX + plaintext).next_multiple_of(LANE);
+        let stride = (plaintext + END).next_multiple_of(LANE);
         if size <= self.size && stride <= self.stride {
             return;
         }
@@ -74,16 +75,16 @@ impl Symbols {
     /// That of a question is empty, however far it is filled up (L-RP-1).
     pub fn insert(&mut self, number: u64, hint: u8, plaintext: &[u8]) {
         let empty = plaintext.is_empty() || hint == 0 && wire::is_question(plaintext);
-        let (hint, plaintext) = if empty { (0, &[][..]) } else { (hint, plaintext) };
-        let len = PREFIX + plaintext.len();
+        let len = if empty { 0 } else { plaintext.len() + END };
         if len > self.stride || number < self.oldest() {
             return;
         }
-        let prefix = u16::from(kind_of(hint)) << LENGTH_BITS | plaintext.len() as u16;
         let symbol = self.place(number, len);
-        symbol[..PREFIX].copy_from_slice(&prefix.to_be_bytes());
-        symbol[PREFIX..len].copy_from_slice(plaintext);
         symbol[len..].fill(0);
+        if let Some((end, content)) = symbol[..len].split_last_mut() {
+            content.copy_from_slice(plaintext);
+            *end = MARK | kind_of(hint);
+        }
     }
 
     /// Keeps a symbol that came back.
@@ -117,16 +118,21 @@ impl Symbols {
     }
 }
 
+/// The length of a symbol without the zeros behind it; `None` if its last byte is not the
+/// end of one.
+pub(super) fn length(symbol: &[u8]) -> Option<usize> {
+    let len = symbol.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+    (len == 0 || read(&symbol[..len]).is_some()).then_some(len)
+}
+
 /// The hint and the plaintext in a symbol; `None` if it holds neither.
 pub(super) fn read(symbol: &[u8]) -> Option<(u8, &[u8])> {
-    let (prefix, rest) = symbol.split_first_chunk::<PREFIX>()?;
-    let prefix = u16::from_be_bytes(*prefix);
-    let len = usize::from(prefix & ((1 << LENGTH_BITS) - 1));
-    let hint = match prefix >> LENGTH_BITS {
-        0 => 0,
-        kind => kind as u8 + 1,
-    };
-    Some((hint, rest.get(..len)?))
+    let (end, plaintext) = symbol.split_last()?;
+    match end ^ MARK {
+        0 => Some((0, plaintext)),
+        kind @ 1..=3 => Some((kind + 1, plaintext)),
+        _ => None,
+    }
 }
 
 /// Packets with frames are 0; short ones with 2, 3, 4 bytes of offset are 1, 2, 3.

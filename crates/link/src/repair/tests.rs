@@ -29,7 +29,7 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
     for number in 0..sources {
         let dropped = rng.chance(Ratio::from_f64(loss));
         if number % interval == interval - 1 {
-            let mut buf = [0; PLAINTEXT + 4];
+            let mut buf = [0; PLAINTEXT + 3];
             let mut w = Writer::new(&mut buf);
             let from = number.saturating_sub(window);
             assert!(encoder.write(number, from, Purpose::Flow(interval), &mut w).is_some());
@@ -73,7 +73,7 @@ fn one_repair_after_each_packet_is_a_copy() {
 
 /// REPAIR packet `number` over all before it goes from one end to the other.
 fn repair_all(encoder: &mut Encoder, decoder: &mut Decoder, number: u64) {
-    let mut buf = [0; PLAINTEXT + 4];
+    let mut buf = [0; PLAINTEXT + 3];
     let mut w = Writer::new(&mut buf);
     encoder.write(number, 0, Purpose::Flow(0), &mut w).expect("there is something to combine");
     let len = w.len();
@@ -131,7 +131,7 @@ fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
     decoder.make_room(MAX_WINDOW, PLAINTEXT);
     let (last, interval) = (3_000, 48);
     let lost = [1_200, 1_919, 2_500, 2_990];
-    let mut buf = [0; PLAINTEXT + 4];
+    let mut buf = [0; PLAINTEXT + 3];
     let mut content = Vec::new();
     for number in 0..last + 8 {
         let mut w = Writer::new(&mut buf);
@@ -139,7 +139,7 @@ fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
             // No byte is left for more than the head.
             let covers = encoder.write(number, number - 1_920, Purpose::Flow(0), &mut w);
             assert_eq!(covers, Some(number - 1_920..number));
-            assert_eq!(w.len(), PLAINTEXT + 4);
+            assert_eq!(w.len(), PLAINTEXT + 3);
             decoder.on_repair(number, &buf).expect("well formed");
         } else if number % interval == interval - 1 {
             assert!(encoder.write(number, number - 1, Purpose::Flow(interval), &mut w).is_some());
@@ -170,7 +170,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
     for number in (0..100).filter(|n| *n != 60) {
         encoder.keep(number, 0, &plaintext(number), 128, PLAINTEXT);
     }
-    let mut buf = [0; PLAINTEXT + 4];
+    let mut buf = [0; PLAINTEXT + 3];
     let covers = encoder.write(100, 0, Purpose::Flow(0), &mut Writer::new(&mut buf));
     let first = covers.expect("some were kept").start;
     assert!((61..66).contains(&first), "{first}");
@@ -188,7 +188,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
 #[test]
 fn windows_reach_to_the_first_packet_of_a_tail() {
     let mut encoder = Encoder::default();
-    let mut buf = [0; PLAINTEXT + 4];
+    let mut buf = [0; PLAINTEXT + 3];
     for number in 0..700 {
         encoder.keep(number, 0, &plaintext(number), 1024, PLAINTEXT);
     }
@@ -215,7 +215,7 @@ fn the_repair_of_a_tail_leaves_out_what_left_after_it() {
                 decoder.on_packet(n, hint(n), &plaintext(n));
             }
         }
-        let mut buf = [0; PLAINTEXT + 4];
+        let mut buf = [0; PLAINTEXT + 3];
         let mut w = Writer::new(&mut buf);
         let covers = encoder.write(number, TAIL, Purpose::Tail(TAIL + 1), &mut w).expect("kept");
         assert_eq!(covers.end, if comes_back { TAIL + 1 } else { number });

@@ -19,8 +19,8 @@ use crate::sent::SentCounts;
 use crate::wire::{Frame, LossesSeen, StreamId, Writer};
 
 /// Bytes by which packets stay below a full one while there is repair, which has a head of
-/// two bytes and two of the symbol beside the plaintexts that it combines.
-const HEAD: usize = 4;
+/// two bytes and one of the symbol beside the plaintexts that it combines.
+const HEAD: usize = 3;
 /// Below this loss ratio nothing is repaired: a tail of a hundred packets would be whole
 /// without it all but once in a thousand times.
 const LEAST: f64 = 1e-5;
@@ -438,7 +438,7 @@ impl Session {
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.
             (Some(old), Some(new))
-                if (old.interval..=old.interval * 5 / 4).contains(&new.interval) =>
+                if (old.interval..=old.interval * 9 / 8).contains(&new.interval) =>
             {
                 Some(old)
             }
