@@ -357,23 +357,25 @@ pub fn small_exchanges(board: &Board, _seeds: u64) -> Measured {
 /// Data that does not shrink.
 pub fn noise(board: &Board, _seeds: u64) -> Measured {
     const BYTES: u64 = 50_000_000;
-    /// A run without and one with, in turn: short and many, because the machine's speed may
-    /// change by a fifth from one second to the next.
-    const PAIRS: usize = 41;
+    /// A run without and one with, side by side and not in turn: the machine's speed may change
+    /// by a fifth from one second to the next, and so both have the same.
+    const PAIRS: usize = 21;
     let row = board.row("noise", 2 * PAIRS as u64 * BYTES);
     row.begin();
     let link = link(200_000_000, 20_000_000, 20);
     let beds = [Bed::build(&link, false)?, Bed::build(&link, true)?];
     let mut costs = Vec::new();
-    for pair in 0..PAIRS {
-        let mut cost = [0.0; 2];
-        for which in [pair % 2, 1 - pair % 2] {
-            let topology = &beds[which].topology;
-            let before = topology.gateways_cpu()?;
-            beds[which].fetch(Wish::Noise(BYTES), &row)?;
-            cost[which] = topology.gateways_cpu()? - before;
-        }
-        costs.push(cost);
+    let spent =
+        || Ok::<_, String>([beds[0].topology.gateways_cpu()?, beds[1].topology.gateways_cpu()?]);
+    for _ in 0..PAIRS {
+        let before = spent()?;
+        thread::scope(|scope| {
+            let other = scope.spawn(|| beds[1].fetch(Wish::Noise(BYTES), &row));
+            beds[0].fetch(Wish::Noise(BYTES), &row)?;
+            other.join().map_err(|_| "a client panicked")?
+        })?;
+        let after = spent()?;
+        costs.push([after[0] - before[0], after[1] - before[1]]);
     }
     let c = beds[1].status()?.compression.total;
     let growth = (c.received_as as f64 / c.received.max(1) as f64 - 1.0) * 100.0;
