@@ -217,6 +217,10 @@ impl Outcome {
         match figure {
             Figure::Goodput => Some(self.goodput() / 1e3),
             Figure::LinkThroughput => self.down.bits_per_second(from, to).map(|r| r / 1e3),
+            Figure::Sent if self.complete > 0.0 => {
+                let last = self.sent.iter().rev().find(|s| s.0 <= self.complete)?;
+                Some(last.1 * 8.0 / 1e3 / self.complete)
+            }
             Figure::Share if self.link_rate > 0 => {
                 Some(self.goodput() / self.link_rate as f64 * 100.0)
             }
@@ -229,7 +233,7 @@ impl Outcome {
             Figure::Queue => {
                 self.down.queue_series(from, to).into_iter().map(|p| p.1).reduce(f64::max)
             }
-            Figure::Share | Figure::Speedup => None,
+            Figure::Sent | Figure::Share | Figure::Speedup => None,
         }
     }
 
@@ -338,9 +342,11 @@ mod tests {
             first_byte: 0.6,
             link_rate: 2_000_000,
             server_rtt: vec![(0.0, 70.0), (1.0, 75.0), (2.0, 600.0)],
+            sent: vec![(1.0, 500_000.0), (7.9, 1_200_000.0), (8.1, 1_300_000.0)],
             ..Outcome::default()
         };
         assert_eq!(run.figure(Figure::Goodput), Some(1000.0));
+        assert_eq!(run.figure(Figure::Sent), Some(1200.0));
         assert_eq!(run.figure(Figure::Share), Some(50.0));
         assert_eq!(run.figure(Figure::ServerRtt), Some(75.0));
         assert_eq!(run.figure(Figure::Time), Some(32.0));

@@ -103,11 +103,12 @@ impl Experiment {
 
     fn carry(&self, topology: &Topology, work: Work, row: &Row) -> Result<Outcome, String> {
         let origin = topology.origin;
+        let ip = SERVER[usize::from(self.plan.hosts.ipv6 == Some(true))];
         let server = topology
             .server
-            .run(|| Server::start(SERVER[0], origin))
+            .run(|| Server::start(ip, origin))
             .map_err(|e| format!("the server does not start: {e}"))?;
-        let address = SocketAddr::new(SERVER[0], traffic::PORT);
+        let address = SocketAddr::new(ip, traffic::PORT);
         let seed = self.plan.seed;
         let window = self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX));
         let wanted =

@@ -129,6 +129,8 @@ pub struct HostTcp {
     /// Loss detection by time (RFC 8985) and tail probes, both younger than the
     /// experiments repeated here.
     pub rack: Option<bool>,
+    /// Client and server meet by IPv6.
+    pub ipv6: Option<bool>,
     /// What the server's interface sends passes a token bucket.
     pub shape: Option<Shape>,
 }
@@ -159,6 +161,7 @@ impl HostTcp {
             timestamps: self.timestamps.or(base.timestamps),
             scaling: self.scaling.or(base.scaling),
             rack: self.rack.or(base.rack),
+            ipv6: self.ipv6.or(base.ipv6),
             shape: self.shape.or(base.shape),
         }
     }
@@ -288,6 +291,9 @@ pub enum Figure {
     Goodput,
     /// Bytes of packets delivered by the link, downwards, over the same time, kbit/s.
     LinkThroughput,
+    /// Content that the server's TCP sent of a single connection, each byte once, over
+    /// the same time, kbit/s.
+    Sent,
     /// Goodput as a share of the link's rate, %.
     Share,
     /// Content of the UDP stream beside the others, as it arrived, kbit/s.
@@ -310,9 +316,10 @@ pub enum Figure {
 
 impl Figure {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Figure; 11] = [
+    pub const ALL: [Figure; 12] = [
         Figure::Goodput,
         Figure::LinkThroughput,
+        Figure::Sent,
         Figure::Share,
         Figure::Udp,
         Figure::Utilisation,
@@ -329,6 +336,7 @@ impl Figure {
         match self {
             Figure::Goodput => "goodput",
             Figure::LinkThroughput => "link throughput",
+            Figure::Sent => "sent by the server",
             Figure::Share => "share of the link",
             Figure::Udp => "UDP",
             Figure::Utilisation => "utilisation",
@@ -344,7 +352,7 @@ impl Figure {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Figure::Goodput | Figure::LinkThroughput | Figure::Udp => "kbit/s",
+            Figure::Goodput | Figure::LinkThroughput | Figure::Sent | Figure::Udp => "kbit/s",
             Figure::Share | Figure::Utilisation => "%",
             Figure::FirstByte | Figure::ServerRtt => "ms",
             Figure::Time | Figure::ServerBusy => "s",

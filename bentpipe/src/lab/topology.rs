@@ -144,6 +144,10 @@ impl Topology {
         configure(&gwb, &gateway_script(GATEWAY_B, LINK_B, LINK_A, "10.77.1.0/24 fd77:1::/64"))?;
         for gateway in [&gwa, &gwb] {
             gateway.make_router()?;
+            if plan.hosts.ipv6 == Some(true) {
+                // A router looks for its neighbours from an address of this kind.
+                configure(gateway, &format!("addr add fe80::1/64 dev {LAN} nodad\n"))?;
+            }
         }
         for host in [&client, &server] {
             set_tcp(host, &plan.hosts)?;
