@@ -204,7 +204,9 @@ impl Coders {
         let coder = self.flows.entry(flow).or_default();
         let link = self.links.entry(f.peer).or_default();
         coder.squeezed.sent_items += data.len() as u64;
-        let Some(encoder) = &mut coder.encoder else {
+        // What goes as it is takes no detour.
+        let encoder = coder.encoder.as_mut().and_then(|e| (!e.pass(data.len())).then_some(e));
+        let Some(encoder) = encoder else {
             coder.squeezed.sent_as += data.len() as u64;
             return session.write_coded(now, f.stream, data);
         };

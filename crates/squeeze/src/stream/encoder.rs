@@ -89,6 +89,17 @@ impl Encoder {
         content + content / 128 + 2 * MAX_HEAD
     }
 
+    /// Are the next `n` bytes of content the stream's, as they are? Then they are coded by that.
+    pub fn pass(&mut self, n: usize) -> bool {
+        let begun = self.rest && self.content > 0;
+        let passes = begun || self.run >= n;
+        if passes {
+            self.content += n as u64;
+            self.run = self.run.saturating_sub(n);
+        }
+        passes
+    }
+
     /// Codes all of `content` and gives it to `put`, piece by piece.
     pub fn encode(
         &mut self,
@@ -241,6 +252,32 @@ mod tests {
     use units::Rng;
 
     use super::*;
+
+    #[test]
+    fn what_passes_is_what_would_have_been_coded() {
+        let terms = Terms { rate: BitRate::from_mbps(2), longest: 30_000, history: 1 << 16 };
+        let (mut codec, mut rng) = (Codec::new(None), Rng::new(1));
+        let (mut plain, mut passing) = (Encoder::default(), Encoder::default());
+        let mut passed = 0;
+        for _ in 0..500 {
+            let mut piece = vec![0; 1 + rng.below(5_000) as usize];
+            rng.fill(&mut piece);
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            plain.encode(&mut codec, &terms, &piece, |bytes| a.extend_from_slice(bytes));
+            if passing.pass(piece.len()) {
+                passed += 1;
+                b.extend_from_slice(&piece);
+            } else {
+                passing.encode(&mut codec, &terms, &piece, |bytes| b.extend_from_slice(bytes));
+            }
+            assert_eq!(a, b);
+        }
+        assert!(passed > 400, "{passed} of 500");
+        let mut rest = Encoder::plain();
+        assert!(!rest.pass(9), "a byte says so first");
+        rest.encode(&mut codec, &terms, &[7; 9], |_| {});
+        assert!(rest.pass(9));
+    }
 
     #[test]
     fn what_shrinks_by_a_third_does_not_look_random() {
