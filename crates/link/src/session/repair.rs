@@ -438,7 +438,7 @@ impl Session {
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.
             (Some(old), Some(new))
-                if (old.interval..=old.interval * 5 / 4).contains(&new.interval) =>
+                if (old.interval..=old.interval * 9 / 8).contains(&new.interval) =>
             {
                 Some(old)
             }
