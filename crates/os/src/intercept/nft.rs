@@ -114,6 +114,9 @@ fn table_name() -> String {
     format!("bentpipe_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Each family, what `tproxy` calls it, and where the listener is in it.
+const LISTENERS: [(&str, &str, &str); 2] = [("ipv4", "ip", "127.0.0.1"), ("ipv6", "ip6", "[::1]")];
+
 /// One line, one transaction: the table with all it does.
 fn ruleset(table: &str, config: &InterceptConfig) -> String {
     let (tun, syn, port) = (&config.tun, config.syn_device(), config.listener_port);
@@ -133,7 +136,7 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
         ));
     }
     let only_syn = "tcp flags & (fin | syn | rst | ack) == syn";
-    for (family, verb, to) in [("ipv4", "ip", "127.0.0.1"), ("ipv6", "ip6", "[::1]")] {
+    for (family, verb, to) in LISTENERS {
         rule(format!(
             "iifname \"{syn}\" meta nfproto {family} {only_syn} \
              tproxy {verb} to {to}:{port} meta mark set {:#x} accept",
@@ -143,6 +146,18 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
     rule(format!("iifname \"{syn}\" accept"));
     if !config.lan.is_empty() {
         let lan = list(&config.lan.iter().map(|l| format!("\"{l}\"")).collect::<Vec<_>>());
+        // A host uses a port again while its last connection is in TIME_WAIT here: such a SYN
+        // has that socket, and packets that have one are not forwarded into the syn device.
+        // TPROXY retires the socket and opens the connection at once, without a question, for
+        // a server that answered less than a minute ago. A SYN for a connection that stands
+        // meets its socket as at a server, and a host that forgot it resets it.
+        for (family, verb, to) in LISTENERS {
+            rule(format!(
+                "iifname {lan} meta nfproto {family} {only_syn} socket transparent 1 \
+                 tproxy {verb} to {to}:{port} meta mark set {:#x} accept",
+                marks.local
+            ));
+        }
         rule(format!(
             "iifname {lan} {only_syn} fib daddr oifname \"{tun}\" meta mark set {:#x} accept",
             marks.syn

@@ -223,6 +223,79 @@ fn a_syn_put_back_opens_the_connection_with_both_addresses_kept() {
     );
 }
 
+/// Opens a connection from this very port, whatever it was used for before.
+fn connects_from(ns: &NetNs, from: &str, to: &str) -> tcp::Stream {
+    let options = TcpOptions::default();
+    let how = Connect { to: to.parse().unwrap(), from: from.parse().ok(), options: &options };
+    ns.run(|| tcp::connect(&how).unwrap())
+}
+
+const FIXED_PORTS: [(&str, &str); 2] =
+    [("10.1.0.2:5555", "10.99.1.1:80"), ("[fd01::2]:5555", "[fd99::1]:80")];
+
+#[test]
+fn a_port_is_used_again_right_after_the_server_closed_first() {
+    let lab = Lab::new("reuse");
+    lab.intercepting(
+        &["10.99.0.0/16", "fd99::/32"],
+        |_| {},
+        |gateway| {
+            for (from, server) in FIXED_PORTS {
+                for _ in 0..4 {
+                    let client = connects_from(&lab.client, from, server);
+                    let accepted = gateway.accept(server.starts_with("10"));
+                    assert_eq!(accepted.client, from.parse().unwrap());
+                    assert_eq!(accepted.server, server.parse().unwrap());
+                    // The server's end first: its TIME_WAIT stays here.
+                    accepted.stream.write(b"answer").unwrap();
+                    accepted.stream.close_in_order().unwrap();
+                    drop(accepted.stream);
+                    let (mut buf, mut n) = ([0; 16], 0);
+                    while n < 6 || client.read(&mut buf).is_err() {
+                        wait_for(&client);
+                        n += client.read(&mut buf).unwrap_or(0);
+                    }
+                    client.close_in_order().unwrap();
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn a_host_that_forgot_a_connection_opens_it_anew_from_the_same_port() {
+    let lab = Lab::new("forgot");
+    lab.intercepting(
+        &["10.99.0.0/16", "fd99::/32"],
+        |_| {},
+        |gateway| {
+            for (from, server) in FIXED_PORTS {
+                let v4 = server.starts_with("10");
+                let client = connects_from(&lab.client, from, server);
+                let old = gateway.accept(v4);
+                // It loses power, as it were: not even its reset leaves.
+                let nft = |what: &str| lab.client.run(|| nft(what));
+                nft(
+                    "add table inet t; add chain inet t o { type filter hook output priority 0; }; \
+                     add rule inet t o tcp flags rst drop",
+                );
+                drop(client);
+                nft("delete table inet t");
+                let _client = connects_from(&lab.client, from, server);
+                let new = gateway.accept(v4);
+                assert_eq!(new.client, old.client);
+                wait_for(&old.stream);
+                let error = old.stream.read(&mut [0; 1]).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            }
+        },
+    );
+}
+
+fn nft(commands: &str) {
+    command::run(Command::new("nft").args(["-f", "-"]), commands).unwrap();
+}
+
 #[test]
 fn a_reset_written_in_the_servers_name_refuses_the_client() {
     let lab = Lab::new("refuse");
