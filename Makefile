@@ -1,12 +1,15 @@
 # make demo    sees it work: real TCP hosts around an emulated satellite link
 # make test    everything that continuous integration runs
 # make bench   the figures that the README promises, measured on this machine
+# make install   the program, its unit, manual and completions (PREFIX, DESTDIR)
+# make deb     a Debian package of the same, in target/debian
 # make test-long, seeds, grid   the longest tests; simulator seeds; its table of throughputs
 
 CARGO ?= cargo
 BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
 
-.PHONY: help setup build demo test test-long format lint unit seeds grid bench clean
+.PHONY: help setup build install deb demo test test-long format lint unit seeds package grid
+.PHONY: bench clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -18,10 +21,17 @@ setup:
 build: setup
 	$(CARGO) build --release --package bentpipe
 
+# Of what `make build` made, so that root need not build.
+install:
+	@sh scripts/install.sh
+
+deb: build
+	@sh scripts/deb.sh
+
 demo: build
 	$(BENTPIPE) demo
 
-test: setup format lint unit seeds
+test: setup format lint unit seeds package
 
 format:
 	$(CARGO) fmt --all --check
@@ -41,6 +51,10 @@ test-long: setup
 SEEDS ?= 1000
 seeds: build
 	$(BENTPIPE) sim --seeds $(SEEDS)
+
+# The Debian package, installed, upgraded and purged in a copy of this system.
+package: build
+	@sh scripts/test-deb.sh
 
 # Rewrites the committed grid of throughputs; its test says if one became worse.
 grid: build

@@ -17,6 +17,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use miette::miette;
 use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
@@ -159,18 +160,29 @@ impl Server {
         self.listen_again(poller);
     }
 
+    /// Gives the client of `token`, whose answer was left for later, this one.
+    pub fn answer_later(&mut self, poller: &Poller, token: u64, answer: &Answer) {
+        let Some(place) = token.checked_sub(self.first_token + 1) else { return };
+        self.answer_at(poller, place as usize, &line_of(answer));
+        self.listen_again(poller);
+    }
+
     /// Gives all clients whose answer was left for later this one.
     pub fn answer_those_who_wait(&mut self, poller: &Poller, answer: &Answer) {
         let bytes = line_of(answer);
         for place in 0..self.clients.len() {
-            if let Some(client) = self.clients[place].as_mut().filter(|c| c.waits) {
-                client.waits = false;
-                client.answer.clone_from(&bytes);
-                let progress = client.write();
-                self.follow(poller, place, progress);
-            }
+            self.answer_at(poller, place, &bytes);
         }
         self.listen_again(poller);
+    }
+
+    fn answer_at(&mut self, poller: &Poller, place: usize, line: &[u8]) {
+        let client = self.clients.get_mut(place).and_then(Option::as_mut);
+        let Some(client) = client.filter(|c| c.waits) else { return };
+        client.waits = false;
+        client.answer = line.to_vec();
+        let progress = client.write();
+        self.follow(poller, place, progress);
     }
 
     /// When [`Server::handle_timeout`] should be called, if any client is connected.
@@ -349,6 +361,33 @@ impl Drop for Server {
         if fs::symlink_metadata(&self.path).is_ok_and(|about| about.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Asks the gateway behind `socket` for a person, who is told in one sentence what is wrong:
+/// nothing runs there, it is not theirs to ask, it does not answer in `patience`, it refuses.
+///
+/// # Errors
+/// That sentence.
+pub fn request(socket: &Path, request: &Request, patience: Duration) -> miette::Result<Answer> {
+    let name = socket.display();
+    match ask(socket, request, patience) {
+        Ok(Answer::Error(why)) => Err(miette!("{why}")),
+        Ok(answer) => Ok(answer),
+        Err(e) => Err(match e.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => miette!(
+                help = "start one with `bentpipe up FILE`, or name its socket with --socket PATH",
+                "no gateway runs here: nothing listens on {name}"
+            ),
+            ErrorKind::PermissionDenied => miette!(
+                help = "ask as root, or as the user who started it",
+                "{name} belongs to another user"
+            ),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                miette!("the gateway behind {name} has not answered for {patience}")
+            }
+            _ => miette!("cannot ask the gateway behind {name}: {e}"),
+        }),
     }
 }
 

@@ -8,7 +8,11 @@ use serde_json::json;
 use crate::cli::{Global, print, print_json, show};
 use crate::config::{Config, Entry};
 
-/// Reads a configuration without starting anything.
+/// Says what a configuration means, or what is wrong with it.
+///
+/// All problems are shown at once, each with its place. Nothing is started.
+///
+/// Example: bentpipe check /etc/bentpipe/ship.toml
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The configuration file.

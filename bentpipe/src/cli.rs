@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _};
 use serde::Serialize;
 
 use crate::logging::{self, Level};
-use crate::{bench, check, demo, doctor, emulate, keygen, lab, rate, sim, status, up};
+use crate::{
+    bench, check, demo, doctor, emulate, keygen, lab, manual, rate, reload, sim, status, up,
+};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -45,33 +47,31 @@ impl Global {
     }
 }
 
-/// The commands; each is a module of the same name.
+/// The commands; each is a module of the same name, whose `Args` describe it.
 #[derive(Subcommand, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one, and it lives as long as the program
+#[allow(missing_docs)] // a line here would hide what `Args` say of the command in `--help`
 pub enum Command {
-    /// Runs the gateway.
     Up(up::Args),
-    /// Makes the keys of a node.
     Keygen(keygen::Args),
-    /// Says what a configuration means, or what is wrong with it.
     Check(check::Args),
-    /// Says what this machine lacks, and the command that mends it.
     Doctor(doctor::Args),
-    /// Shows what the running gateway does: links, rates, streams, memory.
     Status(status::Args),
-    /// Tells the running gateway what a modem carries now (links with rate = "reported").
     Rate(rate::Args),
-    /// Joins two interfaces or namespaces by an emulated satellite link.
+    Reload(reload::Args),
     Emulate(emulate::Args),
-    /// Shows the gain: real hosts around an emulated satellite, with and without gateways.
     Demo(demo::Args),
-    /// Repeats published experiments with real hosts around an emulated link.
     Lab(lab::Args),
-    /// Measures what the gateways must reach on this machine, and fails if they do not.
     #[command(hide = true)]
     Bench(bench::Args),
-    /// Runs two gateways over a bad link in virtual time and checks what they promise.
+    #[command(hide = true)]
+    Manual(manual::Args),
     Sim(sim::Args),
+}
+
+/// The whole command line, for whoever describes it.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the command that the arguments name.
@@ -85,10 +85,12 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
+        Command::Reload(args) => reload::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),
         Command::Demo(args) => demo::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
         Command::Bench(args) => bench::run(args, &global),
+        Command::Manual(args) => manual::run(args, &global),
         Command::Sim(args) => sim::run(args, &global),
     };
     done.unwrap_or_else(|report| {
@@ -168,11 +170,20 @@ pub fn print_json(value: &impl Serialize) -> miette::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
-
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_command_is_short_and_long_and_has_an_example() {
+        for sub in command().get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let name = sub.get_name();
+            let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!((10..90).contains(&about.len()), "{name}: {about}");
+            let long = sub.get_long_about().map(ToString::to_string).unwrap_or_default();
+            assert!(long.contains(&format!("bentpipe {name}")), "{name}: {long}");
+        }
     }
 
     #[test]

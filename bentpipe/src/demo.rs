@@ -21,11 +21,12 @@ use crate::lab::scenario::{DEMO, Figure, Scenario};
 use crate::lab::{measure::median, rights, write_json};
 use crate::plot::{Bar, BarChart, Page, Table, number};
 
-/// Shows what the gateways gain: real hosts around two emulated satellite links, four
-/// ways each, in about a minute and a half.
+/// Shows the gain: real hosts around an emulated satellite, with and without gateways.
 ///
-/// Needs root, or unprivileged user namespaces. Ends with a table and writes a page with
-/// plots.
+/// Two links, four ways each, in about a minute and a half. Needs root, or unprivileged user
+/// namespaces. Ends with a table and writes a page with plots.
+///
+/// Example: bentpipe demo
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Where the page with the plots is written.

@@ -18,7 +18,11 @@ use serde_json::json;
 
 use crate::cli::{Global, print, print_json};
 
-/// Checks kernel, rights, routes and interfaces.
+/// Says what this machine lacks, and the command that mends it.
+///
+/// Kernel, rights, routes and interfaces are looked at.
+///
+/// Example: bentpipe doctor
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A configuration to check this machine for.

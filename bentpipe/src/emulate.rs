@@ -50,6 +50,8 @@ pub use report::{DirectionReport, Lateness, PortReport, Report};
 /// A port is an interface (eth1), which the emulator takes over, or ns:NAME[:IFACE],
 /// which makes the interface IFACE (sat0) in the namespace NAME. "Up" is from left to
 /// right. Without any other option the link is an ideal wire.
+///
+/// Example: bentpipe emulate --left ns:ship --right ns:shore --rate 20Mbit --delay 300ms
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Each option for both directions also exists as --up-… and --down-… \
                         (see --help).\nSIGUSR1 writes the report anew; SIGINT and SIGTERM end \

@@ -9,8 +9,11 @@ use serde_json::json;
 
 use crate::cli::{Global, print, print_json};
 
-/// Makes a key pair: the private line goes into this node's file, the public line into
-/// its peers' files.
+/// Makes the keys of a node.
+///
+/// The private line goes into this node's file, the public line into its peers' files.
+///
+/// Examples: bentpipe keygen; bentpipe keygen --psk; bentpipe keygen --public < private.key
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Read a private key from standard input and print its public key.

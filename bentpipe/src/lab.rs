@@ -33,8 +33,11 @@ use self::run::{Gate, run_scenario};
 use self::scenario::{BUILT_IN, Scenario};
 use crate::cli::{Global, print};
 
-/// Repeats published experiments with real hosts around an emulated link, and prints
-/// the published figures beside the measured ones.
+/// Repeats published experiments with real hosts around an emulated link.
+///
+/// Published figures are printed beside the measured ones.
+///
+/// Examples: bentpipe lab list; bentpipe lab run umd-ftp
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     #[command(subcommand)]

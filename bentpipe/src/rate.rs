@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use miette::{IntoDiagnostic as _, miette};
 use units::{BitRate, Duration};
 
-use crate::admin::{self, Answer, Request};
+use crate::admin::{self, Request};
 use crate::cli::Global;
 
-/// Tells the running gateway what the modem of a peer's link carries now, for links with
-/// rate = "reported". More than the configured rate counts as the configured rate.
+/// Tells the running gateway what a modem carries now (links with rate = "reported").
 ///
-/// Example: `bentpipe rate ship 8Mbit`
+/// More than the configured rate counts as the configured rate.
+///
+/// Example: bentpipe rate ship 8Mbit
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -34,8 +34,5 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn run(args: Args, _: &Global) -> miette::Result<ExitCode> {
     let socket = args.socket.unwrap_or_else(admin::default_socket);
     let request = Request::Rate { peer: args.peer, bps: args.rate.as_bps() };
-    match admin::ask(&socket, &request, PATIENCE).into_diagnostic()? {
-        Answer::Error(why) => Err(miette!("{why}")),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    admin::request(&socket, &request, PATIENCE).map(|_| ExitCode::SUCCESS)
 }

@@ -17,6 +17,8 @@ use crate::cli::{self, Global};
 /// A seed means a run of at least a minute with at least three kinds of fault, after
 /// which everything must converge. It replays exactly: the same seed prints the same
 /// hash.
+///
+/// Examples: bentpipe sim --seeds 100; bentpipe sim --seed 7
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The (first) seed.

@@ -1,7 +1,6 @@
 //! `bentpipe status`: what the running gateway does.
 
 use std::fmt::Write as _;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +14,9 @@ use crate::admin::{
 use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
 
-/// Shows links, rates, streams and memory of the running gateway.
+/// Shows what the running gateway does: links, rates, streams, memory.
+///
+/// Examples: bentpipe status; bentpipe status ship; bentpipe status --json
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -56,25 +57,9 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 /// # Errors
 /// One sentence: nothing runs there, it is not ours to ask, or it does not answer.
 pub fn fetch(socket: &Path) -> miette::Result<Status> {
-    let name = socket.display();
-    match admin::ask(socket, &Request::Status, PATIENCE) {
-        Ok(Answer::Status(status)) => Ok(*status),
-        Ok(Answer::Error(why)) => Err(miette!("the gateway behind {name} refuses: {why}")),
-        Ok(Answer::Done) => Err(miette!("the gateway behind {name} gave another answer")),
-        Err(e) => Err(match e.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => miette!(
-                help = "start one with `bentpipe up FILE`, or name its socket with --socket PATH",
-                "no gateway runs here: nothing listens on {name}"
-            ),
-            ErrorKind::PermissionDenied => miette!(
-                help = "ask as root, or as the user who started it",
-                "{name} belongs to another user"
-            ),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                miette!("the gateway behind {name} has not answered for 10 s")
-            }
-            _ => miette!("cannot ask the gateway behind {name}: {e}"),
-        }),
+    match admin::request(socket, &Request::Status, PATIENCE)? {
+        Answer::Status(status) => Ok(*status),
+        _ => Err(miette!("the gateway behind {} gave another answer", socket.display())),
     }
 }
 

@@ -28,10 +28,12 @@ use miette::IntoDiagnostic as _;
 use crate::cli::Global;
 use crate::config::Config;
 
-/// Runs the gateway until SIGTERM or Ctrl-C, which let open connections finish for a
-/// while; a second one ends it at once. SIGHUP reads the file again.
+/// Runs the gateway.
 ///
-/// Example: `bentpipe up /etc/bentpipe/ship.toml`
+/// It runs until SIGTERM or Ctrl-C, which let open connections finish for a while; a second
+/// one ends it at once. SIGHUP reads the file again.
+///
+/// Example: bentpipe up /etc/bentpipe/ship.toml
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The configuration file; `bentpipe check FILE` tells what it means.

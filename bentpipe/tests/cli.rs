@@ -203,3 +203,22 @@ fn unknown_commands_and_options_are_refused_with_code_2() {
     }
     assert!(bentpipe(&["--version"]).status.success());
 }
+
+#[test]
+fn manual_pages_and_completions_are_written_for_every_command() {
+    let dir = Dir::new("manual");
+    let at = dir.0.join("out");
+    let output = bentpipe(&["manual", at.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", err(&output));
+    for (file, words) in [
+        ("man1/bentpipe.1", "satellite"),
+        ("man1/bentpipe-up.1", "SIGTERM"),
+        ("man1/bentpipe-reload.1", "configuration"),
+        ("completions/bentpipe.bash", "doctor"),
+        ("completions/_bentpipe", "doctor"),
+        ("completions/bentpipe.fish", "doctor"),
+    ] {
+        let text = std::fs::read_to_string(at.join(file)).unwrap_or_default();
+        assert!(text.contains(words), "{file}: {text}");
+    }
+}

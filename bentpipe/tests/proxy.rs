@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,8 @@ struct Pair {
 
 struct Gateway {
     child: Child,
+    /// What a service manager would hear.
+    notices: UnixDatagram,
     admin: PathBuf,
     file: PathBuf,
     log: PathBuf,
@@ -122,17 +125,22 @@ impl Gateway {
     fn start(dir: &std::path::Path, name: &str, config: &str) -> Gateway {
         let (file, log) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.log")));
         std::fs::write(&file, config).expect("a configuration");
+        let notify = dir.join(format!("{name}.notify"));
+        let _ = std::fs::remove_file(&notify);
+        let notices = UnixDatagram::bind(&notify).expect("a socket");
+        notices.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         // setpriv ends the gateway when the test's thread is gone, however it went.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_bentpipe"), "up", "-v"])
             .arg(&file)
             .env("STATE_DIRECTORY", dir)
+            .env("NOTIFY_SOCKET", &notify)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("a log"))
             .spawn()
             .expect("setpriv starts (util-linux)");
-        Gateway { child, admin: dir.join(format!("{name}.sock")), file, log }
+        Gateway { child, notices, admin: dir.join(format!("{name}.sock")), file, log }
     }
 
     fn log_text(&self) -> String {
@@ -180,6 +188,21 @@ impl Gateway {
             assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.log_text());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    fn next_notice(&self) -> String {
+        let mut buf = [0; 256];
+        let n = self.notices.recv(&mut buf).expect("a notice");
+        String::from_utf8_lossy(&buf[..n]).into_owned()
+    }
+
+    /// `bentpipe reload` of its file: whether that succeeded, and both outputs.
+    fn reload(&self) -> (bool, String) {
+        let program = env!("CARGO_BIN_EXE_bentpipe");
+        let output = Command::new(program).arg("reload").arg(&self.file).output();
+        let output = output.expect("the program runs");
+        let said = [&output.stdout[..], &output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
     fn kill(&mut self) {
@@ -438,9 +461,38 @@ fn a_good_file_at_reload_changes_the_rules_without_a_new_session() {
 }
 
 #[test]
+fn a_reload_waits_for_the_outcome_and_fails_when_the_file_is_wrong() {
+    let (pair, port) = (Pair::start(), echo_server());
+    let good = std::fs::read_to_string(&pair.shore.file).expect("a file");
+    std::fs::write(&pair.shore.file, good.replace("routes", "roots")).expect("a bad file");
+    let (done, said) = pair.shore.reload();
+    assert!(!done && said.contains("did you mean \"routes\"?"), "{said}");
+    assert!(!pair.shore.log_text().contains("read again"), "{}", pair.shore.log_text());
+
+    let other = good.replace("127.0.0.1/32", "127.0.0.2/32");
+    let other = other.replace("[[peer]]", "memory = \"100MiB\"\n[[peer]]");
+    std::fs::write(&pair.shore.file, other).expect("another file");
+    let (done, said) = pair.shore.reload();
+    assert!(done && said.contains("memory: changed, takes effect after a restart"), "{said}");
+    // In force at once, without waiting.
+    let outcome = exchange(pair.socks(1, &[127, 0, 0, 1], port), b"hello");
+    assert!(!matches!(&outcome, Ok(answer) if answer.ends_with(b"hello")), "{outcome:?}");
+
+    let nobody = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+        .args(["reload", "--socket", "/nonexistent/s"])
+        .output()
+        .expect("the program runs");
+    assert!(!nobody.status.success());
+    let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    assert!(said.contains("no gateway runs here"), "{said}");
+}
+
+#[test]
 fn sigterm_ends_a_gateway_in_good_order() {
     let mut pair = Pair::start();
+    assert_eq!(pair.ship.next_notice().trim(), "READY=1");
     pair.ship.signal("TERM");
+    assert_eq!(pair.ship.next_notice().trim(), "STOPPING=1");
     let ended = pair.ship.wait_until_ended();
     assert!(ended.success(), "{ended}: {}", pair.ship.log_text());
     assert!(!pair.ship.admin.exists(), "its admin socket is gone");

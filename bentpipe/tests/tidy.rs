@@ -300,3 +300,27 @@ fn nothing_but_logs_captures_and_ages_read_the_wall_clock() {
     });
     fail_with(faults.map(|(name, _)| format!("{name} reads the wall clock")).collect());
 }
+
+#[test]
+fn every_requirement_that_is_cited_can_be_looked_up() {
+    let page = fs::read_to_string(root().join("docs/requirements.md")).expect("the page");
+    let known: BTreeSet<&str> = requirement_ids(&page).collect();
+    assert!(known.contains("R-ARQ"), "{known:?}");
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs", ".md", ".toml"]) {
+        for id in requirement_ids(&text).filter(|id| !known.contains(id)) {
+            faults.push(format!("{name}: {id} is not in docs/requirements.md"));
+        }
+    }
+    fail_with(faults);
+}
+
+/// Words such as R-ARQ or R-SPLIT-3.
+fn requirement_ids(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    words.map(|word| word.trim_end_matches('-')).filter(|word| {
+        let rest = word.strip_prefix("R-").unwrap_or_default();
+        rest.len() > 1
+            && rest.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'-')
+    })
+}

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// A [`Status`].
     Status,
-    /// Read the configuration file again, as SIGHUP does.
+    /// Read the configuration file again, as SIGHUP does: answered with
+    /// [`Answer::Reloaded`], or with an error, and then the old one stays in force.
     Reload,
     /// The modem of a peer's link carries another rate now: answered with
     /// [`Answer::Done`], or with an error if there is no such peer or its rate is not
@@ -31,6 +32,11 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(Box<Status>),
+    /// To [`Request::Reload`]: the file is in force.
+    Reloaded {
+        /// Keys that were changed and take effect only after a restart.
+        needs_restart: Vec<String>,
+    },
     /// The request was carried out.
     Done,
     /// It was not; why, in one sentence.

@@ -15,6 +15,7 @@ use os::intercept::Intercept;
 use os::poll::{Events, Signals};
 use os::tun::TunError;
 use relay::{Routes, Target};
+use sd_notify::NotifyState;
 use units::{Duration, Instant};
 
 use super::listeners::Listeners;
@@ -102,6 +103,8 @@ impl Driver {
             os::proc::go_first(); // and nobody else from here on
         }
         self.shard.watch_modems();
+        // Whoever started this may go on (systemd's Type=notify); without one it does nothing.
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
         let mut events = Events::with_capacity(256);
         loop {
             let timeout = self.timeout();

@@ -13,8 +13,9 @@ use super::shard::inbox::Order;
 use crate::config::{Config, Node, Peer};
 
 impl Driver {
-    /// Reads the file again. A bad one leaves the old one in force and says why.
-    pub(super) fn reload(&mut self, now: Instant) -> Result<(), String> {
+    /// Reads the file again; answers which changed keys need a restart. A bad file leaves
+    /// the old one in force and says why.
+    pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
         let new = Config::load(&self.path).map_err(|e| {
             crate::cli::show(&e);
             format!("{} stays in force as it was: {e}", self.path.display())
@@ -39,7 +40,11 @@ impl Driver {
             trouble.push(e.to_string());
         }
         crate::log!(Info, "the configuration was read again", peers = all.memory);
-        if trouble.is_empty() { Ok(()) } else { Err(trouble.join("; ")) }
+        if trouble.is_empty() {
+            Ok(changes.needs_restart.into_iter().map(str::to_owned).collect())
+        } else {
+            Err(trouble.join("; "))
+        }
     }
 
     /// Lists the peers of the file, each with the shard that has it: one that had it before,

@@ -242,7 +242,7 @@ mod tests {
         };
         let clean = measure(&cell).unwrap();
         assert_eq!(measure(&cell).unwrap(), clean, "the same cell twice");
-        // 1,448 of 1,500 bytes (R-HEADERS), and a round trip before the first.
+        // 1,448 of 1,500 bytes (R-HEADER), and a round trip before the first.
         assert!(clean.share > 85.0 && clean.share < 1448.0 / 15.0 * 0.975, "{clean:?}");
         let lossy = measure(&Cell { loss: Ratio::from_f64(0.1), ..cell }).unwrap();
         assert!(lossy.share < clean.share * 0.92 && lossy.share > 40.0, "{lossy:?}");

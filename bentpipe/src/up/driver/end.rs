@@ -42,7 +42,7 @@ impl Driver {
                 }
                 admin::Request::Reload => {
                     reload = true;
-                    admin::Answer::Done
+                    return None;
                 }
                 admin::Request::Stop => {
                     stop = true;
@@ -67,8 +67,17 @@ impl Driver {
         if ask {
             self.others.ask();
         }
-        if reload && let Err(why) = self.reload(now) {
-            crate::log!(Error, why);
+        if reload {
+            let answer = match self.reload(now) {
+                Ok(needs_restart) => admin::Answer::Reloaded { needs_restart },
+                Err(why) => {
+                    crate::log!(Error, why);
+                    admin::Answer::Error(why)
+                }
+            };
+            if let Some(admin) = &mut self.admin {
+                admin.answer_later(&self.shard.poller, token, &answer);
+            }
         }
         if stop {
             self.stop(now);
@@ -103,6 +112,7 @@ impl Driver {
             self.draining = Some(now);
             return;
         }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         crate::log!(Info, "ending", open_connections = self.shard.connections.len());
         self.draining = Some(now + DRAIN);
         self.listeners = None;

@@ -1,0 +1,53 @@
+//! `bentpipe reload`: the configuration file again, while sessions go on.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use units::Duration;
+
+use crate::admin::{self, Answer, Request};
+use crate::cli::{Global, print, print_json};
+use crate::config::Config;
+
+/// Makes the running gateway read its configuration file again.
+///
+/// It does what SIGHUP does, and waits until the new file is in force. Sessions and transfers
+/// go on. Exits with 1 if the file is wrong; then the old one stays in force.
+///
+/// Examples: bentpipe reload /etc/bentpipe/ship.toml; bentpipe reload --socket PATH
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The gateway's configuration file, which names its admin socket. Without it the default
+    /// socket is asked.
+    file: Option<PathBuf>,
+    /// The gateway's admin socket, in place of the file's.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Reading the file of a hub with thousands of peers takes seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tells the gateway, and says what needs a restart.
+///
+/// # Errors
+/// What is wrong with the file, or that no gateway answers.
+pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    let configured = args.file.map(|file| Config::load(&file)).transpose()?;
+    let of_the_file = || configured.map(|config| config.node.admin_socket());
+    let socket = args.socket.or_else(of_the_file).unwrap_or_else(admin::default_socket);
+    let needs_restart = match admin::request(&socket, &Request::Reload, PATIENCE)? {
+        Answer::Reloaded { needs_restart } => needs_restart,
+        _ => Vec::new(),
+    };
+    if global.json {
+        print_json(&json!({ "ok": true, "needs_restart": needs_restart }))?;
+    } else {
+        for key in &needs_restart {
+            print(&format!("{key}: changed, takes effect after a restart\n"))?;
+        }
+        print("the file is in force\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

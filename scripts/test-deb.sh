@@ -1,0 +1,72 @@
+#!/bin/sh
+# scripts/test-deb.sh
+#
+# Installs, upgrades, removes and purges the package in a copy of this system that
+# vanishes afterwards (an overlay in a mount namespace), and looks at what is there.
+set -eu
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" != inside ]; then
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "SKIPPED the package's test: it needs root, to install" >&2
+        exit 0
+    fi
+    sh scripts/deb.sh >/dev/null
+    first=$(sh scripts/deb.sh 0.0.1)
+    second=$(sh scripts/deb.sh 0.0.2)
+    exec unshare --mount --net sh scripts/test-deb.sh inside "$first" "$second"
+fi
+
+first=$2 second=$3
+base=$(mktemp -d)
+mount -t tmpfs tmpfs "$base"
+mkdir "$base/upper" "$base/work" "$base/system"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" "$base/system"
+trap 'umount -l "$base/system" "$base"; rmdir "$base"' EXIT
+system=$base/system
+cp "$first" "$second" "$system/tmp/"
+first=/tmp/$(basename "$first") second=/tmp/$(basename "$second")
+mount -t proc proc "$system/proc"
+
+inside() { chroot "$system" sh -euc "export PATH=/usr/sbin:/usr/bin:/sbin:/bin; $1"; }
+check() { # what, command
+    inside "$2" || {
+        echo "the package: $1: \`$2\` fails" >&2
+        exit 1
+    }
+}
+listing() { find "$system/usr" "$system/lib/systemd" "$system/etc" "$system/var/lib/bentpipe" \
+    -xdev \( -path '*/var/lib/dpkg*' -o -path '*/man/*index*' \) -prune -o -print 2>/dev/null | sort; }
+
+inside 'dpkg --purge bentpipe 2>/dev/null || true; rm -rf /etc/bentpipe /var/lib/bentpipe'
+listing >"$base/before"
+inside "dpkg -i $first >/dev/null"
+check "it runs" 'bentpipe --version >/dev/null'
+check "the program comes without symbols" 'test "$(stat -c %s /usr/bin/bentpipe)" -lt 16000000'
+check "the configuration is private" 'test "$(stat -c %a:%U /etc/bentpipe)" = 700:root'
+check "the manual is there" 'zcat /usr/share/man/man1/bentpipe-up.1.gz | grep -q SIGTERM'
+check "completions are there" 'bash -n /usr/share/bash-completion/completions/bentpipe'
+check "the unit runs the installed program" \
+    'grep -q "^ExecStart=/usr/bin/bentpipe up" /lib/systemd/system/bentpipe@.service'
+if command -v systemd-analyze >/dev/null 2>&1; then
+    check "the unit is sound" \
+        'cd /lib/systemd/system && cp bentpipe@.service /tmp/bentpipe@x.service &&
+         said=$(systemd-analyze verify /tmp/bentpipe@x.service 2>&1 | grep bentpipe || true) &&
+         test -z "$said" || { echo "$said"; exit 1; }'
+fi
+inside 'umask 077; mkdir -p /var/lib/bentpipe; touch /var/lib/bentpipe/peers
+        echo "# mine" >/etc/bentpipe/ship.toml'
+inside "dpkg -i $second >/dev/null"
+check "an upgrade keeps the files" 'grep -q mine /etc/bentpipe/ship.toml'
+inside 'dpkg -r bentpipe >/dev/null 2>&1'
+check "removal takes the program" '! test -e /usr/bin/bentpipe'
+check "removal keeps files and state" 'test -e /etc/bentpipe/ship.toml -a -e /var/lib/bentpipe/peers'
+check "purging says that keys stay" 'dpkg --purge bentpipe 2>&1 | grep -q "not empty and stays"'
+check "purging takes the state" '! test -e /var/lib/bentpipe'
+inside "rm -r /etc/bentpipe; dpkg -i $second >/dev/null; dpkg --purge bentpipe >/dev/null 2>&1"
+listing >"$base/after"
+diff "$base/before" "$base/after" || {
+    echo "the package: purging left something, or took what was another's (above)" >&2
+    exit 1
+}
+echo "the package installs, upgrades and goes"
