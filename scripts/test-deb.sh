@@ -11,7 +11,6 @@ if [ "${1:-}" != inside ]; then
         echo "SKIPPED the package's test: it needs root, to install" >&2
         exit 0
     fi
-    sh scripts/deb.sh >/dev/null
     first=$(sh scripts/deb.sh 0.0.1)
     second=$(sh scripts/deb.sh 0.0.2)
     exec unshare --mount --net sh scripts/test-deb.sh inside "$first" "$second"
