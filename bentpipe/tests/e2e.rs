@@ -36,6 +36,8 @@ mod path;
 mod policy;
 #[path = "e2e/proxy.rs"]
 mod proxy;
+#[path = "e2e/readme.rs"]
+mod readme;
 #[path = "e2e/refusals.rs"]
 mod refusals;
 #[path = "e2e/reload.rs"]

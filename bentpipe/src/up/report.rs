@@ -117,6 +117,8 @@ impl Shard {
         for (name, count) in [
             ("destination denied", relay.denied),
             ("foreign datagram", relay.foreign),
+            ("datagram denied", relay.datagrams_denied),
+            ("flow forgotten", relay.flows_forgotten),
             ("unroutable packet", relay.unroutable),
             ("datagram queue full", relay.overflow),
         ] {

@@ -195,7 +195,7 @@ impl Shard {
         self.carrier.send(&clock, &mut self.relay);
         let now = clock.now();
         self.act(now);
-        self.write_tun();
+        self.write_tun(now);
         self.chunks.work(now, &mut self.relay);
         self.act(now);
         if now.since(self.metered_at) >= report::SPACING {

@@ -109,11 +109,7 @@ impl World {
 
     /// The network; the gateways are configured and not started.
     pub fn without_gateways(plan: &Plan) -> World {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let space = |role: &str| {
-            NetNs::unique(PREFIX, &format!("{number}-{role}")).expect("a network namespace")
-        };
-        let (client, gwa, gwb, server) = (space("client"), space("a"), space("b"), space("server"));
+        let (number, [client, gwa, gwb, server]) = spaces();
         veth(&client, LAN, &gwa, LAN).expect("a cable");
         veth(&server, LAN, &gwb, LAN).expect("a cable");
         let link = satellite(plan, &gwa, &gwb);
@@ -190,7 +186,17 @@ impl World {
     }
 }
 
-fn satellite(plan: &Plan, left: &NetNs, right: &NetNs) -> EmulatorHandle {
+/// Namespaces for a client, gateways a and b, and a server; their network's number.
+pub fn spaces() -> (u32, [NetNs; 4]) {
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let space = |role: &str| {
+        NetNs::unique(PREFIX, &format!("{number}-{role}")).expect("a network namespace")
+    };
+    (number, ["client", "a", "b", "server"].map(space))
+}
+
+/// The satellite between two gateways, by `sat0` in each.
+pub fn satellite(plan: &Plan, left: &NetNs, right: &NetNs) -> EmulatorHandle {
     let one = ChannelConfig {
         rate: Some(plan.rate),
         delay: units::Duration::from_millis(plan.delay_ms),

@@ -215,10 +215,10 @@ fn a_peer_cannot_send_datagrams_to_what_is_closed_to_it() {
     let hub = world.gwb.run(|| UdpSocket::bind("10.9.0.1:5007")).unwrap();
     hub.set_read_timeout(Some(Duration::from_millis(800))).unwrap();
     let client = world.client.run(|| UdpSocket::bind("10.1.0.2:0")).unwrap();
-    let before = world.b.dropped_for("foreign datagram");
+    let before = world.b.dropped_for("datagram denied");
     client.send_to(b"knock", "10.9.0.1:5007").unwrap();
     wait_for("the datagram to be counted", || {
-        let now = world.b.dropped_for("foreign datagram");
+        let now = world.b.dropped_for("datagram denied");
         (now > before).then_some(()).ok_or("it was not".into())
     });
     assert!(hub.recv(&mut [0; 10]).is_err());

@@ -12,7 +12,8 @@ use crate::packet::Packet;
 
 /// The protocol number of TCP.
 pub const TCP: u8 = 6;
-const UDP: u8 = 17;
+/// The protocol number of UDP.
+pub(crate) const UDP: u8 = 17;
 
 /// One rule; what it does not name it does not ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]

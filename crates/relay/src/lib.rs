@@ -27,8 +27,10 @@ pub mod packet;
 mod peers;
 mod policy;
 mod refusal;
+mod refused;
 mod routes;
 mod sockets;
+mod tracking;
 mod unsplit;
 
 use std::collections::VecDeque;
@@ -49,7 +51,10 @@ use flows::Flows;
 use opening::Openings;
 use policy::Policies;
 pub use policy::{Open, Policy};
+use refused::Refused;
+pub use refused::{NotPassed, RefusedPacket};
 pub use routes::Routes;
+use tracking::Tracking;
 
 /// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +103,12 @@ pub enum Verdict {
 pub struct RelayStats {
     /// Streams that a peer opened to where it may not go.
     pub denied: u64,
-    /// Datagrams from or to addresses that are not the peer's.
+    /// Datagrams from addresses that are not the peer's.
     pub foreign: u64,
+    /// Datagrams to where the peer may not go, that answer nothing that began here.
+    pub datagrams_denied: u64,
+    /// Flows of unsplit packets that were forgotten before their time, for want of room.
+    pub flows_forgotten: u64,
     /// Packets from the TUN device that no peer has a route for, or that are none.
     pub unroutable: u64,
     /// Datagrams, and SYNs, that found their queue full.
@@ -117,6 +126,9 @@ pub struct Relay {
     flows: Flows,
     openings: Openings,
     coders: Coders,
+    /// What unsplit packets from here have answers to expect.
+    tracking: Tracking,
+    refused: Refused,
     actions: VecDeque<Action>,
     /// Flows whose content is due, while they are looked at.
     due: Vec<FlowId>,
@@ -135,6 +147,8 @@ impl Relay {
             flows: Flows::default(),
             openings: Openings::default(),
             coders: Coders::default(),
+            tracking: Tracking::default(),
+            refused: Refused::default(),
             actions: VecDeque::new(),
             due: Vec::new(),
             link_events: VecDeque::new(),
@@ -181,7 +195,7 @@ impl Relay {
 
     /// Counts so far.
     pub fn stats(&self) -> RelayStats {
-        self.stats
+        RelayStats { flows_forgotten: self.tracking.forgotten, ..self.stats }
     }
 }
 

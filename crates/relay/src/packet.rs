@@ -3,9 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use link::PeerId;
 use units::internet_sum;
 
 use crate::classify::{Facts, TCP};
+use crate::{NotPassed, RefusedPacket};
 
 /// An IP packet's addresses and, for TCP, its ports and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,12 @@ impl Packet {
             transport: Some(40),
             protocol: head[6],
         })
+    }
+
+    /// The packet as one of the peer's that does not pass.
+    pub(crate) fn refused(&self, peer: PeerId, why: NotPassed) -> RefusedPacket {
+        let Packet { source: from, destination: to, protocol, .. } = *self;
+        RefusedPacket { peer, from, to, protocol, why, others: 0 }
     }
 
     fn tcp<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
@@ -188,6 +196,31 @@ pub fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Vec<u8> {
     let addresses = if at == 20 { 12..20 } else { 8..40 };
     let sum = internet_sum(&[&out[addresses], &[0, TCP, 0, 20], &out[at..]]);
     out[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
+    out
+}
+
+/// An IP packet with this payload, as tests' hosts send it. Both addresses must be of one
+/// family.
+#[cfg(test)]
+pub(crate) fn plain(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = match (from, to) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let len = ((20 + payload.len()) as u16).to_be_bytes();
+            let mut head = vec![0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol, 0, 0];
+            head.extend_from_slice(&[a.octets(), b.octets()].concat());
+            let sum = internet_sum(&[&head]);
+            head[10..12].copy_from_slice(&sum.to_be_bytes());
+            head
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let len = (payload.len() as u16).to_be_bytes();
+            let mut head = vec![0x60, 0, 0, 0, len[0], len[1], protocol, 64];
+            head.extend_from_slice(&[a.octets(), b.octets()].concat());
+            head
+        }
+        _ => panic!("{from} and {to} are of different families"),
+    };
+    out.extend_from_slice(payload);
     out
 }
 

@@ -52,6 +52,8 @@ impl Relay {
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         self.openings.forget_peer(peer);
         self.coders.forget_peer(peer);
+        self.tracking.forget_peer(peer);
+        self.refused.forget(peer);
         self.endpoint.remove_peer(peer);
     }
 

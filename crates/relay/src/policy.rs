@@ -131,7 +131,7 @@ impl Policies {
 }
 
 /// Addresses that are no destination at all.
-fn never(addr: IpAddr) -> bool {
+pub(crate) fn never(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(a) => a.is_unspecified() || a.is_broadcast() || a.is_multicast(),
         IpAddr::V6(a) => a.is_unspecified() || a.is_multicast(),

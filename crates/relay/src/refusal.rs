@@ -1,9 +1,14 @@
-//! What a client hears of a connection that does not come to be, as the server or a
-//! router would have told it: a reset (RFC 9293, section 3.10.7.1) or an ICMP error
-//! (RFC 792, RFC 4443), in the server's name.
+//! What a client hears of a connection that does not come to be, or a host of a packet that
+//! does not pass, as the server or a router would have told it: a reset (RFC 9293, section
+//! 3.10.7.1) or an ICMP error (RFC 792, RFC 4443), in the server's name.
+
+use std::net::IpAddr;
 
 use link::wire::ResetReason;
 use units::internet_sum;
+
+use crate::policy::never;
+use crate::tracking::{Kind, Role, Upper};
 
 /// ICMP "destination unreachable" codes (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
 const HOST_UNREACHABLE: u8 = 1;
@@ -45,6 +50,31 @@ pub(crate) fn answer(syn: &[u8], reason: ResetReason) -> Option<Vec<u8>> {
             _,
         ) => reset(syn),
     }
+}
+
+/// The ICMP error that tells a host that its `packet` may not pass ("administratively
+/// prohibited"); `None` for what no error answers (RFC 1122, section 3.2.2; RFC 4443, section
+/// 2.4): errors, answers, later fragments, what goes to many or comes from nobody.
+pub(crate) fn prohibited(packet: &[u8]) -> Option<Vec<u8>> {
+    is_answerable(packet).then(|| match packet[0] >> 4 {
+        4 => icmp(packet, PROHIBITED),
+        _ => icmpv6(packet, PROHIBITED_V6),
+    })?
+}
+
+fn is_answerable(packet: &[u8]) -> bool {
+    let Some(upper) = Upper::of(packet) else { return false };
+    let is_asked = match upper.kind(packet) {
+        Kind::Flow(_, role) => !matches!(role, Role::Answers | Role::Resets),
+        Kind::Other => !upper.is_icmp_error(packet),
+        Kind::Error(_) | Kind::BlindError | Kind::LaterFragment => false,
+    };
+    is_asked && !never(upper.destination) && is_a_host(upper.source)
+}
+
+fn is_a_host(addr: IpAddr) -> bool {
+    let reserved = matches!(addr, IpAddr::V4(a) if a.octets()[0] == 0 || a.octets()[0] >= 240);
+    !never(addr) && !addr.is_loopback() && !reserved
 }
 
 /// Headers of an answer from the packet's destination to its source.

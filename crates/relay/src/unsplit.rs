@@ -1,9 +1,11 @@
 //! Packets that are not split: they cross the link as datagrams.
 
+use link::PeerId;
 use units::Instant;
 
 use crate::packet::Packet;
-use crate::{Relay, Verdict};
+use crate::policy::never;
+use crate::{NotPassed, RefusedPacket, Relay, Verdict};
 
 impl Relay {
     /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
@@ -26,43 +28,74 @@ impl Relay {
         // Behind a default route is the Internet: then the LAN is on our side.
         let host = if route == 0 { p.source } else { p.destination };
         let label = policy.label(&p, packet, host);
-        if session.send_datagram(now, packet, &label) {
-            Verdict::Sent
-        } else {
+        if !session.send_datagram(now, packet, &label) {
             self.stats.overflow += 1;
-            Verdict::Dropped
+            return Verdict::Dropped;
         }
+        if !policy.permits(p.source, &self.own) {
+            self.tracking.on_sent(now, peer, packet);
+        }
+        Verdict::Sent
     }
 
     /// Lends the next IP packet for the TUN device to `write`; false if there is none.
-    /// Only packets from the peer's own prefixes to where it may go pass.
-    pub fn poll_tun(&mut self, mut write: impl FnMut(&mut [u8])) -> bool {
+    /// Packets from the peer's own prefixes pass to where it may go, and everywhere if they
+    /// answer what a host here began. Hosts whose packets may not go where they want are told.
+    pub fn poll_tun(&mut self, now: Instant, mut write: impl FnMut(&mut [u8])) -> bool {
         while let Some(peer) = self.endpoint.peer_with_datagrams() {
             let Some(session) = self.endpoint.session_mut(peer) else { continue };
-            let max = session.max_whole_datagram();
-            let policy = self.policies.of(peer);
-            let (own, mut passed, mut foreign) = (&self.own, false, false);
+            let (max, rate) = (session.max_whole_datagram(), session.rate_status().rate);
+            let (policy, own) = (self.policies.of(peer), &self.own);
+            let (tracking, refused) = (&mut self.tracking, &mut self.refused);
+            let (stats, mut passed, mut answer) = (&mut self.stats, false, None);
             session.take_datagram(|bytes| {
-                let parsed = Packet::parse(bytes);
-                let allowed = parsed.filter(|p| {
-                    policy.is_some_and(|rules| {
-                        rules.owns(p.source) && rules.permits(p.destination, own)
-                    })
-                });
-                match allowed {
-                    Some(p) => {
+                let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
+                    return stats.foreign += 1;
+                };
+                let may_pass = policy.permits(p.destination, own)
+                    || !never(p.destination) && tracking.is_answer(now, peer, bytes);
+                let why = match (policy.owns(p.source), may_pass) {
+                    (true, true) => {
                         p.clamp_mss(bytes, max);
                         write(bytes);
-                        passed = true;
+                        return passed = true;
                     }
-                    None => foreign = true,
-                }
+                    (true, false) => {
+                        stats.datagrams_denied += 1;
+                        answer = refused.answer(now, peer, rate, bytes);
+                        NotPassed::Denied
+                    }
+                    (false, _) => {
+                        stats.foreign += 1;
+                        NotPassed::Foreign
+                    }
+                };
+                refused.note(p.refused(peer, why));
             });
-            self.stats.foreign += u64::from(foreign);
+            if let Some(answer) = answer {
+                self.send_answer(now, peer, &answer);
+            }
             if passed {
                 return true;
             }
         }
         false
     }
+
+    /// Sends the peer's host what it is to know of its packet.
+    fn send_answer(&mut self, now: Instant, peer: PeerId, answer: &[u8]) {
+        let (session, policy) = (self.endpoint.session_mut(peer), self.policies.of(peer));
+        if let (Some(session), Some(policy), Some(p)) = (session, policy, Packet::parse(answer)) {
+            // It is not worth a place in a full queue.
+            session.send_datagram(now, answer, &policy.label(&p, answer, p.source));
+        }
+    }
+
+    /// A peer's packet that did not pass and that the operator is to know of.
+    pub fn poll_refused_packet(&mut self, now: Instant) -> Option<RefusedPacket> {
+        self.refused.poll(now)
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -350,7 +350,8 @@ impl<'a> World<'a> {
         while let Some(relay) = &mut self.nodes[node].relay {
             let mut outcome = Ok(());
             let datagrams = &mut self.datagrams[1 - node];
-            if !relay.poll_tun(|packet| outcome = datagrams.check(1 - node, packet)) {
+            let local = self.now + self.clocks[node];
+            if !relay.poll_tun(local, |packet| outcome = datagrams.check(1 - node, packet)) {
                 break;
             }
             any = true;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use link::PeerId;
 use link::endpoint::LinkEvent;
 use link::session::Reach;
-use relay::ResetReason;
+use relay::{NotPassed, ResetReason};
 use units::{Duration, Instant};
 
 use super::Shard;
@@ -41,6 +41,30 @@ impl Shard {
             port = bad.port,
             why = bad.why,
             others = bad.others
+        );
+    }
+
+    /// Tells of packets of peers that did not pass, and what would let them.
+    pub(super) fn tell_refused_packets(&mut self, now: Instant) {
+        let Some(refused) = self.relay.poll_refused_packet(now) else { return };
+        let why = match refused.why {
+            NotPassed::Foreign => {
+                "a peer's packet was dropped: its source is not in the peer's `routes` here"
+            }
+            NotPassed::Denied => {
+                "a peer's packet was refused: it answers nothing that began here, and `allow` does \
+                 not list where it goes"
+            }
+        };
+        let name = self.known(refused.peer).map(|p| p.config.name.clone()).unwrap_or_default();
+        crate::log!(
+            Warn,
+            why,
+            peer = name,
+            from = refused.from,
+            to = refused.to,
+            protocol = refused.protocol,
+            others = refused.others
         );
     }
 

@@ -24,13 +24,14 @@ impl Shard {
         }
     }
 
-    pub(super) fn write_tun(&mut self) {
+    pub(super) fn write_tun(&mut self, now: Instant) {
         let tun = &self.tun;
-        while self.relay.poll_tun(|packet| {
+        while self.relay.poll_tun(now, |packet| {
             if let Some(tun) = tun {
                 // What the kernel does not take is lost, as on any full interface.
                 let _ = tun.write(packet);
             }
         }) {}
+        self.tell_refused_packets(now);
     }
 }

@@ -1,0 +1,98 @@
+//! Packets of peers that do not pass: how many their senders hear of, and what the operator
+//! is told.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use link::PeerId;
+use units::{BitRate, ByteCount, Duration, Instant};
+
+use crate::refusal;
+
+/// Answers take at most this share of the link, and this much of a fast one: who sends
+/// what does not pass must not crowd out what does.
+const SHARE: u64 = 20;
+const MOST: BitRate = BitRate::from_kbps(64);
+/// So much of that may come at once, in time: a few pings, a traceroute.
+const BURST: Duration = Duration::from_secs(2);
+/// The operator is told at once of the first packet, and then at most this often.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
+
+/// Why a packet of a peer does not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPassed {
+    /// Its source is not in the peer's routes.
+    Foreign,
+    /// It begins something, or nobody knows of it, and its destination is closed to the peer.
+    Denied,
+}
+
+/// A peer's packet that did not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedPacket {
+    /// Who sent it.
+    pub peer: PeerId,
+    /// Its source.
+    pub from: IpAddr,
+    /// Its destination.
+    pub to: IpAddr,
+    /// Its IP protocol.
+    pub protocol: u8,
+    /// Why it did not pass.
+    pub why: NotPassed,
+    /// Packets of any peer that did not pass since the last that was told.
+    pub others: u64,
+}
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    /// Until when the answers so far take each peer's share.
+    taken_until: BTreeMap<PeerId, Instant>,
+    next: Option<RefusedPacket>,
+    told: Option<Instant>,
+}
+
+impl Refused {
+    /// Notes a packet for the operator.
+    pub fn note(&mut self, packet: RefusedPacket) {
+        match &mut self.next {
+            Some(next) => next.others += 1,
+            None => self.next = Some(packet),
+        }
+    }
+
+    /// The answer to a packet that is denied, if there is to be one; `rate` is what this node
+    /// sends to the peer.
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        rate: BitRate,
+        packet: &[u8],
+    ) -> Option<Vec<u8>> {
+        let taken_until = self.taken_until.entry(peer).or_insert(now);
+        if *taken_until >= now + BURST {
+            return None;
+        }
+        let answer = refusal::prohibited(packet)?;
+        let rate = BitRate::from_bps(rate.as_bps() / SHARE).min(MOST);
+        let time = rate.time_for(ByteCount(answer.len() as u64));
+        *taken_until = now.max(*taken_until) + time;
+        Some(answer)
+    }
+
+    /// The peer is no more: nobody is to be named in its place.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.taken_until.remove(&peer);
+        self.next.take_if(|packet| packet.peer == peer);
+    }
+
+    /// What the operator is to be told now.
+    pub fn poll(&mut self, now: Instant) -> Option<RefusedPacket> {
+        let is_due = self.told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+        let next = self.next.take_if(|_| is_due)?;
+        self.told = Some(now);
+        Some(next)
+    }
+}

@@ -1,0 +1,182 @@
+use std::net::IpAddr;
+
+use units::Duration;
+
+use crate::classify::UDP;
+use crate::gateways::{Gateways, PEER, link};
+use crate::packet::{Packet, plain, syn};
+use crate::{NotPassed, Policy, Verdict};
+
+/// The README's pair: the near gateway routes everything to the far one and has no `allow`;
+/// behind it are 10.2.0.0/24 and fd02::/64, all private.
+fn pair(change: impl Fn(&mut Policy)) -> Gateways {
+    let mut gateways = Gateways::apart([link(), link()], |policy| {
+        let is_near = policy.routes == ["10.2.0.0/16".parse().unwrap()];
+        let routes = match is_near {
+            true => ["0.0.0.0/0", "::/0"],
+            false => ["10.2.0.0/24", "fd02::/64"],
+        };
+        policy.routes = routes.map(|p| p.parse().unwrap()).to_vec();
+        policy.allow = vec![];
+        policy.keep_source = false;
+        if is_near {
+            change(policy);
+        }
+    });
+    gateways.meet();
+    gateways
+}
+
+fn udp(from: &str, to: &str, ports: [u16; 2], len: usize) -> Vec<u8> {
+    let ports = ports.map(u16::to_be_bytes).concat();
+    let len = ((8 + len) as u16).to_be_bytes();
+    let head = [&ports[..], &len, &[0, 0]].concat();
+    let body = [head, vec![7; usize::from(u16::from_be_bytes(len)) - 8]].concat();
+    plain(from.parse().unwrap(), to.parse().unwrap(), UDP, &body)
+}
+
+impl Gateways {
+    /// A host behind a gateway sends a packet; what the other gateway writes to its hosts.
+    fn sends(&mut self, side: usize, packet: &[u8]) -> Vec<Vec<u8>> {
+        let verdict = self.sides[side].handle_tun(self.now, &mut packet.to_vec(), false);
+        assert_eq!(verdict, Verdict::Sent);
+        self.pass(Duration::from_millis(20));
+        self.arrived(1 - side)
+    }
+
+    fn arrived(&mut self, side: usize) -> Vec<Vec<u8>> {
+        let (now, mut all) = (self.now, vec![]);
+        while self.sides[side].poll_tun(now, |packet| all.push(packet.to_vec())) {}
+        self.pass(Duration::from_millis(20));
+        all
+    }
+}
+
+const HOSTS: [[&str; 2]; 2] = [["10.2.0.5", "198.51.100.7"], ["fd02::5", "2001:db8::7"]];
+
+#[test]
+fn what_a_host_of_a_private_lan_asks_is_answered_without_allow() {
+    let mut gateways = pair(|_| {});
+    for [ship, server] in HOSTS {
+        let question = udp(ship, server, [40_000, 53], 30);
+        assert_eq!(gateways.sends(0, &question), [question]);
+        let answer = udp(server, ship, [53, 40_000], 200);
+        assert_eq!(gateways.sends(1, &answer), [answer]);
+        // TCP that came as packets: a SYN, and its answer.
+        let [a, b] = [ship, server].map(|s| s.parse::<IpAddr>().unwrap());
+        let opening = syn((a, 4000).into(), (b, 80).into(), 5);
+        assert_eq!(gateways.sends(0, &opening), [opening]);
+        let mut answer = syn((b, 80).into(), (a, 4000).into(), 5);
+        answer[if a.is_ipv4() { 33 } else { 53 }] = 0x12;
+        assert_eq!(gateways.sends(1, &answer).len(), 1);
+    }
+    assert_eq!(gateways.sides[0].stats(), Default::default());
+}
+
+/// The packet is refused at the near gateway: the sender gets "prohibited", which quotes it.
+fn check_refused(gateways: &mut Gateways, packet: &[u8]) {
+    assert_eq!(gateways.sends(1, packet), Vec::<Vec<u8>>::new());
+    gateways.pass(Duration::from_secs(1));
+    let answers = gateways.arrived(1);
+    let [answer] = &answers[..] else { panic!("{answers:?}") };
+    let (told, sent) = (Packet::parse(answer).unwrap(), Packet::parse(packet).unwrap());
+    assert_eq!((told.source, told.destination), (sent.destination, sent.source));
+    let (head, kind) = if sent.source.is_ipv4() { (20, [3, 13]) } else { (40, [1, 1]) };
+    assert_eq!(answer[head..head + 2], kind, "administratively prohibited");
+    assert!(packet.starts_with(&answer[head + 8..]) && answer.len() > head + 8 + head);
+}
+
+#[test]
+fn what_the_far_side_begins_is_refused_told_counted_and_noted() {
+    let mut gateways = pair(|_| {});
+    for [ship, server] in HOSTS {
+        check_refused(&mut gateways, &udp(server, ship, [53, 40_000], 100));
+        let [a, b] = [ship, server].map(|s| s.parse::<IpAddr>().unwrap());
+        check_refused(&mut gateways, &syn((b, 9).into(), (a, 22).into(), 5));
+    }
+    let stats = gateways.sides[0].stats();
+    assert_eq!((stats.datagrams_denied, stats.foreign), (4, 0));
+    let now = gateways.now;
+    let first = gateways.sides[0].poll_refused_packet(now).expect("the first at once");
+    assert_eq!((first.peer, first.why, first.others), (PEER, NotPassed::Denied, 3));
+    assert_eq!(first.from, "198.51.100.7".parse::<IpAddr>().unwrap());
+    assert_eq!((first.to, first.protocol), ("10.2.0.5".parse().unwrap(), UDP));
+    gateways.sends(1, &udp(HOSTS[0][1], HOSTS[0][0], [1, 2], 0));
+    let now = gateways.now;
+    assert_eq!(gateways.sides[0].poll_refused_packet(now), None);
+    assert!(gateways.sides[0].poll_refused_packet(now + Duration::from_secs(10)).is_some());
+}
+
+#[test]
+fn allow_opens_the_lan_and_foreign_sources_stay_out() {
+    let mut gateways = pair(|policy| {
+        policy.allow = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
+        policy.routes = ["198.51.100.0/24", "2001:db8::/32"].map(|p| p.parse().unwrap()).to_vec();
+    });
+    for [ship, server] in HOSTS {
+        let packet = udp(server, ship, [53, 40_000], 100);
+        assert_eq!(gateways.sends(1, &packet), [packet]);
+        let answer = udp(ship, server, [40_000, 53], 100);
+        assert_eq!(gateways.sends(0, &answer), [answer]);
+    }
+    let forged = udp("203.0.113.1", HOSTS[0][0], [53, 40_000], 100);
+    assert_eq!(gateways.sends(1, &forged), Vec::<Vec<u8>>::new());
+    gateways.pass(Duration::from_secs(1));
+    assert_eq!(gateways.arrived(1), Vec::<Vec<u8>>::new(), "a forged source hears nothing");
+    let (stats, now) = (gateways.sides[0].stats(), gateways.now);
+    assert_eq!((stats.datagrams_denied, stats.foreign), (0, 1));
+    let told = gateways.sides[0].poll_refused_packet(now).unwrap();
+    assert_eq!(told.why, NotPassed::Foreign);
+}
+
+#[test]
+fn refusals_take_a_small_share_of_the_link() {
+    let mut gateways = pair(|_| {});
+    let packet = udp(HOSTS[0][1], HOSTS[0][0], [53, 40_000], 1000);
+    let mut told = 0;
+    for _ in 0..1000 {
+        let mut bytes = packet.clone();
+        gateways.sides[1].handle_tun(gateways.now, &mut bytes, false);
+        gateways.pass(Duration::from_millis(2));
+        gateways.arrived(0);
+        told += gateways.arrived(1).iter().map(Vec::len).sum::<usize>();
+    }
+    let denied = gateways.sides[0].stats().datagrams_denied;
+    assert!(denied > 900, "{denied}");
+    // A burst of 2 s, and the seconds that it took: of 64 kbit/s.
+    let seconds = 2 + (gateways.now.as_nanos() / 1_000_000_000) as usize;
+    assert!(told > 8_000 && told < 8_000 * (seconds + 1), "{told} bytes in {seconds} s");
+}
+
+#[test]
+fn errors_and_what_goes_to_many_are_dropped_in_silence() {
+    let mut gateways = pair(|_| {});
+    let [ship, server] = HOSTS[0];
+    let [a, b] = HOSTS[0].map(|s| s.parse::<IpAddr>().unwrap());
+    let about = udp(ship, server, [1, 2], 4);
+    let mut later_fragment = udp(server, ship, [1, 2], 400);
+    later_fragment[7] = 50;
+    let packets = [
+        plain(b, a, 1, &[&[3, 3, 0, 0, 0, 0, 0, 0], &about[..]].concat()),
+        plain(b, a, 1, &[0, 0, 0, 0, 0, 1, 0, 1]), // an echo reply
+        plain(b, a, 1, &[99, 0, 0, 0, 0, 1, 0, 1]),
+        plain(b, "224.0.0.9".parse().unwrap(), UDP, &[0; 12]),
+        plain(b, "255.255.255.255".parse().unwrap(), UDP, &[0; 12]),
+        plain("0.0.0.0".parse().unwrap(), a, UDP, &[0; 12]),
+        plain("127.0.0.1".parse().unwrap(), a, UDP, &[0; 12]),
+        plain("240.0.0.1".parse().unwrap(), a, UDP, &[0; 12]),
+        later_fragment,
+    ];
+    // The far gateway's routes do not lead these here: they are put into its session.
+    for packet in &packets {
+        let session = gateways.sides[1].endpoint.session_mut(PEER).unwrap();
+        let p = Packet::parse(packet).unwrap();
+        let label = Policy::default().label(&p, packet, p.source);
+        assert!(session.send_datagram(gateways.now, packet, &label));
+        gateways.pass(Duration::from_millis(20));
+        assert_eq!(gateways.arrived(0), Vec::<Vec<u8>>::new());
+    }
+    gateways.pass(Duration::from_secs(1));
+    assert_eq!(gateways.arrived(1), Vec::<Vec<u8>>::new());
+    assert_eq!(gateways.sides[0].stats().datagrams_denied, packets.len() as u64);
+}
