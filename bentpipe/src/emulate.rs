@@ -240,6 +240,7 @@ fn summarise(report: &Report) {
             bytes = c.delivered.bytes,
             lost = c.lost().packets,
             refused = c.queue_drops.packets,
+            policed = c.policed.packets,
             utilisation = format!("{:.1}%", direction.utilisation * 100.0),
             late = format!("{}us", direction.lateness.median_us)
         );

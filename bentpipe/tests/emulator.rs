@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use bentpipe::emulate::{Direction, Emulator, EmulatorError, EmulatorOptions};
-use channel::{ChannelConfig, OutageMode, QueueLimit};
+use channel::{ChannelConfig, OutageMode, Policer, QueueLimit};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use wire::{Kind, Wire, delays, punctual_rate_of, sleep_ms, wait_until, wait_until_empty};
@@ -138,6 +138,34 @@ fn the_link_can_be_changed_while_it_runs() {
     assert!(seen.iter().all(|s| s.number >= 5));
     let report = link.stop().unwrap();
     assert_eq!(report.up.series.bins().iter().map(|b| b.lost_bytes).sum::<u64>(), 2_500);
+}
+
+#[test]
+fn a_link_changes_by_its_schedules_and_drops_what_its_policer_refuses() {
+    let config = ChannelConfig {
+        rate_schedule: "0s 4Mbit, 1s 40Mbit, repeat 2s".parse().ok(),
+        delay_schedule: "5ms-40ms every 20ms".parse().ok(),
+        policer: Some(Policer { rate: BitRate::from_mbps(10), burst: ByteCount(30_000) }),
+        ..ChannelConfig::default()
+    };
+    let (wire, link) = Wire::with_link(Kind::Tap, "plan", config);
+    let (mut sender, listener) = (wire.sender(), wire.listener());
+    sender.flood(BitRate::from_mbps(20), 1_000, Duration::from_secs(3));
+    let n = sender.count();
+    let refused = |c: &channel::Counters| c.policed.packets + c.queue_drops.packets;
+    wait_until(&link, |c| c.delivered.packets + refused(c) == n);
+    let seen = listener.stop();
+    assert!(seen.windows(2).all(|w| w[0].number < w[1].number), "a packet overtook");
+    let end = units::Instant::ZERO + Duration::from_secs(2);
+    let capacity = link.capacity(Direction::Up, units::Instant::ZERO, end);
+    assert_eq!(capacity, Some(ByteCount(5_500_000)));
+    let up = link.stop().unwrap().up.counters;
+    assert_eq!(up.delivered.packets, seen.len() as u64);
+    // Of 20 Mbit/s the policer lets about 10 pass, and of these 4 Mbit/s do not carry all.
+    let passed = up.offered.packets - up.policed.packets;
+    let share = passed as f64 / up.offered.packets as f64;
+    assert!((0.4..0.65).contains(&share), "{share}");
+    assert!(up.queue_drops.packets > 0);
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use channel::{ChannelConfig, GilbertElliott, Outage, OutageMode, QueueLimit, parse_ratio};
+use channel::{
+    ChannelConfig, GilbertElliott, Outage, OutageMode, Policer, QueueLimit, Schedule, parse_ratio,
+};
 use miette::{IntoDiagnostic as _, WrapErr as _, miette};
 use os::port::Port;
 use serde::Deserialize;
-use units::{BitRate, Duration, Ratio};
+use units::{BitRate, ByteCount, Duration, Ratio};
 
 /// Where a port is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +113,15 @@ fn parse_burst(s: &str) -> Result<GilbertElliott, String> {
     }
 }
 
+fn parse_policer(s: &str) -> Result<Policer, String> {
+    let (rate, burst) = s
+        .split_once(',')
+        .ok_or_else(|| format!("\"{s}\" is not RATE,BURST such as \"2Mbit,1MB\""))?;
+    let rate = rate.parse::<BitRate>().map_err(|e| e.to_string())?;
+    let burst = burst.parse::<ByteCount>().map_err(|e| e.to_string())?;
+    Ok(Policer { rate, burst })
+}
+
 fn parse_outage_mode(s: &str) -> Result<OutageMode, String> {
     match s {
         "lose" => Ok(OutageMode::Lose),
@@ -129,10 +140,23 @@ macro_rules! channel_flags {
             #[arg(long = concat!($prefix, "rate"), id = concat!($prefix, "rate"),
                   value_name = "RATE", hide_short_help = $hide)]
             rate: Option<BitRate>,
+            /// The rate by time: "0s 40Mbit, 15s to 8Mbit, repeat 60s", "40Mbit-90Mbit every 15s"
+            #[arg(long = concat!($prefix, "rate-schedule"), id = concat!($prefix, "rate-schedule"),
+                  value_name = "SCHEDULE", hide_short_help = $hide)]
+            rate_schedule: Option<Schedule<BitRate>>,
             /// One-way delay, such as 270ms
             #[arg(long = concat!($prefix, "delay"), id = concat!($prefix, "delay"),
                   value_name = "TIME", hide_short_help = $hide)]
             delay: Option<Duration>,
+            /// The delay by time, written alike: "25ms-60ms every 50ms"; nobody overtakes
+            #[arg(long = concat!($prefix, "delay-schedule"), id = concat!($prefix, "delay-schedule"),
+                  value_name = "SCHEDULE", hide_short_help = $hide)]
+            delay_schedule: Option<Schedule<Duration>>,
+            /// Drop at once what exceeds a token bucket, such as 2Mbit,1MB
+            #[arg(long = concat!($prefix, "policer"), id = concat!($prefix, "policer"),
+                  value_name = "RATE,BURST", value_parser = parse_policer,
+                  hide_short_help = $hide)]
+            policer: Option<Policer>,
             /// What may wait before the line: bytes (64kB) or a time of the rate (500ms)
             #[arg(long = concat!($prefix, "queue"), id = concat!($prefix, "queue"),
                   value_name = "LIMIT", hide_short_help = $hide)]
@@ -194,6 +218,16 @@ macro_rules! channel_flags {
                         *slot = value;
                     }
                 }
+                // A fixed value ends the schedule that a file or "both directions" gave.
+                config.rate_schedule = match self.rate {
+                    Some(_) => self.rate_schedule,
+                    None => self.rate_schedule.or(config.rate_schedule.take()),
+                };
+                config.delay_schedule = match self.delay {
+                    Some(_) => self.delay_schedule,
+                    None => self.delay_schedule.or(config.delay_schedule.take()),
+                };
+                config.policer = self.policer.or(config.policer);
                 config.rate = self.rate.or(config.rate);
                 config.mtu = self.path_mtu.or(config.mtu);
                 config.burst = self.burst.or(config.burst);
@@ -223,7 +257,6 @@ channel_flags!(DownFlags, "down-", "Right to left only", true);
 mod tests {
     use super::*;
     use clap::Parser;
-    use units::ByteCount;
 
     #[derive(Parser)]
     struct Line {
@@ -258,6 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn schedules_and_policers_are_read_and_a_fixed_value_ends_a_schedule() {
+        let line = Line::parse_from([
+            "x",
+            "--rate-schedule=40Mbit-140Mbit every 15s",
+            "--delay-schedule=0s 25ms, 15s to 60ms, repeat 30s",
+            "--up-rate=2Mbit",
+            "--down-policer=2Mbit,1MB",
+        ]);
+        let [mut up, mut down] = [ChannelConfig::default(), ChannelConfig::default()];
+        line.both.clone().apply(&mut up);
+        line.both.apply(&mut down);
+        line.up.apply(&mut up);
+        line.down.apply(&mut down);
+        assert_eq!((up.rate, up.rate_schedule), (Some(BitRate::from_mbps(2)), None));
+        assert_eq!(down.rate_schedule, "40Mbit-140Mbit every 15s".parse().ok());
+        assert!(up.delay_schedule.is_some() && up.delay_schedule == down.delay_schedule);
+        let policer = Policer { rate: BitRate::from_mbps(2), burst: ByteCount(1_000_000) };
+        assert_eq!([up.policer, down.policer], [None, Some(policer)]);
+    }
+
+    #[test]
     fn wrong_flags_are_refused() {
         for wrong in [
             "x --rate 20",
@@ -265,6 +319,8 @@ mod tests {
             "x --ber 2",
             "x --burst 0.1",
             "x --outage 5s",
+            "x --policer 2Mbit",
+            "x --rate-schedule 2Mbit",
             "x --outage-mode x",
         ] {
             assert!(Line::try_parse_from(wrong.split_whitespace()).is_err(), "{wrong}");
@@ -288,6 +344,7 @@ mod tests {
             ("[sideways]\n", "sideways"),
             ("[up]\nspeed = \"1Mbit\"\n", "speed"),
             ("[down]\nrate = \"1Mb\"\n", "1Mb"),
+            ("[up]\nrate_schedule = \"15s 40Mbit\"\n", "begin at 0s"),
         ] {
             let report = parse_link(wrong, false).unwrap_err();
             let all: String = report.chain().map(|e| e.to_string()).collect();

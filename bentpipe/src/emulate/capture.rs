@@ -48,6 +48,8 @@ pub(super) struct Capture {
 /// Why a packet that came did not cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotCrossed {
+    /// It exceeded the policer's bucket.
+    Policed,
     Queue,
     Lost(LossCause),
 }
@@ -55,6 +57,7 @@ pub(super) enum NotCrossed {
 impl NotCrossed {
     fn comment(self) -> &'static str {
         match self {
+            NotCrossed::Policed => "refused: the policer's bucket was empty",
             NotCrossed::Queue => "refused: the queue was full",
             NotCrossed::Lost(LossCause::Outage) => "lost: outage",
             NotCrossed::Lost(LossCause::BitError) => "lost: bit error",
@@ -114,7 +117,7 @@ impl Capture {
             return;
         }
         let (interface, way) = match why {
-            NotCrossed::Queue => (direction.from(), Way::Inbound),
+            NotCrossed::Policed | NotCrossed::Queue => (direction.from(), Way::Inbound),
             NotCrossed::Lost(_) => (direction.to(), Way::Outbound),
         };
         self.record(interface, at, frame, way, Some(why.comment()));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use channel::{Arrival, Fate, flip_bit};
+use channel::{Arrival, Fate, Refused, flip_bit};
 use os::poll::{Events, Interest, Poller};
 use os::port::{BATCH, Batch, Frame, Port, Received, hurry};
 use units::{Duration, Instant};
@@ -175,12 +175,15 @@ impl Engine {
         lane.last_in = came;
         let arena = &mut self.arenas[direction as usize];
         let place = arena.store(frame.bytes);
-        if lane.channel.push(came, len, place).is_err() {
-            if let Some(capture) = &mut self.capture {
-                capture.dropped(direction, came, frame.bytes, NotCrossed::Queue);
-            }
-            arena.release(place);
+        let (place, why) = match lane.channel.push(came, len, place) {
+            Ok(()) => return,
+            Err(Refused::Full(place)) => (place, NotCrossed::Queue),
+            Err(Refused::Policed(place)) => (place, NotCrossed::Policed),
+        };
+        if let Some(capture) = &mut self.capture {
+            capture.dropped(direction, came, frame.bytes, why);
         }
+        arena.release(place);
     }
 
     /// Sends what is due by `now`, in batches; how many packets.

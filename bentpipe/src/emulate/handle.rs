@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use channel::{Channel, ChannelConfig, ConfigError, Counters, Series};
 use os::poll::{Clock, ClockSource, Waker};
 use os::port::Port;
-use units::{BitRate, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::arena::Place;
 use super::capture::{Capture, CaptureOptions, cannot_write};
@@ -179,6 +179,11 @@ impl EmulatorHandle {
         self.with_channel(direction, |channel, _| channel.series().clone())
     }
 
+    /// What one direction's line can send from `from` to `to`; see [`Channel::capacity`].
+    pub fn capacity(&self, direction: Direction, from: Instant, to: Instant) -> Option<ByteCount> {
+        self.with_channel(direction, move |channel, _| channel.capacity(from, to))
+    }
+
     /// The configuration in force in one direction.
     pub fn config(&self, direction: Direction) -> ChannelConfig {
         self.with_channel(direction, |channel, _| channel.config().clone())
@@ -210,7 +215,7 @@ impl EmulatorHandle {
             .map_err(|error| EmulatorError::Config { direction, error })
     }
 
-    /// A step of the rate of one direction.
+    /// A step of the rate of one direction, which ends a schedule of it.
     pub fn set_rate(
         &self,
         direction: Direction,

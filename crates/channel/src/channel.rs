@@ -1,12 +1,13 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-use units::{BitRate, ByteCount, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant, Rng};
 
 use crate::config::{ChannelConfig, ConfigError, HELD_WITHOUT_RATE, OutageMode};
 use crate::counters::Counters;
 use crate::line::Line;
-use crate::outage::Schedule;
+use crate::outage::Outages;
+use crate::policer::Bucket;
 use crate::series::Series;
 use crate::sky::{Fate, Sky, flip_bit};
 
@@ -18,9 +19,11 @@ use crate::sky::{Fate, Sky, flip_bit};
 #[derive(Debug)]
 pub struct Channel<T> {
     config: ChannelConfig,
-    queue_limit: ByteCount,
+    /// Of the draws of the rate and of the delay.
+    seeds: [u64; 2],
+    policer: Option<Bucket>,
     line: Line,
-    outages: Schedule,
+    outages: Outages,
     sky: Sky,
     waiting: VecDeque<Waiting<T>>,
     waiting_bytes: ByteCount,
@@ -56,10 +59,16 @@ pub struct Arrival<T> {
     pub copy_follows: bool,
 }
 
-/// The queue had no room; here is the payload back.
+/// The packet was not taken; here is the payload back.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the queue of the channel is full")]
-pub struct QueueFull<T>(pub T);
+pub enum Refused<T> {
+    /// The queue had no room.
+    #[error("the queue of the channel is full")]
+    Full(T),
+    /// The policer's bucket had too little in it.
+    #[error("the policer of the channel lets no more pass")]
+    Policed(T),
+}
 
 #[derive(Debug)]
 struct Waiting<T> {
@@ -113,10 +122,13 @@ impl<T: Clone> Channel<T> {
     /// A channel at time zero; equal seeds and equal calls give equal results.
     pub fn new(config: ChannelConfig, seed: u64) -> Result<Channel<T>, ConfigError> {
         config.validate()?;
+        // Beside the sky's generators, so that a schedule leaves the losses as they were.
+        let seeds = [1, 2].map(|part| Rng::new(seed ^ (part << 62)).next_u64());
         Ok(Channel {
-            queue_limit: config.queue.bytes(config.rate),
-            line: Line::new(config.rate),
-            outages: Schedule::new(&config.outages)?,
+            policer: config.policer.map(|p| Bucket::new(p, Instant::ZERO)),
+            line: Line::new(config.pace(seeds[0])),
+            seeds,
+            outages: Outages::new(&config.outages)?,
             sky: Sky::new(&config, seed),
             config,
             waiting: VecDeque::new(),
@@ -139,19 +151,27 @@ impl<T: Clone> Channel<T> {
     }
 
     /// A packet of `len` bytes comes at `now`. It is taken, or handed back because
-    /// the queue is full. A length of 0 counts as 1, so that nothing is free.
-    pub fn push(&mut self, now: Instant, len: ByteCount, item: T) -> Result<(), QueueFull<T>> {
+    /// the queue is full or the policer says no. A length of 0 counts as 1, so that
+    /// nothing is free.
+    pub fn push(&mut self, now: Instant, len: ByteCount, item: T) -> Result<(), Refused<T>> {
         let len = len.max(ByteCount(1));
         self.advance(now);
         self.counters.offered.add(len);
+        if self.policer.as_mut().is_some_and(|p| !p.passes(now, len)) {
+            self.counters.policed.add(len);
+            self.series.refused(now, len);
+            return Err(Refused::Policed(item));
+        }
+        let (rate, _) = self.line.pace().at(now);
+        let queue_limit = self.config.queue.bytes(rate);
         let must_wait = self.on_line.is_some() || !self.waiting.is_empty() || self.is_stopped();
-        let no_room = must_wait && self.waiting_bytes + len > self.queue_limit;
-        let no_sky = self.config.rate.is_none() && self.flight_bytes + len > HELD_WITHOUT_RATE;
+        let no_room = must_wait && self.waiting_bytes + len > queue_limit;
+        let no_sky = rate.is_none() && self.flight_bytes + len > HELD_WITHOUT_RATE;
         if no_room || no_sky {
             self.counters.queue_drops.add(len);
             self.series.refused(now, len);
             self.series.queue(now, self.waiting_bytes);
-            return Err(QueueFull(item));
+            return Err(Refused::Full(item));
         }
         self.waiting_bytes += len;
         self.waiting.push_back(Waiting { entered: now, len, item });
@@ -187,7 +207,7 @@ impl<T: Clone> Channel<T> {
     /// The earliest time at which `pop` can have something. It may come up empty then,
     /// if what was on the line turns out to be on a detour; ask again.
     pub fn next_time(&self) -> Option<Instant> {
-        let on_line = self.on_line.as_ref().map(|p| p.end + self.config.delay);
+        let on_line = self.on_line.as_ref().map(|p| p.end + self.delay_at(p.end));
         let flying = self.flight.front().map(|f| f.arrival.at);
         let straggling = self.stragglers.peek().map(|f| f.arrival.at);
         [on_line, flying, straggling].into_iter().flatten().min()
@@ -240,10 +260,13 @@ impl<T: Clone> Channel<T> {
     /// smaller queue limit stay.
     pub fn reconfigure(&mut self, now: Instant, config: ChannelConfig) -> Result<(), ConfigError> {
         config.validate()?;
-        let outages = Schedule::new(&config.outages)?;
+        let outages = Outages::new(&config.outages)?;
         self.advance(now);
-        self.queue_limit = config.queue.bytes(config.rate);
-        self.line.set_rate(config.rate);
+        self.line.set_pace(config.pace(self.seeds[0]));
+        match (&mut self.policer, config.policer) {
+            (Some(bucket), Some(policer)) => bucket.change(policer, now),
+            (slot, policer) => *slot = policer.map(|p| Bucket::new(p, now)),
+        }
         self.outages.replan(outages);
         self.sky.reconfigure(&config);
         self.config = config;
@@ -251,9 +274,24 @@ impl<T: Clone> Channel<T> {
         Ok(())
     }
 
-    /// A new rate from `now` on, for the packets that are not on the line yet.
+    /// A new rate from `now` on, for the packets that are not on the line yet. A schedule
+    /// of the rate is over.
     pub fn set_rate(&mut self, now: Instant, rate: Option<BitRate>) -> Result<(), ConfigError> {
-        self.reconfigure(now, ChannelConfig { rate, ..self.config.clone() })
+        let config = ChannelConfig { rate, rate_schedule: None, ..self.config.clone() };
+        self.reconfigure(now, config)
+    }
+
+    /// What the line can send from `from` to `to`, outages and all; `None` without a rate.
+    pub fn capacity(&self, from: Instant, to: Instant) -> Option<ByteCount> {
+        let (mut now, mut bits) = (from, 0u128);
+        while now < to {
+            let (rate, until) = self.line.pace().at(now);
+            let until = until.min(to);
+            bits += u128::from(rate?.as_bps()) * u128::from(until.since(now).as_nanos());
+            now = until;
+        }
+        self.line.pace().at(from).0?;
+        Some(ByteCount(u64::try_from(bits / 8_000_000_000).unwrap_or(u64::MAX)))
     }
 
     /// Begins or ends an outage by hand, beside the planned ones.
@@ -271,6 +309,14 @@ impl<T: Clone> Channel<T> {
     /// A modem that knows of an outage of unknown end starts nothing.
     fn is_stopped(&self) -> bool {
         self.config.outage_mode == OutageMode::Hold && self.outages.is_on()
+    }
+
+    /// The one-way delay of a packet whose last bit is sent at `now`.
+    fn delay_at(&self, now: Instant) -> Duration {
+        match &self.config.delay_schedule {
+            Some(schedule) => schedule.piece(now, self.seeds[1]).0,
+            None => self.config.delay,
+        }
     }
 
     fn start_next(&mut self) {
@@ -307,7 +353,7 @@ impl<T: Clone> Channel<T> {
         self.counters.sent.add(len);
         self.series.sent(start, end, len, lost);
         let twice = verdict.twice && !lost;
-        let at = end + self.config.delay;
+        let at = end + self.delay_at(end);
         let first = Arrival {
             at,
             entered,

@@ -4,7 +4,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, ParseUnitError, Ratio};
 
+use crate::line::Pace;
 use crate::outage::Outage;
+use crate::policer::Policer;
+use crate::schedule::{Schedule, Scheduled};
 use crate::text;
 
 /// One direction of a link, as scenario files and the command line write it:
@@ -24,13 +27,24 @@ use crate::text;
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelConfig {
     /// Bits per second, counted on IP packets. `None`: as fast as it comes.
-    #[serde(with = "text::rate", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "text::maybe", skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
+    /// The rate as it changes with time. It stands above `rate`, which may remain as what the
+    /// link is called. Rates from 1 kbit/s.
+    #[serde(with = "text::maybe", skip_serializing_if = "Option::is_none")]
+    pub rate_schedule: Option<Schedule<BitRate>>,
     /// One-way delay after the last bit has been sent; at most an hour.
     #[serde(with = "text::unit", skip_serializing_if = "text::is_zero")]
     pub delay: Duration,
+    /// The delay as it changes with time, above `delay`. A packet has the delay of the moment at
+    /// which its last bit has been sent, and never arrives before one that was sent earlier.
+    #[serde(with = "text::maybe", skip_serializing_if = "Option::is_none")]
+    pub delay_schedule: Option<Schedule<Duration>>,
+    /// Drops at once what exceeds a token bucket, before the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policer: Option<Policer>,
     /// What may wait before the line, the packet on the line not counted. 500 ms of
-    /// the rate unless given. Without a rate nothing ever waits, save in an outage
+    /// the rate in force unless given. Without a rate nothing ever waits, save in an outage
     /// that holds.
     #[serde(with = "text::unit")]
     pub queue: QueueLimit,
@@ -74,7 +88,10 @@ impl Default for ChannelConfig {
     fn default() -> ChannelConfig {
         ChannelConfig {
             rate: None,
+            rate_schedule: None,
             delay: Duration::ZERO,
+            delay_schedule: None,
+            policer: None,
             queue: QueueLimit::Time(Duration::from_millis(500)),
             ber: Ratio::ZERO,
             burst: None,
@@ -178,6 +195,20 @@ pub enum ConfigError {
     /// A rate of zero.
     #[error("rate = \"0bit\" would never send anything; leave rate out for no limit")]
     NoRate,
+    /// A schedule with a rate that no link has.
+    #[error(
+        "rate_schedule has {given}, which is less than 1kbit; check its unit, or plan an outage"
+    )]
+    SlowSchedule {
+        /// What it says.
+        given: BitRate,
+    },
+    /// A policer that nothing passes.
+    #[error("policer.rate = \"0bit\" lets nothing pass; leave policer out for no limit")]
+    NoPolicedRate,
+    /// A bucket that no packet fits into, or none at all.
+    #[error("policer.burst = \"{0}\" is not between 1500B, one packet, and 1GB")]
+    Burst(ByteCount),
     /// A delay that no link has.
     #[error("{key} = \"{given}\" is more than an hour; check its unit")]
     LongDelay {
@@ -198,19 +229,28 @@ pub enum ConfigError {
 }
 
 impl ChannelConfig {
+    /// How fast the line sends; `seed` is that of the schedule's draws.
+    pub(crate) fn pace(&self, seed: u64) -> Pace {
+        match (&self.rate_schedule, self.rate) {
+            (Some(schedule), _) => Pace::Scheduled(schedule.clone(), seed),
+            (None, Some(rate)) => Pace::Fixed(rate),
+            (None, None) => Pace::Unlimited,
+        }
+    }
+
     /// Checks what the types do not: rates above zero, delays within an hour, outages
-    /// that end, bursts that end.
+    /// that end, bursts that end, a bucket that holds a packet.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.rate == Some(BitRate::from_bps(0)) {
             return Err(ConfigError::NoRate);
         }
-        let delays = [
-            ("delay", self.delay),
-            ("reorder_delay", self.reorder_delay),
-            ("duplicate_delay", self.duplicate_delay),
-        ];
-        if let Some(&(key, given)) = delays.iter().find(|(_, d)| *d > LONGEST_DELAY) {
-            return Err(ConfigError::LongDelay { key, given });
+        check_delay("delay", self.delay)?;
+        check_delay("reorder_delay", self.reorder_delay)?;
+        check_delay("duplicate_delay", self.duplicate_delay)?;
+        check_schedule("rate_schedule", &self.rate_schedule)?;
+        check_schedule("delay_schedule", &self.delay_schedule)?;
+        if let Some(policer) = self.policer {
+            check_policer(policer)?;
         }
         if let Some(&bad) = self.outages.iter().find(|o| o.start >= o.end) {
             return Err(ConfigError::Outage(bad));
@@ -225,12 +265,36 @@ impl ChannelConfig {
     }
 }
 
+pub(crate) fn check_delay(key: &'static str, given: Duration) -> Result<(), ConfigError> {
+    if given > LONGEST_DELAY { Err(ConfigError::LongDelay { key, given }) } else { Ok(()) }
+}
+
+fn check_schedule<T: Scheduled>(
+    key: &'static str,
+    schedule: &Option<Schedule<T>>,
+) -> Result<(), ConfigError> {
+    schedule.as_ref().map_or(Ok(()), |s| s.validate(key))
+}
+
+fn check_policer(policer: Policer) -> Result<(), ConfigError> {
+    if policer.rate == BitRate::from_bps(0) {
+        return Err(ConfigError::NoPolicedRate);
+    }
+    if !(1_500..=1_000_000_000).contains(&policer.burst.0) {
+        return Err(ConfigError::Burst(policer.burst));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const FULL: &str = r#"
         rate = "23.58Mbit"
+        rate_schedule = "0s 40Mbit, 10s to 8Mbit, repeat 30s"
+        delay_schedule = "25ms-60ms every 50ms"
+        policer = { rate = "2Mbit", burst = "1MB" }
         delay = "270ms"
         queue = "64kB"
         ber = 1e-7
@@ -279,6 +343,9 @@ mod tests {
             "ber = nan",
             "queue = \"much\"",
             "outages = [\"12s\"]",
+            "rate_schedule = \"1s 40Mbit\"",
+            "delay_schedule = \"0s 40Mbit\"",
+            "policer = { rate = \"2Mbit\" }",
             "burst = { p = 0.1 }",
             "burst = { p = 0.1, r = 0.1, q = 1 }",
         ] {
@@ -292,11 +359,24 @@ mod tests {
             ("rate = \"0bit\"", ConfigError::NoRate),
             ("burst = { p = 0.1, r = 0 }", ConfigError::EndlessBurst),
             ("reorder = 0.1", ConfigError::ReorderWithoutDelay),
+            (
+                "rate_schedule = \"0s 40bit\"",
+                ConfigError::SlowSchedule { given: BitRate::from_bps(40) },
+            ),
+            ("policer = { rate = \"0bit\", burst = \"1MB\" }", ConfigError::NoPolicedRate),
+            ("policer = { rate = \"1Mbit\", burst = \"1B\" }", ConfigError::Burst(ByteCount(1))),
         ] {
             let config: ChannelConfig = toml::from_str(wrong).unwrap();
             assert_eq!(config.validate(), Err(why));
         }
-        let slow: ChannelConfig = toml::from_str("delay = \"270min\"").unwrap();
-        assert!(matches!(slow.validate(), Err(ConfigError::LongDelay { key: "delay", .. })));
+        for (slow, key) in [
+            ("delay = \"270min\"", "delay"),
+            ("delay_schedule = \"1s-270min every 1s\"", "delay_schedule"),
+        ] {
+            let slow: ChannelConfig = toml::from_str(slow).unwrap();
+            assert!(
+                matches!(slow.validate(), Err(ConfigError::LongDelay { key: k, .. }) if k == key)
+            );
+        }
     }
 }

@@ -20,12 +20,14 @@ impl Tally {
 }
 
 /// What a channel has done since it was made. At every moment
-/// `offered = queue_drops + waiting + on the line + sent`, and
+/// `offered = policed + queue_drops + waiting + on the line + sent`, and
 /// `sent = lost_* + delivered + in flight` (duplicates counted apart).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Pushed by the caller.
     pub offered: Tally,
+    /// Refused because the policer's bucket was empty.
+    pub policed: Tally,
     /// Refused because the queue was full.
     pub queue_drops: Tally,
     /// Sent over the line, whatever became of them.
@@ -51,7 +53,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Packets lost in the sky, for whatever cause (the queue's drops not counted).
+    /// Packets lost in the sky, for whatever cause (the queue's and the policer's drops
+    /// not counted).
     pub fn lost(&self) -> Tally {
         let all = [
             self.lost_outage,

@@ -1,17 +1,20 @@
 //! One direction of a satellite link, as arithmetic.
 //!
-//! A packet that is pushed into a [`Channel`] goes through four places:
+//! A packet that is pushed into a [`Channel`] goes through five places:
 //!
-//! 1. **The queue** before the line, drop-tail: what does not fit is refused at
+//! 1. **The policer**, where there is one: what exceeds its token bucket is refused.
+//! 2. **The queue** before the line, drop-tail: what does not fit is refused at
 //!    once. The packet on the line does not count against the limit.
-//! 2. **The line**, which sends one packet at a time at the configured rate. Its
+//! 3. **The line**, which sends one packet at a time at the configured rate, fixed or by
+//!    a schedule. Its
 //!    clock keeps the fraction of a nanosecond that a division leaves, so the rate
 //!    over a long time has no error at all. What is lost later has used the line.
-//! 3. **The sky**, where a packet may meet an outage, bit errors, a burst or plain
+//! 4. **The sky**, where a packet may meet an outage, bit errors, a burst or plain
 //!    bad luck, be flipped in one bit, doubled, or sent on a detour. Each of these
 //!    draws from a generator of its own, so that switching one on leaves the
 //!    pattern of the others as it was.
-//! 4. **The flight**: the one-way delay. Packets leave in the order they came,
+//! 5. **The flight**: the one-way delay, fixed or by a schedule. Packets leave in the
+//!    order they came,
 //!    unless reordering (or a late duplicate) is asked for.
 //!
 //! The channel does no input or output and reads no clock: `push` and `pop` take
@@ -42,14 +45,18 @@ mod config;
 mod counters;
 mod line;
 mod outage;
+mod policer;
+mod schedule;
 mod series;
 mod sky;
 mod text;
 
-pub use channel::{Arrival, Channel, QueueFull};
+pub use channel::{Arrival, Channel, Refused};
 pub use config::{ChannelConfig, ConfigError, GilbertElliott, OutageMode, QueueLimit};
 pub use counters::{Counters, Tally};
 pub use outage::Outage;
+pub use policer::Policer;
+pub use schedule::{Schedule, ScheduleError, Scheduled};
 pub use series::{Bin, Series};
 pub use sky::{Fate, LossCause, flip_bit};
 pub use text::parse_ratio;

@@ -46,14 +46,14 @@ pub enum OutageError {
 
 /// The outages of a channel, in order and apart, and the one that is switched by hand.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct Outages {
     planned: Vec<Outage>,
     /// The last one switched by hand; its end is `FAR_FUTURE` while it lasts.
     by_hand: Option<Outage>,
 }
 
-impl Schedule {
-    pub(crate) fn new(outages: &[Outage]) -> Result<Schedule, ConfigError> {
+impl Outages {
+    pub(crate) fn new(outages: &[Outage]) -> Result<Outages, ConfigError> {
         if let Some(bad) = outages.iter().find(|o| o.start >= o.end) {
             return Err(ConfigError::Outage(*bad));
         }
@@ -66,11 +66,11 @@ impl Schedule {
                 _ => planned.push(next),
             }
         }
-        Ok(Schedule { planned, by_hand: None })
+        Ok(Outages { planned, by_hand: None })
     }
 
     /// Replaces the planned outages; the one switched by hand stays.
-    pub(crate) fn replan(&mut self, new: Schedule) {
+    pub(crate) fn replan(&mut self, new: Outages) {
         self.planned = new.planned;
     }
 
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn overlapping_outages_become_one() {
         let given = ["5s-7s", "1s-2s", "6s-9s"].map(|s| s.parse().unwrap());
-        let schedule = Schedule::new(&given).unwrap();
+        let schedule = Outages::new(&given).unwrap();
         assert_eq!(schedule.planned.len(), 2);
         assert_eq!(schedule.first_touching(at(8), at(8)).unwrap().end, at(9));
         assert!(!schedule.touches(at(9), at(10)));
@@ -125,14 +125,14 @@ mod tests {
     #[test]
     fn an_outage_must_end_after_it_begins() {
         let backwards = "12s-10s".parse().unwrap();
-        assert_eq!(Schedule::new(&[backwards]).unwrap_err(), ConfigError::Outage(backwards));
+        assert_eq!(Outages::new(&[backwards]).unwrap_err(), ConfigError::Outage(backwards));
         assert!("10s".parse::<Outage>().is_err());
         assert!("10-12".parse::<Outage>().is_err());
     }
 
     #[test]
     fn an_outage_by_hand_lasts_until_it_is_switched_off() {
-        let mut schedule = Schedule::new(&[]).unwrap();
+        let mut schedule = Outages::new(&[]).unwrap();
         schedule.switch(at(3), true);
         schedule.switch(at(4), true);
         assert!(schedule.touches(at(100), at(101)));

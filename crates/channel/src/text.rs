@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserializer, Serializer};
-use units::{BitRate, Duration, Ratio};
+use units::{Duration, Ratio};
 
 /// Reads a probability: a number from 0 to 1 (`"0.001"`, `"1e-6"`) or a percentage
 /// (`"0.1%"`).
@@ -44,21 +44,40 @@ pub(crate) mod unit {
     }
 }
 
-/// An optional rate: left out means "as fast as it comes".
-pub(crate) mod rate {
+/// As `unit`, where the key may be left out.
+pub(crate) mod maybe {
     use super::*;
 
-    pub(crate) fn serialize<S: Serializer>(v: &Option<BitRate>, s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<T: fmt::Display, S: Serializer>(
+        v: &Option<T>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         match v {
-            Some(rate) => s.collect_str(rate),
+            Some(v) => s.collect_str(v),
             None => s.serialize_none(),
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<Option<BitRate>, D::Error> {
+    pub(crate) fn deserialize<'de, T, D>(d: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    {
         unit::deserialize(d).map(Some)
+    }
+}
+
+/// A number of bytes, to the byte.
+pub(crate) mod bytes {
+    use super::*;
+    use units::ByteCount;
+
+    pub(crate) fn serialize<S: Serializer>(v: &ByteCount, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{}B", v.0))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<ByteCount, D::Error> {
+        unit::deserialize(d)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a channel does to packets, one property at a time.
 
-use channel::{Arrival, Channel, ChannelConfig, Fate, LossCause, OutageMode, QueueLimit};
+use channel::{Arrival, Channel, ChannelConfig, Fate, LossCause, OutageMode, QueueLimit, Refused};
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 const FULL: ByteCount = ByteCount(1_500);
@@ -43,7 +43,7 @@ fn a_full_queue_hands_the_packet_back_and_the_one_on_the_line_does_not_count() {
     let config = ChannelConfig { queue: limit, ..one_a_millisecond() };
     let mut channel = Channel::new(config, 1).unwrap();
     push_all(&mut channel, 3);
-    assert_eq!(channel.push(Instant::ZERO, FULL, 3).unwrap_err().0, 3);
+    assert_eq!(channel.push(Instant::ZERO, FULL, 3), Err(Refused::Full(3)));
     assert!(channel.push(ms(1), FULL, 4).is_ok());
     let items: Vec<u64> = drain(&mut channel).iter().map(|a| a.item).collect();
     assert_eq!(items, [0, 1, 2, 4]);
@@ -236,4 +236,49 @@ fn the_series_adds_up_to_the_counters() {
     assert_eq!(bins.iter().map(|b| b.lost_bytes).sum::<u64>(), channel.counters().lost().bytes);
     assert_eq!(bins.iter().map(|b| b.busy_ns).sum::<u64>(), 600_000_000);
     assert_eq!(bins[0].busy_ns, channel.series().width().as_nanos(), "the line was always busy");
+}
+
+#[test]
+fn a_packet_behind_a_shorter_delay_waits_for_the_one_before_it() {
+    let delay_schedule = Some("0s 60ms, 10ms 25ms, 60ms 60ms".parse().unwrap());
+    let config = ChannelConfig { delay_schedule, ..ChannelConfig::default() };
+    let mut channel = Channel::new(config, 1).unwrap();
+    for (serial, at) in [0, 5, 10, 20, 50, 60].into_iter().enumerate() {
+        channel.push(ms(at), FULL, serial).unwrap();
+    }
+    let arrivals: Vec<_> = drain(&mut channel).iter().map(|a| (a.item, a.at)).collect();
+    let expected = [60, 65, 65, 65, 75, 120].map(ms).into_iter().enumerate();
+    assert_eq!(arrivals, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_policed_packet_is_handed_back_at_once_and_leaves_the_line_alone() {
+    let policer = Some(channel::Policer { rate: BitRate::from_mbps(6), burst: ByteCount(1_500) });
+    let mut channel = Channel::new(ChannelConfig { policer, ..one_a_millisecond() }, 1).unwrap();
+    let taken: Vec<bool> = (0..6).map(|i| channel.push(ms(i), FULL, i).is_ok()).collect();
+    assert_eq!(taken, [true, false, true, false, true, false]);
+    assert_eq!(channel.push(ms(5), FULL, 9), Err(Refused::Policed(9)));
+    let times: Vec<Instant> = drain(&mut channel).iter().map(|a| a.at).collect();
+    assert_eq!(times, [ms(1), ms(3), ms(5)]);
+    let counters = channel.counters();
+    assert_eq!([counters.policed.packets, counters.queue_drops.packets], [4, 0]);
+}
+
+#[test]
+fn a_step_by_hand_ends_a_schedule_and_a_schedule_leaves_the_losses_as_they_were() {
+    let lossy = ChannelConfig { loss: Ratio::from_f64(0.2), ..one_a_millisecond() };
+    let lost = |config| {
+        let mut channel = Channel::new(config, 77).unwrap();
+        push_all(&mut channel, 300);
+        let arrivals = drain(&mut channel);
+        let lost = arrivals.into_iter().filter(|a| matches!(a.fate, Fate::Lost(_)));
+        lost.map(|a| a.item).collect::<Vec<_>>()
+    };
+    let rate_schedule = Some("1Mbit-20Mbit every 5ms".parse().unwrap());
+    let changing = ChannelConfig { rate_schedule, ..lossy.clone() };
+    assert_eq!(lost(lossy), lost(changing.clone()));
+    let mut channel = Channel::<u64>::new(changing, 1).unwrap();
+    channel.set_rate(ms(1), Some(BitRate::from_mbps(8))).unwrap();
+    assert_eq!(channel.config().rate_schedule, None);
+    assert_eq!(channel.capacity(ms(1), ms(1_001)), Some(ByteCount(1_000_000)));
 }
