@@ -1,5 +1,6 @@
-//! The explicit proxy's two languages: SOCKS5 (RFC 1928) and HTTP CONNECT (RFC 9110
-//! section 9.3.6), told apart by the first byte and read without I/O.
+//! The explicit proxy's languages: SOCKS5 (RFC 1928), HTTP CONNECT (RFC 9110 section
+//! 9.3.6) and plain requests (RFC 9112 section 3.2.2), told apart by how they begin and read
+//! without I/O.
 //!
 //! ```text
 //! client ── greeting ──▶ Negotiation ──▶ Step::Reply "no authentication"   (SOCKS5)
@@ -13,8 +14,13 @@
 //! costs no round trip of its own. A client can make this hold at most
 //! [`MAX_REQUEST`] bytes before its request is complete.
 
+mod body;
+mod forward;
 mod http;
 mod socks;
+
+pub use body::Rest;
+use forward::Forward;
 
 use crate::host::HostPort;
 
@@ -34,8 +40,11 @@ pub enum Step {
     Connect {
         /// Where the client wants to go.
         target: HostPort,
-        /// What the client sent behind its request: the first bytes for the server.
+        /// The first bytes for the server: a request that is passed on, and what the client
+        /// sent behind it.
         early: Vec<u8>,
+        /// What of the client's further bytes is for the server.
+        rest: Rest,
     },
     /// Send these bytes (possibly none) and close.
     Close(Vec<u8>),
@@ -79,6 +88,7 @@ enum Stage {
     HttpRequest,
     SocksAnswer,
     HttpAnswer,
+    ForwardAnswer,
     Over,
 }
 
@@ -90,6 +100,16 @@ enum Parsed<T> {
     Whole(T, usize),
     /// Nothing that can be carried out; what to tell the client.
     Wrong(Vec<u8>),
+}
+
+impl<T> Parsed<T> {
+    fn map<U>(self, to: impl FnOnce(T) -> U) -> Parsed<U> {
+        match self {
+            Parsed::Partial => Parsed::Partial,
+            Parsed::Whole(value, used) => Parsed::Whole(to(value), used),
+            Parsed::Wrong(answer) => Parsed::Wrong(answer),
+        }
+    }
 }
 
 impl Negotiation {
@@ -129,7 +149,7 @@ impl Negotiation {
     pub fn refused(&mut self, why: Refusal) -> Vec<u8> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::SocksAnswer => socks::answer(socks::code(why)),
-            Stage::HttpAnswer => http::refusal(why),
+            Stage::HttpAnswer | Stage::ForwardAnswer => http::refusal(why),
             _ => Vec::new(),
         }
     }
@@ -140,7 +160,8 @@ impl Negotiation {
     }
 
     fn is_decided(&self) -> bool {
-        matches!(self.stage, Stage::SocksAnswer | Stage::HttpAnswer | Stage::Over)
+        use Stage::{ForwardAnswer, HttpAnswer, Over, SocksAnswer};
+        matches!(self.stage, SocksAnswer | HttpAnswer | ForwardAnswer | Over)
     }
 
     fn advance(&mut self) -> Step {
@@ -168,7 +189,7 @@ impl Negotiation {
                 Parsed::Wrong(answer) => self.close(answer),
             },
             Stage::SocksRequest => {
-                let parsed = socks::request(&self.buffer);
+                let parsed = socks::request(&self.buffer).map(http::Request::Tunnel);
                 self.decide(parsed, Stage::SocksAnswer)
             }
             Stage::HttpRequest => {
@@ -179,14 +200,24 @@ impl Negotiation {
         }
     }
 
-    fn decide(&mut self, parsed: Parsed<HostPort>, next: Stage) -> Step {
+    fn decide(&mut self, parsed: Parsed<http::Request>, next: Stage) -> Step {
         match parsed {
             Parsed::Partial => Step::NeedMore,
-            Parsed::Whole(target, used) => {
-                self.stage = next;
-                let mut early = std::mem::take(&mut self.buffer);
-                early.drain(..used);
-                Step::Connect { target, early }
+            Parsed::Whole(request, used) => {
+                let mut behind = std::mem::take(&mut self.buffer);
+                behind.drain(..used);
+                match request {
+                    http::Request::Tunnel(target) => {
+                        self.stage = next;
+                        Step::Connect { target, early: behind, rest: Rest::Everything }
+                    }
+                    http::Request::Forward(Forward { target, head, mut rest }) => {
+                        self.stage = Stage::ForwardAnswer;
+                        let mut early = head;
+                        early.extend_from_slice(&behind[..rest.take(&behind)]);
+                        Step::Connect { target, early, rest }
+                    }
+                }
             }
             Parsed::Wrong(answer) => self.close(answer),
         }
@@ -211,9 +242,14 @@ pub fn fuzz(data: &[u8]) {
     let pieces = said.chunks(usize::from(*size).max(1));
     let (in_pieces, rest) = speak(pieces);
     match (whole, in_pieces) {
-        (Step::Connect { target, early }, Step::Connect { target: same, early: mut first }) => {
-            first.extend_from_slice(&rest.concat());
-            assert!(left.is_empty() && target == same && early == first);
+        (
+            Step::Connect { target, early, rest: behind },
+            Step::Connect { target: same, early: mut first, rest: mut filter },
+        ) => {
+            for piece in rest {
+                first.extend_from_slice(&piece[..filter.take(piece)]);
+            }
+            assert!(left.is_empty() && target == same && early == first && filter == behind);
         }
         (whole, in_pieces) => assert_eq!(whole, in_pieces),
     }

@@ -1,30 +1,50 @@
-//! HTTP CONNECT: RFC 9110 section 9.3.6 in the framing of RFC 9112.
+//! HTTP: CONNECT (RFC 9110 section 9.3.6) in the framing of RFC 9112, and plain requests
+//! ([`super::forward`]).
 //!
 //! ```text
 //! CONNECT host:port HTTP/1.1 CRLF  *( field CRLF )  CRLF
 //! ```
 //!
-//! The fields are looked at only as far as it takes to find their end, but for the
+//! The fields of CONNECT are looked at only as far as it takes to find their end, but for the
 //! lengths of a body, which CONNECT must not have.
 
+use super::forward::{self, Absolute, Forward};
 use super::{Parsed, Refusal};
 use crate::host::HostPort;
 
+/// What a client asks for.
+pub(super) enum Request {
+    /// A tunnel.
+    Tunnel(HostPort),
+    /// A request to be passed on.
+    Forward(Forward),
+}
+
+/// A request line, read.
+enum FirstLine<'a> {
+    Tunnel(HostPort),
+    Forward { method: &'a str, absolute: Absolute<'a>, version: &'a str },
+}
+
 /// A whole request up to its empty line.
-pub(super) fn request(buffer: &[u8]) -> Parsed<HostPort> {
+pub(super) fn request(buffer: &[u8]) -> Parsed<Request> {
     let blank = buffer.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
     let text = &buffer[blank..];
     // A wrong first line is answered without waiting for the rest.
-    let target = match text.iter().position(|b| *b == b'\n') {
-        None => return Parsed::Partial,
-        Some(end) => match first_line(trim_cr(&text[..end])) {
-            Ok(target) => target,
-            Err(answer) => return Parsed::Wrong(answer),
-        },
+    let Some(line) = text.iter().position(|b| *b == b'\n') else { return Parsed::Partial };
+    let first = match first_line(trim_cr(&text[..line])) {
+        Ok(first) => first,
+        Err(answer) => return Parsed::Wrong(answer),
     };
     let Some(end) = end_of_fields(text) else { return Parsed::Partial };
-    match check_fields(&text[..end]) {
-        Ok(()) => Parsed::Whole(target, blank + end),
+    let request = match first {
+        FirstLine::Tunnel(target) => check_fields(&text[..end]).map(|()| Request::Tunnel(target)),
+        FirstLine::Forward { method, absolute, version } => {
+            forward::forward(method, absolute, version, &text[line + 1..end]).map(Request::Forward)
+        }
+    };
+    match request {
+        Ok(request) => Parsed::Whole(request, blank + end),
         Err(answer) => Parsed::Wrong(answer),
     }
 }
@@ -33,7 +53,7 @@ fn trim_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-fn first_line(line: &[u8]) -> Result<HostPort, Vec<u8>> {
+fn first_line(line: &[u8]) -> Result<FirstLine<'_>, Vec<u8>> {
     let bad = |why: &str| Err(error("400 Bad Request", why));
     let Ok(line) = std::str::from_utf8(line) else {
         return bad("the request line is not text");
@@ -42,19 +62,23 @@ fn first_line(line: &[u8]) -> Result<HostPort, Vec<u8>> {
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return bad("the request line is not \"CONNECT host:port HTTP/1.1\"");
+        return bad("the request line is not \"GET http://host/path HTTP/1.1\" or the like");
     };
     if version != "HTTP/1.1" && version != "HTTP/1.0" {
         return Err(error("505 HTTP Version Not Supported", "only HTTP/1.1 and HTTP/1.0"));
     }
     if method != "CONNECT" {
-        // RFC 9110 section 15.5.6 wants the methods that are allowed.
-        let mut answer = head("405 Method Not Allowed");
-        answer.push_str("Allow: CONNECT\r\n");
-        return Err(with_body(answer, "only CONNECT: this is a tunnel, not a web proxy"));
+        if !method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-') || method.is_empty() {
+            return bad("the method is not a word");
+        }
+        if !target.bytes().all(|b| b.is_ascii_graphic()) {
+            return bad("the target has characters that are not allowed in it");
+        }
+        let absolute = forward::absolute(method, target)?;
+        return Ok(FirstLine::Forward { method, absolute, version });
     }
     match target.parse::<HostPort>() {
-        Ok(target) => Ok(target),
+        Ok(target) => Ok(FirstLine::Tunnel(target)),
         Err(e) => bad(&format!("the target cannot be used: {e}")),
     }
 }
@@ -112,18 +136,10 @@ pub(super) fn refusal(why: Refusal) -> Vec<u8> {
     }
 }
 
-fn head(status: &str) -> String {
-    format!("HTTP/1.1 {status}\r\n")
-}
-
-fn error(status: &str, why: &str) -> Vec<u8> {
-    with_body(head(status), why)
-}
-
-fn with_body(head: String, why: &str) -> Vec<u8> {
+pub(super) fn error(status: &str, why: &str) -> Vec<u8> {
     let length = why.len() + 1;
     format!(
-        "{head}Content-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{why}\n"
     )
     .into_bytes()

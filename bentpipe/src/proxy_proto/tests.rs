@@ -9,7 +9,7 @@ fn target(s: &str) -> HostPort {
 }
 
 fn connect(s: &str, early: &[u8]) -> Step {
-    Step::Connect { target: target(s), early: early.to_vec() }
+    Step::Connect { target: target(s), early: early.to_vec(), rest: Rest::Everything }
 }
 
 const GREETING: &[u8] = &[5, 1, 0];
@@ -143,7 +143,12 @@ fn status_of(answer: &[u8]) -> String {
 
 #[test]
 fn http_requests_that_are_no_tunnels_are_answered() {
-    assert_eq!(status("GET http://example.com/ HTTP/1.1\r\n"), "405");
+    assert_eq!(status("GET / HTTP/1.1\r\n"), "400");
+    assert_eq!(status("GET https://example.com/ HTTP/1.1\r\n"), "400");
+    assert_eq!(status("GET http:///x HTTP/1.1\r\n"), "400");
+    assert_eq!(status("GET http://a.b:0/ HTTP/1.1\r\n"), "400");
+    assert_eq!(status("GET http://me:secret@a.b/ HTTP/1.1\r\n"), "400");
+    assert_eq!(status("G\x01T http://a.b/ HTTP/1.1\r\n"), "400");
     assert_eq!(status("CONNECT example.com HTTP/1.1\r\n"), "400");
     assert_eq!(status("CONNECT example.com:0 HTTP/1.1\r\n"), "400");
     assert_eq!(status("CONNECT 2001:db8::1:443 HTTP/1.1\r\n"), "400");
@@ -153,9 +158,100 @@ fn http_requests_that_are_no_tunnels_are_answered() {
     assert_eq!(status("CONNECT a.b:1 HTTP/1.1\r\nno colon\r\n\r\n"), "400");
     assert_eq!(status("CONNECT a.b:1 HTTP/1.1\r\nContent-Length: 5\r\n\r\n"), "400");
     assert_eq!(status("CONNECT a.b:1 HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), "400");
-    let allowed = Negotiation::new().feed(b"PUT / HTTP/1.1\r\n");
-    let Step::Close(allowed) = allowed else { panic!("{allowed:?}") };
-    assert!(String::from_utf8(allowed).expect("text").contains("\r\nAllow: CONNECT\r\n"));
+}
+
+/// Where a plain request goes, and what the server is sent.
+fn forwarded(request: &str) -> (String, String) {
+    match Negotiation::new().feed(request.as_bytes()) {
+        Step::Connect { target, early, .. } => {
+            (target.to_string(), String::from_utf8(early).expect("text"))
+        }
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn plain_requests_reach_their_server_in_its_form() {
+    let request = "GET http://shop.test:8080/x?y HTTP/1.1\r\nHost: shop.test:8080\r\n\
+                   User-Agent: me\r\nProxy-Connection: Keep-Alive\r\n\
+                   Proxy-Authorization: Basic eDp5\r\nconnection: x-mine , Keep-Alive\r\n\
+                   X-Mine: 1\r\nTE: trailers\r\nUpgrade: h2c\r\nAccept: */*\r\n\r\n";
+    let (target, sent) = forwarded(request);
+    assert_eq!(target, "shop.test:8080");
+    assert_eq!(
+        sent,
+        "GET /x?y HTTP/1.1\r\nHost: shop.test:8080\r\nUser-Agent: me\r\nAccept: */*\r\n\
+         Connection: close\r\n\r\n"
+    );
+}
+
+#[test]
+fn targets_of_plain_requests_are_read_as_people_write_them() {
+    for (target, to, line) in [
+        ("GET http://a.b", "a.b:80", "GET / HTTP/1.1"),
+        ("GET HTTP://A.b/", "A.b:80", "GET / HTTP/1.1"),
+        ("GET http://a.b:/x#part", "a.b:80", "GET /x HTTP/1.1"),
+        ("GET http://a.b?q=http://c.d/", "a.b:80", "GET /?q=http://c.d/ HTTP/1.1"),
+        ("HEAD http://192.0.2.7:81/x", "192.0.2.7:81", "HEAD /x HTTP/1.1"),
+        ("GET http://[2001:db8::1]/x", "[2001:db8::1]:80", "GET /x HTTP/1.1"),
+        ("GET http://[2001:db8::1]:81/x", "[2001:db8::1]:81", "GET /x HTTP/1.1"),
+        ("OPTIONS http://a.b", "a.b:80", "OPTIONS * HTTP/1.1"),
+    ] {
+        let (server, sent) = forwarded(&format!("{target} HTTP/1.1\r\nHost: other\r\n\r\n"));
+        assert_eq!((server.as_str(), sent.lines().next()), (to, Some(line)), "{target}");
+        assert!(!sent.contains("other"), "the target says which host: {sent}");
+    }
+    let (_, old) = forwarded("GET http://a.b/ HTTP/1.0\r\n\r\n");
+    assert_eq!(old, "GET / HTTP/1.0\r\nHost: a.b\r\nConnection: close\r\n\r\n");
+}
+
+#[test]
+fn a_second_request_does_not_reach_the_first_ones_server() {
+    let second = "GET http://other.test/secret HTTP/1.1\r\nCookie: x\r\n\r\n";
+    let (_, sent) = forwarded(&format!("GET http://a.b/ HTTP/1.1\r\n\r\n{second}"));
+    assert!(sent.ends_with("Connection: close\r\n\r\n"), "{sent}");
+    let post = "POST http://a.b/ HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello";
+    let (_, sent) = forwarded(&format!("{post}{second}"));
+    assert!(sent.ends_with("\r\n\r\nhello") && sent.contains("Content-Length: 5"), "{sent}");
+    let post = "POST http://a.b/ HTTP/1.1\r\nConnection: transfer-encoding\r\n\
+                transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+    let (_, sent) = forwarded(&format!("{post}{second}"));
+    assert!(sent.ends_with("\r\n\r\n2\r\nhi\r\n0\r\n\r\n"), "{sent}");
+    assert!(sent.contains("transfer-encoding: chunked"), "the body needs it: {sent}");
+}
+
+#[test]
+fn plain_requests_that_two_servers_would_read_differently_are_refused() {
+    let with = |fields: &str| status(&format!("POST http://a.b/ HTTP/1.1\r\n{fields}\r\n"));
+    for fields in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Content-Length: +5\r\n",
+        "Content-Length: 5, 5\r\n",
+        "Content-Length: 99999999999999999999\r\n",
+        "Transfer-Encoding: gzip\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding : chunked\r\n",
+        "A: b\r\n folded: c\r\n",
+        "A: b\rContent-Length: 5\r\n",
+        "no colon\r\n",
+        ": no name\r\n",
+    ] {
+        assert_eq!(with(fields), "400", "{fields:?}");
+    }
+    let old = "POST http://a.b/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(status(old), "400");
+}
+
+#[test]
+fn a_plain_request_gets_its_servers_answer_or_the_reason_why_there_is_none() {
+    let decided = || {
+        let mut n = Negotiation::new();
+        n.feed(b"GET http://a.b/ HTTP/1.1\r\n\r\n");
+        n
+    };
+    assert_eq!(decided().succeeded(), b"");
+    assert_eq!(status_of(&decided().refused(Refusal::TimedOut)), "504");
 }
 
 #[test]
@@ -234,6 +330,10 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
         Just(b"CONNECT ".to_vec()),
         Just(b"CONNECT a.b:1 HTTP/1.1\r\n".to_vec()),
         Just(b"CONNECT a.b:1 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        Just(b"GET http://a.b/ HTTP/1.1\r\n".to_vec()),
+        Just(b"PUT http://a.b HTTP/1.1\r\nContent-Length: 20\r\n\r\n".to_vec()),
+        Just(b"PUT http://a.b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()),
+        Just(b"PUT http://a.b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n".to_vec()),
     ];
     let tail = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..64),
@@ -253,8 +353,9 @@ proptest! {
         prop_assert_eq!(replies, whole_replies);
         // In pieces, the bytes behind a request are not read yet.
         let completed = match end {
-            Some(Step::Connect { target, early }) => {
-                Some(Step::Connect { target, early: [early, rest].concat() })
+            Some(Step::Connect { target, mut early, rest: mut filter }) => {
+                early.extend_from_slice(&rest[..filter.take(&rest)]);
+                Some(Step::Connect { target, early, rest: filter })
             }
             other => other,
         };

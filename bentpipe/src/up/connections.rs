@@ -15,6 +15,8 @@ use os::tcp::{self, Connect, ConnectError, Failure, Stream, TcpOptions, Unreacha
 use relay::{FlowId, Relay, ResetReason};
 use units::{Duration, Instant};
 
+use crate::proxy_proto::Rest;
+
 /// Bytes read from a socket at once.
 const READ: usize = 64 * 1024;
 /// Reads and writes for one connection before the others have their turn.
@@ -38,6 +40,8 @@ struct Connection {
     /// The host ended its direction, and we ours towards it.
     input_ended: bool,
     output_ended: bool,
+    /// What of the host's bytes is for the far side.
+    rest: Rest,
 }
 
 /// All sockets that belong to flows.
@@ -93,11 +97,28 @@ impl Connections {
             queued: false,
             input_ended: false,
             output_ended: false,
+            rest: Rest::Everything,
         }));
         // A flow that the relay has given up leaves its place before the driver hears of it.
         self.count += usize::from(before.is_none());
         self.enqueue(flow);
         true
+    }
+
+    /// Takes the connection of a client of the proxy, of whose bytes `rest` is for the server.
+    /// False as in [`Connections::add`].
+    pub fn add_client(
+        &mut self,
+        poller: &Poller,
+        flow: FlowId,
+        stream: Stream,
+        rest: Rest,
+    ) -> bool {
+        let added = self.add(poller, flow, stream, false);
+        if let Some(c) = self.get(flow) {
+            c.rest = rest;
+        }
+        added
     }
 
     /// Connects to a server for `flow`.
@@ -316,6 +337,8 @@ impl Connection {
                     relay.local_end(now, self.flow);
                 }
                 Ok(n) => {
+                    // What is behind a forwarded request is for nobody.
+                    let n = self.rest.take(&buffer[..n]);
                     let taken = relay.local_data(now, self.flow, &buffer[..n]);
                     assert_eq!(taken, n, "the relay takes what it has room for");
                 }

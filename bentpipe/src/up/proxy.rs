@@ -15,7 +15,7 @@ use units::{Duration, Instant};
 
 use super::listeners::REST;
 use crate::host::Host;
-use crate::proxy_proto::{Negotiation, Refusal, Step};
+use crate::proxy_proto::{Negotiation, Refusal, Rest, Step};
 
 /// Clients that have not said where to, at once; more wait in the kernel's queue.
 const MAX_CLIENTS: usize = 1024;
@@ -32,6 +32,7 @@ struct Client {
 pub struct Asked {
     pub target: Target,
     early: Vec<u8>,
+    rest: Rest,
     stream: Stream,
     negotiation: Negotiation,
 }
@@ -122,7 +123,7 @@ impl Proxy {
                     self.clients[slot] = None;
                     return None;
                 }
-                Step::Connect { target, early } => {
+                Step::Connect { target, early, rest } => {
                     let client = self.clients[slot].take()?;
                     poller.remove(&client.stream).ok()?;
                     let target = match target.host {
@@ -130,7 +131,7 @@ impl Proxy {
                         Host::Name(name) => Target::Name(name, target.port),
                     };
                     let Client { stream, negotiation, .. } = client;
-                    return Some(Asked { target, early, stream, negotiation });
+                    return Some(Asked { target, early, rest, stream, negotiation });
                 }
             }
         }
@@ -200,11 +201,12 @@ impl Asked {
         let _ = self.stream.close_in_order();
     }
 
-    /// Tells the client to go on; its socket, and what it has sent already.
-    pub fn grant(mut self) -> Option<(Stream, Vec<u8>)> {
+    /// Tells the client to go on; its socket, what of its bytes is for the server, and the
+    /// first of them.
+    pub fn grant(mut self) -> Option<(Stream, Rest, Vec<u8>)> {
         let answer = self.negotiation.succeeded();
         let written = self.stream.write(&answer).ok()?;
-        (written == answer.len()).then_some((self.stream, self.early))
+        (written == answer.len()).then_some((self.stream, self.rest, self.early))
     }
 }
 

@@ -198,3 +198,83 @@ fn clients_are_told_the_truth_by_reply_code_and_status() {
     drop(waiting);
     world.wait_until_no_streams();
 }
+
+/// As apt, wget and browsers ask a proxy: the whole address in the request line.
+#[test]
+fn plain_http_requests_are_passed_on_for_curl_and_wget() {
+    if !root() {
+        return;
+    }
+    let world = unprivileged();
+    let (one, two) = (pattern(73, 300_000), pattern(74, 70_000));
+    let put = world.dir("put");
+    must(&world.client, &format!("chmod 777 {}", put.display()));
+    let servers = [("10.2.0.2:80", &one), ("10.2.0.2:8080", &two), ("[fd02::2]:80", &one)];
+    let _servers = servers.map(|(at, body)| {
+        HttpServer::start(&world.server, at, &[("/f", body.clone())], put.clone())
+    });
+    let out = world.dir("files");
+    let got = |name: &str| fs::read(out.join(name)).unwrap();
+    let dir = out.display();
+    let curl = "curl -sS -g --fail --proxy http://10.1.0.1:1080";
+    // Several requests to different servers by one program, which would keep its connection.
+    must(
+        &world.client,
+        &format!(
+            "{curl} -o {dir}/a http://10.2.0.2/f -o {dir}/b http://10.2.0.2:8080/f \
+             -o {dir}/c http://[fd02::2]/f -o {dir}/d http://10.2.0.2/f"
+        ),
+    );
+    assert!(got("a") == one && got("b") == two && got("c") == one && got("d") == one);
+    let wget = "env http_proxy=http://10.1.0.1:1080 wget -q --tries=1";
+    must(
+        &world.client,
+        &format!("cd {dir} && {wget} -O e http://10.2.0.2/f && {wget} -O f http://10.2.0.2:8080/f"),
+    );
+    assert!(got("e") == one && got("f") == two);
+    // A body goes with its request, a head comes without one, and errors are the server's.
+    fs::write(out.join("up"), &two).unwrap();
+    must(&world.client, &format!("{curl} -T {dir}/up http://10.2.0.2/put"));
+    assert!(fs::read(put.join("put")).unwrap() == two);
+    let missing = shell(&world.client, &format!("{curl} -o /dev/null http://10.2.0.2/none"));
+    assert!(said(&missing).contains("404"), "{}", said(&missing));
+    world.wait_until_no_streams();
+}
+
+#[test]
+fn a_request_behind_the_first_reaches_no_server_and_costs_no_memory() {
+    if !root() {
+        return;
+    }
+    use std::io::{Read as _, Write as _};
+    let world = unprivileged();
+    let [first, second] = ["10.2.0.2:81", "10.2.0.2:82"].map(|at| listen(&world.server, at));
+    let mut client = crate::tcp::connect(&world.client, "10.1.0.1:1080");
+    write!(
+        client,
+        "POST http://10.2.0.2:81/a HTTP/1.1\r\nHost: 10.2.0.2:81\r\nProxy-Connection: keep-alive\r\n\
+         Proxy-Authorization: Basic eDp5\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3\r\nabc\r\n0\r\n\r\n"
+    )
+    .unwrap();
+    let mut server = accept(&first);
+    let wanted = "POST /a HTTP/1.1\r\nHost: 10.2.0.2:81\r\nTransfer-Encoding: chunked\r\n\
+                  Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    crate::tcp::expect(&mut server, wanted.as_bytes());
+    // For another server, and much of it: it is for nobody.
+    write!(client, "GET http://10.2.0.2:82/ HTTP/1.1\r\nCookie: secret\r\n\r\n").unwrap();
+    client.write_all(&vec![b'x'; 3_000_000]).unwrap();
+    let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+    server.write_all(answer.as_bytes()).unwrap();
+    server.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut got = String::new();
+    client.read_to_string(&mut got).unwrap();
+    assert_eq!(got, answer);
+    drop(client);
+    let mut more = Vec::new();
+    let _ = server.read_to_end(&mut more);
+    assert!(more.is_empty(), "{} bytes more", more.len());
+    let stray = crate::tcp::accept_within(&second, std::time::Duration::from_millis(300));
+    assert!(stray.is_none(), "the second request went nowhere");
+    world.wait_until_no_streams();
+}

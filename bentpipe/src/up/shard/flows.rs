@@ -80,11 +80,11 @@ impl Shard {
     }
 
     fn serve_proxy_client(&mut self, now: Instant, flow: relay::FlowId, asked: Asked) {
-        let Some((stream, first)) = asked.grant() else {
+        let Some((stream, rest, first)) = asked.grant() else {
             return self.relay.local_reset(now, flow, ResetReason::HostReset);
         };
         let whole = self.relay.local_data(now, flow, &first) == first.len();
-        if !(whole && self.connections.add(&self.poller, flow, stream, false)) {
+        if !(whole && self.connections.add_client(&self.poller, flow, stream, rest)) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }
