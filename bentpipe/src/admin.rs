@@ -9,6 +9,7 @@
 //! are bounded; answers are made by the driver while it holds still, or later where it must
 //! ask others first.
 
+mod failing;
 mod types;
 
 use std::fs;
@@ -21,6 +22,7 @@ use miette::miette;
 use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
+pub use failing::{Failing, Reason, Stranger};
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,
     HandshakeCounts, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Request,

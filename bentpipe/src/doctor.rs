@@ -7,6 +7,7 @@
 mod configured;
 mod host;
 mod kernel;
+mod links;
 mod return_route;
 
 use std::fmt::Write as _;

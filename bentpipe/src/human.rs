@@ -47,6 +47,17 @@ pub fn span(ms: u64) -> String {
     }
 }
 
+/// A length of time as a log tells it: `0.4ms`, `612ms`, `1.2s`, then as [`span`].
+pub fn lasting(time: units::Duration) -> String {
+    let (us, ms) = (time.as_micros(), time.as_millis());
+    match ms {
+        0..10 => format!("{}.{}ms", us / 1000, us % 1000 / 100),
+        10..1_000 => format!("{ms}ms"),
+        1_000..10_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => span(ms),
+    }
+}
+
 /// The system's words without the "(os error 13)" that helps nobody.
 pub fn reason(e: &std::io::Error) -> String {
     let text = e.to_string();
@@ -64,6 +75,13 @@ mod tests {
         let bytes = [999, 1_250, 1_000_000, u64::MAX].map(bytes);
         assert_eq!(bytes, ["999B", "1.2kB", "1.0MB", "18446744.0TB"]);
         assert_eq!([memory(64 << 20), memory(3_100_000)], ["64MiB", "2.9MiB"]);
+    }
+
+    #[test]
+    fn lengths_of_time_have_as_many_digits_as_help() {
+        let lasting = [412, 9_950, 612_345, 1_250_000, 59_999_999, 3_700_000_000]
+            .map(|us| lasting(units::Duration::from_micros(us)));
+        assert_eq!(lasting, ["0.4ms", "9.9ms", "612ms", "1.2s", "59s", "1h01m"]);
     }
 
     #[test]

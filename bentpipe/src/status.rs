@@ -1,6 +1,9 @@
 //! `bentpipe status`: what the running gateway does.
 
+pub mod glossary;
+
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,6 +25,20 @@ pub struct Args {
     /// The gateway's admin socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Show it again and again, every so many seconds: on a terminal in place of the last, in
+    /// a pipe one after the other, with --json one document a line.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    watch: Option<u64>,
+    /// Say what the counters of dropped packets mean, and nothing else.
+    #[arg(long, conflicts_with = "watch")]
+    explain: bool,
     /// Show only this peer, with every counter.
     #[arg(value_name = "PEER")]
     peer: Option<String>,
@@ -34,22 +51,68 @@ const IN_DETAIL: usize = 4;
 /// Of a single peer's hosts and streams so many are shown; `--json` has more.
 const MOST_SHOWN: usize = 8;
 
-/// Asks the gateway and prints its answer.
+/// Home, and clear from there to the end: what is shown does not flicker.
+const REDRAW: &str = "\x1b[H\x1b[J";
+/// The whole screen at first.
+const CLEAR: &str = "\x1b[2J";
+
+/// Asks the gateway and prints its answer, once or until nobody reads it.
+///
+/// # Errors
+/// One sentence: no gateway answers, or it has no such peer.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
-    let socket = args.socket.unwrap_or_else(admin::default_socket);
-    let mut status = fetch(&socket)?;
-    if let Some(name) = &args.peer {
+    if args.explain {
+        explain(global)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let socket = args.socket.clone().unwrap_or_else(admin::default_socket);
+    let Some(seconds) = args.watch else {
+        show(&ask(&socket, args.peer.as_deref())?, "", global)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let redraws = std::io::stdout().is_terminal() && !global.json;
+    let mut before = if redraws { CLEAR } else { "" };
+    loop {
+        // A gateway that is restarted is waited for; what was wrong from the first is said.
+        match ask(&socket, args.peer.as_deref()) {
+            Ok(status) if redraws => show(&status, &format!("{before}{REDRAW}"), global)?,
+            Ok(status) => show(&status, before, global)?,
+            Err(e) if before == CLEAR || before.is_empty() => return Err(e),
+            Err(e) => crate::cli::show(&*e),
+        }
+        before = if redraws { REDRAW } else { "\n" };
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+    }
+}
+
+fn ask(socket: &Path, peer: Option<&str>) -> miette::Result<Status> {
+    let mut status = fetch(socket)?;
+    if let Some(name) = peer {
         status.links.retain(|link| link.peer == *name);
         if status.links.is_empty() {
             return Err(miette!("the running gateway has no peer \"{name}\""));
         }
     }
-    if global.json {
-        print_json(&status)?;
-    } else {
-        print(&render(&status))?;
+    Ok(status)
+}
+
+/// Shows one answer behind `before`, which JSON does not have.
+fn show(status: &Status, before: &str, global: &Global) -> miette::Result<()> {
+    match global.json {
+        true => print_json(status),
+        false => print(&(before.to_owned() + &render(status))),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+fn explain(global: &Global) -> miette::Result<()> {
+    match global.json {
+        true => {
+            let all: std::collections::BTreeMap<_, _> =
+                glossary::DROPS.iter().map(|(name, _, meaning)| (*name, *meaning)).collect();
+            print_json(&all)
+        }
+        false => print(&glossary::render()),
+    }
 }
 
 /// The status of the gateway behind `socket`.
@@ -75,7 +138,7 @@ pub fn render(status: &Status) -> String {
     write_table(&mut out, &status.links);
     if status.links.len() <= IN_DETAIL {
         for link in &status.links {
-            write_link(&mut out, link, status.links.len() == 1, status.node.shards > 1);
+            write_link(&mut out, link, status.links.len() == 1, &status.node);
         }
     }
     out
@@ -107,6 +170,16 @@ fn write_node(out: &mut String, node: &NodeStatus) {
     }
     if node.shards > 1 {
         put!(out, "  shards       {}", node.shards);
+    }
+    for stranger in &node.strangers {
+        put!(
+            out,
+            "  stranger     {}, from {}; {} times, {} ago",
+            stranger.finding(),
+            stranger.address,
+            grouped(stranger.count),
+            span(stranger.ago_ms)
+        );
     }
     write_drops(out, &node.dropped);
 }
@@ -154,11 +227,15 @@ fn row(link: &LinkStatus) -> [String; 8] {
     ]
 }
 
-fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, in_shards: bool) {
+fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeStatus) {
     put!(out, "\npeer {}", link.peer);
     put!(out, "  public key   {}", link.public_key);
-    if in_shards {
+    if node.shards > 1 {
         put!(out, "  shard        {}", link.shard);
+    }
+    if let Some(failing) = &link.failing {
+        put!(out, "  no session   {}", failing.finding());
+        put!(out, "               → {}", failing.mend(&node.public_key));
     }
     match link.heard_ms {
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),

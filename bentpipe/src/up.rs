@@ -6,6 +6,7 @@ mod carrier;
 mod chunks;
 mod connections;
 mod driver;
+mod failing;
 mod interception;
 mod listeners;
 mod modem;
@@ -19,6 +20,7 @@ mod roster;
 mod shard;
 mod steering;
 mod store;
+mod unreached;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

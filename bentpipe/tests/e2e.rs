@@ -20,6 +20,8 @@ mod failure;
 mod files;
 #[path = "e2e/gateway.rs"]
 mod gateway;
+#[path = "e2e/handshake.rs"]
+mod handshake;
 #[path = "e2e/harness.rs"]
 mod harness;
 #[path = "e2e/hostile.rs"]

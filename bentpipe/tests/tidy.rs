@@ -282,11 +282,12 @@ fn every_must_of_the_protocol_is_cited_by_a_test() {
     fail_with(missing.map(|id| format!("no test cites {id}, which says MUST")).collect());
 }
 
-/// L-CL-1: the wall clock is for people: log lines, captures. The kernel's timestamps are of
+/// L-CL-1: the wall clock is for people: log lines, captures, and what is kept for days. The kernel's timestamps are of
 /// it: `stamp` makes an age of them, at most so long, whatever the clock does.
 #[test]
 fn nothing_but_logs_captures_and_ages_read_the_wall_clock() {
-    const ALLOWED: [&str; 4] = [
+    const ALLOWED: [&str; 5] = [
+        "bentpipe/src/calendar.rs",
         "bentpipe/src/logging.rs",
         "bentpipe/src/emulate/capture.rs",
         "crates/os/src/port/",
@@ -323,4 +324,42 @@ fn requirement_ids(text: &str) -> impl Iterator<Item = &str> {
         rest.len() > 1
             && rest.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'-')
     })
+}
+
+/// The glossary is one text in two places, and has every counter that the code counts.
+#[test]
+fn every_counter_of_drops_is_explained_by_the_program_and_by_the_guide() {
+    use bentpipe::status::glossary;
+    let guide = fs::read_to_string(root().join("docs/operators-guide.md")).expect("the guide");
+    let missing: Vec<String> =
+        glossary::rows().filter(|row| !guide.contains(&format!("\n{row}\n"))).collect();
+    assert!(missing.is_empty(), "docs/operators-guide.md lacks:\n{}", missing.join("\n"));
+    // What the code counts: the reasons that the endpoint gives, those that the status adds.
+    let mut counted = BTreeSet::new();
+    for (file, openings) in [
+        ("crates/link/src/endpoint/receive.rs", &["Err(\"", "ok_or(\"", "=> \""][..]),
+        ("crates/link/src/endpoint/shards.rs", &["Err(\"", "ok_or(\""]),
+        ("bentpipe/src/up/report.rs", &["            (\"", "[(\"", "entry(\""]),
+        (
+            "crates/squeeze/src/stream/block.rs",
+            &[
+                "            BadBlock::Head => \"",
+                "            BadBlock::Bomb => \"",
+                "            BadBlock::Frame => \"",
+                "            BadBlock::Cut => \"",
+                "            BadBlock::History => \"",
+            ],
+        ),
+    ] {
+        let text = fs::read_to_string(root().join(file)).expect("a source file");
+        for opening in openings {
+            let found = text.match_indices(opening).map(|(at, _)| &text[at + opening.len()..]);
+            counted.extend(found.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+        }
+    }
+    counted.retain(|name| !name.is_empty() && !["fixed", "reported", "learned"].contains(&&**name));
+    assert!(counted.contains("forged") && counted.contains("decompression bomb"), "{counted:?}");
+    let unknown: Vec<&String> =
+        counted.iter().filter(|name| glossary::meaning(name).is_none()).collect();
+    assert!(unknown.is_empty(), "bentpipe/src/status/glossary.rs lacks {unknown:?}");
 }

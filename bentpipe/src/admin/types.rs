@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Failing, Stranger};
+
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
@@ -79,6 +81,8 @@ pub struct NodeStatus {
     pub proxy: Option<String>,
     /// Threads that have peers each.
     pub shards: u64,
+    /// Nodes that called lately and are no peers, or call somebody else; 16 at most.
+    pub strangers: Vec<Stranger>,
     /// Packets that belong to no link, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -130,6 +134,8 @@ pub struct LinkStatus {
     pub shard: u64,
     /// Where the link stands.
     pub state: LinkState,
+    /// Why there is no session, once handshakes have failed for ten seconds.
+    pub failing: Option<Failing>,
     /// The direction that is dead, if one is.
     pub dead: Option<Dead>,
     /// The address in use.
@@ -316,7 +322,8 @@ pub struct DatagramCounts {
 pub struct HandshakeCounts {
     /// That ended in a session.
     pub completed: u64,
-    /// That got no answer or a wrong one.
+    /// Initiations that got no good answer in time, and the peer's that were answered in
+    /// vain.
     pub failed: u64,
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use os::intercept::Marks;
 
 use super::host::sysctl;
-use super::{Check, return_route};
+use super::{Check, links, return_route};
 use crate::config::{Config, Node, Peer, Source};
 use crate::host::{Host, HostPort};
 use crate::status;
@@ -26,7 +26,8 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
         peers => format!("{} is valid, with {} peers", file.display(), peers.len()),
     };
     let mut checks = vec![Check::ok("configuration", about)];
-    let running = status::fetch(&config.node.admin_socket()).is_ok();
+    let status = status::fetch(&config.node.admin_socket());
+    let running = status.is_ok();
     checks.push(listen_port(&config.node, running));
     checks.extend(config.node.lan.iter().map(|lan| interface(lan)));
     checks.extend(forwarding(&config));
@@ -36,6 +37,7 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
             checks.extend(return_route::checks(peer, running));
         }
     }
+    checks.extend(links::checks(file, &status));
     checks
 }
 

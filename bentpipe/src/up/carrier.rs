@@ -10,6 +10,7 @@ use relay::Relay;
 use units::Instant;
 
 use super::steering;
+use super::unreached::Unreached;
 
 /// Bytes of one batch to the kernel: about 40 full packets, one system call.
 const BATCH: usize = 60_000;
@@ -17,6 +18,8 @@ const BATCH: usize = 60_000;
 const MAX_PACKET: usize = 9_000;
 /// Receive calls per turn, so that a flood cannot keep the loop from its other work.
 const RECEIVES: usize = 8;
+/// ICMP errors that are read per turn; what comes beyond them waits, or is lost.
+const ERRORS: usize = 16;
 
 /// The UDP socket and its buffers.
 pub struct Carrier {
@@ -31,6 +34,10 @@ pub struct Carrier {
     pub send_errors: u64,
     /// The socket may hold more than the last turn took.
     pub more: bool,
+    /// The socket may hold ICMP errors.
+    pub failed: bool,
+    /// What they said.
+    pub unreached: Unreached,
 }
 
 /// An address, and the peer that is there.
@@ -71,6 +78,8 @@ impl Carrier {
             spilled: None,
             send_errors: 0,
             more: true,
+            failed: false,
+            unreached: Unreached::default(),
         }
     }
 
@@ -82,21 +91,37 @@ impl Carrier {
     /// Hands what has arrived to the relay; true if more may be there. The clock is read
     /// anew for each batch: how late this host is must not look like a queue on the way.
     pub fn receive(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
+        if self.failed {
+            self.read_errors(clock.now());
+        }
+        let mut more = self.failed;
         for _ in 0..RECEIVES {
             match self.socket.receive(&mut self.receive) {
                 Ok(datagrams) => {
                     let now = clock.now();
+                    more = true;
                     for d in datagrams {
                         relay.handle_carrier(now, now - d.age, d.from, d.payload);
                     }
                 }
-                Err(UdpError::Blocked) => return false,
-                // The kernel tells of an earlier packet that nobody took: not about this one.
-                Err(UdpError::Refused | UdpError::Unreachable(_)) => {}
-                Err(_) => return false,
+                Err(UdpError::Blocked) => return self.failed,
+                // The kernel tells of an earlier packet that nobody took, once.
+                Err(_) => {}
             }
         }
-        true
+        more
+    }
+
+    fn read_errors(&mut self, now: Instant) {
+        for _ in 0..ERRORS {
+            match self.socket.next_error() {
+                Some(error) => self.unreached.on_icmp(now, error),
+                None => {
+                    self.failed = false;
+                    return;
+                }
+            }
+        }
     }
 
     /// Sends what the relay has, as far as its departure clock and the kernel allow. The
@@ -163,6 +188,7 @@ impl Carrier {
 
     /// True if the batch is done with, sent or given up.
     fn push(&mut self, now: Instant, relay: &mut Relay, mut b: Batch) -> bool {
+        let mut doubted = false;
         while b.start < b.end {
             let payload = &self.batch[b.start..b.end];
             let transmit = Transmit { to: b.to.0, from: None, payload, segment: b.segment };
@@ -175,10 +201,17 @@ impl Carrier {
                             self.waiting = Some(b);
                             return false;
                         }
-                        // Told of an earlier packet; this one can be tried again.
+                        // The first error may be ICMP's, about an earlier packet, even
+                        // another peer's, and forged: it is told once, and this one can be
+                        // tried again.
                         UdpError::Refused => {}
+                        _ if !doubted => doubted = true,
                         // No way there now: link repair sends it again.
                         reason => {
+                            doubted = false;
+                            if let UdpError::Unreachable(e) = &reason {
+                                self.unreached.on_refused(now, b.to.0, e);
+                            }
                             let len = b.segment.min(b.end - b.start);
                             if let (UdpError::TooBig, Some(peer)) = (reason, b.to.1)
                                 && let Some(session) = relay.endpoint.session_mut(peer)

@@ -47,7 +47,7 @@ impl Clear {
             LinkEvent::Up { .. } | LinkEvent::Back => self.from = None,
             LinkEvent::Silent(_) | LinkEvent::Unheard(_) => self.from = Some(now + PATIENCE),
             LinkEvent::Closed => self.from = Some(now),
-            LinkEvent::Moved(_) => {}
+            LinkEvent::Moved(_) | LinkEvent::Failing(_) => {}
         }
     }
 }

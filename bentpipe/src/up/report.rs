@@ -10,12 +10,13 @@ use relay::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
 use super::driver::Driver;
+use super::failing::blame_strangers;
 use super::roster::KnownPeer;
 use super::shard::Shard;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, StreamCompression, Way,
-    resident_memory,
+    HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
+    StreamCompression, Way, resident_memory,
 };
 use crate::config::Traffic;
 
@@ -56,6 +57,7 @@ impl Meter {
 pub struct Part {
     buffered: u64,
     dropped: BTreeMap<String, u64>,
+    strangers: Vec<Stranger>,
     links: Vec<LinkStatus>,
 }
 
@@ -65,6 +67,7 @@ impl Part {
         for (why, n) in other.dropped {
             *self.dropped.entry(why).or_default() += n;
         }
+        self.strangers.extend(other.strangers);
         self.links.extend(other.links);
     }
 }
@@ -83,6 +86,7 @@ impl Driver {
             let places: BTreeMap<&str, usize> = names.zip(0..).collect();
             all.links.sort_by_key(|link| places.get(link.peer.as_str()));
         }
+        blame_strangers(&mut all.links, &all.strangers);
         Status {
             node: NodeStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -96,6 +100,7 @@ impl Driver {
                 lan: node.lan.clone(),
                 proxy: node.proxy.map(|p| p.to_string()),
                 shards: 1 + self.others.len() as u64,
+                strangers: all.strangers,
                 dropped: all.dropped,
             },
             links: all.links,
@@ -127,7 +132,7 @@ impl Shard {
             }
         }
         let links = self.peers.iter().map(|p| self.link_status(now, p)).collect();
-        Part { buffered: buffered.sum(), dropped, links }
+        Part { buffered: buffered.sum(), dropped, strangers: self.strangers(now), links }
     }
 
     fn link_status(&self, now: Instant, peer: &KnownPeer) -> LinkStatus {
@@ -161,6 +166,7 @@ impl Shard {
             public_key: peer.config.public_key.to_string(),
             shard: self.number as u64,
             state,
+            failing: self.failing(now, peer.id),
             dead,
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
@@ -199,7 +205,10 @@ impl Shard {
                 bytes_saved_received: s.datagram_bytes_saved_in,
                 cpu_us: s.datagram_cpu.as_micros(),
             },
-            handshakes: HandshakeCounts { completed: stats.handshakes, failed: 0 },
+            handshakes: HandshakeCounts {
+                completed: stats.handshakes,
+                failed: stats.handshakes_failed,
+            },
             dropped: [
                 ("datagram".to_owned(), s.datagrams_dropped),
                 ("violation".to_owned(), s.violations),

@@ -16,6 +16,8 @@ pub(super) struct KnownPeer {
     pub id: PeerId,
     pub config: Peer,
     pub meter: Meter,
+    /// Since when one direction of its link is dead, if one is.
+    pub silent_since: Option<Instant>,
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
 }

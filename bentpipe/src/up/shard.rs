@@ -157,7 +157,10 @@ impl Shard {
     /// Something happened to a descriptor of the shard.
     pub fn on_event(&mut self, now: Instant, event: os::poll::Event) {
         match event.token {
-            UDP => self.carrier.more |= event.readable,
+            UDP => {
+                self.carrier.more |= event.readable;
+                self.carrier.failed |= event.failed;
+            }
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),
             CHUNKS => {
@@ -232,5 +235,6 @@ impl Shard {
             self.on_link(now, peer, event);
         }
         self.tell_bad_streams(now);
+        self.tell_strangers(now);
     }
 }

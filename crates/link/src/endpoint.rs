@@ -9,6 +9,7 @@
 mod indices;
 mod receive;
 mod shards;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -23,11 +24,14 @@ use self::indices::IndexTable;
 pub use self::indices::shard_of;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
+use self::strangers::Strangers;
+pub use self::strangers::{Strange, Stranger, StrangerNews};
 use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use crate::seal::Cipher;
 use crate::session::{Event, LinkConfig, Reach, Session};
+pub use crate::tunnel::{Failing, Failure};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
 
@@ -106,6 +110,8 @@ pub enum LinkEvent {
     Back,
     /// The peer ended the session.
     Closed,
+    /// Handshakes have failed for a while, or more is known of why.
+    Failing(Failing),
 }
 
 /// What happened.
@@ -132,6 +138,9 @@ pub struct PeerStats {
     pub bytes_in: u64,
     /// Handshakes that succeeded.
     pub handshakes: u64,
+    /// Handshakes that failed: initiations that got no good answer in time, and answers
+    /// that the peer did not take.
+    pub handshakes_failed: u64,
     /// When the last authentic packet came.
     pub heard: Option<Instant>,
 }
@@ -167,6 +176,7 @@ pub struct Endpoint {
     by_key: BTreeMap<PublicKey, PeerId>,
     indices: IndexTable,
     elsewhere: Elsewhere,
+    strangers: Strangers,
     replies: VecDeque<(SocketAddr, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -198,6 +208,7 @@ impl Endpoint {
             peers: Vec::new(),
             by_key: BTreeMap::new(),
             elsewhere: Elsewhere::default(),
+            strangers: Strangers::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
@@ -345,7 +356,25 @@ impl Endpoint {
 
     /// Counts of a peer.
     pub fn peer_stats(&self, id: PeerId) -> PeerStats {
-        self.peer(id).map(|p| p.stats).unwrap_or_default()
+        let of =
+            |p: &Peer| PeerStats { handshakes_failed: p.tunnel.failed_handshakes(), ..p.stats };
+        self.peer(id).map(of).unwrap_or_default()
+    }
+
+    /// Why handshakes with a peer come to nothing, if they have for a while.
+    pub fn failing(&self, now: Instant, id: PeerId) -> Option<Failing> {
+        self.peer(id)?.tunnel.failing(now)
+    }
+
+    /// Nodes that called lately and are nobody's peer, or call somebody else.
+    pub fn strangers(&self) -> impl Iterator<Item = &Stranger> {
+        self.strangers.iter()
+    }
+
+    /// A stranger that is worth a line in the log: at most one a minute, and each once an
+    /// hour.
+    pub fn poll_stranger(&mut self, now: Instant) -> Option<StrangerNews> {
+        self.strangers.poll(now)
     }
 
     /// Packets dropped, by reason. Nothing dropped is ever answered.

@@ -13,12 +13,13 @@
 //!
 //! The owner drives it: it hands in packets and the time, then drains
 //! [`poll_event`](Tunnel::poll_event), [`poll_transmit`](Tunnel::poll_transmit),
-//! [`poll_challenge`](Tunnel::poll_challenge) and
+//! [`poll_challenge`](Tunnel::poll_challenge), [`poll_failing`](Tunnel::poll_failing) and
 //! [`poll_freed_index`](Tunnel::poll_freed_index), looks whether the tunnel
 //! [`owes_packet`](Tunnel::owes_packet), and comes back at
 //! [`poll_timeout`](Tunnel::poll_timeout).
 
 mod attempt;
+mod failing;
 mod handshaking;
 mod header;
 mod keyring;
@@ -38,6 +39,8 @@ use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use crate::replay::{ReplayWindow, Stale};
 use crate::seal::Cipher;
 use attempt::{Attempt, patience};
+use failing::Tally;
+pub use failing::{Failing, Failure};
 use header::DataHeader;
 pub use header::{MAX_HINT, MAX_OVERHEAD, NUMBER_LENS, PacketKind};
 use keyring::{Keyring, MAX_NUMBER, Session, Slot};
@@ -194,6 +197,7 @@ pub struct Tunnel {
     fresh_epoch: u64,
 
     attempt: Option<Attempt>,
+    tally: Tally,
     /// Asked to initiate at this time, whether or not there is something to send.
     start: Option<Instant>,
     /// There is something to send or to be confirmed, since then.
@@ -243,6 +247,7 @@ impl Tunnel {
             session: None,
             fresh_epoch: draw_epoch(&mut entropy),
             attempt: None,
+            tally: Tally::default(),
             start: None,
             wanted: None,
             renew: None,
@@ -313,6 +318,7 @@ impl Tunnel {
     /// Forgets the session and all keys, at once; the next handshake begins a new session.
     pub fn forget(&mut self) {
         self.cancel_attempt();
+        self.tally.on_success();
         self.keys.clear();
         self.session = None;
         self.fresh_epoch = draw_epoch(&mut self.entropy);
@@ -358,6 +364,18 @@ impl Tunnel {
     /// The peer waits for a packet under our new keys: seal one, if only an empty one (L-HS-8).
     pub fn owes_packet(&self) -> bool {
         self.owes_packet
+    }
+
+    /// Why handshakes with the peer come to nothing, if they have for ten seconds, or four
+    /// round trips.
+    pub fn failing(&self, now: Instant) -> Option<Failing> {
+        self.tally.failing(now, self.rtt, self.is_established())
+    }
+
+    /// Handshakes that failed: initiations that got no good answer in time, and answers that
+    /// the peer did not take.
+    pub fn failed_handshakes(&self) -> u64 {
+        self.tally.failed()
     }
 
     /// Whether a response to `index` is awaited: others need not be looked at.
@@ -555,6 +573,12 @@ impl Tunnel {
         self.established.take().or_else(|| self.moved.take().map(Event::Moved))
     }
 
+    /// Handshakes have failed for a while, or more is known of why: told once each.
+    pub fn poll_failing(&mut self, now: Instant) -> Option<Failing> {
+        let established = self.is_established();
+        self.tally.news(now, self.rtt, established)
+    }
+
     /// An index that no key of this tunnel has any more.
     pub fn poll_freed_index(&mut self) -> Option<u32> {
         self.keys.poll_freed()
@@ -584,7 +608,8 @@ impl Tunnel {
         // Without keys nothing can be asked of an address.
         let validation = self.path.timeout().filter(|_| self.session.is_some());
         let confirmation = self.confirmation_due();
-        [self.initiation_due(), confirmation, validation, self.keys.timeout()]
+        let failing = self.tally.due(self.rtt, self.is_established());
+        [self.initiation_due(), confirmation, validation, failing, self.keys.timeout()]
             .into_iter()
             .flatten()
             .min()

@@ -10,6 +10,7 @@
 //! datagrams of the same size do go through.
 
 mod control;
+mod errors;
 mod group;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use crate::error::{OrCannot, bind_error};
 use crate::stamp::{age, wall_clock};
 use crate::sys::{self, RawAddr, check, check_len, retry, set_option};
 use control::Control;
+pub use errors::{Icmp, NotArrived};
 pub use group::Instruction;
 
 /// Room that one received piece needs while GRO is on: the longest IP packet.
@@ -496,6 +498,11 @@ fn set_up(fd: BorrowedFd<'_>, config: &UdpConfig) -> io::Result<()> {
     }
     // Without stamps packets count as having come when they are read.
     let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+    // Without them nobody learns why nothing comes back: no reason not to run.
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+    if config.local.is_ipv6() {
+        let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
+    }
     // The values for IPv4 and IPv6 are the same numbers.
     let discovery = match config.mtu_discovery {
         MtuDiscovery::Probe => libc::IP_PMTUDISC_PROBE,

@@ -42,7 +42,7 @@ impl LinkNews {
             LinkEvent::Unheard(_) => LinkState::TransmitDead,
             LinkEvent::Back => LinkState::Back,
             LinkEvent::Moved(_) => LinkState::Moved,
-            LinkEvent::Up { .. } | LinkEvent::Closed => return None,
+            LinkEvent::Up { .. } | LinkEvent::Closed | LinkEvent::Failing(_) => return None,
         };
         Some(LinkNews { at_ms: now.since(Instant::ZERO).as_millis(), node, state })
     }

@@ -9,6 +9,7 @@ use relay::{NotPassed, ResetReason};
 use units::{Duration, Instant};
 
 use super::Shard;
+use crate::human::lasting;
 use crate::up::names::Purpose;
 use crate::up::peers;
 use crate::up::roster::KnownPeer;
@@ -74,13 +75,19 @@ impl Shard {
             None => return,
         };
         let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
+        if let LinkEvent::Silent(since) | LinkEvent::Unheard(since) = event
+            && let Some(peer) = self.known(id)
+        {
+            peer.silent_since.get_or_insert(since);
+        }
         let note = self.notes.entry(key).or_default();
-        // To be elsewhere is not to answer again.
-        if !matches!(event, LinkEvent::Moved(_)) {
+        // To be elsewhere, or to fail again, is not to answer again.
+        if !matches!(event, LinkEvent::Moved(_) | LinkEvent::Failing(_)) {
             note.event = Some((now, event));
         }
         match event {
             LinkEvent::Up { resumed: false, cipher, rtt } => {
+                let rtt = lasting(rtt);
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
                 note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
             }
@@ -94,7 +101,7 @@ impl Shard {
                     Warn,
                     "the peer does not answer; its streams wait",
                     peer = name,
-                    nothing_received_for = now.since(since)
+                    nothing_received_for = lasting(now.since(since))
                 );
                 if let Some(peer) = self.known(id) {
                     peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
@@ -104,9 +111,14 @@ impl Shard {
                 Warn,
                 "transmit dead: the peer is heard but does not hear; its streams wait",
                 peer = name,
-                nothing_confirmed_for = now.since(since)
+                nothing_confirmed_for = lasting(now.since(since))
             ),
-            LinkEvent::Back => crate::log!(Info, "the peer answers again", peer = name),
+            LinkEvent::Back => {
+                let silent = self.known(id).and_then(|p| p.silent_since.take());
+                let outage = lasting(now.since(silent.unwrap_or(now)));
+                crate::log!(Info, "the peer answers again", peer = name, outage = outage);
+            }
+            LinkEvent::Failing(_) => self.tell_failing(now, id),
             LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
         }
     }

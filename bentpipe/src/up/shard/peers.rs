@@ -30,7 +30,7 @@ impl Shard {
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
-        self.peers.push(KnownPeer { id, config: peer, meter, resolve_at });
+        self.peers.push(KnownPeer { id, config: peer, meter, silent_since: None, resolve_at });
         Ok(id)
     }
 

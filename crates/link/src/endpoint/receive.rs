@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use units::Instant;
 
-use super::{Endpoint, EndpointEvent, LinkEvent, PeerId};
+use super::{Endpoint, EndpointEvent, LinkEvent, PeerId, Strange};
 use crate::cookie::Verdict;
 use crate::handshake::{HandshakeError, Initiation};
 use crate::session::{Params, PathFrame, Session};
@@ -115,9 +115,14 @@ impl Endpoint {
         self.admit(now, from, packet)?;
         let initiation = Initiation::open(&self.config.private_key, &mut self.entropy, packet)
             .map_err(handshake_reason)?;
-        match self.by_key.get(initiation.peer()) {
+        let key = *initiation.peer();
+        match self.by_key.get(&key) {
             Some(id) => self.answer(now, from, *id, initiation),
-            None => self.elsewhere.hand_over(from, initiation),
+            None if self.elsewhere.has(&key) => self.elsewhere.hand_over(from, initiation),
+            None => {
+                self.strangers.note(now, from, Strange::UnknownNode(key));
+                Err("unknown peer")
+            }
         }
     }
 
@@ -175,6 +180,10 @@ impl Endpoint {
         match self.guard.admit(now, from, packet) {
             Verdict::Admitted => Ok(()),
             Verdict::Refused(why, reply) => {
+                if matches!(why, HandshakeError::Mac1 | HandshakeError::Version) {
+                    let mac1 = why == HandshakeError::Mac1;
+                    self.strangers.note_refused(now, from, packet, mac1);
+                }
                 if let Some(reply) = reply
                     && self.replies.len() < MAX_REPLIES
                 {

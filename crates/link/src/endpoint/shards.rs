@@ -53,6 +53,11 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
+    /// Does another shard have this peer?
+    pub(super) fn has(&self, peer: &PublicKey) -> bool {
+        self.peers.contains_key(peer)
+    }
+
     /// Keeps an initiation until the owner takes it to its shard.
     pub(super) fn hand_over(
         &mut self,

@@ -1,6 +1,7 @@
 //! Two endpoints, and what goes where between them.
 
 mod attack;
+mod failing;
 mod shards;
 
 use super::*;
@@ -33,6 +34,15 @@ fn link() -> LinkConfig {
 
 /// A node with one peer, which it knows at `peer_at`.
 fn node(own: u8, peer: u8, peer_at: Option<SocketAddr>) -> (Endpoint, PeerId) {
+    node_with(own, peer, peer_at, PresharedKey::NONE)
+}
+
+fn node_with(
+    own: u8,
+    peer: u8,
+    peer_at: Option<SocketAddr>,
+    preshared_key: PresharedKey,
+) -> (Endpoint, PeerId) {
     let key = |n: u8| PrivateKey::from_bytes([n; 32]);
     let mut endpoint = Endpoint::new(EndpointConfig {
         private_key: key(own),
@@ -42,7 +52,7 @@ fn node(own: u8, peer: u8, peer_at: Option<SocketAddr>) -> (Endpoint, PeerId) {
     });
     let config = PeerConfig {
         public_key: *key(peer).public(),
-        preshared_key: PresharedKey::NONE,
+        preshared_key,
         endpoint: peer_at,
         link: link(),
         keepalive: None,

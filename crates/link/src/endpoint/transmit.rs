@@ -45,6 +45,9 @@ impl Endpoint {
         while let Some(index) = peer.tunnel.poll_freed_index() {
             self.indices.free(index);
         }
+        if let Some(failing) = peer.tunnel.poll_failing(now) {
+            self.events.push_back(EndpointEvent::Link(id, LinkEvent::Failing(failing)));
+        }
         if !peer.tunnel.is_established() {
             return None;
         }

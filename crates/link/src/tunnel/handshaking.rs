@@ -7,7 +7,7 @@ use units::{Duration, Instant};
 use super::attempt::{Attempt, Try, patience, quick};
 use super::header::PacketKind;
 use super::keyring::{Keypair, Pending, Session};
-use super::{CONFIRMATIONS, CROWDED, Event, Indices, MAX_RECENT, Tunnel, draw_epoch};
+use super::{CONFIRMATIONS, CROWDED, Event, Failure, Indices, MAX_RECENT, Tunnel, draw_epoch};
 use crate::cookie::{COOKIE_ROTATION, Cookie, Guard};
 use crate::handshake::{
     Agreed, Asked, HandshakeError, Hello, Initiation, Message, Params, SessionId, check_form,
@@ -30,7 +30,13 @@ impl Tunnel {
         };
         let attempt = self.attempt.as_mut().ok_or(HandshakeError::Unsolicited)?;
         let index = attempt.find(receiver).ok_or(HandshakeError::Unsolicited)?;
-        let response = attempt.tries[index].asked.read_response(packet)?;
+        let response = attempt.tries[index].asked.read_response(packet).inspect_err(|e| {
+            let failure = match e {
+                HandshakeError::NotOffered => Failure::NoCommonCipher,
+                _ => Failure::AnswersForged,
+            };
+            self.tally.on_bad(now, failure);
+        })?;
         let Try { asked, to, sent, .. } = attempt.tries.remove(index);
         let local_index = asked.index();
         let agreed = asked.finish(response);
@@ -108,6 +114,7 @@ impl Tunnel {
             return Err(HandshakeError::WrongPeer);
         }
         if !initiation.suits(self.config.offer) {
+            self.tally.on_bad(now, Failure::NoCommonCipher);
             return Err(HandshakeError::NotOffered);
         }
         self.remember(initiation.ephemeral())?;
@@ -146,6 +153,7 @@ impl Tunnel {
             proven,
         });
         self.answered_until.get_or_insert(now + patience(self.rtt));
+        self.tally.on_answered(now, from);
         self.post(from, message);
         Ok(())
     }
@@ -258,6 +266,7 @@ impl Tunnel {
         if self.attempt.is_none() {
             self.set_aside = false;
         }
+        self.tally.on_initiated(now);
         let attempt = self.attempt.get_or_insert_with(|| Attempt::new(now));
         if let Some(index) = attempt.sent(sent, rtt, waiting, &mut self.entropy) {
             self.keys.free(index);
@@ -308,6 +317,7 @@ impl Tunnel {
         self.heard = now;
         if self.renew.is_none() {
             self.cancel_attempt();
+            self.tally.on_success();
         }
     }
 

@@ -102,26 +102,31 @@ impl Control {
     /// What the first `len` bytes tell.
     pub fn read(&self, len: usize) -> Told {
         let mut told = Told::default();
-        let mut rest = &self.bytes[..len.min(ROOM)];
-        while rest.len() >= data_offset() {
-            // SAFETY: `rest` is long enough for a header (data_offset() is no less), and
-            // cmsghdr is plain integers.
-            let header: libc::cmsghdr = unsafe { ptr::read_unaligned(rest.as_ptr().cast()) };
-            let end = header.cmsg_len as usize;
-            if end < data_offset() || end > rest.len() {
-                break;
-            }
-            let data = &rest[data_offset()..end];
-            match (header.cmsg_level, header.cmsg_type) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => told.to = read_v4(data),
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => told.to = read_v6(data),
-                (libc::SOL_UDP, libc::UDP_GRO) => told.stride = read_stride(data),
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => told.stamp = read_stamp(data),
-                _ => {}
-            }
-            rest = rest.get(space(data.len())..).unwrap_or(&[]);
-        }
+        each_message(&self.bytes[..len.min(ROOM)], |level, kind, data| match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => told.to = read_v4(data),
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => told.to = read_v6(data),
+            (libc::SOL_UDP, libc::UDP_GRO) => told.stride = read_stride(data),
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => told.stamp = read_stamp(data),
+            _ => {}
+        });
         told
+    }
+}
+
+/// Takes each of the messages in `bytes`: level, type, data.
+pub(super) fn each_message(bytes: &[u8], mut take: impl FnMut(libc::c_int, libc::c_int, &[u8])) {
+    let mut rest = bytes;
+    while rest.len() >= data_offset() {
+        // SAFETY: `rest` is long enough for a header (data_offset() is no less), and
+        // cmsghdr is plain integers.
+        let header: libc::cmsghdr = unsafe { ptr::read_unaligned(rest.as_ptr().cast()) };
+        let end = header.cmsg_len as usize;
+        if end < data_offset() || end > rest.len() {
+            break;
+        }
+        let data = &rest[data_offset()..end];
+        take(header.cmsg_level, header.cmsg_type, data);
+        rest = rest.get(space(data.len())..).unwrap_or(&[]);
     }
 }
 

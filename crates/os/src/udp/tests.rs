@@ -174,3 +174,39 @@ fn a_datagram_knows_how_long_it_has_waited_to_be_read() {
         assert!((0..100).any(|_| age_after(std::time::Duration::ZERO) < wait));
     }
 }
+
+#[test]
+fn what_hosts_say_of_packets_that_did_not_arrive_is_told_and_taken_once() {
+    use crate::poll::{Events, Interest, Poller};
+    for (own, far) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {
+        let mut a = socket(on(own));
+        let mut poller = Poller::new().unwrap();
+        poller.add(&a, 7, Interest::READ).unwrap();
+        // A port that was free a moment ago.
+        let far: IpAddr = far.parse().unwrap();
+        let to = socket(on(&SocketAddr::new(far, 0).to_string())).local_addr();
+        a.send(&batch(to, b"anybody?", 0)).unwrap();
+        let mut events = Events::with_capacity(4);
+        poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
+        assert!(events.iter().any(|e| e.token == 7 && e.failed), "the poller tells");
+        let told = a.next_error();
+        assert_eq!(told, Some(NotArrived { to, icmp: Icmp::PortUnreachable, by: Some(far) }));
+        assert_eq!(a.next_error(), None);
+        // It is told once more by the next call, and then the socket is as before.
+        let mut buf = vec![0; a.slot()];
+        assert!(matches!(a.receive(&mut buf), Err(UdpError::Refused | UdpError::Blocked)));
+        assert!(matches!(a.receive(&mut buf), Err(UdpError::Blocked)));
+        poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.is_empty(), "nothing is left to tell");
+    }
+}
+
+#[test]
+fn a_packet_that_this_host_finds_too_long_is_no_news_from_afar() {
+    let mut a = socket(on("127.0.0.1:0"));
+    let b = socket(on("127.0.0.1:0"));
+    a.send(&batch(b.local_addr(), &payload(65_530), 0)).unwrap_err();
+    assert_eq!(a.next_error(), None);
+    a.send(&batch(b.local_addr(), b"short", 0)).unwrap();
+    assert_eq!(collect(&b, 1)[0].0, b"short");
+}

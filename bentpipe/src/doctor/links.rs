@@ -1,0 +1,115 @@
+//! What the running gateway knows of its links.
+
+use std::path::Path;
+
+use super::Check;
+use crate::admin::{LinkState, LinkStatus, Status};
+use crate::human::span;
+
+/// The gateway that runs with this file, and each of its links; `status` is its answer.
+pub(super) fn checks(file: &Path, status: &miette::Result<Status>) -> Vec<Check> {
+    let check = "gateway";
+    match status {
+        Ok(status) => {
+            let running = format!("it runs, for {}", span(status.node.uptime_ms));
+            let mut checks = vec![Check::ok(check, running)];
+            checks.extend(status.links.iter().map(|l| link(l, &status.node.public_key)));
+            checks.extend(strangers(status));
+            checks
+        }
+        Err(e) => {
+            let start = format!("`bentpipe up {}` starts it", file.display());
+            match e.help() {
+                // Another user's, or one that does not answer.
+                _ if !e.to_string().starts_with("no gateway runs") => {
+                    vec![Check::warn(check, e.to_string(), "ask as root, or look at its log")]
+                }
+                _ => vec![Check::ok(check, format!("it does not run; {start}"))],
+            }
+        }
+    }
+}
+
+fn link(link: &LinkStatus, own_key: &str) -> Check {
+    let (check, peer) = ("link", &link.peer);
+    if let Some(failing) = &link.failing {
+        return Check::fail(check, format!("{peer}: {}", failing.finding()), failing.mend(own_key));
+    }
+    match (link.state, link.dead) {
+        (LinkState::Up, None) => Check::ok(check, format!("{peer}: up")),
+        (LinkState::Rising, _) => {
+            let mend = "ask again in ten seconds: then it is known why";
+            Check::warn(check, format!("{peer}: has not answered yet"), mend)
+        }
+        (LinkState::Down, _) => {
+            let mend = "it calls once it knows this node's address; if it should have by now, \
+                        `bentpipe doctor FILE` there says why it does not";
+            Check::warn(
+                check,
+                format!("{peer}: has not called, and its address is not known"),
+                mend,
+            )
+        }
+        _ => {
+            let mend = "`bentpipe status` says which direction, and for how long";
+            Check::warn(check, format!("{peer}: does not answer at the moment"), mend)
+        }
+    }
+}
+
+/// Callers whose key is known, so that nobody can fill the list for nothing.
+fn strangers(status: &Status) -> Vec<Check> {
+    let told = |s: &crate::admin::Stranger| {
+        let finding = format!("{} (from {}, {} ago)", s.finding(), s.address, span(s.ago_ms));
+        let own = &status.node.public_key;
+        let mend = match &s.public_key {
+            Some(key) => format!("if it is a peer of yours, its public_key is {key}"),
+            None => format!("if it is a peer of yours, its file must name {own}"),
+        };
+        Check::warn("stranger", finding, mend)
+    };
+    status.node.strangers.iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::{Failing, Reason, Stranger};
+    use crate::doctor::State;
+
+    #[test]
+    fn a_link_that_fails_is_told_with_its_mend_and_one_that_is_up_in_a_word() {
+        let mut status = Status::default();
+        status.node.public_key = "OWN=".into();
+        status.links = ["shore", "ship", "buoy"]
+            .map(|peer| LinkStatus { peer: peer.into(), ..LinkStatus::default() })
+            .into();
+        status.links[0].failing = Some(Failing {
+            reason: Reason::AnswersForged,
+            address: Some("192.0.2.2:4500".into()),
+            ..Failing::default()
+        });
+        status.links[1].state = LinkState::Up;
+        status.node.strangers = vec![Stranger {
+            reason: Reason::OtherNode,
+            public_key: Some("KEY=".into()),
+            address: "192.0.2.9:4500".into(),
+            ..Stranger::default()
+        }];
+        let checks = checks(Path::new("x.toml"), &Ok(status));
+        let states: Vec<State> = checks.iter().map(|c| c.state).collect();
+        assert_eq!(states, [State::Ok, State::Fail, State::Ok, State::Warn, State::Warn]);
+        assert!(checks[1].finding.starts_with("shore: answers come from 192.0.2.2:4500"));
+        assert!(checks[1].mend.as_ref().unwrap().contains("preshared_key"));
+        assert!(checks[4].mend.as_ref().unwrap().contains("KEY="));
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_run_is_no_fault() {
+        let none = crate::status::fetch(Path::new("/nonexistent/bentpipe.sock"));
+        let checks = checks(Path::new("x.toml"), &none);
+        assert_eq!(checks.len(), 1);
+        assert_eq!(checks[0].state, State::Ok);
+        assert!(checks[0].finding.contains("does not run; `bentpipe up x.toml`"));
+    }
+}

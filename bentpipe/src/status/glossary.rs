@@ -1,0 +1,183 @@
+//! What the counters of drops mean: for `bentpipe status --explain`, and word for word in
+//! docs/operators-guide.md, which a test compares.
+
+/// Where a counter is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Under the node: packets that belong to no link, and what the node refuses.
+    Node,
+    /// Under a peer.
+    Link,
+}
+
+/// A counter's name, where it stands, and what it counts.
+pub type Entry = (&'static str, Place, &'static str);
+
+/// All of them, by name.
+pub const DROPS: &[Entry] = &[
+    (
+        "block cut off",
+        Place::Link,
+        "a stream was reset: the peer ended it in the middle of a compressed block",
+    ),
+    (
+        "block that does not decompress",
+        Place::Link,
+        "a stream was reset: a compressed block of the peer's is not what its head promises; look for faulty memory",
+    ),
+    (
+        "block with a bad head",
+        Place::Link,
+        "a stream was reset: the head of a compressed block means nothing; the ends may run versions that do not fit",
+    ),
+    (
+        "datagram",
+        Place::Link,
+        "packets that are not split and found their queue full or their time over: the link was slower than what hosts sent",
+    ),
+    (
+        "datagram queue full",
+        Place::Node,
+        "packets from the link for hosts here that waited too long for the TUN device: this machine is too busy",
+    ),
+    (
+        "decompression bomb",
+        Place::Link,
+        "a stream was reset: the peer sent a block that would grow more than a hundredfold",
+    ),
+    (
+        "destination denied",
+        Place::Node,
+        "connections and names that a peer asked for and its `allow` does not list, or its `deny` does",
+    ),
+    (
+        "forged",
+        Place::Node,
+        "packets that do not authenticate: damaged or forged, or left over from a session that is gone",
+    ),
+    (
+        "foreign datagram",
+        Place::Node,
+        "packets from a peer whose source is not among its `routes`, or whose destination is not among its `allow`",
+    ),
+    (
+        "handshake refused",
+        Place::Node,
+        "initiations that crossed one of this node's, and a few others that do no harm",
+    ),
+    (
+        "history beyond the offer",
+        Place::Link,
+        "a stream was reset: the peer referred to more of the past than this node keeps",
+    ),
+    (
+        "item that means nothing",
+        Place::Link,
+        "a stream was reset: the peer referred to content in a way that means nothing",
+    ),
+    (
+        "key worn out",
+        Place::Node,
+        "packets under a key that met too many forgeries: a new one is agreed at once",
+    ),
+    (
+        "malformed",
+        Place::Node,
+        "packets in no form of the protocol: scanners, and programs that use the same port",
+    ),
+    (
+        "message about chunks",
+        Place::Link,
+        "messages about chunks that mean nothing: the ends may run versions that do not fit",
+    ),
+    (
+        "no cookie",
+        Place::Node,
+        "initiations without a cookie while many come, or too many of one peer: honest nodes try again with one",
+    ),
+    ("replayed", Place::Node, "packets that came before: networks repeat some, and attackers"),
+    (
+        "shard busy",
+        Place::Node,
+        "packets and initiations for which another shard had no room: this machine is too busy",
+    ),
+    (
+        "source limit",
+        Place::Node,
+        "initiations of an address that sent more than its share under load",
+    ),
+    ("too old", Place::Node, "packets that came later than can be told from repeated ones"),
+    (
+        "unknown index",
+        Place::Node,
+        "packets of a session that this node does not know, as after its restart: their sender finds out by itself",
+    ),
+    (
+        "unknown peer",
+        Place::Node,
+        "initiations of a node that is in no `[[peer]]`: its key is told in the log and as a stranger",
+    ),
+    ("unknown version", Place::Node, "initiations of another version of the protocol"),
+    ("unroutable packet", Place::Node, "packets of hosts for which no peer has a route"),
+    ("unsolicited", Place::Node, "answers that nobody asked for: late ones, or forged"),
+    (
+        "violation",
+        Place::Link,
+        "frames of the peer's that break the protocol: the ends may run versions that do not fit",
+    ),
+    (
+        "wrong mac1",
+        Place::Node,
+        "initiations for another public key than this node's: a wrong `public_key` in a peer's file, or scanners",
+    ),
+];
+
+/// What a counter means, if it is known: a newer gateway may have more of them.
+pub fn meaning(name: &str) -> Option<&'static str> {
+    DROPS.iter().find(|(known, ..)| *known == name).map(|(.., meaning)| *meaning)
+}
+
+/// All counters with their meanings, as text.
+pub fn render() -> String {
+    let width = DROPS.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+    let mut out = "What is behind \"dropped\". Most of it is harmless and repaired.\n".to_owned();
+    for (place, title) in [(Place::Node, "of the node"), (Place::Link, "of a peer")] {
+        out.push_str(&format!("\n{title}\n"));
+        for (name, _, meaning) in DROPS.iter().filter(|(_, at, _)| *at == place) {
+            out.push_str(&format!("  {name:<width$}  {meaning}\n"));
+        }
+    }
+    out
+}
+
+/// The rows of the table in the operator's guide.
+pub fn rows() -> impl Iterator<Item = String> {
+    DROPS.iter().map(|(name, place, meaning)| {
+        let place = match place {
+            Place::Node => "node",
+            Place::Link => "peer",
+        };
+        format!("| {name} | {place} | {meaning} |")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_order_and_there_once() {
+        assert!(DROPS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn the_text_tells_every_counter_under_its_place() {
+        let text = render();
+        assert!(DROPS.iter().all(|(name, _, meaning)| {
+            text.lines().any(|l| l.trim_start().starts_with(name) && l.ends_with(meaning))
+        }));
+        assert!(text.find("wrong mac1") < text.find("of a peer"));
+        assert!(text.find("violation") > text.find("of a peer"));
+        assert!(meaning("forged").is_some() && meaning("of another age").is_none());
+    }
+}
