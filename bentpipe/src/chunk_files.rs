@@ -7,7 +7,8 @@
 //! 1.data 1.index …   the segments of the log
 //! names              what the peer holds: the catalogue's journal
 //! bad.data bad.index the segment that was damaged last, for whoever wants to look at it
-//! lock
+//! lock               with the number of the process that has it
+//! unlisted           where the peer is not in the configuration any more: since when
 //! ```
 //!
 //! Nothing is flushed to the disk: after a crash of the machine the log is found cut or with
@@ -31,6 +32,9 @@ const MAX_SEGMENT: u64 = 1 << 48;
 const LOCK_TRIES: usize = 10;
 const LOCK_AGAIN: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// The file that says since when a peer has not been in the configuration.
+pub const UNLISTED: &str = "unlisted";
+
 /// Takes the lock. The thread that closes the store of a peer that was taken out and is back
 /// may still hold it: that takes moments.
 fn take(lock: &File) -> io::Result<()> {
@@ -40,7 +44,32 @@ fn take(lock: &File) -> io::Result<()> {
             outcome => return Ok(outcome?),
         }
     }
-    Ok(lock.try_lock()?)
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::Error::other(holder(lock))),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Who has the lock, as far as the file says.
+fn holder(lock: &File) -> String {
+    let mut bytes = [0; 20];
+    let n = lock.read_at(&mut bytes, 0).unwrap_or(0);
+    let text = String::from_utf8_lossy(&bytes[..n]);
+    match text.trim().parse::<u32>() {
+        Ok(process) => {
+            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            let name = if name.trim().is_empty() { "another program" } else { name.trim() };
+            format!("{name}, process {process}, uses them: stop it, or set dedup_dir for this one")
+        }
+        Err(_) => "another process uses them: stop it, or set dedup_dir for this one".to_owned(),
+    }
+}
+
+/// Writes down who has the lock; without it nobody knows.
+fn sign(lock: &File) {
+    let _ = lock
+        .set_len(0)
+        .and_then(|()| lock.write_at(format!("{}\n", std::process::id()).as_bytes(), 0));
 }
 
 /// The files of one peer's store.
@@ -65,8 +94,10 @@ impl ChunkFiles {
     /// cannot be read are no error: what they held is not there.
     pub fn open(dir: &Path, keys: &Arc<Keys>, limits: &Limits) -> io::Result<(ChunkFiles, Dedup)> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let lock = options().write(true).create(true).open(dir.join("lock"))?;
+        let lock = options().read(true).write(true).create(true).open(dir.join("lock"))?;
         take(&lock)?;
+        sign(&lock);
+        let _ = fs::remove_file(dir.join(UNLISTED));
         let mut files = ChunkFiles {
             dir: dir.to_owned(),
             open: None,

@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod bench;
+pub mod calendar;
 pub mod check;
 pub mod chunk_files;
 pub mod cli;

@@ -158,7 +158,9 @@ fn what_was_stored_is_there_after_a_restart_and_the_directory_has_one_owner() {
     let content = random(3_000_000, 1);
     let mut link = Link::open(&dir.0, &limits());
     let first = link.send(&content);
-    assert!(ChunkFiles::open(&dir.0, &keys(), &limits()).is_err(), "somebody has it");
+    let refused = ChunkFiles::open(&dir.0, &keys(), &limits()).err().expect("somebody has it");
+    let holder = format!("process {}, uses them", std::process::id());
+    assert!(refused.to_string().contains(&holder), "{refused}");
     link.files.finish(&mut link.far);
     let held = link.far.receiver.store.len();
     let mut link = link.reopen(&dir.0, &limits());

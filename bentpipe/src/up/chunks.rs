@@ -25,7 +25,8 @@ use relay::Relay;
 use squeeze::dedup::{Dedup, Keys, Limits, Op, Store};
 use units::{Duration, Instant};
 
-use crate::chunk_files::{ChunkFiles, Done};
+use crate::calendar;
+use crate::chunk_files::{ChunkFiles, Done, UNLISTED};
 use thread::{Answer, Job, Task, Worker};
 
 /// What a peer's store may have under way: a read chunk, or 256 kB that are written, each.
@@ -87,6 +88,11 @@ pub struct ChunkStores {
     late_told: Option<Instant>,
 }
 
+/// Files of a peer that is no longer in the configuration stay for so many seconds.
+const KEPT: u64 = 30 * 86_400;
+/// The length of a key's name.
+const KEY_NAME: usize = 44;
+
 /// A key as the name of a directory: base64 may hold a slash.
 fn name(key: &PublicKey) -> String {
     key.to_string().replace('/', "_")
@@ -122,18 +128,52 @@ impl ChunkPlace {
         ChunkPlace { room: if is_given { u64::MAX } else { dir.as_ref().map_or(0, room) }, dir }
     }
 
-    /// Deletes what is left of peers that are not among `keys`: what their hosts got is not to
-    /// stay for ever.
-    pub fn forget_others(&self, keys: &[PublicKey]) {
+    /// Deletes the files of peers that are to have none (`off`), and of those that have not been
+    /// in the configuration for [`KEPT`]: what their hosts got is not to stay for ever, and a
+    /// key that was mistyped for a while costs nothing. `on`: the peers that have files.
+    pub fn forget_others(&self, on: &[PublicKey], off: &[PublicKey]) {
         let Some(dir) = &self.dir else { return };
-        let known: BTreeSet<String> = keys.iter().map(name).collect();
+        let [on, off] = [on, off].map(|keys| keys.iter().map(name).collect::<BTreeSet<_>>());
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            let key = entry.file_name();
-            let is_left = key.to_str().is_some_and(|key| key.len() == 44 && !known.contains(key));
-            if is_left && std::fs::remove_dir_all(entry.path()).is_ok() {
-                let peer = key.to_string_lossy();
-                crate::log!(Info, "chunks of a peer that has none any more are gone", peer = peer);
+            let Ok(key) = entry.file_name().into_string() else { continue };
+            if key.len() != KEY_NAME || on.contains(&key) {
+                continue;
             }
+            let is_over = off.contains(&key) || seconds_gone(&entry.path()) >= KEPT;
+            if is_over && std::fs::remove_dir_all(entry.path()).is_ok() {
+                let why = match off.contains(&key) {
+                    true => "deduplication is off for it",
+                    false => "it has not been in the configuration for 30 days",
+                };
+                let peer = key.replace('_', "/");
+                crate::log!(
+                    Info,
+                    "the stored chunks of a peer were deleted",
+                    peer = peer,
+                    why = why
+                );
+            }
+        }
+    }
+}
+
+/// How many seconds the peer whose files are in `dir` has not been in the configuration: from when
+/// that was seen first, which a file tells that is gone when its files are opened again.
+fn seconds_gone(dir: &Path) -> u64 {
+    let mark = dir.join(UNLISTED);
+    let since = std::fs::metadata(&mark).and_then(|mark| mark.modified());
+    match since {
+        Ok(since) => calendar::seconds().saturating_sub(calendar::seconds_of(since)),
+        Err(_) => {
+            if std::fs::write(&mark, "").is_ok() {
+                let dir = dir.display();
+                crate::log!(
+                    Warn,
+                    "chunks of a peer that is not in the configuration are kept for 30 days",
+                    dir = dir
+                );
+            }
+            0
         }
     }
 }

@@ -1,13 +1,19 @@
 //! The peers' last addresses, kept across restarts, so that a restarted hub finds its
-//! terminals at once. Keys and counters are never stored.
+//! terminals at once. Keys and counters are never stored. Where a ship is, is nobody else's
+//! business: the file is the owner's alone, and forgets peers that are gone.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use link::keys::PublicKey;
+use serde::{Deserialize, Serialize};
 use units::{Duration, Instant};
+
+use crate::calendar;
 
 /// Between two writes: each is of the whole file, and the terminals of a hub may all come up
 /// at once.
@@ -22,38 +28,76 @@ pub fn state_directory() -> Option<PathBuf> {
     })
 }
 
+/// Peers that are not in the configuration any more are remembered for so long, in seconds.
+const KEPT: u64 = 30 * 86_400;
+
+/// What is written of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    /// Where it was last.
+    Here(SocketAddr),
+    /// The same of one that is no longer in the configuration.
+    Gone {
+        address: SocketAddr,
+        /// Since when, as far as it was seen: seconds since 1970.
+        since: u64,
+    },
+}
+
 /// A small file of `peer key → address`; without a place for it, nothing is kept.
 pub struct Store {
     path: Option<PathBuf>,
-    addresses: BTreeMap<String, SocketAddr>,
+    entries: BTreeMap<String, Entry>,
     /// Something has changed and is to be written then.
     save_at: Option<Instant>,
     saved_at: Option<Instant>,
 }
 
 impl Store {
-    /// The store of the node with this key, in the state directory.
-    pub fn open(node: &PublicKey) -> Store {
+    /// The store of the node with this key and these peers, in the state directory.
+    pub fn open(node: &PublicKey, peers: &[PublicKey]) -> Store {
         let dir = state_directory();
         // Base64 may hold a slash.
         let name = format!("{}.endpoints.json", node.to_string().replace('/', "_"));
-        Store::at(dir.map(|d| d.join(name)))
+        Store::at(dir.map(|d| d.join(name)), peers, calendar::seconds())
     }
 
-    fn at(path: Option<PathBuf>) -> Store {
+    fn at(path: Option<PathBuf>, peers: &[PublicKey], now: u64) -> Store {
         let text = path.as_ref().and_then(|p| fs::read_to_string(p).ok());
-        let addresses = text.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
-        Store { path, addresses, save_at: None, saved_at: None }
+        let read = text.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+        let mut store = Store { path, entries: read, save_at: None, saved_at: None };
+        let before = store.entries.clone();
+        let peers: BTreeSet<String> = peers.iter().map(ToString::to_string).collect();
+        for (key, entry) in &mut store.entries {
+            *entry = match (*entry, peers.contains(key)) {
+                (Entry::Here(address), false) => Entry::Gone { address, since: now },
+                (Entry::Gone { address, .. }, true) => Entry::Here(address),
+                (entry, _) => entry,
+            };
+        }
+        let is_kept = |entry: &Entry| match entry {
+            Entry::Here(_) => true,
+            Entry::Gone { since, .. } => now.saturating_sub(*since) < KEPT,
+        };
+        store.entries.retain(|_, entry| is_kept(entry));
+        if store.entries != before {
+            store.save_at = Some(Instant::ZERO);
+        }
+        store
     }
 
     /// Where the peer was last.
     pub fn get(&self, peer: &PublicKey) -> Option<SocketAddr> {
-        self.addresses.get(&peer.to_string()).copied()
+        match self.entries.get(&peer.to_string())? {
+            Entry::Here(address) | Entry::Gone { address, .. } => Some(*address),
+        }
     }
 
     /// The peer is here now, which [`Store::save`] writes down.
     pub fn set(&mut self, now: Instant, peer: &PublicKey, address: SocketAddr) {
-        if self.addresses.insert(peer.to_string(), address) != Some(address) {
+        let entry = Entry::Here(address);
+        if self.entries.insert(peer.to_string(), entry) != Some(entry) {
             // At once where nothing was written lately.
             let next = self.saved_at.map_or(now, |at| now.max(at + SPACING));
             self.save_at.get_or_insert(next);
@@ -73,14 +117,22 @@ impl Store {
         }
         (self.save_at, self.saved_at) = (None, Some(now));
         let Some(path) = &self.path else { return };
-        let Ok(text) = serde_json::to_string(&self.addresses) else { return };
+        let Ok(text) = serde_json::to_string(&self.entries) else { return };
         // Written beside it and moved, so that a crash leaves the old one or the new one.
         let beside = path.with_extension("new");
-        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+        let written = write(&beside, &text).and_then(|()| fs::rename(&beside, path));
         if let Err(e) = written {
             crate::log!(Debug, "the peers' addresses were not stored", error = e);
         }
     }
+}
+
+/// Writes a file that only its owner can read.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    // One that a crash left may have other rights.
+    let _ = fs::remove_file(path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Whatever ended the program: the last addresses are where peers are found next time.
@@ -95,13 +147,45 @@ mod tests {
     use super::*;
     use link::keys::PrivateKey;
 
+    fn key(n: u8) -> PublicKey {
+        *PrivateKey::from_bytes([n; 32]).public()
+    }
+
+    #[test]
+    fn only_the_owner_can_read_it_and_peers_that_are_gone_are_forgotten_after_thirty_days() {
+        use std::os::unix::fs::PermissionsExt as _;
+        const DAY: u64 = 86_400;
+        let dir = std::env::temp_dir().join(format!("bentpipe-kept-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let path = dir.join("endpoints.json");
+        // As an earlier version left it: readable by all, with one who is gone.
+        let old = format!(r#"{{"{}":"192.0.2.1:4500","{}":"192.0.2.2:4500"}}"#, key(1), key(2));
+        fs::write(&path, old).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("rights");
+        let open = |peers: &[PublicKey], day: u64| {
+            let mut store = Store::at(Some(path.clone()), peers, day * DAY);
+            store.save(Instant::ZERO);
+            [1, 2].map(|n| store.get(&key(n)).is_some())
+        };
+        assert_eq!(open(&[key(1)], 100), [true, true]);
+        let mode = fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // Back before the time is over, it counts anew.
+        assert_eq!(open(&[key(1)], 129), [true, true]);
+        assert_eq!(open(&[key(1), key(2)], 129), [true, true]);
+        assert_eq!(open(&[key(1)], 131), [true, true]);
+        assert_eq!(open(&[key(1)], 160), [true, true]);
+        assert_eq!(open(&[key(1)], 161), [true, false]);
+        let _ = fs::remove_dir_all(&dir);
+    }
+
     #[test]
     fn many_addresses_are_written_once_a_second_and_none_is_lost() {
         let dir = std::env::temp_dir().join(format!("bentpipe-store-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory");
         let path = dir.join("endpoints.json");
-        let open = || Store::at(Some(path.clone()));
-        let key = |n: u8| *PrivateKey::from_bytes([n; 32]).public();
+        let all: Vec<PublicKey> = (1..100).map(key).collect();
+        let open = || Store::at(Some(path.clone()), &all, 0);
         let address = |n: u8| SocketAddr::from(([192, 0, 2, n], 4500));
         let mut store = open();
         let begin = Instant::ZERO + Duration::from_millis(100);
@@ -113,7 +197,7 @@ mod tests {
             store.set(now, &key(n), address(n));
             store.save(now);
         }
-        assert_eq!(open().addresses.len(), 1);
+        assert_eq!(open().entries.len(), 1);
         let due = store.poll_timeout().expect("some wait");
         assert_eq!(due, begin + SPACING);
         store.save(due);

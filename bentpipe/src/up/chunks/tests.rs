@@ -261,3 +261,39 @@ fn walk(dir: &Path) -> Vec<PathBuf> {
     }
     found
 }
+
+/// A key that is mistyped for a while costs no cache.
+#[test]
+fn chunks_of_a_peer_that_is_not_in_the_file_are_kept_for_thirty_days() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-unlisted-{}", std::process::id()));
+    let dir = Scratch(dir);
+    let [own, peer, off] = [7, 9, 11].map(|n| *PrivateKey::generate([n; 32]).public());
+    let place = ChunkPlace::find(Some(&dir.0), true, &own);
+    let [kept, dropped] = [peer, off].map(|key| dir.0.join(name(&own)).join(name(&key)));
+    for store in [&kept, &dropped] {
+        fs::create_dir_all(store).expect("a directory");
+        fs::write(store.join("1.data"), "chunks").expect("a file");
+    }
+    // Where deduplication is switched off what there is goes at once.
+    place.forget_others(&[], &[off]);
+    assert!(kept.join("1.data").exists() && !dropped.exists());
+    let mark = fs::File::options().write(true).open(kept.join(UNLISTED)).expect("a mark");
+    let days = |n: u64| {
+        let then = calendar::seconds() - n * 86_400;
+        std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(then)
+    };
+    mark.set_modified(days(29)).expect("a time");
+    place.forget_others(&[], &[]);
+    assert!(kept.exists(), "not yet");
+    // It is back, and gone again: the time begins anew.
+    drop(ChunkFiles::open(&kept, &Arc::new(Keys::new(&[1; 32])), &LIMITS).expect("files"));
+    assert!(!kept.join(UNLISTED).exists());
+    place.forget_others(&[peer], &[]);
+    place.forget_others(&[], &[]);
+    let mark = fs::File::options().write(true).open(kept.join(UNLISTED)).expect("a mark");
+    mark.set_modified(days(31)).expect("a time");
+    place.forget_others(&[peer], &[]);
+    assert!(kept.exists(), "it is in the file");
+    place.forget_others(&[], &[]);
+    assert!(!kept.exists());
+}

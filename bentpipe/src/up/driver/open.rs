@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use link::endpoint::{Endpoint, EndpointConfig};
+use link::keys::PublicKey;
 use link::seal::Cipher;
 use os::OsError;
 use os::intercept::{Intercept, InterceptConfig, Marks};
@@ -88,7 +89,8 @@ impl Driver {
             })
             .collect();
         let others = Others::new(others?, &shard.poller, NEWS)?;
-        let store = Store::open(public_key);
+        let peers: Vec<PublicKey> = config.peers.iter().map(|p| p.public_key).collect();
+        let store = Store::open(public_key, &peers);
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
@@ -122,8 +124,9 @@ impl Driver {
         // Files belong to whoever runs the program from here on.
         let config = &driver.config;
         let has_files = |p: &&Peer| p.dedup != Share::Off && config.node.chunks.disk.0 > 0;
-        let keys = config.peers.iter().filter(has_files).map(|p| p.public_key);
-        chunks.forget_others(&keys.collect::<Vec<_>>());
+        let (on, off): (Vec<&Peer>, Vec<&Peer>) = config.peers.iter().partition(has_files);
+        let keys = |peers: Vec<&Peer>| peers.iter().map(|p| p.public_key).collect::<Vec<_>>();
+        chunks.forget_others(&keys(on), &keys(off));
         for number in 0..=driver.others.len() {
             driver.unstarted(number).open_all_chunks();
         }
