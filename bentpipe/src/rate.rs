@@ -12,7 +12,7 @@ use crate::cli::Global;
 ///
 /// More than the configured rate counts as the configured rate.
 ///
-/// Example: bentpipe rate ship 8Mbit
+/// Examples: bentpipe rate ship 8Mbit; bentpipe rate ship 8000000
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -20,12 +20,23 @@ pub struct Args {
     socket: Option<PathBuf>,
     /// The peer's name.
     peer: String,
-    /// A rate such as 8Mbit or 512kbit.
+    /// A rate such as 8Mbit or 512kbit; a number without a unit is bits per second.
+    #[arg(value_parser = read_rate)]
     rate: BitRate,
 }
 
 /// A gateway answers between two rounds of its loop.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A number of bit/s, or a rate with its unit; above 0.
+pub fn rate_of(text: &str) -> Option<BitRate> {
+    let rate = text.parse::<u64>().ok().map(BitRate::from_bps);
+    rate.or_else(|| text.parse().ok()).filter(|r| r.as_bps() > 0)
+}
+
+fn read_rate(text: &str) -> Result<BitRate, String> {
+    rate_of(text).ok_or_else(|| "it is a rate such as 8Mbit, or a number of bit/s".to_owned())
+}
 
 /// Tells the gateway.
 ///
@@ -35,4 +46,19 @@ pub fn run(args: Args, _: &Global) -> miette::Result<ExitCode> {
     let socket = args.socket.unwrap_or_else(admin::default_socket);
     let request = Request::Rate { peer: args.peer, bps: args.rate.as_bps() };
     admin::request(&socket, &request, PATIENCE).map(|_| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_with_and_without_their_unit() {
+        assert_eq!(rate_of("8000000"), Some(BitRate::from_mbps(8)));
+        assert_eq!(rate_of("8Mbit"), Some(BitRate::from_mbps(8)));
+        for wrong in ["", "0", "0bit", "-1", "fast", "8 Mbyte"] {
+            assert_eq!(rate_of(wrong), None, "{wrong}");
+            assert!(read_rate(wrong).is_err_and(|e| e.contains("8Mbit")));
+        }
+    }
 }

@@ -437,6 +437,8 @@ fn a_bad_file_at_reload_leaves_the_old_one_in_force() {
     std::fs::write(&pair.shore.file, good.replace("routes", "roots")).expect("a bad file");
     pair.shore.signal("HUP");
     pair.shore.wait_for_log("did you mean \"routes\"?");
+    let log = pair.shore.log_text();
+    assert_eq!(log.matches("there is no key \"roots\"").count(), 1, "once, not twice: {log}");
     assert!(!pair.shore.log_text().contains(&PrivateKey::from_bytes([2; 32]).to_base64()));
 
     let mut client = pair.socks(1, &[127, 0, 0, 1], port);
@@ -536,4 +538,32 @@ fn a_port_in_use_and_a_second_gateway_get_one_sentence_each() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("another gateway answers on"), "{text}");
     pair.ship.status().expect("the first one goes on");
+}
+
+#[test]
+fn the_status_can_be_watched_in_a_pipe_and_its_counters_are_explained() {
+    let pair = Pair::start();
+    let first_lines = |options: &str, lines: usize| {
+        let script = format!(
+            "timeout 60 {} status --socket {} {options} | head -n {lines}",
+            env!("CARGO_BIN_EXE_bentpipe"),
+            pair.ship.admin.display()
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let documents = first_lines("--watch=1 --json", 3);
+    assert_eq!(documents.lines().count(), 3, "{documents}");
+    let uptimes: Vec<u64> = documents
+        .lines()
+        .map(|line| serde_json::from_str::<Status>(line).expect("one document a line"))
+        .map(|status| status.node.uptime_ms)
+        .collect();
+    assert!(uptimes.windows(2).all(|w| w[0] < w[1]), "{uptimes:?}");
+    // As text, one after the other, without what only a terminal understands.
+    let text = first_lines("--watch=1", 60);
+    assert!(text.matches("PEER").count() >= 2, "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    let explained = first_lines("--explain", 100);
+    assert!(explained.contains("wrong mac1") && explained.contains("public_key"), "{explained}");
 }

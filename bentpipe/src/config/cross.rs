@@ -1,7 +1,7 @@
 //! What only shows when the tables are seen together.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use units::{ByteCount, IpPrefix};
@@ -17,9 +17,12 @@ pub(super) fn check(node: Option<&NodeDraft>, peers: &[PeerDraft], problems: &Pr
     refuse_same_keys(node, peers, problems);
     refuse_same_names(peers, problems);
     refuse_same_routes(peers, problems);
+    peers.iter().for_each(|draft| doubt_own_routes(draft, problems));
     if let Some(node) = node {
         refuse_unreachable_endpoints(node, peers, problems);
         doubt_small_memory(node, peers, problems);
+        doubt_idle_lan(node, peers, problems);
+        doubt_open_proxy(node, problems);
     }
 }
 
@@ -88,6 +91,56 @@ fn refuse_same_routes(peers: &[PeerDraft], problems: &Problems) {
                 }
             }
         }
+    }
+}
+
+/// `routes` is what is behind the peer, `allow` what the peer may reach behind this node.
+fn doubt_own_routes(draft: &PeerDraft, problems: &Problems) {
+    let is_default = |prefix: &IpPrefix| prefix.len() == 0;
+    for route in draft.routes.iter().filter(|route| !is_default(&route.value)) {
+        if draft.peer.allow.contains(&route.value) {
+            let message = format!(
+                "{} is in both routes and allow of peer \"{}\": it cannot be behind the peer and \
+                 behind this node",
+                route.value, draft.peer.name
+            );
+            let help = "routes lists the networks behind the peer, allow those behind this node \
+                        that the peer may connect to";
+            problems.doubt(Problem::at(route.span.clone(), message).help(help));
+        }
+    }
+}
+
+/// An interface whose TCP is split, and nowhere to send it.
+fn doubt_idle_lan(node: &NodeDraft, peers: &[PeerDraft], problems: &Problems) {
+    let Some(lan) = node.lan.as_ref().filter(|_| !node.node.lan.is_empty()) else { return };
+    if !peers.is_empty() && peers.iter().all(|draft| draft.peer.routes.is_empty()) {
+        let message = "lan is given and no peer has routes: nothing of the LAN goes through a link";
+        let help = "write routes = [\"0.0.0.0/0\", \"::/0\"] in the peer for everything, or the \
+                    networks behind it";
+        problems.doubt(Problem::at(lan.clone(), message).help(help));
+    }
+}
+
+/// The proxy asks nobody for a password.
+fn doubt_open_proxy(node: &NodeDraft, problems: &Problems) {
+    let Some(proxy) = &node.proxy else { return };
+    let is_open = match proxy.value.ip().to_canonical() {
+        IpAddr::V4(ip) => {
+            let shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+            !(ip.is_loopback() || ip.is_private() || ip.is_link_local() || shared)
+        }
+        IpAddr::V6(ip) => !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()),
+    };
+    if is_open {
+        let message =
+            format!("whoever reaches {} may use the proxy: it asks for no password", proxy.value);
+        let help = format!(
+            "let it listen on an address of the LAN, or on 127.0.0.1:{}, unless a filter keeps \
+             others out",
+            proxy.value.port()
+        );
+        problems.doubt(Problem::at(proxy.span.clone(), message).help(help));
     }
 }
 

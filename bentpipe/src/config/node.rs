@@ -1,6 +1,7 @@
 //! The `[node]` table.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use link::keys::PrivateKey;
@@ -83,6 +84,9 @@ impl Node {
 pub(super) struct NodeDraft {
     pub node: Node,
     pub listen: Option<At<SocketAddr>>,
+    pub proxy: Option<At<SocketAddr>>,
+    /// Where `lan` stands.
+    pub lan: Option<Range<usize>>,
     pub key_is_inline: bool,
 }
 
@@ -93,6 +97,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         section.lacks("private_key", "run `bentpipe keygen` and paste the line it prints");
     }
     let listen = read_socket(&mut section, "listen");
+    let lan_span = section.span_of("lan");
     let lan = read_lan(&mut section);
     let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
     let proxy = read_socket(&mut section, "proxy");
@@ -116,7 +121,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         listen: listen.as_ref().map_or(DEFAULT_LISTEN, |l| l.value),
         tun: tun.map(|t| t.value).or(default_tun),
         lan,
-        proxy: proxy.map(|p| p.value),
+        proxy: proxy.as_ref().map(|p| p.value),
         admin,
         memory,
         chunks,
@@ -124,7 +129,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         log,
         user,
     };
-    Some(NodeDraft { node, listen, key_is_inline })
+    Some(NodeDraft { node, listen, proxy, lan: lan_span, key_is_inline })
 }
 
 fn read_socket(section: &mut Section<'_>, key: &'static str) -> Option<At<SocketAddr>> {

@@ -146,6 +146,22 @@ impl ConfigError {
         ConfigError::File(format!("cannot read {}: {why}", path.display()), None)
     }
 
+    /// The first problems, each with its place and help, on one line: for a log.
+    pub fn in_one_line(&self) -> String {
+        const SHOWN: usize = 3;
+        let ConfigError::Content { file, problems } = self else { return self.to_string() };
+        let told = |p: &Problem| {
+            let (line, column) = p.line_and_column();
+            let help = p.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+            format!("{file}:{line}:{column}: {p}{help}")
+        };
+        let mut all: Vec<String> = problems.iter().take(SHOWN).map(told).collect();
+        if problems.len() > SHOWN {
+            all.push(format!("and {} more", problems.len() - SHOWN));
+        }
+        all.join("; ")
+    }
+
     /// The same for machines: file, and for each problem line, column, message, help.
     pub fn to_report(&self) -> Report {
         match self {

@@ -93,6 +93,11 @@ impl<'t> Section<'t> {
         &self.title
     }
 
+    /// Where the value of `key` stands, if the file gives it.
+    pub fn span_of(&self, key: &str) -> Option<Range<usize>> {
+        self.table.get(key).map(Spanned::span)
+    }
+
     /// True if the file gives `key` at all, well or badly written.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
@@ -164,31 +169,31 @@ impl<'t> Section<'t> {
         Some(elements)
     }
 
-    /// A share such as an error ratio: a number from 0 to `most`.
+    /// A share such as an error ratio: a number from 0 to `most`, or a text such as
+    /// `"0.1%"`.
     pub fn share(&mut self, key: &'static str, most: f64) -> Option<At<f64>> {
         let value = self.value(key)?;
-        let wanted = || Wrong::new(format!("it is a number from 0 to {most}, such as 1e-6"));
-        let text = match value.get_ref() {
-            DeValue::Float(float) => float.as_str(),
-            DeValue::Integer(int) => int.as_str(),
-            DeValue::String(text) if text.parse::<f64>().is_ok() => {
-                self.wrong(key, value.span(), wanted().help(format!("write {key} = {text}")));
-                return None;
-            }
-            _ => {
-                self.wrong(key, value.span(), wanted());
-                return None;
-            }
+        let read = match value.get_ref() {
+            DeValue::Float(float) => Some(float.as_str()),
+            DeValue::Integer(int) => Some(int.as_str()),
+            DeValue::String(text) => Some(text.as_ref()),
+            _ => None,
         };
-        match text.replace('_', "").parse::<f64>() {
-            Ok(share) if (0.0..=most).contains(&share) => {
-                Some(At { value: share, span: value.span() })
+        let share = read.and_then(|text| share_of(&text.replace('_', "")));
+        let wrong =
+            || Wrong::new(format!("it is a share from 0 to {most}, such as 1e-6 or \"0.1%\""));
+        match share {
+            Some(share) if (0.0..=most).contains(&share) => {
+                return Some(At { value: share, span: value.span() });
             }
-            _ => {
-                self.wrong(key, value.span(), wanted());
-                None
+            // `loss = 1`: 1 is everything.
+            Some(share) if (most..=100.0).contains(&share) && share <= most * 100.0 => {
+                let help = format!("for {share} per cent write {key} = \"{share}%\"");
+                self.wrong(key, value.span(), wrong().help(help));
             }
+            _ => self.wrong(key, value.span(), wrong()),
         }
+        None
     }
 
     /// A whole number of `what` within `range`.
@@ -280,7 +285,7 @@ impl<'t> Section<'t> {
         let problems = self.problems;
         let section = |v: &'t Spanned<DeValue<'t>>| match v.get_ref() {
             DeValue::Table(table) => {
-                Some(Section::new(format!("[[{key}]]"), table, v.span(), problems))
+                Some(Section::new(format!("[[{}]]", full_name(key)), table, v.span(), problems))
             }
             _ => None,
         };
@@ -290,7 +295,7 @@ impl<'t> Section<'t> {
         };
         tables.unwrap_or_else(|| {
             let wrong = Wrong::new("it is written as one table for each")
-                .help(format!("start each with [[{key}]], in double brackets"));
+                .help(format!("start each with [[{}]], in double brackets", full_name(key)));
             self.wrong(key, value.span(), wrong);
             Vec::new()
         })
@@ -318,11 +323,24 @@ impl<'t> Section<'t> {
                 Problem::at(key.span(), format!("there is no key \"{name}\" in {}", self.title))
                     .label("unknown");
             self.problems.add(match suggest::nearest(name, &self.known) {
+                // Tables of a peer, written as if they were the file's.
+                _ if OF_PEERS.contains(&name) => problem.help(format!(
+                    "write [[{}]], behind the [[peer]] that it is of",
+                    full_name(name)
+                )),
                 Some(near) => problem.help(format!("did you mean \"{near}\"?")),
                 None => problem.help(format!("known here: {}", self.known.join(", "))),
             });
         }
     }
+}
+
+/// Tables that stand inside one of `[[peer]]`.
+const OF_PEERS: [&str; 2] = ["class", "rule"];
+
+/// The name of an array of tables as it stands in the brackets.
+fn full_name(key: &str) -> String {
+    if OF_PEERS.contains(&key) { format!("peer.{key}") } else { key.to_owned() }
 }
 
 /// `"a", "b" or "c"`.
@@ -332,6 +350,14 @@ pub(super) fn quoted(words: &[&str]) -> String {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         Some((last, _)) => last.clone(),
         None => String::new(),
+    }
+}
+
+/// `0.001`, `1e-6` or `0.1%`, as a number.
+fn share_of(text: &str) -> Option<f64> {
+    match text.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse::<f64>().ok().map(|p| p / 100.0),
+        None => text.parse().ok(),
     }
 }
 
@@ -359,14 +385,19 @@ impl FromValue for String {
     }
 }
 
-/// The quantities with units differ only in their names.
+/// The quantities with units differ only in their names, and `$special` knows better help
+/// for some texts.
 macro_rules! quantity {
-    ($type:ty, $units:expr, $wanted:literal, $example:literal) => {
+    ($type:ty, $units:expr, $special:expr, $wanted:literal, $example:literal) => {
         impl FromValue for $type {
             const WANTED: &'static str = $wanted;
             fn from_text(text: &str) -> Result<$type, Wrong> {
                 text.parse::<$type>().map_err(|_| {
                     let wrong = Wrong::new(format!("\"{text}\" is not {}", Self::WANTED));
+                    let special: fn(&str) -> Option<String> = $special;
+                    if let Some(help) = special(text) {
+                        return wrong.help(help);
+                    }
                     match suggest::fix_unit(text, $units) {
                         Some(fixed) => wrong.help(format!("did you mean \"{fixed}\"?")),
                         None => wrong.help(concat!("write it like \"", $example, "\"")),
@@ -380,9 +411,15 @@ macro_rules! quantity {
     };
 }
 
-quantity!(Duration, TIMES, "a time such as \"270ms\" or \"25s\"", "270ms");
-quantity!(BitRate, RATES, "a rate such as \"128kbit\" or \"23.58Mbit\"", "128kbit");
-quantity!(ByteCount, SIZES, "a size such as \"64kB\" or \"256MiB\"", "256MiB");
+quantity!(Duration, TIMES, |_| None, "a time such as \"270ms\" or \"25s\"", "270ms");
+quantity!(
+    BitRate,
+    RATES,
+    suggest::byte_rate,
+    "a rate such as \"128kbit\" or \"23.58Mbit\"",
+    "128kbit"
+);
+quantity!(ByteCount, SIZES, |_| None, "a size such as \"64kB\" or \"256MiB\"", "256MiB");
 
 impl FromValue for SocketAddr {
     const WANTED: &'static str = "an address and a port such as \"0.0.0.0:4500\"";

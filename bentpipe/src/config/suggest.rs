@@ -1,5 +1,7 @@
 //! The nearest thing that could have been meant.
 
+use units::BitRate;
+
 /// The number of letters to insert, delete, replace or swap with their neighbour to
 /// get from one word to the other (optimal string alignment), capitals ignored.
 fn distance(a: &str, b: &str) -> usize {
@@ -47,6 +49,9 @@ pub(super) fn fix_unit(given: &str, units: Units) -> Option<String> {
     let (number, unit) = (given[..end].trim(), given[end..].trim());
     number.parse::<f64>().ok()?;
     let unit = unit.strip_suffix("/s").unwrap_or(unit);
+    if let Some(bare) = units.bare.filter(|_| unit.is_empty()) {
+        return bare(number);
+    }
     let alias = units.aliases.iter().find(|(wrong, _)| *wrong == unit).map(|(_, right)| *right);
     Some(format!("{number}{}", alias.or_else(|| nearest(unit, units.names))?))
 }
@@ -57,33 +62,67 @@ pub(super) struct Units {
     names: &'static [&'static str],
     /// Spellings that letters do not lead from.
     aliases: &'static [(&'static str, &'static str)],
+    /// What a number without a unit means, where that depends on it.
+    bare: Option<fn(&str) -> Option<String>>,
+}
+
+/// From here on a number without a unit is bits per second: nobody has a link of so many kbit/s.
+const IN_BITS: f64 = 10_000.0;
+
+/// People write small rates in kbit/s, and large ones in bit/s.
+fn bare_rate(number: &str) -> Option<String> {
+    let value = number.parse::<f64>().ok()?;
+    Some(match value < IN_BITS {
+        true => format!("{number}kbit"),
+        false => BitRate::from_bps(value as u64).to_string(),
+    })
+}
+
+/// A rate in bytes per second: `2MB`, `128 kB/s`. Its own unit, and the factor to bits.
+const BYTE_RATES: [(&str, &str, u64); 4] = [
+    ("B", "bytes", 1),
+    ("kB", "kilobytes", 1_000),
+    ("MB", "megabytes", 1_000_000),
+    ("GB", "gigabytes", 1_000_000_000),
+];
+
+/// What to write for a rate whose unit is one of bytes.
+pub(super) fn byte_rate(given: &str) -> Option<String> {
+    let end = given.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(given.len());
+    let (number, unit) = (given[..end].trim(), given[end..].trim());
+    let unit = unit.strip_suffix("/s").unwrap_or(unit);
+    let (unit, name, factor) = BYTE_RATES.into_iter().find(|(known, ..)| *known == unit)?;
+    let value = number.parse::<f64>().ok()?;
+    let as_bits = BitRate::from_bps((value * factor as f64 * 8.0) as u64);
+    let meant = BitRate::from_bps((value * factor as f64) as u64);
+    Some(format!(
+        "{unit} is {name}, and rates are in bits: write \"{as_bits}\" for {number} {name} a \
+         second, or \"{meant}\" if that is what was meant"
+    ))
 }
 
 pub(super) const RATES: Units = Units {
     names: &["bit", "kbit", "Mbit", "Gbit"],
     aliases: &[
-        ("", "kbit"),
         ("bps", "bit"),
         ("b", "bit"),
         ("k", "kbit"),
         ("K", "kbit"),
         ("kb", "kbit"),
         ("Kb", "kbit"),
-        ("kB", "kbit"),
         ("kbps", "kbit"),
         ("Kbps", "kbit"),
         ("M", "Mbit"),
         ("m", "Mbit"),
         ("Mb", "Mbit"),
-        ("MB", "Mbit"),
         ("mbps", "Mbit"),
         ("Mbps", "Mbit"),
         ("G", "Gbit"),
         ("g", "Gbit"),
         ("Gb", "Gbit"),
-        ("GB", "Gbit"),
         ("Gbps", "Gbit"),
     ],
+    bare: Some(bare_rate),
 };
 
 pub(super) const TIMES: Units = Units {
@@ -103,6 +142,7 @@ pub(super) const TIMES: Units = Units {
         ("hours", "h"),
         ("usec", "us"),
     ],
+    bare: None,
 };
 
 pub(super) const SIZES: Units = Units {
@@ -117,6 +157,7 @@ pub(super) const SIZES: Units = Units {
         ("M", "MiB"),
         ("G", "GiB"),
     ],
+    bare: None,
 };
 
 #[cfg(test)]
@@ -142,9 +183,36 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_without_a_unit_is_in_bits_where_it_is_large() {
+        for (number, meant) in [
+            ("2000000", "2Mbit"),
+            ("2e6", "2Mbit"),
+            ("23580000", "23.58Mbit"),
+            ("64000", "64kbit"),
+            ("9600", "9600kbit"),
+            ("128", "128kbit"),
+        ] {
+            assert_eq!(bare_rate(number).as_deref(), Some(meant));
+        }
+        assert_eq!(fix_unit("2000000", RATES).as_deref(), Some("2Mbit"));
+    }
+
+    #[test]
+    fn bytes_are_told_from_bits() {
+        let help = byte_rate("2MB").expect("help");
+        assert_eq!(
+            help,
+            "MB is megabytes, and rates are in bits: write \"16Mbit\" for 2 megabytes a second, \
+             or \"2Mbit\" if that is what was meant"
+        );
+        assert!(byte_rate("128 kB/s").is_some_and(|help| help.contains("\"1.024Mbit\"")));
+        assert_eq!([byte_rate("2Mbit"), byte_rate("2mb"), byte_rate("MB")], [None, None, None]);
+    }
+
+    #[test]
     fn wrong_units_become_the_nearest_right_one() {
         assert_eq!(fix_unit("128kbps", RATES).as_deref(), Some("128kbit"));
-        assert_eq!(fix_unit("128 kB/s", RATES).as_deref(), Some("128kbit"));
+        assert_eq!(fix_unit("128 kb/s", RATES).as_deref(), Some("128kbit"));
         assert_eq!(fix_unit("23.58mbit", RATES).as_deref(), Some("23.58Mbit"));
         assert_eq!(fix_unit("270", TIMES).as_deref(), Some("270ms"));
         assert_eq!(fix_unit("25seconds", TIMES).as_deref(), Some("25s"));

@@ -209,7 +209,8 @@ fn impossible_links_are_refused() {
     assert_says(&link("delay = \"1s\", ber = 0.5"), &["from 0 to 0.01"]);
     assert_says(&link("delay = \"1s\", ber = -1e-7"), &["from 0 to 0.01"]);
     assert_says(&link("delay = \"1s\", ber = nan"), &["from 0 to 0.01"]);
-    assert_says(&link("delay = \"1s\", ber = \"1e-7\""), &["write ber = 1e-7"]);
+    assert_says(&link("delay = \"1s\", ber = 1"), &["write ber = \"1%\""]);
+    assert_says(&link("delay = \"1s\", ber = \"2%\""), &["from 0 to 0.01"]);
     assert_says(&link("delay = \"1s\", queue = \"50\""), &["neither a size", "\"50B\""]);
     assert_says(&link("delay = \"1s\", overhead = \"atn\""), &["did you mean \"atm\"?"]);
     let rate = |more| link(&format!("delay = \"1s\", {more}"));
@@ -550,4 +551,69 @@ fn a_file_of_noise_never_panics() {
                 .expect("it renders");
         }
     }
+}
+
+#[test]
+fn shares_are_numbers_or_percent() {
+    let ber = |ber: &str| {
+        let link = LINK.replace(" }", &format!(", ber = {ber} }}"));
+        good(&file("", &link)).peers[0].link.ber
+    };
+    assert_eq!(ber("\"0.1%\""), ber("1e-3"));
+    assert_eq!(ber("\"0.1 %\""), ber("0.001"));
+    assert_eq!(ber("\"1e-6\""), ber("1e-6"));
+}
+
+#[test]
+fn rates_in_other_units_get_the_help_that_is_meant() {
+    let send = |send: &str| peer_fault(&LINK.replace("\"2Mbit\"", send));
+    assert_says(&send("2000000"), &["write send = \"2Mbit\""]);
+    assert_says(&send("512"), &["write send = \"512kbit\""]);
+    assert_says(&send("\"2000000\""), &["did you mean \"2Mbit\"?"]);
+    assert_says(&send("\"2MB\""), &["MB is megabytes", "\"16Mbit\"", "\"2Mbit\""]);
+}
+
+#[test]
+fn tables_of_a_peer_are_named_as_they_are_written() {
+    let stray = file("", &format!("{LINK}\n[[rule]]\nport = [80]\nclass = \"bulk\"\n"));
+    let fault = one(faults(&stray));
+    assert_says(&fault, &["no key \"rule\" in the file", "write [[peer.rule]]"]);
+    let inside = peer_fault(&format!("{LINK}\n[[peer.rule]]\nprt = 80\n"));
+    assert_says(&inside, &["\"prt\" in [[peer.rule]]"]);
+}
+
+/// Warnings of a file that can be used.
+fn doubts(text: &str) -> Vec<String> {
+    good(text).warnings.iter().map(|w| w.message.clone()).collect()
+}
+
+#[test]
+fn what_cannot_have_been_meant_is_doubted() {
+    let routes = |routes: &str| format!("{LINK}\n{routes}\n");
+    let lan = "lan = [\"eth1\"]";
+    assert_says(&one(doubts(&file(lan, LINK))), &["no peer has routes"]);
+    assert!(doubts(&file(lan, &routes("routes = [\"::/0\"]"))).is_empty());
+    assert!(doubts(&file("", LINK)).is_empty());
+    let both = routes("routes = [\"10.1.0.0/24\"]\nallow = [\"10.1.0.0/24\"]");
+    assert_says(&one(doubts(&file("", &both))), &["10.1.0.0/24 is in both routes and allow"]);
+    let default = routes("routes = [\"0.0.0.0/0\"]\nallow = [\"0.0.0.0/0\"]");
+    assert!(doubts(&file("", &default)).is_empty());
+    for open in ["0.0.0.0:1080", "[::]:1080", "203.0.113.7:1080", "[2001:db8::1]:1080"] {
+        let text = file(&format!("proxy = \"{open}\""), LINK);
+        assert_says(&one(doubts(&text)), &[&format!("whoever reaches {open} may use the proxy")]);
+    }
+    for closed in ["127.0.0.1:1080", "[::1]:1080", "10.1.0.1:1080", "[fd00::1]:1080"] {
+        assert!(doubts(&file(&format!("proxy = \"{closed}\""), LINK)).is_empty(), "{closed}");
+    }
+}
+
+#[test]
+fn a_log_tells_each_problem_once_with_its_place_and_help() {
+    let text = file("lan = []", "roots = []\nalow = []\nuser = 3\nx = 1\n");
+    let e = Config::parse(&text, Path::new("t.toml")).expect_err("a wrong file");
+    let line = e.in_one_line();
+    assert!(!line.contains('\n'), "{line}");
+    assert_says(&line, &["t.toml:8:1: there is no key \"roots\"", "(did you mean \"routes\"?)"]);
+    assert_says(&line, &["; and ", " more"]);
+    assert_eq!(line.matches("\"roots\"").count(), 1);
 }

@@ -16,6 +16,7 @@ use units::{BitRate, Instant};
 
 use super::shard::Shard;
 use crate::config::{Modem, ModemSource, Peer};
+use crate::rate::rate_of;
 
 /// A command that says nothing for so long is ended.
 const PATIENCE: StdDuration = StdDuration::from_secs(10);
@@ -157,12 +158,6 @@ fn ask(source: &ModemSource) -> Result<BitRate, String> {
     }
 }
 
-/// A number of bit/s, or a rate with its unit; above 0.
-fn rate_of(text: &str) -> Option<BitRate> {
-    let rate = text.parse::<u64>().ok().map(BitRate::from_bps);
-    rate.or_else(|| text.parse().ok()).filter(|r| r.as_bps() > 0)
-}
-
 fn first_line(from: impl Read) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     from.take(MOST).read_to_end(&mut bytes)?;
@@ -201,15 +196,6 @@ fn output_of(command: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_read_with_and_without_their_unit() {
-        assert_eq!(rate_of("8000000"), Some(BitRate::from_mbps(8)));
-        assert_eq!(rate_of("8Mbit"), Some(BitRate::from_mbps(8)));
-        for wrong in ["", "0", "0bit", "-1", "fast", "8 Mbyte"] {
-            assert_eq!(rate_of(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn a_command_prints_the_rate_or_says_why_not() {

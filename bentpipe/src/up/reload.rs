@@ -17,8 +17,7 @@ impl Driver {
     /// the old one in force and says why.
     pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
         let new = Config::load(&self.path).map_err(|e| {
-            crate::cli::show(&e);
-            format!("{} stays in force as it was: {e}", self.path.display())
+            format!("{} stays in force as it was: {}", self.path.display(), e.in_one_line())
         })?;
         let changes = self.config.changes(&new);
         for what in &changes.needs_restart {
