@@ -578,7 +578,7 @@ fn tables_of_a_peer_are_named_as_they_are_written() {
     let stray = file("", &format!("{LINK}\n[[rule]]\nport = [80]\nclass = \"bulk\"\n"));
     let fault = one(faults(&stray));
     assert_says(&fault, &["no key \"rule\" in the file", "write [[peer.rule]]"]);
-    let inside = peer_fault(&format!("{LINK}\n[[peer.rule]]\nprt = 80\n"));
+    let inside = peer_fault(&format!("{LINK}\n[[peer.rule]]\nprt = 80\nclass = \"bulk\"\n"));
     assert_says(&inside, &["\"prt\" in [[peer.rule]]"]);
 }
 
