@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(taken, BODY.len(), "in pieces of {size}");
         }
         let mut bare = Rest::Chunks(Chunks::default());
-        assert_eq!(bare.take(b"2\nab\n0\n\nrest"), 9);
+        assert_eq!(bare.take(b"2\nab\n0\n\nrest"), 8);
     }
 
     #[test]

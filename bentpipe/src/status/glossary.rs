@@ -51,14 +51,14 @@ pub const DROPS: &[Entry] = &[
         "connections and names that a peer asked for and its `allow` does not list, or its `deny` does",
     ),
     (
-        "forged",
-        Place::Node,
-        "packets that do not authenticate: damaged or forged, or left over from a session that is gone",
-    ),
-    (
         "foreign datagram",
         Place::Node,
         "packets from a peer whose source is not among its `routes`, or whose destination is not among its `allow`",
+    ),
+    (
+        "forged",
+        Place::Node,
+        "packets that do not authenticate: damaged or forged, or left over from a session that is gone",
     ),
     (
         "handshake refused",

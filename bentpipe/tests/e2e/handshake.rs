@@ -13,7 +13,7 @@ use crate::harness::{Plan, World, must, root, run, said, wait_for};
 /// What `gateway` says of its one link, once it is `reason`.
 fn wait_for_reason(gateway: &Gateway, reason: Reason) -> Failing {
     wait_for(&format!("{reason:?} at {}", gateway.name()), || {
-        let failing = gateway.status().links[0].failing.clone();
+        let failing = gateway.try_status()?.links[0].failing.clone();
         failing.clone().filter(|f| f.reason == reason).ok_or(format!("{failing:?}"))
     })
 }
