@@ -36,6 +36,11 @@ pub const DROPS: &[Entry] = &[
         "packets that are not split and found their queue full or their time over: the link was slower than what hosts sent",
     ),
     (
+        "datagram denied",
+        Place::Node,
+        "packets of a peer to where its `allow` does not let it begin, and that answer nothing that began here",
+    ),
+    (
         "datagram queue full",
         Place::Node,
         "packets from the link for hosts here that waited too long for the TUN device: this machine is too busy",
@@ -51,10 +56,11 @@ pub const DROPS: &[Entry] = &[
         "connections and names that a peer asked for and its `allow` does not list, or its `deny` does",
     ),
     (
-        "foreign datagram",
+        "flow forgotten",
         Place::Node,
-        "packets from a peer whose source is not among its `routes`, or whose destination is not among its `allow`",
+        "exchanges of packets that are not split and were forgotten early, for want of room: answers to them are denied",
     ),
+    ("foreign datagram", Place::Node, "packets of a peer whose source is not among its `routes`"),
     (
         "forged",
         Place::Node,
