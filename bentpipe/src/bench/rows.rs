@@ -9,6 +9,7 @@ use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 
 use super::Checked;
 use super::cases::{Case, Must, measure, run_way};
+use super::changing;
 use super::crowd::{self, CrowdServer};
 use super::dedup;
 use super::flood;
@@ -36,6 +37,7 @@ pub struct Row {
 /// All rows, in the order in which they run.
 pub const ALL: &[Row] = &[
     Row { name: "noisy-100k", measure: table::noisy_100k },
+    Row { name: "ber-unknown", measure: changing::ber_unknown },
     Row { name: "t1", measure: table::t1 },
     Row { name: "one-stream", measure: table::one_stream },
     Row { name: "110-streams", measure: table::many_streams },
@@ -43,6 +45,12 @@ pub const ALL: &[Row] = &[
     Row { name: "155-20", measure: table::ka_band },
     Row { name: "fast", measure: table::fast },
     Row { name: "gigabit", measure: table::gigabit },
+    Row { name: "leo", measure: changing::leo },
+    Row { name: "ka-fade", measure: changing::ka_fade },
+    Row { name: "bursts", measure: changing::bursts },
+    Row { name: "jitter", measure: changing::jitter },
+    Row { name: "policer", measure: changing::policer },
+    Row { name: "cpu", measure: changing::cpu },
     Row { name: "telephone", measure: table::telephone },
     Row { name: "small", measure: table::small },
     Row { name: "250-3", measure: table::broadband },

@@ -2,6 +2,7 @@
 //! happened; many at once as far as this machine can carry them.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::progress::{Board, Row};
 use super::results::{Load, Results, Run};
 use super::scenario::{Scenario, Way, Work};
 use super::topology::{CLIENT, Plan, SERVER, Topology};
+use super::traffic::ping::{self, Pings};
 use super::traffic::{self, Page, Server, Wanted, udp};
 use crate::admin::LinkStatus;
 
@@ -36,6 +38,8 @@ pub struct Experiment {
     pub before: Option<Work>,
     /// What is carried.
     pub work: Work,
+    /// A ping from client to server beside it.
+    pub ping: bool,
     /// How long the link lies idle first, so that nothing of its beginning is left.
     pub settle: Duration,
     /// Files are text, not noise.
@@ -57,11 +61,13 @@ impl Experiment {
                 gateways: way.gateways.then(|| Pair {
                     unsplit: way.unsplit,
                     compress: way.compress,
+                    told: scenario.told.clone(),
                     ..Pair::default()
                 }),
             },
             before: scenario.before,
             work: way.work.unwrap_or(scenario.work),
+            ping: scenario.ping,
             settle: Duration::ZERO,
             text: scenario.text,
             headers: false,
@@ -135,19 +141,29 @@ impl Experiment {
             Work::Streams { udp: Some(rate), time, .. } => Some((rate.as_bps(), time.to_std())),
             _ => None,
         };
-        let (client, udp) = thread::scope(|scope| {
+        let over = AtomicBool::new(false);
+        let (client, udp, pings) = thread::scope(|scope| {
+            let over = &over;
+            let pings = self.ping.then(|| scope.spawn(move || ping_beside(topology, over)));
             let udp =
                 beside.map(|(rate, time)| scope.spawn(move || udp_beside(topology, rate, time)));
             let client = topology.client.run(carry);
-            let failed = |_| Err(std::io::Error::other("the UDP stream's thread failed"));
-            (client, udp.map(|udp| udp.join().unwrap_or_else(failed)))
+            over.store(true, Ordering::Relaxed);
+            let failed = |what: &str| std::io::Error::other(format!("the {what}'s thread failed"));
+            let udp = udp.map(|udp| udp.join().unwrap_or_else(|_| Err(failed("UDP stream"))));
+            (client, udp, pings.map(|p| p.join().unwrap_or_else(|_| Err(failed("ping")))))
         });
         let udp = udp.transpose().map_err(|e| format!("the UDP stream failed: {e}"))?;
+        let pings = pings.transpose().map_err(|e| format!("the ping failed: {e}"))?;
+        let pings = pings.unwrap_or_default();
         let served = server.stop();
         let client = client.map_err(|e| format!("the client failed: {e}"))?;
         let (down, up) = topology.link_use();
-        let rate = self.plan.link.down.rate.map_or(0, BitRate::as_bps);
-        Ok(Outcome { udp, ..Outcome::new(seed, rate, client, &served, down, up) })
+        let (from, to) = (client.0.started, client.0.started + client.0.complete);
+        let rate = topology.rate(from, to).map_or(0, BitRate::as_bps);
+        let (ping, ping_lost) = (pings.round_trips, pings.lost);
+        let outcome = Outcome::new(seed, rate, client, &served, down, up);
+        Ok(Outcome { udp, ping, ping_lost, ..outcome })
     }
 
     /// Links that it emulates: in a mesh every node has one to every other.
@@ -157,7 +173,10 @@ impl Experiment {
     }
 
     fn weight(&self) -> u64 {
-        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(AT_ONCE).as_bps();
+        let rate = |c: &channel::ChannelConfig| {
+            let highest = c.rate_schedule.as_ref().map(|s| s.highest());
+            highest.or(c.rate).unwrap_or(AT_ONCE).as_bps()
+        };
         (rate(&self.plan.link.down) + rate(&self.plan.link.up)).min(AT_ONCE.as_bps())
     }
 }
@@ -168,6 +187,14 @@ fn udp_beside(topology: &Topology, rate: u64, time: Duration) -> std::io::Result
     let receiver = topology.client.run(|| UdpSocket::bind(to))?;
     let sender = topology.server.run(|| UdpSocket::bind((SERVER[0], 0)))?;
     udp::stream(&sender, &receiver, to, rate, time)
+}
+
+/// Pings from the client to the server until `over` says so.
+fn ping_beside(topology: &Topology, over: &AtomicBool) -> std::io::Result<Pings> {
+    let to = SocketAddr::new(SERVER[0], ping::PORT);
+    let far = topology.server.run(|| UdpSocket::bind(to))?;
+    let near = topology.client.run(|| UdpSocket::bind((CLIENT[0], 0)))?;
+    ping::ping(&near, &far, to, topology.origin, over)
 }
 
 /// Says so if the experiment's packets went past a gateway.
@@ -288,7 +315,7 @@ fn summary(runs: &[Result<Run, String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn the_gate_never_lets_in_more_than_the_machine_carries_and_everybody_in_the_end() {

@@ -21,7 +21,7 @@ use channel::ChannelConfig;
 use os::OsError;
 use os::netns::{NetNs, veth};
 use os::port::Port;
-use units::{ByteCount, Duration, Ratio};
+use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::gateway::{Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
@@ -187,6 +187,14 @@ impl Topology {
             None => LinkUse::default(),
         };
         (one(Direction::Down), one(Direction::Up))
+    }
+
+    /// The rate of the link from server to client on average between two times, in seconds
+    /// since the start; `None` if it has none.
+    pub fn rate(&self, from: f64, to: f64) -> Option<BitRate> {
+        let at = |t: f64| units::Instant::from_nanos((t * 1e9) as u64);
+        let bytes = self.link.as_ref()?.capacity(Direction::Down, at(from), at(to))?;
+        (to > from).then(|| BitRate::from_bps((bytes.0 as f64 * 8.0 / (to - from)).round() as u64))
     }
 
     /// Processor time of both gateways since their start, s.
