@@ -90,6 +90,7 @@ impl Case {
             },
             before: None,
             work: self.work,
+            pairs: Vec::new(),
             ping: self.ping,
             settle: Duration::from_secs(1) + 3 * rtt,
             text: false,

@@ -206,6 +206,26 @@ impl Outcome {
         }
     }
 
+    /// The work of several pairs at once as one: bytes and rates are sums, `each` has the
+    /// bytes of each pair, and what is noted over time is the first pair's. `None` of nothing.
+    pub fn together(all: Vec<Outcome>) -> Option<Outcome> {
+        let each: Vec<u64> = all.iter().map(|o| o.bytes).collect();
+        let mut all = all.into_iter();
+        let mut sum = all.next()?;
+        for one in all {
+            sum.bytes += one.bytes;
+            sum.asked += one.asked;
+            sum.link_rate += one.link_rate;
+            sum.complete = sum.complete.max(one.complete);
+            sum.retransmitted += one.retransmitted;
+            sum.udp = sum.udp.zip(one.udp).map(|(a, b)| a + b);
+        }
+        if each.len() > 1 {
+            sum.each = each;
+        }
+        Some(sum)
+    }
+
     /// Content over the whole time, bit/s.
     pub fn goodput(&self) -> f64 {
         if self.complete > 0.0 { self.bytes as f64 * 8.0 / self.complete } else { 0.0 }
@@ -373,6 +393,23 @@ mod tests {
         let kbit: f64 = series.iter().zip([1.0, 1.0, 0.5]).map(|(s, width)| s.1 * width).sum();
         assert_eq!(series.len(), 3);
         assert!((kbit - 32.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn pairs_together_carry_what_each_of_them_does() {
+        let one = |bytes, complete| Outcome {
+            bytes,
+            complete,
+            link_rate: 1_000_000,
+            udp: Some(3.0),
+            ..Outcome::default()
+        };
+        let sum = Outcome::together(vec![one(500_000, 8.0), one(250_000, 7.5)]).unwrap();
+        assert_eq!((sum.bytes, sum.complete, sum.udp), (750_000, 8.0, Some(6.0)));
+        assert_eq!(sum.each, [500_000, 250_000]);
+        assert_eq!(sum.figure(Figure::Share), Some(37.5));
+        assert_eq!(Outcome::together(vec![one(9, 1.0)]).unwrap().each, [0; 0]);
+        assert!(Outcome::together(Vec::new()).is_none());
     }
 
     #[test]

@@ -275,6 +275,11 @@ pub struct Way {
     /// Colour slot in figures; the same way has the same colour everywhere.
     #[serde(default)]
     pub colour: usize,
+    /// Sender and receiver of each of several pairs of nodes at once, such as `"b-a"`; every
+    /// pair does the work. The client's node is A, the server's B, further ones C and D; B sends
+    /// to A unless given. A node sends in one pair at most, and receives in one.
+    #[serde(default)]
+    pub pairs: Vec<Pairing>,
     /// Does the gateway pair stand around the link?
     #[serde(default)]
     pub gateways: bool,
@@ -321,6 +326,34 @@ pub struct Way {
     pub trace: bool,
     /// Why this way cannot be run yet; its published figures are shown all the same.
     pub missing: Option<String>,
+}
+
+/// Who sends to whom in a mesh, by the numbers of their nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pairing {
+    /// The node behind which the server stands.
+    pub sender: usize,
+    /// The node behind which the client stands.
+    pub receiver: usize,
+}
+
+impl Pairing {
+    /// Server to client, as without a mesh.
+    pub const USUAL: Pairing = Pairing { sender: 1, receiver: 0 };
+}
+
+impl TryFrom<String> for Pairing {
+    type Error = String;
+
+    fn try_from(s: String) -> Result<Pairing, String> {
+        let node = |s: &str| ["a", "b", "c", "d"].iter().position(|n| *n == s);
+        let nodes = s.split_once('-').and_then(|(from, to)| node(from).zip(node(to)));
+        match nodes {
+            Some((sender, receiver)) if sender != receiver => Ok(Pairing { sender, receiver }),
+            _ => Err(format!("\"{s}\" is not a pair of nodes such as \"b-a\"")),
+        }
+    }
 }
 
 /// What can be measured and may have been published.
@@ -536,6 +569,26 @@ impl Scenario {
         link
     }
 
+    /// Every pair of a way has its nodes, and no node is in two pairs in the same part.
+    fn check_pairs(&self, way: &Way) -> Result<(), String> {
+        for (i, pair) in way.pairs.iter().enumerate() {
+            if pair.sender.max(pair.receiver) >= 2 + self.mesh {
+                return Err(format!("\"{}\" has a pair with a node that is not there", way.id));
+            }
+            let mut earlier = way.pairs[..i].iter();
+            if earlier.any(|p| p.sender == pair.sender || p.receiver == pair.receiver) {
+                return Err(format!(
+                    "\"{}\" has two pairs with the same sender or receiver",
+                    way.id
+                ));
+            }
+        }
+        if way.pairs.len() > 1 && !way.gateways {
+            return Err(format!("\"{}\" has pairs and no gateways, which know the ways", way.id));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.ways.is_empty() {
             return Err("it has no [[way]]".into());
@@ -553,6 +606,9 @@ impl Scenario {
             if self.ways[..i].iter().any(|w| w.id == way.id) {
                 return Err(format!("two ways are called \"{}\"", way.id));
             }
+        }
+        for way in &self.ways {
+            self.check_pairs(way)?;
         }
         for Bound { way, figure, least, most } in &self.bounds {
             if self.way(way).is_none() {
@@ -669,6 +725,9 @@ mod tests {
             |more: &str| with(&format!("[[published]]\nlow = 3\nwhere = \"p\"\n{more}"));
         for (text, why) in [
             (with("gateway = true"), "unknown field"),
+            (with("pairs = [\"a-a\"]"), "is not a pair"),
+            (with("pairs = [\"c-a\"]"), "not there"),
+            (with("pairs = [\"b-a\", \"b-a\"]"), "the same sender"),
             (with("[[way]]\nid = \"plain\"\ntitle = \"again\""), "two ways"),
             (published("way = \"other\"\nfigure = \"time\""), "not there"),
             (published("way = \"plain\"\nfigure = \"speedup\""), "over"),
