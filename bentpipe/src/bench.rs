@@ -14,6 +14,7 @@ mod quic;
 mod rows;
 mod squeeze;
 mod table;
+mod two_hops;
 mod voice;
 
 use std::net::IpAddr;

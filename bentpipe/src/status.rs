@@ -99,8 +99,10 @@ fn write_node(out: &mut String, node: &NodeStatus) {
     put!(out, "  public key   {}", node.public_key);
     put!(out, "  listen       {}", node.listen);
     if let Some(tun) = &node.tun {
-        let lan = if node.lan.is_empty() { "no interface".into() } else { node.lan.join(", ") };
-        put!(out, "  tun          {tun}, splits the TCP of {lan}");
+        let own = node.own.then_some("this node");
+        let whose: Vec<&str> = node.lan.iter().map(String::as_str).chain(own).collect();
+        let whose = if whose.is_empty() { "no interface".into() } else { whose.join(", ") };
+        put!(out, "  tun          {tun}, splits the TCP of {whose}");
     }
     if let Some(proxy) = &node.proxy {
         put!(out, "  proxy        {proxy}");

@@ -28,6 +28,8 @@ mod hostile;
 mod many;
 #[path = "e2e/opening.rs"]
 mod opening;
+#[path = "e2e/own.rs"]
+mod own;
 #[path = "e2e/packets.rs"]
 mod packets;
 #[path = "e2e/path.rs"]
@@ -50,3 +52,5 @@ mod semantics;
 mod shards;
 #[path = "e2e/tcp.rs"]
 mod tcp;
+#[path = "e2e/two_hops.rs"]
+mod two_hops;

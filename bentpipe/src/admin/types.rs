@@ -75,6 +75,9 @@ pub struct NodeStatus {
     pub tun: Option<String>,
     /// Interfaces whose TCP is split.
     pub lan: Vec<String>,
+    /// Is this node's own TCP split, too?
+    #[serde(default)]
+    pub own: bool,
     /// Where the explicit proxy listens.
     pub proxy: Option<String>,
     /// Threads that have peers each.

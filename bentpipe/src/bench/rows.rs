@@ -17,6 +17,7 @@ use super::hub;
 use super::quic;
 use super::squeeze;
 use super::table::{self, file, link, lossy};
+use super::two_hops;
 use super::voice;
 use crate::lab::gateway::Pair;
 use crate::lab::measure::{Outcome, median};
@@ -66,6 +67,7 @@ pub const ALL: &[Row] = &[
     Row { name: "quic", measure: quic::quic },
     Row { name: "hub", measure: hub::hub },
     Row { name: "flood", measure: flood::flood },
+    Row { name: "two-hops", measure: two_hops::two_hops },
     Row { name: "source-code", measure: squeeze::source_code },
     Row { name: "small-exchanges", measure: squeeze::small_exchanges },
     Row { name: "noise", measure: squeeze::noise },

@@ -131,6 +131,7 @@ impl Node {
             ("listen", self.listen != new.listen),
             ("tun", self.tun != new.tun),
             ("lan", self.lan != new.lan),
+            ("own", self.own != new.own),
             ("proxy", self.proxy != new.proxy),
             ("admin", self.admin != new.admin),
             ("memory", self.memory != new.memory),

@@ -20,10 +20,13 @@ pub struct Node {
     pub listen: SocketAddr,
     /// The TUN device; `None` when nothing is intercepted and only the proxy and the
     /// far ends of peers' connections are served, which needs no root. Default
-    /// `bentpipe0` where `lan` is given.
+    /// `bentpipe0` where `lan` or `own` is given.
     pub tun: Option<String>,
     /// Interfaces whose TCP is split.
     pub lan: Vec<String>,
+    /// This node's own TCP towards the peers' routes is split, and its other packets for
+    /// them cross the link. Default false.
+    pub own: bool,
     /// Where the explicit proxy (SOCKS5 and HTTP CONNECT) listens, if at all.
     pub proxy: Option<SocketAddr>,
     /// The admin socket; see [`Node::admin_socket`].
@@ -95,6 +98,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let listen = read_socket(&mut section, "listen");
     let lan = read_lan(&mut section);
     let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
+    let own = section.get::<bool>("own").is_some_and(|own| own.value);
     let proxy = read_socket(&mut section, "proxy");
     let admin = read_admin(&mut section, dir);
     let memory = read_memory(&mut section);
@@ -110,12 +114,13 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         section.problems().add(Problem::at(tun.span.clone(), message));
     }
     section.finish();
-    let default_tun = (!lan.is_empty()).then(|| DEFAULT_TUN.to_owned());
+    let default_tun = (own || !lan.is_empty()).then(|| DEFAULT_TUN.to_owned());
     let node = Node {
         private_key: key?.value,
         listen: listen.as_ref().map_or(DEFAULT_LISTEN, |l| l.value),
         tun: tun.map(|t| t.value).or(default_tun),
         lan,
+        own,
         proxy: proxy.map(|p| p.value),
         admin,
         memory,

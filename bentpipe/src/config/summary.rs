@@ -24,6 +24,9 @@ impl Display for Config {
         if !node.lan.is_empty() {
             row("lan", &node.lan.join(", "))?;
         }
+        if node.own {
+            row("own", &"this node's own TCP towards the routes is split, too")?;
+        }
         if let Some(proxy) = node.proxy {
             row("proxy", &format!("{proxy} (SOCKS5 and HTTP CONNECT)"))?;
         }
@@ -190,6 +193,7 @@ impl Config {
                 "listen": node.listen,
                 "tun": node.tun,
                 "lan": node.lan,
+                "own": node.own,
                 "proxy": node.proxy,
                 "memory_bytes": node.memory.0,
                 "dedup_memory_bytes": node.chunks.memory.0,

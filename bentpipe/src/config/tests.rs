@@ -101,6 +101,20 @@ stream_buffer = "4MiB""#,
 }
 
 #[test]
+fn a_single_hosts_own_connections_are_split_only_where_the_file_says_so() {
+    let own = good(&file("own = true", LINK));
+    assert!(own.node.own && own.node.lan.is_empty());
+    assert_eq!(own.node.tun.as_deref(), Some("bentpipe0"));
+    assert_says(&own.to_string(), &["own          this node's own TCP"]);
+    let not = good(&file("own = false", LINK));
+    assert_eq!((not.node.own, not.node.tun.as_ref()), (false, None));
+    assert!(!not.to_string().contains("\n  own "));
+    assert_eq!(not.changes(&own).needs_restart, ["tun", "own"]);
+    assert_says(&node_fault("own = \"true\""), &["own", "true or false, without quotes"]);
+    assert_says(&node_fault("own = 1"), &["own", "true or false"]);
+}
+
+#[test]
 fn what_is_left_out_has_careful_defaults() {
     let config = good(&file("", LINK));
     assert_eq!(config.node.listen.to_string(), "0.0.0.0:4500");

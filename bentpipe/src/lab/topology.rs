@@ -250,7 +250,7 @@ impl Topology {
 
 /// No packets but those of the experiment: no router solicitations, no link-local
 /// addresses; and no memory of earlier connections in TCP.
-pub(super) fn quiet(host: &NetNs) -> Result<(), OsError> {
+pub(crate) fn quiet(host: &NetNs) -> Result<(), OsError> {
     for scope in ["all", "default"] {
         host.sysctl(&format!("net.ipv6.conf.{scope}.accept_ra"), "0")?;
         host.sysctl(&format!("net.ipv6.conf.{scope}.router_solicitations"), "0")?;
@@ -292,7 +292,7 @@ fn leg(
     emulated(left, left_device, right, right_device, &both, !seed).map(Some)
 }
 
-pub(super) fn emulated(
+pub(crate) fn emulated(
     left: &NetNs,
     left_device: &str,
     right: &NetNs,
@@ -307,7 +307,7 @@ pub(super) fn emulated(
 }
 
 /// Runs `ip -batch` inside `host`.
-pub(super) fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
+pub(crate) fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
     let failed = |what: &str| OsError::refused(format!("`ip -batch` in {}: {what}", host.name()));
     let mut child = host
         .command("ip")

@@ -157,7 +157,10 @@ pub(super) fn intercept_config<'a>(
     let prefixes = |wanted: fn(&Peer) -> bool| {
         peers.clone().filter(|p| wanted(p)).flat_map(|p| p.routes.iter().copied()).collect()
     };
+    let mut with_routes = peers.clone().filter(|p| !p.routes.is_empty());
     InterceptConfig {
+        // What is connected for one may lead behind another.
+        onward: with_routes.nth(1).is_some(),
         routes: prefixes(|_| true),
         masquerade: prefixes(|p| p.source == Source::Nat),
         in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),

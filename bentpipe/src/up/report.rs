@@ -94,6 +94,7 @@ impl Driver {
                 listen: node.listen.to_string(),
                 tun: node.tun.clone(),
                 lan: node.lan.clone(),
+                own: node.own,
                 proxy: node.proxy.map(|p| p.to_string()),
                 shards: 1 + self.others.len() as u64,
                 dropped: all.dropped,

@@ -126,6 +126,7 @@ impl Shard {
         // Time taken by compression: the processor's for this thread, because that of
         // others says nothing of how fast it is.
         shard.relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
+        shard.relay.tell_own_clients(node.own);
         shard.relay.set_own_addresses(os::addresses::own_addresses()?);
         let p = &shard.poller;
         p.add(&shard.carrier.socket, UDP, Interest::READ_WRITE.edge())?;

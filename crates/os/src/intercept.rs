@@ -13,8 +13,8 @@
 //!
 //! 1. A SYN from a `lan` interface whose route leads into the tunnel is marked, and the
 //!    mark routes it into a second TUN device, the *syn device* ([`Intercept::syns`]).
-//!    Nothing else ever comes out of it, and no other SYN: not the node's own, not one
-//!    that a peer sent as a datagram, not one from an interface that is not split.
+//!    Nothing else ever comes out of it, and no other SYN: not the node's own unless they are
+//!    to be split, not one that a peer sent as a datagram, not one from an interface that is not split.
 //! 2. The program reads the SYN and decides: answer now, ask the far side first, refuse,
 //!    or carry it as a datagram.
 //! 3. To accept, it writes the very same packet back into the syn device. To refuse, it
@@ -25,6 +25,8 @@
 //! 5. Later segments find that socket by `socket transparent` on whatever interface they
 //!    come, and are delivered here. So are the answers to connections that the program
 //!    makes with a foreign source address ([`crate::tcp::connect`]).
+//!
+//! Connections of this host's own take the same way where they are to be split (`own`).
 //!
 //! TCP that has no socket here, and all other packets to the peers' prefixes, are routed
 //! into the tunnel device itself and cross the link as they are.
@@ -48,6 +50,7 @@
 
 mod children;
 mod nft;
+mod own;
 mod routes;
 
 use std::fs;
@@ -90,12 +93,28 @@ pub struct Marks {
     pub syn: u32,
     /// The carrier's own packets: give it to [`crate::udp::UdpConfig::mark`].
     pub carrier: u32,
+    /// Packets of this host's own connections that are split, to be delivered here, and, as
+    /// the kernel tracks them, these connections.
+    pub own: u32,
+    /// Connections that the program makes for one peer and that may lead behind another:
+    /// give it to [`crate::tcp::Connect::mark`].
+    pub onward: u32,
+    /// Connections that the program makes and that are not to be split, whatever
+    /// [`InterceptConfig::own`] says.
+    pub unsplit: u32,
 }
 
 impl Default for Marks {
     /// The letters "bp" and a number.
     fn default() -> Marks {
-        Marks { local: 0x6270_0001, syn: 0x6270_0002, carrier: 0x6270_0003 }
+        Marks {
+            local: 0x6270_0001,
+            syn: 0x6270_0002,
+            carrier: 0x6270_0003,
+            own: 0x6270_0004,
+            onward: 0x6270_0005,
+            unsplit: 0x6270_0006,
+        }
     }
 }
 
@@ -123,6 +142,10 @@ pub struct InterceptConfig {
     /// leads, not into a tunnel that a default route of ours leads to: a peer whose endpoint
     /// is a name could not be found by way of itself. Longer routes hold.
     pub own_names: bool,
+    /// This host's own TCP towards the routes is split, too.
+    pub own: bool,
+    /// Connections marked [`Marks::onward`] are split where they lead into the tunnel.
+    pub onward: bool,
     /// The marks.
     pub marks: Marks,
 }
@@ -140,6 +163,8 @@ impl InterceptConfig {
             on_failure: OnFailure::default(),
             in_clear: Vec::new(),
             own_names: false,
+            own: false,
+            onward: false,
             marks: Marks::default(),
         }
     }
@@ -194,6 +219,7 @@ impl Intercept {
         let lock = take_lock()?;
         let syns = Tun::open(&config.syn_device(), 1500)?;
         satisfy_loose_filter(&syns)?;
+        own::accept_own_addresses(&syns)?;
         let plan = Plan::new(config);
         let watchdog = Watchdog::start(&plan.after_death(), &lock)?;
         // The table before the routes: without them it does nothing, and if it cannot be
@@ -229,7 +255,7 @@ impl Intercept {
     }
 
     /// Changes the peers' prefixes and what becomes of them when the program is gone.
-    /// Devices, ports and marks stay as they were installed.
+    /// Devices, ports, marks and [`InterceptConfig::own`] stay as they were installed.
     pub fn update(&mut self, new: &InterceptConfig) -> Result<(), OsError> {
         let mut config = self.config.clone();
         config.routes.clone_from(&new.routes);
@@ -237,10 +263,11 @@ impl Intercept {
         config.in_clear.clone_from(&new.in_clear);
         config.on_failure = new.on_failure;
         config.own_names = new.own_names;
+        config.onward = new.onward;
         let plan = Plan::new(&config);
         let watchdog = Watchdog::start(&plan.after_death(), &self.lock)?;
         routes::install(&plan)?;
-        self.table.set_masquerade(&config)?;
+        self.table.update(&config)?;
         self.deaths = watch(&self.table, &watchdog)?;
         std::mem::replace(&mut self.watchdog, watchdog).dismiss();
         self.config = config;

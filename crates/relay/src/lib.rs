@@ -123,6 +123,8 @@ pub struct Relay {
     routes: Routes,
     /// This node's own addresses.
     own: Vec<IpAddr>,
+    /// See [`Relay::tell_own_clients`].
+    tells_own: bool,
     flows: Flows,
     openings: Openings,
     coders: Coders,
@@ -144,6 +146,7 @@ impl Relay {
             policies: Policies::default(),
             routes: Routes::default(),
             own: Vec::new(),
+            tells_own: false,
             flows: Flows::default(),
             openings: Openings::default(),
             coders: Coders::default(),

@@ -152,6 +152,7 @@ impl Driver {
         };
         let base = InterceptConfig {
             lan: self.config.node.lan.clone(),
+            own: self.config.node.own,
             carrier_ports: vec![self.shard.carrier.port()],
             ..InterceptConfig::new(tun.name(), listeners.port())
         };

@@ -159,7 +159,7 @@ impl Shard {
                     let permitted =
                         answer.addresses.iter().find(|a| self.relay.permits(flow, a.ip()));
                     let outcome = match permitted {
-                        Some(to) => self.connections.connect(&self.poller, flow, *to, None),
+                        Some(to) => self.connect_to(flow, *to, None),
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
                         None => {
                             self.relay.count_denied();

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::InterceptConfig;
 use super::children::{Kept, readable_within};
+use super::{InterceptConfig, own};
 use crate::OsError;
 use crate::error::OrCannot;
 
@@ -51,9 +51,10 @@ impl Table {
         self.child.death()
     }
 
-    /// Changes whose datagrams are masqueraded.
-    pub fn set_masquerade(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
-        let commands = masquerade(&self.name, config);
+    /// Changes what follows from the peers: whose datagrams are masqueraded, and which of
+    /// this host's own connections are split.
+    pub fn update(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
+        let commands = own::chains(&self.name, config) + &masquerade(&self.name, config);
         self.run(&commands).map(drop)
     }
 
@@ -167,7 +168,7 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
     let ours = format!("socket transparent 1 meta mark set {:#x} accept", marks.local);
     rule(format!("iifname != \"{tun}\" tcp flags & (fin | syn | rst | ack) != syn {ours}"));
     rule(format!("iifname != \"{tun}\" meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
-    out + &own_errors(table, config) + &masquerade(table, config)
+    out + &own_errors(table, config) + &own::chains(table, config) + &masquerade(table, config)
 }
 
 /// When this host itself finds no way to a server (no neighbour answers, say), it tells

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::InterceptConfig;
+use super::{InterceptConfig, own};
 use crate::OsError;
 use crate::command;
 
@@ -106,6 +106,7 @@ fn marking_rules(config: &InterceptConfig) -> BTreeSet<String> {
         format!("from all fwmark {local:#x} lookup {LOCAL_TABLE}"),
         format!("from all fwmark {syn:#x} lookup {SYN_TABLE}"),
     ];
+    let rules = rules.into_iter().chain(own::rules(config, LOCAL_TABLE));
     (PRIORITY..).zip(rules).map(|(at, rule)| format!("{at}: {rule} proto {PROTOCOL}")).collect()
 }
 

@@ -1,6 +1,8 @@
 //! A gateway with a real client before it and a real server behind it. The peers'
 //! prefixes exist nowhere: what is sent to them ends at this program.
 
+mod own;
+
 use super::*;
 use crate::netns::{NetNs, veth};
 use crate::poll::Events;
@@ -226,7 +228,8 @@ fn a_syn_put_back_opens_the_connection_with_both_addresses_kept() {
 /// Opens a connection from this very port, whatever it was used for before.
 fn connects_from(ns: &NetNs, from: &str, to: &str) -> tcp::Stream {
     let options = TcpOptions::default();
-    let how = Connect { to: to.parse().unwrap(), from: from.parse().ok(), options: &options };
+    let how =
+        Connect { to: to.parse().unwrap(), from: from.parse().ok(), mark: None, options: &options };
     ns.run(|| tcp::connect(&how).unwrap())
 }
 
@@ -330,6 +333,7 @@ fn a_connection_from_the_clients_own_address_gets_its_answers() {
                 let how = Connect {
                     to: server.parse().unwrap(),
                     from: Some(from.parse().unwrap()),
+                    mark: None,
                     options: &TcpOptions::default(),
                 };
                 let stream = tcp::connect(&how).unwrap();
