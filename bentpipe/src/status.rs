@@ -177,6 +177,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, in_shards: boo
         }
         None => {}
     }
+    for sentence in &link.disagreements {
+        put!(out, "  warning      {sentence}");
+    }
     if let Some(bytes) = link.path_mtu {
         put!(out, "  path MTU     {bytes} bytes");
     }

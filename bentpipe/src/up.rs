@@ -5,6 +5,7 @@
 mod carrier;
 mod chunks;
 mod connections;
+mod disagreements;
 mod driver;
 mod interception;
 mod listeners;

@@ -166,6 +166,8 @@ pub struct LinkStatus {
     pub dedup: Deduplication,
     /// IP packets that were not split.
     pub datagrams: DatagramCounts,
+    /// What the peer's file and this node's cannot both be right about, in sentences.
+    pub disagreements: Vec<String>,
     /// Handshakes.
     pub handshakes: HandshakeCounts,
     /// What arrived from the peer's address, or was to go there, and was dropped, by

@@ -521,6 +521,19 @@ fn too_little_memory_for_a_link_is_a_warning() {
 }
 
 #[test]
+fn a_family_that_is_allowed_and_has_no_way_back_is_a_warning() {
+    let warnings = |routes: &str| {
+        let more = format!("{routes}allow = [\"10.1.0.0/16\", \"fd10:1::/64\"]");
+        good(&format!("{}{more}\n", file("", LINK))).warnings
+    };
+    let found = warnings("routes = [\"10.2.0.0/24\"]\n");
+    assert_eq!(found.len(), 1);
+    assert_says(&found[0].message, &["fd10:1::/64", "no IPv6", "one way"]);
+    assert_eq!(warnings("routes = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n").len(), 0);
+    assert_eq!(warnings("").len(), 0, "who has no addresses is no matter of families");
+}
+
+#[test]
 fn a_reload_finds_what_is_new_changed_and_gone() {
     let two = |second: u8, route: &str| {
         good(&format!(

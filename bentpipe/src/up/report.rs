@@ -9,6 +9,7 @@ use link::session::{RateMode, RateStatus, Reach};
 use relay::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
+use super::disagreements;
 use super::driver::Driver;
 use super::roster::KnownPeer;
 use super::shard::Shard;
@@ -120,6 +121,7 @@ impl Shard {
             ("foreign datagram", relay.foreign),
             ("datagram denied", relay.datagrams_denied),
             ("flow forgotten", relay.flows_forgotten),
+            ("family not taken there", relay.not_taken_there),
             ("unroutable packet", relay.unroutable),
             ("datagram queue full", relay.overflow),
         ] {
@@ -200,6 +202,7 @@ impl Shard {
                 bytes_saved_received: s.datagram_bytes_saved_in,
                 cpu_us: s.datagram_cpu.as_micros(),
             },
+            disagreements: disagreements::sentences(&session.disagreements()),
             handshakes: HandshakeCounts { completed: stats.handshakes, failed: 0 },
             dropped: [
                 ("datagram".to_owned(), s.datagrams_dropped),

@@ -216,6 +216,7 @@ impl Shard {
                 Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
                 Action::Accepted(flow) => self.grant(now, flow),
                 Action::ToClient(packet) => self.write_syn(&packet),
+                Action::ToHost(packet) => self.write_to_host(&packet),
                 Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
                     Some(asked) => {
                         asked.refuse(proxy::refusal_of(reason));

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use squeeze::stream::Stopwatch;
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
@@ -27,7 +27,7 @@ use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Reach, Session};
+use crate::session::{Event, Facts, LinkConfig, Reach, Session};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
 
@@ -270,6 +270,18 @@ impl Endpoint {
         self.by_key.insert(key, id);
         self.mark(id);
         Ok(id)
+    }
+
+    /// The file says something else of the link to a peer, of its rates too (to the peer, and
+    /// from it): the peer is told by a handshake.
+    pub fn set_facts(&mut self, now: Instant, id: PeerId, facts: Facts, rates: [BitRate; 2]) {
+        let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::as_mut) else { return };
+        peer.config.link.facts = facts;
+        [peer.config.link.send_rate, peer.config.link.receive_rate] = rates;
+        peer.session.set_facts(facts, rates);
+        peer.tunnel.set_params(blob(&peer.session));
+        peer.tunnel.renew(now);
+        self.mark(id);
     }
 
     /// Forgets a peer, its keys and its streams at once.

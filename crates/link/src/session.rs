@@ -12,6 +12,7 @@
 mod coded;
 mod config;
 mod credit;
+mod facts;
 mod hearing;
 mod hosts;
 mod messages;
@@ -48,6 +49,8 @@ pub use crate::rate::{RateMode, RateStatus};
 pub use coded::Coding;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
+pub use facts::{Disagreements, End, Facts, Families};
+use facts::{Told, rate_bits};
 use hearing::Hearing;
 pub use hearing::Reach;
 pub(crate) use hosts::HostId;
@@ -254,7 +257,7 @@ impl Session {
         Session {
             params,
             // Nothing is known of what it can take apart.
-            peer: Params { contexts: 0, ..params },
+            peer: Params { contexts: 0, told: None, ..params },
             told: false,
             side,
             sent: Sent::new(),
@@ -332,6 +335,20 @@ impl Session {
         if !std::mem::replace(&mut self.told, true) {
             self.wake_coded();
         }
+    }
+
+    /// What the peer's file and ours cannot both be right about; nothing while the peer has
+    /// not told, or is of a version that does not.
+    pub fn disagreements(&self) -> Disagreements {
+        let both = self.params.told.zip(self.peer.told);
+        both.map_or_else(Disagreements::default, |(own, peer)| Disagreements::between(&own, &peer))
+    }
+
+    /// The file says something else of the link: the next handshake tells it.
+    pub(crate) fn set_facts(&mut self, facts: Facts, rates: [BitRate; 2]) {
+        self.config.facts = facts;
+        let [send, receive] = rates.map(rate_bits);
+        self.params.told = Some(Told { facts, send, receive });
     }
 
     /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.

@@ -212,6 +212,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         headers: true,
         history: plan.histories[node],
         dedup: plan.dedup[node].is_some(),
+        facts: Default::default(),
         classes: Vec::new(),
     }
 }

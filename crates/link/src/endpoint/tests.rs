@@ -28,6 +28,7 @@ fn link() -> LinkConfig {
         headers: false,
         history: ByteCount(0),
         dedup: false,
+        facts: Default::default(),
     }
 }
 

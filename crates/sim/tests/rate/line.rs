@@ -32,6 +32,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         headers: true,
         history: ByteCount(0),
         dedup: false,
+        facts: Default::default(),
         classes: Vec::new(),
     }
 }
