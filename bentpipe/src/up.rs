@@ -6,6 +6,7 @@ mod carrier;
 mod chunks;
 mod connections;
 mod driver;
+mod gathering;
 mod interception;
 mod listeners;
 mod modem;
