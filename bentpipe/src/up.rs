@@ -7,6 +7,7 @@ mod chunks;
 mod connections;
 mod disagreements;
 mod driver;
+mod gathering;
 mod interception;
 mod listeners;
 mod modem;

@@ -108,7 +108,7 @@ impl Driver {
         let mut events = Events::with_capacity(256);
         loop {
             let timeout = self.timeout();
-            self.shard.poller.wait(&mut events, timeout)?;
+            self.shard.wait(&mut events, timeout)?;
             let now = self.shard.clock.now();
             for event in events.iter() {
                 self.on_event(now, event)?;

@@ -21,7 +21,7 @@ use link::PeerId;
 use link::endpoint::Endpoint;
 use link::keys::PublicKey;
 use os::OsError;
-use os::poll::{Clock, Interest, Poller};
+use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
 use relay::{Action, Relay};
@@ -129,7 +129,7 @@ impl Shard {
         shard.relay.tell_own_clients(node.own);
         shard.relay.set_own_addresses(os::addresses::own_addresses()?);
         let p = &shard.poller;
-        p.add(&shard.carrier.socket, UDP, Interest::READ_WRITE.edge())?;
+        shard.carrier.watch(p, UDP)?;
         p.add(&shard.names.waker, NAMES, Interest::READ)?;
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
@@ -139,6 +139,19 @@ impl Shard {
     /// Watches the modems of its peers, on threads of their own.
     pub fn watch_modems(&mut self) {
         self.modems.watch(&self.config.peers);
+    }
+
+    /// Waits for news, for at most `timeout` (`None`: for ever).
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn wait(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> Result<usize, OsError> {
+        self.carrier.watch_anew(&self.poller, UDP)?;
+        self.poller.wait(events, timeout)
     }
 
     /// When there is something to do next, if nothing happens; the present if at once.
@@ -152,7 +165,8 @@ impl Shard {
         let drain = self.draining.then(|| now + Duration::from_millis(100));
         let connections = self.connections.poll_timeout();
         let chunks = self.chunks.poll_timeout();
-        [link, connections, names, leaving, drain, chunks].into_iter().flatten().min()
+        let arrivals = self.carrier.poll_timeout();
+        [link, connections, names, leaving, drain, chunks, arrivals].into_iter().flatten().min()
     }
 
     /// Something happened to a descriptor of the shard.
@@ -179,8 +193,7 @@ impl Shard {
     /// The drain law: until nothing moves any more.
     pub fn settle(&mut self) {
         let clock = self.clock;
-        if self.carrier.more {
-            self.carrier.more = self.carrier.receive(&clock, &mut self.relay);
+        if self.carrier.receive(&clock, &mut self.relay) {
             let now = clock.now();
             if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
                 self.own_addresses_at = now;

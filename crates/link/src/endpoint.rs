@@ -174,6 +174,8 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, PeerId)>,
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
+    /// Until when what arrives may be what somebody waits for, at any peer's.
+    awaited_until: Instant,
 }
 
 impl Endpoint {
@@ -205,6 +207,7 @@ impl Endpoint {
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             drops: BTreeMap::new(),
+            awaited_until: Instant::ZERO,
         }
     }
 
@@ -363,6 +366,12 @@ impl Endpoint {
     /// Packets dropped, by reason. Nothing dropped is ever answered.
     pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
         &self.drops
+    }
+
+    /// May packets that arrive now be what somebody waits for: answers to what was typed or
+    /// asked, or a call? Where none may, they can wait a little and be taken together.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        now < self.awaited_until
     }
 
     /// Ends all sessions in good order.

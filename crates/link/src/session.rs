@@ -203,6 +203,8 @@ pub struct Session {
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
     interactive_until: Instant,
+    /// Somebody waits for an answer, or hears a call: what comes is to be read at once.
+    awaited_until: Instant,
     repair: Repair,
     excess: u64,
     recv_excess: u64,
@@ -287,6 +289,7 @@ impl Session {
             messages: [None; 2],
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
+            awaited_until: Instant::ZERO,
             repair: Repair::new(&config),
             excess: 0,
             recv_excess: 0,

@@ -145,6 +145,9 @@ impl Session {
                     | Frame::Response(_)
                     | Frame::Close(_)
             );
+            if let Frame::Datagram(_) | Frame::Headers(_) | Frame::Fragment(_) = frame {
+                self.on_datagram_arrived(now);
+            }
             if let Source::Repair = source
                 && is_of_the_moment(&frame)
             {
