@@ -107,6 +107,9 @@ fn write_node(out: &mut String, node: &NodeStatus) {
     if let Some(proxy) = &node.proxy {
         put!(out, "  proxy        {proxy}");
     }
+    if let Some(why) = &node.trouble {
+        put!(out, "  routes       as they were, and tried again: {why}");
+    }
     if node.shards > 1 {
         put!(out, "  shards       {}", node.shards);
     }

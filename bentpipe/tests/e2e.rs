@@ -6,6 +6,8 @@
 //! printed (`--nocapture`). What takes minutes is ignored by default:
 //! `cargo test --test e2e -- --ignored`.
 
+#[path = "e2e/block.rs"]
+mod block;
 #[path = "e2e/carried.rs"]
 mod carried;
 #[path = "e2e/clients.rs"]
@@ -36,6 +38,8 @@ mod packets;
 mod path;
 #[path = "e2e/policy.rs"]
 mod policy;
+#[path = "e2e/ports.rs"]
+mod ports;
 #[path = "e2e/proxy.rs"]
 mod proxy;
 #[path = "e2e/readme.rs"]

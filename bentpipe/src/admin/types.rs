@@ -80,6 +80,10 @@ pub struct NodeStatus {
     pub own: bool,
     /// Where the explicit proxy listens.
     pub proxy: Option<String>,
+    /// Why rules and routes are not as the file and the peers want them. What stood before
+    /// is in force, and it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Threads that have peers each.
     pub shards: u64,
     /// Packets that belong to no link, by reason.

@@ -33,7 +33,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue};
-pub use node::Node;
+pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;

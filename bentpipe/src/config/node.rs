@@ -42,6 +42,18 @@ pub struct Node {
     /// The user to run as once everything is open; `None` stays the user that started
     /// the program, with only the rights it needs.
     pub user: Option<String>,
+    /// Whether what `on_failure = "block"` blocks stays blocked after an end in order.
+    pub on_stop: OnStop,
+}
+
+/// What becomes of traffic that is to be blocked without the gateway when it ends in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStop {
+    /// The same as after any other end: it stays blocked.
+    #[default]
+    Block,
+    /// It flows by the system's other routes, in clear.
+    Release,
 }
 
 /// The stores of chunks, for all peers together.
@@ -106,6 +118,8 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let shards = read_shards(&mut section);
     let log = section.get::<Level>("log").map_or(Level::Info, |l| l.value);
     let user = section.get::<String>("user").map(|u| u.value);
+    let ends = [("block", OnStop::Block), ("release", OnStop::Release)];
+    let on_stop = section.word("on_stop", &ends).map_or_else(OnStop::default, |o| o.value);
 
     if let Some(tun) = &tun
         && lan.contains(&tun.value)
@@ -128,6 +142,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         shards,
         log,
         user,
+        on_stop,
     };
     Some(NodeDraft { node, listen, key_is_inline })
 }

@@ -119,7 +119,7 @@ fn what_is_left_out_has_careful_defaults() {
     let config = good(&file("", LINK));
     assert_eq!(config.node.listen.to_string(), "0.0.0.0:4500");
     assert_eq!((config.node.tun.as_ref(), config.node.proxy), (None, None));
-    assert_eq!(config.node.shards, 1);
+    assert_eq!((config.node.shards, config.node.on_stop), (1, OnStop::Block));
     let peer = &config.peers[0];
     assert_eq!((peer.keepalive, peer.on_failure), (None, OnFailure::Block));
     assert_eq!((peer.open, peer.source), (Open::Auto, Source::Nat));
@@ -127,6 +127,17 @@ fn what_is_left_out_has_careful_defaults() {
     assert_eq!((peer.link.mtu, peer.link.ber), (1500, units::Ratio::ZERO));
     assert!(peer.endpoint.is_none() && peer.routes.is_empty() && peer.allow.is_empty());
     assert_eq!(good(&file("", &format!("{LINK}\nkeepalive = \"off\""))).peers[0].keepalive, None);
+}
+
+#[test]
+fn what_an_end_in_order_releases_is_said() {
+    let [kept, released] = ["", "on_stop = \"release\""].map(|node| good(&file(node, LINK)));
+    assert_eq!(released.node.on_stop, OnStop::Release);
+    assert!(released.to_string().contains("on stop") && !kept.to_string().contains("on stop"));
+    assert!(kept.to_string().contains("until `bentpipe down FILE`"), "{kept}");
+    assert_eq!(released.to_json()["node"]["on_stop"], "release");
+    assert_eq!(kept.changes(&released).needs_restart.len(), 0, "a reload is enough");
+    assert_says(&node_fault("on_stop = \"wire\""), &["\"block\" or \"release\""]);
 }
 
 #[test]

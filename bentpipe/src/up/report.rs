@@ -97,6 +97,7 @@ impl Driver {
                 lan: node.lan.clone(),
                 own: node.own,
                 proxy: node.proxy.map(|p| p.to_string()),
+                trouble: self.again.as_ref().map(|again| again.why.clone()),
                 shards: 1 + self.others.len() as u64,
                 dropped: all.dropped,
             },

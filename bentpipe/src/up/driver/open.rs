@@ -98,6 +98,7 @@ impl Driver {
             shard_routes: Routes::default(),
             intercept: None,
             routes_changed: Instant::ZERO,
+            again: None,
             listeners,
             proxy,
             admin: Some(admin),
