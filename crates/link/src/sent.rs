@@ -101,6 +101,8 @@ pub(crate) struct SentCounts {
     pub too_long: u64,
     /// Of those lost, what an outage took: more than [`OUTAGE`] in a row.
     pub in_outages: u64,
+    /// Of these, what was lost while nothing at all arrived.
+    pub in_the_dark: u64,
 }
 
 /// More packets lost in a row are an outage, whatever the losses are like otherwise.
@@ -157,6 +159,7 @@ pub(crate) struct Sent {
     arrived_bytes: u64,
     pub counts: SentCounts,
     row: Row,
+    dark: Row,
     /// What became of packets, by size.
     pub evidence: Evidence,
 }
@@ -195,6 +198,7 @@ impl Sent {
             arrived_bytes: 0,
             counts: SentCounts::default(),
             row: Row::default(),
+            dark: Row::default(),
             evidence: Evidence::none(),
         }
     }
@@ -502,6 +506,11 @@ impl Sent {
         self.counts.lost += 1;
         self.counts.too_long += u64::from(self.evidence.on_lost(number, packet.size));
         self.counts.in_outages += self.row.on_lost(number);
+        // Where something arrives between, as it does through a policer, it is not dark.
+        if number > 0 && self.told.contains(number - 1) {
+            self.dark = Row::default();
+        }
+        self.counts.in_the_dark += self.dark.on_lost(number);
         for frame in self.frames_of(&packet) {
             fate(Fate::Lost, frame);
         }

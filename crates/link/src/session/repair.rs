@@ -171,8 +171,8 @@ impl Repair {
         }
     }
 
-    /// The peer's reports told more.
-    pub fn observe(&mut self, counts: SentCounts) {
+    /// The peer's reports told more. Losses that the sending rate caused are not the link's.
+    pub fn observe(&mut self, counts: SentCounts, caused_by_rate: bool) {
         // What was too long for the path is not the link's loss (L-PM-4), and against an
         // outage no code would have helped.
         let lost = |c: SentCounts| c.lost.saturating_sub(c.too_long + c.in_outages);
@@ -180,7 +180,17 @@ impl Repair {
         let packets = settled(counts).saturating_sub(settled(self.counted));
         let lost = lost(counts).saturating_sub(lost(self.counted));
         self.counted = counts;
+        if caused_by_rate {
+            return;
+        }
         self.loss.observe(packets, lost);
+    }
+
+    /// The losses so far were caused by the sending rate.
+    pub fn forget_losses(&mut self, config: &LinkConfig) {
+        self.loss = LossEstimate::new(config.bit_errors, config.packet);
+        self.bursts = BurstEstimate::new();
+        self.code = None;
     }
 
     /// A packet arrived that is not repair.
