@@ -43,9 +43,11 @@ lint:
 unit:
 	RUST_TEST_THREADS=1 $(CARGO) test --workspace --quiet
 
-# The end-to-end tests that take minutes.
+# The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
+# connections closed early), and how exact the emulator is, for which nothing else may run.
 test-long: setup
 	RUST_TEST_THREADS=1 $(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
+	RUST_TEST_THREADS=1 $(CARGO) test --release --package bentpipe --test emulator -- --ignored --nocapture
 
 # The simulator's seeds; a failure prints the command that repeats it.
 SEEDS ?= 1000

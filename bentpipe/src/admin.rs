@@ -22,6 +22,8 @@ use miette::miette;
 use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
+use crate::down;
+
 pub use failing::{Failing, Reason, Stranger};
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,
@@ -377,10 +379,18 @@ pub fn request(socket: &Path, request: &Request, patience: Duration) -> miette::
         Ok(Answer::Error(why)) => Err(miette!("{why}")),
         Ok(answer) => Ok(answer),
         Err(e) => Err(match e.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => miette!(
-                help = "start one with `bentpipe up FILE`, or name its socket with --socket PATH",
-                "no gateway runs here: nothing listens on {name}"
-            ),
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => match down::blocked_now() {
+                Some(blocked) => miette!(
+                    help = "start it with `bentpipe up FILE`; `bentpipe down FILE` lets the \
+                            traffic flow in clear",
+                    "no gateway runs here: nothing listens on {name}; {blocked}"
+                ),
+                None => miette!(
+                    help =
+                        "start one with `bentpipe up FILE`, or name its socket with --socket PATH",
+                    "no gateway runs here: nothing listens on {name}"
+                ),
+            },
             ErrorKind::PermissionDenied => miette!(
                 help = "ask as root, or as the user who started it",
                 "{name} belongs to another user"

@@ -5,6 +5,7 @@
 //! Where the link's errors are random a figure is the median over several seeds.
 
 mod cases;
+mod changing;
 mod crowd;
 mod dedup;
 mod flood;
@@ -13,6 +14,7 @@ mod quic;
 mod rows;
 mod squeeze;
 mod table;
+mod two_hops;
 mod voice;
 
 use std::net::IpAddr;
@@ -34,6 +36,9 @@ pub struct Args {
     /// Only this row; may be repeated.
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
+    /// Name the rows and end.
+    #[arg(long)]
+    list: bool,
     /// Seeds where the link's errors are random.
     #[arg(long, value_name = "N", default_value_t = 11)]
     seeds: u64,
@@ -104,6 +109,10 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         return crowd::serve(address).into_diagnostic().map(|()| ExitCode::SUCCESS);
     }
     let all = rows::ALL;
+    if args.list {
+        let names: String = all.iter().map(|r| format!("{}\n", r.name)).collect();
+        return print(&names).map(|()| ExitCode::SUCCESS);
+    }
     if let Some(unknown) = args.only.iter().find(|o| all.iter().all(|r| r.name != **o)) {
         let names: Vec<&str> = all.iter().map(|r| r.name).collect();
         return Err(miette!("there is no row \"{unknown}\"; there are {}", names.join(", ")));

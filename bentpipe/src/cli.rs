@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, emulate, keygen, lab, manual, rate, reload, sim, status, up,
+    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status, up,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -53,6 +53,7 @@ impl Global {
 #[allow(missing_docs)] // a line here would hide what `Args` say of the command in `--help`
 pub enum Command {
     Up(up::Args),
+    Down(down::Args),
     Keygen(keygen::Args),
     Check(check::Args),
     Doctor(doctor::Args),
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
     logging::init(global.level(Level::Info), global.json);
     let done = match command {
         Command::Up(args) => up::run(args, &global),
+        Command::Down(args) => down::run(args, &global),
         Command::Keygen(args) => keygen::run(args, &global),
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),

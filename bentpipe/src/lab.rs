@@ -62,6 +62,9 @@ struct RunArgs {
     /// Run each way with so many seeds instead of the scenario's number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
+    /// Fail if a figure leaves the bounds that its scenario names.
+    #[arg(long)]
+    check: bool,
     /// Run only this way of the experiment; may be repeated.
     #[arg(long, value_name = "ID")]
     way: Vec<String>,
@@ -114,6 +117,9 @@ fn run_named(args: &RunArgs, global: &Global) -> miette::Result<ExitCode> {
     for name in expand(&args.names) {
         scenarios.push(chosen(Scenario::built_in(name).into_diagnostic()?, args)?);
     }
+    if args.check && scenarios.iter().all(|s| s.bounds.is_empty()) {
+        return Err(miette!("there is nothing to check: the ways that were chosen have no bounds"));
+    }
     rights::prepare()?;
     fs::create_dir_all(&args.out.dir)
         .into_diagnostic()
@@ -133,7 +139,18 @@ fn run_named(args: &RunArgs, global: &Global) -> miette::Result<ExitCode> {
         ))?;
         all.push((scenario, results));
     }
-    finish(&all, &args.out)
+    let code = finish(&all, &args.out)?;
+    if args.check { check(&all).map(|()| code) } else { Ok(code) }
+}
+
+/// Fails with every figure that is outside its bounds.
+fn check(all: &[(Scenario, Results)]) -> miette::Result<()> {
+    let bounds: usize = all.iter().map(|(scenario, _)| scenario.bounds.len()).sum();
+    let outside: Vec<String> = all.iter().flat_map(|(s, results)| results.outside(s)).collect();
+    match outside.is_empty() {
+        true => print(&format!("All {bounds} bounds hold.\n")),
+        false => Err(miette!("not every bound holds: {}", outside.join("; "))),
+    }
 }
 
 /// The scenario with the ways and seeds that were asked for.
@@ -147,6 +164,7 @@ fn chosen(mut scenario: Scenario, args: &RunArgs) -> miette::Result<Scenario> {
         scenario.ways.retain(|w| args.way.contains(&w.id));
         let ways = scenario.ways.clone();
         scenario.published.retain(|p| ways.iter().any(|w| w.id == p.way));
+        scenario.bounds.retain(|b| ways.iter().any(|w| w.id == b.way));
     }
     Ok(scenario)
 }

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod doctor;
+pub mod down;
 pub mod emulate;
 pub mod host;
 pub mod human;

@@ -162,11 +162,16 @@ fn write_node(out: &mut String, node: &NodeStatus) {
     put!(out, "  public key   {}", node.public_key);
     put!(out, "  listen       {}", node.listen);
     if let Some(tun) = &node.tun {
-        let lan = if node.lan.is_empty() { "no interface".into() } else { node.lan.join(", ") };
-        put!(out, "  tun          {tun}, splits the TCP of {lan}");
+        let own = node.own.then_some("this node");
+        let whose: Vec<&str> = node.lan.iter().map(String::as_str).chain(own).collect();
+        let whose = if whose.is_empty() { "no interface".into() } else { whose.join(", ") };
+        put!(out, "  tun          {tun}, splits the TCP of {whose}");
     }
     if let Some(proxy) = &node.proxy {
         put!(out, "  proxy        {proxy}");
+    }
+    if let Some(why) = &node.trouble {
+        put!(out, "  routes       as they were, and tried again: {why}");
     }
     if node.shards > 1 {
         put!(out, "  shards       {}", node.shards);
@@ -251,6 +256,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
             put!(out, "  nothing received for {}, though an answer is due", span(for_ms));
         }
         None => {}
+    }
+    for sentence in &link.disagreements {
+        put!(out, "  warning      {sentence}");
     }
     if let Some(bytes) = link.path_mtu {
         put!(out, "  path MTU     {bytes} bytes");

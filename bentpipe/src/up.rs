@@ -5,8 +5,10 @@
 mod carrier;
 mod chunks;
 mod connections;
+mod disagreements;
 mod driver;
 mod failing;
+mod gathering;
 mod interception;
 mod listeners;
 mod modem;

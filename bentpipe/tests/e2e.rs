@@ -6,6 +6,8 @@
 //! printed (`--nocapture`). What takes minutes is ignored by default:
 //! `cargo test --test e2e -- --ignored`.
 
+#[path = "e2e/block.rs"]
+mod block;
 #[path = "e2e/carried.rs"]
 mod carried;
 #[path = "e2e/clients.rs"]
@@ -30,12 +32,16 @@ mod hostile;
 mod many;
 #[path = "e2e/opening.rs"]
 mod opening;
+#[path = "e2e/own.rs"]
+mod own;
 #[path = "e2e/packets.rs"]
 mod packets;
 #[path = "e2e/path.rs"]
 mod path;
 #[path = "e2e/policy.rs"]
 mod policy;
+#[path = "e2e/ports.rs"]
+mod ports;
 #[path = "e2e/proxy.rs"]
 mod proxy;
 #[path = "e2e/readme.rs"]
@@ -52,3 +58,5 @@ mod semantics;
 mod shards;
 #[path = "e2e/tcp.rs"]
 mod tcp;
+#[path = "e2e/two_hops.rs"]
+mod two_hops;

@@ -1,4 +1,5 @@
-//! The emulator on real interfaces: two namespaces, one link. Needs root.
+//! The emulator on real interfaces: two namespaces, one link; and the lab, which is made of it.
+//! Needs root.
 //!
 //! The machine may be busy, so times are checked generously here. The exact figures
 //! come from `cargo test --release --test emulator -- --ignored --nocapture`.
@@ -7,6 +8,8 @@
 mod capture;
 #[path = "emulator/figures.rs"]
 mod figures;
+#[path = "emulator/lab.rs"]
+mod lab;
 #[path = "emulator/program.rs"]
 mod program;
 #[path = "emulator/wire.rs"]

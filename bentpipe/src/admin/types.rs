@@ -77,8 +77,15 @@ pub struct NodeStatus {
     pub tun: Option<String>,
     /// Interfaces whose TCP is split.
     pub lan: Vec<String>,
+    /// Is this node's own TCP split, too?
+    #[serde(default)]
+    pub own: bool,
     /// Where the explicit proxy listens.
     pub proxy: Option<String>,
+    /// Why rules and routes are not as the file and the peers want them. What stood before
+    /// is in force, and it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Threads that have peers each.
     pub shards: u64,
     /// Nodes that called lately and are no peers, or call somebody else; 16 at most.
@@ -169,6 +176,8 @@ pub struct LinkStatus {
     pub dedup: Deduplication,
     /// IP packets that were not split.
     pub datagrams: DatagramCounts,
+    /// What the peer's file and this node's cannot both be right about, in sentences.
+    pub disagreements: Vec<String>,
     /// Handshakes.
     pub handshakes: HandshakeCounts,
     /// What arrived from the peer's address, or was to go there, and was dropped, by

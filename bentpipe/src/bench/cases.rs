@@ -35,6 +35,8 @@ pub struct Case {
     pub runs: u64,
     /// What the gateways' configuration says beyond the link.
     pub pair: Pair,
+    /// A ping runs beside it.
+    pub ping: bool,
     /// Clients and servers speak with headers as long as those of the web.
     pub headers: bool,
     /// What must be reached.
@@ -62,7 +64,8 @@ impl Case {
     pub fn new(what: impl Into<String>, link: LinkSetup, work: Work, must: Must) -> Case {
         let pair = Pair::default();
         let (limit, best) = ("", "");
-        Case { what: what.into(), link, work, runs: 1, pair, headers: false, must, limit, best }
+        let (what, runs) = (what.into(), 1);
+        Case { what, link, work, runs, pair, ping: false, headers: false, must, limit, best }
     }
 
     /// With what the link allows and what the best existing tool reaches.
@@ -87,6 +90,8 @@ impl Case {
             },
             before: None,
             work: self.work,
+            pairs: Vec::new(),
+            ping: self.ping,
             settle: Duration::from_secs(1) + 3 * rtt,
             text: false,
             headers: self.headers,
@@ -176,6 +181,11 @@ pub fn measure_fairness(board: &Board, cases: &[Case], least: f64) -> Result<Vec
         });
     }
     Ok(all)
+}
+
+/// The runs of each case, one at a time.
+pub fn run_one_by_one(board: &Board, cases: &[Case]) -> Result<Vec<Vec<Run>>, String> {
+    run_at_once(board, cases, ONE_BY_ONE)
 }
 
 /// The runs of each case.

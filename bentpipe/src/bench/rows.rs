@@ -9,6 +9,7 @@ use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 
 use super::Checked;
 use super::cases::{Case, Must, measure, run_way};
+use super::changing;
 use super::crowd::{self, CrowdServer};
 use super::dedup;
 use super::flood;
@@ -16,6 +17,7 @@ use super::hub;
 use super::quic;
 use super::squeeze;
 use super::table::{self, file, link, lossy};
+use super::two_hops;
 use super::voice;
 use crate::lab::gateway::Pair;
 use crate::lab::measure::{Outcome, median};
@@ -36,6 +38,7 @@ pub struct Row {
 /// All rows, in the order in which they run.
 pub const ALL: &[Row] = &[
     Row { name: "noisy-100k", measure: table::noisy_100k },
+    Row { name: "ber-unknown", measure: changing::ber_unknown },
     Row { name: "t1", measure: table::t1 },
     Row { name: "one-stream", measure: table::one_stream },
     Row { name: "110-streams", measure: table::many_streams },
@@ -43,6 +46,12 @@ pub const ALL: &[Row] = &[
     Row { name: "155-20", measure: table::ka_band },
     Row { name: "fast", measure: table::fast },
     Row { name: "gigabit", measure: table::gigabit },
+    Row { name: "leo", measure: changing::leo },
+    Row { name: "ka-fade", measure: changing::ka_fade },
+    Row { name: "bursts", measure: changing::bursts },
+    Row { name: "jitter", measure: changing::jitter },
+    Row { name: "policer", measure: changing::policer },
+    Row { name: "cpu", measure: changing::cpu },
     Row { name: "telephone", measure: table::telephone },
     Row { name: "small", measure: table::small },
     Row { name: "250-3", measure: table::broadband },
@@ -58,6 +67,7 @@ pub const ALL: &[Row] = &[
     Row { name: "quic", measure: quic::quic },
     Row { name: "hub", measure: hub::hub },
     Row { name: "flood", measure: flood::flood },
+    Row { name: "two-hops", measure: two_hops::two_hops },
     Row { name: "source-code", measure: squeeze::source_code },
     Row { name: "small-exchanges", measure: squeeze::small_exchanges },
     Row { name: "noise", measure: squeeze::noise },

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use std::path::PathBuf;
 
-use link::session::RateMode;
+use link::session::{End, RateMode};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::problem::Problem;
@@ -39,6 +39,8 @@ pub struct LinkSettings {
     pub modem: Option<Modem>,
     /// Are the headers of packets that are not split compressed, if the peer wants it too?
     pub headers: bool,
+    /// Which end of its profile this node is, if the file says it.
+    pub end: Option<End>,
 }
 
 /// Where the rate of a modem is read.
@@ -269,13 +271,6 @@ fn read_rate_mode(section: &mut Section<'_>) -> (Option<RateMode>, Option<Modem>
     (mode, source.map(|source| Modem { source, every }))
 }
 
-/// Which end of a profile this node is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Hub,
-    Terminal,
-}
-
 /// A peer's link, the profile it was built on, and the place later checks point to.
 pub(super) struct LinkDraft {
     pub settings: LinkSettings,
@@ -303,13 +298,14 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LinkDraft> {
     let title = table.as_ref().map_or(String::new(), |t| t.title().to_owned());
     let on_top = table.map(LinkPart::read_table).unwrap_or_default();
     let base = match &profile {
-        Some(profile) => from_profile(section, profile, end.map(|e| e.value), &on_top),
+        Some(profile) => from_profile(section, profile, end.as_ref().map(|e| e.value), &on_top),
         None => LinkPart::default(),
     };
     if has_profile && profile.is_none() {
         return None;
     }
-    let settings = join(section, base, on_top, &title, span.clone())?;
+    let mut settings = join(section, base, on_top, &title, span.clone())?;
+    settings.end = end.as_ref().map(|e| e.value).filter(|_| profile.is_some());
     Some(LinkDraft { settings, profile: profile.map(|p| p.value.name), span })
 }
 
@@ -401,6 +397,7 @@ fn join(
         rate: on_top.rate.unwrap_or_default(),
         modem: on_top.modem,
         headers: on_top.headers.unwrap_or(true),
+        end: None,
     })
 }
 

@@ -33,7 +33,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue};
-pub use node::Node;
+pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
@@ -131,6 +131,7 @@ impl Node {
             ("listen", self.listen != new.listen),
             ("tun", self.tun != new.tun),
             ("lan", self.lan != new.lan),
+            ("own", self.own != new.own),
             ("proxy", self.proxy != new.proxy),
             ("admin", self.admin != new.admin),
             ("memory", self.memory != new.memory),

@@ -21,10 +21,13 @@ pub struct Node {
     pub listen: SocketAddr,
     /// The TUN device; `None` when nothing is intercepted and only the proxy and the
     /// far ends of peers' connections are served, which needs no root. Default
-    /// `bentpipe0` where `lan` is given.
+    /// `bentpipe0` where `lan` or `own` is given.
     pub tun: Option<String>,
     /// Interfaces whose TCP is split.
     pub lan: Vec<String>,
+    /// This node's own TCP towards the peers' routes is split, and its other packets for
+    /// them cross the link. Default false.
+    pub own: bool,
     /// Where the explicit proxy (SOCKS5 and HTTP CONNECT) listens, if at all.
     pub proxy: Option<SocketAddr>,
     /// The admin socket; see [`Node::admin_socket`].
@@ -40,6 +43,18 @@ pub struct Node {
     /// The user to run as once everything is open; `None` stays the user that started
     /// the program, with only the rights it needs.
     pub user: Option<String>,
+    /// Whether what `on_failure = "block"` blocks stays blocked after an end in order.
+    pub on_stop: OnStop,
+}
+
+/// What becomes of traffic that is to be blocked without the gateway when it ends in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStop {
+    /// The same as after any other end: it stays blocked.
+    #[default]
+    Block,
+    /// It flows by the system's other routes, in clear.
+    Release,
 }
 
 /// The stores of chunks, for all peers together.
@@ -100,6 +115,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let lan_span = section.span_of("lan");
     let lan = read_lan(&mut section);
     let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
+    let own = section.get::<bool>("own").is_some_and(|own| own.value);
     let proxy = read_socket(&mut section, "proxy");
     let admin = read_admin(&mut section, dir);
     let memory = read_memory(&mut section);
@@ -107,6 +123,8 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let shards = read_shards(&mut section);
     let log = section.get::<Level>("log").map_or(Level::Info, |l| l.value);
     let user = section.get::<String>("user").map(|u| u.value);
+    let ends = [("block", OnStop::Block), ("release", OnStop::Release)];
+    let on_stop = section.word("on_stop", &ends).map_or_else(OnStop::default, |o| o.value);
 
     if let Some(tun) = &tun
         && lan.contains(&tun.value)
@@ -115,12 +133,13 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         section.problems().add(Problem::at(tun.span.clone(), message));
     }
     section.finish();
-    let default_tun = (!lan.is_empty()).then(|| DEFAULT_TUN.to_owned());
+    let default_tun = (own || !lan.is_empty()).then(|| DEFAULT_TUN.to_owned());
     let node = Node {
         private_key: key?.value,
         listen: listen.as_ref().map_or(DEFAULT_LISTEN, |l| l.value),
         tun: tun.map(|t| t.value).or(default_tun),
         lan,
+        own,
         proxy: proxy.as_ref().map(|p| p.value),
         admin,
         memory,
@@ -128,6 +147,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         shards,
         log,
         user,
+        on_stop,
     };
     Some(NodeDraft { node, listen, proxy, lan: lan_span, key_is_inline })
 }

@@ -150,6 +150,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let dedup = section.word("dedup", &traffic::DEDUP);
     let traffic = traffic::read(&mut section);
     refuse_contradictions(&section, &allow, &deny);
+    doubt_one_way_families(&section, &routes, &allow);
     section.finish();
 
     let (key, link) = (key?, link?);
@@ -254,6 +255,27 @@ fn read_stream_buffer(section: &mut Section<'_>) -> Option<ByteCount> {
         return None;
     }
     Some(size.value)
+}
+
+/// What clients may reach in a family that none of their own prefixes has nobody reaches by
+/// packets or split TCP: an answer would have no way back.
+fn doubt_one_way_families(section: &Section<'_>, routes: &[At<IpPrefix>], allow: &[At<IpPrefix>]) {
+    for (is_v4, family) in [(true, "IPv4"), (false, "IPv6")] {
+        let allowed = allow.iter().find(|prefix| prefix.value.is_v4() == is_v4);
+        let Some(allowed) = allowed.filter(|_| !routes.is_empty()) else { continue };
+        if routes.iter().all(|prefix| prefix.value.is_v4() != is_v4) {
+            let message = format!(
+                "allow in {} lists {}, but its routes have no {family}: {family} would go one way \
+                 only, and is refused",
+                section.title(),
+                allowed.value
+            );
+            section.problems().doubt(
+                Problem::at(allowed.span.clone(), message)
+                    .help(format!("add the {family} prefix behind the peer to routes")),
+            );
+        }
+    }
 }
 
 fn refuse_contradictions(section: &Section<'_>, allow: &[At<IpPrefix>], deny: &[At<IpPrefix>]) {

@@ -29,7 +29,7 @@ pub struct Profile {
 }
 
 /// Name and text of each embedded profile, slowest first.
-const EMBEDDED: [(&str, &str); 7] = [
+const EMBEDDED: [(&str, &str); 8] = [
     ("mini-m", include_str!("../../../profiles/mini-m.toml")),
     ("inmarsat-b", include_str!("../../../profiles/inmarsat-b.toml")),
     ("vsat", include_str!("../../../profiles/vsat.toml")),
@@ -37,6 +37,7 @@ const EMBEDDED: [(&str, &str); 7] = [
     ("geo-20-2", include_str!("../../../profiles/geo-20-2.toml")),
     ("ku", include_str!("../../../profiles/ku.toml")),
     ("oc3", include_str!("../../../profiles/oc3.toml")),
+    ("leo", include_str!("../../../profiles/leo.toml")),
 ];
 
 impl Profile {
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn the_figures_are_those_of_the_sources() {
         let mini_m = Profile::find("mini-m").unwrap();
-        assert_eq!((mini_m.forward, mini_m.mtu), (BitRate::from_bps(2400), 500));
+        assert_eq!((mini_m.forward, mini_m.mtu), (BitRate::from_bps(1_920), 500));
         assert_eq!(mini_m.delay, Duration::from_micros(997_500));
         let oc3 = Profile::find("oc3").unwrap();
         assert_eq!(

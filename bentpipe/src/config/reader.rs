@@ -48,6 +48,11 @@ pub(super) trait FromValue: Sized {
         None
     }
 
+    /// Reads true or false, without quotes.
+    fn from_bool(_on: bool) -> Option<Self> {
+        None
+    }
+
     /// What to write in place of a bare number.
     fn for_number(_number: &str) -> Option<String> {
         None
@@ -370,12 +375,23 @@ fn read<T: FromValue>(key: &str, value: &DeValue<'_>) -> Result<T, Wrong> {
             None => int.as_str(),
         },
         DeValue::Float(float) => float.as_str(),
+        DeValue::Boolean(on) => return T::from_bool(*on).ok_or_else(wanted),
         _ => return Err(wanted()),
     };
     Err(match T::for_number(number) {
         Some(text) => wanted().help(format!("write {key} = \"{text}\"")),
         None => wanted(),
     })
+}
+
+impl FromValue for bool {
+    const WANTED: &'static str = "true or false, without quotes";
+    fn from_text(text: &str) -> Result<bool, Wrong> {
+        Err(Wrong::new(format!("\"{text}\" is not {}", Self::WANTED)))
+    }
+    fn from_bool(on: bool) -> Option<bool> {
+        Some(on)
+    }
 }
 
 impl FromValue for String {

@@ -9,7 +9,7 @@ use units::{BitRate, IpPrefix};
 
 use crate::human::memory;
 
-use super::{Config, LinkSettings, Node, OnFailure, Peer, Queue, Source};
+use super::{Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source};
 
 impl Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,8 +24,14 @@ impl Display for Config {
         if !node.lan.is_empty() {
             row("lan", &node.lan.join(", "))?;
         }
+        if node.own {
+            row("own", &"this node's own TCP towards the routes is split, too")?;
+        }
         if let Some(proxy) = node.proxy {
             row("proxy", &format!("{proxy} (SOCKS5 and HTTP CONNECT)"))?;
+        }
+        if node.on_stop == OnStop::Release {
+            row("on stop", &"release: after an end in order hosts' traffic flows in clear")?;
         }
         row("memory", &memory(node.memory.0))?;
         if self.peers.iter().any(|peer| peer.dedup != Share::Off) {
@@ -156,8 +162,12 @@ fn list(prefixes: &[IpPrefix]) -> String {
 
 fn on_failure(peer: &Peer) -> &'static str {
     match peer.on_failure {
-        OnFailure::Block => "block: nothing leaves in clear",
-        OnFailure::Wire => "wire: traffic goes by the ordinary routes, in clear",
+        OnFailure::Block => {
+            "block: without the gateway hosts' traffic is blocked, until `bentpipe down FILE`"
+        }
+        OnFailure::Wire => {
+            "wire: without the gateway traffic goes by the ordinary routes, in clear"
+        }
     }
 }
 
@@ -190,6 +200,7 @@ impl Config {
                 "listen": node.listen,
                 "tun": node.tun,
                 "lan": node.lan,
+                "own": node.own,
                 "proxy": node.proxy,
                 "memory_bytes": node.memory.0,
                 "dedup_memory_bytes": node.chunks.memory.0,
@@ -198,6 +209,10 @@ impl Config {
                 "shards": node.shards,
                 "log": node.log.name(),
                 "user": node.user,
+                "on_stop": match node.on_stop {
+                    OnStop::Block => "block",
+                    OnStop::Release => "release",
+                },
             },
             "peers": self.peers.iter().map(peer_json).collect::<Vec<_>>(),
         })

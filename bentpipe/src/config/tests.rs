@@ -101,11 +101,25 @@ stream_buffer = "4MiB""#,
 }
 
 #[test]
+fn a_single_hosts_own_connections_are_split_only_where_the_file_says_so() {
+    let own = good(&file("own = true", LINK));
+    assert!(own.node.own && own.node.lan.is_empty());
+    assert_eq!(own.node.tun.as_deref(), Some("bentpipe0"));
+    assert_says(&own.to_string(), &["own          this node's own TCP"]);
+    let not = good(&file("own = false", LINK));
+    assert_eq!((not.node.own, not.node.tun.as_ref()), (false, None));
+    assert!(!not.to_string().contains("\n  own "));
+    assert_eq!(not.changes(&own).needs_restart, ["tun", "own"]);
+    assert_says(&node_fault("own = \"true\""), &["own", "true or false, without quotes"]);
+    assert_says(&node_fault("own = 1"), &["own", "true or false"]);
+}
+
+#[test]
 fn what_is_left_out_has_careful_defaults() {
     let config = good(&file("", LINK));
     assert_eq!(config.node.listen.to_string(), "0.0.0.0:4500");
     assert_eq!((config.node.tun.as_ref(), config.node.proxy), (None, None));
-    assert_eq!(config.node.shards, 1);
+    assert_eq!((config.node.shards, config.node.on_stop), (1, OnStop::Block));
     let peer = &config.peers[0];
     assert_eq!((peer.keepalive, peer.on_failure), (None, OnFailure::Block));
     assert_eq!((peer.open, peer.source), (Open::Auto, Source::Nat));
@@ -113,6 +127,17 @@ fn what_is_left_out_has_careful_defaults() {
     assert_eq!((peer.link.mtu, peer.link.ber), (1500, units::Ratio::ZERO));
     assert!(peer.endpoint.is_none() && peer.routes.is_empty() && peer.allow.is_empty());
     assert_eq!(good(&file("", &format!("{LINK}\nkeepalive = \"off\""))).peers[0].keepalive, None);
+}
+
+#[test]
+fn what_an_end_in_order_releases_is_said() {
+    let [kept, released] = ["", "on_stop = \"release\""].map(|node| good(&file(node, LINK)));
+    assert_eq!(released.node.on_stop, OnStop::Release);
+    assert!(released.to_string().contains("on stop") && !kept.to_string().contains("on stop"));
+    assert!(kept.to_string().contains("until `bentpipe down FILE`"), "{kept}");
+    assert_eq!(released.to_json()["node"]["on_stop"], "release");
+    assert_eq!(kept.changes(&released).needs_restart.len(), 0, "a reload is enough");
+    assert_says(&node_fault("on_stop = \"wire\""), &["\"block\" or \"release\""]);
 }
 
 #[test]
@@ -505,6 +530,19 @@ fn too_little_memory_for_a_link_is_a_warning() {
         &config.warnings[0].message,
         &["needs 2.8MiB of buffers to stay full, and memory is 1MiB"],
     );
+}
+
+#[test]
+fn a_family_that_is_allowed_and_has_no_way_back_is_a_warning() {
+    let warnings = |routes: &str| {
+        let more = format!("{routes}allow = [\"10.1.0.0/16\", \"fd10:1::/64\"]");
+        good(&format!("{}{more}\n", file("", LINK))).warnings
+    };
+    let found = warnings("routes = [\"10.2.0.0/24\"]\n");
+    assert_eq!(found.len(), 1);
+    assert_says(&found[0].message, &["fd10:1::/64", "no IPv6", "one way"]);
+    assert_eq!(warnings("routes = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n").len(), 0);
+    assert_eq!(warnings("").len(), 0, "who has no addresses is no matter of families");
 }
 
 #[test]

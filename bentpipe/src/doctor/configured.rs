@@ -83,15 +83,20 @@ fn interface(name: &str) -> Check {
 }
 
 /// Without forwarding the hosts of a lan are not served: worse than a warning then.
-fn forwarding(config: &Config) -> Option<Check> {
-    let key = "net.ipv4.ip_forward";
-    let off = !config.node.lan.is_empty() && sysctl(key).as_deref() == Some("0");
-    off.then(|| {
-        Check::fail(
-            "lan",
-            "hosts send to this machine, and it forwards nothing",
-            format!("sysctl -w {key}=1"),
-        )
+fn forwarding(config: &Config) -> impl Iterator<Item = Check> {
+    let families = [("net.ipv4.ip_forward", true), ("net.ipv6.conf.all.forwarding", false)];
+    families.into_iter().filter_map(|(key, is_v4)| {
+        let routes = config.peers.iter().flat_map(|peer| &peer.routes);
+        let is_routed = is_v4 || routes.into_iter().any(|prefix| !prefix.is_v4());
+        let off = !config.node.lan.is_empty() && sysctl(key).as_deref() == Some("0");
+        let family = if is_v4 { "IPv4" } else { "IPv6" };
+        (off && is_routed).then(|| {
+            Check::fail(
+                "lan",
+                format!("hosts send {family} to this machine, and it forwards none"),
+                format!("sysctl -w {key}=1"),
+            )
+        })
     })
 }
 

@@ -8,6 +8,7 @@ use os::proc::{Right, has_right};
 use os::udp::{GRO_SLOT, Transmit, UdpConfig, UdpSocket};
 
 use super::{Check, State};
+use crate::down;
 
 /// A hub with a thousand hosts has that many connections on an evening.
 const FEW_DESCRIPTORS: u64 = 10_000;
@@ -20,6 +21,7 @@ pub(super) fn checks() -> Vec<Check> {
         forwarding("IPv6 forwarding", "net.ipv6.conf.all.forwarding"),
     ]);
     checks.push(firewall());
+    checks.extend(blocked());
     checks.push(batches());
     checks.push(descriptors());
     checks.push(congestion_control());
@@ -70,6 +72,12 @@ fn forwarding(check: &'static str, key: &str) -> Check {
         ),
         Some(_) => Check::ok(check, "is on"),
     }
+}
+
+/// What `on_failure = "block"` keeps from the hosts while no gateway runs.
+fn blocked() -> Option<Check> {
+    let mend = "start the gateway; or `bentpipe down FILE`, and their traffic flows in clear";
+    down::blocked_now().map(|blocked| Check::warn("block", blocked, mend))
 }
 
 /// Other programs' filters decide over forwarded packets, too; Docker's drop them.

@@ -16,7 +16,7 @@ use os::proc::{die_with_parent, reset_signals};
 use units::BitRate;
 
 use super::results::Load;
-use super::scenario::LinkSetup;
+use super::scenario::{LinkSetup, Told};
 use super::topology::{LAN, LINK_A, LINK_B, Topology};
 use crate::admin::{self, Answer, LinkState, Request, Status};
 use crate::keygen;
@@ -39,6 +39,8 @@ const TICKS: f64 = 100.0;
 pub struct Pair {
     /// What they are told of a link that has no rate of its own; 1 Gbit/s unless given.
     pub rate: Option<BitRate>,
+    /// What they are told otherwise than the link is.
+    pub told: Told,
     /// They split nothing: TCP crosses as packets, in order and surely.
     pub unsplit: bool,
     /// They compress TCP: the published figures, and those of bare links, are without.
@@ -94,6 +96,7 @@ impl Pair {
         topology: &Topology,
         link: &LinkSetup,
     ) -> Result<([Gateway; 2], Vec<Gateway>), GatewayError> {
+        let link = &self.told.over(link);
         let further = topology.mesh.as_ref().map_or(0, |m| m.nodes.len());
         let key = || keygen::random().map(PrivateKey::generate);
         let keys: Vec<PrivateKey> = (0..2 + further)
@@ -141,11 +144,13 @@ impl Pair {
         let as_fast = self.rate.unwrap_or(BitRate::from_mbps(1_000));
         let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(as_fast);
         format!(
-            "{{ send = \"{}\", receive = \"{}\", delay = \"{}\", ber = {:e}, mtu = 1500 }}",
+            "{{ send = \"{}\", receive = \"{}\", delay = \"{}\", ber = {:e}, mtu = 1500, \
+             rate = \"{}\" }}",
             rate(send),
             rate(receive),
             send.delay,
             send.ber.as_f64(),
+            self.told.rate.as_deref().unwrap_or("fixed"),
         )
     }
 

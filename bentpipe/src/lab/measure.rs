@@ -14,6 +14,9 @@ pub struct LinkUse {
     pub busy: Vec<f64>,
     /// Bytes delivered in each bin.
     pub delivered: Vec<f64>,
+    /// Bytes refused by the queue or the policer in each bin.
+    #[serde(default)]
+    pub refused: Vec<f64>,
     /// Most bytes that waited before the line in each bin.
     #[serde(default)]
     pub queue: Vec<f64>,
@@ -32,6 +35,7 @@ impl LinkUse {
             width,
             busy: series.bins().iter().map(share).collect(),
             delivered: series.bins().iter().map(delivered).collect(),
+            refused: series.bins().iter().map(|bin| bin.refused_bytes as f64).collect(),
             queue: series.bins().iter().map(|bin| bin.queue_peak_bytes as f64).collect(),
         }
     }
@@ -68,6 +72,14 @@ impl LinkUse {
     /// Bits delivered per second between `from` and `to`.
     pub fn bits_per_second(&self, from: f64, to: f64) -> Option<f64> {
         self.mean(&self.delivered, from, to).map(|bytes| bytes / self.width * 8.0)
+    }
+
+    /// Share of the bytes offered between `from` and `to` that the queue or the policer
+    /// refused, of those refused or delivered, 0…1.
+    pub fn refused(&self, from: f64, to: f64) -> Option<f64> {
+        let refused = self.mean(&self.refused, from, to)?;
+        let all = refused + self.mean(&self.delivered, from, to)?;
+        (all > 0.0).then(|| refused / all)
     }
 
     /// Utilisation in percent over time since `from`, `bin` seconds a point.
@@ -109,7 +121,7 @@ pub struct Outcome {
     pub bytes: u64,
     /// Content asked for; more than `bytes` if time was up first.
     pub asked: u64,
-    /// Rate of the link downwards, bit/s; 0 if it has none.
+    /// Rate of the link downwards, bit/s, on average over the work; 0 if it has none.
     pub link_rate: u64,
     /// End of TCP's opening.
     pub connected: f64,
@@ -134,6 +146,12 @@ pub struct Outcome {
     /// Content of the UDP stream beside them as it arrived, bit/s.
     #[serde(default)]
     pub udp: Option<f64>,
+    /// Pings beside them: when each was sent, and its round trip in ms.
+    #[serde(default)]
+    pub ping: Samples,
+    /// Pings that never came back.
+    #[serde(default)]
+    pub ping_lost: u64,
     /// Bytes of each of several streams.
     #[serde(default)]
     pub each: Vec<u64>,
@@ -181,14 +199,42 @@ impl Outcome {
             acknowledged,
             each,
             udp: None,
+            ping: Samples::new(),
+            ping_lost: 0,
             down,
             up,
         }
     }
 
+    /// The work of several pairs at once as one: bytes and rates are sums, `each` has the
+    /// bytes of each pair, and what is noted over time is the first pair's. `None` of nothing.
+    pub fn together(all: Vec<Outcome>) -> Option<Outcome> {
+        let each: Vec<u64> = all.iter().map(|o| o.bytes).collect();
+        let mut all = all.into_iter();
+        let mut sum = all.next()?;
+        for one in all {
+            sum.bytes += one.bytes;
+            sum.asked += one.asked;
+            sum.link_rate += one.link_rate;
+            sum.complete = sum.complete.max(one.complete);
+            sum.retransmitted += one.retransmitted;
+            sum.udp = sum.udp.zip(one.udp).map(|(a, b)| a + b);
+        }
+        if each.len() > 1 {
+            sum.each = each;
+        }
+        Some(sum)
+    }
+
     /// Content over the whole time, bit/s.
     pub fn goodput(&self) -> f64 {
         if self.complete > 0.0 { self.bytes as f64 * 8.0 / self.complete } else { 0.0 }
+    }
+
+    /// Content received between two times since the client began to connect, bit/s.
+    pub fn received_between(&self, from: f64, to: f64) -> Option<f64> {
+        let until = |t: f64| self.received.iter().rev().find(|s| s.0 <= t).map_or(0.0, |s| s.1);
+        (to > from).then(|| (until(to) - until(from)) * 8.0 / (to - from))
     }
 
     /// True if all that was asked for was carried.
@@ -225,6 +271,13 @@ impl Outcome {
                 Some(self.goodput() / self.link_rate as f64 * 100.0)
             }
             Figure::Udp => self.udp.map(|rate| rate / 1e3),
+            Figure::Ping => self.ping_at(50),
+            Figure::Ping95 => self.ping_at(95),
+            Figure::Ping99 => self.ping_at(99),
+            Figure::PingLost => {
+                let sent = self.ping.len() as u64 + self.ping_lost;
+                (sent > 0).then(|| self.ping_lost as f64 / sent as f64 * 100.0)
+            }
             Figure::Utilisation => self.down.utilisation(from, to).map(|u| u * 100.0),
             Figure::FirstByte => Some(self.first_byte * 1e3),
             Figure::Time => Some(self.time_for_all()),
@@ -235,6 +288,13 @@ impl Outcome {
             }
             Figure::Sent | Figure::Share | Figure::Speedup => None,
         }
+    }
+
+    /// The round trip that so many per cent of the pings that came back stay below, ms.
+    fn ping_at(&self, percent: usize) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.ping.iter().map(|p| p.1).collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied()
     }
 
     /// Content received over time, kbit/s, `bin` seconds a point.
@@ -290,6 +350,7 @@ mod tests {
             width: 0.5,
             busy: vec![0.0, 1.0, 1.0, 0.5],
             delivered: vec![0.0, 100.0, 100.0, 50.0],
+            refused: vec![0.0, 0.0, 100.0, 0.0],
             queue: vec![0.0, 3_000.0, 6_000.0, 1_500.0],
         }
     }
@@ -301,6 +362,7 @@ mod tests {
         assert_eq!(link().utilisation(1.0, 3.0), Some(0.375));
         assert_eq!(link().utilisation(1.0, 1.0), None);
         assert_eq!(link().bits_per_second(0.5, 1.5), Some(1600.0));
+        assert_eq!(link().refused(0.5, 1.5), Some(1.0 / 3.0));
     }
 
     #[test]
@@ -334,6 +396,23 @@ mod tests {
     }
 
     #[test]
+    fn pairs_together_carry_what_each_of_them_does() {
+        let one = |bytes, complete| Outcome {
+            bytes,
+            complete,
+            link_rate: 1_000_000,
+            udp: Some(3.0),
+            ..Outcome::default()
+        };
+        let sum = Outcome::together(vec![one(500_000, 8.0), one(250_000, 7.5)]).unwrap();
+        assert_eq!((sum.bytes, sum.complete, sum.udp), (750_000, 8.0, Some(6.0)));
+        assert_eq!(sum.each, [500_000, 250_000]);
+        assert_eq!(sum.figure(Figure::Share), Some(37.5));
+        assert_eq!(Outcome::together(vec![one(9, 1.0)]).unwrap().each, [0; 0]);
+        assert!(Outcome::together(Vec::new()).is_none());
+    }
+
+    #[test]
     fn figures_of_a_run_follow_from_its_times() {
         let run = Outcome {
             bytes: 1_000_000,
@@ -352,5 +431,11 @@ mod tests {
         assert_eq!(run.figure(Figure::Time), Some(32.0));
         assert_eq!(run.figure(Figure::Speedup), None);
         assert_eq!(run.figure(Figure::Utilisation), None);
+        assert_eq!(run.figure(Figure::Ping), None);
+        let ping = (0..100).map(|i| (f64::from(i), f64::from(100 - i))).collect();
+        let run = Outcome { ping, ping_lost: 25, ..run };
+        assert_eq!(run.figure(Figure::Ping), Some(51.0));
+        assert_eq!(run.figure(Figure::Ping99), Some(100.0));
+        assert_eq!(run.figure(Figure::PingLost), Some(20.0));
     }
 }

@@ -1,20 +1,22 @@
 //! Further nodes beside the two of the experiment, each joined to every other by a link
-//! of its own: a mesh of terminals. Their gateways run and keep their links; the
-//! experiment's traffic must find its way among them.
+//! of its own and with a host behind it: a mesh of terminals. Traffic passes between any two
+//! of them, several pairs at a time, and must find its way among the links.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use link::keys::PrivateKey;
-use os::netns::NetNs;
+use os::netns::{NetNs, veth};
 
 use super::gateway::{Gateway, GatewayError, PORT};
-use super::scenario::LinkSetup;
-use super::topology::{BuildError, configure, emulated, quiet};
+use super::scenario::{HostTcp, LinkSetup};
+use super::topology::{BuildError, HOST, LAN, configure, emulated, host_script, quiet, set_tcp};
 use crate::emulate::EmulatorHandle;
 
 /// Addresses behind the nodes of a mesh, the client's and the server's first.
 const NETS: [&str; 4] = ["10.77.1.0/24", "10.77.3.0/24", "10.77.5.0/24", "10.77.6.0/24"];
+/// The hosts behind the further nodes, and the nodes' addresses towards them.
+const HOSTS: [[Ipv4Addr; 2]; 2] = [[host(5, 2), host(5, 1)], [host(6, 2), host(6, 1)]];
 /// The most nodes of a mesh beside the two of the experiment.
 pub const MOST: usize = NETS.len() - 2;
 /// Third byte of the first further link's addresses.
@@ -25,6 +27,12 @@ pub struct Mesh {
     links: Vec<EmulatorHandle>,
     /// The nodes' namespaces.
     pub nodes: Vec<NetNs>,
+    /// The hosts behind them.
+    hosts: Vec<NetNs>,
+}
+
+const fn host(net: u8, number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, net, number)
 }
 
 /// Every pair of nodes but the first two, whose link the experiment has: the lower node,
@@ -44,13 +52,21 @@ impl Mesh {
     pub fn build(
         first: [&NetNs; 2],
         nodes: Vec<NetNs>,
+        hosts: Vec<NetNs>,
         link: &LinkSetup,
+        tcp: &HostTcp,
         seed: u64,
     ) -> Result<Mesh, BuildError> {
-        for node in &nodes {
-            quiet(node)?;
+        for space in nodes.iter().chain(&hosts) {
+            quiet(space)?;
         }
-        let mut mesh = Mesh { links: Vec::new(), nodes };
+        for ((node, host), [own, router]) in nodes.iter().zip(&hosts).zip(HOSTS) {
+            veth(host, HOST, node, LAN)?;
+            configure(host, &host_script(own, router, tcp))?;
+            configure(node, &format!("link set {LAN} up\naddr add {router}/24 dev {LAN}\n"))?;
+            set_tcp(host, tcp)?;
+        }
+        let mut mesh = Mesh { links: Vec::new(), nodes, hosts };
         let all: Vec<&NetNs> = first.into_iter().chain(&mesh.nodes).collect();
         let mut links = Vec::new();
         for (low, high, i) in pairs(all.len()) {
@@ -72,6 +88,17 @@ impl Mesh {
         Ok(mesh)
     }
 
+    /// The host behind the further node `i`, and its address.
+    pub fn host(&self, i: usize) -> Option<(&NetNs, Ipv4Addr)> {
+        Some((self.hosts.get(i)?, HOSTS.get(i)?[0]))
+    }
+
+    /// The link between two nodes that the mesh alone joins; its left is the lower one.
+    pub fn link(&self, low: usize, high: usize) -> Option<&EmulatorHandle> {
+        let (.., i) = pairs(self.nodes.len() + 2).find(|p| (p.0, p.1) == (low, high))?;
+        self.links.get(usize::from(i))
+    }
+
     /// What went wrong in the emulated links.
     pub fn problems(&self) -> Vec<String> {
         self.links.iter().flat_map(|link| link.report().problems).collect()
@@ -90,7 +117,7 @@ impl Mesh {
                 text,
                 "[[peer]]\nname = \"node-{far}\"\npublic_key = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
                  routes = [\"{}\"]\nallow = [\"{}\"]\nsource = \"keep\"\n\
-                 compress = \"off\"\ndedup = \"off\"\nlink = {link}\n",
+                 open = \"fast\"\ncompress = \"off\"\ndedup = \"off\"\nlink = {link}\n",
                 keys[far].public(),
                 end(i, far == high),
                 NETS[far],
@@ -105,7 +132,7 @@ impl Mesh {
         let mut all = Vec::new();
         for (i, host) in self.nodes.iter().enumerate() {
             let config = format!(
-                "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:{PORT}\"\ntun = \"bentpipe0\"\n\
+                "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:{PORT}\"\nlan = [\"{LAN}\"]\n\
                  admin = \"admin.sock\"\nlog = \"warn\"\n{}",
                 keys[i + 2].to_base64(),
                 self.peers(i + 2, keys, link),
@@ -135,7 +162,7 @@ mod tests {
     fn every_two_nodes_of_a_mesh_have_one_link() {
         let four: Vec<_> = pairs(4).collect();
         assert_eq!(four, [(0, 2, 0), (0, 3, 1), (1, 2, 2), (1, 3, 3), (2, 3, 4)]);
-        let mesh = Mesh { links: Vec::new(), nodes: Vec::new() };
+        let mesh = Mesh { links: Vec::new(), nodes: Vec::new(), hosts: Vec::new() };
         let keys: Vec<_> = (1..=4).map(|i| PrivateKey::generate([i; 32])).collect();
         for node in 0..4 {
             let peers = mesh.peers(node, &keys, "{ }");

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::measure::{Outcome, median};
-use super::scenario::{Figure, Published, Scenario, Way};
+use super::scenario::{Bound, Figure, Published, Scenario, Way};
 use super::sweep::Point;
 
 /// All ways of one scenario.
@@ -122,6 +122,30 @@ impl Results {
         self.ways.iter().flat_map(of_way).collect()
     }
 
+    /// The bounds of the scenario that are not kept, a sentence each.
+    pub fn outside(&self, scenario: &Scenario) -> Vec<String> {
+        let check = |bound: &Bound| {
+            let way = self.way(&bound.way)?;
+            let (name, unit) = (bound.figure.title(), bound.figure.unit());
+            let least = bound.least.map(|n| format!("at least {n}"));
+            let most = bound.most.map(|n| format!("at most {n}"));
+            let must: Vec<String> = least.into_iter().chain(most).collect();
+            let must = must.join(" and ");
+            match way.median(bound.figure) {
+                Some(value) if bound.holds(value) => None,
+                Some(value) => Some(format!(
+                    "{}, {}: {name} is {value:.2} {unit} and must be {must}",
+                    self.scenario, way.id
+                )),
+                None => Some(format!(
+                    "{}, {}: {name} was not measured and must be {must} {unit}",
+                    self.scenario, way.id
+                )),
+            }
+        };
+        scenario.bounds.iter().filter_map(check).collect()
+    }
+
     /// The way of that id.
     pub fn way(&self, id: &str) -> Option<&WayResults> {
         self.ways.iter().find(|w| w.id == id)
@@ -185,6 +209,31 @@ mod tests {
     fn run(bytes: u64, complete: f64) -> Result<Run, String> {
         let work = Outcome { bytes, complete, ..Outcome::default() };
         Ok(Run { work, before: None, gateways: None, problems: vec![] })
+    }
+
+    #[test]
+    fn a_figure_outside_its_bounds_is_named_with_them() {
+        let mut scenario = Scenario::built_in("umd-ftp").unwrap();
+        let bound = |figure, least, most| Bound { way: "gateways".into(), figure, least, most };
+        scenario.bounds = vec![
+            bound(Figure::Goodput, Some(1_000.0), Some(2_000.0)),
+            bound(Figure::Goodput, Some(1_601.0), None),
+            bound(Figure::Goodput, Some(1.0), Some(1_500.0)),
+            bound(Figure::Ping, None, Some(9.0)),
+        ];
+        let ways = scenario.ways.iter().cloned().map(|way| {
+            let runs = if way.id == "gateways" { vec![run(10_000_000, 50.0)] } else { vec![] };
+            (way, runs)
+        });
+        let outside = Results::new(&scenario, ways.collect()).outside(&scenario);
+        assert_eq!(
+            outside,
+            [
+                "umd-ftp, gateways: goodput is 1600.00 kbit/s and must be at least 1601",
+                "umd-ftp, gateways: goodput is 1600.00 kbit/s and must be at least 1 and at most 1500",
+                "umd-ftp, gateways: ping was not measured and must be at most 9 ms",
+            ]
+        );
     }
 
     #[test]

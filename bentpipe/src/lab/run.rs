@@ -1,19 +1,22 @@
 //! Runs experiments: builds the network, lets real hosts do the work, notes what
 //! happened; many at once as far as this machine can carry them.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use os::netns::NetNs;
 use units::BitRate;
 
 use super::gateway::{Gateway, Pair};
 use super::measure::Outcome;
 use super::progress::{Board, Row};
 use super::results::{Load, Results, Run};
-use super::scenario::{Scenario, Way, Work};
-use super::topology::{CLIENT, Plan, SERVER, Topology};
+use super::scenario::{Pairing, Scenario, Way, Work};
+use super::topology::{Plan, Topology};
+use super::traffic::ping::{self, Pings};
 use super::traffic::{self, Page, Server, Wanted, udp};
 use crate::admin::LinkStatus;
 
@@ -36,6 +39,10 @@ pub struct Experiment {
     pub before: Option<Work>,
     /// What is carried.
     pub work: Work,
+    /// Between which nodes; B to A if empty.
+    pub pairs: Vec<Pairing>,
+    /// A ping from client to server beside it.
+    pub ping: bool,
     /// How long the link lies idle first, so that nothing of its beginning is left.
     pub settle: Duration,
     /// Files are text, not noise.
@@ -57,11 +64,14 @@ impl Experiment {
                 gateways: way.gateways.then(|| Pair {
                     unsplit: way.unsplit,
                     compress: way.compress,
+                    told: scenario.told.clone(),
                     ..Pair::default()
                 }),
             },
             before: scenario.before,
             work: way.work.unwrap_or(scenario.work),
+            pairs: way.pairs.clone(),
+            ping: scenario.ping,
             settle: Duration::ZERO,
             text: scenario.text,
             headers: false,
@@ -97,15 +107,41 @@ impl Experiment {
             [used(a, c), used(b, d)]
         });
         let mut problems = topology.problems();
-        problems.extend(topology.gateways.iter().flatten().find_map(idle));
+        let nodes = self.pairings().into_iter().flat_map(|p| [p.sender, p.receiver]);
+        problems.extend(nodes.filter_map(|node| topology.gateway(node)).find_map(idle));
         Ok(Run { work, before, gateways, problems })
     }
 
+    fn pairings(&self) -> Vec<Pairing> {
+        if self.pairs.is_empty() { vec![Pairing::USUAL] } else { self.pairs.clone() }
+    }
+
+    /// Does the work between all pairs at once.
     fn carry(&self, topology: &Topology, work: Work, row: &Row) -> Result<Outcome, String> {
+        let all: Vec<Result<Outcome, String>> = thread::scope(|scope| {
+            let one = |pair| move || self.carry_between(topology, pair, work, row);
+            let threads: Vec<_> =
+                self.pairings().into_iter().map(|pair| scope.spawn(one(pair))).collect();
+            let failed = |_| Err("the thread of a pair failed".to_owned());
+            threads.into_iter().map(|t| t.join().unwrap_or_else(failed)).collect()
+        });
+        Outcome::together(all.into_iter().collect::<Result<_, _>>()?)
+            .ok_or_else(|| "nothing was carried".to_owned())
+    }
+
+    fn carry_between(
+        &self,
+        topology: &Topology,
+        pair: Pairing,
+        work: Work,
+        row: &Row,
+    ) -> Result<Outcome, String> {
         let origin = topology.origin;
-        let ip = SERVER[usize::from(self.plan.hosts.ipv6 == Some(true))];
-        let server = topology
-            .server
+        let Pairing { sender, receiver } = pair;
+        let ipv6 = self.plan.hosts.ipv6 == Some(true);
+        let host = |node| topology.host(node, ipv6).ok_or("there is no such node");
+        let ((sending, ip), (receiving, own)) = (host(sender)?, host(receiver)?);
+        let server = sending
             .run(|| Server::start(ip, origin))
             .map_err(|e| format!("the server does not start: {e}"))?;
         let address = SocketAddr::new(ip, traffic::PORT);
@@ -135,19 +171,32 @@ impl Experiment {
             Work::Streams { udp: Some(rate), time, .. } => Some((rate.as_bps(), time.to_std())),
             _ => None,
         };
-        let (client, udp) = thread::scope(|scope| {
-            let udp =
-                beside.map(|(rate, time)| scope.spawn(move || udp_beside(topology, rate, time)));
-            let client = topology.client.run(carry);
-            let failed = |_| Err(std::io::Error::other("the UDP stream's thread failed"));
-            (client, udp.map(|udp| udp.join().unwrap_or_else(failed)))
+        let over = AtomicBool::new(false);
+        let (client, udp, pings) = thread::scope(|scope| {
+            let over = &over;
+            let pings = self.ping.then(|| {
+                scope.spawn(move || ping_beside([(receiving, own), (sending, ip)], origin, over))
+            });
+            let udp = beside.map(|(rate, time)| {
+                scope.spawn(move || udp_beside([(sending, ip), (receiving, own)], rate, time))
+            });
+            let client = receiving.run(carry);
+            over.store(true, Ordering::Relaxed);
+            let failed = |what: &str| std::io::Error::other(format!("the {what}'s thread failed"));
+            let udp = udp.map(|udp| udp.join().unwrap_or_else(|_| Err(failed("UDP stream"))));
+            (client, udp, pings.map(|p| p.join().unwrap_or_else(|_| Err(failed("ping")))))
         });
         let udp = udp.transpose().map_err(|e| format!("the UDP stream failed: {e}"))?;
+        let pings = pings.transpose().map_err(|e| format!("the ping failed: {e}"))?;
+        let pings = pings.unwrap_or_default();
         let served = server.stop();
         let client = client.map_err(|e| format!("the client failed: {e}"))?;
-        let (down, up) = topology.link_use();
-        let rate = self.plan.link.down.rate.map_or(0, BitRate::as_bps);
-        Ok(Outcome { udp, ..Outcome::new(seed, rate, client, &served, down, up) })
+        let (down, up) = topology.link_use(sender, receiver);
+        let (from, to) = (client.0.started, client.0.started + client.0.complete);
+        let rate = topology.rate((sender, receiver), from, to).map_or(0, BitRate::as_bps);
+        let (ping, ping_lost) = (pings.round_trips, pings.lost);
+        let outcome = Outcome::new(seed, rate, client, &served, down, up);
+        Ok(Outcome { udp, ping, ping_lost, ..outcome })
     }
 
     /// Links that it emulates: in a mesh every node has one to every other.
@@ -157,17 +206,36 @@ impl Experiment {
     }
 
     fn weight(&self) -> u64 {
-        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(AT_ONCE).as_bps();
+        let rate = |c: &channel::ChannelConfig| {
+            let highest = c.rate_schedule.as_ref().map(|s| s.highest());
+            highest.or(c.rate).unwrap_or(AT_ONCE).as_bps()
+        };
         (rate(&self.plan.link.down) + rate(&self.plan.link.up)).min(AT_ONCE.as_bps())
     }
 }
 
 /// A UDP stream from the server to the client; answers what arrived, bit/s.
-fn udp_beside(topology: &Topology, rate: u64, time: Duration) -> std::io::Result<f64> {
-    let to = SocketAddr::new(CLIENT[0], udp::PORT);
-    let receiver = topology.client.run(|| UdpSocket::bind(to))?;
-    let sender = topology.server.run(|| UdpSocket::bind((SERVER[0], 0)))?;
+fn udp_beside(
+    [(server, ip), (client, own)]: [(&NetNs, IpAddr); 2],
+    rate: u64,
+    time: Duration,
+) -> std::io::Result<f64> {
+    let to = SocketAddr::new(own, udp::PORT);
+    let receiver = client.run(|| UdpSocket::bind(to))?;
+    let sender = server.run(|| UdpSocket::bind((ip, 0)))?;
     udp::stream(&sender, &receiver, to, rate, time)
+}
+
+/// Pings from the client to the server until `over` says so.
+fn ping_beside(
+    [(client, own), (server, ip)]: [(&NetNs, IpAddr); 2],
+    origin: Instant,
+    over: &AtomicBool,
+) -> std::io::Result<Pings> {
+    let to = SocketAddr::new(ip, ping::PORT);
+    let far = server.run(|| UdpSocket::bind(to))?;
+    let near = client.run(|| UdpSocket::bind((own, 0)))?;
+    ping::ping(&near, &far, to, origin, over)
 }
 
 /// Says so if the experiment's packets went past a gateway.
@@ -288,7 +356,7 @@ fn summary(runs: &[Result<Run, String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn the_gate_never_lets_in_more_than_the_machine_carries_and_everybody_in_the_end() {

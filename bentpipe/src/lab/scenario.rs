@@ -10,7 +10,7 @@ use super::sweep::{self, Point, Sweep};
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 10] = [
+pub const BUILT_IN: [(&str, &str); 12] = [
     ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
@@ -21,6 +21,8 @@ pub const BUILT_IN: [(&str, &str); 10] = [
     ("itu-test-3", include_str!("../../../scenarios/itu-test-3.toml")),
     ("itu-oc3", include_str!("../../../scenarios/itu-oc3.toml")),
     ("cg-inmarsat-b", include_str!("../../../scenarios/cg-inmarsat-b.toml")),
+    ("leo", include_str!("../../../scenarios/leo.toml")),
+    ("ka-fade", include_str!("../../../scenarios/ka-fade.toml")),
 ];
 
 /// The scenarios of `bentpipe demo`.
@@ -46,6 +48,12 @@ pub struct Scenario {
     pub notes: Vec<String>,
     /// The satellite link.
     pub link: LinkSetup,
+    /// What the gateways are told otherwise than the link is.
+    #[serde(default)]
+    pub told: Told,
+    /// A ping from client to server runs beside the work.
+    #[serde(default)]
+    pub ping: bool,
     /// The terrestrial legs on either side of it.
     #[serde(default)]
     pub legs: Legs,
@@ -71,6 +79,9 @@ pub struct Scenario {
     /// What the source printed.
     #[serde(rename = "published", default)]
     pub published: Vec<Published>,
+    /// What `--check` demands.
+    #[serde(rename = "bound", default)]
+    pub bounds: Vec<Bound>,
 }
 
 fn once() -> u64 {
@@ -85,6 +96,35 @@ pub struct LinkSetup {
     pub down: ChannelConfig,
     /// Client to server.
     pub up: ChannelConfig,
+}
+
+/// What the gateways are told of a link where it is not what the link does.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Told {
+    /// Rate from server to client.
+    #[serde(deserialize_with = "unit::maybe")]
+    pub down: Option<BitRate>,
+    /// Rate from client to server.
+    #[serde(deserialize_with = "unit::maybe")]
+    pub up: Option<BitRate>,
+    /// Nothing of the bit-error ratio.
+    pub no_ber: bool,
+    /// How the rate is known: `fixed` or `learned`; `fixed` unless given.
+    pub rate: Option<String>,
+}
+
+impl Told {
+    /// The link as the gateways are told it is.
+    pub fn over(&self, link: &LinkSetup) -> LinkSetup {
+        let mut told = link.clone();
+        told.down.rate = self.down.or(told.down.rate);
+        told.up.rate = self.up.or(told.up.rate);
+        if self.no_ber {
+            (told.down.ber, told.up.ber) = (Ratio::ZERO, Ratio::ZERO);
+        }
+        told
+    }
 }
 
 /// One-way delays of the terrestrial networks behind each end of the link.
@@ -235,6 +275,11 @@ pub struct Way {
     /// Colour slot in figures; the same way has the same colour everywhere.
     #[serde(default)]
     pub colour: usize,
+    /// Sender and receiver of each of several pairs of nodes at once, such as `"b-a"`; every
+    /// pair does the work. The client's node is A, the server's B, further ones C and D; B sends
+    /// to A unless given. A node sends in one pair at most, and receives in one.
+    #[serde(default)]
+    pub pairs: Vec<Pairing>,
     /// Does the gateway pair stand around the link?
     #[serde(default)]
     pub gateways: bool,
@@ -283,6 +328,34 @@ pub struct Way {
     pub missing: Option<String>,
 }
 
+/// Who sends to whom in a mesh, by the numbers of their nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pairing {
+    /// The node behind which the server stands.
+    pub sender: usize,
+    /// The node behind which the client stands.
+    pub receiver: usize,
+}
+
+impl Pairing {
+    /// Server to client, as without a mesh.
+    pub const USUAL: Pairing = Pairing { sender: 1, receiver: 0 };
+}
+
+impl TryFrom<String> for Pairing {
+    type Error = String;
+
+    fn try_from(s: String) -> Result<Pairing, String> {
+        let node = |s: &str| ["a", "b", "c", "d"].iter().position(|n| *n == s);
+        let nodes = s.split_once('-').and_then(|(from, to)| node(from).zip(node(to)));
+        match nodes {
+            Some((sender, receiver)) if sender != receiver => Ok(Pairing { sender, receiver }),
+            _ => Err(format!("\"{s}\" is not a pair of nodes such as \"b-a\"")),
+        }
+    }
+}
+
 /// What can be measured and may have been published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -298,6 +371,14 @@ pub enum Figure {
     Share,
     /// Content of the UDP stream beside the others, as it arrived, kbit/s.
     Udp,
+    /// Round trip of the pings beside the work, their median, ms.
+    Ping,
+    /// What 95 of 100 of them stay below, ms.
+    Ping95,
+    /// What 99 of 100 of them stay below, ms.
+    Ping99,
+    /// Pings that were lost, %.
+    PingLost,
     /// Share of the time during which the link's down direction was sending, %.
     Utilisation,
     /// From connecting to the first byte of content, ms.
@@ -316,12 +397,16 @@ pub enum Figure {
 
 impl Figure {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Figure; 12] = [
+    pub const ALL: [Figure; 16] = [
         Figure::Goodput,
         Figure::LinkThroughput,
         Figure::Sent,
         Figure::Share,
         Figure::Udp,
+        Figure::Ping,
+        Figure::Ping95,
+        Figure::Ping99,
+        Figure::PingLost,
         Figure::Utilisation,
         Figure::FirstByte,
         Figure::Time,
@@ -339,6 +424,10 @@ impl Figure {
             Figure::Sent => "sent by the server",
             Figure::Share => "share of the link",
             Figure::Udp => "UDP",
+            Figure::Ping => "ping",
+            Figure::Ping95 => "ping, 95 of 100",
+            Figure::Ping99 => "ping, 99 of 100",
+            Figure::PingLost => "pings lost",
             Figure::Utilisation => "utilisation",
             Figure::FirstByte => "first byte",
             Figure::Time => "completion",
@@ -353,8 +442,9 @@ impl Figure {
     pub fn unit(self) -> &'static str {
         match self {
             Figure::Goodput | Figure::LinkThroughput | Figure::Sent | Figure::Udp => "kbit/s",
-            Figure::Share | Figure::Utilisation => "%",
+            Figure::Share | Figure::Utilisation | Figure::PingLost => "%",
             Figure::FirstByte | Figure::ServerRtt => "ms",
+            Figure::Ping | Figure::Ping95 | Figure::Ping99 => "ms",
             Figure::Time | Figure::ServerBusy => "s",
             Figure::Queue => "packets",
             Figure::Speedup => "×",
@@ -387,6 +477,27 @@ impl Published {
     /// Low and high end.
     pub fn range(&self) -> (f64, f64) {
         (self.low, self.high.unwrap_or(self.low))
+    }
+}
+
+/// Where a figure of a way must be for `--check`: the median over its runs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// Of which way; of a sweep, of which of its points.
+    pub way: String,
+    /// Of which quantity.
+    pub figure: Figure,
+    /// At least this, in the figure's unit.
+    pub least: Option<f64>,
+    /// At most this.
+    pub most: Option<f64>,
+}
+
+impl Bound {
+    /// Is the figure where it must be?
+    pub fn holds(&self, value: f64) -> bool {
+        self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
     }
 }
 
@@ -458,6 +569,26 @@ impl Scenario {
         link
     }
 
+    /// Every pair of a way has its nodes, and no node is in two pairs in the same part.
+    fn check_pairs(&self, way: &Way) -> Result<(), String> {
+        for (i, pair) in way.pairs.iter().enumerate() {
+            if pair.sender.max(pair.receiver) >= 2 + self.mesh {
+                return Err(format!("\"{}\" has a pair with a node that is not there", way.id));
+            }
+            let mut earlier = way.pairs[..i].iter();
+            if earlier.any(|p| p.sender == pair.sender || p.receiver == pair.receiver) {
+                return Err(format!(
+                    "\"{}\" has two pairs with the same sender or receiver",
+                    way.id
+                ));
+            }
+        }
+        if way.pairs.len() > 1 && !way.gateways {
+            return Err(format!("\"{}\" has pairs and no gateways, which know the ways", way.id));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.ways.is_empty() {
             return Err("it has no [[way]]".into());
@@ -474,6 +605,19 @@ impl Scenario {
         for (i, way) in self.ways.iter().enumerate() {
             if self.ways[..i].iter().any(|w| w.id == way.id) {
                 return Err(format!("two ways are called \"{}\"", way.id));
+            }
+        }
+        for way in &self.ways {
+            self.check_pairs(way)?;
+        }
+        for Bound { way, figure, least, most } in &self.bounds {
+            if self.way(way).is_none() {
+                return Err(format!("a bound names the way \"{way}\", which is not there"));
+            }
+            if least.or(*most).is_none() || *figure == Figure::Speedup {
+                return Err(format!(
+                    "a bound of \"{way}\" has neither `least` nor `most`, or is a speedup's"
+                ));
             }
         }
         for p in &self.published {
@@ -514,7 +658,9 @@ mod tests {
         for (name, _) in BUILT_IN {
             let scenario = Scenario::built_in(name).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(scenario.name, name);
-            assert!(!scenario.published.is_empty(), "{name} has no published figures");
+            let own = scenario.source.starts_with("This project");
+            assert!(own || !scenario.published.is_empty(), "{name} has no published figures");
+            assert!(!scenario.bounds.is_empty(), "{name} has no bounds to check");
         }
     }
 
@@ -579,10 +725,15 @@ mod tests {
             |more: &str| with(&format!("[[published]]\nlow = 3\nwhere = \"p\"\n{more}"));
         for (text, why) in [
             (with("gateway = true"), "unknown field"),
+            (with("pairs = [\"a-a\"]"), "is not a pair"),
+            (with("pairs = [\"c-a\"]"), "not there"),
+            (with("pairs = [\"b-a\", \"b-a\"]"), "the same sender"),
             (with("[[way]]\nid = \"plain\"\ntitle = \"again\""), "two ways"),
             (published("way = \"other\"\nfigure = \"time\""), "not there"),
             (published("way = \"plain\"\nfigure = \"speedup\""), "over"),
             (published("way = \"plain\"\nfigure = \"time\"\nhigh = 2"), "no range"),
+            (with("[[bound]]\nway = \"other\"\nfigure = \"time\"\nmost = 1"), "not there"),
+            (with("[[bound]]\nway = \"plain\"\nfigure = \"time\""), "neither"),
             (SMALL.replace("1MB", "1000"), "size such as"),
         ] {
             let error = Scenario::parse("x", &text).unwrap_err().to_string();

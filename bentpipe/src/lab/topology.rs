@@ -21,7 +21,7 @@ use channel::ChannelConfig;
 use os::OsError;
 use os::netns::{NetNs, veth};
 use os::port::Port;
-use units::{ByteCount, Duration, Ratio};
+use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::gateway::{Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
@@ -49,7 +49,7 @@ pub const LAN: &str = "lan";
 /// The gateways' interface towards the satellite.
 const SATELLITE: &str = "sat";
 /// The hosts' only interface.
-const HOST: &str = "eth0";
+pub(super) const HOST: &str = "eth0";
 const MTU: u16 = 1500;
 /// Buffer a byte of receive window: small segments fill a quarter of what they occupy.
 const ROOM_FOR_WINDOW: u64 = 4;
@@ -138,8 +138,8 @@ impl Topology {
         let age = link.as_ref().map_or(units::Instant::ZERO, EmulatorHandle::now);
         let origin = Instant::now() - age.since(units::Instant::ZERO).to_std();
 
-        configure(&client, &host_script(CLIENT, GATEWAY_A, &plan.hosts))?;
-        configure(&server, &host_script(SERVER, GATEWAY_B, &plan.hosts))?;
+        configure(&client, &hosts_script(CLIENT, GATEWAY_A, &plan.hosts))?;
+        configure(&server, &hosts_script(SERVER, GATEWAY_B, &plan.hosts))?;
         configure(&gwa, &gateway_script(GATEWAY_A, LINK_A, LINK_B, "10.77.3.0/24 fd77:3::/64"))?;
         configure(&gwb, &gateway_script(GATEWAY_B, LINK_B, LINK_A, "10.77.1.0/24 fd77:1::/64"))?;
         for gateway in [&gwa, &gwb] {
@@ -156,8 +156,11 @@ impl Topology {
             set_shape(&server, shape)?;
         }
         let mesh = if plan.mesh > 0 {
-            let nodes: Result<_, _> = (0..plan.mesh).map(|i| space(&format!("node{i}"))).collect();
-            Some(Mesh::build([&gwa, &gwb], nodes?, &plan.link, plan.seed)?)
+            let several = |role: &str| -> Result<Vec<NetNs>, OsError> {
+                (0..plan.mesh).map(|i| space(&format!("{role}{i}"))).collect()
+            };
+            let (nodes, hosts) = (several("node")?, several("host")?);
+            Some(Mesh::build([&gwa, &gwb], nodes, hosts, &plan.link, &plan.hosts, plan.seed)?)
         } else {
             None
         };
@@ -180,13 +183,50 @@ impl Topology {
         Ok(topology)
     }
 
-    /// What the link did so far: server to client, client to server.
-    pub fn link_use(&self) -> (LinkUse, LinkUse) {
-        let one = |direction| match &self.link {
-            Some(link) => LinkUse::of(&link.series(direction)),
+    /// A host by its node: 0 is the client, 1 the server, the others stand behind the further
+    /// nodes of a mesh and have IPv4 only. `None` if there is no such node.
+    pub fn host(&self, node: usize, ipv6: bool) -> Option<(&NetNs, IpAddr)> {
+        match node {
+            0 => Some((&self.client, CLIENT[usize::from(ipv6)])),
+            1 => Some((&self.server, SERVER[usize::from(ipv6)])),
+            _ => self.mesh.as_ref()?.host(node - 2).map(|(host, own)| (host, own.into())),
+        }
+    }
+
+    /// The gateway of a node.
+    pub fn gateway(&self, node: usize) -> Option<&Gateway> {
+        match node {
+            0 | 1 => self.gateways.as_ref().map(|g| &g[node]),
+            _ => self.mesh_gateways.get(node - 2),
+        }
+    }
+
+    /// The emulated link between two nodes, and its direction from the first to the second.
+    fn link(&self, from: usize, to: usize) -> Option<(&EmulatorHandle, Direction)> {
+        let (low, high) = (from.min(to), from.max(to));
+        let link = match (low, high) {
+            (0, 1) => self.link.as_ref()?,
+            _ => self.mesh.as_ref()?.link(low, high)?,
+        };
+        Some((link, if from < to { Direction::Up } else { Direction::Down }))
+    }
+
+    /// What a link did so far: from the sending node to the receiving one, and back.
+    pub fn link_use(&self, from: usize, to: usize) -> (LinkUse, LinkUse) {
+        let one = |from, to| match self.link(from, to) {
+            Some((link, direction)) => LinkUse::of(&link.series(direction)),
             None => LinkUse::default(),
         };
-        (one(Direction::Down), one(Direction::Up))
+        (one(from, to), one(to, from))
+    }
+
+    /// The rate of the link from one node to another on average between two times, in seconds
+    /// since the start; `None` if it has none.
+    pub fn rate(&self, (sender, receiver): (usize, usize), from: f64, to: f64) -> Option<BitRate> {
+        let at = |t: f64| units::Instant::from_nanos((t * 1e9) as u64);
+        let (link, direction) = self.link(sender, receiver)?;
+        let bytes = link.capacity(direction, at(from), at(to))?;
+        (to > from).then(|| BitRate::from_bps((bytes.0 as f64 * 8.0 / (to - from)).round() as u64))
     }
 
     /// Processor time of both gateways since their start, s.
@@ -210,7 +250,7 @@ impl Topology {
 
 /// No packets but those of the experiment: no router solicitations, no link-local
 /// addresses; and no memory of earlier connections in TCP.
-pub(super) fn quiet(host: &NetNs) -> Result<(), OsError> {
+pub(crate) fn quiet(host: &NetNs) -> Result<(), OsError> {
     for scope in ["all", "default"] {
         host.sysctl(&format!("net.ipv6.conf.{scope}.accept_ra"), "0")?;
         host.sysctl(&format!("net.ipv6.conf.{scope}.router_solicitations"), "0")?;
@@ -252,7 +292,7 @@ fn leg(
     emulated(left, left_device, right, right_device, &both, !seed).map(Some)
 }
 
-pub(super) fn emulated(
+pub(crate) fn emulated(
     left: &NetNs,
     left_device: &str,
     right: &NetNs,
@@ -267,7 +307,7 @@ pub(super) fn emulated(
 }
 
 /// Runs `ip -batch` inside `host`.
-pub(super) fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
+pub(crate) fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
     let failed = |what: &str| OsError::refused(format!("`ip -batch` in {}: {what}", host.name()));
     let mut child = host
         .command("ip")
@@ -288,8 +328,23 @@ pub(super) fn configure(host: &NetNs, script: &str) -> Result<(), OsError> {
     }
 }
 
-/// Addresses and default routes of a host; what TCP takes from the route goes there.
-fn host_script(own: [IpAddr; 2], router: [IpAddr; 2], tcp: &HostTcp) -> String {
+/// Addresses and default routes of a host.
+fn hosts_script(own: [IpAddr; 2], router: [IpAddr; 2], tcp: &HostTcp) -> String {
+    let mut script = device_script(HOST, own);
+    for via in router {
+        script += &route_script(via, tcp);
+    }
+    script
+}
+
+/// The same of a host with one address.
+pub(super) fn host_script(own: Ipv4Addr, router: Ipv4Addr, tcp: &HostTcp) -> String {
+    let device = format!("link set {HOST} mtu {MTU} up\naddr add {own}/24 dev {HOST}\n");
+    device + &route_script(router.into(), tcp)
+}
+
+/// A default route; what TCP takes from the route goes there.
+fn route_script(via: IpAddr, tcp: &HostTcp) -> String {
     let mut metrics = String::new();
     if let Some(ByteCount(mss)) = tcp.mss {
         metrics += &format!(" advmss {mss}");
@@ -301,11 +356,7 @@ fn host_script(own: [IpAddr; 2], router: [IpAddr; 2], tcp: &HostTcp) -> String {
         // By the route, because `tcp_allowed_congestion_control` binds the sysctl.
         metrics += &format!(" congctl {congestion}");
     }
-    let mut script = device_script(HOST, own);
-    for via in router {
-        script += &format!("route add default via {via} dev {HOST}{metrics}\n");
-    }
-    script
+    format!("route add default via {via} dev {HOST}{metrics}\n")
 }
 
 /// Addresses of a gateway, the far network's route, and the far gateway's station
@@ -361,7 +412,7 @@ fn set_shape(host: &NetNs, Shape { rate, bucket }: Shape) -> Result<(), OsError>
     }
 }
 
-fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {
+pub(super) fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {
     let switch = |on: bool| if on { "1" } else { "0" };
     let switches = [
         ("tcp_sack", tcp.sack),

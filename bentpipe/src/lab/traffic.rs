@@ -7,6 +7,7 @@
 
 mod content;
 mod many;
+pub mod ping;
 pub mod udp;
 
 pub use many::{Page, fetch_page, fetch_streams};

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use link::PeerId;
 use os::OsError;
-use os::poll::Clock;
+use os::poll::{Clock, Interest, Poller};
 use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
 use relay::Relay;
 use units::Instant;
 
+use super::gathering::Gathering;
 use super::steering;
 use super::unreached::Unreached;
 
@@ -17,9 +18,11 @@ const BATCH: usize = 60_000;
 /// The largest link packet.
 const MAX_PACKET: usize = 9_000;
 /// Receive calls per turn, so that a flood cannot keep the loop from its other work.
-const RECEIVES: usize = 8;
+const RECEIVES: usize = 4;
 /// ICMP errors that are read per turn; what comes beyond them waits, or is lost.
 const ERRORS: usize = 16;
+/// Pieces that one receive call takes. Their room is only touched as far as it is filled.
+const PIECES: usize = 16;
 
 /// The UDP socket and its buffers.
 pub struct Carrier {
@@ -38,6 +41,10 @@ pub struct Carrier {
     pub failed: bool,
     /// What they said.
     pub unreached: Unreached,
+    /// When the socket is read without news of it.
+    gathering: Gathering,
+    /// What the poller tells of the socket.
+    watched: Interest,
 }
 
 /// An address, and the peer that is there.
@@ -68,7 +75,7 @@ impl Carrier {
     }
 
     fn on(socket: UdpSocket) -> Carrier {
-        let receive = vec![0; socket.slot() * 8];
+        let receive = vec![0; socket.slot() * PIECES];
         Carrier {
             socket,
             receive,
@@ -80,7 +87,37 @@ impl Carrier {
             more: true,
             failed: false,
             unreached: Unreached::default(),
+            gathering: Gathering::default(),
+            watched: Interest::READ.edge(),
         }
+    }
+
+    /// Begins to watch the socket.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn watch(&self, poller: &Poller, token: u64) -> Result<(), OsError> {
+        poller.add(&self.socket, token, self.watched)
+    }
+
+    /// Has the poller tell only what the next turn waits for. Room to write is news with
+    /// every packet that leaves the kernel, and matters only while a batch waits for it; what
+    /// arrives is none while packets gather. A change tells also what is the case already.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn watch_anew(&mut self, poller: &Poller, token: u64) -> Result<(), OsError> {
+        let wanted = match (self.gathering.until().is_some(), self.is_blocked()) {
+            (false, false) => Interest::READ,
+            (false, true) => Interest::READ_WRITE,
+            (true, false) => Interest::NONE,
+            (true, true) => Interest::WRITE,
+        };
+        let wanted = wanted.edge();
+        if std::mem::replace(&mut self.watched, wanted) == wanted {
+            return Ok(());
+        }
+        poller.modify(&self.socket, token, wanted)
     }
 
     /// The port that all shards' sockets have.
@@ -88,28 +125,51 @@ impl Carrier {
         self.socket.local_addr().port()
     }
 
-    /// Hands what has arrived to the relay; true if more may be there. The clock is read
-    /// anew for each batch: how late this host is must not look like a queue on the way.
+    /// When the socket is to be read although nothing is told of it.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.gathering.until()
+    }
+
+    /// Hands what has arrived to the relay, if anything may have. The clock is read anew for
+    /// each batch: how late this host is must not look like a queue on the way. True if the
+    /// socket was looked at.
     pub fn receive(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
         if self.failed {
             self.read_errors(clock.now());
         }
-        let mut more = self.failed;
+        if !self.more && !self.gathering.is_due(clock.now()) {
+            return self.failed;
+        }
+        self.more = self.read(clock, relay);
+        if !self.more {
+            let now = clock.now();
+            self.gathering.on_empty(now, relay.endpoint.is_awaited(now));
+        }
+        true
+    }
+
+    /// True if more may be there.
+    fn read(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
         for _ in 0..RECEIVES {
             match self.socket.receive(&mut self.receive) {
                 Ok(datagrams) => {
                     let now = clock.now();
-                    more = true;
+                    let more = datagrams.is_full();
                     for d in datagrams {
-                        relay.handle_carrier(now, now - d.age, d.from, d.payload);
+                        let arrived = now - d.age;
+                        self.gathering.on_packet(arrived);
+                        relay.handle_carrier(now, arrived, d.from, d.payload);
+                    }
+                    if !more {
+                        return false;
                     }
                 }
-                Err(UdpError::Blocked) => return self.failed,
+                Err(UdpError::Blocked) => return false,
                 // The kernel tells of an earlier packet that nobody took, once.
                 Err(_) => {}
             }
         }
-        more
+        true
     }
 
     fn read_errors(&mut self, now: Instant) {
@@ -233,21 +293,66 @@ impl Carrier {
 mod tests {
     use link::endpoint::{Endpoint, EndpointConfig};
     use link::keys::PrivateKey;
+    use os::poll::Events;
+    use units::Duration;
 
     use super::*;
 
-    #[test]
-    fn a_packet_behind_an_initiation_is_kept_for_its_shard() {
-        let mut carriers = Carrier::open("127.0.0.1:0".parse().unwrap(), None, 2).unwrap();
+    const ANYWHERE: &str = "127.0.0.1:0";
+
+    fn relays(shards: u32) -> Vec<Relay> {
         let config = EndpointConfig {
             private_key: PrivateKey::from_bytes([1; 32]),
             seed: [2; 32],
             hardware_aes: false,
             initiations_per_second: 100,
         };
-        let mut relays: Vec<Relay> =
-            Endpoint::divided(config, 2).into_iter().map(Relay::new).collect();
-        let mut sender = UdpSocket::bind(&UdpConfig::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        Endpoint::divided(config, shards).into_iter().map(Relay::new).collect()
+    }
+
+    fn sender() -> UdpSocket {
+        UdpSocket::bind(&UdpConfig::new(ANYWHERE.parse().unwrap())).unwrap()
+    }
+
+    #[test]
+    fn what_arrives_while_packets_gather_is_no_news_and_afterwards_it_is() {
+        let clock = Clock::start();
+        let mut carrier = Carrier::open(ANYWHERE.parse().unwrap(), None, 1).unwrap().remove(0);
+        let (mut relay, mut sender) = (relays(1).remove(0), sender());
+        let (mut poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(4));
+        carrier.watch(&poller, 1).unwrap();
+        let to = carrier.socket.local_addr();
+        let mut send = |packets: usize| {
+            let payload = vec![7; 100 * packets];
+            sender.send(&Transmit { to, from: None, payload: &payload, segment: 100 }).unwrap();
+        };
+        // A busy machine may not look in time.
+        for _ in 0..1_000 {
+            send(64);
+            carrier.more = true;
+            carrier.receive(&clock, &mut relay);
+            if carrier.poll_timeout().is_some() {
+                break;
+            }
+        }
+        assert!(carrier.poll_timeout().is_some(), "a run of packets gathers");
+        carrier.watch_anew(&poller, 1).unwrap();
+        send(1);
+        assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+        while carrier.poll_timeout().is_some() {
+            carrier.receive(&clock, &mut relay);
+        }
+        carrier.watch_anew(&poller, 1).unwrap();
+        poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+        send(1);
+        assert_eq!(poller.wait(&mut events, Some(Duration::from_secs(10))).unwrap(), 1);
+        assert!(events.iter().all(|event| event.token == 1 && event.readable));
+    }
+
+    #[test]
+    fn a_packet_behind_an_initiation_is_kept_for_its_shard() {
+        let mut carriers = Carrier::open(ANYWHERE.parse().unwrap(), None, 2).unwrap();
+        let (mut relays, mut sender) = (relays(2), sender());
         let mut initiation = vec![0; 200];
         initiation[..2].copy_from_slice(&[1, 1]);
         let data = |index: u16| {
@@ -263,6 +368,7 @@ mod tests {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         let stray = loop {
             for (carrier, relay) in carriers.iter_mut().zip(&mut relays) {
+                carrier.more = true;
                 carrier.receive(&Clock::start(), relay);
             }
             if let Some(stray) = relays[0].endpoint.poll_handed_over() {

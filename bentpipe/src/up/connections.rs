@@ -121,15 +121,16 @@ impl Connections {
         added
     }
 
-    /// Connects to a server for `flow`.
+    /// Connects to a server for `flow`, by packets with a routing mark.
     pub fn connect(
         &mut self,
         poller: &Poller,
         flow: FlowId,
         to: SocketAddr,
         from: Option<SocketAddr>,
+        mark: Option<u32>,
     ) -> Result<(), ResetReason> {
-        let begin = |from| tcp::connect(&Connect { to, from, options: &self.options });
+        let begin = |from| tcp::connect(&Connect { to, from, mark, options: &self.options });
         // IPv4 and IPv6 cannot be mixed: then the node's own address serves.
         let from = from.filter(|f| f.is_ipv4() == to.is_ipv4());
         let stream = match begin(from) {

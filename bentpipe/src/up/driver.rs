@@ -18,6 +18,7 @@ use relay::{Routes, Target};
 use sd_notify::NotifyState;
 use units::{Duration, Instant};
 
+use super::interception::Again;
 use super::listeners::Listeners;
 use super::others::Others;
 use super::proxy::{Asked, Proxy};
@@ -82,6 +83,8 @@ pub struct Driver {
     pub(super) shard_routes: Routes<usize>,
     pub(super) intercept: Option<Intercept>,
     pub(super) routes_changed: Instant,
+    /// A change of rules and routes that failed.
+    pub(super) again: Option<Again>,
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
@@ -108,7 +111,7 @@ impl Driver {
         let mut events = Events::with_capacity(256);
         loop {
             let timeout = self.timeout();
-            self.shard.poller.wait(&mut events, timeout)?;
+            self.shard.wait(&mut events, timeout)?;
             let now = self.shard.clock.now();
             for event in events.iter() {
                 self.on_event(now, event)?;
@@ -148,7 +151,7 @@ impl Driver {
             SYNS => self.read_syns(now)?,
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
             SIGNALS => self.on_signals(now),
-            INTERCEPT => self.mend_interception(),
+            INTERCEPT => self.mend_interception(now),
             NEWS => self.on_news(now)?,
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {

@@ -25,6 +25,17 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two changes of the routes: each runs `ip` a few times, and a hub has many
 /// peers.
 const SPACING: Duration = Duration::from_secs(1);
+/// The longest pause before a change that failed is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A change of rules and routes that failed and is to be tried again. What stood before is
+/// in force.
+#[derive(Clone, Debug)]
+pub(super) struct Again {
+    at: Instant,
+    pause: Duration,
+    pub why: String,
+}
 
 /// Whether a peer's traffic goes in clear.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +82,10 @@ impl Driver {
     /// When [`Driver::follow_silence`] is to be called.
     pub(super) fn silence_timeout(&self) -> Option<Instant> {
         self.intercept.as_ref()?;
-        self.everyone.due().map(|at| at.max(self.routes_changed + SPACING))
+        let due = self.everyone.due().map(|at| at.max(self.routes_changed + SPACING));
+        let again = self.again.as_ref().map(|again| again.at);
+        // Whatever is due fails like the change before it.
+        again.or(due)
     }
 
     /// Opens the routes to peers that have not answered for a while and whose traffic may
@@ -81,8 +95,15 @@ impl Driver {
             return;
         }
         let before: Vec<bool> = self.everyone.iter().map(|p| p.clear.is).collect();
+        if self.again.is_some() {
+            self.mend_interception(now);
+            if self.again.as_ref().is_some_and(|again| again.at > now) {
+                return;
+            }
+        }
         if let Err(e) = self.update_interception(now) {
             crate::log!(Error, "the routes cannot be changed", error = e);
+            return;
         }
         for (peer, was) in self.everyone.iter().zip(before) {
             let name = &peer.config.name;
@@ -118,11 +139,25 @@ impl Driver {
         let config = intercept_config(in_the_tunnel, InterceptConfig::new("", 0));
         let done = self.intercept.as_mut().map_or(Ok(()), |i| i.update(&config));
         self.watch_interception();
+        self.note(now, &done);
         done
     }
 
+    /// Sees to it that a change that failed is tried again, ever more rarely.
+    fn note(&mut self, now: Instant, done: &Result<(), OsError>) {
+        let before = self.again.take();
+        match (done, before) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(_)) => crate::log!(Info, "rules and routes are as they should be"),
+            (Err(e), before) => {
+                let pause = before.map_or(SPACING, |a| (a.pause + a.pause).min(LONGEST_PAUSE));
+                self.again = Some(Again { at: now + pause, pause, why: e.to_string() });
+            }
+        }
+    }
+
     /// A helper of the interception has died.
-    pub(super) fn mend_interception(&mut self) {
+    pub(super) fn mend_interception(&mut self, now: Instant) {
         let Some(intercept) = &mut self.intercept else { return };
         match intercept.repair() {
             Ok(true) => {
@@ -130,7 +165,12 @@ impl Driver {
                 self.watch_interception();
             }
             Ok(false) => {}
-            Err(e) => crate::log!(Error, "interception cannot be mended", error = e),
+            Err(e) => {
+                crate::log!(Error, "interception cannot be mended", error = e);
+                // Else the poller would tell of the death again and again until then.
+                let _ = self.shard.poller.remove(intercept);
+                self.note(now, &Err(e));
+            }
         }
     }
 
@@ -157,7 +197,10 @@ pub(super) fn intercept_config<'a>(
     let prefixes = |wanted: fn(&Peer) -> bool| {
         peers.clone().filter(|p| wanted(p)).flat_map(|p| p.routes.iter().copied()).collect()
     };
+    let mut with_routes = peers.clone().filter(|p| !p.routes.is_empty());
     InterceptConfig {
+        // What is connected for one may lead behind another.
+        onward: with_routes.nth(1).is_some(),
         routes: prefixes(|_| true),
         masquerade: prefixes(|p| p.source == Source::Nat),
         in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
-use link::session::{LinkConfig, NEARLY_EMPTY, best_packet};
+use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, best_packet};
 use relay::{Policy, Share};
 use squeeze::dedup::Limits;
 use units::ByteCount;
@@ -49,8 +49,17 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         headers: link.headers,
         history: history(memory, peer.compress),
         dedup: peer.dedup != Share::Off,
+        facts: facts(node, peer),
         classes: peer.traffic.classes.clone(),
     }
+}
+
+/// What the peer is told of this node's file. Without a TUN device no packet leaves here.
+pub fn facts(node: &Node, peer: &Peer) -> Facts {
+    let has = |is_v4| peer.routes.iter().any(|prefix| prefix.is_v4() == is_v4);
+    let takes = Families { v4: has(true), v6: has(false) };
+    let sends = if node.tun.is_some() { takes } else { Families::default() };
+    Facts { takes, sends, end: peer.link.end }
 }
 
 /// Peers that share the node's memory, and those of them that share its room for chunks.

@@ -9,6 +9,7 @@ use link::session::{RateMode, RateStatus, Reach};
 use relay::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
+use super::disagreements;
 use super::driver::Driver;
 use super::failing::blame_strangers;
 use super::roster::KnownPeer;
@@ -98,7 +99,9 @@ impl Driver {
                 listen: node.listen.to_string(),
                 tun: node.tun.clone(),
                 lan: node.lan.clone(),
+                own: node.own,
                 proxy: node.proxy.map(|p| p.to_string()),
+                trouble: self.again.as_ref().map(|again| again.why.clone()),
                 shards: 1 + self.others.len() as u64,
                 strangers: all.strangers,
                 dropped: all.dropped,
@@ -124,6 +127,7 @@ impl Shard {
             ("foreign datagram", relay.foreign),
             ("datagram denied", relay.datagrams_denied),
             ("flow forgotten", relay.flows_forgotten),
+            ("family not taken there", relay.not_taken_there),
             ("unroutable packet", relay.unroutable),
             ("datagram queue full", relay.overflow),
         ] {
@@ -205,6 +209,7 @@ impl Shard {
                 bytes_saved_received: s.datagram_bytes_saved_in,
                 cpu_us: s.datagram_cpu.as_micros(),
             },
+            disagreements: disagreements::sentences(&session.disagreements()),
             handshakes: HandshakeCounts {
                 completed: stats.handshakes,
                 failed: stats.handshakes_failed,

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use link::PeerId;
+use link::session::Disagreements;
 use units::Instant;
 
 use super::interception::Clear;
@@ -20,6 +21,8 @@ pub(super) struct KnownPeer {
     pub silent_since: Option<Instant>,
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
+    /// What its file and ours do not agree on, as far as the log has it.
+    pub told: Disagreements,
 }
 
 /// A peer as the first shard knows it, whoever has it.

@@ -21,7 +21,7 @@ use link::PeerId;
 use link::endpoint::Endpoint;
 use link::keys::PublicKey;
 use os::OsError;
-use os::poll::{Clock, Interest, Poller};
+use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
 use relay::{Action, Relay};
@@ -126,9 +126,10 @@ impl Shard {
         // Time taken by compression: the processor's for this thread, because that of
         // others says nothing of how fast it is.
         shard.relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
+        shard.relay.tell_own_clients(node.own);
         shard.relay.set_own_addresses(os::addresses::own_addresses()?);
         let p = &shard.poller;
-        p.add(&shard.carrier.socket, UDP, Interest::READ_WRITE.edge())?;
+        shard.carrier.watch(p, UDP)?;
         p.add(&shard.names.waker, NAMES, Interest::READ)?;
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
@@ -140,9 +141,23 @@ impl Shard {
         self.modems.watch(&self.config.peers);
     }
 
+    /// Waits for news, for at most `timeout` (`None`: for ever).
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn wait(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> Result<usize, OsError> {
+        self.carrier.watch_anew(&self.poller, UDP)?;
+        self.poller.wait(events, timeout)
+    }
+
     /// When there is something to do next, if nothing happens; the present if at once.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        if self.connections.has_work() || self.carrier.more || self.relay.has_files() {
+        let carrier = self.carrier.more || self.carrier.failed;
+        if self.connections.has_work() || carrier || self.relay.has_files() {
             return Some(now);
         }
         let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
@@ -151,7 +166,8 @@ impl Shard {
         let drain = self.draining.then(|| now + Duration::from_millis(100));
         let connections = self.connections.poll_timeout();
         let chunks = self.chunks.poll_timeout();
-        [link, connections, names, leaving, drain, chunks].into_iter().flatten().min()
+        let arrivals = self.carrier.poll_timeout();
+        [link, connections, names, leaving, drain, chunks, arrivals].into_iter().flatten().min()
     }
 
     /// Something happened to a descriptor of the shard.
@@ -181,8 +197,7 @@ impl Shard {
     /// The drain law: until nothing moves any more.
     pub fn settle(&mut self) {
         let clock = self.clock;
-        if self.carrier.more {
-            self.carrier.more = self.carrier.receive(&clock, &mut self.relay);
+        if self.carrier.receive(&clock, &mut self.relay) {
             let now = clock.now();
             if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
                 self.own_addresses_at = now;
@@ -218,6 +233,7 @@ impl Shard {
                 Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
                 Action::Accepted(flow) => self.grant(now, flow),
                 Action::ToClient(packet) => self.write_syn(&packet),
+                Action::ToHost(packet) => self.write_to_host(&packet),
                 Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
                     Some(asked) => {
                         asked.refuse(proxy::refusal_of(reason));

@@ -18,7 +18,7 @@ use units::BitRate;
 
 use crate::gateway::{Gateway, Keys, Settings};
 use crate::harness::{LAN, Plan, SATELLITE, Scratch, pings, root, said, satellite, shell, spaces};
-use crate::tcp::{check_echo, listen, pattern};
+use crate::tcp::{check_echo, listen, pattern, try_connect};
 
 const README: &str = include_str!("../../../README.md");
 const HOST: [&str; 2] = ["10.2.0.2", "fd10:2::2"];
@@ -48,8 +48,13 @@ struct Sea {
 }
 
 impl Sea {
-    /// The README's nodes, with their links up; `more` is added to the ship's peer.
-    fn new(more: &str) -> Sea {
+    /// The README's nodes, with their links up.
+    fn new() -> Sea {
+        Sea::with(|_, text| text)
+    }
+
+    /// The same with changes to their files.
+    fn with(change: impl Fn(&str, String) -> String) -> Sea {
         let (number, [host, gwa, gwb, server]) = spaces();
         let plan = Plan { rate: BitRate::from_mbps(20), delay_ms: 300, ..Plan::default() };
         veth(&host, LAN, &gwa, "eth1").expect("a cable");
@@ -86,15 +91,15 @@ impl Sea {
             ..Settings::ship()
         };
         let keys = Keys::pair();
-        let node = |name: &'static str, ns: &NetNs, own: &Keys, peer: &Keys, more: &str| {
+        let node = |name: &'static str, ns: &NetNs, own: &Keys, peer: &Keys| {
             let mut node =
                 Gateway::new(name, ns, dir.sub(name), settings.clone(), own, peer, &plan);
-            node.write(&(file(name, own, peer) + more));
+            node.write(&change(name, file(name, own, peer)));
             node.start();
             node
         };
-        let mut shore = node("shore", &gwb, &keys[1], &keys[0], "");
-        let mut ship = node("ship", &gwa, &keys[0], &keys[1], more);
+        let mut shore = node("shore", &gwb, &keys[1], &keys[0]);
+        let mut ship = node("ship", &gwa, &keys[0], &keys[1]);
         ship.wait_until_up();
         shore.wait_until_up();
         Sea { ship, shore, host, server, _link: link, _spaces: [gwa, gwb], _dir: dir }
@@ -121,7 +126,7 @@ fn with_the_readmes_files_ping_dns_quic_and_traceroute_work_from_the_ships_lan()
     if !root() {
         return;
     }
-    let sea = Sea::new("");
+    let sea = Sea::new();
     for (host, server) in HOST.into_iter().zip(SERVER) {
         pings(&sea.host, 2, server);
         pings(&sea.host, 1, &format!("-s 4000 {server}")); // in fragments
@@ -162,7 +167,7 @@ fn what_others_begin_towards_the_ships_lan_is_prohibited_without_allow() {
     if !root() {
         return;
     }
-    let sea = Sea::new("");
+    let sea = Sea::new();
     for (host, server) in HOST.into_iter().zip(SERVER) {
         let before = sea.ship.dropped_for("datagram denied");
         let text = said(&shell(&sea.server, &format!("ping -c 1 -W 10 {host}")));
@@ -188,7 +193,10 @@ fn with_allow_others_reach_the_ships_lan() {
     if !root() {
         return;
     }
-    let sea = Sea::new("allow = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n");
+    let sea = Sea::with(|name, text| match name {
+        "ship" => text + "allow = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n",
+        _ => text,
+    });
     for (host, server) in HOST.into_iter().zip(SERVER) {
         pings(&sea.server, 2, host);
         let (client, socket) = (udp(&sea.server, server, 0), udp(&sea.host, host, 5000));
@@ -203,4 +211,53 @@ fn with_allow_others_reach_the_ships_lan() {
         pings(&sea.host, 1, server);
     }
     check_that_all_passed(&sea);
+}
+
+/// Both nodes log these words and show them in their status.
+fn check_told(sea: &Sea, words: &str) {
+    for node in [&sea.ship, &sea.shore] {
+        let told = &node.status().links[0].disagreements;
+        assert!(told.iter().any(|sentence| sentence.contains(words)), "{told:?}");
+        node.wait_for_log(words);
+    }
+}
+
+#[test]
+fn a_family_that_the_shore_does_not_know_is_refused_on_the_ship_at_once() {
+    if !root() {
+        return;
+    }
+    let sea = Sea::with(|_, text| text.replace(", \"fd10:2::/64\"", ""));
+    check_told(&sea, "IPv6 cannot work");
+    let sent = sea.ship.status().links[0].datagrams.sent;
+    let text = said(&shell(&sea.host, &format!("ping -c 1 -W 10 {}", SERVER[1])));
+    assert!(text.contains("No route"), "{text}");
+    let refused = try_connect(&sea.host, &format!("[{}]:80", SERVER[1])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable, "{refused}");
+    let status = sea.ship.status();
+    assert_eq!((status.links[0].datagrams.sent, status.links[0].streams_total), (sent, 0));
+    pings(&sea.host, 1, SERVER[0]);
+}
+
+#[test]
+fn two_hubs_are_told_so_at_both_ends() {
+    if !root() {
+        return;
+    }
+    let sea = Sea::with(|_, text| text.replace("\"terminal\"", "\"hub\""));
+    check_told(&sea, "both files say end = \"hub\"");
+    assert_eq!(sea.ship.log().matches("both files say").count(), 1, "once");
+}
+
+#[test]
+fn rates_that_do_not_fit_are_told_at_both_ends() {
+    if !root() {
+        return;
+    }
+    let sea = Sea::with(|name, text| match name {
+        "ship" => text + "link = { send = \"1Mbit\" }\n",
+        _ => text,
+    });
+    check_told(&sea, "sends 1Mbit");
+    check_told(&sea, "receives 2Mbit");
 }

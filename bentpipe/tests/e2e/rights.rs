@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::thread;
 use std::time::Duration;
 
+use crate::failure::RELEASE;
 use crate::gateway::Gateway;
 use crate::harness::{Plan, World, must, root, wait_for};
 use crate::tcp::{SERVER, check_echo, echo_once, listen};
@@ -70,7 +71,7 @@ fn as_root_a_gateway_keeps_only_the_rights_that_it_needs_and_goes_on_working() {
     if !root() {
         return;
     }
-    let mut world = World::new();
+    let mut world = World::with(|plan| plan.a.node = RELEASE.into());
     check_rights(&world.a, 0);
     check_rights(&world.b, 0);
     check_that_it_still_can(&mut world);
@@ -84,7 +85,7 @@ fn as_the_configured_user_a_gateway_goes_on_working() {
         return;
     }
     let mut plan = Plan::default();
-    plan.a.node = format!("user = \"{USER}\"");
+    plan.a.node = format!("user = \"{USER}\"\n{RELEASE}");
     let mut world = World::without_gateways(&plan);
     chown(world.a.dir(), Some(USER), Some(USER)).unwrap();
     chown(world.a.file(), Some(USER), Some(USER)).unwrap();

@@ -127,7 +127,8 @@ impl Star {
     fn file(&self, node: &str, terminals: &[usize]) -> String {
         let mut text = format!(
             "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:4500\"\nadmin = \"admin.sock\"\n\
-             tun = \"bp0\"\nlan = [\"{LAN}\"]\n{node}\n",
+             tun = \"bp0\"\nlan = [\"{LAN}\"]\n\
+             on_stop = \"release\"\n{node}\n",
             self.hub_keys.private
         );
         if self.shards > 1 {

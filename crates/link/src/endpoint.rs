@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use squeeze::stream::Stopwatch;
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
@@ -30,7 +30,7 @@ use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Reach, Session};
+use crate::session::{Event, Facts, LinkConfig, Reach, Session};
 pub use crate::tunnel::{Failing, Failure};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
@@ -184,6 +184,8 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, PeerId)>,
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
+    /// Until when what arrives may be what somebody waits for, at any peer's.
+    awaited_until: Instant,
 }
 
 impl Endpoint {
@@ -216,6 +218,7 @@ impl Endpoint {
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             drops: BTreeMap::new(),
+            awaited_until: Instant::ZERO,
         }
     }
 
@@ -281,6 +284,18 @@ impl Endpoint {
         self.by_key.insert(key, id);
         self.mark(id);
         Ok(id)
+    }
+
+    /// The file says something else of the link to a peer, of its rates too (to the peer, and
+    /// from it): the peer is told by a handshake.
+    pub fn set_facts(&mut self, now: Instant, id: PeerId, facts: Facts, rates: [BitRate; 2]) {
+        let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::as_mut) else { return };
+        peer.config.link.facts = facts;
+        [peer.config.link.send_rate, peer.config.link.receive_rate] = rates;
+        peer.session.set_facts(facts, rates);
+        peer.tunnel.set_params(blob(&peer.session));
+        peer.tunnel.renew(now);
+        self.mark(id);
     }
 
     /// Forgets a peer, its keys and its streams at once.
@@ -380,6 +395,12 @@ impl Endpoint {
     /// Packets dropped, by reason. Nothing dropped is ever answered.
     pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
         &self.drops
+    }
+
+    /// May packets that arrive now be what somebody waits for: answers to what was typed or
+    /// asked, or a call? Where none may, they can wait a little and be taken together.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        now < self.awaited_until
     }
 
     /// Ends all sessions in good order.

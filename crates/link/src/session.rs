@@ -12,6 +12,7 @@
 mod coded;
 mod config;
 mod credit;
+mod facts;
 mod hearing;
 mod hosts;
 mod messages;
@@ -48,6 +49,8 @@ pub use crate::rate::{RateMode, RateStatus};
 pub use coded::Coding;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
+pub use facts::{Disagreements, End, Facts, Families};
+use facts::{Told, rate_bits};
 use hearing::Hearing;
 pub use hearing::Reach;
 pub(crate) use hosts::HostId;
@@ -200,12 +203,16 @@ pub struct Session {
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
     interactive_until: Instant,
+    /// Somebody waits for an answer, or hears a call: what comes is to be read at once.
+    awaited_until: Instant,
     repair: Repair,
     excess: u64,
     recv_excess: u64,
     events: VecDeque<Event>,
 
     ping: bool,
+    /// Bytes of the packet being filled that streams' bytes may reach to.
+    longest_piece: usize,
     /// The next PING goes alone, so that its packet is small.
     alone: bool,
     /// Small packets that asked since something was heard of what left, and when the last did.
@@ -251,10 +258,10 @@ impl Session {
         let params = Params::of(&config);
         let half_second = config.send_rate.bytes_in(Duration::from_millis(500)).0;
         let queue = half_second.max(MAX_DATAGRAM as u64);
-        Session {
+        let mut session = Session {
             params,
             // Nothing is known of what it can take apart.
-            peer: Params { contexts: 0, ..params },
+            peer: Params { contexts: 0, told: None, ..params },
             told: false,
             side,
             sent: Sent::new(),
@@ -284,11 +291,13 @@ impl Session {
             messages: [None; 2],
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
+            awaited_until: Instant::ZERO,
             repair: Repair::new(&config),
             excess: 0,
             recv_excess: 0,
             events: VecDeque::new(),
             ping: false,
+            longest_piece: 0,
             alone: false,
             asked: 0,
             asked_at: now,
@@ -312,7 +321,9 @@ impl Session {
             wire_overhead: 28 + u64::from(config.overhead),
             stats: SessionStats::default(),
             config,
-        }
+        };
+        session.fit_sizes();
+        session
     }
 
     /// Our side's parameters, for the handshake.
@@ -334,9 +345,24 @@ impl Session {
         }
     }
 
+    /// What the peer's file and ours cannot both be right about; nothing while the peer has
+    /// not told, or is of a version that does not.
+    pub fn disagreements(&self) -> Disagreements {
+        let both = self.params.told.zip(self.peer.told);
+        both.map_or_else(Disagreements::default, |(own, peer)| Disagreements::between(&own, &peer))
+    }
+
+    /// The file says something else of the link: the next handshake tells it.
+    pub(crate) fn set_facts(&mut self, facts: Facts, rates: [BitRate; 2]) {
+        self.config.facts = facts;
+        let [send, receive] = rates.map(rate_bits);
+        self.params.told = Some(Told { facts, send, receive });
+    }
+
     /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.
     pub(crate) fn set_ipv6(&mut self, ipv6: bool) {
         self.wire_overhead = if ipv6 { 48 } else { 28 } + u64::from(self.config.overhead);
+        self.fit_sizes();
     }
 
     /// The largest UDP payload of this link.
@@ -472,6 +498,8 @@ impl Session {
     pub(crate) fn inherit_link(&mut self, now: Instant, before: &Session) {
         self.rate = before.rate.renewed();
         self.path = before.path.renewed();
+        self.sent.by_size = before.sent.by_size.renewed();
+        self.repair.learned_from(&before.repair);
         self.use_path_mtu();
         self.follow_rate(now);
     }

@@ -305,6 +305,13 @@ impl Tunnel {
         self.config.params = params;
     }
 
+    /// New keys now, where there are any: the peer is to hear what a handshake tells.
+    pub fn renew(&mut self, now: Instant) {
+        if self.session.is_some() {
+            self.renew.get_or_insert(now);
+        }
+    }
+
     /// The peer is at `addr`: configured, stored, or resolved anew. Not for addresses
     /// that packets came from; those are validated first.
     pub fn set_endpoint(&mut self, now: Instant, addr: SocketAddr) {

@@ -13,8 +13,8 @@
 //!
 //! 1. A SYN from a `lan` interface whose route leads into the tunnel is marked, and the
 //!    mark routes it into a second TUN device, the *syn device* ([`Intercept::syns`]).
-//!    Nothing else ever comes out of it, and no other SYN: not the node's own, not one
-//!    that a peer sent as a datagram, not one from an interface that is not split.
+//!    Nothing else ever comes out of it, and no other SYN: not the node's own unless they are
+//!    to be split, not one that a peer sent as a datagram, not one from an interface that is not split.
 //! 2. The program reads the SYN and decides: answer now, ask the far side first, refuse,
 //!    or carry it as a datagram.
 //! 3. To accept, it writes the very same packet back into the syn device. To refuse, it
@@ -25,6 +25,8 @@
 //! 5. Later segments find that socket by `socket transparent` on whatever interface they
 //!    come, and are delivered here. So are the answers to connections that the program
 //!    makes with a foreign source address ([`crate::tcp::connect`]).
+//!
+//! Connections of this host's own take the same way where they are to be split (`own`).
 //!
 //! TCP that has no socket here, and all other packets to the peers' prefixes, are routed
 //! into the tunnel device itself and cross the link as they are.
@@ -37,17 +39,26 @@
 //! LANs and a specific route to somewhere else stay as they are even when a peer has
 //! `0.0.0.0/0`. The carrier's own packets have a mark that skips the peers' tables.
 //!
+//! Default routes (`0.0.0.0/0`, `::/0`) are for what this host routes for others. What it
+//! sends itself takes its own routes as if there were no tunnel, so that whoever reaches it
+//! from outside is answered outside. Answers to what came out of the tunnel go back into
+//! it, by a mark, and so does what this host knows no other way for.
+//!
 //! # What happens afterwards
 //!
 //! The nftables table is owned by a child and dies with it. Routes into the tunnel die
 //! with the device. What the kernel would keep (rules, local routes) carries our own
 //! protocol number and is removed by a watchdog child when the pipe to it closes, also
 //! after `kill -9`, and is swept at the next start. With [`OnFailure::Block`] an
-//! unreachable route behind each of the peers' prefixes, and the rules that lead to it,
-//! stay, so that nothing leaves in clear: until the next start or [`sweep`].
+//! unreachable route behind each of the peers' prefixes, and the rules that lead hosts'
+//! packets to it, stay after every end, so that nothing of theirs leaves in clear: until the
+//! next start, which puts its own in force before it takes them away, or [`release`]. They
+//! are there from the start on, behind the routes into the tunnel, so that there is no
+//! moment without. What this host sends itself is not blocked.
 
 mod children;
 mod nft;
+mod own;
 mod routes;
 
 use std::fs;
@@ -57,6 +68,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use units::IpPrefix;
 
@@ -69,7 +81,7 @@ use children::Watchdog;
 use nft::Table;
 use routes::Plan;
 
-pub use routes::sweep;
+pub use routes::{Blocked, Ended, blocked, sweep};
 
 /// What becomes of traffic for the peers' prefixes while the program is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -90,12 +102,32 @@ pub struct Marks {
     pub syn: u32,
     /// The carrier's own packets: give it to [`crate::udp::UdpConfig::mark`].
     pub carrier: u32,
+    /// Packets of this host's own connections that are split, to be delivered here, and, as
+    /// the kernel tracks them, these connections.
+    pub own: u32,
+    /// Connections that the program makes for one peer and that may lead behind another:
+    /// give it to [`crate::tcp::Connect::mark`].
+    pub onward: u32,
+    /// Connections that the program makes and that are not to be split, whatever
+    /// [`InterceptConfig::own`] says.
+    pub unsplit: u32,
+    /// Packets that this host sends itself and that a default route of the tunnel is for:
+    /// answers to what came out of it.
+    pub inward: u32,
 }
 
 impl Default for Marks {
     /// The letters "bp" and a number.
     fn default() -> Marks {
-        Marks { local: 0x6270_0001, syn: 0x6270_0002, carrier: 0x6270_0003 }
+        Marks {
+            local: 0x6270_0001,
+            syn: 0x6270_0002,
+            carrier: 0x6270_0003,
+            own: 0x6270_0004,
+            onward: 0x6270_0005,
+            unsplit: 0x6270_0006,
+            inward: 0x6270_0007,
+        }
     }
 }
 
@@ -123,6 +155,10 @@ pub struct InterceptConfig {
     /// leads, not into a tunnel that a default route of ours leads to: a peer whose endpoint
     /// is a name could not be found by way of itself. Longer routes hold.
     pub own_names: bool,
+    /// This host's own TCP towards the routes is split, too.
+    pub own: bool,
+    /// Connections marked [`Marks::onward`] are split where they lead into the tunnel.
+    pub onward: bool,
     /// The marks.
     pub marks: Marks,
 }
@@ -140,6 +176,8 @@ impl InterceptConfig {
             on_failure: OnFailure::default(),
             in_clear: Vec::new(),
             own_names: false,
+            own: false,
+            onward: false,
             marks: Marks::default(),
         }
     }
@@ -151,6 +189,16 @@ impl InterceptConfig {
 
     fn blocks(&self, prefix: &IpPrefix) -> bool {
         self.on_failure == OnFailure::Block && !self.in_clear.contains(prefix)
+    }
+
+    /// Does all that has no longer route lead into the tunnel?
+    fn has_default(&self) -> bool {
+        self.routes.iter().any(|p| p.len() == 0)
+    }
+
+    /// The same of those peers whose clients keep their addresses.
+    fn keeps_default(&self) -> bool {
+        self.routes.iter().any(|p| p.len() == 0 && !self.masquerade.contains(p))
     }
 
     fn check(&self) -> Result<(), OsError> {
@@ -191,19 +239,23 @@ impl Intercept {
     /// One sentence; then everything is as it was before.
     pub fn install(config: &InterceptConfig) -> Result<Intercept, OsError> {
         config.check()?;
-        let lock = take_lock()?;
+        let lock = lock_within(Duration::from_secs(15))?;
         let syns = Tun::open(&config.syn_device(), 1500)?;
-        satisfy_loose_filter(&syns)?;
+        for device in [syns.name(), &config.tun] {
+            satisfy_loose_filter(device)?;
+        }
+        own::accept_own_addresses(&syns)?;
         let plan = Plan::new(config);
         let watchdog = Watchdog::start(&plan.after_death(), &lock)?;
-        // The table before the routes: without them it does nothing, and if it cannot be
-        // made, no route that blocks is left behind.
-        let table = Table::create(config)?;
-        let deaths = watch(&table, &watchdog)?;
-        let warnings = forwarding_warnings();
-        accept_marks_of_strict_filters(&config.tun);
-        routes::install_or_leave(&plan)?;
-        let config = config.clone();
+        let (table, deaths) = match build(config, &plan, &watchdog) {
+            Ok(built) => built,
+            Err(e) => {
+                // There is nothing yet that it would have to take away.
+                watchdog.dismiss();
+                return Err(e);
+            }
+        };
+        let (config, warnings) = (config.clone(), forwarding_warnings());
         Ok(Intercept { config, syns, table, watchdog, deaths, warnings, lock })
     }
 
@@ -229,7 +281,10 @@ impl Intercept {
     }
 
     /// Changes the peers' prefixes and what becomes of them when the program is gone.
-    /// Devices, ports and marks stay as they were installed.
+    /// Devices, ports, marks and [`InterceptConfig::own`] stay as they were installed.
+    ///
+    /// # Errors
+    /// One sentence; then what was in force is in force.
     pub fn update(&mut self, new: &InterceptConfig) -> Result<(), OsError> {
         let mut config = self.config.clone();
         config.routes.clone_from(&new.routes);
@@ -237,14 +292,38 @@ impl Intercept {
         config.in_clear.clone_from(&new.in_clear);
         config.on_failure = new.on_failure;
         config.own_names = new.own_names;
+        config.onward = new.onward;
         let plan = Plan::new(&config);
         let watchdog = Watchdog::start(&plan.after_death(), &self.lock)?;
-        routes::install(&plan)?;
-        self.table.set_masquerade(&config)?;
-        self.deaths = watch(&self.table, &watchdog)?;
-        std::mem::replace(&mut self.watchdog, watchdog).dismiss();
-        self.config = config;
-        Ok(())
+        match self.change(&plan, &config, &watchdog) {
+            Ok(deaths) => {
+                self.deaths = deaths;
+                self.config = config;
+                std::mem::replace(&mut self.watchdog, watchdog).dismiss();
+                Ok(())
+            }
+            Err(e) => {
+                // Its work would be to take away what stays.
+                watchdog.dismiss();
+                Err(e)
+            }
+        }
+    }
+
+    /// Rules and routes as planned, and who is to be watched then; or as they were.
+    fn change(
+        &mut self,
+        plan: &Plan,
+        config: &InterceptConfig,
+        watchdog: &Watchdog,
+    ) -> Result<Poller, OsError> {
+        let deaths = watch(&self.table, watchdog)?;
+        routes::install_or_leave(plan)?;
+        if let Err(e) = self.table.update(config) {
+            let _ = routes::install(&Plan::new(&self.config));
+            return Err(e);
+        }
+        Ok(deaths)
     }
 
     /// Makes whole what somebody broke: restarts a child that has died. True if there
@@ -267,11 +346,32 @@ impl Intercept {
         Ok(broken)
     }
 
+    /// Ends it in order: what is to be blocked without the program is blocked, everything
+    /// else is taken away, and [`blocked`] tells since when.
+    pub fn stop(mut self) {
+        self.watchdog.announce_end();
+    }
+
     /// Takes everything away: afterwards the system's other routes hold.
     pub fn remove(self) -> Result<(), OsError> {
         drop(self);
         routes::sweep()
     }
+}
+
+/// Takes away what blocks although no program runs.
+///
+/// # Errors
+/// One sentence: a program runs here, or the right to change routes is missing.
+pub fn release() -> Result<(), OsError> {
+    let _lock = lock_within(Duration::from_secs(3))?;
+    routes::sweep()
+}
+
+/// Does a program intercept in this network namespace, or clean up after one?
+pub fn is_running() -> bool {
+    let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    sockets.lines().any(|line| line.ends_with(&format!(" @{LOCK}")))
 }
 
 impl AsFd for Intercept {
@@ -281,6 +381,21 @@ impl AsFd for Intercept {
     }
 }
 
+/// Table, rules and routes; if one of them fails, none.
+fn build(
+    config: &InterceptConfig,
+    plan: &Plan,
+    watchdog: &Watchdog,
+) -> Result<(Table, Poller), OsError> {
+    // The table before the routes: without them it does nothing, and if it cannot be
+    // made, no route that blocks is left behind.
+    let table = Table::create(config)?;
+    let deaths = watch(&table, watchdog)?;
+    accept_marks_of_strict_filters(&config.tun);
+    routes::install_or_leave(plan)?;
+    Ok((table, deaths))
+}
+
 fn watch(table: &Table, watchdog: &Watchdog) -> Result<Poller, OsError> {
     let deaths = Poller::new()?;
     deaths.add(&table.death(), 0, Interest::READ)?;
@@ -288,18 +403,20 @@ fn watch(table: &Table, watchdog: &Watchdog) -> Result<Poller, OsError> {
     Ok(deaths)
 }
 
+/// The name of the lock.
+const LOCK: &str = "bentpipe-intercept";
+
 /// An abstract Unix socket exists once per network namespace and vanishes with its last
 /// holder. A watchdog that is still cleaning up holds it, too: that takes moments.
-fn take_lock() -> Result<UnixListener, OsError> {
-    let name = UnixAddr::from_abstract_name("bentpipe-intercept")
-        .or_cannot(|| "name the lock on interception".into())?;
-    let mut tries = 150;
+fn lock_within(patience: Duration) -> Result<UnixListener, OsError> {
+    let name =
+        UnixAddr::from_abstract_name(LOCK).or_cannot(|| "name the lock on interception".into())?;
+    let begin = Instant::now();
     loop {
         match UnixListener::bind_addr(&name) {
             Ok(lock) => return Ok(lock),
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
-                tries -= 1;
-                thread::sleep(std::time::Duration::from_millis(100));
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < patience => {
+                thread::sleep(Duration::from_millis(100));
             }
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
                 return Err(OsError::refused(
@@ -340,14 +457,15 @@ fn accept_marks_of_strict_filters(tun: &str) {
 }
 
 /// A loose filter, the loosest there is where "all" demands one, drops everything that
-/// comes from a device without an address. So it gets one that means nothing: the dummy
-/// address of RFC 7600, in a scope that keeps it from being a source.
-fn satisfy_loose_filter(device: &Tun) -> Result<(), OsError> {
+/// comes from a device without an address, unless this host itself would answer into it. So
+/// it gets one that means nothing: the dummy address of RFC 7600, in a scope that keeps it
+/// from being a source.
+fn satisfy_loose_filter(device: &str) -> Result<(), OsError> {
     let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
     if all.trim() == "0" {
         return Ok(());
     }
-    let words = ["address", "add", "192.0.0.8/32", "dev", device.name(), "scope", "host"];
+    let words = ["address", "replace", "192.0.0.8/32", "dev", device, "scope", "host"];
     command::run(Command::new("ip").args(words), "").map(drop)
 }
 

@@ -38,6 +38,8 @@ pub struct Connect<'a> {
     /// the answers to come back here ([`crate::intercept`]). Port 0 lets the kernel
     /// choose at connect time, so that one port serves many servers.
     pub from: Option<SocketAddr>,
+    /// The routing mark of its packets ([`crate::intercept::Marks`]); needs CAP_NET_ADMIN.
+    pub mark: Option<u32>,
     /// Options to set from birth.
     pub options: &'a TcpOptions,
 }
@@ -60,6 +62,10 @@ pub fn connect(how: &Connect<'_>) -> Result<Stream, ConnectError> {
     let fd = sys::socket(sys::family(&how.to), libc::SOCK_STREAM)
         .map_err(|e| failed("open a TCP socket", e))?;
     how.options.apply(fd.as_fd()).map_err(ConnectError::Failed)?;
+    if let Some(mark) = how.mark {
+        set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, mark)
+            .map_err(|e| failed("mark a TCP socket", e))?;
+    }
     if let Some(from) = how.from {
         come_from(fd.as_fd(), from)?;
     }

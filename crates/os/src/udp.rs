@@ -241,8 +241,9 @@ impl UdpSocket {
         debug_assert!(buf.len() >= self.slot, "the receive buffer is shorter than a slot");
         let mut pieces = [NO_PIECE; MAX_PIECES];
         let n = retry(|| self.receive_pieces(buf, &mut pieces))?;
+        let asked = (buf.len() / self.slot).min(MAX_PIECES);
         let slots = buf.chunks_exact_mut(self.slot);
-        Ok(Received { slots, pieces, n, next: 0, current: &mut [] })
+        Ok(Received { slots, pieces, n, asked, next: 0, current: &mut [] })
     }
 
     /// Sends one batch. On an error the head that the kernel took is known, so the
@@ -420,14 +421,21 @@ impl Piece {
 pub struct Received<'b> {
     slots: ChunksExactMut<'b, u8>,
     pieces: [Piece; MAX_PIECES],
-    /// How many of `pieces` came, and which of them is next.
+    /// How many of `pieces` came, how many were asked for, and which of them is next.
     n: usize,
+    asked: usize,
     next: usize,
     /// What is left of the piece before `next`.
     current: &'b mut [u8],
 }
 
 impl<'b> Received<'b> {
+    /// May more wait in the socket? If not, it was empty when the call ended: the next
+    /// datagram is news for a poller that tells changes ([`crate::poll::Interest::edge`]).
+    pub fn is_full(&self) -> bool {
+        self.n == self.asked
+    }
+
     /// The next piece's bytes, or false after the last one.
     fn advance(&mut self) -> bool {
         if self.next == self.n {

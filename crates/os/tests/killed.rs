@@ -272,7 +272,8 @@ fn intercept_as_another_user() {
     // What the gateway does all the time: connections with foreign sources.
     let from = Some("10.98.0.1:0".parse().unwrap());
     let options = TcpOptions { mark: Some(1), ..TcpOptions::default() };
-    connect(&Connect { to: "10.2.0.2:9".parse().unwrap(), from, options: &options }).unwrap();
+    connect(&Connect { to: "10.2.0.2:9".parse().unwrap(), from, mark: None, options: &options })
+        .unwrap();
     intercept.remove().unwrap_or_else(|e| panic!("{e}"));
 }
 

@@ -49,6 +49,7 @@ pub fn link() -> LinkConfig {
         max_streams: 5000,
         history: ByteCount(0),
         dedup: false,
+        facts: Default::default(),
     }
 }
 

@@ -78,6 +78,8 @@ pub enum Action {
     /// Write this packet to the syn device: a withheld SYN, which interception then takes,
     /// or the answer to one.
     ToClient(Vec<u8>),
+    /// Write this packet to the tunnel device: an ICMP error about a packet from there.
+    ToHost(Vec<u8>),
     /// The peer gave up; what it sent before is still to be written.
     PeerReset(FlowId, ResetReason),
     /// Reset the flow's socket now and forget the flow: its stream is gone.
@@ -107,6 +109,8 @@ pub struct RelayStats {
     pub foreign: u64,
     /// Datagrams to where the peer may not go, that answer nothing that began here.
     pub datagrams_denied: u64,
+    /// Packets and SYNs of hosts here, of an address family that the peer does not take.
+    pub not_taken_there: u64,
     /// Flows of unsplit packets that were forgotten before their time, for want of room.
     pub flows_forgotten: u64,
     /// Packets from the TUN device that no peer has a route for, or that are none.
@@ -123,6 +127,8 @@ pub struct Relay {
     routes: Routes,
     /// This node's own addresses.
     own: Vec<IpAddr>,
+    /// See [`Relay::tell_own_clients`].
+    tells_own: bool,
     flows: Flows,
     openings: Openings,
     coders: Coders,
@@ -144,6 +150,7 @@ impl Relay {
             policies: Policies::default(),
             routes: Routes::default(),
             own: Vec::new(),
+            tells_own: false,
             flows: Flows::default(),
             openings: Openings::default(),
             coders: Coders::default(),

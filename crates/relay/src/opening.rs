@@ -188,7 +188,7 @@ impl Relay {
             self.stats.overflow += 1;
             return Verdict::Dropped;
         }
-        let origin = Origin { client: Some(client), target, dscp };
+        let origin = Origin { client: self.told(client), target, dscp };
         let Some(flow) = self.open(now, peer, origin) else {
             self.refuse(packet, ResetReason::Exhausted);
             return Verdict::Dropped;
@@ -247,7 +247,7 @@ impl Relay {
         let peer = self.peer_for(server.ip())?;
         let dscp = self.openings.take_dscp((client, server));
         let target = Target::Address(server);
-        self.open(now, peer, Origin { client: Some(client), target, dscp })
+        self.open(now, peer, Origin { client: self.told(client), target, dscp })
     }
 
     /// The far connection of a flow stands.

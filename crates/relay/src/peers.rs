@@ -1,6 +1,6 @@
 //! Peers: who they are, what they may do, and which of them is meant.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use link::tunnel::TunnelError;
 use link::wire::ResetReason;
@@ -55,6 +55,19 @@ impl Relay {
         self.tracking.forget_peer(peer);
         self.refused.forget(peer);
         self.endpoint.remove_peer(peer);
+    }
+
+    /// Are peers told of clients that have this node's own addresses? Not unless they are this
+    /// node's own programs: what this node connects for a peer, and under its own name, to
+    /// what is behind another is nobody's that the other knows.
+    pub fn tell_own_clients(&mut self, told: bool) {
+        self.tells_own = told;
+    }
+
+    /// The client as the far node is told of it.
+    pub(crate) fn told(&self, client: SocketAddr) -> Option<SocketAddr> {
+        let own = || self.own.contains(&client.ip().to_canonical());
+        Some(client).filter(|_| self.tells_own || !own())
     }
 
     /// Tells this node's own addresses, which peers reach only where `allow` lists them.

@@ -11,6 +11,8 @@ use crate::policy::never;
 use crate::tracking::{Kind, Role, Upper};
 
 /// ICMP "destination unreachable" codes (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
+const NET_UNREACHABLE: u8 = 0;
+const NO_ROUTE_V6: u8 = 0;
 const HOST_UNREACHABLE: u8 = 1;
 const PROHIBITED: u8 = 13;
 const ADDRESS_UNREACHABLE_V6: u8 = 3;
@@ -59,6 +61,14 @@ pub(crate) fn prohibited(packet: &[u8]) -> Option<Vec<u8>> {
     is_answerable(packet).then(|| match packet[0] >> 4 {
         4 => icmp(packet, PROHIBITED),
         _ => icmpv6(packet, PROHIBITED_V6),
+    })?
+}
+
+/// The same where there is no way for the packet ("no route").
+pub(crate) fn no_route(packet: &[u8]) -> Option<Vec<u8>> {
+    is_answerable(packet).then(|| match packet[0] >> 4 {
+        4 => icmp(packet, NET_UNREACHABLE),
+        _ => icmpv6(packet, NO_ROUTE_V6),
     })?
 }
 

@@ -15,6 +15,8 @@ const SHARE: u64 = 20;
 const MOST: BitRate = BitRate::from_kbps(64);
 /// So much of that may come at once, in time: a few pings, a traceroute.
 const BURST: Duration = Duration::from_secs(2);
+/// On average so far apart are answers to hosts here (Linux' `icmp_msgs_per_sec` is 1,000).
+const HERE: Duration = Duration::from_millis(1);
 /// The operator is told at once of the first packet, and then at most this often.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
@@ -49,6 +51,8 @@ pub struct RefusedPacket {
 pub(crate) struct Refused {
     /// Until when the answers so far take each peer's share.
     taken_until: BTreeMap<PeerId, Instant>,
+    /// The same of answers to hosts here.
+    taken_here_until: Instant,
     next: Option<RefusedPacket>,
     told: Option<Instant>,
 }
@@ -79,6 +83,16 @@ impl Refused {
         let rate = BitRate::from_bps(rate.as_bps() / SHARE).min(MOST);
         let time = rate.time_for(ByteCount(answer.len() as u64));
         *taken_until = now.max(*taken_until) + time;
+        Some(answer)
+    }
+
+    /// The answer to a packet of a host here that no way leads to, if there is to be one.
+    pub fn no_route(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
+        if self.taken_here_until >= now + BURST {
+            return None;
+        }
+        let answer = refusal::no_route(packet)?;
+        self.taken_here_until = now.max(self.taken_here_until) + HERE;
         Some(answer)
     }
 

@@ -1,11 +1,13 @@
 //! Packets that are not split: they cross the link as datagrams.
 
+use std::net::IpAddr;
+
 use link::PeerId;
 use units::Instant;
 
 use crate::packet::Packet;
 use crate::policy::never;
-use crate::{NotPassed, RefusedPacket, Relay, Verdict};
+use crate::{Action, NotPassed, RefusedPacket, Relay, Verdict};
 
 impl Relay {
     /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
@@ -19,6 +21,10 @@ impl Relay {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
+        if !self.is_taken_there(peer, p.source) {
+            self.refuse_here(now, packet, split);
+            return Verdict::Dropped;
+        }
         if let Some(pair) = p.opens(packet).filter(|_| split) {
             return self.on_syn(now, peer, pair, packet);
         }
@@ -36,6 +42,22 @@ impl Relay {
             self.tracking.on_sent(now, peer, packet);
         }
         Verdict::Sent
+    }
+
+    /// Does the peer take packets of the address family? It told with the handshake.
+    fn is_taken_there(&self, peer: PeerId, source: IpAddr) -> bool {
+        let refused = self.endpoint.session(peer).map(|s| s.disagreements().not_taken_there);
+        refused.is_none_or(|families| !families.contains(source.is_ipv4()))
+    }
+
+    /// Tells a host here that there is no way for its packet.
+    fn refuse_here(&mut self, now: Instant, packet: &[u8], split: bool) {
+        self.stats.not_taken_there += 1;
+        let Some(answer) = self.refused.no_route(now, packet) else { return };
+        self.actions.push_back(match split {
+            true => Action::ToClient(answer),
+            false => Action::ToHost(answer),
+        });
     }
 
     /// Lends the next IP packet for the TUN device to `write`; false if there is none.

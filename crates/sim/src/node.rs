@@ -203,7 +203,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         rtt: plan.promised_rtt,
         mtu: plan.mtus[node],
         queue: link::session::NEARLY_EMPTY,
-        bit_errors: units::Ratio::ZERO,
+        bit_errors: plan.bit_errors,
         overhead: plan.overhead,
         packet: plan.packets[node],
         memory: plan.memories[node],
@@ -212,6 +212,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         headers: true,
         history: plan.histories[node],
         dedup: plan.dedup[node].is_some(),
+        facts: Default::default(),
         classes: Vec::new(),
     }
 }

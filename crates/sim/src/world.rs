@@ -372,6 +372,7 @@ impl<'a> World<'a> {
             Action::Write(flow) | Action::Read(flow) => self.serve_flow(node, flow),
             Action::Accepted(flow) => self.accepted(node, flow),
             Action::ToClient(packet) => self.write_to_client(node, &packet),
+            Action::ToHost(_) => self.fail("a packet was refused that both nodes take"),
             Action::PeerReset(flow, _) => self.peer_reset(node, flow),
             Action::Abort(flow, reason) => self.abort(node, flow, reason),
         }

@@ -5,6 +5,7 @@ use units::{Duration, Instant};
 
 use super::{Driver, UpError};
 use crate::admin;
+use crate::config::{OnFailure, OnStop};
 use crate::up::modem;
 use crate::up::shard::inbox::Order;
 
@@ -126,7 +127,21 @@ impl Driver {
             .is_some_and(|end| end <= now || (self.shard.is_quiet() && self.others.are_quiet()))
     }
 
-    /// Resets what is left, tells the peers, and takes everything out of the kernel.
+    /// Takes everything out of the kernel but what is to be blocked without the gateway.
+    fn stop_intercepting(&mut self) {
+        let Some(intercept) = self.intercept.take() else { return };
+        if self.config.node.on_stop == OnStop::Block {
+            intercept.stop();
+            if self.config.peers.iter().any(|p| p.on_failure == OnFailure::Block) {
+                let mend = format!("bentpipe down {}", self.path.display());
+                crate::log!(Info, "hosts' traffic for the peers stays blocked", until = mend);
+            }
+        } else if let Err(e) = intercept.remove() {
+            crate::log!(Error, "interception was not fully removed", error = e);
+        }
+    }
+
+    /// Resets what is left, tells the peers, and ends the interception.
     pub(super) fn end(&mut self) -> Result<(), UpError> {
         self.others.order_all(|| Order::End);
         self.shard.end();
@@ -136,11 +151,7 @@ impl Driver {
         for shard in others.iter_mut().chain([&mut self.shard]) {
             shard.syns = None;
         }
-        if let Some(intercept) = self.intercept.take()
-            && let Err(e) = intercept.remove()
-        {
-            crate::log!(Error, "interception was not fully removed", error = e);
-        }
+        self.stop_intercepting();
         // All at once, so that a disk that does not answer is waited for once.
         let all = others.iter_mut().chain([&mut self.shard]);
         let finishing: Vec<_> = all.map(|shard| shard.save()).collect();

@@ -100,6 +100,7 @@ impl Driver {
             shard_routes: Routes::default(),
             intercept: None,
             routes_changed: Instant::ZERO,
+            again: None,
             listeners,
             proxy,
             admin: Some(admin),
@@ -155,6 +156,7 @@ impl Driver {
         };
         let base = InterceptConfig {
             lan: self.config.node.lan.clone(),
+            own: self.config.node.own,
             carrier_ports: vec![self.shard.carrier.port()],
             ..InterceptConfig::new(tun.name(), listeners.port())
         };

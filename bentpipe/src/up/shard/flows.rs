@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use os::intercept::Marks;
 use os::tcp::Accepted;
 use relay::{Origin, ResetReason, Target};
 use units::Instant;
@@ -30,11 +31,36 @@ impl Shard {
         source: Option<SocketAddr>,
     ) {
         let outcome = match target {
-            Target::Address(to) => self.connections.connect(&self.poller, flow, to, source),
+            Target::Address(to) => self.connect_to(flow, to, source),
             Target::Name(name, port) => self.ask_for_server(flow, &name, port),
         };
         if let Err(reason) = outcome {
             self.relay.connect_failed(now, flow, reason);
+        }
+    }
+
+    /// Connects to a server for a flow that a peer opened. One that is behind another peer is
+    /// reached through this host's interception, which splits the connection anew (`onward`).
+    pub(super) fn connect_to(
+        &mut self,
+        flow: relay::FlowId,
+        to: SocketAddr,
+        source: Option<SocketAddr>,
+    ) -> Result<(), ResetReason> {
+        let mark = self.mark_for(flow, to);
+        self.connections.connect(&self.poller, flow, to, source, mark)
+    }
+
+    /// Back behind the peer that asks nothing is split again: two nodes whose routes name each
+    /// other would open streams without end, where packets end by their TTL.
+    fn mark_for(&self, flow: relay::FlowId, to: SocketAddr) -> Option<u32> {
+        self.syns.as_ref()?; // Without interception nobody follows marks.
+        let marks = Marks::default();
+        match self.relay.peer_for(to.ip()) {
+            Some(peer) if Some(peer) == self.relay.flow_peer(flow) => Some(marks.unsplit),
+            Some(_) => Some(marks.onward),
+            // Another shard may have a peer for it.
+            None => (self.config.node.shards > 1).then_some(marks.onward),
         }
     }
 

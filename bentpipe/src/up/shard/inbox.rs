@@ -176,7 +176,7 @@ impl Inbox {
         loop {
             let now = shard.clock.now();
             let next = [shard.poll_timeout(now), again].into_iter().flatten().min();
-            shard.poller.wait(&mut events, next.map(|at| at.since(now)))?;
+            shard.wait(&mut events, next.map(|at| at.since(now)))?;
             let now = shard.clock.now();
             let mut ends = false;
             for event in events.iter() {

@@ -10,6 +10,7 @@ use units::{Duration, Instant};
 
 use super::Shard;
 use crate::human::lasting;
+use crate::up::disagreements;
 use crate::up::names::Purpose;
 use crate::up::peers;
 use crate::up::roster::KnownPeer;
@@ -69,6 +70,18 @@ impl Shard {
         );
     }
 
+    /// Tells what of the peer's file and ours cannot both be right, once until it changes.
+    fn tell_disagreements(&mut self, id: PeerId) {
+        let Some(session) = self.relay.endpoint.session(id) else { return };
+        let found = session.disagreements();
+        let Some(peer) = self.known(id) else { return };
+        if std::mem::replace(&mut peer.told, found) != found {
+            for sentence in disagreements::sentences(&found) {
+                crate::log!(Warn, sentence, peer = peer.config.name);
+            }
+        }
+    }
+
     pub(super) fn on_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
         let key = match self.known(id) {
             Some(peer) => peer.config.public_key,
@@ -90,8 +103,12 @@ impl Shard {
                 let rtt = lasting(rtt);
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
                 note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
+                self.tell_disagreements(id);
             }
-            LinkEvent::Up { .. } => crate::log!(Debug, "new keys", peer = name),
+            LinkEvent::Up { .. } => {
+                crate::log!(Debug, "new keys", peer = name);
+                self.tell_disagreements(id);
+            }
             LinkEvent::Moved(to) => {
                 crate::log!(Info, "the peer is at a new address", peer = name, address = to);
                 note.address = Some(to);
@@ -171,7 +188,7 @@ impl Shard {
                     let permitted =
                         answer.addresses.iter().find(|a| self.relay.permits(flow, a.ip()));
                     let outcome = match permitted {
-                        Some(to) => self.connections.connect(&self.poller, flow, *to, None),
+                        Some(to) => self.connect_to(flow, *to, None),
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
                         None => {
                             self.relay.count_denied();

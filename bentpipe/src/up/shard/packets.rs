@@ -24,6 +24,13 @@ impl Shard {
         }
     }
 
+    /// Writes to the tunnel device what this node itself has to say.
+    pub(super) fn write_to_host(&self, packet: &[u8]) {
+        if let Some(tun) = &self.tun {
+            let _ = tun.write(packet);
+        }
+    }
+
     pub(super) fn write_tun(&mut self, now: Instant) {
         let tun = &self.tun;
         while self.relay.poll_tun(now, |packet| {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use link::PeerId;
 use link::keys::PublicKey;
+use link::session::Disagreements;
 use relay::Share;
 use squeeze::dedup::Limits;
 use units::{Duration, Instant};
@@ -30,7 +31,15 @@ impl Shard {
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
-        self.peers.push(KnownPeer { id, config: peer, meter, silent_since: None, resolve_at });
+        let told = Disagreements::default();
+        self.peers.push(KnownPeer {
+            id,
+            config: peer,
+            meter,
+            silent_since: None,
+            resolve_at,
+            told,
+        });
         Ok(id)
     }
 
@@ -128,6 +137,11 @@ impl Shard {
             return;
         };
         self.relay.set_policy(known.id, peers::policy(&peer));
+        let facts = peers::facts(&self.config.node, &peer);
+        let rates = [&peer, &known.config].map(|p| [p.link.send, p.link.receive]);
+        if facts != peers::facts(&self.config.node, &known.config) || rates[0] != rates[1] {
+            self.relay.endpoint.set_facts(now, known.id, facts, rates[0]);
+        }
         if let Some(session) = self.relay.endpoint.session_mut(known.id) {
             session.set_rate_mode(now, peer.link.rate, peer.link.send);
             session.set_classes(&peer.traffic.classes);

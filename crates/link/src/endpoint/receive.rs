@@ -83,6 +83,7 @@ impl Endpoint {
                 PathFrame::Response(token) => response = Some(token),
             },
         );
+        self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
         if let Some(token) = challenge {
             peer.answer = Some((from, token));
         }

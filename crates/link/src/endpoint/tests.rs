@@ -29,6 +29,7 @@ fn link() -> LinkConfig {
         headers: false,
         history: ByteCount(0),
         dedup: false,
+        facts: Default::default(),
     }
 }
 

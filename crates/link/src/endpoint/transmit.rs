@@ -58,6 +58,7 @@ impl Endpoint {
             .poll_challenge(now, id, buf)
             .or_else(|| peer.poll_answer(now, id, buf))
             .or_else(|| peer.poll_session(now, id, buf));
+        self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
         self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
         if peer.session.has_events() {
             self.mark_noisy(id);

@@ -294,6 +294,7 @@ impl LinkSetting {
                 headers: true,
                 history: ByteCount(0),
                 dedup: false,
+                facts: Default::default(),
                 classes: Vec::new(),
             },
             keepalive: self.keepalive.then(|| Duration::from_secs(1)),

@@ -81,6 +81,7 @@ impl World {
             headers: true,
             history: ByteCount([0, 1 << 20][usize::from(bytes.u8() % 2)]),
             dedup: true,
+            facts: Default::default(),
             classes: Vec::new(),
         };
         let now = Instant::from_nanos(1);
@@ -276,6 +277,7 @@ impl World {
             contexts: bytes.number(),
             history: bytes.number(),
             dedup: u64::from(side == 0),
+            told: None,
         };
         if let Some(params) = Params::decode(&params.encode()) {
             self.sides[side].set_peer(params, bytes.u8() & 1 == 0);

@@ -177,8 +177,14 @@ impl Measure {
 impl Mark {
     /// The rate at which packets came through from `earlier` to here.
     pub fn delivery_rate(&self, earlier: &Mark) -> BitRate {
-        let time = self.arrival.saturating_sub(earlier.arrival);
-        rate(self.delivered.saturating_sub(earlier.delivered), Duration::from_nanos(time))
+        self.delivery_rate_after(earlier, Duration::ZERO)
+    }
+
+    /// The same where up to `jitter` of the time, or half of it, was not the line's.
+    pub fn delivery_rate_after(&self, earlier: &Mark, jitter: Duration) -> BitRate {
+        let time = Duration::from_nanos(self.arrival.saturating_sub(earlier.arrival));
+        let time = time - jitter.min(time.divided_by(2));
+        rate(self.delivered.saturating_sub(earlier.delivered), time)
     }
 
     /// The rate at which the packets from `earlier` to here were sent.
@@ -191,6 +197,15 @@ impl Mark {
         let sent = self.through.saturating_sub(earlier.through);
         let arrived = self.delivered.saturating_sub(earlier.delivered).min(sent);
         ((sent - arrived) * 1_000_000).checked_div(sent).unwrap_or(0)
+    }
+
+    /// How many of the packets from here to `later` did not arrive; less than none where more
+    /// is known of those before.
+    pub fn lost_packets(&self, later: &Mark) -> i64 {
+        let packets = later.number.saturating_sub(self.number) as i64;
+        let sent = later.through.saturating_sub(self.through) as i64;
+        let lost = sent - later.delivered.saturating_sub(self.delivered) as i64;
+        lost.saturating_mul(packets).checked_div(sent).unwrap_or(0)
     }
 
     /// What waits before the line at `now`, when `total` bytes have been sent and the line

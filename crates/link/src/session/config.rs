@@ -2,6 +2,7 @@
 
 use units::{BitRate, ByteCount, Duration, Ratio};
 
+use super::facts::{Facts, Told, rate_bits};
 use crate::handshake::MAX_PARAMS;
 use crate::rate::RateMode;
 use crate::wire::{Reader, Writer};
@@ -43,6 +44,8 @@ pub struct LinkConfig {
     pub history: ByteCount,
     /// Are streams deduplicated, where the peer wants it too (L-DD-11)?
     pub dedup: bool,
+    /// What the file says of the link and is compared with what the peer's says.
+    pub facts: Facts,
     /// What classes may have of the link, by [`ClassId`](super::ClassId): the built-in ones
     /// first, then own ones, 20 at most. Missing ones are as by default.
     pub classes: Vec<super::ClassConfig>,
@@ -107,6 +110,8 @@ pub(crate) struct Params {
     pub history: u64,
     /// 1: it takes, and sends, deduplicated streams.
     pub dedup: u64,
+    /// What its file says; `None`: it does not tell.
+    pub told: Option<Told>,
 }
 
 /// Kept for every stream whatever the others do (architecture: "each stream keeps
@@ -117,9 +122,10 @@ const CONTEXTS: u64 = 256;
 /// The most that we take up of a peer's offers.
 const MAX_RESERVE: u64 = 64 * 1024;
 const MAX_STREAM_WINDOW: u64 = 1 << 40;
-/// Seven varints.
-const MAX_ENCODED: usize = 7 * 9;
-const _: () = assert!(MAX_ENCODED <= MAX_PARAMS);
+/// Ten varints, of which three are small.
+const MAX_ENCODED: usize = 7 * 9 + 5;
+/// Of our own: of the first seven, mtu, reserve and contexts have two bytes or three, dedup one.
+const _: () = assert!(3 + 9 + 9 + 3 + 2 + 9 + 1 + 5 <= MAX_PARAMS);
 
 impl Params {
     pub(super) fn of(config: &LinkConfig) -> Params {
@@ -131,6 +137,11 @@ impl Params {
             contexts: if config.headers { CONTEXTS } else { 0 },
             history: config.history.0,
             dedup: u64::from(config.dedup),
+            told: Some(Told {
+                facts: config.facts,
+                send: rate_bits(config.send_rate),
+                receive: rate_bits(config.receive_rate),
+            }),
         }
     }
 
@@ -139,6 +150,9 @@ impl Params {
         let mut w = Writer::new(&mut buf);
         let limits = [self.mtu, self.stream_window, self.total_window, self.reserve];
         for n in limits.into_iter().chain([self.contexts, self.history, self.dedup]) {
+            w.varint(n);
+        }
+        for n in self.told.iter().flat_map(|t| [t.facts.bits(), t.send, t.receive]) {
             w.varint(n);
         }
         let n = w.len();
@@ -158,6 +172,11 @@ impl Params {
             contexts: next().unwrap_or(0),
             history: next().unwrap_or(0),
             dedup: next().unwrap_or(0),
+            told: next().map(|bits| Told {
+                facts: Facts::of_bits(bits),
+                send: next().unwrap_or(0),
+                receive: next().unwrap_or(0),
+            }),
         };
         (p.mtu >= 128 && p.reserve >= 1024 && p.stream_window >= p.reserve).then_some(p)
     }
@@ -173,6 +192,7 @@ impl Params {
             contexts: peer.contexts.min(self.contexts),
             history: peer.history.min(self.history),
             dedup: peer.dedup.min(self.dedup),
+            told: peer.told,
         }
     }
 }

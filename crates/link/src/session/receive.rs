@@ -72,6 +72,7 @@ impl Session {
                 .handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
                 .is_some()
         {
+            self.repair.arm_if(self.received.gaps().0 > 0);
             self.repair.on_packet(now, number, hint, payload);
         }
         self.take_recovered(now, arrived);
@@ -145,6 +146,9 @@ impl Session {
                     | Frame::Response(_)
                     | Frame::Close(_)
             );
+            if let Frame::Datagram(_) | Frame::Headers(_) | Frame::Fragment(_) = frame {
+                self.on_datagram_arrived(now);
+            }
             if let Source::Repair = source
                 && is_of_the_moment(&frame)
             {
@@ -330,7 +334,7 @@ impl Session {
             }
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
-        let confirmed = self.sent.confirmed();
+        let (confirmed, dark) = (self.sent.confirmed(), self.sent.counts.in_the_dark);
         let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
         self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
         self.follow_path(now);
@@ -339,12 +343,20 @@ impl Session {
             self.backoff = 0;
             self.asked = 0;
         }
+        if self.sent.counts.in_the_dark > dark {
+            self.rate.on_outage();
+        }
         if let Some(told) = &report.told {
             let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
             self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
             self.follow_rate(now);
         }
-        self.repair.observe(self.sent.counts);
+        let caused = self.rate.causes_losses();
+        self.repair.observe(self.sent.counts, caused);
+        if self.rate.take_caused() {
+            self.repair.forget_losses(&self.config);
+            self.sent.by_size.forget();
+        }
         self.after_fates(now, touched);
         let news = report.progress || self.sent.confirmed() != confirmed;
         self.judge_hearing(now, Some(state.hi), news);

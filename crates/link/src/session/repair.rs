@@ -139,6 +139,11 @@ impl Repair {
         }
     }
 
+    /// Goes on with what the session before knew of the link's losses.
+    pub fn learned_from(&mut self, before: &Repair) {
+        (self.loss, self.bursts) = (before.loss, before.bursts);
+    }
+
     /// Is there loss enough to repair anything?
     pub fn is_on(&self) -> bool {
         self.loss.ratio() >= LEAST
@@ -171,8 +176,8 @@ impl Repair {
         }
     }
 
-    /// The peer's reports told more.
-    pub fn observe(&mut self, counts: SentCounts) {
+    /// The peer's reports told more. Losses that the sending rate caused are not the link's.
+    pub fn observe(&mut self, counts: SentCounts, caused_by_rate: bool) {
         // What was too long for the path is not the link's loss (L-PM-4), and against an
         // outage no code would have helped.
         let lost = |c: SentCounts| c.lost.saturating_sub(c.too_long + c.in_outages);
@@ -180,7 +185,22 @@ impl Repair {
         let packets = settled(counts).saturating_sub(settled(self.counted));
         let lost = lost(counts).saturating_sub(lost(self.counted));
         self.counted = counts;
+        if caused_by_rate {
+            return;
+        }
         self.loss.observe(packets, lost);
+    }
+
+    /// The losses so far were caused by the sending rate.
+    pub fn forget_losses(&mut self, config: &LinkConfig) {
+        self.loss = LossEstimate::new(config.bit_errors, config.packet);
+        self.bursts = BurstEstimate::new();
+        self.code = None;
+    }
+
+    /// Packets are missing: those that arrive are kept, for repair packets come soon (L-RP-9).
+    pub fn arm_if(&mut self, any_missing: bool) {
+        self.armed |= any_missing;
     }
 
     /// A packet arrived that is not repair.
@@ -206,7 +226,7 @@ impl Repair {
     }
 
     fn sky(&self) -> Sky {
-        self.bursts.sky(self.loss.ratio())
+        self.bursts.sky(self.loss.ratio_soon())
     }
 
     /// What left is not to be combined any more.
@@ -271,7 +291,7 @@ impl Session {
     /// Packets in a round trip.
     fn packets_in_flight(&self) -> f64 {
         let bytes = self.pacer.rate().bytes_in(self.rtt.smoothed()).0;
-        bytes as f64 / f64::from(self.config.packet)
+        bytes as f64 / self.sent.by_size.best() as f64
     }
 
     /// Keeps what left, and sees whether the sender pauses.
@@ -431,9 +451,9 @@ impl Session {
         // Where tails took its places it goes on in step.
         r.last = number - code.map_or(0, |c| due % c.interval);
         (r.favourite, r.lead) = (None, 0);
-        let loss = r.loss.ratio();
+        let sky = r.bursts.sky(r.loss.ratio());
         let most = in_flight.min(r.window as f64);
-        let next = BulkCode::new(loss, (in_flight, most), rate, dominant, code.is_some());
+        let next = BulkCode::new(sky, (in_flight, most), rate, dominant, code.is_some());
         let next = next.filter(|_| busy);
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.

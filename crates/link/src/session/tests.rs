@@ -38,6 +38,7 @@ fn config() -> LinkConfig {
         headers: true,
         history: ByteCount(0),
         dedup: false,
+        facts: Default::default(),
         classes: Vec::new(),
     }
 }

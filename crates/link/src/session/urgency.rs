@@ -26,6 +26,9 @@ const SHRUNK: Duration = Duration::from_millis(100);
 const SHRUNK_LEAST: u64 = 520;
 /// An interactive flow lives as long as this after its last bytes, or four round trips.
 const LIVES: Duration = Duration::from_secs(5);
+/// An answer comes within a round trip and this, or whoever it is for has waited long; and
+/// who presses keys or speaks does so again within it.
+const ANSWERED: Duration = Duration::from_millis(250);
 /// Where a packet takes less than this, others' data may share one with urgent data.
 const SHARED: Duration = Duration::from_millis(4);
 /// A flow of datagrams that was too large for interactive is so again after this, or two
@@ -198,7 +201,18 @@ impl Session {
         self.schedule.charge(now, turn, host, bytes);
         if turn.class() == ClassId::INTERACTIVE && bytes > 0 {
             self.interactive_until = now + LIVES.max(self.rtt.smoothed().times(4));
+            self.awaited_until = now + self.rtt.smoothed() + ANSWERED;
         }
+    }
+
+    /// A datagram arrived, which may be of a call that only one side speaks in.
+    pub(super) fn on_datagram_arrived(&mut self, now: Instant) {
+        self.awaited_until = self.awaited_until.max(now + ANSWERED);
+    }
+
+    /// Until when what arrives may be what somebody waits for.
+    pub(crate) fn awaited_until(&self) -> Instant {
+        self.awaited_until
     }
 }
 

@@ -60,13 +60,15 @@ impl Drop for Kept {
 pub(super) struct Watchdog(Kept);
 
 impl Watchdog {
-    /// Starts one that will run the shell commands in `script`. It shares the lock, so
-    /// that a next run waits until it has finished.
+    /// Starts one that will run the shell commands in `script`, for which `$how` is
+    /// "unreachable" after [`Watchdog::announce_end`] and "blackhole" otherwise. It shares
+    /// the lock, so that a next run waits until it has finished.
     pub fn start(script: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
         let mut command = Command::new("/bin/sh");
         let lock: OwnedFd =
             lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
-        let wait = "while read -r line; do exit; done";
+        let wait = "how=blackhole\nwhile read -r line; do\n\
+                    if [ \"$line\" = ending ]; then how=unreachable; else exit; fi\ndone";
         command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
         command.stdout(Stdio::from(lock)).stderr(Stdio::null());
         Kept::start(command).map(Watchdog)
@@ -77,6 +79,14 @@ impl Watchdog {
         if let Some(pipe) = &mut self.0.stdin {
             // If it is dead already, it has done its work, and the new one's is the same.
             let _ = pipe.write_all(b"dismissed\n");
+        }
+    }
+
+    /// Tells it that the program is about to end in order, which its script may note.
+    pub fn announce_end(&mut self) {
+        if let Some(pipe) = &mut self.0.stdin {
+            // Without it the end looks like that of a crash, and that is all.
+            let _ = pipe.write_all(b"ending\n");
         }
     }
 

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::InterceptConfig;
 use super::children::{Kept, readable_within};
+use super::{InterceptConfig, own};
 use crate::OsError;
 use crate::error::OrCannot;
 
@@ -51,9 +51,13 @@ impl Table {
         self.child.death()
     }
 
-    /// Changes whose datagrams are masqueraded.
-    pub fn set_masquerade(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
-        let commands = masquerade(&self.name, config);
+    /// Changes what follows from the peers: whose datagrams are masqueraded, which of this
+    /// host's own connections are split, and what is answered into the tunnel.
+    pub fn update(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
+        let commands = own_errors(&self.name, config)
+            + &own::chains(&self.name, config)
+            + &answers(&self.name, config)
+            + &masquerade(&self.name, config);
         self.run(&commands).map(drop)
     }
 
@@ -158,16 +162,45 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
                 marks.local
             ));
         }
+        // The kernel answers `fib` as for a packet of this host's own, which default routes
+        // of the tunnel are not for. With the mark for those that are it says where a
+        // host's packet goes. A mark that somebody else gave is asked with, and kept.
+        let (inward, to_syns) = (marks.inward, format!("meta mark set {:#x} accept", marks.syn));
+        let leads_in = format!("fib daddr . mark oifname \"{tun}\"");
+        rule(format!("iifname {lan} {only_syn} meta mark != 0 {leads_in} {to_syns}"));
         rule(format!(
-            "iifname {lan} {only_syn} fib daddr oifname \"{tun}\" meta mark set {:#x} accept",
-            marks.syn
+            "iifname {lan} {only_syn} meta mark 0 meta mark set {inward:#x} {leads_in} {to_syns}"
         ));
+        rule(format!("iifname {lan} meta mark {inward:#x} meta mark set 0"));
     }
     // A pure SYN may reuse the addresses of a connection in TIME_WAIT: it opens a new one.
     let ours = format!("socket transparent 1 meta mark set {:#x} accept", marks.local);
     rule(format!("iifname != \"{tun}\" tcp flags & (fin | syn | rst | ack) != syn {ours}"));
     rule(format!("iifname != \"{tun}\" meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
-    out + &own_errors(table, config) + &masquerade(table, config)
+    out + &own_errors(table, config)
+        + &own::chains(table, config)
+        + &answers(table, config)
+        + &masquerade(table, config)
+}
+
+/// What comes out of the tunnel to this host itself is answered into the tunnel, also where
+/// only a default route leads there, which this host's own traffic does not take. The
+/// kernel's connection tracking knows what answers what; it is on for this only where there
+/// is such a route.
+fn answers(table: &str, config: &InterceptConfig) -> String {
+    let (asked, out) = (format!("inet {table} asked"), format!("inet {table} answers"));
+    let mut text = format!(
+        "add chain {asked} {{ type filter hook prerouting priority mangle - 1; policy accept; }}; \
+         add chain {out} {{ type route hook output priority mangle - 1; policy accept; }}; \
+         flush chain {asked}; flush chain {out}; "
+    );
+    if !config.has_default() {
+        return text + &format!("delete chain {asked}; delete chain {out}; ");
+    }
+    let (tun, inward) = (&config.tun, config.marks.inward);
+    text += &format!("add rule {asked} iifname \"{tun}\" ct mark set {inward:#x}; ");
+    text += &format!("add rule {out} meta mark 0 ct mark {inward:#x} meta mark set {inward:#x}; ");
+    text
 }
 
 /// When this host itself finds no way to a server (no neighbour answers, say), it tells
@@ -175,19 +208,26 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
 /// or the connection would hang until TCP gives up minutes later. Those about TCP that
 /// is not split go the same way and are lost with it; its senders time out.
 fn own_errors(table: &str, config: &InterceptConfig) -> String {
-    let (tun, local) = (&config.tun, config.marks.local);
+    let local = config.marks.local;
     let mut out = format!(
         "add chain inet {table} output \
-         {{ type route hook output priority mangle; policy accept; }}; "
+         {{ type route hook output priority mangle; policy accept; }}; \
+         flush chain inet {table} output; "
     );
+    // Towards a client that is behind a default route this host itself would take another
+    // way; the error goes to no interface that such a client can be at.
+    let elsewhere =
+        config.lan.iter().chain([&"lo".to_owned()]).map(|i| format!("\"{i}\"")).collect::<Vec<_>>();
+    let ways = match config.keeps_default() {
+        true => format!("oifname != {}", list(&elsewhere)),
+        false => format!("oifname \"{}\"", config.tun),
+    };
     // The protocol of the packet in the error, behind 8 bytes of ICMP: TCP.
     for error in [
         "icmp type destination-unreachable icmp code { 0, 1, 13 } @th,136,8 6",
         "icmpv6 type destination-unreachable @th,112,8 6",
     ] {
-        out += &format!(
-            "add rule inet {table} output oifname \"{tun}\" {error} meta mark set {local:#x}; "
-        );
+        out += &format!("add rule inet {table} output {ways} {error} meta mark set {local:#x}; ");
     }
     out
 }

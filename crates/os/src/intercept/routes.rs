@@ -5,7 +5,7 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::InterceptConfig;
+use super::{InterceptConfig, Marks, own};
 use crate::OsError;
 use crate::command;
 
@@ -18,10 +18,14 @@ const TABLE: u32 = 25_200;
 const LOCAL_TABLE: u32 = TABLE + 200;
 /// Where marked SYNs go to the syn device.
 const SYN_TABLE: u32 = TABLE + 201;
+/// Where a route says when and how the program ended.
+const NOTE_TABLE: u32 = TABLE + 202;
 /// Priorities of our rules start here, before `main` at 32,766.
 const PRIORITY: u32 = 25_200;
 /// Rules for the prefixes start here, two for each length.
 const PREFIX_PRIORITY: u32 = PRIORITY + 10;
+/// After `main` and `default`: what this node itself finds no other way for.
+const LAST_PRIORITY: u32 = 32_800;
 /// Metric of the route that blocks; any route into the tunnel is better.
 const BLOCK_METRIC: u32 = 9_999;
 
@@ -60,18 +64,26 @@ impl Plan {
     }
 
     /// The shell commands that the watchdog runs when the program is gone. Routes into
-    /// the devices are gone by then.
+    /// the devices are gone by then. `$how` is "unreachable" after an end in order and
+    /// "blackhole" after any other: a route of that type, whose metric is the time in
+    /// seconds since 1970, notes it.
     pub fn after_death(&self) -> String {
         let mut script = String::new();
         for family in [&self.v4, &self.v6] {
             let (flag, ours) = (family.flag, format!("protocol {PROTOCOL}"));
+            // By their whole text: several rules have one priority, and some of them stay.
             for rule in family.rules.difference(&family.blocking) {
-                let priority = rule.split(':').next().unwrap_or_default();
-                script += &format!("ip {flag} rule delete priority {priority} {ours}\n");
+                script += &format!("ip {flag} {}", rule_command("delete", rule));
             }
             for table in [LOCAL_TABLE, SYN_TABLE] {
                 script += &format!("ip {flag} route flush table {table} {ours}\n");
             }
+        }
+        if [&self.v4, &self.v6].iter().any(|family| !family.blocking.is_empty()) {
+            script += &format!(
+                "ip -4 route add $how default table {NOTE_TABLE} metric $(date +%s) \
+                 proto {PROTOCOL}\n"
+            );
         }
         script
     }
@@ -82,8 +94,9 @@ impl Family {
         let mine = |p: &&IpPrefix| p.is_v4() == v4;
         let all: Vec<IpPrefix> = config.routes.iter().filter(mine).copied().collect();
         let blocked: Vec<IpPrefix> = all.iter().filter(|p| config.blocks(p)).copied().collect();
-        let mut rules = prefix_rules(config, &all);
-        let blocking = prefix_rules(config, &blocked);
+        let mut rules = host_rules(&all);
+        let blocking = host_rules(&blocked);
+        rules.extend(own_rules(config, &all));
         rules.extend(marking_rules(config));
         let routes = routes(config, &all, &blocked);
         Family { flag: if v4 { "-4" } else { "-6" }, rules, routes, blocking }
@@ -106,31 +119,56 @@ fn marking_rules(config: &InterceptConfig) -> BTreeSet<String> {
         format!("from all fwmark {local:#x} lookup {LOCAL_TABLE}"),
         format!("from all fwmark {syn:#x} lookup {SYN_TABLE}"),
     ];
+    let rules = rules.into_iter().chain(own::rules(config, LOCAL_TABLE));
     (PRIORITY..).zip(rules).map(|(at, rule)| format!("{at}: {rule} proto {PROTOCOL}")).collect()
 }
 
-fn prefix_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
-    let carrier = config.marks.carrier;
+/// What hosts send, and others that this node routes for: a longer route of `main`, or the
+/// peer's. Where the peer's routes block, these rules outlive the program.
+fn host_rules(prefixes: &[IpPrefix]) -> BTreeSet<String> {
     let mut rules = BTreeSet::new();
-    for prefix in prefixes {
-        let len = u32::from(prefix.len());
-        let (at, table) = (PREFIX_PRIORITY + 2 * (128 - len), TABLE + len);
-        rules.insert(format!(
-            "{at}: from all lookup main suppress_prefixlength {len} proto {PROTOCOL}"
-        ));
-        rules.insert(format!(
-            "{}: not from all fwmark {carrier:#x} lookup {table} proto {PROTOCOL}",
-            at + 1
-        ));
-        // What blocks when the program is gone would block the names that its next start
-        // needs: these rules live as long.
-        for protocol in ["udp", "tcp"].iter().filter(|_| len == 0 && config.own_names) {
-            rules.insert(format!(
-                "{at}: from all iif lo ipproto {protocol} dport 53 lookup main proto {PROTOCOL}"
-            ));
-        }
+    for (len, at, table) in prefixes.iter().map(places) {
+        let selectors = [
+            format!("{at}: from all lookup main suppress_prefixlength {len}"),
+            // What this node sends itself comes from lo, as the kernel sees it.
+            format!("{}: not from all iif lo lookup {table}", at + 1),
+        ];
+        rules.extend(selectors.map(|rule| format!("{rule} proto {PROTOCOL}")));
     }
     rules
+}
+
+/// What this node sends itself. A route to somewhere leads there for the node, too: it has
+/// no other way. A default route is for hosts: who reaches this node from outside must be
+/// answered outside, and the node's own traffic goes where it went before. Two things take
+/// it all the same: answers to what came out of the tunnel, by their mark, and what `main`
+/// knows no way for.
+fn own_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
+    let Marks { carrier, inward, onward, .. } = config.marks;
+    let mut rules = BTreeSet::new();
+    for (len, at, table) in prefixes.iter().map(places) {
+        let not_the_carrier = format!("not from all fwmark {carrier:#x} lookup {table}");
+        if len > 0 || config.own {
+            rules.insert(format!("{}: {not_the_carrier}", at + 1));
+        }
+        if len > 0 {
+            continue;
+        }
+        for mark in [inward, onward] {
+            rules.insert(format!("{}: from all fwmark {mark:#x} lookup {table}", at + 1));
+        }
+        rules.insert(format!("{LAST_PRIORITY}: {not_the_carrier}"));
+        for protocol in ["udp", "tcp"].iter().filter(|_| config.own_names) {
+            rules.insert(format!("{at}: from all iif lo ipproto {protocol} dport 53 lookup main"));
+        }
+    }
+    rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
+}
+
+/// A prefix's length, the priority of its first rule, and its table.
+fn places(prefix: &IpPrefix) -> (u32, u32, u32) {
+    let len = u32::from(prefix.len());
+    (len, PREFIX_PRIORITY + 2 * (128 - len), TABLE + len)
 }
 
 fn routes(config: &InterceptConfig, all: &[IpPrefix], blocked: &[IpPrefix]) -> BTreeSet<String> {
@@ -222,7 +260,7 @@ fn present_routes(flag: &str) -> Result<BTreeSet<String>, OsError> {
 fn route_as_planned(line: &str) -> Option<String> {
     let mut words = line.split_whitespace().peekable();
     let mut out = String::new();
-    if let Some(kind @ ("local" | "unreachable")) = words.peek().copied() {
+    if let Some(kind @ ("local" | "unreachable" | "blackhole")) = words.peek().copied() {
         out = format!("{kind} ");
         words.next();
     }
@@ -241,7 +279,9 @@ fn route_as_planned(line: &str) -> Option<String> {
     }
     out += &prefix;
     // IPv6 prints the device of an unreachable route, too; it is none.
-    if let Some(device) = device.filter(|_| !out.starts_with("unreachable")) {
+    if let Some(device) =
+        device.filter(|_| !["unreachable", "blackhole"].iter().any(|k| out.starts_with(k)))
+    {
         out += &format!(" dev {device}");
     }
     Some(format!("{out} table {} metric {}", table?, metric?))
@@ -251,6 +291,51 @@ fn route_as_planned(line: &str) -> Option<String> {
 fn words(line: &str) -> String {
     let words: Vec<_> = line.split_whitespace().filter(|w| *w != "[detached]").collect();
     words.join(" ")
+}
+
+/// How the program ended that left something to block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    InOrder,
+    /// It was killed or crashed.
+    Killed,
+}
+
+/// What is blocked for the hosts while no program runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The peers' prefixes.
+    pub prefixes: Vec<IpPrefix>,
+    /// How and when the program ended, in seconds since 1970. `None`: it runs, or its end
+    /// could not be noted.
+    pub since: Option<(Ended, u64)>,
+}
+
+/// Looks whether routes of ours block in this network namespace. Anybody may ask.
+///
+/// # Errors
+/// If `ip` cannot be asked.
+pub fn blocked() -> Result<Option<Blocked>, OsError> {
+    let present = Plan::present()?;
+    let mut blocked = Blocked { prefixes: Vec::new(), since: None };
+    for (family, everything) in [(&present.v4, IpPrefix::ALL_V4), (&present.v6, IpPrefix::ALL_V6)] {
+        for route in &family.routes {
+            let words: Vec<&str> = route.split(' ').collect();
+            let [kind @ ("unreachable" | "blackhole"), prefix, "table", table, "metric", metric] =
+                words[..]
+            else {
+                continue;
+            };
+            if table == NOTE_TABLE.to_string() {
+                let ended = if kind == "blackhole" { Ended::Killed } else { Ended::InOrder };
+                blocked.since = metric.parse().ok().map(|at| (ended, at));
+            } else {
+                blocked.prefixes.push(prefix.parse().unwrap_or(everything));
+            }
+        }
+    }
+    Ok((!blocked.prefixes.is_empty()).then_some(blocked))
 }
 
 fn has_ipv6() -> bool {
@@ -282,11 +367,15 @@ mod tests {
             [
                 "25434: from all lookup main suppress_prefixlength 16 proto 143",
                 "25435: not from all fwmark 0x62700003 lookup 25216 proto 143",
+                "25435: not from all iif lo lookup 25216 proto 143",
                 "25466: from all lookup main suppress_prefixlength 0 proto 143",
-                "25467: not from all fwmark 0x62700003 lookup 25200 proto 143",
+                "25467: from all fwmark 0x62700005 lookup 25200 proto 143",
+                "25467: from all fwmark 0x62700007 lookup 25200 proto 143",
+                "25467: not from all iif lo lookup 25200 proto 143",
+                "32800: not from all fwmark 0x62700003 lookup 25200 proto 143",
             ]
         );
-        assert_eq!(plan.v6.rules.len(), 6);
+        assert_eq!(plan.v6.rules.len(), 9);
     }
 
     #[test]
@@ -313,14 +402,25 @@ mod tests {
     #[test]
     fn what_blocks_outlives_the_program_and_nothing_else_does() {
         let mut config = config(&["10.0.0.0/8", "10.2.0.0/16"]);
-        let removed = |config: &InterceptConfig| Plan::new(config).after_death();
+        let removed = |config: &InterceptConfig, rule: &str| {
+            let script = Plan::new(config).after_death();
+            script.contains(&format!("delete priority {rule}"))
+        };
+        let [longer, shorter] = ["25435: not", "25451: not"].map(|r| r.replace(':', ""));
+        let hosts = |rule: &str| format!("{rule} from all iif lo ");
+        let own = |rule: &str| format!("{rule} from all fwmark ");
         assert_eq!(Plan::new(&config).v4.routes.len(), 6);
-        assert!(!removed(&config).contains(" 25434 ") && !removed(&config).contains(" 25450 "));
+        for rule in [&longer, &shorter] {
+            assert!(!removed(&config, &hosts(rule)), "it blocks hosts");
+            assert!(removed(&config, &own(rule)), "it would block the node itself");
+        }
         config.in_clear = vec!["10.2.0.0/16".parse().unwrap()];
         assert_eq!(Plan::new(&config).v4.routes.len(), 5);
-        assert!(removed(&config).contains(" 25434 ") && !removed(&config).contains(" 25450 "));
+        assert!(removed(&config, &hosts(&longer)) && !removed(&config, &hosts(&shorter)));
+        assert!(Plan::new(&config).after_death().contains("$how"));
         config.on_failure = crate::intercept::OnFailure::Wire;
         assert_eq!(Plan::new(&config).v4.routes.len(), 4);
-        assert!(removed(&config).contains(" 25434 ") && removed(&config).contains(" 25450 "));
+        assert!(removed(&config, &hosts(&longer)) && removed(&config, &hosts(&shorter)));
+        assert!(!Plan::new(&config).after_death().contains("$how"), "nothing is blocked");
     }
 }

@@ -1,6 +1,9 @@
 //! A gateway with a real client before it and a real server behind it. The peers'
 //! prefixes exist nowhere: what is sent to them ends at this program.
 
+mod ends;
+mod own;
+
 use super::*;
 use crate::netns::{NetNs, veth};
 use crate::poll::Events;
@@ -226,7 +229,8 @@ fn a_syn_put_back_opens_the_connection_with_both_addresses_kept() {
 /// Opens a connection from this very port, whatever it was used for before.
 fn connects_from(ns: &NetNs, from: &str, to: &str) -> tcp::Stream {
     let options = TcpOptions::default();
-    let how = Connect { to: to.parse().unwrap(), from: from.parse().ok(), options: &options };
+    let how =
+        Connect { to: to.parse().unwrap(), from: from.parse().ok(), mark: None, options: &options };
     ns.run(|| tcp::connect(&how).unwrap())
 }
 
@@ -330,6 +334,7 @@ fn a_connection_from_the_clients_own_address_gets_its_answers() {
                 let how = Connect {
                     to: server.parse().unwrap(),
                     from: Some(from.parse().unwrap()),
+                    mark: None,
                     options: &TcpOptions::default(),
                 };
                 let stream = tcp::connect(&how).unwrap();
@@ -586,45 +591,6 @@ fn rules_and_routes_of_others_are_never_touched() {
 }
 
 #[test]
-fn dropping_leaves_what_was_asked_for_and_a_new_start_or_a_sweep_takes_it_over() {
-    let lab = Lab::new("after");
-    let routes = ["10.99.0.0/16", "fd99::/32"];
-    let wire = |c: &mut InterceptConfig| c.on_failure = OnFailure::Wire;
-    lab.intercepting(&routes, wire, drop);
-    assert_eq!(ours(&lab.gateway), "");
-
-    lab.intercepting(
-        &routes,
-        |_| {},
-        |gateway| {
-            let in_force = ours(&lab.gateway);
-            routes::install(&Plan::new(&gateway.intercept.config)).unwrap();
-            assert_eq!(ours(&lab.gateway), in_force, "a plan in force needs no change");
-        },
-    );
-    let left = ours(&lab.gateway);
-    assert!(left.contains("unreachable 10.99.0.0/16") && left.contains("unreachable fd99::/32"));
-    assert!(!left.contains("0x62700001"), "{left}");
-    for server in ["10.99.1.1:80", "[fd99::1]:80"] {
-        let e = connects_later(&lab.client, server).join().unwrap().unwrap_err();
-        assert!(matches!(e.raw_os_error(), Some(libc::EHOSTUNREACH | libc::ENETUNREACH)), "{e}");
-    }
-    // A later run with other peers takes over what it finds.
-    lab.intercepting(
-        &["10.98.0.0/16"],
-        |_| {},
-        |gateway| {
-            assert!(!ours(&lab.gateway).contains("10.99"));
-            gateway.intercept.remove().unwrap();
-            assert_eq!(ours(&lab.gateway), "");
-        },
-    );
-    lab.intercepting(&routes, |_| {}, drop);
-    lab.gateway.run(|| sweep().unwrap());
-    assert_eq!(ours(&lab.gateway), "");
-}
-
-#[test]
 fn a_host_without_forwarding_is_warned() {
     let lab = Lab::new("warn");
     lab.gateway.sysctl("net.ipv4.ip_forward", "0").unwrap();
@@ -657,27 +623,4 @@ fn an_intercepted_socket_is_bound_to_the_servers_address() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         },
     );
-}
-
-#[test]
-fn peers_differ_in_what_becomes_of_their_traffic_and_may_change_their_mind() {
-    let lab = Lab::new("mixed");
-    let mixed = |c: &mut InterceptConfig| c.in_clear = prefixes(&["10.99.0.0/16"]);
-    lab.intercepting(&["10.98.0.0/16", "10.99.0.0/16", "10.97.0.0/24"], mixed, |gateway| {
-        drop(gateway);
-        let left = ours(&lab.gateway);
-        assert!(left.contains("10.98.0.0/16") && left.contains("10.97.0.0/24"), "{left}");
-        assert!(!left.contains("10.99.0.0/16"), "{left}");
-    });
-    lab.intercepting(
-        &["10.98.0.0/16"],
-        |_| {},
-        |mut gateway| {
-            let in_clear = prefixes(&["10.98.0.0/16"]);
-            let new = InterceptConfig { in_clear, ..gateway.intercept.config.clone() };
-            gateway.intercept.update(&new).unwrap();
-            assert!(ours(&lab.gateway).contains("fwmark"), "the dismissed watchdog did its work");
-        },
-    );
-    assert_eq!(ours(&lab.gateway), "");
 }

@@ -10,7 +10,7 @@ fn wait_for(fd: &impl AsFd, interest: Interest) {
 }
 
 fn to(server: SocketAddr, options: &TcpOptions) -> Connect<'_> {
-    Connect { to: server, from: None, options }
+    Connect { to: server, from: None, mark: None, options }
 }
 
 /// A connected pair: what connected and what was accepted.
@@ -140,7 +140,8 @@ fn a_source_address_is_kept_and_a_taken_one_is_told() {
     let listener = listener();
     let options = TcpOptions::default();
     let from: SocketAddr = "127.0.0.77:0".parse().unwrap();
-    let how = Connect { to: listener.local_addr(), from: Some(from), options: &options };
+    let how =
+        Connect { to: listener.local_addr(), from: Some(from), mark: None, options: &options };
     let first = match connect(&how) {
         Err(ConnectError::Failed(e)) if e.errno() == Some(libc::EPERM) => return,
         other => other.unwrap(),

@@ -73,6 +73,19 @@ fn one_socket_on_all_addresses_carries_both_families_and_answers_from_where_it_w
 }
 
 #[test]
+fn a_receive_call_says_whether_more_may_wait() {
+    let (mut a, b) = (socket(plain("127.0.0.1:0")), socket(plain("127.0.0.1:0")));
+    let mut buf = vec![0; b.slot() * 2];
+    a.send(&batch(b.local_addr(), b"abc", 1)).unwrap();
+    let counts = [(); 2].map(|()| {
+        let received = b.receive(&mut buf).unwrap();
+        (received.is_full(), received.count())
+    });
+    assert_eq!(counts, [(true, 2), (false, 1)]);
+    assert!(matches!(b.receive(&mut buf), Err(UdpError::Blocked)));
+}
+
+#[test]
 fn an_empty_queue_blocks_and_an_empty_datagram_is_one() {
     let (mut a, b) = (socket(on("127.0.0.1:0")), socket(on("127.0.0.1:0")));
     let mut buf = vec![0; b.slot()];

@@ -223,7 +223,10 @@ impl World {
             match action {
                 Action::PeerReset(flow, _) => self.g.sides[0].closed(self.g.now, flow),
                 Action::Abort(..) | Action::Read(_) | Action::Write(_) => {}
-                Action::Connect { .. } | Action::Accepted(_) | Action::ToClient(_) => {}
+                Action::Connect { .. }
+                | Action::Accepted(_)
+                | Action::ToClient(_)
+                | Action::ToHost(_) => {}
             }
         }
     }

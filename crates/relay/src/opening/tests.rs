@@ -205,6 +205,22 @@ fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
     assert!(p.near().asks_first(now, PEER, &Target::Name("a.example".into(), 80)));
 }
 
+/// What this node connects for one peer behind another, and in its own name, is nobody's that
+/// the other knows. What its own programs connect has an address that is behind it.
+#[test]
+fn a_client_with_an_address_of_this_nodes_own_is_told_only_where_that_is_its_programs() {
+    let mut p = Gateways::new(Open::Sure);
+    let (_, server) = pair(22);
+    let own = SocketAddr::from(([203, 0, 113, 9], 40_000));
+    p.sides[0].set_own_addresses(vec![own.ip()]);
+    assert_eq!(p.knock(&syn(own, server, 5)), Verdict::Withheld);
+    assert_eq!((p.asked.len(), p.written.len()), (1, 0), "the far node has nothing against it");
+    p.sides[0].tell_own_clients(true);
+    let another = SocketAddr::new(own.ip(), 40_001);
+    assert_eq!(p.knock(&syn(another, server, 5)), Verdict::Withheld);
+    assert_eq!((p.asked.len(), p.written.len()), (1, 1), "it is not behind this node: denied");
+}
+
 /// R-QOS: a connection's code point is known however it is opened, and at both ends.
 #[test]
 fn the_code_point_of_a_syn_is_that_of_its_connection_in_both_directions() {

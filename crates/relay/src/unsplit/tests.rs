@@ -1,16 +1,21 @@
 use std::net::IpAddr;
 
+use link::session::{Facts, Families, LinkConfig};
 use units::Duration;
 
 use crate::classify::UDP;
 use crate::gateways::{Gateways, PEER, link};
 use crate::packet::{Packet, plain, syn};
-use crate::{NotPassed, Policy, Verdict};
+use crate::{Action, NotPassed, Policy, Verdict};
 
 /// The README's pair: the near gateway routes everything to the far one and has no `allow`;
 /// behind it are 10.2.0.0/24 and fd02::/64, all private.
 fn pair(change: impl Fn(&mut Policy)) -> Gateways {
-    let mut gateways = Gateways::apart([link(), link()], |policy| {
+    pair_over([link(), link()], change)
+}
+
+fn pair_over(links: [LinkConfig; 2], change: impl Fn(&mut Policy)) -> Gateways {
+    let mut gateways = Gateways::apart(links, |policy| {
         let is_near = policy.routes == ["10.2.0.0/16".parse().unwrap()];
         let routes = match is_near {
             true => ["0.0.0.0/0", "::/0"],
@@ -179,4 +184,42 @@ fn errors_and_what_goes_to_many_are_dropped_in_silence() {
     gateways.pass(Duration::from_secs(1));
     assert_eq!(gateways.arrived(1), Vec::<Vec<u8>>::new());
     assert_eq!(gateways.sides[0].stats().datagrams_denied, packets.len() as u64);
+}
+
+#[test]
+fn a_family_that_the_peer_does_not_take_is_refused_here_until_it_does() {
+    let both = Families { v4: true, v6: true };
+    let facts = |takes| Facts { takes, sends: both, end: None };
+    let mut links = [link(), link()];
+    links[0].facts = facts(both);
+    links[1].facts = facts(Families { v4: true, v6: false });
+    let rates = [links[1].send_rate, links[1].receive_rate];
+    let mut gateways = pair_over(links, |_| {});
+    let [v4, v6] = HOSTS.map(|[ship, server]| udp(ship, server, [40_000, 53], 30));
+    assert_eq!(gateways.sends(0, &v4)[0], v4);
+
+    // A packet, and a SYN that would be split.
+    let now = gateways.now;
+    assert_eq!(gateways.sides[0].handle_tun(now, &mut v6.clone(), false), Verdict::Dropped);
+    let [a, b] = HOSTS[1].map(|s| s.parse::<IpAddr>().unwrap());
+    let opening = syn((a, 4000).into(), (b, 80).into(), 5);
+    assert_eq!(gateways.knock(&opening), Verdict::Dropped);
+    let [Action::ToHost(told)] = &gateways.others[..] else { panic!("{:?}", gateways.others) };
+    for (told, about) in [(told, &v6), (&gateways.written[0], &opening)] {
+        assert_eq!(Packet::parse(told).unwrap().destination, a);
+        assert_eq!((&told[40..42], &told[48..]), (&[1, 0][..], &about[..]), "no route");
+    }
+    assert_eq!(gateways.sides[0].stats().not_taken_there, 2);
+    let found = |gateways: &Gateways| {
+        let at = |side: usize| gateways.sides[side].endpoint.session(PEER).unwrap().disagreements();
+        (at(0).not_taken_there.v6, at(1).not_taken_here.v6)
+    };
+    assert_eq!(found(&gateways), (true, true));
+
+    // The far file gets the prefix: both know it within a moment, and it passes.
+    let now = gateways.now;
+    gateways.sides[1].endpoint.set_facts(now, PEER, facts(both), rates);
+    gateways.pass(Duration::from_secs(3));
+    assert_eq!(found(&gateways), (false, false));
+    assert_eq!(gateways.sends(0, &v6)[0], v6);
 }

@@ -32,6 +32,7 @@ pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {
         headers: true,
         history: ByteCount(0),
         dedup: false,
+        facts: Default::default(),
         classes: Vec::new(),
     }
 }
@@ -73,6 +74,8 @@ pub struct Look {
     pub at: f64,
     /// Milliseconds that a packet would wait before the line.
     pub queue: f64,
+    /// Milliseconds that a packet and its answer are under way on empty lines.
+    pub idle: f64,
     /// The sender's rate in Mbit/s.
     pub rate: f64,
     /// Bytes that the line has sent for the link, and those lost to a full queue.
@@ -97,6 +100,35 @@ enum Item {
     Other(u64),
 }
 
+/// A token bucket before the line: it passes a packet while it holds tokens for it, and
+/// delays none.
+pub struct Policer {
+    rate: BitRate,
+    size: ByteCount,
+    /// Tokens, as the time that they took to come.
+    tokens: Duration,
+    at: Instant,
+}
+
+impl Policer {
+    /// One of this rate that passes `size` bytes at once, full.
+    pub fn new(rate: BitRate, size: ByteCount) -> Policer {
+        Policer { rate, size, tokens: rate.time_for(size), at: Instant::ZERO }
+    }
+
+    fn passes(&mut self, now: Instant, len: ByteCount) -> bool {
+        let most = self.rate.time_for(self.size);
+        self.tokens = (self.tokens + now.since(self.at)).min(most);
+        self.at = now;
+        let needed = self.rate.time_for(len);
+        let passes = needed <= self.tokens;
+        if passes {
+            self.tokens = self.tokens - needed;
+        }
+        passes
+    }
+}
+
 /// The world.
 pub struct Line {
     pub now: Instant,
@@ -111,6 +143,8 @@ pub struct Line {
     dropped: u64,
     /// Shares the forward line.
     pub other: Option<Cubic>,
+    /// Before the forward line.
+    pub policer: Option<Policer>,
     /// Until when a node's host lets its program stand still.
     frozen: [Instant; 2],
     /// How long packets wait until a node's program reads them.
@@ -170,6 +204,7 @@ impl Line {
             offered: 0,
             dropped: 0,
             other: None,
+            policer: None,
             frozen: [Instant::ZERO; 2],
             behind: [Duration::ZERO; 2],
             sockets: [VecDeque::new(), VecDeque::new()],
@@ -274,10 +309,12 @@ impl Line {
         self.channels[0].advance(now);
         let rate = self.channels[0].config().rate.expect("a rate");
         let queue = rate.time_for(self.channels[0].waiting()).as_secs_f64() * 1e3;
+        let [there, back] = [0, 1].map(|n| self.channels[n].config().delay.as_secs_f64() * 1e3);
         let status = self.session(0).rate_status();
         self.looks.push(Look {
             at: now.as_nanos() as f64 / 1e9,
             queue,
+            idle: there + back,
             rate: status.rate.as_bps() as f64 / 1e6,
             sent: self.sent,
             returned: self.returned,
@@ -352,7 +389,9 @@ impl Line {
         while let Some(out) = self.nodes[node].poll_transmit(now, &mut buf) {
             let len = ByteCount(out.len as u64 + 28);
             let item = Item::Link(buf[..out.len].to_vec());
-            let refused = self.channels[node].push(now, len, item).is_err();
+            let policer = self.policer.as_mut().filter(|_| node == 0);
+            let refused = policer.is_some_and(|p| !p.passes(now, len))
+                || self.channels[node].push(now, len, item).is_err();
             if node == 0 {
                 self.offered += 1;
                 self.dropped += u64::from(refused);
@@ -451,6 +490,18 @@ impl Line {
             n += 1;
         }
         (most, sum / f64::from(n.max(1)))
+    }
+
+    /// The time of an echo and of one on the idle link, in milliseconds, that so many per cent
+    /// do not exceed.
+    pub fn echo(&self, from: f64, to: f64, percent: usize) -> (f64, f64) {
+        let [loaded, idle] = [1.0, 0.0].map(|part| {
+            let mut times: Vec<f64> =
+                self.between(from, to).map(|l| l.idle + part * l.queue).collect();
+            times.sort_by(f64::total_cmp);
+            times[times.len() * percent / 100]
+        });
+        (loaded, idle)
     }
 
     /// The first time after `from` when `is` holds, relative to `from`.

@@ -54,6 +54,7 @@ impl World {
             headers: true,
             history: ByteCount(0),
             dedup: false,
+            facts: Default::default(),
         };
         let nodes = [0, 1].map(|n| {
             let mut endpoint = Endpoint::new(EndpointConfig {

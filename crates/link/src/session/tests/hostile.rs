@@ -142,7 +142,8 @@ fn a_peer_that_offers_the_moon_gets_no_more_than_our_memory() {
     let (stream_window, total_window) = (all, all);
     let (contexts, history) = (all, all);
     let (mtu, reserve, dedup) = (all, all, all);
-    let moon = Params { mtu, stream_window, total_window, reserve, contexts, history, dedup };
+    let told = None;
+    let moon = Params { mtu, stream_window, total_window, reserve, contexts, history, dedup, told };
     let encoded = Params::decode(&moon.encode()).unwrap();
     w.sides[0].set_peer(encoded, false);
     let id = w.sides[0].open(w.now, origin()).unwrap();
@@ -324,4 +325,22 @@ fn a_stream_that_ended_stays_on_the_account_until_its_reader_has_taken_it() {
         assert_eq!((side.excess, side.recv_excess), (0, 0));
         assert_eq!(side.stats().violations, 0);
     }
+}
+
+#[test]
+fn a_peer_of_an_older_version_tells_no_facts_and_nothing_is_compared() {
+    let own = Params::of(&config());
+    let old = Params { told: None, ..own };
+    assert_eq!(
+        (Params::decode(&old.encode()), Params::decode(&own.encode())),
+        (Some(old), Some(own))
+    );
+    assert_eq!(own.encode().len(), old.encode().len() + 5, "what the facts cost");
+    let mut session = Session::new(Instant::from_nanos(1), config(), 0);
+    session.set_peer(old, false);
+    assert_eq!(session.disagreements(), Default::default());
+    // One that tells a part of them is compared by that.
+    let told = own.told.map(|told| Told { send: 0, receive: 0, ..told });
+    session.set_peer(Params { told, ..own }, false);
+    assert_eq!(session.disagreements(), Default::default());
 }

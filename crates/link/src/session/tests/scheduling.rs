@@ -35,6 +35,23 @@ fn jain(x: &[u64]) -> f64 {
     sum * sum / (x.len() as f64 * squares)
 }
 
+#[test]
+fn what_arrives_is_awaited_for_a_round_trip_after_a_keystroke_and_not_in_a_transfer() {
+    let mut w = World::new(32, CLEAN, at(BitRate::from_mbps(20), 600));
+    let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    feeder.left.insert(id, FOREVER);
+    run(&mut w, &mut feeder, &mut drain, Duration::from_secs(5));
+    assert!(w.sides.iter().all(|side| side.awaited_until() < w.now), "a transfer goes on");
+    let shell = w.sides[1].open(w.now, origin()).unwrap();
+    let key = [pattern(shell, 0)];
+    assert_eq!(w.sides[1].write(w.now, shell, &key), 1);
+    run(&mut w, &mut feeder, &mut drain, Duration::from_millis(600));
+    assert!(w.sides[1].awaited_until() > w.now, "its answer comes now");
+    run(&mut w, &mut feeder, &mut drain, Duration::from_secs(2));
+    assert!(w.sides[1].awaited_until() < w.now, "nobody waits any more");
+}
+
 /// R-QOS: the link is saturated at 64 kbit/s, and somebody types.
 #[test]
 fn a_keystroke_waits_at_most_200_ms_on_a_saturated_64_kbit_link() {

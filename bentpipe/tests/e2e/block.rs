@@ -1,0 +1,310 @@
+//! What leaves in clear: of hosts nothing, whatever becomes of their gateway; of the gateway's
+//! own traffic all that the tunnel's default route is not for.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use os::netns::NetNs;
+use socket2::{Domain, Socket, Type};
+
+use crate::gateway::{Gateway, PROGRAM};
+use crate::harness::{
+    Daemon, PATIENCE, Plan, SATELLITE, World, must, root, run, said, shell, wait_for,
+};
+use crate::tcp::{SERVER, check_echo, listen};
+
+/// A host that never stops: datagrams, SYNs and pings of both families to the far server.
+struct Restless {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+    _pings: [Daemon; 2],
+}
+
+impl Restless {
+    fn new(world: &World) -> Restless {
+        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let ping = |to: &str| {
+            let log = world.dir("pings").join(to.replace(':', "_"));
+            Daemon::start(&world.client, &format!("ping -q -i 0.01 {to}"), &log)
+        };
+        let (client, over, count) = (world.client.clone(), stop.clone(), sent.clone());
+        let thread = thread::spawn(move || client.run(|| send_until(&over, &count)));
+        let _pings = ["10.2.0.2", "fd02::2"].map(ping);
+        Restless { stop, sent, thread: Some(thread), _pings }
+    }
+
+    /// Waits until another so many rounds have been sent.
+    fn wait(&self, rounds: u64) {
+        let wanted = self.sent.load(Ordering::Relaxed) + rounds;
+        wait_for("a host that sends", || {
+            let sent = self.sent.load(Ordering::Relaxed);
+            (sent >= wanted).then_some(()).ok_or(format!("{sent} of {wanted} rounds"))
+        });
+    }
+}
+
+impl Drop for Restless {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn send_until(over: &AtomicBool, count: &AtomicU64) {
+    let udp = ["10.1.0.2:0", "[fd01::2]:0"].map(|at| UdpSocket::bind(at).unwrap());
+    let servers: [SocketAddr; 2] = ["10.2.0.2:7501", "[fd02::2]:7501"].map(|s| s.parse().unwrap());
+    // Each SYN has some time to be sent again.
+    let mut calls = VecDeque::new();
+    while !over.load(Ordering::Relaxed) {
+        for (udp, server) in udp.iter().zip(servers) {
+            // An ICMP error for the one before may come back with a call.
+            let _ = udp.send_to(b"in clear?", server);
+            let call = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
+            call.set_nonblocking(true).unwrap();
+            let _ = call.connect(&server.into());
+            calls.push_back(call);
+        }
+        if calls.len() > 400 {
+            calls.drain(..2);
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Counts what of the ship's LAN is on the satellite in clear: as it leaves the ship, and as
+/// it arrives on shore. The carrier's packets have other addresses.
+fn watch(world: &World) {
+    for (ns, hook) in [
+        (
+            &world.gwa,
+            format!("postrouting priority 300; }}; add rule inet watch lan oifname {SATELLITE}"),
+        ),
+        (
+            &world.gwb,
+            format!("prerouting priority -300; }}; add rule inet watch lan iifname {SATELLITE}"),
+        ),
+    ] {
+        let (chain, rule) = hook.split_once("; add rule").unwrap();
+        let mut commands =
+            format!("add table inet watch; add chain inet watch lan {{ type filter hook {chain}; ");
+        for of_the_lan in ["ip saddr 10.1.0.0/24", "ip6 saddr fd01::/64"] {
+            commands += &format!("add rule{rule} {of_the_lan} counter; ");
+        }
+        must(ns, &format!("nft '{commands}'"));
+    }
+}
+
+/// Packets of the LAN that were seen in clear.
+fn in_clear(world: &World) -> u64 {
+    let count = |ns: &NetNs| -> u64 {
+        let list = must(ns, "nft list table inet watch");
+        let counts = list.split("counter packets ").skip(1);
+        let counts: Vec<u64> =
+            counts.map(|c| c.split(' ').next().unwrap().parse().unwrap()).collect();
+        assert_eq!(counts.len(), 2, "{list}");
+        counts.iter().sum()
+    };
+    count(&world.gwa) + count(&world.gwb)
+}
+
+/// Runs the program beside a gateway.
+fn bentpipe(gateway: &Gateway, ns: &NetNs, args: &str) -> Output {
+    let words: Vec<String> = args
+        .split(' ')
+        .map(|word| match word {
+            "FILE" => gateway.file().display().to_string(),
+            "SOCKET" => gateway.dir().join("admin.sock").display().to_string(),
+            word => word.to_owned(),
+        })
+        .collect();
+    run(ns.command(PROGRAM).args(words))
+}
+
+#[test]
+fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
+    if !root() {
+        return;
+    }
+    let mut world = World::with(|plan| plan.clear_routes = true);
+    watch(&world);
+    let host = Restless::new(&world);
+    let listener = listen(&world.server, SERVER);
+    let works = |world: &World| check_echo(&world.client, &listener);
+    let own = |world: &World| {
+        // The satellite's devices have no link-local addresses to find each other with when
+        // they forward.
+        must(&world.gwa, "ping -c 5 -i 0.2 -W 20 fd00:5a7::2");
+        must(&world.gwb, "ping -c 5 -i 0.2 -W 20 fd00:5a7::1");
+        for to in ["10.2.0.2", "fd02::2"] {
+            must(&world.gwa, &format!("ping -c 1 -W 20 {to}"));
+        }
+    };
+    let safe = |world: &World, when: &str| {
+        host.wait(60);
+        assert_eq!(in_clear(world), 0, "{when}");
+    };
+    works(&world);
+    safe(&world, "while it runs");
+
+    // Routes come and go while it runs.
+    world.a.configure(|s| s.routes = vec!["10.2.0.0/25", "fd02::/64", "10.9.0.0/16"]);
+    world.a.signal("HUP");
+    world.a.wait_for_log("read again");
+    safe(&world, "after a reload");
+    works(&world);
+    let refused = bentpipe(&world.a, &world.gwa, "down FILE");
+    assert!(!refused.status.success(), "a gateway runs here");
+
+    // It is told to end, as by `systemctl stop`.
+    world.a.signal("TERM");
+    assert!(world.a.wait_until_ended().success(), "{}", world.a.log());
+    safe(&world, "after an end in order");
+    own(&world);
+    let status = said(&bentpipe(&world.a, &world.gwa, "status --socket SOCKET"));
+    for words in ["10.9.0.0/16", "since the gateway was stopped", "bentpipe down FILE"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+
+    // It starts, and another start beside it is refused.
+    world.a.start();
+    world.a.wait_until_up();
+    safe(&world, "after a start");
+    works(&world);
+    let again = world.a.dir().join("again.toml");
+    let text = world.a.text().replace("4500\"\nadmin", "4501\"\nadmin").replace("bp0", "bp1");
+    fs::write(&again, text.replace("admin.sock", "again.sock")).unwrap();
+    fs::set_permissions(&again, fs::Permissions::from_mode(0o600)).unwrap();
+    let second = run(world.gwa.command(PROGRAM).arg("up").arg(&again));
+    assert!(said(&second).contains("another bentpipe"), "{}", said(&second));
+    safe(&world, "after a second start");
+    works(&world);
+
+    // Restarts: with all that is open reset at once, and killed.
+    for round in 0..3 {
+        if round == 1 {
+            world.a.signal("TERM");
+            world.a.signal("TERM");
+            assert!(world.a.wait_until_ended().success(), "{}", world.a.log());
+        } else {
+            world.a.kill();
+        }
+        world.a.start();
+        world.a.wait_until_up();
+        safe(&world, "after a restart");
+        works(&world);
+    }
+    world.a.kill();
+    safe(&world, "after a kill");
+    own(&world);
+    let status = said(&bentpipe(&world.a, &world.gwa, "status --socket SOCKET"));
+    assert!(status.contains("since the gateway was killed"), "{status}");
+    let doctor = said(&bentpipe(&world.a, &world.gwa, "doctor FILE"));
+    assert!(doctor.contains("is blocked since the gateway was killed"), "{doctor}");
+
+    // Released: everything is seen, which also shows that the counters count.
+    let down = bentpipe(&world.a, &world.gwa, "down FILE");
+    assert!(down.status.success() && said(&down).contains("10.9.0.0/16"), "{}", said(&down));
+    wait_for("traffic in clear", || (in_clear(&world) > 0).then_some(()).ok_or("none".into()));
+    let rules = must(&world.gwa, "ip rule; ip -6 rule; ip route show table all");
+    assert!(!rules.contains("proto 143"), "{rules}");
+    let again = bentpipe(&world.a, &world.gwa, "down FILE");
+    assert!(said(&again).contains("nothing was blocked"), "{}", said(&again));
+}
+
+/// An address of the Internet, which the shore and the ship's own default route lead to.
+const INTERNET: &str = "198.51.100.7";
+/// The ship's own address there.
+const WAN: &str = "192.0.2.1";
+
+/// A word there and a word back.
+fn talk((near, far): &mut (TcpStream, TcpStream)) {
+    for (from, to) in [(0, 1), (1, 0)] {
+        let ends = [&mut *near, &mut *far];
+        let [a, b] = ends;
+        let (writer, reader) = if from < to { (a, b) } else { (b, a) };
+        writer.write_all(b"word").unwrap();
+        reader.read_exact(&mut [0; 4]).unwrap();
+    }
+}
+
+/// Somebody on the Internet opens a connection to the ship's own address.
+fn visit(world: &World, door: &TcpListener) -> (TcpStream, TcpStream) {
+    let near = crate::tcp::connect(&world.server, &door.local_addr().unwrap().to_string());
+    let far = crate::tcp::accept(door);
+    assert_eq!(far.peer_addr().unwrap().ip().to_string(), INTERNET);
+    (near, far)
+}
+
+/// The ship's own TCP, UDP and ping reach the Internet, past the tunnel.
+fn own_traffic_flows(world: &World, tcp: &TcpListener, udp: &UdpSocket) {
+    let _near = crate::tcp::connect(&world.gwa, &tcp.local_addr().unwrap().to_string());
+    let far = crate::tcp::accept(tcp);
+    assert_eq!(far.peer_addr().unwrap().ip().to_string(), WAN);
+    let own = world.gwa.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    own.send_to(b"time?", udp.local_addr().unwrap()).unwrap();
+    let (_, from) = udp.recv_from(&mut [0; 16]).unwrap();
+    assert_eq!(from.ip().to_string(), WAN);
+    udp.send_to(b"late", from).unwrap();
+    own.recv(&mut [0; 16]).unwrap();
+    must(&world.gwa, &format!("ping -c 1 -W 20 {INTERNET}"));
+    must(&world.server, &format!("ping -c 1 -W 20 -I {INTERNET} {WAN}"));
+}
+
+#[test]
+fn a_ship_with_a_default_route_into_the_link_is_reached_and_reaches_out_itself() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    plan.b.allow.push("198.51.100.0/24");
+    let mut world = World::without_gateways(&plan);
+    world.gwa.route("default via 192.0.2.2").unwrap();
+    world.gwa.route("default via fd00:5a7::2").unwrap();
+    world.server.ip(&format!("address add {INTERNET}/32 dev lo")).unwrap();
+    world.server.route(&format!("192.0.2.0/24 via 10.2.0.1 src {INTERNET}")).unwrap();
+    world.gwb.route("198.51.100.0/24 via 10.2.0.2").unwrap();
+
+    let door = listen(&world.gwa, &format!("{WAN}:22"));
+    let tcp = listen(&world.server, &format!("{INTERNET}:80"));
+    let udp = world.server.run(|| UdpSocket::bind((INTERNET, 123))).unwrap();
+    udp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut operator = visit(&world, &door);
+    talk(&mut operator);
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    talk(&mut operator);
+    talk(&mut visit(&world, &door));
+    own_traffic_flows(&world, &tcp, &udp);
+    // A host's goes through the link, split; and the shore reaches the ship by it.
+    let before = world.a.status().links[0].streams_total;
+    check_echo(&world.client, &tcp);
+    assert_eq!(world.a.status().links[0].streams_total, before + 1);
+    crate::harness::pings(&world.client, 2, INTERNET);
+    crate::harness::pings(&world.server, 2, "10.1.0.1");
+    assert!(!shell(&world.gwa, "nft list ruleset").stdout.is_empty());
+
+    world.a.kill();
+    talk(&mut operator);
+    talk(&mut visit(&world, &door));
+    own_traffic_flows(&world, &tcp, &udp);
+    assert!(crate::tcp::try_connect(&world.client, &format!("{INTERNET}:80")).is_err());
+    world.a.start();
+    world.a.wait_until_up();
+    check_echo(&world.client, &tcp);
+    talk(&mut operator);
+}

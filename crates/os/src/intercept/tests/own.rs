@@ -1,0 +1,121 @@
+//! This host's own connections: of its programs, and those that the program makes for a
+//! peer and that lead behind another.
+
+use super::*;
+
+const SERVERS: [&str; 2] = ["10.99.0.9:80", "[fd99::9]:80"];
+
+fn begin(to: &str, from: Option<&str>, mark: Option<u32>) -> tcp::Stream {
+    let (to, from) = (to.parse().unwrap(), from.map(|f| f.parse().unwrap()));
+    tcp::connect(&Connect { to, from, mark, options: &TcpOptions::default() }).unwrap()
+}
+
+/// Both ends hear each other, and the tunnel nothing.
+fn check_joined(gateway: &Gateway, near: &tcp::Stream, far: &tcp::Stream) {
+    let mut buf = [0; 16];
+    for (from, to, word) in [(near, far, &b"ask"[..]), (far, near, b"answer")] {
+        assert_eq!(from.write(word).unwrap(), word.len());
+        wait_for(to);
+        let n = to.read(&mut buf).unwrap();
+        assert_eq!(&buf[..n], word);
+    }
+    near.shutdown_write().unwrap();
+    wait_for(far);
+    assert_eq!(far.read(&mut buf).unwrap(), 0, "the end arrives");
+    assert!(nothing_on(&gateway.tun), "nothing of it crosses as packets");
+}
+
+/// Answers the next SYN of the syn device with a reset in the server's name.
+fn refuse(gateway: &Gateway) {
+    let (client, server, seq, _) = parse(&gateway.next_syn());
+    let reset = segment(server, client, 0, seq.wrapping_add(1), RST_ACK);
+    gateway.intercept.syns().write(&reset).unwrap();
+}
+
+fn refusal_of(stream: &tcp::Stream) -> io::ErrorKind {
+    let mut poller = Poller::new().unwrap();
+    poller.add(stream, 0, Interest::READ_WRITE).unwrap();
+    poller.wait(&mut Events::with_capacity(1), Some(Duration::from_secs(10))).unwrap();
+    stream.outcome().unwrap_err().error.kind()
+}
+
+#[test]
+fn connections_of_the_host_itself_are_split_where_that_is_asked_for() {
+    let lab = Lab::new("own");
+    lab.intercepting(
+        &["10.99.0.0/16", "fd99::/32"],
+        |config| config.own = true,
+        |gateway| {
+            for server in SERVERS {
+                let near = begin(server, None, None);
+                let accepted = gateway.accept(near.local_addr().unwrap().is_ipv4());
+                assert_eq!(accepted.client, near.local_addr().unwrap());
+                assert_eq!(accepted.server, server.parse().unwrap());
+                check_joined(&gateway, &near, &accepted.stream);
+                let refused = begin(server, None, None);
+                refuse(&gateway);
+                assert_eq!(refusal_of(&refused), io::ErrorKind::ConnectionRefused);
+            }
+            // What the program does not want to be split is not.
+            let _plain = begin(SERVERS[0], None, Some(Marks::default().unsplit));
+            assert_eq!(parse(&next_packet(&gateway.tun)).1, SERVERS[0].parse().unwrap());
+            assert!(nothing_on(gateway.intercept.syns()));
+        },
+    );
+}
+
+#[test]
+fn what_is_connected_for_one_peer_behind_another_is_split_whatever_its_address() {
+    let lab = Lab::new("onward");
+    lab.intercepting(
+        &["10.98.0.0/16", "fd98::/32", "10.99.0.0/16", "fd99::/32"],
+        |config| config.onward = true,
+        |gateway| {
+            let mark = Some(Marks::default().onward);
+            let kept = [Some("10.98.0.7:5000"), Some("[fd98::7]:5000")];
+            for (server, from) in SERVERS.into_iter().zip(kept).chain(SERVERS.map(|s| (s, None))) {
+                let near = begin(server, from, mark);
+                let own = near.local_addr().unwrap();
+                let accepted = gateway.accept(own.is_ipv4());
+                assert_eq!((accepted.client, accepted.server), (own, server.parse().unwrap()));
+                check_joined(&gateway, &near, &accepted.stream);
+                let from = from.map(|f| f.replace(":5000", ":5001"));
+                let refused = begin(server, from.as_deref(), mark);
+                refuse(&gateway);
+                assert_eq!(refusal_of(&refused), io::ErrorKind::ConnectionRefused, "{from:?}");
+            }
+            // The host's own are not, unless it is asked for.
+            let _plain = begin(SERVERS[1], None, None);
+            assert_eq!(parse(&next_packet(&gateway.tun)).1, SERVERS[1].parse().unwrap());
+            assert!(nothing_on(gateway.intercept.syns()));
+        },
+    );
+}
+
+#[test]
+fn peers_may_come_and_go_and_with_them_what_is_split_between_them() {
+    let lab = Lab::new("onwards");
+    lab.intercepting(
+        &["10.99.0.0/16"],
+        |_| {},
+        |mut gateway| {
+            let mark = Some(Marks::default().onward);
+            let mut config = InterceptConfig::new("bp0", gateway.listener.port());
+            config.routes = prefixes(&["10.99.0.0/16"]);
+            for onward in [true, false, true] {
+                config.onward = onward;
+                gateway.intercept.update(&config).unwrap_or_else(|e| panic!("{e}"));
+                let near = begin(SERVERS[0], None, mark);
+                if onward {
+                    check_joined(&gateway, &near, &gateway.accept(true).stream);
+                } else {
+                    assert_eq!(parse(&next_packet(&gateway.tun)).1, SERVERS[0].parse().unwrap());
+                    drop(near);
+                }
+                while gateway.tun.read(&mut [0; 1500]).is_ok() {}
+            }
+            gateway.intercept.remove().unwrap();
+        },
+    );
+    assert_eq!(ours(&lab.gateway), "", "nothing is left");
+}
