@@ -183,7 +183,7 @@ fn log2(n: u64) -> i64 {
     let mut mantissa = u128::from(n) << 31 >> whole;
     let mut log = i64::from(whole);
     for _ in 0..ONE.ilog2() {
-        mantissa = mantissa * mantissa >> 31;
+        mantissa = (mantissa * mantissa) >> 31;
         let bit = mantissa >> 32;
         mantissa >>= bit;
         log = log << 1 | bit as i64;
