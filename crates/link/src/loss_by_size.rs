@@ -180,13 +180,13 @@ fn chance(odds: i64) -> u64 {
 fn log2(n: u64) -> i64 {
     let Some(whole) = n.checked_ilog2() else { return 0 };
     // 1 … 2, in 2^-31.
-    let mut mantissa = u128::from(n) << 31 >> whole;
+    let mut mantissa = (u128::from(n) << 31) >> whole;
     let mut log = i64::from(whole);
     for _ in 0..ONE.ilog2() {
         mantissa = (mantissa * mantissa) >> 31;
         let bit = mantissa >> 32;
         mantissa >>= bit;
-        log = log << 1 | bit as i64;
+        log = (log << 1) | bit as i64;
     }
     log
 }
