@@ -1,4 +1,5 @@
-//! The wall clock, for what is kept for days: files of peers that are gone. Nothing else may
+//! The wall clock, for what is kept for days: files of peers that are gone, and since when
+//! hosts are blocked. Nothing else may
 //! depend on it (L-CL-1), as it may be set at any time.
 
 use std::time::SystemTime;

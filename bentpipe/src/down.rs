@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use miette::IntoDiagnostic as _;
 use os::intercept::{self, Blocked, Ended};
 use serde_json::json;
 use units::IpPrefix;
 
+use crate::calendar;
 use crate::cli::{Global, print, print_json, show};
 use crate::config::Config;
 use crate::human::span;
@@ -57,8 +57,7 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 pub fn blocked_now() -> Option<String> {
     // Who cannot ask has other worries than this; the tools that are missing are told elsewhere.
     let blocked = intercept::blocked().ok().flatten().filter(|_| !intercept::is_running())?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Some(describe(&blocked, now))
+    Some(describe(&blocked, calendar::seconds()))
 }
 
 fn describe(blocked: &Blocked, now: u64) -> String {

@@ -56,6 +56,11 @@ pub const DROPS: &[Entry] = &[
         "connections and names that a peer asked for and its `allow` does not list, or its `deny` does",
     ),
     (
+        "family not taken there",
+        Place::Node,
+        "packets and connections of hosts here in an address family that the peer's `routes` lack: refused at once",
+    ),
+    (
         "flow forgotten",
         Place::Node,
         "exchanges of packets that are not split and were forgotten early, for want of room: answers to them are denied",
@@ -182,8 +187,8 @@ mod tests {
         assert!(DROPS.iter().all(|(name, _, meaning)| {
             text.lines().any(|l| l.trim_start().starts_with(name) && l.ends_with(meaning))
         }));
-        assert!(text.find("wrong mac1") < text.find("of a peer"));
-        assert!(text.find("violation") > text.find("of a peer"));
+        assert!(text.find("wrong mac1") < text.find("\nof a peer\n"));
+        assert!(text.find("violation") > text.find("\nof a peer\n"));
         assert!(meaning("forged").is_some() && meaning("of another age").is_none());
     }
 }
