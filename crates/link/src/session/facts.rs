@@ -20,9 +20,13 @@ impl Families {
         if is_v4 { self.v4 } else { self.v6 }
     }
 
-    /// Those that are here and not there.
-    const fn without(self, other: Families) -> Families {
-        Families { v4: self.v4 && !other.v4, v6: self.v6 && !other.v6 }
+    /// Those that are sent to who takes others only. Who has no prefix at all for the peer
+    /// serves what names no client: proxies, and hubs that show their own address.
+    const fn untaken_by(self, takes: Families) -> Families {
+        if takes.is_empty() {
+            return Families { v4: false, v6: false };
+        }
+        Families { v4: self.v4 && !takes.v4, v6: self.v6 && !takes.v6 }
     }
 
     /// None.
@@ -152,8 +156,8 @@ impl Disagreements {
         };
         let is_lopsided = own.send != own.receive;
         Disagreements {
-            not_taken_there: own.facts.sends.without(peer.facts.takes),
-            not_taken_here: peer.facts.sends.without(own.facts.takes),
+            not_taken_there: own.facts.sends.untaken_by(peer.facts.takes),
+            not_taken_here: peer.facts.sends.untaken_by(own.facts.takes),
             same_end: own.facts.end.filter(|e| peer.facts.end == Some(*e) && is_lopsided),
             outward: apart(own.send, peer.receive),
             inward: apart(peer.send, own.receive),
@@ -216,6 +220,16 @@ mod tests {
         assert!(found.outward.is_some() && found.inward.is_some());
         let found = Disagreements::between(&hub(2_000, 2_000), &hub(2_000, 2_000));
         assert_eq!(found, Disagreements::default());
+    }
+
+    #[test]
+    fn who_has_no_prefix_for_the_peer_is_taken_to_serve_what_names_no_client() {
+        let both = Families { v4: true, v6: true };
+        let told =
+            |takes, sends| Told { facts: Facts { takes, sends, end: None }, send: 0, receive: 0 };
+        let (hub, far) = (told(both, both), told(Families::default(), both));
+        let found = Disagreements::between(&hub, &far);
+        assert!(found.not_taken_there.is_empty() && found.not_taken_here.is_empty(), "{found:?}");
     }
 
     #[test]
