@@ -3,14 +3,14 @@
 #
 # Makes target/debian/bentpipe_VERSION_ARCH.deb of the built program, and beside it its
 # symbols (bentpipe_VERSION_ARCH.debug, for `gdb -s`). VERSION is that of Cargo.toml
-# unless given.
+# unless given; OUT is another directory.
 set -eu
 cd "$(dirname "$0")/.."
 
 version=${1:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)}
 arch=$(dpkg --print-architecture)
 program=${PROGRAM:-target/release/bentpipe}
-out=target/debian
+out=${OUT:-target/debian}
 name=bentpipe_${version}_$arch
 mkdir -p "$out"
 root=$(mktemp -d)

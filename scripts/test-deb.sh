@@ -11,9 +11,13 @@ if [ "${1:-}" != inside ]; then
         echo "SKIPPED the package's test: it needs root, to install" >&2
         exit 0
     fi
-    first=$(sh scripts/deb.sh 0.0.1)
-    second=$(sh scripts/deb.sh 0.0.2)
-    exec unshare --mount --net sh scripts/test-deb.sh inside "$first" "$second"
+    # Not beside the package that `make deb` makes: users install what lies there.
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+    first=$(OUT=$out sh scripts/deb.sh 0.0.1)
+    second=$(OUT=$out sh scripts/deb.sh 0.0.2)
+    unshare --mount --net sh scripts/test-deb.sh inside "$first" "$second"
+    exit
 fi
 
 first=$2 second=$3
