@@ -16,6 +16,7 @@ mod squeeze;
 mod table;
 mod two_hops;
 mod voice;
+mod without;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

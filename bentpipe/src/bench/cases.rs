@@ -12,7 +12,7 @@ use crate::lab::measure::{jain, median};
 use crate::lab::progress::{Board, Row as ProgressRow};
 use crate::lab::results::Run;
 use crate::lab::run::{Experiment, Gate, run_all};
-use crate::lab::scenario::{Figure, LinkSetup, Scenario, Work};
+use crate::lab::scenario::{Figure, HostTcp, LinkSetup, Scenario, Work};
 use crate::lab::topology::Plan;
 
 /// Links that run at once in a row whose time is asked for: less than half of what this
@@ -35,6 +35,8 @@ pub struct Case {
     pub runs: u64,
     /// What the gateways' configuration says beyond the link.
     pub pair: Pair,
+    /// No gateways: the hosts' own TCP, set like this, from end to end.
+    pub alone: Option<HostTcp>,
     /// A ping runs beside it.
     pub ping: bool,
     /// Clients and servers speak with headers as long as those of the web.
@@ -65,7 +67,8 @@ impl Case {
         let pair = Pair::default();
         let (limit, best) = ("", "");
         let (what, runs) = (what.into(), 1);
-        Case { what, link, work, runs, pair, ping: false, headers: false, must, limit, best }
+        let (alone, ping, headers) = (None, false, false);
+        Case { what, link, work, runs, pair, alone, ping, headers, must, limit, best }
     }
 
     /// With what the link allows and what the best existing tool reaches.
@@ -85,7 +88,8 @@ impl Case {
             plan: Plan {
                 link: self.link.clone(),
                 seed,
-                gateways: Some(self.pair.clone()),
+                hosts: self.alone.clone().unwrap_or_default(),
+                gateways: self.alone.is_none().then(|| self.pair.clone()),
                 ..Plan::default()
             },
             before: None,
@@ -112,6 +116,11 @@ impl Case {
             value: Some(middle),
             met: Some(self.must.is_met(middle)),
         })
+    }
+
+    /// The same where nothing is asked.
+    pub fn tell(&self, runs: &[Run]) -> Result<Checked, String> {
+        Ok(Checked { asked: String::new(), met: None, ..self.judge(runs)? })
     }
 }
 
@@ -269,5 +278,21 @@ mod tests {
         assert_eq!(checked.measured, "1.200 s (median of 3, 1.000–9.000)");
         assert_eq!((checked.limit.as_str(), checked.asked.as_str()), ("0.9 s", "≤ 1.2 s"));
         assert!(case(Must::Time(1.0)).judge(&[]).is_err());
+        let told = case(Must::Time(1.0)).tell(&runs).unwrap();
+        assert_eq!((told.met, told.asked.as_str(), told.value), (None, "", Some(1.2)));
+    }
+
+    #[test]
+    fn a_case_without_gateways_has_none_and_the_hosts_that_it_names() {
+        let case = Case::new(
+            "x",
+            LinkSetup::default(),
+            Work::File { bytes: ByteCount(1), at_most: None },
+            Must::Time(1.0),
+        );
+        let tcp = HostTcp { congestion: Some("bbr".into()), ..HostTcp::default() };
+        assert!(case.experiment(1).plan.gateways.is_some());
+        let plan = Case { alone: Some(tcp.clone()), ..case }.experiment(1).plan;
+        assert_eq!((plan.gateways.is_none(), plan.hosts), (true, tcp));
     }
 }

@@ -19,6 +19,7 @@ use super::squeeze;
 use super::table::{self, file, link, lossy};
 use super::two_hops;
 use super::voice;
+use super::without;
 use crate::lab::gateway::Pair;
 use crate::lab::measure::{Outcome, median};
 use crate::lab::progress::{Board, Row as ProgressRow};
@@ -60,6 +61,7 @@ pub const ALL: &[Row] = &[
     Row { name: "umd-ftp", measure: umd_ftp },
     Row { name: "wise-web", measure: wise_web },
     Row { name: "geo", measure: geo },
+    Row { name: "without", measure: without::without },
     Row { name: "first-byte", measure: first_byte },
     Row { name: "first-contact", measure: first_contact },
     Row { name: "crowd", measure: crowd },

@@ -103,11 +103,10 @@ impl Pair {
             .map(|_| key())
             .collect::<Result<_, _>>()
             .map_err(|e: miette::Report| GatewayError::Keys(e.to_string()))?;
-        // The further links are as the experiment's own, seen from the client's side.
-        let further_link = self.link(&link.up, &link.down);
-        let more = |node| {
-            topology.mesh.as_ref().map_or(String::new(), |m| m.peers(node, &keys, &further_link))
-        };
+        // The further links are as the experiment's own; the client's end is the lower node's.
+        let ends = [self.link(&link.up, &link.down), self.link(&link.down, &link.up)];
+        let mesh = topology.mesh.as_ref();
+        let more = |node| mesh.map_or(String::new(), |m| m.peers(node, &keys, &ends));
         let config_b = self.config(&End {
             key: &keys[1],
             peer: &keys[0],
@@ -129,7 +128,7 @@ impl Pair {
         let mut b = Gateway::start("server", &topology.gwb, &config_b)?;
         let mut a = Gateway::start("client", &topology.gwa, &config_a)?;
         let mut others = match &topology.mesh {
-            Some(mesh) => mesh.start(&keys, &further_link)?,
+            Some(mesh) => mesh.start(&keys, &ends)?,
             None => Vec::new(),
         };
         for gateway in [&mut b, &mut a].into_iter().chain(&mut others) {

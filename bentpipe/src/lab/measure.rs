@@ -143,6 +143,9 @@ pub struct Outcome {
     /// Bytes of these that were acknowledged to it.
     #[serde(default)]
     pub acknowledged: Samples,
+    /// The congestion window of the server's TCP over time, bytes, of a single connection.
+    #[serde(default)]
+    pub congestion_window: Samples,
     /// Content of the UDP stream beside them as it arrived, bit/s.
     #[serde(default)]
     pub udp: Option<f64>,
@@ -178,8 +181,8 @@ impl Outcome {
         let end = served.iter().map(|s| s.started + s.busy).fold(0.0, f64::max);
         let mut server_rtt: Samples = served.iter().flat_map(|s| since(&s.rtt)).collect();
         server_rtt.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (sent, acknowledged) = match served {
-            [one] => (since(&one.sent), since(&one.acknowledged)),
+        let (sent, acknowledged, congestion_window) = match served {
+            [one] => (since(&one.sent), since(&one.acknowledged), since(&one.congestion_window)),
             _ => Default::default(),
         };
         Outcome {
@@ -197,6 +200,7 @@ impl Outcome {
             received: since(&client.received),
             sent,
             acknowledged,
+            congestion_window,
             each,
             udp: None,
             ping: Samples::new(),

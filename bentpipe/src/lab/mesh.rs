@@ -105,14 +105,15 @@ impl Mesh {
     }
 
     /// The `[[peer]]` tables of a node (0 and 1: the experiment's own) for those that only
-    /// the mesh joins it to.
-    pub fn peers(&self, node: usize, keys: &[PrivateKey], link: &str) -> String {
+    /// the mesh joins it to. `ends` is the link as its lower and as its higher node see it.
+    pub fn peers(&self, node: usize, keys: &[PrivateKey], ends: &[String; 2]) -> String {
         let mut text = String::new();
         for (low, high, i) in pairs(keys.len()) {
             if node != low && node != high {
                 continue;
             }
             let far = if node == low { high } else { low };
+            let link = &ends[usize::from(node == high)];
             let _ = write!(
                 text,
                 "[[peer]]\nname = \"node-{far}\"\npublic_key = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
@@ -128,14 +129,18 @@ impl Mesh {
     }
 
     /// Starts the gateways of the further nodes.
-    pub fn start(&self, keys: &[PrivateKey], link: &str) -> Result<Vec<Gateway>, GatewayError> {
+    pub fn start(
+        &self,
+        keys: &[PrivateKey],
+        ends: &[String; 2],
+    ) -> Result<Vec<Gateway>, GatewayError> {
         let mut all = Vec::new();
         for (i, host) in self.nodes.iter().enumerate() {
             let config = format!(
                 "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:{PORT}\"\nlan = [\"{LAN}\"]\n\
                  admin = \"admin.sock\"\nlog = \"warn\"\n{}",
                 keys[i + 2].to_base64(),
-                self.peers(i + 2, keys, link),
+                self.peers(i + 2, keys, ends),
             );
             all.push(Gateway::start("mesh", host, &config)?);
         }
@@ -164,9 +169,17 @@ mod tests {
         assert_eq!(four, [(0, 2, 0), (0, 3, 1), (1, 2, 2), (1, 3, 3), (2, 3, 4)]);
         let mesh = Mesh { links: Vec::new(), nodes: Vec::new(), hosts: Vec::new() };
         let keys: Vec<_> = (1..=4).map(|i| PrivateKey::generate([i; 32])).collect();
+        let ends = ["lower".to_owned(), "higher".to_owned()];
         for node in 0..4 {
-            let peers = mesh.peers(node, &keys, "{ }");
+            let peers = mesh.peers(node, &keys, &ends);
             assert_eq!(peers.matches("[[peer]]").count(), if node < 2 { 2 } else { 3 }, "{peers}");
+            let seen = |end: &str| peers.matches(&format!("link = {end}")).count();
+            // How often it is the lower node, and how often the higher one.
+            assert_eq!(
+                (seen("lower"), seen("higher")),
+                [(2, 0), (2, 0), (1, 2), (0, 3)][node],
+                "a link that is slow one way is slow the same way for both its ends"
+            );
             assert!(
                 !peers.contains(&keys[node].public().to_string()),
                 "a node is no peer of itself"

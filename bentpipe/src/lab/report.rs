@@ -18,6 +18,9 @@ pub fn text(scenario: &Scenario, results: &Results) -> String {
     let rows: Vec<Vec<String>> = results.ways.iter().flat_map(rows).collect();
     let head = HEAD.map(str::to_owned).to_vec();
     out += &columns(&head, &rows);
+    if scenario.published.iter().any(|p| p.derived) {
+        let _ = writeln!(out, "\n{DERIVED}");
+    }
     for way in &results.ways {
         if let Some(why) = &way.missing {
             let _ = writeln!(out, "\n{} was not run: it {why}.", way.title);
@@ -35,6 +38,8 @@ pub fn text(scenario: &Scenario, results: &Results) -> String {
     out
 }
 
+/// What parentheses mean.
+const DERIVED: &str = "In parentheses: not printed in the source, but reckoned from what it says.";
 const HEAD: [&str; 6] = ["way", "figure", "unit", "published", "measured", "where"];
 
 /// Figures that were published, and those that explain them.
@@ -50,12 +55,17 @@ fn rows(way: &WayResults) -> Vec<Vec<String>> {
                 way.title.clone(),
                 format!("{}{over}", c.figure.title()),
                 c.figure.unit().to_owned(),
-                c.published.map_or(String::new(), range),
+                c.published.map_or(String::new(), |p| published(p, c.derived)),
                 c.measured.map_or_else(|| "not measured".into(), number),
                 c.place.clone().unwrap_or_default(),
             ]
         })
         .collect()
+}
+
+/// What is not in the source, but follows from it, is in parentheses.
+fn published(of: (f64, f64), derived: bool) -> String {
+    if derived { format!("({})", range(of)) } else { range(of) }
 }
 
 fn range((low, high): (f64, f64)) -> String {
@@ -114,6 +124,9 @@ pub fn page(all: &[(Scenario, Results)]) -> String {
         page.text(scenario.about.trim());
         page.note(&format!("Source: {}", results.source));
         page.table(&table(results));
+        if scenario.published.iter().any(|p| p.derived) {
+            page.note(DERIVED);
+        }
         for failure in results.failures() {
             page.text(&format!("Failed: {failure}"));
         }
@@ -191,8 +204,8 @@ fn sweeps(results: &Results) -> Vec<LineChart> {
     charts
 }
 
-/// For every way that wants it a sequence graph, and one of all their queues; each with a
-/// name for a file.
+/// For every way that wants it a sequence graph and one of its congestion window, and one of all
+/// their queues; each with a name for a file.
 pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)> {
     let wanted = |w: &&WayResults| scenario.way(&w.id).is_some_and(|way| way.trace);
     let runs: Vec<(&WayResults, &Outcome)> =
@@ -217,6 +230,17 @@ pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)
                     line("sent", 1, &run.sent),
                     line("acknowledged", 3, &run.acknowledged),
                 ],
+                ..LineChart::default()
+            },
+        ));
+        all.push((
+            format!("{}-{}-cwnd", results.scenario, way.id),
+            LineChart {
+                title: format!("Congestion window: {}.", way.title),
+                caption: "As the server's TCP tells it (TCP_INFO).".into(),
+                x_label: x_label.into(),
+                y_label: "congestion window (MB)".into(),
+                series: vec![line("cwnd", 2, &run.congestion_window)],
                 ..LineChart::default()
             },
         ));
@@ -347,7 +371,15 @@ mod tests {
     fn text_and_page_show_published_and_measured_and_say_what_is_missing() {
         let (scenario, results) = sample();
         let text = text(&scenario, &results);
-        for part in ["90–100", "82.1", "not measured", "section 7", "was not run", "Notes"] {
+        for part in [
+            "(90–100)",
+            "not printed in the source",
+            "82.1",
+            "not measured",
+            "section 7",
+            "was not run",
+            "Notes",
+        ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
         let html = page(&[(scenario, results)]);
@@ -362,12 +394,14 @@ mod tests {
         scenario.ways[0].trace = true;
         let run = &mut results.ways[0].runs[0].work;
         (run.sent, run.complete) = (vec![(0.0, 0.0), (1.0, 2e6)], 2.0);
+        run.congestion_window = vec![(0.0, 3_000.0), (1.0, 6_000.0)];
         run.down = LinkUse { width: 1.0, queue: vec![3_000.0, 0.0], ..LinkUse::default() };
         let charts = traces(&scenario, &results);
         let names: Vec<&str> = charts.iter().map(|c| c.0.as_str()).collect();
-        assert_eq!(names, ["wise-web-tcp-sequence", "wise-web-queue"]);
+        assert_eq!(names, ["wise-web-tcp-sequence", "wise-web-tcp-cwnd", "wise-web-queue"]);
         assert_eq!(charts[0].1.series[0].points[1], (1.0, 2.0));
-        assert_eq!(charts[1].1.series[0].points[0], (0.5, 2.0));
+        assert_eq!(charts[1].1.series[0].points, [(0.0, 0.003), (1.0, 0.006)]);
+        assert_eq!(charts[2].1.series[0].points[0], (0.5, 2.0));
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub struct Compared {
     pub measured: Option<f64>,
     /// Low and high end of what was published.
     pub published: Option<(f64, f64)>,
+    /// That was reckoned from what the source prints, and is not printed there.
+    #[serde(default)]
+    pub derived: bool,
     /// How the source words it.
     pub says: Option<String>,
     /// Where it is printed.
@@ -180,6 +183,7 @@ fn compare(
         figure,
         measured,
         published: p.map(Published::range),
+        derived: p.is_some_and(|p| p.derived),
         says: p.and_then(|p| p.says.clone()),
         place: p.map(|p| p.place.clone()),
         over: p.and_then(|p| p.over.clone()),

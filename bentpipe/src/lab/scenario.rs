@@ -1,7 +1,7 @@
 //! A published experiment as a file: set-up, ways to run it, work to do, and what
 //! the source printed. The files lie in `scenarios/` and are part of the program.
 
-use channel::{ChannelConfig, GilbertElliott, QueueLimit};
+use channel::{ChannelConfig, GilbertElliott, Outage, QueueLimit};
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
@@ -10,7 +10,7 @@ use super::sweep::{self, Point, Sweep};
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 12] = [
+pub const BUILT_IN: [(&str, &str); 13] = [
     ("umd-ftp", include_str!("../../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../../scenarios/itu-single-window.toml")),
@@ -20,6 +20,7 @@ pub const BUILT_IN: [(&str, &str); 12] = [
     ("itu-test-2", include_str!("../../../scenarios/itu-test-2.toml")),
     ("itu-test-3", include_str!("../../../scenarios/itu-test-3.toml")),
     ("itu-oc3", include_str!("../../../scenarios/itu-oc3.toml")),
+    ("itu-ftp", include_str!("../../../scenarios/itu-ftp.toml")),
     ("cg-inmarsat-b", include_str!("../../../scenarios/cg-inmarsat-b.toml")),
     ("leo", include_str!("../../../scenarios/leo.toml")),
     ("ka-fade", include_str!("../../../scenarios/ka-fade.toml")),
@@ -301,6 +302,13 @@ pub struct Way {
     /// Replaces the link's bit-error ratio in both directions.
     #[serde(default, deserialize_with = "unit::maybe_share")]
     pub ber: Option<Ratio>,
+    /// Replaces the share of packets that the link loses at random, in both directions.
+    #[serde(default, deserialize_with = "unit::maybe_share")]
+    pub loss: Option<Ratio>,
+    /// Times without a link, in both directions, beside the link's own; from the start of the
+    /// experiment, some tenths of a second before the client connects.
+    #[serde(default, deserialize_with = "unit::list")]
+    pub outages: Vec<Outage>,
     /// Replaces the link's losses in bursts in both directions.
     pub burst: Option<GilbertElliott>,
     /// Without the link's errors and losses.
@@ -452,7 +460,7 @@ impl Figure {
     }
 }
 
-/// A figure that the source printed.
+/// A figure that the source printed, or that follows from what it printed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -469,6 +477,10 @@ pub struct Published {
     /// Where it is printed: section, figure, page.
     #[serde(rename = "where")]
     pub place: String,
+    /// The source prints words or other numbers, from which this one was reckoned for the
+    /// scenario; it is shown in parentheses.
+    #[serde(default)]
+    pub derived: bool,
     /// How the source words it, if not as a number.
     pub says: Option<String>,
 }
@@ -561,7 +573,9 @@ impl Scenario {
         for direction in [&mut link.down, &mut link.up] {
             direction.delay = way.delay.unwrap_or(direction.delay);
             direction.ber = way.ber.unwrap_or(direction.ber);
+            direction.loss = way.loss.unwrap_or(direction.loss);
             direction.burst = way.burst.or(direction.burst);
+            direction.outages.extend(&way.outages);
             if way.clean {
                 (direction.ber, direction.loss, direction.burst) = (Ratio::ZERO, Ratio::ZERO, None);
             }
@@ -608,6 +622,8 @@ impl Scenario {
             }
         }
         for way in &self.ways {
+            let valid = self.link_of(way).down.validate();
+            valid.map_err(|e| format!("the link of \"{}\": {e}", way.id))?;
             self.check_pairs(way)?;
         }
         for Bound { way, figure, least, most } in &self.bounds {
@@ -683,6 +699,18 @@ mod tests {
         let link = s.link_of(&s.ways[0]);
         assert_eq!(link.up.delay, Duration::from_millis(10));
         assert_eq!(link.down.rate, s.link.down.rate);
+    }
+
+    #[test]
+    fn a_way_may_lose_packets_and_be_dark_in_both_directions() {
+        let text = format!("{SMALL}\nloss = \"10%\"\noutages = [\"1s-2s\", \"5s-6s\"]");
+        let s = Scenario::parse("x", &text).unwrap_or_else(|e| panic!("{e}"));
+        let link = s.link_of(&s.ways[0]);
+        for way in [link.down, link.up] {
+            assert_eq!((way.loss, way.outages.len()), (Ratio::from_f64(0.1), 2));
+        }
+        let text = format!("{SMALL}\noutages = [\"2s-1s\"]");
+        assert!(Scenario::parse("x", &text).unwrap_err().to_string().contains("plain"));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct Served {
     pub sent: Samples,
     /// Bytes acknowledged over time.
     pub acknowledged: Samples,
+    /// TCP's congestion window over time, bytes.
+    pub congestion_window: Samples,
     /// Segments sent again.
     pub retransmitted: u32,
 }
@@ -178,6 +180,7 @@ fn serve(
         noted.written = watched.written;
         noted.sent = watched.sent;
         noted.acknowledged = watched.acknowledged;
+        noted.congestion_window = watched.congestion_window;
         noted.retransmitted = watched.retransmitted;
         noted.busy = watched.idle_at - noted.started;
         Ok(())
@@ -268,6 +271,7 @@ struct Watched {
     written: Samples,
     sent: Samples,
     acknowledged: Samples,
+    congestion_window: Samples,
     retransmitted: u32,
     idle_at: f64,
 }
@@ -299,6 +303,8 @@ fn watch(
             noted.written.push((now, progress.load(Ordering::Relaxed) as f64));
             noted.sent.push((now, info.sent as f64));
             noted.acknowledged.push((now, info.acknowledged as f64));
+            let window = f64::from(info.congestion_window) * f64::from(info.send_mss);
+            noted.congestion_window.push((now, window));
         }
         noted.retransmitted = info.retransmissions;
         if !writing && waiting == 0 || ended() {
@@ -490,6 +496,9 @@ mod tests {
         assert_eq!(got.received.last().unwrap().1, 300_001.0);
         assert!(got.connected <= got.first_byte && got.first_byte <= got.complete);
         assert!(served.busy >= 0.0 && !served.rtt.is_empty());
+        let windows = &served.congestion_window;
+        // No fewer segments than one, of no fewer bytes than IPv4's least.
+        assert!(windows.len() == served.rtt.len() && windows.iter().all(|w| w.1 >= 536.0));
     }
 
     #[test]

@@ -25,6 +25,16 @@ where
     one(d).map(Some)
 }
 
+/// Reads a list of texts that parse as `T`.
+pub fn list<'de, T, D>(d: D) -> Result<Vec<T>, D::Error>
+where
+    T: FromStr<Err: Display>,
+    D: Deserializer<'de>,
+{
+    let all = Vec::<String>::deserialize(d)?;
+    all.iter().map(|s| s.parse().map_err(de::Error::custom)).collect()
+}
+
 /// Reads a probability: `"0.001"`, `"1e-6"` or `"0.1%"`.
 pub fn share<'de, D: Deserializer<'de>>(d: D) -> Result<Ratio, D::Error> {
     channel::parse_ratio(&String::deserialize(d)?).map_err(de::Error::custom)
