@@ -10,6 +10,7 @@ pub mod fuzz;
 pub mod handshake;
 mod kept;
 pub mod keys;
+mod loss_by_size;
 mod pacer;
 mod path_mtu;
 mod ranges;

@@ -12,6 +12,7 @@ use std::ops::Range;
 use squeeze::headers::Token;
 use units::{Duration, Instant};
 
+use crate::loss_by_size::LossBySize;
 use crate::path_mtu::Evidence;
 use crate::ranges::RangeSet;
 use crate::rate::Told;
@@ -162,6 +163,8 @@ pub(crate) struct Sent {
     dark: Row,
     /// What became of packets, by size.
     pub evidence: Evidence,
+    /// What was lost of which length.
+    pub by_size: LossBySize,
 }
 
 /// Lost packets are remembered this many round trips, to notice late arrivals.
@@ -200,6 +203,7 @@ impl Sent {
             row: Row::default(),
             dark: Row::default(),
             evidence: Evidence::none(),
+            by_size: LossBySize::default(),
         }
     }
 
@@ -337,9 +341,6 @@ impl Sent {
         self.reported = now;
         // Reports repeat the state, so only what none has told before is looked at: a
         // report costs its ranges and its news, not its span.
-        if state.hi >= self.base {
-            self.spoken.insert(state.lo.max(self.base)..state.hi + 1);
-        }
         let mut news = std::mem::take(&mut self.news);
         for run in state.received() {
             if *run.end() < self.base {
@@ -356,6 +357,9 @@ impl Sent {
             progress |= self.arrived(now, number, rtt, &mut fate);
         }
         self.news = news;
+        if state.hi >= self.base {
+            self.spoken.insert(state.lo.max(self.base)..state.hi + 1);
+        }
         // Packets that nobody reports tell by arriving that those before them did not.
         if let Some(packet) = self.packet(state.hi)
             && self.newest_arrived.is_none_or(|(n, _)| n < state.hi)
@@ -405,6 +409,7 @@ impl Sent {
         rtt: &Rtt,
         fate: &mut impl FnMut(Fate, &SentFrame),
     ) -> bool {
+        let came_back = self.reorder_window == Duration::ZERO && self.spoken.contains(number);
         let packet = &mut self.packets[(number - self.base) as usize];
         match packet.state {
             State::Settled => return false,
@@ -412,7 +417,14 @@ impl Sent {
                 packet.state = State::Settled;
                 return true;
             }
-            State::InFlight => self.in_flight -= 1,
+            State::InFlight => {
+                self.in_flight -= 1;
+                // What an earlier report missed was lost, and came back by repair.
+                match came_back {
+                    true => self.by_size.on_lost(number, packet.size),
+                    false => self.by_size.on_arrived(packet.size),
+                }
+            }
             State::Lost(when) => {
                 self.counts.late += 1;
                 self.counts.lost -= 1;
@@ -504,7 +516,10 @@ impl Sent {
         let packet = *packet;
         self.in_flight -= 1;
         self.counts.lost += 1;
-        self.counts.too_long += u64::from(self.evidence.on_lost(number, packet.size));
+        match self.evidence.on_lost(number, packet.size) {
+            true => self.counts.too_long += 1,
+            false => self.by_size.on_lost(number, packet.size),
+        }
         self.counts.in_outages += self.row.on_lost(number);
         // Where something arrives between, as it does through a policer, it is not dark.
         if number > 0 && self.told.contains(number - 1) {

@@ -211,6 +211,8 @@ pub struct Session {
     events: VecDeque<Event>,
 
     ping: bool,
+    /// Bytes of the packet being filled that streams' bytes may reach to.
+    longest_piece: usize,
     /// The next PING goes alone, so that its packet is small.
     alone: bool,
     /// Small packets that asked since something was heard of what left, and when the last did.
@@ -256,7 +258,7 @@ impl Session {
         let params = Params::of(&config);
         let half_second = config.send_rate.bytes_in(Duration::from_millis(500)).0;
         let queue = half_second.max(MAX_DATAGRAM as u64);
-        Session {
+        let mut session = Session {
             params,
             // Nothing is known of what it can take apart.
             peer: Params { contexts: 0, told: None, ..params },
@@ -295,6 +297,7 @@ impl Session {
             recv_excess: 0,
             events: VecDeque::new(),
             ping: false,
+            longest_piece: 0,
             alone: false,
             asked: 0,
             asked_at: now,
@@ -318,7 +321,9 @@ impl Session {
             wire_overhead: 28 + u64::from(config.overhead),
             stats: SessionStats::default(),
             config,
-        }
+        };
+        session.fit_sizes();
+        session
     }
 
     /// Our side's parameters, for the handshake.
@@ -357,6 +362,7 @@ impl Session {
     /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.
     pub(crate) fn set_ipv6(&mut self, ipv6: bool) {
         self.wire_overhead = if ipv6 { 48 } else { 28 } + u64::from(self.config.overhead);
+        self.fit_sizes();
     }
 
     /// The largest UDP payload of this link.
@@ -492,6 +498,8 @@ impl Session {
     pub(crate) fn inherit_link(&mut self, now: Instant, before: &Session) {
         self.rate = before.rate.renewed();
         self.path = before.path.renewed();
+        self.sent.by_size = before.sent.by_size.renewed();
+        self.repair.learned_from(&before.repair);
         self.use_path_mtu();
         self.follow_rate(now);
     }

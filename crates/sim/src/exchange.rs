@@ -1,9 +1,9 @@
 //! Requests and answers over a link on which nothing else happens: how long each takes, in
 //! virtual time, through the very code that runs over sockets.
 
-use link::session::SessionStats;
+use link::session::{SessionStats, best_packet};
 use relay::Share;
-use units::{BitRate, ByteCount, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use crate::Trace;
 use crate::check::Failure;
@@ -21,10 +21,14 @@ pub struct Exchanges {
     pub rtt: Duration,
     /// What goes wrong from the first packet on, in at most one kind each.
     pub faults: Vec<FaultKind>,
+    /// The bit-error ratio that the profile promises.
+    pub bit_errors: Ratio,
     /// When the first client connects: the link is up long before.
     pub begin: Duration,
     /// From one client's connecting to the next one's.
     pub spacing: Duration,
+    /// All but the first connect at once, as the objects of a page.
+    pub together: bool,
     /// How many there are.
     pub count: u64,
     /// Bytes of a request, and of its answer.
@@ -67,8 +71,10 @@ impl Exchanges {
             rates,
             rtt,
             faults: Vec::new(),
+            bit_errors: Ratio::ZERO,
             begin: Duration::from_secs(60),
             spacing: Duration::from_secs(1),
+            together: false,
             count: 1,
             request,
             answer,
@@ -122,9 +128,14 @@ impl Exchanges {
         })
     }
 
+    /// When client `i` connects.
+    pub fn begins(&self, i: u64) -> Duration {
+        self.begin + self.spacing.times(if self.together { i.min(1) } else { i })
+    }
+
     fn plan(&self) -> Plan {
         let begin = Instant::ZERO + self.begin;
-        let at = |i| begin + self.spacing.times(i);
+        let at = |i| Instant::ZERO + self.begins(i);
         let end = at(self.count) + PATIENCE;
         let fault = |kind: &FaultKind| Fault { from: Instant::ZERO, until: end, kind: *kind };
         let mut connections: Vec<Connection> =
@@ -141,6 +152,8 @@ impl Exchanges {
             faults: self.faults.iter().map(fault).collect(),
             heal_at: end,
             connections,
+            bit_errors: self.bit_errors,
+            packets: [best_packet(1500, self.bit_errors); 2],
             histories: [self.history; 2],
             shrinks: self.shrinks,
             dedup: self.dedup,

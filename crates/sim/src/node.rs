@@ -203,7 +203,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         rtt: plan.promised_rtt,
         mtu: plan.mtus[node],
         queue: link::session::NEARLY_EMPTY,
-        bit_errors: units::Ratio::ZERO,
+        bit_errors: plan.bit_errors,
         overhead: plan.overhead,
         packet: plan.packets[node],
         memory: plan.memories[node],

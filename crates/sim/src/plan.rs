@@ -19,6 +19,8 @@ pub struct Plan {
     pub mtus: [u16; 2],
     /// The largest IP packet that each node sends.
     pub packets: [u16; 2],
+    /// The bit-error ratio that the profile promises.
+    pub bit_errors: Ratio,
     /// Framing that the link adds to each packet.
     pub overhead: u16,
     /// Memory for stream bytes, by node.
@@ -75,6 +77,7 @@ impl Plan {
             promised_rtt: rtt,
             mtus: [MTU; 2],
             packets: [MTU; 2],
+            bit_errors: Ratio::ZERO,
             overhead: 0,
             memories: [ByteCount(256 << 20); 2],
             histories: [ByteCount(0); 2],
@@ -393,6 +396,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         promised_rtt: Duration::from_micros(rng.between(truth / 2, truth + truth / 2)),
         mtus: [mtu, other_mtu],
         packets: [mtu, other_mtu],
+        bit_errors: Ratio::ZERO,
         overhead: [0, 0, 8, 38][rng.below(4) as usize],
         memories: [memory, other_memory].map(ByteCount),
         histories: histories(seed),

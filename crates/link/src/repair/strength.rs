@@ -2,7 +2,7 @@
 
 use units::Ratio;
 
-use super::{MAX_WINDOW, header};
+use super::{MAX_WINDOW, Sky, header};
 
 /// Packets over which the loss ratio is taken, and losses if those are sooner: it must
 /// follow rain, and not one burst.
@@ -56,6 +56,8 @@ const COMBINED_PER_SECOND: f64 = 1.5e9;
 pub(crate) struct LossEstimate {
     packets: f64,
     lost: f64,
+    /// Of the packets, those that are believed and were never sent.
+    believed: f64,
     /// Does the profile tell of errors?
     promised: bool,
 }
@@ -64,7 +66,7 @@ impl LossEstimate {
     /// Starts from a bit-error ratio b: a packet of n bytes is lost with 1 − (1−b)^(8n).
     pub fn new(bit_errors: Ratio, packet: u16) -> LossEstimate {
         let loss = 1.0 - (1.0 - bit_errors.as_f64()).powi(i32::from(packet) * 8);
-        LossEstimate { packets: PRIOR, lost: PRIOR * loss, promised: loss > 0.0 }
+        LossEstimate { packets: PRIOR, lost: PRIOR * loss, believed: PRIOR, promised: loss > 0.0 }
     }
 
     /// Of `packets` more, `lost` did not arrive by themselves.
@@ -74,6 +76,7 @@ impl LossEstimate {
         if self.packets > MEMORY || self.lost > LOSSES && self.packets > 2.0 * PRIOR {
             self.packets /= 2.0;
             self.lost /= 2.0;
+            self.believed /= 2.0;
         }
     }
 
@@ -81,9 +84,23 @@ impl LossEstimate {
     /// flow more than repair that is too strong for a while: then up to [`DOUBT`] standard
     /// deviations of their number are added, where the profile promised nothing.
     pub fn ratio(&self) -> f64 {
+        ((self.lost + self.doubt()) / self.packets).min(0.9)
+    }
+
+    /// The ratio for what is done once, as the repair of a tail, for which the first few losses
+    /// must do: what was believed without the profile's promise counts less with each.
+    pub fn ratio_soon(&self) -> f64 {
+        let void = match self.promised {
+            true => 0.0,
+            false => self.believed * (1.0 - 1.0 / (1.0 + self.lost).powi(2)),
+        };
+        ((self.lost + self.doubt()) / (self.packets - void)).min(0.9)
+    }
+
+    /// See [`LossEstimate::ratio`].
+    fn doubt(&self) -> f64 {
         let known = (self.lost / FEW).min(1.0);
-        let doubt = if self.promised { 0.0 } else { DOUBT * (1.0 - known) * self.lost.sqrt() };
-        ((self.lost + doubt) / self.packets).min(0.9)
+        if self.promised { 0.0 } else { DOUBT * (1.0 - known) * self.lost.sqrt() }
     }
 }
 
@@ -97,7 +114,7 @@ pub(crate) struct BulkCode {
 }
 
 impl BulkCode {
-    /// The code for the loss ratio `loss` where `round_trip` packets fill a round trip, of
+    /// The code for losses like these where `round_trip` packets fill a round trip, of
     /// which windows reach over `in_flight` at most, and `rate` bytes leave a second; `None`
     /// where sending again serves better.
     ///
@@ -106,14 +123,18 @@ impl BulkCode {
     /// busy period of a queue with Poisson arrivals and constant service). That is
     /// L × in_flight for r = p + √(p / (2 L × in_flight)).
     ///
+    /// A burst of B packets beyond that takes B / (r − p) packets to repair; where that is longer
+    /// than sending again takes the code is in vain.
+    ///
     /// `dominant`: one stream has most of the link. `on`: there is such a code already.
     pub fn new(
-        loss: f64,
+        sky: Sky,
         (round_trip, in_flight): (f64, f64),
         rate: f64,
         dominant: bool,
         on: bool,
     ) -> Option<BulkCode> {
+        let loss = sky.loss;
         let (least, few) = match on {
             true => (LEAST_FOR_BULK / 5.0, FEW_IN_FLIGHT * 0.8),
             false => (LEAST_FOR_BULK, FEW_IN_FLIGHT),
@@ -126,6 +147,8 @@ impl BulkCode {
         let exponent = SAFETY * (round_trip / window).log2().max(0.0);
         let safe = (2.0 * loss * exponent / window).sqrt();
         let margin = margin.max(safe.min(MOST_FOR_SAFETY));
+        let of_bursts = if sky.is_bursty() { sky.burst / (MOST_LAG * in_flight) } else { 0.0 };
+        let margin = margin.max(of_bursts);
         let redundancy = loss + margin;
         let most =
             if dominant { MOST_MARGIN.0 + MOST_MARGIN.1 * loss } else { SHARED_MARGIN * loss };
@@ -148,7 +171,7 @@ mod tests {
     fn bulk_is_coded_where_that_is_cheap() {
         // 45 Mbit/s, 700 ms: the notes ask for 0.3, 1.2 and 12 %.
         let redundancy = |loss| {
-            BulkCode::new(loss, (2625.0, 2048.0), 5.6e6, true, false)
+            BulkCode::new(Sky::alone(loss), (2625.0, 2048.0), 5.6e6, true, false)
                 .map(|c| 1.0 / c.interval as f64)
         };
         assert_eq!(redundancy(0.0001), None);
@@ -157,7 +180,19 @@ mod tests {
             assert!((asked * 0.85..asked * 1.15).contains(&r), "{loss}: {r}");
         }
         // 100 kbit/s, 1 s, bit errors of 1e-5: fifteen packets in a round trip.
-        assert_eq!(BulkCode::new(0.064, (15.0, 15.0), 12_500.0, true, false), None);
+        assert_eq!(BulkCode::new(Sky::alone(0.064), (15.0, 15.0), 12_500.0, true, false), None);
+    }
+
+    #[test]
+    fn bulk_is_not_coded_against_bursts_that_are_sent_again_as_soon() {
+        // 20 Mbit/s, 600 ms.
+        let code = |burst| {
+            let sky = Sky { loss: 0.01, burst };
+            BulkCode::new(sky, (1000.0, 1000.0), 2.5e6, true, true).map(|c| c.interval)
+        };
+        let alone = BulkCode::new(Sky::alone(0.01), (1000.0, 1000.0), 2.5e6, true, true);
+        assert_eq!(code(4.0), alone.map(|c| c.interval));
+        assert_eq!(code(20.0), None);
     }
 
     #[test]

@@ -46,10 +46,12 @@ impl BurstEstimate {
 
     /// The losses, whose ratio is known.
     pub fn sky(&self, loss: f64) -> Sky {
-        let alone = 1.0 / (1.0 - loss);
+        let alone = Sky::alone(loss);
         let burst = (self.missing / self.gaps).clamp(1.0, LONGEST);
-        let doubted = alone + (burst - alone) * DOUBT;
-        Sky { loss, burst: if burst > alone * CLEARLY { doubted } else { alone } }
+        if burst <= alone.burst * CLEARLY {
+            return alone;
+        }
+        Sky { loss, burst: alone.burst + (burst - alone.burst) * DOUBT }
     }
 }
 
@@ -63,6 +65,11 @@ pub(crate) struct Sky {
 }
 
 impl Sky {
+    /// Losses that are independent of each other.
+    pub fn alone(loss: f64) -> Sky {
+        Sky { loss, burst: 1.0 / (1.0 - loss) }
+    }
+
     /// Do losses come in bursts?
     pub fn is_bursty(&self) -> bool {
         self.burst * (1.0 - self.loss) > CLEARLY
@@ -155,29 +162,25 @@ fn binomial_tail(sources: u64, repairs: u32, loss: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn alone(loss: f64) -> Sky {
-        Sky { loss, burst: 1.0 / (1.0 - loss) }
-    }
-
     fn bursts(loss: f64, burst: f64) -> Sky {
         Sky { loss, burst }
     }
 
     #[test]
     fn tails_are_repaired_by_the_losses_expected() {
-        assert_eq!(tail_repairs(10, alone(0.0), 1), 0);
-        assert_eq!(tail_repairs(1, alone(1e-5), 1), 0);
+        assert_eq!(tail_repairs(10, Sky::alone(0.0), 1), 0);
+        assert_eq!(tail_repairs(1, Sky::alone(1e-5), 1), 0);
         // One packet and its copies.
-        assert_eq!(tail_repairs(1, alone(0.01), 1), 1);
-        assert_eq!(tail_repairs(1, alone(0.09), 1), 2);
-        assert!((4..9).contains(&tail_repairs(15, alone(0.064), 1)));
-        assert_eq!(tail_repairs(1, alone(0.9), 1), MAX_TAIL as u32);
+        assert_eq!(tail_repairs(1, Sky::alone(0.01), 1), 1);
+        assert_eq!(tail_repairs(1, Sky::alone(0.09), 1), 2);
+        assert!((4..9).contains(&tail_repairs(15, Sky::alone(0.064), 1)));
+        assert_eq!(tail_repairs(1, Sky::alone(0.9), 1), MAX_TAIL as u32);
     }
 
     #[test]
     fn the_chain_without_memory_is_the_binomial_distribution() {
         for (sources, loss) in [(1, 0.01), (15, 0.064), (200, 0.02), (40, 0.3)] {
-            let sky = alone(loss);
+            let sky = Sky::alone(loss);
             let mut lost = Lost::of_first(loss);
             (1..sources + 3).for_each(|_| lost.step(sky.follows(1)));
             let difference = lost.more_than(3) - binomial_tail(sources, 3, loss);
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(tail_repairs(1, bursts(0.01, 2.0), 1), 4);
         // 0.01 × (0.01 + 0.99 × 0.8^10)^n, nearly.
         assert_eq!(tail_repairs(1, bursts(0.01, 5.0), 10), 2);
-        assert!(tail_repairs(50, bursts(0.01, 5.0), 1) > tail_repairs(50, alone(0.01), 1));
+        assert!(tail_repairs(50, bursts(0.01, 5.0), 1) > tail_repairs(50, Sky::alone(0.01), 1));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use crate::wire::{Frame, Writer};
 /// packets do.
 const BESIDE_INTERACTIVE: Duration = Duration::from_millis(100);
 
+/// Bytes of a packet's header and tag, and of the short form's head.
+const OURS: u64 = 24;
+
 impl Session {
     /// The largest IP packet that is sent now: what the configuration allows, or what is
     /// known to cross the path.
@@ -127,7 +130,15 @@ impl Session {
     /// packets would be as long as what they combine.
     pub(super) fn use_path_mtu(&mut self) {
         self.sent.evidence = self.path.evidence(u64::from(self.config.overhead));
+        self.fit_sizes();
         self.repair.forget_sent();
+    }
+
+    /// The longest packet, or the headers of all, may be others.
+    pub(super) fn fit_sizes(&mut self) {
+        let framing = u64::from(self.config.overhead);
+        let longest = u64::from(self.path.size()).min(self.peer.mtu) + framing;
+        self.sent.by_size.fit(self.wire_overhead + OURS, longest);
     }
 
     /// The largest size follows from both nodes' parameters.
@@ -136,5 +147,6 @@ impl Session {
         let largest = self.peer.mtu.min(u64::from(own)) as u16;
         self.path.set_largest(largest);
         self.sent.evidence = self.path.evidence(u64::from(self.config.overhead));
+        self.fit_sizes();
     }
 }

@@ -72,6 +72,7 @@ impl Session {
                 .handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
                 .is_some()
         {
+            self.repair.arm_if(self.received.gaps().0 > 0);
             self.repair.on_packet(now, number, hint, payload);
         }
         self.take_recovered(now, arrived);
@@ -354,6 +355,7 @@ impl Session {
         self.repair.observe(self.sent.counts, caused);
         if self.rate.take_caused() {
             self.repair.forget_losses(&self.config);
+            self.sent.by_size.forget();
         }
         self.after_fates(now, touched);
         let news = report.progress || self.sent.confirmed() != confirmed;

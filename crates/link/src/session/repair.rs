@@ -139,6 +139,11 @@ impl Repair {
         }
     }
 
+    /// Goes on with what the session before knew of the link's losses.
+    pub fn learned_from(&mut self, before: &Repair) {
+        (self.loss, self.bursts) = (before.loss, before.bursts);
+    }
+
     /// Is there loss enough to repair anything?
     pub fn is_on(&self) -> bool {
         self.loss.ratio() >= LEAST
@@ -193,6 +198,11 @@ impl Repair {
         self.code = None;
     }
 
+    /// Packets are missing: those that arrive are kept, for repair packets come soon (L-RP-9).
+    pub fn arm_if(&mut self, any_missing: bool) {
+        self.armed |= any_missing;
+    }
+
     /// A packet arrived that is not repair.
     pub fn on_packet(&mut self, now: Instant, number: u64, hint: u8, payload: &[u8]) {
         if self.armed {
@@ -216,7 +226,7 @@ impl Repair {
     }
 
     fn sky(&self) -> Sky {
-        self.bursts.sky(self.loss.ratio())
+        self.bursts.sky(self.loss.ratio_soon())
     }
 
     /// What left is not to be combined any more.
@@ -281,7 +291,7 @@ impl Session {
     /// Packets in a round trip.
     fn packets_in_flight(&self) -> f64 {
         let bytes = self.pacer.rate().bytes_in(self.rtt.smoothed()).0;
-        bytes as f64 / f64::from(self.config.packet)
+        bytes as f64 / self.sent.by_size.best() as f64
     }
 
     /// Keeps what left, and sees whether the sender pauses.
@@ -441,9 +451,9 @@ impl Session {
         // Where tails took its places it goes on in step.
         r.last = number - code.map_or(0, |c| due % c.interval);
         (r.favourite, r.lead) = (None, 0);
-        let loss = r.loss.ratio();
+        let sky = r.bursts.sky(r.loss.ratio());
         let most = in_flight.min(r.window as f64);
-        let next = BulkCode::new(loss, (in_flight, most), rate, dominant, code.is_some());
+        let next = BulkCode::new(sky, (in_flight, most), rate, dominant, code.is_some());
         let next = next.filter(|_| busy);
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.

@@ -92,6 +92,8 @@ impl Session {
         let buf = self.data_room(buf);
         self.ping |= self.knows_too_little();
         let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
+        let outside = (sealing + self.wire_overhead) as usize;
+        self.longest_piece = (self.sent.by_size.best() as usize).saturating_sub(outside);
         let mut w = Writer::new(&mut buf[..room]);
         let alone = std::mem::take(&mut self.alone) && self.ping;
         let mut eliciting = alone;
@@ -334,7 +336,12 @@ impl Session {
         // Where credit ends nothing follows, not even the end.
         let offset = s.send.next_offset(limit).unwrap_or(s.send.next());
         let available = s.send.available(limit);
-        let room = w.room().saturating_sub(left_free);
+        let mut room =
+            w.room().saturating_sub(left_free).min(self.longest_piece.saturating_sub(w.len()));
+        if w.is_empty() && available >= room as u64 {
+            let shorter = self.sent.by_size.best() - self.sent.by_size.next();
+            room = room.min(self.longest_piece.saturating_sub(shorter as usize));
+        }
 
         // A packet full of one stream's bytes: the short form.
         if w.is_empty() && available >= room as u64 {

@@ -178,3 +178,23 @@ fn what_the_own_interface_refuses_is_cut_smaller_at_once() {
     w.run(SECOND.times(8));
     assert_eq!(w.mtu(), 1500, "it was the interface's for a while only");
 }
+
+/// L-PS-4.
+#[test]
+fn a_new_session_goes_on_with_the_length_that_losses_made_best() {
+    let config = config();
+    let now = Instant::ZERO;
+    let mut before = Session::new(now, config.clone(), 0);
+    before.set_peer(Params::of(&config), true);
+    for number in 0..200 {
+        before.sent.by_size.on_lost(number * 20, 1500);
+        (0..8).for_each(|_| before.sent.by_size.on_arrived(1500));
+    }
+    before.fit_sizes();
+    let best = before.sent.by_size.best();
+    assert!(best < 1400, "{best}");
+    let mut after = Session::new(now, config.clone(), 0);
+    after.inherit_link(now, &before);
+    after.set_peer(Params::of(&config), true);
+    assert_eq!(after.sent.by_size.best(), best);
+}
