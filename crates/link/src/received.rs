@@ -94,6 +94,16 @@ impl Received {
         }
     }
 
+    /// Does the next report, written now, tell the whole state?
+    pub fn tells_all(&self, now: Instant) -> bool {
+        now >= self.next_full
+    }
+
+    /// The first packet that every report tells of, also between those of the whole state.
+    pub fn always_told(&self) -> u64 {
+        self.floor.max(self.recent[0])
+    }
+
     /// Gaps between packets that came, and the packets missing in them, all in all.
     pub fn gaps(&self) -> (u64, u64) {
         self.gaps
@@ -134,8 +144,8 @@ impl Received {
         max: usize,
         w: &mut Writer<'_>,
     ) -> bool {
-        let full = now >= self.next_full;
-        let lo = if full { self.floor } else { self.floor.max(self.recent[0]) };
+        let full = self.tells_all(now);
+        let lo = if full { self.floor } else { self.always_told() };
         let Some(hi) = self.highest() else {
             (self.urgent, self.unreported) = (false, false);
             return false;

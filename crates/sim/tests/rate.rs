@@ -134,10 +134,9 @@ fn random_loss_does_not_hide_what_the_link_carries() {
         assert!(w.carried(20.0, 60.0) > 18.0, "{seed}: {}", w.carried(20.0, 60.0));
         // A tenth is lost, headers take 3.5 %, and repair what is missing to 17.4.
         assert!(w.goodput(20.0, 60.0) > 15.5, "{seed}: {}", w.goodput(20.0, 60.0));
-        // What stands is little. A try for more may build up a round trip's worth for a
-        // moment: of 13 seeds three saw 350 to 410 ms once in the 52 s.
+        // What stands is little. A try for more builds up to 220 ms for a moment (of eleven seeds).
         let (most, mean) = w.queue(8.0, 60.0);
-        assert!(mean < 50.0 && most < 600.0, "{seed}: {most} and {mean} ms");
+        assert!(mean < 50.0 && most < 400.0, "{seed}: {most} and {mean} ms");
     }
 }
 

@@ -69,6 +69,8 @@ pub(super) struct Repair {
     window: usize,
     slots: usize,
     mtu: usize,
+    /// Packets that came back and that the next report of the whole state tells of.
+    untold: u64,
     /// What the peer was told, and what it told last.
     told: LossesSeen,
     heard: LossesSeen,
@@ -132,6 +134,7 @@ impl Repair {
             window: in_flight.max(64).min(most) as usize,
             slots: most as usize,
             mtu: usize::from(config.mtu),
+            untold: 0,
             told: LossesSeen::default(),
             heard: LossesSeen::default(),
             used: Instant::ZERO,
@@ -495,6 +498,9 @@ impl Session {
                     self.handle_content(now, arrived, number, hint, &content, source)
             {
                 self.stats.recovered += u64::from(eliciting);
+                if number < self.received.always_told() {
+                    self.repair.untold += u64::from(eliciting);
+                }
             }
         }
         self.repair.content = content;
@@ -502,9 +508,14 @@ impl Session {
 
     /// Tells the peer what was lost here, whether it came back or not. Gaps are told when
     /// there are an eighth, or 32, more: they only show how long bursts are.
-    pub(super) fn tell_losses(&mut self, w: &mut Writer<'_>) {
+    pub(super) fn tell_losses(&mut self, now: Instant, w: &mut Writer<'_>) {
         let (gaps, missing) = self.received.gaps();
-        let seen = LossesSeen { recovered: self.stats.recovered, gaps, missing };
+        if self.received.tells_all(now) {
+            self.repair.untold = 0;
+        }
+        // What the report does not name yet the peer must not take off what arrived.
+        let recovered = self.stats.recovered - self.repair.untold;
+        let seen = LossesSeen { recovered, gaps, missing };
         let told = self.repair.told;
         let news = seen.recovered > told.recovered || gaps > told.gaps + (told.gaps / 8).min(32);
         if news && w.put(&Frame::Recovered(seen)) {

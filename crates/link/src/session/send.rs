@@ -165,7 +165,7 @@ impl Session {
         // Whoever asks tells as well (L-LO-5).
         let report = self.ping || self.report_due().is_some_and(|t| t <= now);
         if report {
-            self.tell_losses(w);
+            self.tell_losses(now, w);
             self.write_report(now, MAX_STATE, w);
         }
         let floor = self.sent.floor();
