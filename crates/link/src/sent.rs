@@ -388,6 +388,13 @@ impl Sent {
         Report { progress, told }
     }
 
+    /// Has all of the range arrived, as far as reports tell?
+    pub fn all_arrived(&self, range: Range<u64>) -> bool {
+        let range = range.start.max(self.base)..range.end;
+        let whole = |told: &Range<u64>| told.start <= range.start && range.end <= told.end;
+        range.is_empty() || self.told.overlapping(&range).any(whole)
+    }
+
     /// Of what the peer has, `bytes` came back by repair: the link did not carry them.
     pub fn discount(&mut self, bytes: u64) {
         self.arrived_bytes = self.arrived_bytes.saturating_sub(bytes);

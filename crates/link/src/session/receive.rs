@@ -338,6 +338,7 @@ impl Session {
         let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
         self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
         self.follow_path(now);
+        self.end_tail_that_arrived();
         if report.progress {
             self.last_progress = now;
             self.backoff = 0;

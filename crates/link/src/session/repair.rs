@@ -436,6 +436,15 @@ impl Session {
         r.tail = Tail { left, first, end, in_pause, at: now, gap, number, stride };
     }
 
+    /// No tail goes on for what the peer has: on a thin link that takes long, and where much was
+    /// lost a tail may have tens of packets.
+    pub(super) fn end_tail_that_arrived(&mut self) {
+        let tail = &mut self.repair.tail;
+        if tail.left > 0 && self.sent.all_arrived(tail.first..tail.end) {
+            tail.left = 0;
+        }
+    }
+
     /// The first number that the repair packet of a steady flow covers, if it is due, and its
     /// distance from the one before.
     fn bulk_repair_due(&mut self, number: u64) -> Option<(u64, u64)> {
