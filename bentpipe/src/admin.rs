@@ -1,7 +1,7 @@
 //! The admin API: a unix stream socket that only the owner can open.
 //!
 //! A client connects, writes one request (a JSON object and a newline) and reads one
-//! answer (a JSON object) until the end. So `socat - UNIX:/run/bentpipe.sock` with
+//! answer (a JSON object and a newline), before which the answer to `test` has one each second. So `socat - UNIX:/run/bentpipe.sock` with
 //! `{"request":"status"}` is a complete client.
 //!
 //! [`Server`] never blocks: it lives in the driver's one loop under [`Server::TOKENS`]
@@ -10,10 +10,11 @@
 //! ask others first.
 
 mod failing;
+mod tested;
 mod types;
 
 use std::fs;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use units::{Duration, Instant};
 use crate::down;
 
 pub use failing::{Failing, Reason, Stranger};
+pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,
     HandshakeCounts, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Request,
@@ -33,7 +35,7 @@ pub use types::{
 
 /// Clients served at once; more wait in the kernel's queue.
 const MAX_CLIENTS: usize = 8;
-/// Bytes of a request; the longest today has 21.
+/// Bytes of a request.
 const MAX_REQUEST: usize = 4096;
 /// A client that has not finished by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -94,6 +96,8 @@ struct Client {
     request: Vec<u8>,
     /// Its request is being worked on.
     waits: bool,
+    /// It is told how far that is, and has its answer for itself.
+    follows: bool,
     answer: Vec<u8>,
     written: usize,
 }
@@ -175,16 +179,51 @@ impl Server {
     pub fn answer_those_who_wait(&mut self, poller: &Poller, answer: &Answer) {
         let bytes = line_of(answer);
         for place in 0..self.clients.len() {
-            self.answer_at(poller, place, &bytes);
+            if self.clients[place].as_ref().is_some_and(|c| !c.follows) {
+                self.answer_at(poller, place, &bytes);
+            }
         }
         self.listen_again(poller);
+    }
+
+    /// Does the client of `token` wait for an answer that was left for later?
+    pub fn is_waiting(&self, token: u64) -> bool {
+        let place = token.checked_sub(self.first_token + 1);
+        let client = place.and_then(|place| self.clients.get(place as usize)?.as_ref());
+        client.is_some_and(|c| c.waits)
+    }
+
+    /// The client of `token` waits until `deadline` for an answer of its own, and is told how
+    /// far it is by [`Server::tell`].
+    pub fn follow_until(&mut self, token: u64, deadline: Instant) {
+        if let Some(client) = self.client_at(token) {
+            (client.follows, client.deadline) = (true, deadline);
+        }
+    }
+
+    /// Tells the client of `token`, whose answer was left for later, how far that is. One that
+    /// has not read what it was told before is told nothing.
+    pub fn tell(&mut self, poller: &Poller, token: u64, news: &Answer) {
+        let Some(client) = self.client_at(token).filter(|c| c.waits && c.answer.is_empty()) else {
+            return;
+        };
+        client.answer = line_of(news);
+        let progress = client.write();
+        let place = (token - self.first_token - 1) as usize;
+        self.follow(poller, place, progress);
+        self.listen_again(poller);
+    }
+
+    fn client_at(&mut self, token: u64) -> Option<&mut Client> {
+        let place = token.checked_sub(self.first_token + 1)?;
+        self.clients.get_mut(place as usize)?.as_mut()
     }
 
     fn answer_at(&mut self, poller: &Poller, place: usize, line: &[u8]) {
         let client = self.clients.get_mut(place).and_then(Option::as_mut);
         let Some(client) = client.filter(|c| c.waits) else { return };
         client.waits = false;
-        client.answer = line.to_vec();
+        client.answer.extend_from_slice(line);
         let progress = client.write();
         self.follow(poller, place, progress);
     }
@@ -223,6 +262,7 @@ impl Server {
                 deadline: now + PATIENCE,
                 request: Vec::new(),
                 waits: false,
+                follows: false,
                 answer: Vec::new(),
                 written: 0,
             });
@@ -268,7 +308,7 @@ impl Server {
 
 impl Client {
     fn advance(&mut self, answer: &mut dyn FnMut(Request) -> Option<Answer>) -> Progress {
-        if self.waits {
+        if self.waits && self.answer.is_empty() {
             return Progress::Done; // Only that it is gone is told of it now.
         }
         if self.answer.is_empty() {
@@ -318,6 +358,10 @@ impl Client {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Progress::Done,
             }
+        }
+        if self.waits {
+            (self.answer, self.written) = (Vec::new(), 0);
+            return Progress::Later;
         }
         Progress::Done
     }
@@ -374,8 +418,22 @@ impl Drop for Server {
 /// # Errors
 /// That sentence.
 pub fn request(socket: &Path, request: &Request, patience: Duration) -> miette::Result<Answer> {
+    request_following(socket, request, patience, &mut |_| {})
+}
+
+/// The same of a request that takes long: `tell` hears how far it is, and `patience` is for each
+/// news.
+///
+/// # Errors
+/// That sentence.
+pub fn request_following(
+    socket: &Path,
+    request: &Request,
+    patience: Duration,
+    tell: &mut dyn FnMut(&TestProgress),
+) -> miette::Result<Answer> {
     let name = socket.display();
-    match ask(socket, request, patience) {
+    match ask_following(socket, request, patience, tell) {
         Ok(Answer::Error(why)) => Err(miette!("{why}")),
         Ok(answer) => Ok(answer),
         Err(e) => Err(match e.kind() {
@@ -409,13 +467,29 @@ pub fn request(socket: &Path, request: &Request, patience: Duration) -> miette::
 /// The system's error when nobody listens on `path` or the answer does not come;
 /// `InvalidData` when it is not an answer.
 pub fn ask(path: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
+    ask_following(path, request, patience, &mut |_| {})
+}
+
+fn ask_following(
+    path: &Path,
+    request: &Request,
+    patience: Duration,
+    tell: &mut dyn FnMut(&TestProgress),
+) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(patience.to_std()))?;
     stream.set_write_timeout(Some(patience.to_std()))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))
+    let mut answers = BufReader::new(stream);
+    loop {
+        line.clear();
+        answers.read_until(b'\n', &mut line)?;
+        match serde_json::from_slice(&line) {
+            Ok(Answer::Testing(progress)) => tell(&progress),
+            Ok(answer) => return Ok(answer),
+            Err(e) => return Err(io::Error::new(ErrorKind::InvalidData, e)),
+        }
+    }
 }

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status, up,
+    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status,
+    test, up,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -58,6 +59,7 @@ pub enum Command {
     Check(check::Args),
     Doctor(doctor::Args),
     Status(status::Args),
+    Test(test::Args),
     Rate(rate::Args),
     Reload(reload::Args),
     Emulate(emulate::Args),
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
         Command::Status(args) => status::run(args, &global),
+        Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),

@@ -29,4 +29,5 @@ pub mod rate;
 pub mod reload;
 pub mod sim;
 pub mod status;
+pub mod test;
 pub mod up;

@@ -19,6 +19,7 @@ mod proxy;
 mod reload;
 mod report;
 mod roster;
+mod self_test;
 mod shard;
 mod steering;
 mod store;

@@ -52,6 +52,8 @@ mod refusals;
 mod reload;
 #[path = "e2e/rights.rs"]
 mod rights;
+#[path = "e2e/self_test.rs"]
+mod self_test;
 #[path = "e2e/semantics.rs"]
 mod semantics;
 #[path = "e2e/shards.rs"]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failing, Stranger};
+use super::{Failing, LinkTest, Stranger, TestProgress};
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,18 @@ pub enum Request {
         /// Bits per second of link packets; more than the configured rate counts as that.
         bps: u64,
     },
+    /// Test the link to a peer: answered with [`Answer::Testing`] once a second, then with
+    /// [`Answer::Tested`]. It ends when the client goes away.
+    Test {
+        /// The peer's name.
+        peer: String,
+        /// For how long each direction is measured, 1 … 60.
+        seconds: u64,
+        /// Measure what this node sends.
+        send: bool,
+        /// Measure what it receives.
+        receive: bool,
+    },
     /// Finish what is under way and end, as SIGTERM does.
     Stop,
 }
@@ -39,6 +51,10 @@ pub enum Answer {
         /// Keys that were changed and take effect only after a restart.
         needs_restart: Vec<String>,
     },
+    /// To [`Request::Test`]: how far it is. More follows.
+    Testing(TestProgress),
+    /// To [`Request::Test`]: what it found.
+    Tested(Box<LinkTest>),
     /// The request was carried out.
     Done,
     /// It was not; why, in one sentence.
@@ -346,6 +362,10 @@ mod tests {
         let rate = Request::Rate { peer: "ship".to_owned(), bps: 8_000_000 };
         let text = r#"{"request":"rate","peer":"ship","bps":8000000}"#;
         assert_eq!(serde_json::to_string(&rate).unwrap(), text);
+        let (peer, seconds) = ("ship".to_owned(), 10);
+        let test = Request::Test { peer, seconds, send: true, receive: false };
+        let text = r#"{"request":"test","peer":"ship","seconds":10,"send":true,"receive":false}"#;
+        assert_eq!(serde_json::to_string(&test).unwrap(), text);
         assert_eq!(serde_json::to_string(&Answer::Done).unwrap(), r#""done""#);
         let error = Answer::Error("no".to_owned());
         assert_eq!(serde_json::to_string(&error).unwrap(), r#"{"error":"no"}"#);

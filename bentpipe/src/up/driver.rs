@@ -5,6 +5,7 @@
 mod end;
 mod open;
 mod packets;
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -88,6 +89,8 @@ pub struct Driver {
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
+    /// That clients of the admin API have asked for.
+    tests: Vec<tests::RunningTest>,
     signals: Signals,
     pub(super) store: Store,
     /// Ending: connections may go on until then.
@@ -121,6 +124,7 @@ impl Driver {
             self.hand_over();
             let notes = std::mem::take(&mut self.shard.notes);
             self.follow(now, notes);
+            self.follow_tests();
             self.store.save(now);
             if self.is_over(now) {
                 return self.end();

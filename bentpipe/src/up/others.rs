@@ -210,6 +210,11 @@ impl Others {
         }
     }
 
+    /// Wakes the first, where there are others.
+    pub fn waker_of_first(&self) -> Option<Waker> {
+        self.news.as_ref().map(|(_, waker)| waker.clone())
+    }
+
     /// What a shard has said of its peers.
     pub fn next_notes(&mut self) -> Option<News> {
         self.news.as_ref()?.0.try_recv().ok()

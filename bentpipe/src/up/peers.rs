@@ -59,7 +59,7 @@ pub fn facts(node: &Node, peer: &Peer) -> Facts {
     let has = |is_v4| peer.routes.iter().any(|prefix| prefix.is_v4() == is_v4);
     let takes = Families { v4: has(true), v6: has(false) };
     let sends = if node.tun.is_some() { takes } else { Families::default() };
-    Facts { takes, sends, end: peer.link.end }
+    Facts { takes, sends, end: peer.link.end, tests: true }
 }
 
 /// Peers that share the node's memory, and those of them that share its room for chunks.

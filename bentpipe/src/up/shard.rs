@@ -36,6 +36,7 @@ use super::peers::Sharers;
 use super::proxy::{self, Waiting};
 use super::report;
 use super::roster::{KnownPeer, Roster};
+use super::self_test::Tests;
 use crate::config::Config;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
@@ -71,6 +72,8 @@ pub(super) struct Shard {
     names: Names,
     pub modems: Modems,
     pub chunks: ChunkStores,
+    /// Self-tests of links.
+    pub tests: Tests,
     pub peers: Roster<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
@@ -116,6 +119,7 @@ impl Shard {
             names: Names::new(node.shards as usize)?,
             modems: Modems::new()?,
             chunks: ChunkStores::new((*chunks).clone())?,
+            tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
@@ -157,7 +161,8 @@ impl Shard {
     /// When there is something to do next, if nothing happens; the present if at once.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let carrier = self.carrier.more || self.carrier.failed;
-        if self.connections.has_work() || carrier || self.relay.has_files() {
+        let has_work = self.connections.has_work() || self.tests.has_work();
+        if has_work || carrier || self.relay.has_files() {
             return Some(now);
         }
         let link = self.relay.poll_timeout(now).filter(|_| !self.carrier.is_blocked());
@@ -167,7 +172,9 @@ impl Shard {
         let connections = self.connections.poll_timeout();
         let chunks = self.chunks.poll_timeout();
         let arrivals = self.carrier.poll_timeout();
-        [link, connections, names, leaving, drain, chunks, arrivals].into_iter().flatten().min()
+        let tests = self.tests.poll_timeout();
+        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests];
+        timers.into_iter().flatten().min()
     }
 
     /// Something happened to a descriptor of the shard.
@@ -209,6 +216,7 @@ impl Shard {
         let now = clock.now();
         self.act(now);
         self.connections.work(now, &mut self.relay);
+        self.tests.work(now, &mut self.relay);
         self.act(now);
         self.carrier.send(&clock, &mut self.relay);
         let now = clock.now();
@@ -230,10 +238,17 @@ impl Shard {
                 Action::Connect { flow, target, source } => {
                     self.connect(now, flow, target, source);
                 }
-                Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
+                Action::Write(flow) | Action::Read(flow) => {
+                    if !self.tests.enqueue(flow) {
+                        self.connections.enqueue(flow);
+                    }
+                }
                 Action::Accepted(flow) => self.grant(now, flow),
                 Action::ToClient(packet) => self.write_syn(&packet),
                 Action::ToHost(packet) => self.write_to_host(&packet),
+                Action::PeerReset(flow, reason)
+                    if self.tests.gone(now, &mut self.relay, flow, Some(reason)) => {}
+                Action::Abort(flow, _) if self.tests.gone(now, &mut self.relay, flow, None) => {}
                 Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
                     Some(asked) => {
                         asked.refuse(proxy::refusal_of(reason));

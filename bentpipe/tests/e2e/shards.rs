@@ -287,6 +287,17 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     });
     assert_eq!(star.link(1).unwrap().rate.limit_bps, 40_000_000);
 
+    // The link of another shard is tested by that.
+    let (peer, seconds) = ("t1".to_owned(), 1);
+    let test = Request::Test { peer, seconds, send: true, receive: false };
+    match admin::ask(&star.hub.dir().join("admin.sock"), &test, units::Duration::from_secs(20)) {
+        Ok(Answer::Tested(found)) => {
+            let sent = found.send.expect("it was asked for");
+            assert!(sent.goodput_bps > 1_000_000 && found.receive.is_none(), "{sent:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+
     // The end: sockets reset, peers told, nothing left in the kernel.
     let mut open: Vec<_> = star.terminals.iter().map(|t| joined(&t.host, &server)).collect();
     star.hub.signal("TERM");

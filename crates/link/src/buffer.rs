@@ -342,6 +342,10 @@ impl RecvBuffer {
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
+    /// Bytes that have arrived, taken or not.
+    pub fn arrived(&self) -> u64 {
+        self.consumed + self.received.descending().map(|r| r.end - r.start).sum::<u64>()
+    }
     /// The end of the highest byte that arrived.
     pub fn highest(&self) -> u64 {
         self.highest

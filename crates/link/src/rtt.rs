@@ -9,6 +9,9 @@ pub(crate) struct Rtt {
     smoothed: Duration,
     variation: Duration,
     sampled: bool,
+    /// The newest sample, and how many there were.
+    newest: Duration,
+    samples: u64,
     /// What left before was under way in the dark, or while this machine slept.
     doubted: Instant,
 }
@@ -19,6 +22,8 @@ impl Rtt {
             smoothed: expected,
             variation: expected.divided_by(4),
             sampled: false,
+            newest: expected,
+            samples: 0,
             doubted: Instant::ZERO,
         }
     }
@@ -47,6 +52,8 @@ impl Rtt {
     }
 
     fn sample(&mut self, rtt: Duration) {
+        self.newest = rtt;
+        self.samples += 1;
         if !self.sampled {
             self.sampled = true;
             self.smoothed = rtt;
@@ -56,6 +63,11 @@ impl Rtt {
         let error = self.smoothed.max(rtt) - self.smoothed.min(rtt);
         self.variation = (self.variation.times(3) + error).divided_by(4);
         self.smoothed = (self.smoothed.times(7) + rtt).divided_by(8);
+    }
+
+    /// How many samples there were so far, and the newest.
+    pub fn newest(&self) -> (u64, Duration) {
+        (self.samples, self.newest)
     }
 
     pub fn smoothed(&self) -> Duration {

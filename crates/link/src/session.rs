@@ -528,6 +528,17 @@ impl Session {
         self.rtt.smoothed()
     }
 
+    /// How many round trips were measured so far, and the newest, which unlike
+    /// [`Session::rtt`] is not smoothed.
+    pub fn newest_rtt(&self) -> (u64, Duration) {
+        self.rtt.newest()
+    }
+
+    /// Has the peer told that it answers self-tests (L-TE-1)?
+    pub fn peer_answers_tests(&self) -> bool {
+        self.peer.told.is_some_and(|told| told.facts.tests)
+    }
+
     /// Open streams, but for those that carry packets.
     pub fn streams(&self) -> usize {
         self.streams.len() - self.packet_streams

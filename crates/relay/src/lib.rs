@@ -29,6 +29,7 @@ mod policy;
 mod refusal;
 mod refused;
 mod routes;
+pub mod self_test;
 mod sockets;
 mod tracking;
 mod unsplit;

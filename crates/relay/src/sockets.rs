@@ -105,6 +105,13 @@ impl Relay {
         });
     }
 
+    /// Bytes of the flow's stream that have arrived, in whatever order: what a reader is given
+    /// waits for the first that is missing.
+    pub fn arrived(&self, flow: FlowId) -> u64 {
+        let Some(f) = self.living(flow) else { return 0 };
+        self.endpoint.session(f.peer).map_or(0, |session| session.arrived(f.stream))
+    }
+
     /// The flow's socket takes nothing of [`Relay::outgoing`] now.
     pub fn not_taken(&mut self, flow: FlowId) {
         self.coders.not_taken(flow);

@@ -7,6 +7,7 @@ use super::{Driver, UpError};
 use crate::admin;
 use crate::config::{OnFailure, OnStop};
 use crate::up::modem;
+use crate::up::self_test::Wanted;
 use crate::up::shard::inbox::Order;
 
 /// How long open connections may go on after SIGTERM.
@@ -30,7 +31,7 @@ impl Driver {
     pub(super) fn on_admin(&mut self, now: Instant, token: u64) {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop, mut ask) = (false, false, false);
-        let mut rates = Vec::new();
+        let (mut rates, mut test) = (Vec::new(), None);
         let this = &*self;
         admin.handle(&this.shard.poller, token, now, &mut |request| {
             Some(match request {
@@ -49,6 +50,15 @@ impl Driver {
                     stop = true;
                     admin::Answer::Done
                 }
+                admin::Request::Test { peer, seconds, send, receive } => {
+                    match this.test_of(&peer, Wanted::checked(seconds, send, receive)) {
+                        Ok(wanted) => {
+                            test = Some(wanted);
+                            return None;
+                        }
+                        Err(why) => admin::Answer::Error(why),
+                    }
+                }
                 admin::Request::Rate { peer, bps } => match this.rate_of(&peer, bps) {
                     Ok(rate) => {
                         rates.push(rate);
@@ -64,6 +74,11 @@ impl Driver {
                 0 => self.shard.set_rate(now, &peer, rate),
                 other => self.others.order(other, Order::Rate(peer, rate)),
             }
+        }
+        // A client's place must not be another's before its test has ended.
+        self.follow_tests();
+        if let Some(test) = test {
+            self.begin_test(now, token, test);
         }
         if ask {
             self.others.ask();

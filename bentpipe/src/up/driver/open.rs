@@ -104,6 +104,7 @@ impl Driver {
             listeners,
             proxy,
             admin: Some(admin),
+            tests: Vec::new(),
             signals,
             store,
             draining: None,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use os::intercept::Marks;
 use os::tcp::Accepted;
-use relay::{Origin, ResetReason, Target};
+use relay::{Origin, ResetReason, Target, self_test};
 use units::Instant;
 
 use super::Shard;
@@ -31,6 +31,9 @@ impl Shard {
         source: Option<SocketAddr>,
     ) {
         let outcome = match target {
+            target if self_test::is_for_service(&target) => {
+                return self.tests.serve(now, &mut self.relay, flow);
+            }
             Target::Address(to) => self.connect_to(flow, to, source),
             Target::Name(name, port) => self.ask_for_server(flow, &name, port),
         };
@@ -79,6 +82,9 @@ impl Shard {
 
     /// A client of the explicit proxy has said where it wants to go.
     pub fn take_proxy_client(&mut self, now: Instant, asked: Asked) {
+        if self_test::is_for_service(&asked.target) {
+            return asked.refuse(Refusal::HostUnreachable); // It is no host's.
+        }
         // A name goes to the peer that has the Internet: whoever routes most.
         let peer = match &asked.target {
             Target::Address(a) => self.relay.peer_for(a.ip()),

@@ -19,6 +19,7 @@ use crate::up::driver::UpError;
 use crate::up::peers::Sharers;
 use crate::up::proxy::Asked;
 use crate::up::report::Part;
+use crate::up::self_test::{Listener, Wanted};
 
 /// The poller's number for what the first shard says to another.
 const INBOX: u64 = OWNERS;
@@ -44,6 +45,8 @@ pub enum Order {
     Reload(Box<Config>, Sharers, BTreeMap<PublicKey, SocketAddr>),
     /// A link's rate is another.
     Rate(PublicKey, BitRate),
+    /// Test a link.
+    Test(PublicKey, Wanted, Listener),
     /// Tell your part of the status.
     Tell(Sender<Part>),
     /// Take nothing new, and tell when nothing is open any more.
@@ -207,6 +210,7 @@ impl Inbox {
                     }
                 }
                 Order::Rate(peer, rate) => shard.set_rate(now, &peer, rate),
+                Order::Test(peer, wanted, listener) => shard.test(now, &peer, wanted, listener),
                 Order::Tell(part_to) => {
                     // Nobody hears it only where the first has ended.
                     let _ = part_to.send(shard.part(now));

@@ -16,6 +16,7 @@ use crate::up::driver::UpError;
 use crate::up::peers::{self, Sharers};
 use crate::up::report::Meter;
 use crate::up::roster::KnownPeer;
+use crate::up::self_test::{Listener, NewTest, Wanted};
 
 /// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -107,6 +108,18 @@ impl Shard {
         self.share_chunks();
         self.watch_modems();
         trouble
+    }
+
+    /// The operator wants the link to a peer measured.
+    pub fn test(&mut self, now: Instant, key: &PublicKey, wanted: Wanted, listener: Listener) {
+        let Some(peer) = self.peers.iter().find(|p| p.config.public_key == *key) else {
+            return; // The listener learns by its channel's end that there is none.
+        };
+        let link = &peer.config.link;
+        let configured_bps = [link.send.as_bps(), link.receive.as_bps()];
+        let (peer, name) = (peer.id, peer.config.name.clone());
+        let test = NewTest { peer, name, configured_bps, wanted, listener };
+        self.tests.ask(now, &self.relay, test);
     }
 
     /// A peer that is no longer in the file is told that its session is over.

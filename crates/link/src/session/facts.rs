@@ -72,17 +72,19 @@ pub struct Facts {
     pub sends: Families,
     /// Which end of its profile this node is, if the file says it.
     pub end: Option<End>,
+    /// This node answers self-tests (L-TE-1); the file has no say in it.
+    pub tests: bool,
 }
 
 impl Facts {
-    /// Two bits of families taken, two of families sent, two of the end.
+    /// Two bits of families taken, two of families sent, two of the end, one of tests.
     pub(super) fn bits(self) -> u64 {
         let end = match self.end {
             None => 0,
             Some(End::Terminal) => 1,
             Some(End::Hub) => 2,
         };
-        self.takes.bits() | self.sends.bits() << 2 | end << 4
+        self.takes.bits() | self.sends.bits() << 2 | end << 4 | u64::from(self.tests) << 6
     }
 
     /// Other bits are of later versions.
@@ -95,6 +97,7 @@ impl Facts {
                 2 => Some(End::Hub),
                 _ => None,
             },
+            tests: bits & 1 << 6 != 0,
         }
     }
 }
@@ -174,7 +177,7 @@ mod tests {
     fn told(send: u64, receive: u64, end: Option<End>) -> Told {
         let both = Families { v4: true, v6: true };
         let [send, receive] = [send, receive].map(|n| rate_bits(BitRate::from_kbps(n)));
-        Told { facts: Facts { takes: both, sends: both, end }, send, receive }
+        Told { facts: Facts { takes: both, sends: both, end, tests: true }, send, receive }
     }
 
     #[test]
@@ -225,8 +228,10 @@ mod tests {
     #[test]
     fn who_has_no_prefix_for_the_peer_is_taken_to_serve_what_names_no_client() {
         let both = Families { v4: true, v6: true };
-        let told =
-            |takes, sends| Told { facts: Facts { takes, sends, end: None }, send: 0, receive: 0 };
+        let told = |takes, sends| {
+            let facts = Facts { takes, sends, ..Facts::default() };
+            Told { facts, send: 0, receive: 0 }
+        };
         let (hub, far) = (told(both, both), told(Families::default(), both));
         let found = Disagreements::between(&hub, &far);
         assert!(found.not_taken_there.is_empty() && found.not_taken_here.is_empty(), "{found:?}");
@@ -255,9 +260,10 @@ mod tests {
         }
 
         #[test]
-        fn facts_come_back_from_their_bits(bits in 0u64..48) {
+        fn facts_come_back_from_their_bits(low in 0u64..48, tests in 0u64..2) {
+            let bits = low | tests << 6;
             prop_assert_eq!(Facts::of_bits(bits).bits(), bits);
-            prop_assert_eq!(Facts::of_bits(bits | 64), Facts::of_bits(bits));
+            prop_assert_eq!(Facts::of_bits(bits | 128), Facts::of_bits(bits));
         }
     }
 }

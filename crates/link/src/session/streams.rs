@@ -125,6 +125,11 @@ impl Session {
         self.streams.get(&id).map_or(0, |s| s.recv.peek_slices(out))
     }
 
+    /// Bytes of the stream that have arrived, in whatever order, each counted once.
+    pub fn arrived(&self, id: StreamId) -> u64 {
+        self.streams.get(&id).map_or(0, |s| s.recv.arrived())
+    }
+
     /// The user of the link took `n` bytes; credit for them travels back.
     pub fn consume(&mut self, now: Instant, id: StreamId, n: usize) {
         #[cfg(feature = "mistakes")]

@@ -189,7 +189,7 @@ fn errors_and_what_goes_to_many_are_dropped_in_silence() {
 #[test]
 fn a_family_that_the_peer_does_not_take_is_refused_here_until_it_does() {
     let both = Families { v4: true, v6: true };
-    let facts = |takes| Facts { takes, sends: both, end: None };
+    let facts = |takes| Facts { takes, sends: both, ..Facts::default() };
     let mut links = [link(), link()];
     links[0].facts = facts(both);
     links[1].facts = facts(Families { v4: true, v6: false });
