@@ -63,8 +63,10 @@ pub struct RateStatus {
 /// A queue of less than this, and two packets' time, is jitter: hosts that are late, and
 /// the 11 ms that a departure clock may make good at once.
 const JITTER: Duration = Duration::from_millis(20);
-/// Steps of a probe, in twentieths of the rate; the last is repeated.
-const STEPS: [u64; 3] = [1, 5, 20];
+/// Steps of a probe, in twentieths of the rate; the last is repeated, or the last that makes no
+/// longer queue than this in the time until it is noticed.
+const STEPS: [u64; 4] = [1, 5, 10, 20];
+const PROBE_QUEUE: Duration = Duration::from_millis(400);
 /// An outage is long when the link may have become another one.
 const LONG_OUTAGE: Duration = Duration::from_secs(60);
 /// The longest time between probes where the rate is said to be known.
@@ -138,6 +140,9 @@ pub(crate) struct Rate {
     carried: BitRate,
     /// What was good before the first step.
     proven: BitRate,
+    /// A step was good and the next too large: the link rises, or lies between. The next probe
+    /// does not wait and begins with the second step.
+    rising: bool,
     /// The rate that made a queue last: the link carries less.
     exceeded: BitRate,
     /// Packets from this number on show what the rate in force does.
@@ -188,6 +193,7 @@ impl Rate {
             dark: false,
             carried: BitRate::from_bps(0),
             proven: BitRate::from_bps(0),
+            rising: false,
             exceeded: cap,
             judge_from: 0,
             busy_from: Mark::default(),
@@ -301,7 +307,9 @@ impl Rate {
             self.rate = self.good;
             self.carried = BitRate::from_bps(0);
             self.undisturbed_from = next_number;
-            self.phase = Phase::Hold { until: now + self.hold.max(self.shortest_hold(rtt)) };
+            let hold = self.hold.max(self.shortest_hold(rtt));
+            let hold = if self.rising { Duration::ZERO } else { hold };
+            self.phase = Phase::Hold { until: now + hold };
             self.judge_anew(next_number);
             self.jitter.interrupt();
         }
@@ -406,8 +414,9 @@ impl Rate {
                     self.attempt(regular, next_number);
                 } else if self.rate < self.cap && until <= now {
                     if queueing <= half {
-                        let step = self.first_step(rtt);
+                        let step = self.first_step(rtt).max(usize::from(self.rising));
                         self.proven = self.good;
+                        self.rising = false;
                         self.step(now, step, next_number);
                     } else if self.is_undrained(w, queueing, sending) {
                         self.accept(queueing);
@@ -418,6 +427,7 @@ impl Rate {
             }
             Phase::Probe { since, step } => {
                 if queueing > half {
+                    self.rising = self.good > self.proven && !self.policed;
                     if step == self.first_step(rtt) {
                         self.lengthen_hold(rtt);
                     } else {
@@ -433,7 +443,8 @@ impl Rate {
                     self.good = self.rate;
                     self.note_best(now);
                     if self.rate < self.cap {
-                        let most = if self.policed { 1 } else { STEPS.len() - 1 };
+                        let most =
+                            if self.policed { 1 } else { largest_step(rtt, PROBE_QUEUE).max(1) };
                         self.step(now, (step + 1).min(most), next_number);
                     } else {
                         self.hold = Duration::ZERO;
@@ -527,9 +538,7 @@ impl Rate {
         if self.policed || self.jitter.height() > Duration::ZERO {
             return 0;
         }
-        let noticed = rtt + marks(rtt);
-        let fits = |step: &u64| noticed.times(*step) <= JITTER.times(20);
-        STEPS.iter().rposition(fits).unwrap_or(0)
+        largest_step(rtt, JITTER)
     }
 
     fn step(&mut self, now: Instant, step: usize, next_number: u64) {
@@ -603,6 +612,7 @@ impl Rate {
             return self.accept(queue.0);
         }
         self.hold = Duration::ZERO;
+        self.rising = false;
         self.lower(now, w, queue, rtt, sent);
     }
 
@@ -752,6 +762,12 @@ fn a_second(bps: u64, time: Duration) -> u64 {
 /// What two marks take, and their report.
 fn marks(rtt: Duration) -> Duration {
     rtt.divided_by(8).max(Duration::from_millis(20))
+}
+
+/// The largest step whose queue is no longer than `queue` until it is noticed.
+fn largest_step(rtt: Duration, queue: Duration) -> usize {
+    let noticed = rtt + marks(rtt);
+    STEPS.iter().rposition(|step| noticed.times(*step) <= queue.times(20)).unwrap_or(0)
 }
 
 /// A little less: a policer has no room for what a rounding adds.

@@ -162,3 +162,30 @@ fn a_fade_is_followed() {
         assert!(most < 750.0, "{what}");
     }
 }
+
+/// L-RA-3, L-RA-4: a fade of ten seconds each way, whether the rate is said to be known or not.
+#[test]
+fn a_slow_fade_is_followed_down_and_up() {
+    for mode in [RateMode::Fixed, RateMode::Learned] {
+        let mut w = line(1, mode, 40.0, 4.0, 600, 500);
+        let (mut at, mut carries) = (0.0, 0.0);
+        for _ in 0..620 {
+            let rate = match at {
+                18.0..28.0 => 40.0 - (at - 18.0) * 3.2,
+                28.0..38.0 => 8.0,
+                38.0..48.0 => 8.0 + (at - 38.0) * 3.2,
+                _ => 40.0,
+            };
+            set_rate(&mut w, rate);
+            carries += rate * 0.1;
+            at += 0.1;
+            w.run(secs(at));
+        }
+        let share = w.read_at(at - 0.05) as f64 * 8e-6 / (carries - 0.9 * 40.0);
+        let (most, _) = w.echo(0.0, at, 95);
+        let what = format!("{mode:?}: {share:.3} of the link, echo {most:.0} ms");
+        println!("{what}");
+        assert!(share > 0.92, "{what}");
+        assert!(most < 770.0, "{what}");
+    }
+}
