@@ -1,6 +1,5 @@
 //! The gateways as their hosts see them: real programs, real sockets, real clients,
-//! around an emulated satellite link. Needs root, for it builds networks of namespaces;
-//! without root every test says that it was skipped.
+//! around an emulated satellite link. Needs root, for it builds networks of namespaces.
 //!
 //! The machine may be busy, so nothing is timed tightly here. Measured figures are
 //! printed (`--nocapture`). What takes minutes is ignored by default:

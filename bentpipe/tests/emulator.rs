@@ -20,6 +20,7 @@ use std::net::{TcpListener, TcpStream};
 
 use bentpipe::emulate::{Direction, Emulator, EmulatorError, EmulatorOptions};
 use channel::{ChannelConfig, OutageMode, Policer, QueueLimit};
+use os::netns::root;
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use wire::{Kind, Wire, delays, punctual_rate_of, sleep_ms, wait_until, wait_until_empty};
@@ -36,6 +37,9 @@ fn link(rate: BitRate, delay_ms: u64) -> ChannelConfig {
 
 #[test]
 fn a_lone_packet_takes_its_time_on_the_line_and_the_delay() {
+    if !root() {
+        return;
+    }
     for kind in BOTH {
         // 1,000 bytes at 8 Mbit/s are one millisecond.
         let (wire, link) =
@@ -60,6 +64,9 @@ fn a_lone_packet_takes_its_time_on_the_line_and_the_delay() {
 
 #[test]
 fn a_flood_comes_out_at_the_rate_and_in_order() {
+    if !root() {
+        return;
+    }
     for kind in BOTH {
         let rate = BitRate::from_mbps(20);
         let (wire, link) = Wire::with_link(kind, &format!("rate{kind:?}"), link(rate, 30));
@@ -82,6 +89,9 @@ fn a_flood_comes_out_at_the_rate_and_in_order() {
 
 #[test]
 fn losses_follow_the_bit_error_ratio_and_the_counters_tell_the_truth() {
+    if !root() {
+        return;
+    }
     let config = ChannelConfig { ber: Ratio::from_f64(1e-5), ..ChannelConfig::default() };
     let (wire, link) = Wire::with_link(Kind::Tap, "loss", config);
     let (mut sender, listener) = (wire.sender(), wire.listener());
@@ -103,6 +113,9 @@ fn losses_follow_the_bit_error_ratio_and_the_counters_tell_the_truth() {
 
 #[test]
 fn padding_of_short_frames_does_not_use_the_link() {
+    if !root() {
+        return;
+    }
     // 44 bytes of IP in a frame of 60: a thousand of them at 352 kbit/s take a second.
     let config = ChannelConfig {
         queue: QueueLimit::Bytes(ByteCount(100_000)),
@@ -117,6 +130,9 @@ fn padding_of_short_frames_does_not_use_the_link() {
 
 #[test]
 fn the_link_can_be_changed_while_it_runs() {
+    if !root() {
+        return;
+    }
     let (wire, link) = Wire::with_link(Kind::Tap, "change", link(BitRate::from_mbps(10), 5));
     let (mut sender, listener) = (wire.sender(), wire.listener());
     link.set_outage(Direction::Up, true);
@@ -145,6 +161,9 @@ fn the_link_can_be_changed_while_it_runs() {
 
 #[test]
 fn a_link_changes_by_its_schedules_and_drops_what_its_policer_refuses() {
+    if !root() {
+        return;
+    }
     let config = ChannelConfig {
         rate_schedule: "0s 4Mbit, 1s 40Mbit, repeat 2s".parse().ok(),
         delay_schedule: "5ms-40ms every 20ms".parse().ok(),
@@ -173,6 +192,9 @@ fn a_link_changes_by_its_schedules_and_drops_what_its_policer_refuses() {
 
 #[test]
 fn duplicates_and_detours_reach_the_far_end_and_leave_nothing_behind() {
+    if !root() {
+        return;
+    }
     let config = ChannelConfig {
         duplicate: Ratio::from_f64(0.3),
         duplicate_delay: Duration::from_millis(3),
@@ -224,6 +246,9 @@ fn transfer(wire: &Wire, bytes: usize) {
 
 #[test]
 fn tcp_crosses_without_super_packets() {
+    if !root() {
+        return;
+    }
     let (wire, link) = Wire::with_link(Kind::Tap, "tcp", link(BitRate::from_mbps(100), 10));
     transfer(&wire, 2_000_000);
     let report = link.stop().unwrap();
@@ -235,6 +260,9 @@ fn tcp_crosses_without_super_packets() {
 
 #[test]
 fn a_host_with_offloads_is_found_out_and_told_the_remedy() {
+    if !root() {
+        return;
+    }
     let (wire, link) = Wire::with_link(Kind::Veth, "offload", link(BitRate::from_mbps(100), 5));
     // Checksums that a veth leaves to the hardware are filled in, super-packets are not
     // taken apart: TCP gets on, slowly, with what fits.
@@ -259,6 +287,9 @@ fn link_100() -> ChannelConfig {
 
 #[test]
 fn a_port_that_goes_away_ends_the_link_with_its_name() {
+    if !root() {
+        return;
+    }
     let (wire, link) = Wire::with_link(Kind::Veth, "gone", ChannelConfig::default());
     wire.left.ip(&format!("link delete {DEVICE}", DEVICE = wire::DEVICE)).unwrap();
     for _ in 0..600 {
@@ -272,6 +303,9 @@ fn a_port_that_goes_away_ends_the_link_with_its_name() {
 
 #[test]
 fn a_wrong_channel_is_refused_before_anything_runs() {
+    if !root() {
+        return;
+    }
     let (_wire, [left, right]) = Wire::lay(Kind::Tap, "wrong");
     let good = ChannelConfig::default();
     let bad = ChannelConfig { rate: Some(BitRate::from_bps(0)), ..good.clone() };

@@ -10,7 +10,6 @@
 //! satellite also routes in clear, so that a test can tell whether something did
 //! ([`Plan::clear_routes`]).
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -36,18 +35,11 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const PREFIX: &str = "bpe2e";
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// True if networks can be built; otherwise says that the test is skipped. The text goes
-/// past the test harness, which would swallow it.
+/// [`os::netns::root`], with descriptors for thousands of sockets.
 pub fn root() -> bool {
-    let is_root = fs::read_to_string("/proc/self/status")
-        .is_ok_and(|s| s.lines().any(|l| l.starts_with("Uid:\t0\t")));
-    if !is_root {
-        let name = thread::current().name().unwrap_or("a test").to_owned();
-        let _ = writeln!(std::io::stderr(), "SKIPPED {name}: it needs root, to build networks");
-    }
     static LIMIT: OnceLock<u64> = OnceLock::new();
     LIMIT.get_or_init(|| os::proc::raise_descriptor_limit().expect("more descriptors"));
-    is_root
+    os::netns::root()
 }
 
 /// The network to build. Rates are those of both directions.

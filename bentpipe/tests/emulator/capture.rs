@@ -2,6 +2,7 @@
 
 use bentpipe::emulate::{CaptureOptions, Emulator, EmulatorOptions};
 use channel::ChannelConfig;
+use os::netns::root;
 use units::{Duration, Ratio};
 
 use crate::wire::{Kind, Scratch, Wire, wait_until, wait_until_empty};
@@ -33,6 +34,9 @@ fn packets(mut file: &[u8]) -> Vec<(u32, Vec<u8>, Option<String>)> {
 
 #[test]
 fn a_capture_holds_what_crossed_and_on_request_what_did_not() {
+    if !root() {
+        return;
+    }
     let file = Scratch::file("pcapng");
     let (wire, [left, right]) = Wire::lay(Kind::Tap, "pcap");
     let lossy = ChannelConfig {
@@ -60,6 +64,9 @@ fn a_capture_holds_what_crossed_and_on_request_what_did_not() {
 
 #[test]
 fn a_capture_that_cannot_be_written_is_refused_with_its_name() {
+    if !root() {
+        return;
+    }
     let (_wire, [left, right]) = Wire::lay(Kind::Tap, "nofile");
     let capture = CaptureOptions { file: "/no/such/place/x.pcapng".into(), drops: false, snap: 0 };
     let options = EmulatorOptions { capture: Some(capture), ..EmulatorOptions::default() };

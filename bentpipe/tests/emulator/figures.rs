@@ -2,6 +2,7 @@
 
 use bentpipe::emulate::Report;
 use channel::ChannelConfig;
+use os::netns::root;
 use units::{BitRate, Duration, Ratio};
 
 use crate::wire::{Kind, SHORTEST, Wire, delays, punctual_rate_of, rate_of, sleep_ms};
@@ -45,6 +46,9 @@ fn none_wrong(report: &Report) {
 #[test]
 #[ignore = "takes minutes and prints figures"]
 fn figures_of_delay() {
+    if !root() {
+        return;
+    }
     println!("\none-way delay of lone packets, set to {DELAY_MS} ms + the line's time");
     for kind in [Kind::Tap, Kind::Veth] {
         let (wire, link) = Wire::with_link(kind, &format!("fd{kind:?}"), config(500_000_000));
@@ -71,6 +75,9 @@ fn figures_of_delay() {
 #[test]
 #[ignore = "takes minutes and prints figures"]
 fn figures_of_rate() {
+    if !root() {
+        return;
+    }
     // Nothing may keep the probe from sending: a line that runs dry has no rate.
     os::port::hurry();
     println!("\nlong-run rate, 30 % more offered for 12 s, and what the emulator took");
@@ -110,6 +117,9 @@ fn figures_of_rate() {
 #[test]
 #[ignore = "takes minutes and prints figures"]
 fn figures_of_loss() {
+    if !root() {
+        return;
+    }
     println!("\nloss of 400,000 packets, with the 95 % interval of a fair link");
     for (ber, len) in [(1e-7, 1_500), (1e-6, 1_500), (1e-5, 576), (1e-5, 1_500), (1e-4, SHORTEST)] {
         let config = ChannelConfig { ber: Ratio::from_f64(ber), ..config(500_000_000) };

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use os::netns::root;
+
 fn lab(words: &[&str]) -> Output {
     let dir = std::env::temp_dir().join(format!("bplabcheck-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_bentpipe"));
@@ -13,6 +15,9 @@ fn lab(words: &[&str]) -> Output {
 /// 200 kB over 100 kbit/s with bit errors, through a gateway pair: about 25 s.
 #[test]
 fn a_short_scenario_keeps_its_bounds() {
+    if !root() {
+        return;
+    }
     let output = lab(&["wise-web", "--way", "gateways", "--seeds", "1", "--check"]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

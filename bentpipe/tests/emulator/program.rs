@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use os::netns::NetNs;
+use os::netns::{NetNs, root};
 use serde_json::Value;
 
 use crate::wire::{Scratch, sleep_ms};
@@ -48,6 +48,9 @@ fn hosts(label: &str) -> [NetNs; 2] {
 
 #[test]
 fn the_program_joins_two_namespaces_and_reports() {
+    if !root() {
+        return;
+    }
     let [left, right] = hosts("prog");
     let file = Scratch::file("json");
     let report = &file.0;
@@ -94,6 +97,9 @@ fn the_program_joins_two_namespaces_and_reports() {
 
 #[test]
 fn the_program_ends_by_itself_and_prints_the_report() {
+    if !root() {
+        return;
+    }
     let [left, right] = hosts("self");
     let program = emulate(&format!(
         "--left ns:{} --right ns:{} --duration 300ms --report -",
@@ -108,6 +114,9 @@ fn the_program_ends_by_itself_and_prints_the_report() {
 
 #[test]
 fn what_cannot_work_is_one_sentence_and_a_failure() {
+    if !root() {
+        return;
+    }
     let [left, right] = hosts("fail");
     let (l, r) = (left.name(), right.name());
     for (words, expected) in [

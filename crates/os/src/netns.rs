@@ -15,8 +15,10 @@
 //! A socket belongs for good to the namespace of the thread that opened it, so one
 //! thread may hold sockets of many hosts.
 
+mod root;
 mod user;
 
+pub use root::root;
 pub use user::enter_user_namespace;
 
 use std::fs::{self, File};

@@ -5,7 +5,7 @@ mod ends;
 mod own;
 
 use super::*;
-use crate::netns::{NetNs, veth};
+use crate::netns::{NetNs, root, veth};
 use crate::poll::Events;
 use crate::sys;
 use crate::tcp::{self, Accepted, Connect, TcpOptions, TransparentListener};
@@ -196,6 +196,9 @@ fn connects_later(ns: &NetNs, to: &str) -> thread::JoinHandle<io::Result<TcpStre
 
 #[test]
 fn a_syn_put_back_opens_the_connection_with_both_addresses_kept() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("open");
     lab.intercepting(
         &["10.99.0.0/16", "fd99::/32"],
@@ -239,6 +242,9 @@ const FIXED_PORTS: [(&str, &str); 2] =
 
 #[test]
 fn a_port_is_used_again_right_after_the_server_closed_first() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("reuse");
     lab.intercepting(
         &["10.99.0.0/16", "fd99::/32"],
@@ -268,6 +274,9 @@ fn a_port_is_used_again_right_after_the_server_closed_first() {
 
 #[test]
 fn a_host_that_forgot_a_connection_opens_it_anew_from_the_same_port() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("forgot");
     lab.intercepting(
         &["10.99.0.0/16", "fd99::/32"],
@@ -302,6 +311,9 @@ fn nft(commands: &str) {
 
 #[test]
 fn a_reset_written_in_the_servers_name_refuses_the_client() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("refuse");
     lab.intercepting(
         &["10.99.0.0/16", "fd99::/32"],
@@ -322,6 +334,9 @@ fn a_reset_written_in_the_servers_name_refuses_the_client() {
 
 #[test]
 fn a_connection_from_the_clients_own_address_gets_its_answers() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("keep");
     lab.intercepting(
         &["10.1.0.0/24", "10.99.0.0/16", "fd99::/32"],
@@ -351,6 +366,9 @@ fn a_connection_from_the_clients_own_address_gets_its_answers() {
 
 #[test]
 fn what_is_not_split_crosses_the_tunnel_and_a_peers_syn_is_no_new_connection() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("rest");
     lab.intercepting(
         &["0.0.0.0/0", "::/0"],
@@ -390,6 +408,9 @@ fn what_is_not_split_crosses_the_tunnel_and_a_peers_syn_is_no_new_connection() {
 
 #[test]
 fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("default");
     lab.gateway.route("default via 10.2.0.2").unwrap();
     lab.gateway.route("10.50.0.0/16 via 10.2.0.2").unwrap();
@@ -448,6 +469,9 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
 
 #[test]
 fn datagrams_are_masqueraded_for_the_prefixes_that_ask_for_it_and_routes_can_change() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("nat");
     let nat = |c: &mut InterceptConfig| c.masquerade = prefixes(&["10.99.0.0/16", "fd99::/32"]);
     lab.intercepting(&["10.99.0.0/16", "10.98.0.0/16", "fd99::/32"], nat, |mut gateway| {
@@ -498,6 +522,9 @@ fn udp_packet(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
 
 #[test]
 fn a_second_run_on_the_same_host_is_refused_and_names_why() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("twice");
     lab.intercepting(
         &[],
@@ -511,6 +538,9 @@ fn a_second_run_on_the_same_host_is_refused_and_names_why() {
 
 #[test]
 fn a_killed_child_is_noticed_and_replaced() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("repair");
     lab.intercepting(
         &["10.99.0.0/16"],
@@ -533,6 +563,9 @@ fn a_killed_child_is_noticed_and_replaced() {
 
 #[test]
 fn wrong_interfaces_are_named() {
+    if !root() {
+        return;
+    }
     let ns = NetNs::unique("ostest", "wrong").unwrap();
     ns.run(|| {
         let mut config = InterceptConfig::new("bp0", 1);
@@ -569,6 +602,9 @@ fn ours(ns: &NetNs) -> String {
 
 #[test]
 fn rules_and_routes_of_others_are_never_touched() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("others");
     lab.gateway.ip("rule add fwmark 7 lookup 25200 priority 25200").unwrap();
     lab.gateway.ip("route add unreachable 10.98.0.0/16 table 25216 metric 9999").unwrap();
@@ -592,6 +628,9 @@ fn rules_and_routes_of_others_are_never_touched() {
 
 #[test]
 fn a_host_without_forwarding_is_warned() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("warn");
     lab.gateway.sysctl("net.ipv4.ip_forward", "0").unwrap();
     lab.intercepting(
@@ -607,6 +646,9 @@ fn a_host_without_forwarding_is_warned() {
 
 #[test]
 fn an_intercepted_socket_is_bound_to_the_servers_address() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("raw");
     lab.intercepting(
         &["10.99.0.0/16"],

@@ -4,6 +4,9 @@ use std::net::{TcpListener, TcpStream};
 
 #[test]
 fn two_namespaces_with_a_cable_between_them_talk_and_are_gone_afterwards() {
+    if !root() {
+        return;
+    }
     let a = NetNs::unique("ostest", "a").unwrap();
     let b = NetNs::unique("ostest", "b").unwrap();
     veth(&a, "eth0", &b, "eth0").unwrap();
@@ -26,6 +29,9 @@ fn two_namespaces_with_a_cable_between_them_talk_and_are_gone_afterwards() {
 
 #[test]
 fn sysctls_and_commands_are_the_namespaces_own() {
+    if !root() {
+        return;
+    }
     let ns = NetNs::unique("ostest", "sysctl").unwrap();
     ns.make_router().unwrap();
     ns.sysctl("net.ipv4.tcp_rmem", "4096 50000 60000").unwrap();
@@ -37,6 +43,9 @@ fn sysctls_and_commands_are_the_namespaces_own() {
 
 #[test]
 fn what_a_killed_process_left_is_removed_and_a_living_ones_is_not() {
+    if !root() {
+        return;
+    }
     // No process has this number: it is above the kernel's highest.
     let left = "ostest-9999999-left";
     command::run(Command::new("ip").args(["netns", "add", left]), "").unwrap();
@@ -51,4 +60,30 @@ fn names_that_are_not_ours_have_no_owner() {
     for other in ["bpx-12-x", "bp-12", "bp-x-y", "other", "bp--1-x"] {
         assert_eq!(owner_of("bp", other), None, "{other}");
     }
+}
+
+/// Runs a test that needs root as nobody; whether it succeeded, and what was printed.
+fn without_root(skip: Option<&str>) -> (bool, String) {
+    // A copy, because nobody may not look into our directories.
+    let program = std::env::temp_dir().join(format!("ostest-{}-program", std::process::id()));
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["--exact", "netns::tests::sysctls_and_commands_are_the_namespaces_own"]);
+    command.current_dir("/").uid(65_534).gid(65_534).env_remove("BENTPIPE_SKIP_ROOT_TESTS");
+    command.envs(skip.map(|value| ("BENTPIPE_SKIP_ROOT_TESTS", value)));
+    let output = command.output().unwrap();
+    fs::remove_file(&program).unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn without_root_tests_that_need_it_fail_or_on_request_are_skipped_and_say_so() {
+    if !root() {
+        return;
+    }
+    let (passed, text) = without_root(None);
+    assert!(!passed && text.contains("this test needs root"), "{text}");
+    let (passed, text) = without_root(Some("1"));
+    assert!(passed && text.contains("skipped netns::tests::sysctls"), "{text}");
 }

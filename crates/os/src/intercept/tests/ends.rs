@@ -4,6 +4,9 @@ use super::*;
 
 #[test]
 fn dropping_leaves_what_was_asked_for_and_a_new_start_or_a_sweep_takes_it_over() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("after");
     let routes = ["10.99.0.0/16", "fd99::/32"];
     let wire = |c: &mut InterceptConfig| c.on_failure = OnFailure::Wire;
@@ -43,6 +46,9 @@ fn dropping_leaves_what_was_asked_for_and_a_new_start_or_a_sweep_takes_it_over()
 
 #[test]
 fn peers_differ_in_what_becomes_of_their_traffic_and_may_change_their_mind() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("mixed");
     let mixed = |c: &mut InterceptConfig| c.in_clear = prefixes(&["10.99.0.0/16"]);
     lab.intercepting(&["10.98.0.0/16", "10.99.0.0/16", "10.97.0.0/24"], mixed, |gateway| {
@@ -133,6 +139,9 @@ fn talk((near, far): &mut (TcpStream, TcpStream)) {
 
 #[test]
 fn a_default_route_into_the_tunnel_is_not_for_the_host_itself_alive_or_dead() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("own");
     // The strictest of networks.
     for interface in ["all", "lan0", "wan0"] {
@@ -178,6 +187,9 @@ fn a_default_route_into_the_tunnel_is_not_for_the_host_itself_alive_or_dead() {
 
 #[test]
 fn what_blocks_is_told_with_its_end_and_is_released_only_when_nobody_runs() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("told");
     let ask = || lab.gateway.run(|| (blocked().unwrap(), is_running()));
     assert_eq!(ask(), (None, false));
@@ -210,6 +222,9 @@ fn what_blocks_is_told_with_its_end_and_is_released_only_when_nobody_runs() {
 
 #[test]
 fn a_change_that_fails_leaves_what_was_in_force() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("fails");
     lab.intercepting(
         &["10.9.0.0/16", "0.0.0.0/0"],

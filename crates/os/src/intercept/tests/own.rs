@@ -41,6 +41,9 @@ fn refusal_of(stream: &tcp::Stream) -> io::ErrorKind {
 
 #[test]
 fn connections_of_the_host_itself_are_split_where_that_is_asked_for() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("own");
     lab.intercepting(
         &["10.99.0.0/16", "fd99::/32"],
@@ -66,6 +69,9 @@ fn connections_of_the_host_itself_are_split_where_that_is_asked_for() {
 
 #[test]
 fn what_is_connected_for_one_peer_behind_another_is_split_whatever_its_address() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("onward");
     lab.intercepting(
         &["10.98.0.0/16", "fd98::/32", "10.99.0.0/16", "fd99::/32"],
@@ -94,6 +100,9 @@ fn what_is_connected_for_one_peer_behind_another_is_split_whatever_its_address()
 
 #[test]
 fn peers_may_come_and_go_and_with_them_what_is_split_between_them() {
+    if !root() {
+        return;
+    }
     let lab = Lab::new("onwards");
     lab.intercepting(
         &["10.99.0.0/16"],
