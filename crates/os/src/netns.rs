@@ -166,7 +166,8 @@ pub fn veth(a: &NetNs, a_device: &str, b: &NetNs, b_device: &str) -> Result<(), 
     let other = b.name();
     a.ip(&format!("link add {a_device} type veth peer name {b_device} netns {other}"))?;
     for (ns, device) in [(a, a_device), (b, b_device)] {
-        ns.sysctl(&format!("net.ipv6.conf.{device}.dad_transmits"), "0")?;
+        // Without probes alone the kernel still waits up to a second before it uses the address.
+        ns.sysctl(&format!("net.ipv6.conf.{device}.accept_dad"), "0")?;
         ns.sysctl(&format!("net.ipv6.conf.{device}.router_solicitations"), "0")?;
         ns.ip(&format!("link set {device} up"))?;
     }
