@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use os::netns::NetNs;
+
 use crate::files::{HttpServer, make_file, sha256};
 use crate::harness::{Daemon, World, must, root, wait_for};
 use crate::tcp::{pattern, try_connect};
 
 /// Waits until something listens: asked from beside the server, not through the link.
-fn wait_for_port(world: &World, at: &str) {
-    wait_for(at, || try_connect(&world.server, at).map(drop).map_err(|e| e.to_string()));
+fn wait_for_port(server: &NetNs, at: &str) {
+    wait_for(at, || try_connect(server, at).map(drop).map_err(|e| e.to_string()));
 }
 
 /// How often each program moves what it moves; sizes are chosen for two seconds of link.
@@ -90,7 +92,7 @@ fn ssh_server(world: &World) -> (Daemon, String) {
         ),
         &dir.join("log"),
     );
-    wait_for_port(world, "10.2.0.2:22");
+    wait_for_port(&world.server, "10.2.0.2:22");
     let options = format!(
         "-F none -i {d}/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
          -o LogLevel=ERROR -o BatchMode=yes -o ConnectTimeout=20"
@@ -162,7 +164,7 @@ fn rsync_speaks_with_its_own_daemon() {
         &format!("rsync --daemon --no-detach --address=10.2.0.2 --config={d}/config"),
         &dir.join("log"),
     );
-    wait_for_port(&world, "10.2.0.2:873");
+    wait_for_port(&world.server, "10.2.0.2:873");
     must(&world.client, &format!("rsync rsync://10.2.0.2/share/file {d}/got"));
     check_same(&file, &dir.join("got"));
     let upload = make_file(&dir.join("upload"), SIZE / 2);
@@ -207,7 +209,7 @@ fn git_clones_and_pushes() {
         ),
         &dir.join("log"),
     );
-    wait_for_port(&world, "10.2.0.2:9418");
+    wait_for_port(&world.server, "10.2.0.2:9418");
     must(
         &world.client,
         &format!(
@@ -233,12 +235,11 @@ fn git_clones_and_pushes() {
 }
 
 /// An FTP server that takes uploads from anonymous.
-fn ftp_server(world: &World) -> (Daemon, PathBuf) {
-    let dir = world.dir("ftp");
+pub fn ftp_server(server: &NetNs, at: &str, dir: &Path) -> (Daemon, PathBuf) {
     let d = dir.display();
     fs::create_dir_all(dir.join("root/incoming")).unwrap();
     fs::create_dir_all(dir.join("empty")).unwrap();
-    must(&world.server, &format!("chmod 755 {d}/root && chmod 777 {d}/root/incoming"));
+    must(server, &format!("chmod 755 {d}/root && chmod 777 {d}/root/incoming"));
     let config = format!(
         "listen=NO\nlisten_ipv6=YES\nbackground=NO\nanonymous_enable=YES\nlocal_enable=NO\n\
          write_enable=YES\nanon_upload_enable=YES\nanon_umask=022\nno_anon_password=YES\n\
@@ -246,10 +247,9 @@ fn ftp_server(world: &World) -> (Daemon, PathBuf) {
          seccomp_sandbox=NO\nxferlog_enable=NO\nuse_localtime=NO\n"
     );
     fs::write(dir.join("config"), config).unwrap();
-    let server =
-        Daemon::start(&world.server, &format!("/usr/sbin/vsftpd {d}/config"), &dir.join("log"));
-    wait_for_port(world, "10.2.0.2:21");
-    (server, dir.join("root"))
+    let daemon = Daemon::start(server, &format!("/usr/sbin/vsftpd {d}/config"), &dir.join("log"));
+    wait_for_port(server, &format!("{at}:21"));
+    (daemon, dir.join("root"))
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn ftp_moves_files_in_passive_and_active_mode() {
         return;
     }
     let world = World::new();
-    let (_server, ftp_root) = ftp_server(&world);
+    let (_server, ftp_root) = ftp_server(&world.server, "10.2.0.2", &world.dir("ftp"));
     let file = make_file(&ftp_root.join("file"), SIZE);
     let dir = world.dir("files");
     let upload = make_file(&dir.join("upload"), SIZE / 2);
@@ -308,7 +308,7 @@ fn a_dialogue_of_short_lines_is_not_held_back() {
         "socat TCP-LISTEN:7077,bind=10.2.0.2,reuseaddr,fork EXEC:cat",
         &world.dir("socat").join("log"),
     );
-    wait_for_port(&world, "10.2.0.2:7077");
+    wait_for_port(&world.server, "10.2.0.2:7077");
     use std::io::{BufRead as _, BufReader, Write as _};
     let stream = crate::tcp::connect(&world.client, "10.2.0.2:7077");
     let mut lines = BufReader::new(stream.try_clone().unwrap());

@@ -1,5 +1,6 @@
-//! The README's two files, as they stand there: only the keys are put in. What the ship's
-//! hosts begin works both ways, what others begin towards them needs `allow`.
+//! The files that README and operator's guide print, as they stand there: only keys are put in,
+//! and addresses where the text asks for one's own. What the ship's hosts begin works both ways,
+//! what others begin towards them needs `allow`.
 //!
 //! ```text
 //!  host ──── ship ════ satellite ════ shore ──── server, somewhere in the Internet
@@ -8,33 +9,45 @@
 //! ```
 
 use std::fs;
-use std::io::ErrorKind;
-use std::net::UdpSocket;
+use std::io::{ErrorKind, Write as _};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use bentpipe::admin::LinkState;
 use bentpipe::emulate::EmulatorHandle;
 use os::netns::{NetNs, veth};
 use units::BitRate;
 
+use crate::clients::ftp_server;
+use crate::files::{make_file, sha256};
 use crate::gateway::{Gateway, Keys, Settings};
-use crate::harness::{LAN, Plan, SATELLITE, Scratch, pings, root, said, satellite, shell, spaces};
-use crate::tcp::{check_echo, listen, pattern, try_connect};
+use crate::harness::{
+    LAN, Plan, SATELLITE, Scratch, must, pings, root, said, satellite, shell, spaces, wait_for,
+};
+use crate::tcp::{accept, check_echo, connect, expect, listen, pattern, try_connect};
 
 const README: &str = include_str!("../../../README.md");
+const GUIDE: &str = include_str!("../../../docs/operators-guide.md");
 const HOST: [&str; 2] = ["10.2.0.2", "fd10:2::2"];
 const SERVER: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// The README's file of a node: the block behind the words that name it.
-fn file(name: &str, own: &Keys, peer: &Keys) -> String {
-    let (_, rest) = README.split_once(&format!("`/etc/bentpipe/{name}.toml`")).expect("named");
+/// The file that a document prints behind these words.
+fn file(document: &str, words: &str, own: &Keys, peer: &Keys) -> String {
+    let (_, rest) = document.split_once(words).expect("the words");
     let (_, rest) = rest.split_once("```toml\n").expect("a block");
     let (block, _) = rest.split_once("```").expect("its end");
-    let other = if name == "ship" { "shore" } else { "ship" };
     let text = block
         .replace("«private key»", &own.private)
-        .replace(&format!("«public key of {other}»"), &peer.public);
+        .replace("«public key of shore»", &peer.public)
+        .replace("«public key of ship»", &peer.public)
+        .replace("«public key of yacht»", &Keys::new().public);
     assert!(!text.contains('«'), "{text}");
     text
+}
+
+/// The README's file of a node.
+fn readme(name: &str, own: &Keys, peer: &Keys) -> String {
+    file(README, &format!("`/etc/bentpipe/{name}.toml`"), own, peer)
 }
 
 struct Sea {
@@ -42,9 +55,9 @@ struct Sea {
     shore: Gateway,
     host: NetNs,
     server: NetNs,
+    nodes: [NetNs; 2],
     _link: EmulatorHandle,
-    _spaces: [NetNs; 2],
-    _dir: Scratch,
+    dir: Scratch,
 }
 
 impl Sea {
@@ -55,6 +68,11 @@ impl Sea {
 
     /// The same with changes to their files.
     fn with(change: impl Fn(&str, String) -> String) -> Sea {
+        Sea::running(|_| {}, |name, own, peer| change(name, readme(name, own, peer)))
+    }
+
+    /// Nodes with these files, on machines as `prepare` leaves them: the ship's and the shore's.
+    fn running(prepare: impl Fn([&NetNs; 2]), file: impl Fn(&str, &Keys, &Keys) -> String) -> Sea {
         let (number, [host, gwa, gwb, server]) = spaces();
         let plan = Plan { rate: BitRate::from_mbps(20), delay_ms: 300, ..Plan::default() };
         veth(&host, LAN, &gwa, "eth1").expect("a cable");
@@ -82,6 +100,7 @@ impl Sea {
         for ns in [&gwa, &gwb] {
             ns.make_router().expect("a router");
         }
+        prepare([&gwa, &gwb]);
         let dir = Scratch::new(&format!("{number}"));
         // Each has a directory /run of its own, because the files name no admin socket.
         let script = dir.sub("scripts").join("own-run");
@@ -94,15 +113,19 @@ impl Sea {
         let node = |name: &'static str, ns: &NetNs, own: &Keys, peer: &Keys| {
             let mut node =
                 Gateway::new(name, ns, dir.sub(name), settings.clone(), own, peer, &plan);
-            node.write(&change(name, file(name, own, peer)));
+            node.write(&file(name, own, peer));
             node.start();
             node
         };
-        let mut shore = node("shore", &gwb, &keys[1], &keys[0]);
+        let shore = node("shore", &gwb, &keys[1], &keys[0]);
         let mut ship = node("ship", &gwa, &keys[0], &keys[1]);
         ship.wait_until_up();
-        shore.wait_until_up();
-        Sea { ship, shore, host, server, _link: link, _spaces: [gwa, gwb], _dir: dir }
+        // A hub's other peers stay away.
+        wait_for("the shore's link", || {
+            let links = shore.status().links;
+            links.iter().any(|l| l.state == LinkState::Up).then_some(()).ok_or(format!("{links:?}"))
+        });
+        Sea { ship, shore, host, server, nodes: [gwa, gwb], _link: link, dir }
     }
 }
 
@@ -130,7 +153,7 @@ fn with_the_readmes_files_ping_dns_quic_and_traceroute_work_from_the_ships_lan()
     for (host, server) in HOST.into_iter().zip(SERVER) {
         pings(&sea.host, 2, server);
         pings(&sea.host, 1, &format!("-s 4000 {server}")); // in fragments
-        let web = std::net::SocketAddr::new(server.parse().unwrap(), 80).to_string();
+        let web = SocketAddr::new(server.parse().unwrap(), 80).to_string();
         check_echo(&sea.host, &listen(&sea.server, &web));
         // A question by UDP, answered in one packet and in fragments; a flow on QUIC's port.
         for (port, sizes) in [(53, &[40, 400, 4000][..]), (443, &[1200; 20])] {
@@ -160,6 +183,152 @@ fn with_the_readmes_files_ping_dns_quic_and_traceroute_work_from_the_ships_lan()
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
     }
     check_that_all_passed(&sea);
+}
+
+/// Sends `bytes` from one socket to the other, which is told who sent them.
+fn crosses(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, bytes: &[u8]) -> SocketAddr {
+    from.send_to(bytes, to).unwrap();
+    let mut buf = vec![0; 65_536];
+    let (n, sender) = at.recv_from(&mut buf).unwrap();
+    assert!(&buf[..n] == bytes, "{} bytes from {sender}", bytes.len());
+    sender
+}
+
+/// Programs with one port at both ends: NTP asks, a VPN's ends both begin.
+fn fixed_ports_work(sea: &Sea, host: &str, server: &str) {
+    for (port, size) in [(123, 48), (51_820, 1_400)] {
+        let (near, far) = (udp(&sea.host, host, port), udp(&sea.server, server, port));
+        let to = SocketAddr::new(server.parse().unwrap(), port);
+        let from = crosses(&near, to, &far, &pattern(1, size));
+        assert_eq!(from.port(), port, "the port is kept");
+        assert_eq!(crosses(&far, from, &near, &pattern(2, size)), to);
+        if port == 123 {
+            continue;
+        }
+        // Both directions at once, and after a rest the far end is the first to speak.
+        let mut buf = vec![0; 2_000];
+        for n in 0..40 {
+            near.send_to(&pattern(n, size), to).unwrap();
+            far.send_to(&pattern(100 + n, size), from).unwrap();
+        }
+        for n in 0..40 {
+            for (socket, seed) in [(&far, n), (&near, 100 + n)] {
+                let len = socket.recv(&mut buf).unwrap();
+                assert!(buf[..len] == pattern(seed, size), "packet {n} at {socket:?}");
+            }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        crosses(&far, from, &near, &pattern(3, size));
+        assert_eq!(crosses(&near, to, &far, &pattern(4, size)), from);
+    }
+}
+
+/// Two questions by one connection, each with its length before it (RFC 1035, 4.2.2).
+fn dns_by_tcp_works(sea: &Sea, server: &str) {
+    let at = SocketAddr::new(server.parse().unwrap(), 53).to_string();
+    let listener = listen(&sea.server, &at);
+    let mut near = connect(&sea.host, &at);
+    let message =
+        |seed: u64, len: u16| [&len.to_be_bytes()[..], &pattern(seed, len.into())].concat();
+    near.write_all(&message(1, 40)).unwrap();
+    let mut far = accept(&listener);
+    for n in 1..3 {
+        expect(&mut far, &message(n, 40));
+        far.write_all(&message(10 + n, 4_000)).unwrap();
+        expect(&mut near, &message(10 + n, 4_000));
+        near.write_all(&message(n + 1, 40)).unwrap();
+    }
+}
+
+#[test]
+fn with_the_readmes_files_dns_by_tcp_ntp_a_vpn_and_passive_ftp_work_from_the_ships_lan() {
+    if !root() {
+        return;
+    }
+    let sea = Sea::new();
+    for (host, server) in HOST.into_iter().zip(SERVER) {
+        dns_by_tcp_works(&sea, server);
+        fixed_ports_work(&sea, host, server);
+    }
+    let (_ftp, files) = ftp_server(&sea.server, SERVER[0], &sea.dir.sub("ftp"));
+    let sent = make_file(&files.join("file"), 50_000);
+    let got = sea.dir.sub("got").join("file");
+    for (mode, server) in [
+        ("--disable-epsv", SERVER[0].to_owned()),
+        ("--ftp-pasv", format!("[{}]", SERVER[1])),
+    ] {
+        let _ = fs::remove_file(&got);
+        let curl = format!("curl -sSfg {mode} -o {} ftp://{server}/file", got.display());
+        must(&sea.host, &curl);
+        assert_eq!(sha256(&got), sha256(&sent), "{curl}");
+    }
+    check_that_all_passed(&sea);
+}
+
+/// Ping, TCP, and UDP with its answer.
+fn basics_work(host: &NetNs, server: &NetNs, at: &str) {
+    pings(host, 1, at);
+    let at = at.parse().unwrap();
+    check_echo(host, &listen(server, &SocketAddr::new(at, 8080).to_string()));
+    let any = if at.is_ipv4() { "0.0.0.0" } else { "::" };
+    let (near, far) = (udp(host, any, 0), udp(server, &at.to_string(), 5000));
+    let from = crosses(&near, SocketAddr::new(at, 5000), &far, b"question");
+    crosses(&far, from, &near, b"answer");
+}
+
+#[test]
+fn the_guides_single_host_reaches_servers_through_the_readmes_shore() {
+    if !root() {
+        return;
+    }
+    // Of the ship nothing is left but the host itself, on the Internet in clear.
+    let prepare = |[ship, _]: [&NetNs; 2]| {
+        must(ship, "ip link del eth1");
+        for via in ["203.0.113.7", "2001:db8:5::7"] {
+            ship.route(&format!("default via {via}")).expect("a route");
+        }
+    };
+    let sea = Sea::running(prepare, |name, own, peer| match name {
+        "ship" => file(GUIDE, "### A gateway on a single host", own, peer),
+        // "list it in the `routes` of the peer there"
+        _ => readme(name, own, peer)
+            .replace("10.2.0.0/24", "203.0.113.2/32")
+            .replace("fd10:2::/64", "2001:db8:5::2/128"),
+    });
+    for server in SERVER {
+        basics_work(&sea.nodes[0], &sea.server, server);
+    }
+    assert_eq!(sea.ship.status().links[0].streams_total, 2, "its own TCP is split");
+    check_that_all_passed(&sea);
+}
+
+#[test]
+fn the_guides_hub_lets_the_readmes_ship_into_the_office_but_for_what_it_denies() {
+    if !root() {
+        return;
+    }
+    let sea = Sea::running(
+        |[_, hub]| {
+            for address in ["10.1.0.1/24", "10.1.99.1/24"] {
+                hub.address(LAN, address).expect("an address");
+            }
+        },
+        |name, own, peer| match name {
+            "ship" => readme(name, own, peer),
+            _ => file(GUIDE, "reach the office network behind the hub:", own, peer),
+        },
+    );
+    for address in ["10.1.0.9/24", "10.1.99.9/24"] {
+        sea.server.address(LAN, address).expect("an address");
+    }
+    for server in ["10.1.0.9", SERVER[0]] {
+        basics_work(&sea.host, &sea.server, server);
+    }
+    let refused = try_connect(&sea.host, "10.1.99.9:8080").unwrap_err();
+    assert_ne!(refused.kind(), ErrorKind::TimedOut, "{refused}");
+    assert!(sea.shore.dropped_for("destination denied") > 0);
+    let text = said(&shell(&sea.host, "ping -c 1 -W 10 10.1.99.9"));
+    assert!(text.contains("filtered"), "{text}");
 }
 
 #[test]
