@@ -117,11 +117,12 @@ fn a_gateway_dies(client_side: bool) {
     dying.start();
     let listener = listen(&world.server, "10.2.0.2:7100");
     wait_for("a new connection", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
+    let back = begin.elapsed();
     eprintln!(
-        "gateway {} restarted: a new connection after {:?} (RTT 0.1 s)",
-        dying_name(client_side),
-        begin.elapsed()
+        "gateway {} restarted: a new connection after {back:?} (RTT 0.1 s)",
+        dying_name(client_side)
     );
+    assert!(back < Duration::from_secs(5), "{back:?} after the restart");
     for (n, (near, far)) in connections.iter_mut().enumerate() {
         let orphan = if client_side { far } else { near };
         check_reset(orphan, &format!("connection {n} beside the survivor"));

@@ -32,6 +32,20 @@ fn rate_over(stream: &mut TcpStream, time: Duration) -> f64 {
     got as f64 / begin.elapsed().as_secs_f64()
 }
 
+/// Writes for ever what never comes twice: a pattern would cross at more than the link's rate.
+fn flood(stream: TcpStream) {
+    let write = move || {
+        let mut rng = Rng::new(stream.peer_addr().map_or(0, |a| a.port()).into());
+        let mut block = vec![0; 16_384];
+        rng.fill(&mut block);
+        stream.set_write_timeout(None).unwrap();
+        while (&stream).write_all(&block).is_ok() {
+            rng.fill(&mut block);
+        }
+    };
+    thread::Builder::new().stack_size(64 << 10).spawn(write).unwrap();
+}
+
 /// One stream on a link with a thousand others whose readers have stopped: all at once,
 /// or each after it had the link for a moment.
 fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: bool) {
@@ -42,21 +56,6 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
     world.client.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
     world.gwa.sysctl("net.ipv4.tcp_wmem", "4096 8192 8192").unwrap();
     let listener = listen(&world.server, SERVER);
-    let flood = |stream: TcpStream| {
-        thread::Builder::new()
-            .stack_size(64 << 10)
-            .spawn(move || {
-                // Nothing comes twice: what did would cross at more than the link's rate.
-                let mut rng = Rng::new(stream.peer_addr().map_or(0, |a| a.port()).into());
-                let mut block = vec![0; 16_384];
-                rng.fill(&mut block);
-                stream.set_write_timeout(None).unwrap();
-                while (&stream).write_all(&block).is_ok() {
-                    rng.fill(&mut block);
-                }
-            })
-            .unwrap();
-    };
     let mut alone = connect(&world.client, SERVER);
     flood(accept(&listener));
     rate_over(&mut alone, Duration::from_secs(1));
@@ -93,7 +92,7 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
     let mut among = 0.0f64;
     for _ in 0..24 {
         among = among.max(rate_over(&mut active, Duration::from_secs(5)));
-        if among / before > 0.7 {
+        if among / before > 0.9 {
             break;
         }
     }
@@ -105,7 +104,7 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
         among / 1e6,
         start / before * 100.0
     );
-    assert!(share > 70.0, "{share:.0} % of its rate is left");
+    assert!(share > 90.0, "{share:.0} % of its rate is left");
     for gateway in [&world.a, &world.b] {
         let node = gateway.status().node;
         assert!(node.buffered_bytes <= node.buffer_limit_bytes, "{node:?}");
@@ -210,10 +209,7 @@ fn streams_that_run_together_share_the_link_fairly() {
     let readers: Vec<_> = pairs
         .into_iter()
         .map(|(mut near, far)| {
-            thread::spawn(move || {
-                let block = pattern(7, 16_384);
-                while (&far).write_all(&block).is_ok() {}
-            });
+            flood(far);
             thread::spawn(move || {
                 rate_over(&mut near, Duration::from_secs(1));
                 rate_over(&mut near, Duration::from_secs(4))
@@ -224,7 +220,7 @@ fn streams_that_run_together_share_the_link_fairly() {
     let (sum, squares) = rates.iter().fold((0.0, 0.0), |(s, q), r| (s + r, q + r * r));
     let jain = sum * sum / (rates.len() as f64 * squares);
     eprintln!("8 streams: {:.2} MB/s together, Jain's index {jain:.3}", sum / 1e6);
-    assert!(jain > 0.9, "{rates:?}");
+    assert!(jain >= 0.99, "{rates:?}");
 }
 
 /// How many connections; a process may have 20,000 descriptors here.
@@ -310,7 +306,7 @@ fn ten_thousand_connections_are_open_at_once_and_none_is_lost() {
         assert_eq!(status.links[0].streams_open, CROWD as u64);
         let each = status.node.memory_bytes.saturating_sub(idle) / CROWD as u64;
         eprintln!("gateway {}: {idle} bytes idle, {each} for each", gateway.name());
-        assert!(each < 40_000, "{each} bytes for a connection at rest");
+        assert!(each <= 20_000, "{each} bytes for a connection at rest");
     }
     drop(crowd);
     let status = helper.wait_until_ended(Duration::from_secs(120));
