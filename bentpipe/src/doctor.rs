@@ -116,7 +116,8 @@ fn render(checks: &[Check]) -> String {
     out += &match (count(State::Fail), count(State::Warn)) {
         (0, 0) => "\nthis machine has all that it takes\n".to_owned(),
         (0, warnings) => format!("\nit will work; {warnings} to look at\n"),
-        (failures, _) => format!("\nit will not work before {failures} of these are mended\n"),
+        (1, _) => "\nit will not work until the one that failed is mended\n".to_owned(),
+        (n, _) => format!("\nit will not work until the {n} that failed are mended\n"),
     };
     out
 }
@@ -137,8 +138,9 @@ mod tests {
              warn  BBR    not available\n             → modprobe tcp_bbr\n\n\
              it will work; 1 to look at\n"
         );
-        let bad = [Check::fail("rights", "none", "run as root")];
-        assert!(render(&bad).ends_with("it will not work before 1 of these are mended\n"));
+        let bad = || Check::fail("rights", "none", "run as root");
+        assert!(render(&[bad()]).ends_with("until the one that failed is mended\n"));
+        assert!(render(&[bad(), bad()]).ends_with("until the 2 that failed are mended\n"));
     }
 
     #[test]
