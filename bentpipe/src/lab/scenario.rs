@@ -305,7 +305,7 @@ pub struct Way {
     /// Replaces the share of packets that the link loses at random, in both directions.
     #[serde(default, deserialize_with = "unit::maybe_share")]
     pub loss: Option<Ratio>,
-    /// Times without a link, in both directions, beside the link's own; from the start of the
+    /// Times without a link from server to client, beside the link's own; from the start of the
     /// experiment, some tenths of a second before the client connects.
     #[serde(default, deserialize_with = "unit::list")]
     pub outages: Vec<Outage>,
@@ -570,12 +570,12 @@ impl Scenario {
         link.up.rate = way.up_rate.or(way.rate).or(link.up.rate);
         link.down.rate = way.rate.or(link.down.rate);
         link.down.queue = way.queue.unwrap_or(link.down.queue);
+        link.down.outages.extend(&way.outages);
         for direction in [&mut link.down, &mut link.up] {
             direction.delay = way.delay.unwrap_or(direction.delay);
             direction.ber = way.ber.unwrap_or(direction.ber);
             direction.loss = way.loss.unwrap_or(direction.loss);
             direction.burst = way.burst.or(direction.burst);
-            direction.outages.extend(&way.outages);
             if way.clean {
                 (direction.ber, direction.loss, direction.burst) = (Ratio::ZERO, Ratio::ZERO, None);
             }
@@ -702,13 +702,12 @@ mod tests {
     }
 
     #[test]
-    fn a_way_may_lose_packets_and_be_dark_in_both_directions() {
+    fn a_way_may_lose_packets_both_ways_and_be_dark_towards_the_client() {
         let text = format!("{SMALL}\nloss = \"10%\"\noutages = [\"1s-2s\", \"5s-6s\"]");
         let s = Scenario::parse("x", &text).unwrap_or_else(|e| panic!("{e}"));
         let link = s.link_of(&s.ways[0]);
-        for way in [link.down, link.up] {
-            assert_eq!((way.loss, way.outages.len()), (Ratio::from_f64(0.1), 2));
-        }
+        assert_eq!([link.down.loss, link.up.loss], [Ratio::from_f64(0.1); 2]);
+        assert_eq!([link.down.outages.len(), link.up.outages.len()], [2, 0]);
         let text = format!("{SMALL}\noutages = [\"2s-1s\"]");
         assert!(Scenario::parse("x", &text).unwrap_err().to_string().contains("plain"));
     }

@@ -379,13 +379,19 @@ pub fn fetch(
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
     let connected = begin.elapsed().as_secs_f64();
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    // Nothing counts that comes after the deadline, and nobody waits for it.
+    let left = until.map_or(PATIENCE, |until| until.saturating_sub(begin.elapsed()));
+    stream.set_read_timeout(Some(left.clamp(Duration::from_millis(1), PATIENCE)))?;
+    let over = || until.is_some_and(|until| begin.elapsed() >= until);
     let limiter = os::tcp::Stream::from(stream.try_clone()?);
     stream.write_all(wanted.request().as_bytes())?;
 
     let mut noted = Fetched { started, connected, asked: bytes, ..Fetched::default() };
     let mut reader = BufReader::with_capacity(PIECE, stream);
-    let announced = read_head(&mut reader)?;
+    let announced = match read_head(&mut reader) {
+        Err(_) if over() => bytes,
+        announced => announced?,
+    };
     if announced != bytes {
         return Err(io::Error::other(format!("the server offers {announced} of {bytes} bytes")));
     }
@@ -396,14 +402,17 @@ pub fn fetch(
             // Again and again: the kernel raises it when it measures its buffers anew.
             limiter.set_window_limit(window)?;
         }
-        let piece = reader.fill_buf().map_err(patience)?;
+        let piece = match reader.fill_buf() {
+            Err(_) if over() => break,
+            piece => piece.map_err(patience)?,
+        };
         if piece.is_empty() {
             let at = check.position;
             return Err(io::Error::other(format!(
                 "the connection ended after {at} of {bytes} bytes"
             )));
         }
-        if until.is_some_and(|until| begin.elapsed() > until) {
+        if over() {
             // What came since is left out, as if it had not been read.
             break;
         }
@@ -430,6 +439,9 @@ pub fn fetch(
     noted.complete = begin.elapsed().as_secs_f64();
     if let Some(until) = until {
         noted.complete = noted.complete.min(until.as_secs_f64());
+        if noted.bytes == 0 {
+            noted.first_byte = noted.complete;
+        }
     }
     if noted.bytes < bytes {
         return Ok(noted);
@@ -585,6 +597,21 @@ mod tests {
         let got = fetch(address, wanted, origin, &AtomicUsize::new(0)).unwrap();
         assert!(got.bytes > 0 && got.bytes < got.asked);
         assert_eq!(got.complete, 2.0);
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_until_the_deadline_has_sent_nothing() {
+        let (let_go, hold) = mpsc::channel::<()>();
+        let address = local(move |s| {
+            read_request(&s).unwrap();
+            let _ = hold.recv();
+        });
+        let begin = Instant::now();
+        let until = Some(Duration::from_millis(300));
+        let wanted = Wanted { until, ..Wanted::whole(7, 1 << 40) };
+        let got = fetch(address, wanted, begin, &AtomicUsize::new(0)).unwrap();
+        assert_eq!((got.bytes, got.complete, got.first_byte), (0, 0.3, 0.3));
+        drop(let_go);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Many connections at once: none starves another, none is refused or lost (R-MANY).
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -128,6 +128,62 @@ fn a_thousand_readers_that_stopped_one_by_one_leave_the_active_stream_its_rate()
     }
 }
 
+/// Writes noise to every connection for as long as it takes any, all of them in one thread:
+/// nothing comes twice, because what did would not be kept twice.
+fn feed(listener: &TcpListener, stopped: &AtomicBool) {
+    let (mut rng, mut block) = (Rng::new(1), vec![0; 16_384]);
+    let mut streams = Vec::new();
+    while !stopped.load(Ordering::Relaxed) {
+        while let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(true).unwrap();
+            streams.push(stream);
+        }
+        for stream in &streams {
+            rng.fill(&mut block);
+            let mut stream: &TcpStream = stream;
+            while stream.write(&block).is_ok_and(|n| n > 0) {}
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A world in which hosts keep little, so that what they do not read waits in the gateways.
+fn world_of_readers_that_stopped(limit: u64) -> World {
+    let world = World::with(|plan| {
+        plan.rate = BitRate::from_mbps(200);
+        let node = format!("memory = \"{limit}B\"\ndedup_memory = \"1MiB\"");
+        (plan.a.node, plan.b.node) = (node.clone(), node);
+    });
+    world.client.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
+    world.gwa.sysctl("net.ipv4.tcp_wmem", "4096 8192 8192").unwrap();
+    // All namespaces share the kernel's memory for TCP.
+    world.server.sysctl("net.ipv4.tcp_wmem", "4096 16384 16384").unwrap();
+    world
+}
+
+/// Memory of both gateways, bytes.
+fn memory(world: &World) -> [u64; 2] {
+    [&world.a, &world.b].map(|g| g.status().node.memory_bytes)
+}
+
+/// Waits until nothing has moved for so many half seconds; the most that each gateway took beside
+/// what it has idle.
+fn most_taken(world: &World, idle: [u64; 2], rest: u32) -> [u64; 2] {
+    let (mut most, mut last, mut quiet) = ([0; 2], 0, 0);
+    wait_long_for("all buffers to be full", FILLING, || {
+        thread::sleep(Duration::from_millis(500));
+        let status = [&world.a, &world.b].map(|g| g.status());
+        let now = status.each_ref().map(|s| s.node.memory_bytes);
+        most = [0, 1].map(|n| most[n].max(now[n].saturating_sub(idle[n])));
+        let sent = status[1].links[0].send.link_bytes;
+        quiet = if sent - last < 20_000 { quiet + 1 } else { 0 };
+        last = sent;
+        (quiet >= rest).then_some(()).ok_or(format!("{most:?} bytes taken"))
+    });
+    eprintln!("{most:?} bytes beside the {idle:?} of idle gateways");
+    most
+}
+
 /// Issue "The limit": at the memory limit new connections are refused, and though no reader
 /// takes anything the gateways take little more than twice the limit: each stream has a reserve
 /// of its own beside it.
@@ -140,48 +196,14 @@ fn at_the_memory_limit_connections_are_refused() {
     if !root() {
         return;
     }
-    let world = World::with(|plan| {
-        plan.rate = BitRate::from_mbps(200);
-        let node = format!("memory = \"{LIMIT}B\"\ndedup_memory = \"1MiB\"");
-        (plan.a.node, plan.b.node) = (node.clone(), node);
-    });
-    world.client.sysctl("net.ipv4.tcp_rmem", "4096 8192 8192").unwrap();
-    world.gwa.sysctl("net.ipv4.tcp_wmem", "4096 8192 8192").unwrap();
+    let world = world_of_readers_that_stopped(LIMIT);
     let listener = listen(&world.server, SERVER);
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    // All servers in one thread: whatever is taken is written anew.
-    let server = thread::spawn(move || {
-        let (mut rng, mut block) = (Rng::new(1), vec![0; 65_536]);
-        let mut streams = Vec::new();
-        while !stopped.load(Ordering::Relaxed) {
-            while let Ok((stream, _)) = listener.accept() {
-                stream.set_nonblocking(true).unwrap();
-                streams.push(stream);
-            }
-            for stream in &streams {
-                rng.fill(&mut block);
-                let mut stream: &TcpStream = stream;
-                while stream.write(&block).is_ok_and(|n| n > 0) {}
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
-    let idle = [&world.a, &world.b].map(|g| g.status().node.memory_bytes);
+    let server = thread::spawn(move || feed(&listener, &stopped));
+    let idle = memory(&world);
     let clients: Vec<_> = (0..ASKED).map(|_| try_connect(&world.client, SERVER)).collect();
-    let mut most = [0; 2];
-    let (mut last, mut quiet) = (0, 0);
-    wait_long_for("all buffers to be full", FILLING, || {
-        thread::sleep(Duration::from_millis(500));
-        let status = [&world.a, &world.b].map(|g| g.status());
-        let now = status.each_ref().map(|s| s.node.memory_bytes);
-        most = [0, 1].map(|n| most[n].max(now[n].saturating_sub(idle[n])));
-        let sent = status[1].links[0].send.link_bytes;
-        quiet = if sent - last < 20_000 { quiet + 1 } else { 0 };
-        last = sent;
-        (quiet >= 10).then_some(()).ok_or(format!("{most:?} bytes taken"))
-    });
-    eprintln!("{most:?} bytes of {LIMIT} beside the {idle:?} of idle gateways");
+    let most = most_taken(&world, idle, 10);
     let refused = clients.into_iter().filter(|c| match c {
         Ok(stream) => {
             stream.set_nonblocking(true).unwrap();
@@ -196,6 +218,61 @@ fn at_the_memory_limit_connections_are_refused() {
     server.join().unwrap();
     assert_eq!(refused, ASKED - GRANTED);
     assert!(most.iter().all(|bytes| *bytes < 5 * LIMIT / 2), "{most:?}");
+}
+
+/// Not a test but the server of the next, in a process of its own.
+#[test]
+#[ignore = "a helper of another test"]
+fn feed_a_crowd() {
+    let Ok(at) = std::env::var(HELPER) else { return };
+    os::proc::raise_descriptor_limit().unwrap();
+    let listener = TcpListener::bind(&at).unwrap();
+    socket2::SockRef::from(&listener).listen(4096).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    feed(&listener, &AtomicBool::new(false));
+}
+
+/// The default limit, and as many readers that stopped as a busy gateway has connections: all of
+/// a gateway's memory is no more than 1.3 times the limit.
+#[test]
+#[ignore = "takes a minute"]
+fn ten_thousand_readers_that_stopped_fill_the_limit_and_little_is_taken_beside_it() {
+    const LIMIT: u64 = 256 << 20;
+    if !root() {
+        return;
+    }
+    let world = world_of_readers_that_stopped(LIMIT);
+    let (program, log) = (std::env::current_exe().unwrap(), world.dir("feed").join("log"));
+    let _helper = Daemon::start(
+        &world.server,
+        &format!(
+            "env {HELPER}={SERVER} {} --exact many::feed_a_crowd --ignored --nocapture",
+            program.display()
+        ),
+        &log,
+    );
+    wait_for("the server", || {
+        let listening = crate::harness::must(&world.server, "ss -ltn");
+        listening.contains(":7000").then_some(()).ok_or("not yet".into())
+    });
+    let idle = memory(&world);
+    let clients: Vec<TcpStream> = world.client.run(|| {
+        (0..CROWD)
+            .map(|n| TcpStream::connect(SERVER).unwrap_or_else(|e| panic!("{n}: {e}")))
+            .collect()
+    });
+    let most = most_taken(&world, idle, 60);
+    let open = [&world.a, &world.b].map(|g| g.status().links[0].streams_open);
+    assert_eq!(open, [clients.len() as u64; 2]);
+    for (most, idle) in most.into_iter().zip(idle) {
+        let times = (most + idle) as f64 / LIMIT as f64;
+        eprintln!(
+            "{times:.2} times the limit, {:.2} without what an idle gateway has",
+            most as f64 / LIMIT as f64
+        );
+        assert!(times > 0.9, "the limit was not filled: {times}");
+        assert!(times <= 1.3, "{times}");
+    }
 }
 
 #[test]
@@ -234,7 +311,7 @@ const HELPER: &str = "BENTPIPE_E2E_SERVE";
 fn serve_a_crowd() {
     let Ok(at) = std::env::var(HELPER) else { return };
     os::proc::raise_descriptor_limit().unwrap();
-    let listener = std::net::TcpListener::bind(&at).unwrap();
+    let listener = TcpListener::bind(&at).unwrap();
     socket2::SockRef::from(&listener).listen(4096).unwrap();
     let mut crowd: Vec<TcpStream> = Vec::with_capacity(CROWD);
     let mut word = [0; 8];

@@ -123,6 +123,9 @@ pub fn fetch_streams(
     }
     let earliest = |of: fn(&Fetched) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
     let bytes = all.iter().map(|f| f.bytes).sum();
+    if bytes == 0 {
+        return Err(io::Error::other("not a byte came on any connection"));
+    }
     let sum = Fetched {
         started: earliest(|f| f.started),
         connected: earliest(|f| f.connected),
