@@ -29,8 +29,8 @@ pub use failing::{Failing, Reason, Stranger};
 pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,
-    HandshakeCounts, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Request,
-    Status, StreamCompression, Way,
+    HandshakeCounts, HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport,
+    Request, Status, StreamCompression, Way,
 };
 
 /// Clients served at once; more wait in the kernel's queue.

@@ -11,8 +11,8 @@ use miette::miette;
 use units::{BitRate, Duration};
 
 use crate::admin::{
-    self, Answer, CompressedBytes, Compression, Dead, Deduplication, Direction, LinkState,
-    LinkStatus, NodeStatus, Request, Status, Way,
+    self, Answer, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount,
+    LinkState, LinkStatus, NodeStatus, Request, Status, Way,
 };
 use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
@@ -297,6 +297,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
             round_trip(link.datagrams.cpu_us)
         );
     }
+    write_hosts(out, &link.hosts, in_full);
     put!(
         out,
         "  handshakes   {} completed, {} failed",
@@ -322,6 +323,20 @@ fn write_compression(out: &mut String, c: &Compression, in_full: bool) {
     }
     for s in c.streams.iter().take(MOST_SHOWN) {
         put!(out, "    stream of {} to port {}: {}", s.host, s.port, squeezed(&s.bytes));
+    }
+}
+
+fn write_hosts(out: &mut String, hosts: &[HostAccount], in_full: bool) {
+    for h in hosts.iter().take(MOST_SHOWN).filter(|_| in_full) {
+        put!(
+            out,
+            "  host         {}: {} sent, {} received, of it {} and {} not split",
+            h.host,
+            bytes(h.stream_bytes_sent + h.packet_bytes_sent),
+            bytes(h.stream_bytes_received + h.packet_bytes_received),
+            bytes(h.packet_bytes_sent),
+            bytes(h.packet_bytes_received)
+        );
     }
 }
 
@@ -551,6 +566,25 @@ mod tests {
         assert_eq!(told["hosts"][0]["sent_as"], 240_000);
         assert_eq!(told["streams"][0]["cpu_us"], 31_000);
         assert_eq!(told["classes"]["normal"]["received_as"], 4_000);
+    }
+
+    #[test]
+    fn the_traffic_of_hosts_is_told_of_a_single_link() {
+        let mut status = sample();
+        status.links[0].hosts = vec![crate::admin::HostAccount {
+            host: "10.1.0.2".to_owned(),
+            stream_bytes_sent: 2_000_000,
+            packet_bytes_sent: 500_000,
+            packet_bytes_received: 7_000,
+            ..Default::default()
+        }];
+        let line = "  host         10.1.0.2: 2.5MB sent, 7.0kB received, of it 500.0kB and 7.0kB \
+                    not split";
+        assert!(render(&status).contains(line), "{}", render(&status));
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["links"][0]["hosts"][0]["stream_bytes_sent"], 2_000_000);
+        status.links.push(status.links[0].clone());
+        assert!(!render(&status).contains(line), "{}", render(&status));
     }
 
     #[test]

@@ -192,6 +192,10 @@ pub struct LinkStatus {
     pub dedup: Deduplication,
     /// IP packets that were not split.
     pub datagrams: DatagramCounts,
+    /// Traffic of hosts since the program started, of all kinds; those with the most bytes
+    /// first, 128 at most. What is not known by an address, and what hosts beyond these had, is
+    /// told together as `other`.
+    pub hosts: Vec<HostAccount>,
     /// What the peer's file and this node's cannot both be right about, in sentences.
     pub disagreements: Vec<String>,
     /// Handshakes.
@@ -339,6 +343,28 @@ pub struct DatagramCounts {
     pub bytes_saved_received: u64,
     /// Processor time that compressing and decompressing their payloads took.
     pub cpu_us: u64,
+}
+
+/// The traffic of one host with a peer, in bytes as hosts see them. A host is known by the
+/// client's address for split connections. For packets it is the host behind the peer, or, where
+/// the peer has a default route, the host on this side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostAccount {
+    /// The host's address, or `other`.
+    pub host: String,
+    /// Content of split connections, to the peer and from it.
+    pub stream_bytes_sent: u64,
+    /// See `stream_bytes_sent`.
+    pub stream_bytes_received: u64,
+    /// IP packets that are not split, with their headers.
+    pub packet_bytes_sent: u64,
+    /// See `packet_bytes_sent`.
+    pub packet_bytes_received: u64,
+    /// How many these are.
+    pub packets_sent: u64,
+    /// See `packets_sent`.
+    pub packets_received: u64,
 }
 
 /// Handshakes with a peer.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
-use relay::{ChunkCounts, LinkSqueezed, Squeezed, StreamSqueezed};
+use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
 use super::disagreements;
@@ -16,7 +16,7 @@ use super::roster::KnownPeer;
 use super::shard::Shard;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
+    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
     StreamCompression, Way, resident_memory,
 };
 use crate::config::Traffic;
@@ -209,6 +209,7 @@ impl Shard {
                 bytes_saved_received: s.datagram_bytes_saved_in,
                 cpu_us: s.datagram_cpu.as_micros(),
             },
+            hosts: self.relay.host_traffic(peer.id).map(host_accounts).unwrap_or_default(),
             disagreements: disagreements::sentences(&session.disagreements()),
             handshakes: HandshakeCounts {
                 completed: stats.handshakes,
@@ -262,6 +263,35 @@ fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
         classes: squeezed.classes.iter().map(|(c, s)| (class(*c), bytes(s))).collect(),
         hosts: hosts.into_iter().take(MOST_TOLD).map(host).collect(),
         streams: streams.into_iter().take(MOST_TOLD).map(stream).collect(),
+    }
+}
+
+/// Hosts whose traffic is told one by one.
+const MOST_ACCOUNTS: usize = 128;
+
+fn host_accounts(by_host: &ByHost) -> Vec<HostAccount> {
+    let mut all: Vec<_> = by_host.iter().filter_map(|(host, t)| Some(((*host)?, *t))).collect();
+    all.sort_by_key(|(_, traffic)| Reverse(traffic.bytes()));
+    let mut other = by_host.get(&None).copied().unwrap_or_default();
+    for (_, traffic) in all.drain(MOST_ACCOUNTS.min(all.len())..) {
+        other += traffic;
+    }
+    let mut told: Vec<_> = all.into_iter().map(|(h, t)| account(h.to_string(), &t)).collect();
+    if other.bytes() > 0 {
+        told.push(account("other".to_owned(), &other));
+    }
+    told
+}
+
+fn account(host: String, traffic: &HostTraffic) -> HostAccount {
+    HostAccount {
+        host,
+        stream_bytes_sent: traffic.streams.sent,
+        stream_bytes_received: traffic.streams.received,
+        packet_bytes_sent: traffic.packets.sent,
+        packet_bytes_received: traffic.packets.received,
+        packets_sent: traffic.packet_count.sent,
+        packets_received: traffic.packet_count.received,
     }
 }
 

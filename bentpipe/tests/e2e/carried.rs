@@ -84,6 +84,9 @@ fn packets_are_carried_in_order_or_repaired_as_rules_say() {
     let datagrams = &world.a.status().links[0].datagrams;
     assert!(datagrams.sent >= 1800 && datagrams.repeated >= 10, "{datagrams:?}");
     assert_eq!(world.a.status().links[0].streams_open, 0, "nobody sees a stream");
+    let hosts = world.a.status().links.remove(0).hosts;
+    let server = hosts.iter().find(|h| h.host == "10.2.0.2").expect("an account");
+    assert!(server.packets_sent >= 1800 && server.packet_bytes_sent > 1800 * 404, "{hosts:?}");
 }
 
 /// Bytes per second of one CUBIC connection over 1 % loss and 600 ms, from its start.

@@ -92,6 +92,10 @@ fn what_shrinks_crosses_in_fewer_bytes_and_noise_in_hardly_more() {
     assert_eq!(told.hosts.len(), 1);
     assert_eq!((told.hosts[0].host.as_str(), &told.hosts[0].bytes), ("10.1.0.2", &told.total));
     assert!(told.streams.is_empty(), "{:?}", told.streams);
+    let hosts = status(&world).hosts;
+    let client = hosts.iter().find(|h| h.host == "10.1.0.2").expect("an account");
+    let streams = (client.stream_bytes_sent, client.stream_bytes_received);
+    assert_eq!(streams, (told.total.sent, told.total.received));
     let shown = run(Command::new(PROGRAM)
         .args(["status", "--socket"])
         .arg(world.a.dir().join("admin.sock")));

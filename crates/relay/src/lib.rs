@@ -21,6 +21,7 @@ mod flows;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(not(test), allow(dead_code))]
 mod gateways;
+mod host_accounts;
 mod known;
 mod opening;
 pub mod packet;
@@ -49,6 +50,8 @@ use coding::Coders;
 pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
 pub use flows::FlowId;
 use flows::Flows;
+use host_accounts::HostAccounts;
+pub use host_accounts::{ByHost, Bytes, HostTraffic};
 use opening::Openings;
 use policy::Policies;
 pub use policy::{Open, Policy};
@@ -136,6 +139,7 @@ pub struct Relay {
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
     refused: Refused,
+    accounts: HostAccounts,
     actions: VecDeque<Action>,
     /// Flows whose content is due, while they are looked at.
     due: Vec<FlowId>,
@@ -157,6 +161,7 @@ impl Relay {
             coders: Coders::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),
+            accounts: HostAccounts::default(),
             actions: VecDeque::new(),
             due: Vec::new(),
             link_events: VecDeque::new(),
@@ -199,6 +204,11 @@ impl Relay {
             self.actions.push_back(Action::Read(flow)); // Perhaps it waited for room to be held.
         }
         self.due = due;
+    }
+
+    /// What hosts have sent to the peer and received from it since the start, all traffic.
+    pub fn host_traffic(&self, peer: PeerId) -> Option<&ByHost> {
+        self.accounts.of(peer)
     }
 
     /// Counts so far.

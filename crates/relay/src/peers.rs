@@ -54,6 +54,7 @@ impl Relay {
         self.coders.forget_peer(peer);
         self.tracking.forget_peer(peer);
         self.refused.forget(peer);
+        self.accounts.forget_peer(peer);
         self.endpoint.remove_peer(peer);
     }
 

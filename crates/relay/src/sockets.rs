@@ -7,7 +7,7 @@ use units::Instant;
 
 use crate::coding::{Coders, Turn};
 use crate::flows::{Flow, Kind};
-use crate::{FlowId, Relay};
+use crate::{Bytes, FlowId, Relay};
 
 impl Relay {
     /// A client here wants a connection: opens a stream for it. `None` where there is no
@@ -44,11 +44,15 @@ impl Relay {
     /// Bytes were read from the flow's socket; answers how many were taken.
     pub fn local_data(&mut self, now: Instant, flow: FlowId, data: &[u8]) -> usize {
         let Some((mut turn, coders)) = self.turn(now, flow) else { return 0 };
-        match turn.session.coding() {
-            Some(coding) if !coding.is_coded() => turn.session.write(now, turn.f.stream, data),
+        let f = turn.f;
+        let taken = match turn.session.coding() {
+            Some(coding) if !coding.is_coded() => turn.session.write(now, f.stream, data),
             Some(coding) => coders.encode(&mut turn, coding, data),
             None => coders.wait(&mut turn, data),
-        }
+        };
+        let bytes = Bytes { sent: taken as u64, received: 0 };
+        self.accounts.on_stream(f.peer, f.kind.host, bytes);
+        taken
     }
 
     /// The flow's socket has no more input: its host closed its direction.
@@ -96,6 +100,8 @@ impl Relay {
     /// The flow's socket took `n` bytes.
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
         let Some(f) = self.living(flow) else { return };
+        let bytes = Bytes { sent: 0, received: n as u64 };
+        self.accounts.on_stream(f.peer, f.kind.host, bytes);
         let (n, referred) = self.coders.took(flow, f.peer, n);
         self.with(flow, |session, stream| {
             session.took_referred(stream, referred as u64);

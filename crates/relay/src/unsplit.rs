@@ -38,6 +38,7 @@ impl Relay {
             self.stats.overflow += 1;
             return Verdict::Dropped;
         }
+        self.accounts.on_packet_sent(peer, host, packet.len());
         if !policy.permits(p.source, &self.own) {
             self.tracking.on_sent(now, peer, packet);
         }
@@ -69,6 +70,7 @@ impl Relay {
             let (max, rate) = (session.max_whole_datagram(), session.rate_status().rate);
             let (policy, own) = (self.policies.of(peer), &self.own);
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
+            let (routes, accounts) = (&self.routes, &mut self.accounts);
             let (stats, mut passed, mut answer) = (&mut self.stats, false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
@@ -79,6 +81,10 @@ impl Relay {
                 let why = match (policy.owns(p.source), may_pass) {
                     (true, true) => {
                         p.clamp_mss(bytes, max);
+                        // As for what is sent.
+                        let is_behind = routes.find(p.source).is_some_and(|(_, len)| len > 0);
+                        let host = if is_behind { p.source } else { p.destination };
+                        accounts.on_packet_received(peer, host, bytes.len());
                         write(bytes);
                         return passed = true;
                     }

@@ -76,6 +76,20 @@ fn what_a_host_of_a_private_lan_asks_is_answered_without_allow() {
         assert_eq!(gateways.sends(1, &answer).len(), 1);
     }
     assert_eq!(gateways.sides[0].stats(), Default::default());
+    // All of it is on the accounts of the ship's hosts, at both ends alike.
+    let len = |at: usize, size: u64| if at == 0 { 28 + size } else { 48 + size };
+    for (side, other) in [(0, 1), (1, 0)] {
+        let told = gateways.sides[side].host_traffic(PEER).expect("accounts");
+        assert_eq!(told.len(), 2, "{told:?}");
+        for (at, [ship, _]) in HOSTS.into_iter().enumerate() {
+            let traffic = told[&Some(ship.parse().unwrap())];
+            let count = [traffic.packet_count.sent, traffic.packet_count.received];
+            assert_eq!((count, traffic.streams), ([2, 2], Default::default()));
+            let bytes = [traffic.packets.sent, traffic.packets.received];
+            let syns = [bytes[side] - len(at, 30), bytes[other] - len(at, 200)];
+            assert!(syns[0] == syns[1] && (40..90).contains(&syns[0]), "{bytes:?}");
+        }
+    }
 }
 
 /// The packet is refused at the near gateway: the sender gets "prohibited", which quotes it.
