@@ -127,7 +127,7 @@ impl Tests {
 
     /// Is a turn to be had at once?
     pub fn has_work(&self) -> bool {
-        self.ready
+        self.ready && !self.is_empty() // The last may be gone before its turn.
     }
 
     /// When [`Tests::work`] is to be called.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{World, root, wait_for};
+use crate::harness::{World, must, root, wait_for};
 use crate::tcp::{
     End, SERVER, check_echo, echo_once, end_within, is_late, joined, listen, pattern, read_to_end,
     send_all,
@@ -88,6 +88,34 @@ fn a_reload_moves_the_routes_of_a_peer() {
     world.a.configure(|s| s.routes.push("10.3.0.0/24"));
     world.a.signal("HUP");
     wait_for("the new route", || echo_once(&world.client, &listener).map_err(|e| e.to_string()));
+}
+
+#[test]
+fn a_change_of_routes_that_failed_is_told_and_tried_again_until_it_succeeds() {
+    if !root() {
+        return;
+    }
+    let mut world = World::new();
+    let listener = listen(&world.server, SERVER);
+    // Somebody else's route is in the way, where the gateway has those of this length.
+    let in_the_way = "10.3.0.0/24 dev lan0 table 25224 metric 1";
+    world.gwa.ip(&format!("route add {in_the_way}")).unwrap();
+    world.a.configure(|s| s.routes.push("10.3.0.0/24"));
+    world.a.signal("HUP");
+    let trouble = |world: &World| world.a.status().node.trouble;
+    wait_for("the trouble", || trouble(&world).ok_or_else(|| world.a.log()));
+    check_echo(&world.client, &listener);
+    let route = || must(&world.gwa, "ip route show table all proto 143");
+    assert!(!route().contains("10.3.0.0/24"), "{}", route());
+
+    world.gwa.ip(&format!("route delete {in_the_way}")).unwrap();
+    wait_for("another try", || match trouble(&world) {
+        None => Ok(()),
+        Some(why) => Err(why),
+    });
+    assert!(route().contains("10.3.0.0/24 dev bp0"), "{}", route());
+    world.a.wait_for_log("rules and routes are as they should be");
+    check_echo(&world.client, &listener);
 }
 
 #[test]
