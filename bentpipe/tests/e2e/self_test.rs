@@ -12,7 +12,8 @@ use crate::harness::{World, root, run, said, wait_for};
 /// Nothing is split, and nobody has traffic.
 fn world(change: impl FnOnce(&mut crate::harness::Plan)) -> World {
     World::with(|plan| {
-        plan.rate = BitRate::from_mbps(20);
+        // A busy machine carries it, too.
+        plan.rate = BitRate::from_mbps(4);
         for settings in [&mut plan.a, &mut plan.b] {
             settings.lan = None;
         }
@@ -46,29 +47,29 @@ fn both_directions_are_measured_with_bytes_that_nothing_makes_fewer() {
     if !root() {
         return;
     }
-    let world = world(|plan| plan.loss = Ratio::from_f64(0.002));
+    let world = world(|plan| plan.loss = Ratio::from_f64(0.02));
     let output = run(&mut command(&world.a, "--for 2 --json"));
     let found: LinkTest =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
     println!("{found:?}");
     let idle = found.rtt_idle;
-    assert!(idle.samples > 2 && (100_000..400_000).contains(&idle.median_us), "{found:?}");
+    assert!(idle.samples > 2 && (100_000..2_000_000).contains(&idle.median_us), "{found:?}");
     for way in [&found.send, &found.receive] {
         let way: &TestedDirection = way.as_ref().expect("both were asked for");
-        assert_eq!(way.configured_bps, 20_000_000);
+        assert_eq!(way.configured_bps, 4_000_000);
         assert!((0.5..=1.02).contains(&way.share), "{found:?}");
-        assert!(way.carried_bps >= way.goodput_bps && way.carried_bps < 21_000_000, "{found:?}");
-        assert!(way.rtt.samples > 5 && way.rtt.median_us >= 100_000, "{found:?}");
-        assert!((1..50_000).contains(&way.loss_ppm), "{found:?}");
+        assert!(way.carried_bps >= way.goodput_bps && way.carried_bps < 4_400_000, "{found:?}");
+        assert!(way.rtt.samples > 2 && way.rtt.median_us >= 100_000, "{found:?}");
+        assert!((1..100_000).contains(&way.loss_ppm), "{found:?}");
     }
-    assert!(found.link_bytes_sent > 2_000_000 && found.link_bytes_received > 2_000_000);
+    assert!(found.link_bytes_sent > 400_000 && found.link_bytes_received > 400_000);
     // The test's own words, where nothing is wrong, and the outcome where something is.
     assert_eq!(output.status.success(), found.problems.is_empty(), "{}", said(&output));
     world.wait_until_no_streams();
     let output = run(&mut command(&world.b, "--for 1 --receive"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("  receive  ") && !text.contains("  send  "), "{}", said(&output));
-    assert!(said(&output).contains("receives up to 2.5MB"), "{}", said(&output));
+    assert!(said(&output).contains("receives up to 500.0kB"), "{}", said(&output));
 }
 
 /// L-TE-2.
