@@ -62,6 +62,7 @@ pub const ALL: &[Row] = &[
     Row { name: "wise-web", measure: wise_web },
     Row { name: "geo", measure: geo },
     Row { name: "without", measure: without::without },
+    Row { name: "without-fast", measure: without::without_fast },
     Row { name: "first-byte", measure: first_byte },
     Row { name: "first-contact", measure: first_contact },
     Row { name: "crowd", measure: crowd },

@@ -8,6 +8,7 @@ use super::cases::{Case, Must, run_cases, run_one_by_one, run_way};
 use super::table::{file, link, lossy, streams};
 use crate::lab::measure::median;
 use crate::lab::progress::Board;
+use crate::lab::results::Run;
 use crate::lab::scenario::{Figure, HostTcp, LinkSetup, Scenario, Work};
 
 /// Each may take a minute.
@@ -36,48 +37,50 @@ fn alone(what: &str, link: &LinkSetup, work: Work, told_as: Must, runs: u64) -> 
     variants().into_iter().map(case).collect()
 }
 
-/// Medians over a few seeds where errors are random.
+fn cut(bytes: u64) -> Work {
+    Work::File { bytes: ByteCount(bytes), at_most: Some(AT_MOST) }
+}
+
+const TIME: Must = Must::Time(f64::INFINITY);
+
+/// Links up to 45 Mbit/s; medians over a few seeds where errors are random.
 pub fn without(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
     let seeds = seeds.clamp(1, MOST_RUNS);
-    let (time, share) = (Must::Time(f64::INFINITY), Must::Share(0.0));
-    let cut = |bytes| Work::File { bytes: ByteCount(bytes), at_most: Some(AT_MOST) };
     let geo = link(20_000_000, 2_000_000, 300);
-    let ka = lossy(link(155_000_000, 20_000_000, 300), 0.001);
-    let fast = link(500_000_000, 500_000_000, 300);
+    let (little, more) = (lossy(geo.clone(), 0.001), lossy(geo.clone(), 0.01));
     let trunk = lossy(link(45_000_000, 45_000_000, 350), 0.01);
     let slow = link(64_000, 64_000, 300);
     let side_by_side = [
-        alone(
-            "20/2 Mbit/s, 600 ms, loss 0.1 %: 20 MB",
-            &lossy(geo.clone(), 0.001),
-            cut(20_000_000),
-            time,
-            seeds,
-        ),
-        alone("the same, loss 1 %: 10 MiB", &lossy(geo.clone(), 0.01), cut(10 << 20), time, seeds),
-        alone("the same, no loss: 10 MB", &geo, cut(10_000_000), time, 1),
-        alone("the same, no loss: 1 kB", &geo, file(1_000), time, 1),
-        alone("64 kbit/s, 600 ms: 1 MB", &slow, file(1_000_000), time, 1),
+        alone("20/2 Mbit/s, 600 ms, loss 0.1 %: 20 MB", &little, cut(20_000_000), TIME, seeds),
+        alone("the same, loss 1 %: 10 MiB", &more, cut(10 << 20), TIME, seeds),
+        alone("the same, no loss: 10 MB", &geo, cut(10_000_000), TIME, 1),
+        alone("the same, no loss: 1 kB", &geo, file(1_000), TIME, 1),
+        alone("64 kbit/s, 600 ms: 1 MB", &slow, file(1_000_000), TIME, 1),
     ]
     .concat();
-    let one_by_one = [
-        alone("155/20 Mbit/s, 600 ms, loss 0.1 %: 100 MB", &ka, cut(100_000_000), time, seeds),
-        alone("500 Mbit/s, 600 ms: one stream, 30 s", &fast, streams(1, 30), Must::Goodput(0.0), 1),
-        alone(
-            "45 Mbit/s, 700 ms, loss 1 %: 110 streams, 30 s",
-            &trunk,
-            streams(110, 30),
-            share,
-            seeds,
-        ),
-    ]
-    .concat();
-    let runs = [run_cases(board, &side_by_side)?, run_one_by_one(board, &one_by_one)?].concat();
-    let cases = side_by_side.iter().chain(&one_by_one).zip(&runs);
-    let mut all: Vec<Checked> =
-        cases.map(|(case, runs)| case.tell(runs)).collect::<Result<_, _>>()?;
+    let what = "45 Mbit/s, 700 ms, loss 1 %: 110 streams, 30 s";
+    let many = alone(what, &trunk, streams(110, 30), Must::Share(0.0), seeds);
+    let mut all = told(&side_by_side, &run_cases(board, &side_by_side)?)?;
+    all.extend(told(&many, &run_one_by_one(board, &many)?)?);
     all.push(of_1999(board)?);
     Ok(all)
+}
+
+/// Links that need most of the machine.
+pub fn without_fast(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
+    let ka = lossy(link(155_000_000, 20_000_000, 300), 0.001);
+    let fast = link(500_000_000, 500_000_000, 300);
+    let what = "155/20 Mbit/s, 600 ms, loss 0.1 %: 100 MB";
+    let cases = [
+        alone(what, &ka, cut(100_000_000), TIME, seeds.clamp(1, MOST_RUNS)),
+        alone("500 Mbit/s, 600 ms: one stream, 30 s", &fast, streams(1, 30), Must::Goodput(0.0), 1),
+    ]
+    .concat();
+    told(&cases, &run_one_by_one(board, &cases)?)
+}
+
+fn told(cases: &[Case], runs: &[Vec<Run>]) -> Result<Vec<Checked>, String> {
+    cases.iter().zip(runs).map(|(case, runs)| case.tell(runs)).collect()
 }
 
 /// Hosts of 1999 over a T1.
