@@ -253,10 +253,9 @@ fn with_the_readmes_files_dns_by_tcp_ntp_a_vpn_and_passive_ftp_work_from_the_shi
     let (_ftp, files) = ftp_server(&sea.server, SERVER[0], &sea.dir.sub("ftp"));
     let sent = make_file(&files.join("file"), 50_000);
     let got = sea.dir.sub("got").join("file");
-    for (mode, server) in [
-        ("--disable-epsv", SERVER[0].to_owned()),
-        ("--ftp-pasv", format!("[{}]", SERVER[1])),
-    ] {
+    for (mode, server) in
+        [("--disable-epsv", SERVER[0].to_owned()), ("--ftp-pasv", format!("[{}]", SERVER[1]))]
+    {
         let _ = fs::remove_file(&got);
         let curl = format!("curl -sSfg {mode} -o {} ftp://{server}/file", got.display());
         must(&sea.host, &curl);
