@@ -49,6 +49,8 @@ pub struct Config {
     pub node: Node,
     /// Its peers, in the order of the file.
     pub peers: Vec<Peer>,
+    /// Of a part of a node's peers: the prefixes of the others.
+    pub elsewhere: Vec<units::IpPrefix>,
     /// What the owner of the file should look at.
     pub warnings: Vec<Problem>,
 }
@@ -213,6 +215,7 @@ fn read(
     Some(Config {
         node: node.node,
         peers: peers.into_iter().map(|draft| draft.peer).collect(),
+        elsewhere: Vec::new(),
         warnings: Vec::new(),
     })
 }

@@ -86,6 +86,12 @@ impl Driver {
     /// The configuration with the peers of one shard.
     pub(super) fn config_of(&self, shard: usize) -> Config {
         let own = self.everyone.iter().filter(|p| p.shard == shard).map(|p| p.config.clone());
-        Config { node: self.config.node.clone(), peers: own.collect(), warnings: Vec::new() }
+        let others = self.everyone.iter().filter(|p| p.shard != shard);
+        Config {
+            node: self.config.node.clone(),
+            peers: own.collect(),
+            elsewhere: others.flat_map(|p| p.config.routes.iter().copied()).collect(),
+            warnings: Vec::new(),
+        }
     }
 }

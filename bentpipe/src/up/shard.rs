@@ -106,7 +106,12 @@ impl Shard {
         let node = &config.node;
         let mut shard = Shard {
             number,
-            config: Config { node: node.clone(), peers: Vec::new(), warnings: Vec::new() },
+            config: Config {
+                node: node.clone(),
+                peers: Vec::new(),
+                elsewhere: Vec::new(),
+                warnings: Vec::new(),
+            },
             sharers: Sharers::of(&config.peers),
             clock: *clock,
             poller,

@@ -274,6 +274,20 @@ impl RecvBuffer {
         new
     }
 
+    /// In so many pieces lies what is there.
+    #[cfg(test)]
+    pub fn pieces(&self) -> usize {
+        self.received.len()
+    }
+
+    /// Would bytes at `offset..end` lie apart from all that is there, in more pieces than `most`?
+    pub fn is_too_scattered(&self, offset: u64, end: u64, most: usize) -> bool {
+        let near = offset.saturating_sub(1)..end + 1;
+        self.received.len() >= most
+            && offset > self.consumed
+            && self.received.overlapping(&near).next().is_none()
+    }
+
     /// The next bytes in order, as far as they lie together in memory; empty if none.
     pub fn peek(&self) -> &[u8] {
         match self.received.first() {

@@ -1,13 +1,14 @@
-//! The addresses that this host has.
+//! The addresses that this host answers to.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::OsError;
 use crate::error::OrCannot;
 use crate::sys::{RawAddr, check};
 
-/// Every address of every interface, loopback's and link-local ones included, each once.
-/// Of the calling thread's network namespace. It changes with the network: ask anew.
+/// Every address of every interface, loopback's and link-local ones included, and with each
+/// the others that its network makes this host's (`ip route show table local`): the broadcast
+/// addresses, and IPv6's anycast address of routers (RFC 4291, 2.6.1). Each once. Of the calling thread's network namespace. It changes with the network: ask anew.
 pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is written by the call.
@@ -17,9 +18,13 @@ pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
     let mut at = first;
     // SAFETY: the list stays valid until it is freed below.
     while let Some(entry) = unsafe { at.as_ref() } {
-        // SAFETY: an entry's address is null or whole, and lives as long as the list.
-        let address = unsafe { RawAddr::copied_from(entry.ifa_addr) };
-        all.extend(address.to_socket_addr().map(|a| a.ip()));
+        let [address, mask] = [entry.ifa_addr, entry.ifa_netmask].map(|a| {
+            // SAFETY: an entry's addresses are null or whole, and live as long as the list.
+            let copy = unsafe { RawAddr::copied_from(a) };
+            copy.to_socket_addr().map(|a| a.ip())
+        });
+        all.extend(address);
+        all.extend(address.zip(mask).into_iter().flat_map(|(a, m)| of_network(a, m)));
         at = entry.ifa_next;
     }
     // SAFETY: it was allocated by getifaddrs and is not used afterwards.
@@ -27,6 +32,22 @@ pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// What else reaches a host that has `address` in a network of this mask.
+fn of_network(address: IpAddr, mask: IpAddr) -> Vec<IpAddr> {
+    match (address, mask) {
+        // Two hosts alone (RFC 3021) have no broadcast address.
+        (IpAddr::V4(a), IpAddr::V4(m)) if m.to_bits().count_ones() <= 30 => {
+            let network = a.to_bits() & m.to_bits();
+            [network, network | !m.to_bits()].map(|b| Ipv4Addr::from(b).into()).into()
+        }
+        // Between two routers there is no anycast address (RFC 6164).
+        (IpAddr::V6(a), IpAddr::V6(m)) if m.to_bits().count_ones() <= 126 => {
+            vec![Ipv6Addr::from(a.to_bits() & m.to_bits()).into()]
+        }
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -42,9 +63,14 @@ mod tests {
         let ns = NetNs::unique("ostest", "addr").unwrap();
         let list = || ns.run(|| own_addresses().unwrap());
         let as_text = |all: Vec<IpAddr>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(as_text(list()), ["127.0.0.1", "::1"]);
+        let before = ["127.0.0.0", "127.0.0.1", "127.255.255.255", "::1"];
+        assert_eq!(as_text(list()), before);
         ns.ip("address add 10.3.0.1/24 dev lo").unwrap();
+        ns.ip("address add 10.4.0.0/31 dev lo").unwrap();
         ns.ip("address add fd03::1/64 dev lo nodad").unwrap();
-        assert_eq!(as_text(list()), ["10.3.0.1", "127.0.0.1", "::1", "fd03::1"]);
+        ns.ip("address add fd04::1/127 dev lo nodad").unwrap();
+        let (v4, v6) = (["10.3.0.0", "10.3.0.1", "10.3.0.255", "10.4.0.0"], ["fd03::", "fd03::1"]);
+        let all = [&v4[..], &before, &v6, &["fd04::1"]].concat();
+        assert_eq!(as_text(list()), all);
     }
 }

@@ -92,7 +92,9 @@ impl Relay {
                 Target::Address(a) => rules.permits(a.ip(), &self.own),
                 Target::Name(..) => true, // its addresses are asked for one by one
             };
-            target && origin.client.is_none_or(|c| rules.owns(c.ip()))
+            target
+                && origin.client.is_none_or(|c| self.owners.owns(peer, c.ip()))
+                && (!rules.keep_source || can_keep(&origin))
         });
         if !permitted {
             self.count_denied();
@@ -102,4 +104,14 @@ impl Relay {
         let source = origin.client.filter(|_| keep);
         self.actions.push_back(Action::Connect { flow, target: origin.target, source });
     }
+}
+
+/// Is there a client whose address the connection can have? Otherwise it would be made under
+/// this node's own, which servers that know clients by address may trust with more. What has a
+/// name is always asked for by a node, not by a host.
+fn can_keep(origin: &Origin) -> bool {
+    let Target::Address(target) = &origin.target else { return true };
+    origin.client.map(|c| c.ip()).is_some_and(|client| {
+        client == client.to_canonical() && client.is_ipv4() == target.ip().to_canonical().is_ipv4()
+    })
 }

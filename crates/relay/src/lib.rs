@@ -128,7 +128,7 @@ pub struct Relay {
     /// The peers' links.
     pub endpoint: Endpoint,
     policies: Policies,
-    routes: Routes,
+    owners: routes::Owners,
     /// This node's own addresses.
     own: Vec<IpAddr>,
     /// See [`Relay::tell_own_clients`].
@@ -153,7 +153,7 @@ impl Relay {
         Relay {
             endpoint,
             policies: Policies::default(),
-            routes: Routes::default(),
+            owners: routes::Owners::default(),
             own: Vec::new(),
             tells_own: false,
             flows: Flows::default(),

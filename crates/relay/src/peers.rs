@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use link::tunnel::TunnelError;
 use link::wire::ResetReason;
 use link::{PeerConfig, PeerId};
-use units::Instant;
+use units::{Instant, IpPrefix};
 
 use crate::{Action, FlowId, Policy, Relay};
 
@@ -27,17 +27,23 @@ impl Relay {
 
     /// Changes what a peer may do; flows that stand stay.
     pub fn set_policy(&mut self, peer: PeerId, policy: Policy) {
-        self.routes.remove_peer(peer);
+        self.owners.here.remove_peer(peer);
         for prefix in &policy.routes {
-            self.routes.insert(*prefix, peer);
+            self.owners.here.insert(*prefix, peer);
         }
         self.policies.set(peer, policy);
+    }
+
+    /// Prefixes of peers that other relays of this node have: nobody here speaks for what is
+    /// more exactly theirs.
+    pub fn set_elsewhere(&mut self, prefixes: impl IntoIterator<Item = IpPrefix>) {
+        self.owners.set_elsewhere(prefixes);
     }
 
     /// A peer may do nothing any more and is told that its session is over; its flows are
     /// aborted. [`Relay::remove_peer`] takes it out once it has been told.
     pub fn dismiss_peer(&mut self, peer: PeerId) {
-        self.routes.remove_peer(peer);
+        self.owners.here.remove_peer(peer);
         self.policies.clear(peer);
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         if let Some(session) = self.endpoint.session_mut(peer) {
@@ -47,7 +53,7 @@ impl Relay {
 
     /// Takes a peer out; its flows are aborted.
     pub fn remove_peer(&mut self, peer: PeerId) {
-        self.routes.remove_peer(peer);
+        self.owners.here.remove_peer(peer);
         self.policies.clear(peer);
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         self.openings.forget_peer(peer);
@@ -78,7 +84,7 @@ impl Relay {
 
     /// The peer behind `addr`.
     pub fn peer_for(&self, addr: IpAddr) -> Option<PeerId> {
-        self.routes.lookup(addr)
+        self.owners.here.lookup(addr)
     }
 
     /// The peer for what has no address yet: the one with a default route, or the only one.
@@ -87,7 +93,7 @@ impl Relay {
             let mut peers = self.endpoint.peers();
             peers.next().filter(|_| peers.next().is_none())
         };
-        self.routes.default_route().or_else(only)
+        self.owners.here.default_route().or_else(only)
     }
 
     /// May this node connect to `addr` for the peer of `flow`?

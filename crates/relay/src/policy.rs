@@ -56,17 +56,18 @@ pub enum Open {
 }
 
 impl Policy {
-    /// May the peer send from `addr`?
-    pub fn owns(&self, addr: IpAddr) -> bool {
-        self.routes.iter().any(|p| p.contains(addr))
-    }
-
     /// May this node connect, or pass packets, to `addr` for the peer? `own` are this
     /// node's addresses, which like all special ones are denied unless listed.
     pub fn permits(&self, addr: IpAddr, own: &[IpAddr]) -> bool {
         let addr = addr.to_canonical();
         let listed = |list: &[IpPrefix]| list.iter().any(|p| p.contains(addr));
         if listed(&self.deny) || never(addr) {
+            return false;
+        }
+        // A NAT64 leads to the IPv4 address, whoever runs it.
+        if let Some(inner) = nat64(addr)
+            && !self.permits(inner.into(), own)
+        {
             return false;
         }
         listed(&self.allow) || !(special(addr) || own.contains(&addr))
@@ -164,17 +165,30 @@ fn special_v4(a: Ipv4Addr) -> bool {
         || x == 100 && (64..128).contains(&y) // RFC 6598, shared address space
         || x == 192 && y == 0 && a.octets()[2] == 0 // RFC 6890, protocol assignments
         || x == 198 && (18..20).contains(&y) // RFC 2544, benchmarking
+        || a == AZURE
+}
+
+/// The metadata host of one cloud ("What is IP address 168.63.129.16?", Azure's documentation):
+/// others have theirs at link-local addresses.
+const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
+/// The IPv4 address in one of the well-known prefix (RFC 6052).
+fn nat64(addr: IpAddr) -> Option<Ipv4Addr> {
+    match addr {
+        IpAddr::V6(a) if a.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
+            Some(Ipv4Addr::from_bits((a.to_bits() & 0xffff_ffff) as u32))
+        }
+        _ => None,
+    }
 }
 
 fn special_v6(a: Ipv6Addr) -> bool {
     let s = a.segments();
-    let low = Ipv4Addr::from_bits((a.to_bits() & 0xffff_ffff) as u32);
     a.is_loopback()
         || a.is_unique_local()
         || a.is_unicast_link_local()
         || s[0] & 0xffc0 == 0xfec0 // RFC 3879, old site-local
         || a.to_bits() >> 64 == 0 // RFC 4291 IPv4-compatible, RFC 2765 IPv4-translated
-        || s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] && special_v4(low) // RFC 6052, NAT64
         || s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1 // RFC 8215, local NAT64
         || s[0] == 0x2002 // RFC 3056, 6to4
 }
@@ -212,6 +226,8 @@ mod tests {
             "2001:db8::7",
             "::ffff:203.0.113.7",
             "64:ff9b::a00:1",
+            "64:ff9b::203.0.113.7",
+            "168.63.129.16",
             "2002:a00:1::",
             "::10.0.0.1",
             "::ffff:0:10.0.0.1",
@@ -233,5 +249,7 @@ mod tests {
         assert!(permits(&policy, "10.2.0.9"));
         assert!(permits(&policy, "127.0.0.1"));
         assert!(!permits(&policy, "10.2.0.8"));
+        assert!(permits(&policy, "64:ff9b::198.51.100.7"));
+        assert!(!permits(&policy, "64:ff9b::10.2.0.8"));
     }
 }

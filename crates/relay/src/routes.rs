@@ -61,6 +61,27 @@ impl<P: Copy + PartialEq> Routes<P> {
     }
 }
 
+/// Prefixes of this node's peers and of those that other threads have.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    pub here: Routes,
+    elsewhere: Routes<()>,
+}
+
+impl Owners {
+    /// Prefixes of peers that other relays of this node have.
+    pub fn set_elsewhere(&mut self, prefixes: impl IntoIterator<Item = IpPrefix>) {
+        self.elsewhere = Routes::default();
+        prefixes.into_iter().for_each(|prefix| self.elsewhere.insert(prefix, ()));
+    }
+
+    /// May the peer send from `addr`? Not if a longer prefix is another's.
+    pub fn owns(&self, peer: PeerId, addr: IpAddr) -> bool {
+        let Some((owner, len)) = self.here.find(addr) else { return false };
+        owner == peer && self.elsewhere.find(addr).is_none_or(|((), other)| other < len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

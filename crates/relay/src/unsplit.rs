@@ -17,7 +17,7 @@ impl Relay {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
-        let Some((peer, route)) = self.routes.find(p.destination) else {
+        let Some((peer, route)) = self.owners.here.find(p.destination) else {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
@@ -68,9 +68,9 @@ impl Relay {
         while let Some(peer) = self.endpoint.peer_with_datagrams() {
             let Some(session) = self.endpoint.session_mut(peer) else { continue };
             let (max, rate) = (session.max_whole_datagram(), session.rate_status().rate);
-            let (policy, own) = (self.policies.of(peer), &self.own);
+            let (policy, own, owners) = (self.policies.of(peer), &self.own, &self.owners);
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
-            let (routes, accounts) = (&self.routes, &mut self.accounts);
+            let (routes, accounts) = (&self.owners.here, &mut self.accounts);
             let (stats, mut passed, mut answer) = (&mut self.stats, false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
@@ -78,7 +78,7 @@ impl Relay {
                 };
                 let may_pass = policy.permits(p.destination, own)
                     || !never(p.destination) && tracking.is_answer(now, peer, bytes);
-                let why = match (policy.owns(p.source), may_pass) {
+                let why = match (owners.owns(peer, p.source), may_pass) {
                     (true, true) => {
                         p.clamp_mss(bytes, max);
                         // As for what is sent.

@@ -145,7 +145,7 @@ impl Driver {
                 let stored = self.store.get(&peer.public_key);
                 self.unstarted(number).add_peer(peer.clone(), stored)?;
             }
-            self.unstarted(number).config = config;
+            self.unstarted(number).set_config(config);
         }
         Ok(())
     }

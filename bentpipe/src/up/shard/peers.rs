@@ -77,6 +77,12 @@ impl Shard {
         }
     }
 
+    /// The configuration is another one, as far as peers do not change with it.
+    pub fn set_config(&mut self, config: Config) {
+        self.relay.set_elsewhere(config.elsewhere.iter().copied());
+        self.config = config;
+    }
+
     /// Goes over to another configuration, of a node with so many peers in all. `stored`:
     /// where new ones were last. Answers what went wrong.
     pub fn reload(
@@ -95,7 +101,7 @@ impl Shard {
         for peer in changes.changed {
             self.change_peer(now, peer);
         }
-        self.config = new;
+        self.set_config(new);
         self.sharers = sharers;
         let mut trouble = Vec::new();
         for peer in changes.added {

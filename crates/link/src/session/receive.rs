@@ -50,6 +50,11 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
     )
 }
 
+/// A stream may arrive in so many pieces, and one more for each of these bytes of its window.
+const MOST_PIECES: usize = 64;
+/// See [`MOST_PIECES`].
+const LEAST_PIECE: u64 = 1024;
+
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
     /// received at `arrived`. `hint` is the header's first-frame hint. `path` hears of
@@ -296,7 +301,15 @@ impl Session {
             self.stats.violations += 1;
             return self.give_up_on(now, f.id);
         }
+        // Losses leave pieces of a packet and more: a peer that sends less in each has its
+        // packets count as lost, as their places would cost more than their bytes.
+        let most = MOST_PIECES + (self.params.stream_window / LEAST_PIECE) as usize;
         let Some(s) = self.streams.get_mut(&f.id) else { return };
+        if s.recv.is_too_scattered(f.offset, end, most) {
+            self.overfull = true;
+            self.stats.violations += 1;
+            return;
+        }
         s.recv.write(&mut self.pool, f.offset, f.data);
         if f.fin {
             s.fin_in = Some(end);

@@ -1,12 +1,15 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use link::PeerConfig;
+use link::keys::{PresharedKey, PrivateKey};
 use link::session::{Facts, Families, LinkConfig};
-use units::Duration;
+use link::wire::{Origin, Target};
+use units::{Duration, Instant};
 
 use crate::classify::UDP;
 use crate::gateways::{Gateways, PEER, link};
 use crate::packet::{Packet, plain, syn};
-use crate::{Action, NotPassed, Policy, Verdict};
+use crate::{Action, NotPassed, Policy, Relay, Verdict};
 
 /// The README's pair: the near gateway routes everything to the far one and has no `allow`;
 /// behind it are 10.2.0.0/24 and fd02::/64, all private.
@@ -47,6 +50,15 @@ impl Gateways {
         assert_eq!(verdict, Verdict::Sent);
         self.pass(Duration::from_millis(20));
         self.arrived(1 - side)
+    }
+
+    /// The far gateway opens a stream; does the near one connect?
+    fn opens(&mut self, client: Option<SocketAddr>, target: &str) -> bool {
+        let asked = self.asked.len();
+        let origin = Origin { client, target: Target::Address(target.parse().unwrap()), dscp: 0 };
+        self.sides[1].open(self.now, PEER, origin).unwrap();
+        self.pass(Duration::from_millis(100));
+        self.asked.len() > asked
     }
 
     fn arrived(&mut self, side: usize) -> Vec<Vec<u8>> {
@@ -146,6 +158,53 @@ fn allow_opens_the_lan_and_foreign_sources_stay_out() {
     assert_eq!((stats.datagrams_denied, stats.foreign), (0, 1));
     let told = gateways.sides[0].poll_refused_packet(now).unwrap();
     assert_eq!(told.why, NotPassed::Foreign);
+}
+
+/// Who has 10.2.0.0/16 speaks for no host of 10.2.3.0/24 if that is another's.
+#[test]
+fn nobody_speaks_for_what_is_more_exactly_anothers() {
+    let longer = || "10.2.3.0/24".parse().unwrap();
+    let other_peer = |relay: &mut Relay| {
+        let config = PeerConfig {
+            public_key: *PrivateKey::from_bytes([9; 32]).public(),
+            preshared_key: PresharedKey::NONE,
+            endpoint: None,
+            link: link(),
+            keepalive: None,
+        };
+        let policy = Policy { routes: vec![longer()], ..Policy::default() };
+        relay.add_peer(Instant::from_nanos(1), config, policy).unwrap();
+    };
+    let other_thread = |relay: &mut Relay| relay.set_elsewhere([longer()]);
+    for belongs_to in [&other_peer as &dyn Fn(&mut Relay), &other_thread] {
+        let mut gateways = Gateways::apart([link(), link()], |_| {});
+        belongs_to(&mut gateways.sides[0]);
+        gateways.meet();
+        for (source, owned) in [("10.2.4.4", true), ("10.2.3.4", false)] {
+            let packet = udp(source, "10.1.0.7", [53, 40_000], 100);
+            let passed = if owned { vec![packet.clone()] } else { vec![] };
+            assert_eq!(gateways.sends(1, &packet), passed, "{source}");
+            let client = Some(SocketAddr::new(source.parse().unwrap(), 40_000));
+            assert_eq!(gateways.opens(client, "10.1.0.7:80"), owned, "{source}");
+        }
+    }
+}
+
+/// `source = "keep"`.
+#[test]
+fn who_has_no_address_that_can_be_kept_gets_no_connection_under_this_nodes() {
+    let mut gateways = Gateways::apart([link(), link()], |policy| {
+        policy.routes.push("fd02::/64".parse().unwrap());
+        policy.allow.push("fd01::/64".parse().unwrap());
+    });
+    gateways.meet();
+    let client = |a: &str| Some(a.parse().unwrap());
+    assert!(gateways.opens(client("10.2.0.5:40000"), "10.1.0.7:80"));
+    assert!(gateways.opens(client("[fd02::5]:40000"), "[fd01::7]:80"));
+    assert!(!gateways.opens(None, "10.1.0.7:80"));
+    assert!(!gateways.opens(client("[::ffff:10.2.0.5]:40000"), "10.1.0.7:80"));
+    assert!(!gateways.opens(client("[fd02::5]:40000"), "10.1.0.7:80"));
+    assert!(!gateways.opens(client("10.2.0.5:40000"), "[fd01::7]:80"));
 }
 
 #[test]

@@ -344,3 +344,39 @@ fn a_peer_of_an_older_version_tells_no_facts_and_nothing_is_compared() {
     session.set_peer(Params { told, ..own }, false);
     assert_eq!(session.disagreements(), Default::default());
 }
+
+/// Frames of one byte with a byte missing between them: the places of what arrived took more
+/// memory than the bytes, and each further frame moved megabytes.
+#[test]
+fn a_stream_of_holes_takes_no_more_than_its_window() {
+    let mut w = World::new(71, CLEAN, config());
+    let window = w.sides[1].params.stream_window;
+    inject(&mut w, 1, 0, &[Frame::Open(StreamId(0), origin())]);
+    let offsets: Vec<u64> = (1..window.min(1 << 20)).step_by(2).collect();
+    for (n, some) in offsets.chunks(150).enumerate() {
+        let frames: Vec<Frame<'_>> = some.iter().map(|o| stream(0, *o, false, b"x")).collect();
+        inject(&mut w, 1, n as u64 + 1, &frames);
+    }
+    let most = 64 + window as usize / 1024;
+    assert!(offsets.len() > most, "{} pieces are sent", offsets.len());
+    let side = &w.sides[1];
+    let pieces = side.streams[&StreamId(0)].recv.pieces();
+    assert!(pieces <= most, "{pieces} pieces of {most}");
+    assert!(side.stats().violations > 0);
+    assert!(!side.received.has(offsets.len() as u64 / 150), "what was not taken is not reported");
+}
+
+/// The same from a peer whose packets get lost: all of it arrives.
+#[test]
+fn a_stream_in_many_pieces_arrives_whole() {
+    let mut w = World::new(72, Pipe { loss: 0.5, ..CLEAN }, config());
+    let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    feeder.left.insert(id, (0, 1 << 20));
+    w.run(Duration::from_secs(60), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+    });
+    assert_eq!(w.sides[1].stats().violations, 0);
+    assert_eq!(drain.got.get(&id), Some(&(1 << 20)));
+}
