@@ -93,7 +93,7 @@ impl Relay {
                 Target::Name(..) => true, // its addresses are asked for one by one
             };
             target
-                && origin.client.is_none_or(|c| self.owners.owns(peer, c.ip()))
+                && origin.client.is_none_or(|c| self.owners.owned(peer, c.ip()).is_some())
                 && (!rules.keep_source || can_keep(&origin))
         });
         if !permitted {

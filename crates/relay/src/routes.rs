@@ -75,10 +75,12 @@ impl Owners {
         prefixes.into_iter().for_each(|prefix| self.elsewhere.insert(prefix, ()));
     }
 
-    /// May the peer send from `addr`? Not if a longer prefix is another's.
-    pub fn owns(&self, peer: PeerId, addr: IpAddr) -> bool {
-        let Some((owner, len)) = self.here.find(addr) else { return false };
-        owner == peer && self.elsewhere.find(addr).is_none_or(|((), other)| other < len)
+    /// May the peer send from `addr`? Not if a longer prefix is another's. Answers the length
+    /// of the prefix that says so: 0 is a default route.
+    pub fn owned(&self, peer: PeerId, addr: IpAddr) -> Option<u8> {
+        let (owner, len) = self.here.find(addr)?;
+        let others = self.elsewhere.find(addr).is_some_and(|((), other)| other >= len);
+        (owner == peer && !others).then_some(len)
     }
 }
 

@@ -70,30 +70,29 @@ impl Relay {
             let (max, rate) = (session.max_whole_datagram(), session.rate_status().rate);
             let (policy, own, owners) = (self.policies.of(peer), &self.own, &self.owners);
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
-            let (routes, accounts) = (&self.owners.here, &mut self.accounts);
-            let (stats, mut passed, mut answer) = (&mut self.stats, false, None);
+            let (stats, accounts) = (&mut self.stats, &mut self.accounts);
+            let (mut passed, mut answer) = (false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
                     return stats.foreign += 1;
                 };
                 let may_pass = policy.permits(p.destination, own)
                     || !never(p.destination) && tracking.is_answer(now, peer, bytes);
-                let why = match (owners.owns(peer, p.source), may_pass) {
-                    (true, true) => {
+                let why = match (owners.owned(peer, p.source), may_pass) {
+                    (Some(prefix), true) => {
                         p.clamp_mss(bytes, max);
                         // As for what is sent.
-                        let is_behind = routes.find(p.source).is_some_and(|(_, len)| len > 0);
-                        let host = if is_behind { p.source } else { p.destination };
+                        let host = if prefix > 0 { p.source } else { p.destination };
                         accounts.on_packet_received(peer, host, bytes.len());
                         write(bytes);
                         return passed = true;
                     }
-                    (true, false) => {
+                    (Some(_), false) => {
                         stats.datagrams_denied += 1;
                         answer = refused.answer(now, peer, rate, bytes);
                         NotPassed::Denied
                     }
-                    (false, _) => {
+                    (None, _) => {
                         stats.foreign += 1;
                         NotPassed::Foreign
                     }

@@ -134,28 +134,39 @@ fn a_low_orbit_is_followed() {
     }
 }
 
+/// A fade of 40 Mbit/s, over a link with so much back, that loses so many per cent: the share of
+/// the link that was read, and what 95 % of the echoes stayed below.
+fn fade(
+    seed: u64,
+    mode: RateMode,
+    (back, loss): (f64, f64),
+    rate: impl Fn(f64) -> f64,
+) -> (f64, f64) {
+    let mut w = line(seed, mode, 40.0, back, 600, 500);
+    set_loss(&mut w, loss);
+    let (mut at, mut carries) = (0.0, 0.0);
+    for _ in 0..700 {
+        let rate = rate(at);
+        set_rate(&mut w, rate);
+        carries += rate * 0.1;
+        at += 0.1;
+        w.run(secs(at));
+    }
+    // Until 0.9 s there is a handshake and the first bytes are under way.
+    let share = w.read_at(at - 0.05) as f64 * 8e-6 / (carries - 0.9 * 40.0);
+    (share, w.echo(0.0, at, 95).0)
+}
+
 /// L-RA-3: rain takes 32 of 40 Mbit/s within 5 s, and gives them back.
 #[test]
 fn a_fade_is_followed() {
     for seed in SEEDS {
-        let mut w = line(seed, RateMode::Learned, 40.0, 10.0, 600, 500);
-        set_loss(&mut w, 0.1);
-        let (mut at, mut carries) = (0.0, 0.0);
-        for _ in 0..700 {
-            let rate = match at {
-                20.0..25.0 => 40.0 - (at - 20.0) * 6.4,
-                25.0..45.0 => 8.0,
-                45.0..50.0 => 8.0 + (at - 45.0) * 6.4,
-                _ => 40.0,
-            };
-            set_rate(&mut w, rate);
-            carries += rate * 0.1;
-            at += 0.1;
-            w.run(secs(at));
-        }
-        // Until 0.9 s there is a handshake and the first bytes are under way.
-        let share = w.read_at(at - 0.05) as f64 * 8e-6 / (carries - 0.9 * 40.0);
-        let (most, _) = w.echo(0.0, at, 95);
+        let (share, most) = fade(seed, RateMode::Learned, (10.0, 0.1), |at| match at {
+            20.0..25.0 => 40.0 - (at - 20.0) * 6.4,
+            25.0..45.0 => 8.0,
+            45.0..50.0 => 8.0 + (at - 45.0) * 6.4,
+            _ => 40.0,
+        });
         let what = format!("seed {seed}: {share:.3} of the link, echo {most:.0} ms");
         println!("{what}");
         assert!(share > 0.91, "{what}");
@@ -167,22 +178,12 @@ fn a_fade_is_followed() {
 #[test]
 fn a_slow_fade_is_followed_down_and_up() {
     for mode in [RateMode::Fixed, RateMode::Learned] {
-        let mut w = line(1, mode, 40.0, 4.0, 600, 500);
-        let (mut at, mut carries) = (0.0, 0.0);
-        for _ in 0..620 {
-            let rate = match at {
-                18.0..28.0 => 40.0 - (at - 18.0) * 3.2,
-                28.0..38.0 => 8.0,
-                38.0..48.0 => 8.0 + (at - 38.0) * 3.2,
-                _ => 40.0,
-            };
-            set_rate(&mut w, rate);
-            carries += rate * 0.1;
-            at += 0.1;
-            w.run(secs(at));
-        }
-        let share = w.read_at(at - 0.05) as f64 * 8e-6 / (carries - 0.9 * 40.0);
-        let (most, _) = w.echo(0.0, at, 95);
+        let (share, most) = fade(1, mode, (4.0, 0.0), |at| match at {
+            18.0..28.0 => 40.0 - (at - 18.0) * 3.2,
+            28.0..38.0 => 8.0,
+            38.0..48.0 => 8.0 + (at - 38.0) * 3.2,
+            _ => 40.0,
+        });
         let what = format!("{mode:?}: {share:.3} of the link, echo {most:.0} ms");
         println!("{what}");
         assert!(share > 0.92, "{what}");
