@@ -50,7 +50,7 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// A stream may arrive in so many pieces, and one more for each of these bytes of its window.
+/// L-CR-5: a stream may lie in so many pieces, and one more for each of these bytes of window.
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;

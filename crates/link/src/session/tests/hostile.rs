@@ -345,8 +345,8 @@ fn a_peer_of_an_older_version_tells_no_facts_and_nothing_is_compared() {
     assert_eq!(session.disagreements(), Default::default());
 }
 
-/// Frames of one byte with a byte missing between them: the places of what arrived took more
-/// memory than the bytes, and each further frame moved megabytes.
+/// L-CR-5: of frames of one byte with a byte missing between them the places took more memory
+/// than the bytes, and each further frame moved megabytes.
 #[test]
 fn a_stream_of_holes_takes_no_more_than_its_window() {
     let mut w = World::new(71, CLEAN, config());
