@@ -106,12 +106,12 @@ impl Relay {
     }
 }
 
-/// Is there a client whose address the connection can have? Otherwise it would be made under
-/// this node's own, which servers that know clients by address may trust with more. What has a
-/// name is always asked for by a node, not by a host.
+/// Is the client's address one that the connection can have? Without a client it is a proxy's of
+/// the peer, which servers see as this node's own, as they do where it goes to a name.
 fn can_keep(origin: &Origin) -> bool {
-    let Target::Address(target) = &origin.target else { return true };
-    origin.client.map(|c| c.ip()).is_some_and(|client| {
-        client == client.to_canonical() && client.is_ipv4() == target.ip().to_canonical().is_ipv4()
-    })
+    let (Some(client), Target::Address(target)) = (origin.client, &origin.target) else {
+        return true;
+    };
+    let client = client.ip();
+    client == client.to_canonical() && client.is_ipv4() == target.ip().to_canonical().is_ipv4()
 }
