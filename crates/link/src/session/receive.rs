@@ -301,13 +301,12 @@ impl Session {
             self.stats.violations += 1;
             return self.give_up_on(now, f.id);
         }
-        // Losses leave pieces of a packet and more: a peer that sends less in each has its
-        // packets count as lost, as their places would cost more than their bytes.
+        // Losses leave pieces of a packet and more. What lies in smaller ones counts as lost where
+        // their places would cost more than their bytes: it comes again in fewer.
         let most = MOST_PIECES + (self.params.stream_window / LEAST_PIECE) as usize;
         let Some(s) = self.streams.get_mut(&f.id) else { return };
         if s.recv.is_too_scattered(f.offset, end, most) {
             self.overfull = true;
-            self.stats.violations += 1;
             return;
         }
         s.recv.write(&mut self.pool, f.offset, f.data);

@@ -362,7 +362,6 @@ fn a_stream_of_holes_takes_no_more_than_its_window() {
     let side = &w.sides[1];
     let pieces = side.streams[&StreamId(0)].recv.pieces();
     assert!(pieces <= most, "{pieces} pieces of {most}");
-    assert!(side.stats().violations > 0);
     assert!(!side.received.has(offsets.len() as u64 / 150), "what was not taken is not reported");
 }
 
