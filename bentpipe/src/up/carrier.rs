@@ -143,7 +143,7 @@ impl Carrier {
         self.more = self.read(clock, relay);
         if !self.more {
             let now = clock.now();
-            self.gathering.on_empty(now, relay.endpoint.is_awaited(now));
+            self.gathering.on_empty(now, relay.endpoint.may_gather_for(now));
         }
         true
     }

@@ -37,9 +37,19 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// [`os::netns::root`], with descriptors for thousands of sockets.
 pub fn root() -> bool {
+    raise_descriptor_limit();
+    os::netns::root()
+}
+
+/// [`os::netns::root_shared`], the same way.
+pub fn root_shared() -> bool {
+    raise_descriptor_limit();
+    os::netns::root_shared()
+}
+
+fn raise_descriptor_limit() {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     LIMIT.get_or_init(|| os::proc::raise_descriptor_limit().expect("more descriptors"));
-    os::netns::root()
 }
 
 /// The network to build. Rates are those of both directions.

@@ -186,6 +186,8 @@ pub struct Endpoint {
     drops: BTreeMap<&'static str, u64>,
     /// Until when what arrives may be what somebody waits for, at any peer's.
     awaited_until: Instant,
+    /// Until when a peer is taken to be near: one with a round trip below 200 ms.
+    near_until: Instant,
 }
 
 impl Endpoint {
@@ -219,6 +221,7 @@ impl Endpoint {
             events: VecDeque::new(),
             drops: BTreeMap::new(),
             awaited_until: Instant::ZERO,
+            near_until: Instant::ZERO,
         }
     }
 
@@ -397,10 +400,15 @@ impl Endpoint {
         &self.drops
     }
 
-    /// May packets that arrive now be what somebody waits for: answers to what was typed or
-    /// asked, or a call? Where none may, they can wait a little and be taken together.
-    pub fn is_awaited(&self, now: Instant) -> bool {
-        now < self.awaited_until
+    /// How long packets that arrive may wait for others, to be taken together: not at all while
+    /// they may be what somebody waits for (answers to what was typed or asked, or a call), a
+    /// millisecond while a peer is near, two where a round trip is a hundred times as long.
+    pub fn may_gather_for(&self, now: Instant) -> Duration {
+        match now {
+            _ if now < self.awaited_until => Duration::ZERO,
+            _ if now < self.near_until => Duration::from_millis(1),
+            _ => Duration::from_millis(2),
+        }
     }
 
     /// Ends all sessions in good order.

@@ -54,9 +54,11 @@ impl Digest {
 /// link's departure clock promises.
 const CATCH_UP: Duration = Duration::from_millis(10);
 const LEAD: Duration = Duration::from_millis(1);
+const BULK_LEAD: Duration = Duration::from_millis(3);
+const BULK_FROM: BitRate = BitRate::from_mbps(12);
 
-/// Measures that a node never hands a channel more than the link's rate, over any
-/// span of time: rate × (time + 11 ms) and one packet.
+/// Measures that a node never hands a channel more than the link's rate, over any span of
+/// time: rate × (time + 11 ms, or 13 ms on faster links) and one packet (L-RA-1).
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     rate: BitRate,
@@ -74,7 +76,8 @@ impl Meter {
     /// A packet of `len` bytes leaves now; `paced`: the departure clock was to hold it
     /// back. Answers by how much it came too early.
     pub fn on_packet(&mut self, now: Instant, len: ByteCount, paced: bool) -> Duration {
-        let early = self.free_at.since(now + LEAD + self.slack);
+        let lead = if self.rate < BULK_FROM { LEAD } else { BULK_LEAD };
+        let early = self.free_at.since(now + lead + self.slack);
         self.free_at = self.free_at.max(now - CATCH_UP) + self.rate.time_for(len);
         if paced { early } else { Duration::ZERO }
     }

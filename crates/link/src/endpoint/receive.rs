@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use units::Instant;
+use units::{Duration, Instant};
 
 use super::{Endpoint, EndpointEvent, LinkEvent, PeerId, Strange};
 use crate::cookie::Verdict;
@@ -13,6 +13,9 @@ use crate::wire::ResetReason;
 
 /// Cookie replies that may wait.
 pub(super) const MAX_REPLIES: usize = 64;
+
+/// A round trip beside which a wait of two milliseconds is nothing.
+const FAR: Duration = Duration::from_millis(200);
 
 impl Endpoint {
     /// Takes a packet that this host received at `arrived`, which may be a while before
@@ -84,6 +87,9 @@ impl Endpoint {
             },
         );
         self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
+        if peer.session.rtt() < FAR {
+            self.near_until = now + FAR;
+        }
         if let Some(token) = challenge {
             peer.answer = Some((from, token));
         }

@@ -1,10 +1,13 @@
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::{env, io, thread};
 
 /// The variable with which tests that need root are skipped.
 const SKIP: &str = "BENTPIPE_SKIP_ROOT_TESTS";
+
+/// How many tests may run at once that share the machine.
+const SHARES: u32 = 2;
 
 /// The first thing that a test calls which needs root, mostly to build networks. Such a test
 /// has the machine to itself: it waits here until no other of this program runs, and the others
@@ -17,10 +20,24 @@ const SKIP: &str = "BENTPIPE_SKIP_ROOT_TESTS";
 /// Without root and without that variable, so that no test passes that did not run.
 #[must_use]
 pub fn root() -> bool {
+    is_root_with(SHARES)
+}
+
+/// The same for a test that mostly waits, and asserts nothing about how fast it is: two of them
+/// run at once.
+///
+/// # Panics
+/// As [`root`] does.
+#[must_use]
+pub fn root_shared() -> bool {
+    is_root_with(1)
+}
+
+fn is_root_with(shares: u32) -> bool {
     // SAFETY: the call only reads the process's own number.
     let is_root = unsafe { libc::geteuid() } == 0;
     if is_root {
-        wait_for_turn();
+        wait_for_turn(shares);
         return true;
     }
     assert!(env::var_os(SKIP).is_some(), "this test needs root; {SKIP}=1 skips such tests");
@@ -30,15 +47,36 @@ pub fn root() -> bool {
     false
 }
 
-fn wait_for_turn() {
-    static TURN: Mutex<()> = Mutex::new(());
+/// Shares of the machine that no test holds.
+static FREE: Mutex<u32> = Mutex::new(SHARES);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// Shares that are given back when their thread ends.
+struct Held(u32);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        GIVEN_BACK.notify_all();
+    }
+}
+
+fn wait_for_turn(shares: u32) {
     thread_local! {
-        static HELD: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
+        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
     }
     HELD.with(|held| {
         // With a single test thread all tests run on it.
-        let turn = held.take();
-        let turn = turn.unwrap_or_else(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
-        held.set(Some(turn));
+        let mut held = held.borrow_mut();
+        if held.as_ref().is_some_and(|h| h.0 >= shares) {
+            return;
+        }
+        *held = None;
+        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = GIVEN_BACK
+            .wait_while(free, |free| *free < shares)
+            .unwrap_or_else(PoisonError::into_inner);
+        *free -= shares;
+        *held = Some(Held(shares));
     });
 }
