@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_wake_up_serves_several_packets_unless_somebody_waits_for_single_ones() {
-        assert_eq!([batch(45, false), batch(45, true)], [7, 2]);
+        assert_eq!([batch(45, false), batch(45, true)], [8, 2]);
         assert_eq!([batch(10, false), batch(10, true)], [1, 1]);
     }
 
