@@ -61,11 +61,11 @@ fn the_end_of_a_large_file_comes_without_a_round_trip_more() {
     let mut file = Exchanges::one(rates, RTT, 100, 50_000_000);
     file.faults.push(FaultKind::Loss(BOTH, Ratio::from_f64(0.01)));
     let mut times: Vec<Duration> =
-        (1..=11).map(|seed| run(&Exchanges { seed, ..file.clone() }).times[0]).collect();
+        (1..=31).map(|seed| run(&Exchanges { seed, ..file.clone() }).times[0]).collect();
     times.sort();
     let least = rates[1].time_for(ByteCount(50_000_000)) + RTT;
     println!("{times:?}, at least {least}");
-    assert!(times[5] < least + RTT.divided_by(2), "{times:?}, at least {least}");
+    assert!(times[15] < least + RTT.divided_by(2), "{times:?}, at least {least}");
 }
 
 /// Issue "The limit": what a user waits for is lost twice less than once in 1,000, whether

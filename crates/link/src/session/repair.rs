@@ -28,6 +28,12 @@ const LEAST: f64 = 1e-5;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Kept plaintexts are given back after so long without use.
 const KEEP: Duration = Duration::from_secs(10);
+/// Until so many packets have left, a link of whose losses nothing is known is taken to lose this
+/// share: the answer that a user waits for first is not the one to find out by. Not so where a
+/// packet takes longer than this part of a round trip.
+const FIRST_CONTACT: u64 = 64;
+const FIRST_LOSS: f64 = 0.02;
+const FIRST_PACKET: u64 = 4;
 /// Packets missing from a tail that repair is to bring back, on average, at most.
 const MOST_MISSING: f64 = 40.0;
 
@@ -63,6 +69,9 @@ pub(super) struct Repair {
     /// The next number when the last tail began.
     tail_end: u64,
 
+    /// Nothing is known of the link's losses: our first packets leave, the peer's come.
+    sends_first: bool,
+    receives_first: bool,
     /// Does the peer repair?
     armed: bool,
     /// The longest window of ours, and of the peer's.
@@ -107,6 +116,7 @@ impl Tail {
 impl Repair {
     pub fn new(config: &LinkConfig) -> Repair {
         let in_flight = config.send_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
+        let promises = config.bit_errors.as_f64() > 0.0;
         // Both directions' plaintexts take a sixteenth of the memory at most.
         let affordable = (config.memory.0 / 32 / u64::from(config.mtu)).max(16);
         let most = affordable.min(MAX_WINDOW as u64);
@@ -130,7 +140,9 @@ impl Repair {
             tail_due: None,
             tail: Tail::default(),
             tail_end: 0,
-            armed: config.bit_errors.as_f64() > 0.0,
+            sends_first: !promises && in_flight >= FIRST_PACKET,
+            receives_first: true,
+            armed: promises,
             window: in_flight.max(64).min(most) as usize,
             slots: most as usize,
             mtu: usize::from(config.mtu),
@@ -145,11 +157,12 @@ impl Repair {
     /// Goes on with what the session before knew of the link's losses.
     pub fn learned_from(&mut self, before: &Repair) {
         (self.loss, self.bursts) = (before.loss, before.bursts);
+        self.sends_first = before.sends_first;
     }
 
     /// Is there loss enough to repair anything?
     pub fn is_on(&self) -> bool {
-        self.loss.ratio() >= LEAST
+        self.sends_first || self.loss.ratio() >= LEAST
     }
 
     /// Control frames of a stream went into the packet being filled.
@@ -192,6 +205,7 @@ impl Repair {
             return;
         }
         self.loss.observe(packets, lost);
+        self.sends_first &= lost == 0;
     }
 
     /// The losses so far were caused by the sending rate.
@@ -208,7 +222,8 @@ impl Repair {
 
     /// A packet arrived that is not repair.
     pub fn on_packet(&mut self, now: Instant, number: u64, hint: u8, payload: &[u8]) {
-        if self.armed {
+        self.receives_first &= number < FIRST_CONTACT;
+        if self.armed || self.receives_first {
             self.used = now;
             self.decoder.make_room(self.slots, self.mtu);
             self.decoder.on_packet(number, hint, payload);
@@ -229,7 +244,10 @@ impl Repair {
     }
 
     fn sky(&self) -> Sky {
-        self.bursts.sky(self.loss.ratio_soon())
+        match self.sends_first {
+            true => Sky::alone(FIRST_LOSS),
+            false => self.bursts.sky(self.loss.ratio_soon()),
+        }
     }
 
     /// What left is not to be combined any more.
@@ -309,6 +327,7 @@ impl Session {
         let waited_for = std::mem::take(&mut self.repair.waited_for);
         let ends = std::mem::take(&mut self.repair.ends);
         let has_content = std::mem::take(&mut self.repair.has_content);
+        self.repair.sends_first &= number < FIRST_CONTACT;
         if !self.repair.is_on() {
             return;
         }
@@ -489,7 +508,7 @@ impl Session {
     /// REPAIR packet `number` came.
     pub(super) fn on_repair(&mut self, now: Instant, number: u64, payload: &[u8]) {
         let r = &mut self.repair;
-        r.armed = true;
+        r.armed |= !r.receives_first;
         r.used = now;
         r.decoder.make_room(r.slots, r.mtu);
         if r.decoder.on_repair(number, payload).is_err() {

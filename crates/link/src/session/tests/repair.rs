@@ -70,6 +70,27 @@ fn many_streams_share_what_is_left() {
     }
 }
 
+/// L-RP-7: 8 kB over 100 kbit/s, RTT 1 s; nothing of the losses is known. The bytes take 0.7 s
+/// and half a round trip; what has to be sent again takes a round trip more.
+#[test]
+fn the_first_answer_is_repaired_before_any_loss_is_known() {
+    let config = link(100, 1000, 0.0);
+    let took = |loss: f64| {
+        let one = |seed| transfer(seed, lossy(loss), config.clone(), 1, 8_000).0.as_secs_f64();
+        middle((1..=41).map(one).collect())
+    };
+    let (clean, noisy) = (took(0.0), took(0.1));
+    assert!(clean < 1.25 && noisy < clean + 0.4, "{noisy} s instead of {clean}");
+    // Not where a packet takes seconds, and not for long.
+    let repairs = |kbps: u64, bytes: u64| {
+        let (_, w) = transfer(1, CLEAN, link(kbps, 1000, 0.0), 1, bytes);
+        w.sides[0].stats().repairs_sent
+    };
+    assert_eq!(repairs(10, 10_000), 0);
+    assert_eq!(repairs(100, 200_000), 0);
+    assert!((1..=3).contains(&repairs(100, 8_000)));
+}
+
 /// Issue "The limit": 100 kbit/s, RTT 1 s, bit errors of 1e-5, 200 kB.
 #[test]
 fn a_tail_does_not_wait_for_a_round_trip() {
