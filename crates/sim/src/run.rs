@@ -266,6 +266,15 @@ mod tests {
         assert!(saved > 0, "headers are compressed under all those faults");
     }
 
+    /// 2057: a clock leapt, a client's second attempt met its server before the first did, and
+    /// the first was taken for the server's word on the second.
+    #[test]
+    fn seeds_that_failed_once_pass() {
+        for seed in [2057] {
+            run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
+        }
+    }
+
     #[test]
     fn hosts_get_what_crossed_before_whatever_happens_to_nodes_and_stores() {
         let (mut referred, mut wanted) = (0, 0);

@@ -129,9 +129,10 @@ impl World<'_> {
         if source != Some(address(1 - node, index, 40_000)) {
             return self.fail(format!("connection {index} arrived as from {source:?}"));
         }
-        if talk.asked && talk.forgotten {
+        let stood = talk.hosts[1].as_ref().is_some_and(|h| h.connected);
+        if talk.forgotten && (talk.asked || stood) {
             // Two attempts for one client, of which its gateway gave one up: there is one
-            // server here, and it serves the first that came.
+            // server here, and it serves the first that came, even if that is over by now.
             if let Some(relay) = &mut self.nodes[node].relay {
                 let local = self.now + self.clocks[node];
                 relay.connect_failed(local, flow, ResetReason::Refused);
