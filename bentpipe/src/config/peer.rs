@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use link::keys::{PresharedKey, PublicKey};
-use relay::{Open, Share};
+use relay::{DEFAULT_CONNECTS, Open, Share};
 use units::{ByteCount, Duration, IpPrefix};
 
 use super::link::{self as link_table, LinkSettings};
@@ -39,6 +39,8 @@ pub struct Peer {
     pub open: Open,
     /// With `open = "auto"`, ports at which an answer is expected of every server.
     pub fast_ports: Vec<u16>,
+    /// Connections that it may cause here in a second.
+    pub connects: u32,
     /// What servers see as the source of its clients' connections.
     pub source: Source,
     /// Prefixes of ours that its clients may reach although they are private.
@@ -89,6 +91,7 @@ impl PartialEq for Peer {
             && self.on_failure == other.on_failure
             && self.open == other.open
             && self.fast_ports == other.fast_ports
+            && self.connects == other.connects
             && self.source == other.source
             && self.allow == other.allow
             && self.deny == other.deny
@@ -114,6 +117,8 @@ pub(super) struct PeerDraft {
 /// some keep days).
 const KEEPALIVE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
+/// Below, one page of one host would be refused; above, nothing is limited.
+const CONNECTS: std::ops::RangeInclusive<u64> = 50..=1_000_000;
 const MIN_STREAM_BUFFER: ByteCount = ByteCount(4096);
 const MAX_NAME: usize = 64;
 /// HTTP and HTTPS: most of all connections, and where a round trip more is felt.
@@ -142,6 +147,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let ways = [("fast", Open::Fast), ("sure", Open::Sure), ("auto", Open::Auto)];
     let open = section.word("open", &ways);
     let fast_ports = read_fast_ports(&mut section, open.as_ref().map(|o| o.value));
+    let connects = section.number("connects", CONNECTS, "connections a second");
     let source = section.word("source", &[("nat", Source::Nat), ("keep", Source::Keep)]);
     let allow = read_prefixes(&mut section, "allow");
     let deny = read_prefixes(&mut section, "deny");
@@ -166,6 +172,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         on_failure: on_failure.map_or_else(OnFailure::default, |o| o.value),
         open: open.map_or_else(Open::default, |o| o.value),
         fast_ports,
+        connects: connects.map_or(DEFAULT_CONNECTS, |n| n.value as u32),
         source: source.map_or_else(Source::default, |s| s.value),
         allow: values(&allow),
         deny: values(&deny),

@@ -253,6 +253,7 @@ fn peer_json(peer: &Peer) -> Value {
             Open::Auto => "auto",
         },
         "fast_ports": peer.fast_ports,
+        "connects": peer.connects,
         "source": match peer.source {
             Source::Nat => "nat",
             Source::Keep => "keep",

@@ -31,6 +31,11 @@ pub const DROPS: &[Entry] = &[
         "a stream was reset: the head of a compressed block means nothing; the ends may run versions that do not fit",
     ),
     (
+        "connection refused",
+        Place::Link,
+        "connections of the peer's clients beyond what `connects` allows in a second, to one destination, or without an answer: a scan or a flood, or `connects` is too small",
+    ),
+    (
         "datagram",
         Place::Link,
         "packets that are not split and found their queue full or their time over: the link was slower than what hosts sent",

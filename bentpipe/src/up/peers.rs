@@ -104,6 +104,7 @@ pub fn policy(peer: &Peer) -> Policy {
         dedup_classes: peer.traffic.dedup.clone(),
         open: peer.open,
         fast_ports: peer.fast_ports.clone(),
+        connects: Some(peer.connects),
     }
 }
 

@@ -218,6 +218,7 @@ impl Shard {
             dropped: [
                 ("datagram".to_owned(), s.datagrams_dropped),
                 ("violation".to_owned(), s.violations),
+                ("connection refused".to_owned(), self.relay.refused_connects(peer.id)),
             ]
             .into_iter()
             .chain(squeezed.bad.iter().map(|(why, n)| (why.to_string(), *n)))

@@ -6,7 +6,7 @@ use link::session::Event;
 use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
-use crate::{Action, Relay};
+use crate::{Action, Policy, Relay, self_test};
 
 impl Relay {
     /// The next thing to do.
@@ -99,6 +99,13 @@ impl Relay {
         if !permitted {
             self.count_denied();
             return self.connect_failed(now, flow, ResetReason::Denied);
+        }
+        let rate = policy.map_or(0, Policy::connects);
+        let client = origin.client.map(|c| c.ip());
+        if !self_test::is_for_service(&origin.target)
+            && !self.connects.begin(now, (peer, rate), flow, &origin.target, client)
+        {
+            return self.connect_failed(now, flow, ResetReason::Exhausted);
         }
         let keep = policy.is_some_and(|rules| rules.keep_source);
         let source = origin.client.filter(|_| keep);

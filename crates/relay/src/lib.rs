@@ -16,6 +16,7 @@
 
 pub mod classify;
 mod coding;
+mod connects;
 mod events;
 mod flows;
 #[cfg(any(test, fuzzing))]
@@ -46,9 +47,11 @@ pub use link::wire::{Origin, ResetReason, Target};
 use units::Instant;
 
 pub use classify::{Rule, Share};
+pub use connects::DEFAULT as DEFAULT_CONNECTS;
 use coding::Coders;
 pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
 pub use flows::FlowId;
+use connects::Connects;
 use flows::Flows;
 use host_accounts::HostAccounts;
 pub use host_accounts::{ByHost, Bytes, HostTraffic};
@@ -135,6 +138,8 @@ pub struct Relay {
     tells_own: bool,
     flows: Flows,
     openings: Openings,
+    /// Connections to servers here that peers caused.
+    connects: Connects,
     coders: Coders,
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
@@ -158,6 +163,7 @@ impl Relay {
             tells_own: false,
             flows: Flows::default(),
             openings: Openings::default(),
+            connects: Connects::default(),
             coders: Coders::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),
@@ -209,6 +215,11 @@ impl Relay {
     /// What hosts have sent to the peer and received from it since the start, all traffic.
     pub fn host_traffic(&self, peer: PeerId) -> Option<&ByHost> {
         self.accounts.of(peer)
+    }
+
+    /// Connections that a peer asked for beyond [`Policy::connects`].
+    pub fn refused_connects(&self, peer: PeerId) -> u64 {
+        self.connects.refused(peer)
     }
 
     /// Counts so far.

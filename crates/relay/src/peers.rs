@@ -61,6 +61,7 @@ impl Relay {
         self.tracking.forget_peer(peer);
         self.refused.forget(peer);
         self.accounts.forget_peer(peer);
+        self.connects.forget_peer(peer);
         self.endpoint.remove_peer(peer);
     }
 

@@ -10,6 +10,7 @@ use squeeze::dedup::Scope;
 use units::IpPrefix;
 
 use crate::classify::{self, Facts, Rule, Share};
+use crate::connects;
 use crate::flows::Kind;
 use crate::packet::Packet;
 use crate::self_test;
@@ -41,6 +42,9 @@ pub struct Policy {
     /// With [`Open::Auto`]: ports where every server is expected to answer whose address
     /// family works at the far side.
     pub fast_ports: Vec<u16>,
+    /// Connections that it may cause here in a second; `None`: [`DEFAULT_CONNECTS`]. What may
+    /// come at once, to one destination and without an answer follows from it.
+    pub connects: Option<u32>,
 }
 
 /// When a client is told that its connection stands.
@@ -56,6 +60,11 @@ pub enum Open {
 }
 
 impl Policy {
+    /// Connections that it may cause here in a second.
+    pub(crate) fn connects(&self) -> u32 {
+        self.connects.unwrap_or(connects::DEFAULT)
+    }
+
     /// May this node connect, or pass packets, to `addr` for the peer? `own` are this
     /// node's addresses, which like all special ones are denied unless listed.
     pub fn permits(&self, addr: IpAddr, own: &[IpAddr]) -> bool {

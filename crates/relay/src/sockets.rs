@@ -73,6 +73,7 @@ impl Relay {
 
     /// The server stands ([`Action::Connect`]).
     pub fn connected(&mut self, flow: FlowId) {
+        self.connects.end(flow, true);
         self.with(flow, |session, stream| session.accept(stream));
     }
 
@@ -178,6 +179,7 @@ impl Relay {
     }
 
     pub(crate) fn forget(&mut self, flow: FlowId) {
+        self.connects.end(flow, false);
         if let Some(f) = self.flows.get(flow) {
             let lives = f.session == self.endpoint.session_number(f.peer);
             let session = self.endpoint.session(f.peer).filter(|_| lives);

@@ -105,6 +105,7 @@ impl Node {
             dedup_classes: Vec::new(),
             open: plan.open,
             fast_ports: vec![],
+            connects: None,
         };
         self.peer = relay.add_peer(now, config, policy).expect("two different keys");
         if plan.dedup[node].is_some() {

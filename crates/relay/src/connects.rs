@@ -1,0 +1,249 @@
+//! How many connections a peer may cause here: what it opens leaves this node as SYNs from
+//! this node's own address, and a stream costs the peer a few bytes.
+//!
+//! Three things are counted, for each peer, for each destination that it asks for, and for each
+//! of its clients:
+//!
+//! | what | a peer | a destination |
+//! |---|---|---|
+//! | connections | `R` a second, 10 `R` at once | a half of it |
+//! | connections that no server answered | `R`/10 a second, 2 `R` at once | a half of it |
+//! | connections that wait for their server | 2 `R` | `R`/2 |
+//!
+//! `R` is [`Policy::connects`](crate::Policy::connects). A connection counts as unanswered until
+//! its server has accepted it: a scan and a flood of SYNs are made of such, a fleet that loads
+//! pages is not.
+//!
+//! The limits are shared by a dynamic threshold: a client's own count and that of everybody
+//! (itself among them) may not exceed the limit together. One client that scans gets a half, and
+//! the other half stays for those who ask for little. A peer may invent clients, so that this
+//! only shares what the limits of the peer allow.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use link::PeerId;
+use link::wire::Target;
+use units::Instant;
+
+use crate::FlowId;
+
+/// Connections per second unless the file says otherwise: four pages of thirty connections
+/// each for every one of a thousand hosts within a minute.
+pub const DEFAULT: u32 = 2_000;
+
+/// Entries of one peer's tables that are looked through for such as count nothing any more
+/// only when there are twice as many as were left the last time, and more than this.
+const FEW: usize = 256;
+
+/// A count that time takes back at a rate per second, in millionths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Debt {
+    millionths: u64,
+    at: Instant,
+}
+
+const ONE: u64 = 1_000_000;
+
+impl Debt {
+    fn settle(&mut self, now: Instant, per_second: u64) {
+        let paid = now.since(self.at).as_micros().saturating_mul(per_second);
+        self.millionths = self.millionths.saturating_sub(paid);
+        self.at = now;
+    }
+}
+
+/// What is counted of a peer, a destination or a client.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    all: Debt,
+    unanswered: Debt,
+    waiting: u64,
+}
+
+impl Account {
+    fn settle(&mut self, now: Instant, limits: &Limits) {
+        self.all.settle(now, limits.all);
+        self.unanswered.settle(now, limits.unanswered);
+    }
+
+    fn begin(&mut self) {
+        self.all.millionths += ONE;
+        self.unanswered.millionths += ONE;
+        self.waiting += 1;
+    }
+
+    fn end(&mut self, answered: bool) {
+        self.waiting -= 1;
+        if answered {
+            self.unanswered.millionths = self.unanswered.millionths.saturating_sub(ONE);
+        }
+    }
+
+    /// Has it room for one more of a client whose own counts are `own`?
+    fn admits(&self, own: &Account, limits: &Limits) -> bool {
+        let [all, unanswered, waiting] = limits.at_once;
+        let fits = |mine: u64, everybodys: u64, most: u64| mine + everybodys < most;
+        fits(own.all.millionths, self.all.millionths, all * ONE)
+            && fits(own.unanswered.millionths, self.unanswered.millionths, unanswered * ONE)
+            && fits(own.waiting, self.waiting, waiting)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.all.millionths == 0 && self.unanswered.millionths == 0 && self.waiting == 0
+    }
+}
+
+/// What there may be of connections, of unanswered ones and of waiting ones.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    all: u64,
+    unanswered: u64,
+    at_once: [u64; 3],
+}
+
+impl Limits {
+    fn of_peer(rate: u64) -> Limits {
+        let rate = rate.max(1);
+        Limits {
+            all: rate,
+            unanswered: (rate / 10).max(1),
+            at_once: [10 * rate, 2 * rate, 2 * rate],
+        }
+    }
+
+    fn of_destination(rate: u64) -> Limits {
+        let half = Limits::of_peer(rate.div_ceil(2));
+        Limits { at_once: [half.at_once[0], half.at_once[1], rate.div_ceil(2)], ..half }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Destination {
+    Address(IpAddr),
+    Name(String),
+}
+
+impl Destination {
+    fn of(target: &Target) -> Destination {
+        match target {
+            Target::Address(to) => Destination::Address(to.ip().to_canonical()),
+            Target::Name(name, _) => Destination::Name(name.to_ascii_lowercase()),
+        }
+    }
+}
+
+type Client = Option<IpAddr>;
+
+#[derive(Debug, Default)]
+struct OfPeer {
+    whole: Account,
+    destinations: Accounts<Destination>,
+    clients: Accounts<Client>,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Accounts<K> {
+    by: BTreeMap<K, Account>,
+    /// How many were left when it was last looked through.
+    left: usize,
+}
+
+impl<K> Default for Accounts<K> {
+    fn default() -> Accounts<K> {
+        Accounts { by: BTreeMap::new(), left: 0 }
+    }
+}
+
+impl<K: Ord> Accounts<K> {
+    /// An account as it is now.
+    fn look(&mut self, now: Instant, key: &K, limits: &Limits) -> Account {
+        let Some(account) = self.by.get_mut(key) else {
+            return Account::default();
+        };
+        account.settle(now, limits);
+        *account
+    }
+
+    /// Takes a connection down on an account. Those that count nothing are taken out: each of
+    /// the others is a part of what the peer may have.
+    fn begin(&mut self, now: Instant, key: K, limits: &Limits) {
+        if self.by.len() > FEW.max(2 * self.left) {
+            self.by.retain(|_, account| {
+                account.settle(now, limits);
+                !account.is_nothing()
+            });
+            self.left = self.by.len();
+        }
+        let account = self.by.entry(key).or_default();
+        account.settle(now, limits);
+        account.begin();
+    }
+
+    fn end(&mut self, key: &K, answered: bool) {
+        if let Some(account) = self.by.get_mut(key) {
+            account.end(answered);
+        }
+    }
+}
+
+/// Connections to servers that peers caused.
+#[derive(Debug, Default)]
+pub(crate) struct Connects {
+    peers: BTreeMap<PeerId, OfPeer>,
+    waiting: BTreeMap<FlowId, (PeerId, Destination, Client)>,
+}
+
+impl Connects {
+    /// May the peer have one more? Then it has.
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        (peer, rate): (PeerId, u32),
+        flow: FlowId,
+        target: &Target,
+        client: Client,
+    ) -> bool {
+        let of = self.peers.entry(peer).or_default();
+        let to = Destination::of(target);
+        let client = client.map(|c| c.to_canonical());
+        let [limits, one] =
+            [Limits::of_peer(rate.into()), Limits::of_destination(rate.into())];
+        of.whole.settle(now, &limits);
+        let own = of.clients.look(now, &client, &limits);
+        let there = of.destinations.look(now, &to, &one);
+        if !(of.whole.admits(&own, &limits) && there.admits(&own, &one)) {
+            of.refused += 1;
+            return false;
+        }
+        of.whole.begin();
+        of.clients.begin(now, client, &limits);
+        of.destinations.begin(now, to.clone(), &one);
+        self.waiting.insert(flow, (peer, to, client));
+        true
+    }
+
+    /// The server has accepted, or the flow is no more.
+    pub fn end(&mut self, flow: FlowId, answered: bool) {
+        let Some((peer, to, client)) = self.waiting.remove(&flow) else { return };
+        let Some(of) = self.peers.get_mut(&peer) else { return };
+        of.whole.end(answered);
+        of.clients.end(&client, answered);
+        of.destinations.end(&to, answered);
+    }
+
+    /// Connections that were refused.
+    pub fn refused(&self, peer: PeerId) -> u64 {
+        self.peers.get(&peer).map_or(0, |of| of.refused)
+    }
+
+    /// The peer is no more, and none of its flows.
+    pub fn forget_peer(&mut self, peer: PeerId) {
+        self.peers.remove(&peer);
+        self.waiting.retain(|_, (of, ..)| *of != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests;
