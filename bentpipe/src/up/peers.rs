@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
 use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, best_packet};
-use relay::{Policy, Share};
+use relay::{Policy, Share, streams_for};
 use squeeze::dedup::Limits;
 use units::ByteCount;
 
@@ -45,7 +45,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         overhead: overhead as u16,
         memory,
         stream_buffer: peer.stream_buffer,
-        max_streams: (memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32,
+        max_streams: streams_for((memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32),
         headers: link.headers,
         history: history(memory, peer.compress),
         dedup: peer.dedup != Share::Off,

@@ -6,7 +6,7 @@
 //!
 //! | what | a peer | a destination |
 //! |---|---|---|
-//! | connections | `R` a second, 10 `R` at once | a half of it |
+//! | connections | `R` a second, 20 `R` at once | a half of it |
 //! | connections that no server answered | `R`/10 a second, 2 `R` at once | a half of it |
 //! | connections that wait for their server | 2 `R` | `R`/2 |
 //!
@@ -27,6 +27,7 @@ use link::wire::Target;
 use units::Instant;
 
 use crate::FlowId;
+use crate::debt::{Debt, ONE};
 
 /// Connections per second unless the file says otherwise: four pages of thirty connections
 /// each for every one of a thousand hosts within a minute.
@@ -35,23 +36,6 @@ pub const DEFAULT: u32 = 2_000;
 /// Entries of one peer's tables that are looked through for such as count nothing any more
 /// only when there are twice as many as were left the last time, and more than this.
 const FEW: usize = 256;
-
-/// A count that time takes back at a rate per second, in millionths.
-#[derive(Clone, Copy, Debug, Default)]
-struct Debt {
-    millionths: u64,
-    at: Instant,
-}
-
-const ONE: u64 = 1_000_000;
-
-impl Debt {
-    fn settle(&mut self, now: Instant, per_second: u64) {
-        let paid = now.since(self.at).as_micros().saturating_mul(per_second);
-        self.millionths = self.millionths.saturating_sub(paid);
-        self.at = now;
-    }
-}
 
 /// What is counted of a peer, a destination or a client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,7 +92,7 @@ impl Limits {
         Limits {
             all: rate,
             unanswered: (rate / 10).max(1),
-            at_once: [10 * rate, 2 * rate, 2 * rate],
+            at_once: [20 * rate, 2 * rate, 2 * rate],
         }
     }
 

@@ -85,7 +85,12 @@ impl Relay {
     }
 
     fn on_opened(&mut self, now: Instant, peer: PeerId, stream: StreamId, origin: Origin) {
-        let flow = self.insert(peer, stream, self.policies.kind(peer, &origin, false));
+        let kind = self.policies.kind(peer, &origin, false);
+        let has_place = self.has_place(now, peer, kind.host);
+        let flow = self.insert(now, peer, stream, kind);
+        if !has_place {
+            return self.connect_failed(now, flow, ResetReason::Exhausted);
+        }
         let policy = self.policies.of(peer);
         let permitted = policy.is_some_and(|rules| {
             let target = match &origin.target {

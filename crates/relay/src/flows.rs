@@ -1,13 +1,14 @@
 //! Flows by number and by stream. A number is not used again at once: it carries a
 //! generation, so that a late fact about an old flow meets nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use link::PeerId;
 use link::session::ClassId;
 use link::wire::StreamId;
 use squeeze::dedup::Scope;
+use units::Instant;
 
 /// Names a flow for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Flow {
     pub session: u64,
     pub stream: StreamId,
     pub kind: Kind,
+    /// When its host last sent or took something.
+    pub moved: Instant,
 }
 
 /// What a flow's opening and the peer's rules make of it.
@@ -64,7 +67,14 @@ impl Flow {
     fn key(&self) -> (PeerId, u64, StreamId) {
         (self.peer, self.session, self.stream)
     }
+
+    fn holder(&self) -> Holder {
+        ((self.peer, self.session), self.kind.host.map(|host| host.to_canonical()))
+    }
 }
+
+/// A session with a peer, and one of the hosts that have flows in it.
+type Holder = ((PeerId, u64), Option<IpAddr>);
 
 /// All flows of a node.
 #[derive(Debug, Default)]
@@ -72,7 +82,15 @@ pub(crate) struct Flows {
     slots: Vec<(u32, Option<Flow>)>,
     free: Vec<u32>,
     by_stream: BTreeMap<(PeerId, u64, StreamId), FlowId>,
+    by_host: BTreeMap<Holder, BTreeSet<FlowId>>,
+    /// How many flows hosts have, and sessions.
+    counts: BTreeSet<((PeerId, u64), usize, Option<IpAddr>)>,
+    of_session: BTreeMap<(PeerId, u64), usize>,
 }
+
+/// Flows of a host that are looked at to find one that it may lose: a table that is full must
+/// not make connections dear.
+const LOOKED_AT: usize = 128;
 
 /// Generations stay below this, so that a token has its highest bits free.
 const GENERATIONS: u32 = 1 << 24;
@@ -87,7 +105,57 @@ impl Flows {
         entry.1 = Some(flow);
         let id = FlowId { slot, generation: entry.0 };
         self.by_stream.insert(flow.key(), id);
+        self.by_host.entry(flow.holder()).or_default().insert(id);
+        self.recount(flow.holder(), 1);
         id
+    }
+
+    /// A host of a session has one flow more, or less.
+    fn recount(&mut self, holder: Holder, by: isize) {
+        let (session, host) = holder;
+        let count = self.by_host.get(&holder).map_or(0, BTreeSet::len);
+        self.counts.remove(&(session, count.saturating_add_signed(-by), host));
+        if count > 0 {
+            self.counts.insert((session, count, host));
+        } else {
+            self.by_host.remove(&holder);
+        }
+        let all = self.of_session.entry(session).or_default();
+        *all = all.saturating_add_signed(by);
+        if *all == 0 {
+            self.of_session.remove(&session);
+        }
+    }
+
+    /// Flows of a session.
+    pub fn of_session(&self, session: (PeerId, u64)) -> usize {
+        self.of_session.get(&session).copied().unwrap_or(0)
+    }
+
+    /// A flow of the session that gives way to one more of `host`: of the host that has the
+    /// most, if that stays ahead, and there what is not interactive before what is, and what
+    /// nothing moved in for longest.
+    pub fn displaced_by(&self, session: (PeerId, u64), host: Option<IpAddr>) -> Option<FlowId> {
+        let host = host.map(|host| host.to_canonical());
+        let own = self.by_host.get(&(session, host)).map_or(0, BTreeSet::len);
+        let all = (session, 0, None)..=(session, usize::MAX, None);
+        let (_, most, largest) = *self.counts.range(all).next_back()?;
+        if own + 1 >= most {
+            return None;
+        }
+        let flows = self.by_host.get(&(session, largest))?.iter().take(LOOKED_AT);
+        flows.copied().min_by_key(|id| {
+            self.get(*id).map(|flow| (flow.kind.class.is_strict(), flow.moved))
+        })
+    }
+
+    /// The flow's host sent or took something.
+    pub fn moved(&mut self, now: Instant, id: FlowId) {
+        if let Some((generation, Some(flow))) = self.slots.get_mut(id.slot as usize)
+            && *generation == id.generation
+        {
+            flow.moved = now;
+        }
     }
 
     pub fn get(&self, id: FlowId) -> Option<Flow> {
@@ -108,6 +176,10 @@ impl Flows {
     pub fn remove(&mut self, id: FlowId) {
         if let Some(flow) = self.get(id) {
             self.by_stream.remove(&flow.key());
+            if let Some(of_host) = self.by_host.get_mut(&flow.holder()) {
+                of_host.remove(&id);
+            }
+            self.recount(flow.holder(), -1);
             let entry = &mut self.slots[id.slot as usize];
             *entry = ((entry.0 + 1) % GENERATIONS, None);
             self.free.push(id.slot);

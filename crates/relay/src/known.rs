@@ -97,7 +97,7 @@ fn site(to: SocketAddr) -> Place {
 
 /// A bounded set whose members are forgotten [`AGE`] after they were last noted.
 #[derive(Debug)]
-struct Aged<K> {
+pub(crate) struct Aged<K> {
     noted: BTreeMap<K, Instant>,
     order: BTreeSet<(Instant, K)>,
 }
@@ -109,7 +109,7 @@ impl<K> Default for Aged<K> {
 }
 
 impl<K: Ord + Clone> Aged<K> {
-    fn note(&mut self, now: Instant, key: K) {
+    pub fn note(&mut self, now: Instant, key: K) {
         if let Some(before) = self.noted.insert(key.clone(), now) {
             self.order.remove(&(before, key.clone()));
         }
@@ -121,17 +121,17 @@ impl<K: Ord + Clone> Aged<K> {
         }
     }
 
-    fn holds(&self, now: Instant, key: &K) -> bool {
+    pub fn holds(&self, now: Instant, key: &K) -> bool {
         self.noted.get(key).is_some_and(|at| now.since(*at) < AGE)
     }
 
-    fn forget(&mut self, key: &K) {
+    pub fn forget(&mut self, key: &K) {
         if let Some(at) = self.noted.remove(key) {
             self.order.remove(&(at, key.clone()));
         }
     }
 
-    fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.noted.retain(|key, _| keep(key));
         self.order.retain(|(_, key)| keep(key));
     }

@@ -17,6 +17,7 @@
 pub mod classify;
 mod coding;
 mod connects;
+mod debt;
 mod events;
 mod flows;
 #[cfg(any(test, fuzzing))]
@@ -27,6 +28,7 @@ mod known;
 mod opening;
 pub mod packet;
 mod peers;
+mod places;
 mod policy;
 mod refusal;
 mod refused;
@@ -57,6 +59,7 @@ use host_accounts::HostAccounts;
 pub use host_accounts::{ByHost, Bytes, HostTraffic};
 use opening::Openings;
 use policy::Policies;
+pub use places::streams_for;
 pub use policy::{Open, Policy};
 use refused::Refused;
 pub use refused::{NotPassed, RefusedPacket};
@@ -124,6 +127,13 @@ pub struct RelayStats {
     pub unroutable: u64,
     /// Datagrams, and SYNs, that found their queue full.
     pub overflow: u64,
+    /// Connections that were refused because all places were taken, and their host had no fewer
+    /// than others.
+    pub full: u64,
+    /// Connections of the host with the most that gave way to others'.
+    pub displaced: u64,
+    /// SYNs that waited and gave way to others, and such as were beyond their host's part.
+    pub syns_dropped: u64,
 }
 
 /// One node's gateway.

@@ -9,6 +9,8 @@
 //!                  refused, or forgotten           the stream is reset
 //! ```
 //!
+//! SYNs are easily made, with sources that nobody has. Who may have how many is in `callers`.
+//!
 //! A SYN sent again meets what the first one began. A client that gives up says nothing;
 //! but as long as it waits it sends its SYN again, at intervals that at most double.
 
@@ -20,12 +22,15 @@ use link::wire::{Origin, ResetReason, Target};
 use units::{Duration, Instant};
 
 use crate::known::Known;
+use crate::opening::callers::Callers;
 use crate::packet::Packet;
 use crate::policy::Open;
 use crate::{Action, FlowId, Relay, Verdict, refusal};
 
-/// SYNs that wait at once, each with a packet of at most 1,500 bytes. Further ones are
-/// dropped, as by a server whose queue is full: their clients send them again.
+mod callers;
+
+/// SYNs that wait at once, each with a packet of at most 1,500 bytes. For further ones others
+/// are given up, whose clients send them again.
 const MOST: usize = 4096;
 /// How long a client may take for its handshake once the far connection stands. Linux
 /// sends its SYN-ACK again after 1, 3 and 7 s.
@@ -71,6 +76,7 @@ pub(crate) struct Openings {
     pairs: BTreeMap<FlowId, Pair>,
     due: BTreeSet<(Instant, Pair)>,
     known: Known,
+    callers: Callers,
     /// SYNs with a code point that interception has now, the newest last.
     marked: VecDeque<(Pair, u8)>,
 }
@@ -88,6 +94,7 @@ impl Openings {
         let w = self.withheld.remove(&pair)?;
         self.due.remove(&(w.until, pair));
         self.pairs.remove(&w.flow);
+        self.callers.remove(w.first, pair);
         Some(w)
     }
 
@@ -99,6 +106,12 @@ impl Openings {
     /// Has the flow's client no socket here yet?
     pub fn holds(&self, flow: FlowId) -> bool {
         self.pairs.contains_key(&flow)
+    }
+
+    /// The flow ends. True if it had no socket here yet.
+    pub fn end(&mut self, flow: FlowId) -> bool {
+        let pair = self.pairs.get(&flow).copied();
+        pair.is_some_and(|pair| self.remove(pair).is_some())
     }
 
     /// A flow for a client here was opened.
@@ -126,6 +139,7 @@ impl Openings {
 
     pub fn forget_peer(&mut self, peer: PeerId) {
         self.known.forget_peer(peer);
+        self.callers.forget_peer(peer);
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -184,9 +198,16 @@ impl Relay {
             self.openings.remember_dscp(pair, dscp);
             return Verdict::Intercept;
         }
-        if self.openings.withheld.len() >= MOST {
-            self.stats.overflow += 1;
+        let rate = self.endpoint.session(peer).map_or(0, |s| s.rate_status().rate.as_bps());
+        if !self.openings.callers.may_ask(now, peer, rate, pair) {
+            self.stats.syns_dropped += 1;
             return Verdict::Dropped;
+        }
+        if self.openings.withheld.len() >= MOST
+            && let Some(other) = self.openings.callers.gives_way()
+        {
+            self.stats.syns_dropped += 1;
+            self.give_up_opening(now, other);
         }
         let origin = Origin { client: self.told(client), target, dscp };
         let Some(flow) = self.open(now, peer, origin) else {
@@ -198,6 +219,7 @@ impl Relay {
         let (syn, state) = (packet.to_vec(), State::Asked);
         let withheld = Withheld { flow, state, syn, first: now, until };
         self.openings.withheld.insert(pair, withheld);
+        self.openings.callers.add(now, pair);
         self.openings.pairs.insert(flow, pair);
         self.openings.due.insert((until, pair));
         Verdict::Withheld
@@ -234,6 +256,7 @@ impl Relay {
         client: SocketAddr,
         server: SocketAddr,
     ) -> Option<FlowId> {
+        self.openings.callers.on_handshake(now, client.ip());
         if let Some(w) = self.openings.remove((client, server)) {
             return match w.state {
                 State::Gone => None,

@@ -7,6 +7,7 @@ use link::wire::ResetReason;
 use link::{PeerConfig, PeerId};
 use units::{Instant, IpPrefix};
 
+use crate::places::connections_of;
 use crate::{Action, FlowId, Policy, Relay};
 
 impl Relay {
@@ -20,7 +21,9 @@ impl Relay {
         config: PeerConfig,
         policy: Policy,
     ) -> Result<PeerId, TunnelError> {
+        let most = connections_of(config.link.max_streams);
         let peer = self.endpoint.add_peer(now, config)?;
+        self.policies.set_most_flows(peer, most);
         self.set_policy(peer, policy);
         Ok(peer)
     }

@@ -118,23 +118,39 @@ impl Policy {
 
 /// What each peer may do, by its slot.
 #[derive(Debug, Default)]
-pub(crate) struct Policies(Vec<Option<Policy>>);
+pub(crate) struct Policies {
+    of: Vec<Option<Policy>>,
+    /// Connections that each may have at once.
+    most_flows: Vec<usize>,
+}
 
 impl Policies {
     pub fn of(&self, peer: PeerId) -> Option<&Policy> {
-        self.0.get(peer.index())?.as_ref()
+        self.of.get(peer.index())?.as_ref()
     }
 
     pub fn set(&mut self, peer: PeerId, policy: Policy) {
-        if self.0.len() <= peer.index() {
-            self.0.resize(peer.index() + 1, None);
+        if self.of.len() <= peer.index() {
+            self.of.resize(peer.index() + 1, None);
         }
-        self.0[peer.index()] = Some(policy);
+        self.of[peer.index()] = Some(policy);
+    }
+
+    /// Connections with the peer at once.
+    pub fn most_flows(&self, peer: PeerId) -> usize {
+        self.most_flows.get(peer.index()).copied().unwrap_or(0)
+    }
+
+    pub fn set_most_flows(&mut self, peer: PeerId, most: usize) {
+        if self.most_flows.len() <= peer.index() {
+            self.most_flows.resize(peer.index() + 1, 0);
+        }
+        self.most_flows[peer.index()] = most;
     }
 
     /// The peer may do nothing any more.
     pub fn clear(&mut self, peer: PeerId) {
-        if let Some(slot) = self.0.get_mut(peer.index()) {
+        if let Some(slot) = self.of.get_mut(peer.index()) {
             *slot = None;
         }
     }

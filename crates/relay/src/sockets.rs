@@ -14,20 +14,29 @@ impl Relay {
     /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
     pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
         let (kind, target) = (self.policies.kind(peer, &origin, true), origin.target.clone());
+        if !self.has_place(now, peer, kind.host) {
+            return None;
+        }
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
-        let flow = self.insert(peer, stream, kind);
+        let flow = self.insert(now, peer, stream, kind);
         self.openings.on_open(flow, peer, target);
         Some(flow)
     }
 
     /// A new stream of the peer's session becomes a flow.
-    pub(crate) fn insert(&mut self, peer: PeerId, stream: StreamId, kind: Kind) -> FlowId {
+    pub(crate) fn insert(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        stream: StreamId,
+        kind: Kind,
+    ) -> FlowId {
         if let Some(session) = self.endpoint.session_mut(peer) {
             session.set_class(stream, kind.class);
         }
         let session = self.endpoint.session_number(peer);
-        self.flows.insert(Flow { peer, session, stream, kind })
+        self.flows.insert(Flow { peer, session, stream, kind, moved: now })
     }
 
     /// How many bytes may be read from the flow's socket now. Where it is 0,
@@ -50,6 +59,7 @@ impl Relay {
             Some(coding) => coders.encode(&mut turn, coding, data),
             None => coders.wait(&mut turn, data),
         };
+        self.flows.moved(now, flow);
         let bytes = Bytes { sent: taken as u64, received: 0 };
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         taken
@@ -101,6 +111,7 @@ impl Relay {
     /// The flow's socket took `n` bytes.
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
         let Some(f) = self.living(flow) else { return };
+        self.flows.moved(now, flow);
         let bytes = Bytes { sent: 0, received: n as u64 };
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         let (n, referred) = self.coders.took(flow, f.peer, n);

@@ -14,7 +14,9 @@
 //! first: keeping a flow moves it to the end of its queue and allocates nothing. What is over
 //! is taken out when a flow is added. Where there are too many the first of the first queue
 //! that has one goes, in the order of [`Life`]: those without an answer before those with one,
-//! as the kernel's `early_drop` does.
+//! as the kernel's `early_drop` does. A host may have three times as many as there are places
+//! left, so that one which asks everybody everything does not make the others' answers strange:
+//! beyond that it loses its own oldest.
 
 mod kind;
 #[cfg(test)]
@@ -32,6 +34,12 @@ pub(crate) use kind::{Kind, Role, Tuple, Upper};
 
 /// Flows at once, about 200 bytes each.
 const MOST: usize = 32_768;
+/// A host may have so many times as many flows as there are places left, and at least one in
+/// `FEW` of all places.
+const PARTS: usize = 3;
+const FEW: usize = 256;
+/// Flows of each kind that are looked at for one of the host that begins another.
+const LOOKED_AT: usize = 64;
 /// UDP that goes both ways for longer is a stream and no question (Linux: `udp_packet`).
 const UDP_STREAM: Duration = Duration::from_secs(2);
 /// No flow.
@@ -132,6 +140,8 @@ pub(crate) struct Tracking {
     /// Places in `flows` that are free.
     free: Vec<u32>,
     queues: [Queue; Life::ALL.len()],
+    /// How many flows hosts here have.
+    of_host: BTreeMap<(PeerId, IpAddr), u32>,
     most: usize,
     /// Flows that were forgotten before their time.
     pub forgotten: u64,
@@ -150,6 +160,7 @@ impl Tracking {
             flows: Vec::new(),
             free: Vec::new(),
             queues: [Queue { first: NONE, last: NONE }; Life::ALL.len()],
+            of_host: BTreeMap::new(),
             most,
             forgotten: 0,
         }
@@ -226,12 +237,16 @@ impl Tracking {
         if let Some(&over) = self.by_key.get(&key) {
             self.remove(over);
         }
+        if !self.has_part((key.peer, key.local)) {
+            return;
+        }
         if self.by_key.len() >= self.most {
             self.forgotten += 1;
             if let Some(at) = self.queues.iter().map(|q| q.first).find(|at| *at != NONE) {
                 self.remove(at);
             }
         }
+        self.recount((key.peer, key.local), 1);
         let flow = Flow { key, life, began: now, kept: now, earlier: NONE, later: NONE };
         let at = match self.free.pop() {
             Some(at) => {
@@ -245,6 +260,35 @@ impl Tracking {
         };
         self.by_key.insert(key, at);
         self.push(at);
+    }
+
+    /// May a host have one more? It may have three times as many as there are places left. One
+    /// that is beyond loses its own oldest, if that is found.
+    fn has_part(&mut self, host: (PeerId, IpAddr)) -> bool {
+        let own = self.of_host.get(&host).copied().unwrap_or(0) as usize;
+        if own < PARTS * self.most.saturating_sub(self.by_key.len()) || own < self.most / FEW {
+            return true;
+        }
+        let is_its = |at: &u32| {
+            let key = &self.flows[*at as usize].key;
+            (key.peer, key.local) == host
+        };
+        let from = |at: u32| {
+            let later = |at: &u32| Some(self.flows[*at as usize].later).filter(|at| *at != NONE);
+            std::iter::successors(Some(at).filter(|at| *at != NONE), later).take(LOOKED_AT)
+        };
+        self.forgotten += 1;
+        let found = self.queues.iter().flat_map(|q| from(q.first)).find(is_its);
+        found.map(|at| self.remove(at)).is_some()
+    }
+
+    /// A host has one flow more, or less.
+    fn recount(&mut self, host: (PeerId, IpAddr), by: i32) {
+        let count = self.of_host.entry(host).or_default();
+        *count = count.saturating_add_signed(by);
+        if *count == 0 {
+            self.of_host.remove(&host);
+        }
     }
 
     /// Takes out what is over: of each kind the oldest two, so that one that is added never
@@ -272,7 +316,9 @@ impl Tracking {
 
     fn remove(&mut self, at: u32) {
         self.unlink(at);
-        self.by_key.remove(&self.flows[at as usize].key);
+        let key = self.flows[at as usize].key;
+        self.by_key.remove(&key);
+        self.recount((key.peer, key.local), -1);
         self.free.push(at);
     }
 

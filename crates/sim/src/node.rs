@@ -209,7 +209,7 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         packet: plan.packets[node],
         memory: plan.memories[node],
         stream_buffer: plan.stream_buffer,
-        max_streams: plan.max_streams[node],
+        max_streams: relay::streams_for(plan.max_streams[node]),
         headers: true,
         history: plan.histories[node],
         dedup: plan.dedup[node].is_some(),

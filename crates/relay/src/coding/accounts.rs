@@ -217,8 +217,9 @@ mod tests {
             compress: true,
             scope: None,
         };
-        let f = Flow { peer: PeerId::from_index(0), session: 1, stream: StreamId(0), kind };
         let (mut bad, begin) = (BadStreams::default(), Instant::from_nanos(1));
+        let (peer, session, stream) = (PeerId::from_index(0), 1, StreamId(0));
+        let f = Flow { peer, session, stream, kind, moved: begin };
         assert_eq!(bad.poll(begin), None);
         (0..3).for_each(|_| bad.add(&f, BadBlock::Bomb.into()));
         let told = bad.poll(begin).expect("the first at once");

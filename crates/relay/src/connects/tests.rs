@@ -24,7 +24,7 @@ impl Peer {
     fn opens(&mut self, client: u32, to: u32, port: u16) -> Option<FlowId> {
         let kind = Policy::default().kind(&origin(client, to, port), false);
         let stream = link::wire::StreamId(0);
-        let flow = self.flows.insert(Flow { peer: PEER, session: 0, stream, kind });
+        let flow = self.flows.insert(Flow { peer: PEER, session: 0, stream, kind, moved: self.now });
         let Kind { host, .. } = kind;
         let target = origin(client, to, port).target;
         let begun = self.connects.begin(self.now, (PEER, DEFAULT), flow, &target, host);

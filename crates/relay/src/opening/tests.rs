@@ -244,16 +244,16 @@ fn the_code_point_of_a_syn_is_that_of_its_connection_in_both_directions() {
 }
 
 #[test]
-fn syns_that_wait_are_bounded() {
+fn syns_that_wait_are_bounded_and_the_oldest_goes() {
     let mut p = Gateways::new(Open::Sure);
     for n in 0..MOST as u16 + 10 {
         let client = SocketAddr::from(([10, 1, 0, 2], 10_000 + n));
+        p.now += Duration::from_millis(1);
         let packet = syn(client, pair(22).1, 1);
         let verdict = p.sides[0].handle_tun(p.now, &mut packet.clone(), true);
-        let expected = if n < MOST as u16 { Verdict::Withheld } else { Verdict::Dropped };
-        assert_eq!(verdict, expected, "{n}");
+        assert_eq!(verdict, Verdict::Withheld, "{n}");
     }
-    assert_eq!(p.near().stats().overflow, 10);
+    assert_eq!((p.near().openings(), p.near().stats().syns_dropped), (MOST, 10));
     p.pass(Duration::from_secs(1));
     let now = p.now;
     p.sides[0].give_up_openings(now);
@@ -262,6 +262,102 @@ fn syns_that_wait_are_bounded() {
     }
     p.pass(Duration::from_secs(2));
     assert!(is_clean(&mut p));
+}
+
+/// What a flood of SYNs does to hosts that open a connection each second.
+#[derive(Default)]
+struct Harm {
+    tried: u32,
+    refused: u32,
+    /// Sent again after a second.
+    again: u32,
+}
+
+/// 49 hosts, of which `known` completed a handshake before, beside 270 SYNs a second with the
+/// sources that `source` makes.
+fn flood(known: bool, rate: u64, source: Option<fn(u32) -> [u8; 4]>) -> (Harm, u64) {
+    let rate = units::BitRate::from_kbps(rate);
+    let thin = link::session::LinkConfig { send_rate: rate, ..link() };
+    let mut p = Gateways::apart([thin, link()], |policy| policy.open = Open::Sure);
+    p.meet();
+    let (_, server) = pair(443);
+    let host = |n: u32| [10, 1, 1, n as u8 + 10];
+    for n in (0..49).filter(|_| known) {
+        let client = SocketAddr::from((host(n), 39_999));
+        if let Some(flow) = p.sides[0].accept(p.now, client, server) {
+            p.sides[0].local_reset(p.now, flow, ResetReason::HostReset);
+        }
+        p.pass(Duration::from_millis(20));
+    }
+    p.asked.clear();
+    let (mut harm, mut waiting) = (Harm::default(), BTreeMap::<u64, Vec<SocketAddr>>::new());
+    let before = p.near().endpoint.peer_stats(PEER).bytes_out;
+    let seconds = 20;
+    for tick in 0..seconds * 100 {
+        for n in 0..if tick % 10 < 7 { 3 } else { 2 } {
+            let Some(source) = source else { break };
+            let serial = tick as u32 * 3 + n;
+            let from = SocketAddr::from((source(serial), 1_024 + (serial % 60_000) as u16));
+            let dead = SocketAddr::from(([10, 2, 9, 9], 1 + (serial % 60_000) as u16));
+            p.sides[0].handle_tun(p.now, &mut syn(from, dead, serial), true);
+        }
+        let mut knocks = waiting.remove(&tick).unwrap_or_default();
+        harm.again += knocks.len() as u32;
+        if tick % 2 == 0 {
+            let client = SocketAddr::from((host(tick as u32 / 2 % 49), 40_000 + (tick / 98) as u16));
+            knocks.push(client);
+            harm.tried += 1;
+        }
+        for client in knocks {
+            match p.sides[0].handle_tun(p.now, &mut syn(client, server, 7), true) {
+                Verdict::Withheld => {}
+                _ => waiting.entry(tick + 100).or_default().push(client),
+            }
+        }
+        p.pass(Duration::from_millis(10));
+        // The honest server accepts, half a second later for the link's sake; the other is dead.
+        for far in std::mem::take(&mut p.asked) {
+            let to_server = p.sides[1].flows.get(far).is_some_and(|f| f.kind.port == 443);
+            if to_server {
+                p.sides[1].connected(far);
+            }
+        }
+        for packet in std::mem::take(&mut p.written) {
+            let Some((client, server)) = Packet::parse(&packet).unwrap().opens(&packet) else {
+                harm.refused += u32::from(packet[20..22] == 443u16.to_be_bytes());
+                continue;
+            };
+            let flow = p.sides[0].accept(p.now, client, server).expect("it stands");
+            p.sides[0].local_reset(p.now, flow, ResetReason::HostReset);
+        }
+    }
+    let bytes = p.near().endpoint.peer_stats(PEER).bytes_out - before;
+    (harm, bytes * 8 / seconds)
+}
+
+#[test]
+fn a_host_that_floods_with_syns_costs_the_others_no_connection_and_little_of_the_link() {
+    let (_, idle) = flood(true, 512, None);
+    for (kbps, known) in [(512, true), (512, false), (10_000, true), (10_000, false)] {
+        // Its own address; its neighbours'; a new one each time.
+        let sources: [(&str, fn(u32) -> [u8; 4]); 3] = [
+            ("its own", |_| [10, 1, 1, 200]),
+            ("its neighbours'", |n| [10, 1, 1, 60 + (n % 190) as u8]),
+            ("new", |n| [10, 1, 2 + (n / 250) as u8, (n % 250) as u8]),
+        ];
+        for (name, source) in sources {
+            let (harm, bps) = flood(known, kbps, Some(source));
+            println!(
+                "{kbps} kbit/s, known {known}, sources {name}: {} of {} sent again, {} refused, \
+                 {idle} → {bps} bit/s",
+                harm.again, harm.tried, harm.refused
+            );
+            assert!(bps - idle < kbps * 100, "a tenth of the link");
+            assert_eq!(harm.refused, 0);
+            assert!(!known || harm.again == 0, "hosts that are known wait for nothing");
+            assert!(harm.again <= 60, "{} SYNs were dropped", harm.again);
+        }
+    }
 }
 
 /// L-SE-3: what a host says on a connection of the session before goes nowhere, although the

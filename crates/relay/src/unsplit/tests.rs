@@ -295,3 +295,32 @@ fn a_family_that_the_peer_does_not_take_is_refused_here_until_it_does() {
     assert_eq!(found(&gateways), (false, false));
     assert_eq!(gateways.sends(0, &v6)[0], v6);
 }
+
+/// Fifty hosts with a packet every 20 ms each, of which one sends ten times what the link takes.
+#[test]
+fn a_host_that_floods_the_link_with_packets_costs_the_others_none() {
+    let thin = LinkConfig { send_rate: units::BitRate::from_mbps(2), ..link() };
+    let mut g = pair_over([thin, link()], |_| {});
+    let mut arrived = [0u32; 50];
+    for tick in 0..500u32 {
+        for _ in 0..17 {
+            let _ = {
+                let mut flood = udp("10.2.0.50", "203.0.113.9", [1, 1], 1_400);
+                g.sides[0].handle_tun(g.now, &mut flood, false)
+            };
+        }
+        for host in (0..49).filter(|host| host % 2 == tick % 2) {
+            let mut packet = udp(&format!("10.2.0.{}", host + 51), "203.0.113.9", [2, 2], 72);
+            assert_eq!(g.sides[0].handle_tun(g.now, &mut packet, false), Verdict::Sent);
+        }
+        g.pass(Duration::from_millis(10));
+        while g.sides[1].poll_tun(g.now, |packet| {
+            arrived[usize::from(packet[15]) - 50] += 1;
+        }) {}
+    }
+    g.pass(Duration::from_millis(500));
+    while g.sides[1].poll_tun(g.now, |packet| arrived[usize::from(packet[15]) - 50] += 1) {}
+    let least = arrived[1..].iter().min().unwrap();
+    println!("of 250 packets each {least} arrived at least, and {} of the hog's 8500", arrived[0]);
+    assert!(*least >= 245, "{arrived:?}");
+}
