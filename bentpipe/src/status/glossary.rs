@@ -31,6 +31,11 @@ pub const DROPS: &[Entry] = &[
         "a stream was reset: the head of a compressed block means nothing; the ends may run versions that do not fit",
     ),
     (
+        "connection gave way",
+        Place::Node,
+        "connections that were reset while all places for connections with a peer were taken: their host had the most, and another with fewer asked for one",
+    ),
+    (
         "connection refused",
         Place::Link,
         "connections of the peer's clients beyond what `connects` allows in a second, to one destination, or without an answer: a scan or a flood, or `connects` is too small",
@@ -110,6 +115,16 @@ pub const DROPS: &[Entry] = &[
         "no cookie",
         Place::Node,
         "initiations without a cookie while many come, or too many of one peer: honest nodes try again with one",
+    ),
+    (
+        "no place for a connection",
+        Place::Node,
+        "connections that were refused because all places with a peer were taken, and their host had no fewer than others: `memory` is too small, or hosts never close what they open",
+    ),
+    (
+        "opening gave way",
+        Place::Node,
+        "SYNs that waited for the far side and gave way to others, or came faster than their host's part of the link: a scan or forged sources in a LAN; hosts send them again",
     ),
     ("replayed", Place::Node, "packets that came before: networks repeat some, and attackers"),
     (

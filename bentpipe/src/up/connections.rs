@@ -121,7 +121,8 @@ impl Connections {
         added
     }
 
-    /// Connects to a server for `flow`, by packets with a routing mark.
+    /// Connects to a server for `flow`, by packets with a routing mark, and as `from` where that
+    /// is given, which is of the server's family.
     pub fn connect(
         &mut self,
         poller: &Poller,
@@ -131,8 +132,9 @@ impl Connections {
         mark: Option<u32>,
     ) -> Result<(), ResetReason> {
         let begin = |from| tcp::connect(&Connect { to, from, mark, options: &self.options });
-        // IPv4 and IPv6 cannot be mixed: then the node's own address serves.
-        let from = from.filter(|f| f.is_ipv4() == to.is_ipv4());
+        if from.is_some_and(|f| f.is_ipv4() != to.is_ipv4()) {
+            return Err(ResetReason::Denied);
+        }
         let stream = match begin(from) {
             // The client's port is still held by an earlier connection of its own.
             Err(ConnectError::SourceInUse) => begin(from.map(|f| SocketAddr::new(f.ip(), 0))),

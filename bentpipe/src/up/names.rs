@@ -29,8 +29,8 @@ const WAITING: usize = 64;
 pub enum Purpose {
     /// A peer's endpoint.
     Endpoint(PeerId),
-    /// A server that a peer's client named.
-    Server(FlowId),
+    /// A server that a peer's client named; to be connected to as this address.
+    Server(FlowId, Option<SocketAddr>),
 }
 
 /// A name's addresses; none where it does not resolve.
@@ -147,7 +147,7 @@ impl Names {
     /// already.
     pub fn ask(&mut self, peer: PeerId, purpose: Purpose, name: &str, port: u16) -> bool {
         let question = Question { purpose, name: name.to_owned(), port };
-        let asker = (peer, matches!(purpose, Purpose::Server(_)));
+        let asker = (peer, matches!(purpose, Purpose::Server(..)));
         if !self.shared.lock().push(asker, question) {
             return false;
         }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_peer_whose_names_do_not_answer_starves_no_other() {
         let mut names = Names::with(LEAST, sometimes_slow).unwrap();
-        let flow = |n: u64| Purpose::Server(FlowId::from_u64(n));
+        let flow = |n: u64| Purpose::Server(FlowId::from_u64(n), None);
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         let taken = (0..300).filter(|n| names.ask(greedy, flow(*n), "slow", 80)).count();
         assert!((WAITING..=WAITING + AT_ONCE).contains(&taken), "{taken} were taken");
@@ -262,9 +262,9 @@ mod tests {
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         for n in 0..10 {
             assert!(names.ask(greedy, Purpose::Endpoint(greedy), "slow", 4500));
-            assert!(names.ask(greedy, Purpose::Server(FlowId::from_u64(n)), "slow", 80));
+            assert!(names.ask(greedy, Purpose::Server(FlowId::from_u64(n), None), "slow", 80));
         }
-        assert!(names.ask(modest, Purpose::Server(FlowId::from_u64(100)), "quick", 443));
+        assert!(names.ask(modest, Purpose::Server(FlowId::from_u64(100), None), "quick", 443));
         let begin = Instant::now();
         let answer = loop {
             match names.next() {
@@ -284,13 +284,13 @@ mod tests {
         let (begin, mut asked) = (Instant::now(), 0u64);
         while (asked < 5_000 || !open.is_empty()) && begin.elapsed() < Duration::from_secs(30) {
             let peer = PeerId::from_index(asked as usize % 7);
-            let purpose = Purpose::Server(FlowId::from_u64(asked));
+            let purpose = Purpose::Server(FlowId::from_u64(asked), None);
             if asked < 5_000 && names.ask(peer, purpose, "name", 1) {
                 open.insert(asked);
                 asked += 1;
             }
             while let Some(answer) = names.next() {
-                let Purpose::Server(flow) = answer.purpose else { panic!("nobody asked that") };
+                let Purpose::Server(flow, _) = answer.purpose else { panic!("nobody asked that") };
                 assert!(open.remove(&flow.to_u64()), "answered twice");
             }
         }

@@ -3,9 +3,10 @@
 //! the far side is, or at once where that is to be expected (`open`); if it then fails,
 //! the client is reset.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use os::OsError;
 use os::poll::{Interest, Poller};
@@ -17,19 +18,22 @@ use super::listeners::REST;
 use crate::host::Host;
 use crate::proxy_proto::{Negotiation, Refusal, Rest, Step};
 
-/// Clients that have not said where to, at once; more wait in the kernel's queue.
+/// Clients that have not said where to, at once. For more the oldest of the address that has the
+/// most gives way: one host that says nothing holds up no other.
 const MAX_CLIENTS: usize = 1024;
 /// A client that has not said where to by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Client {
     stream: Stream,
+    address: SocketAddr,
     negotiation: Negotiation,
     deadline: Instant,
 }
 
 /// A client that has said where it wants to go.
 pub struct Asked {
+    pub client: SocketAddr,
     pub target: Target,
     early: Vec<u8>,
     rest: Rest,
@@ -63,14 +67,6 @@ impl Proxy {
     /// Takes the clients that have connected.
     pub fn accept(&mut self, now: Instant, poller: &Poller) {
         for _ in 0..64 {
-            let slot = match self.clients.iter().position(Option::is_none) {
-                Some(slot) => slot,
-                None if self.clients.len() < MAX_CLIENTS => {
-                    self.clients.push(None);
-                    self.clients.len() - 1
-                }
-                None => return self.rest(now, poller),
-            };
             let accepted = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -79,15 +75,32 @@ impl Proxy {
                     return self.rest(now, poller);
                 }
             };
+            let slot = self.slot();
             let token = self.first_token + slot as u64;
             if poller.add(&accepted.stream, token, Interest::READ).is_ok() {
                 self.clients[slot] = Some(Client {
                     stream: accepted.stream,
+                    address: accepted.client,
                     negotiation: Negotiation::new(),
                     deadline: now + PATIENCE,
                 });
             }
         }
+    }
+
+    /// A place for one more client.
+    fn slot(&mut self) -> usize {
+        if let Some(slot) = self.clients.iter().position(Option::is_none) {
+            return slot;
+        }
+        if self.clients.len() < MAX_CLIENTS {
+            self.clients.push(None);
+            return self.clients.len() - 1;
+        }
+        let clients = || self.clients.iter().flatten().map(|c| (c.address.ip(), c.deadline));
+        let slot = gives_way(clients());
+        self.clients[slot] = None;
+        slot
     }
 
     fn rest(&mut self, now: Instant, poller: &Poller) {
@@ -130,8 +143,8 @@ impl Proxy {
                         Host::Ip(ip) => Target::Address(SocketAddr::new(ip, target.port)),
                         Host::Name(name) => Target::Name(name, target.port),
                     };
-                    let Client { stream, negotiation, .. } = client;
-                    return Some(Asked { target, early, rest, stream, negotiation });
+                    let Client { stream, address: client, negotiation, .. } = client;
+                    return Some(Asked { client, target, early, rest, stream, negotiation });
                 }
             }
         }
@@ -154,6 +167,17 @@ impl Proxy {
             }
         }
     }
+}
+
+/// The place of the client that gives way: of the address with the most clients the one that has
+/// been here for longest.
+fn gives_way(clients: impl Iterator<Item = (IpAddr, Instant)> + Clone) -> usize {
+    let mut counts = BTreeMap::<IpAddr, usize>::new();
+    clients.clone().for_each(|(address, _)| *counts.entry(address).or_default() += 1);
+    let rank = |(_, (address, deadline)): &(usize, (IpAddr, Instant))| {
+        (Reverse(counts.get(address).copied()), *deadline)
+    };
+    clients.enumerate().min_by_key(rank).map_or(0, |(slot, _)| slot)
 }
 
 /// Clients whose flow the far side has not answered yet; as many as there are streams.
@@ -229,5 +253,20 @@ pub fn refusal_of(reason: ResetReason) -> Refusal {
         ResetReason::PeerRestarted | ResetReason::ShuttingDown | ResetReason::Protocol => {
             Refusal::Failed
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_client_of_the_host_with_the_most_gives_way() {
+        let at = |s| Instant::ZERO + Duration::from_secs(s);
+        let host = |n| IpAddr::from([10, 1, 0, n]);
+        let clients = [(host(1), 1), (host(2), 9), (host(2), 3), (host(2), 5), (host(3), 2)];
+        let clients = || clients.iter().map(|(host, s)| (*host, at(*s)));
+        assert_eq!(gives_way(clients()), 2);
+        assert_eq!(gives_way(clients().filter(|(h, _)| *h != host(2))), 0, "all have one");
     }
 }

@@ -130,6 +130,9 @@ impl Shard {
             ("family not taken there", relay.not_taken_there),
             ("unroutable packet", relay.unroutable),
             ("datagram queue full", relay.overflow),
+            ("no place for a connection", relay.full),
+            ("connection gave way", relay.displaced),
+            ("opening gave way", relay.syns_dropped),
         ] {
             if count > 0 {
                 dropped.insert(name.to_owned(), count);

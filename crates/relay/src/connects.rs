@@ -1,4 +1,4 @@
-//! How many connections a peer may cause here: what it opens leaves this node as SYNs from
+//! How many connections a peer may cause here (L-ST-8): what it opens leaves this node as SYNs from
 //! this node's own address, and a stream costs the peer a few bytes.
 //!
 //! Three things are counted, for each peer, for each destination that it asks for, and for each
@@ -192,8 +192,7 @@ impl Connects {
         let of = self.peers.entry(peer).or_default();
         let to = Destination::of(target);
         let client = client.map(|c| c.to_canonical());
-        let [limits, one] =
-            [Limits::of_peer(rate.into()), Limits::of_destination(rate.into())];
+        let [limits, one] = [Limits::of_peer(rate.into()), Limits::of_destination(rate.into())];
         of.whole.settle(now, &limits);
         let own = of.clients.look(now, &client, &limits);
         let there = of.destinations.look(now, &to, &one);

@@ -1,11 +1,15 @@
 //! What follows from what peers and links do.
 
+use std::net::SocketAddr;
+
 use link::PeerId;
 use link::endpoint::{EndpointEvent, LinkEvent};
 use link::session::Event;
 use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
+use crate::connects::Connects;
+use crate::routes::Owner;
 use crate::{Action, Policy, Relay, self_test};
 
 impl Relay {
@@ -85,45 +89,69 @@ impl Relay {
     }
 
     fn on_opened(&mut self, now: Instant, peer: PeerId, stream: StreamId, origin: Origin) {
-        let kind = self.policies.kind(peer, &origin, false);
-        let has_place = self.has_place(now, peer, kind.host);
-        let flow = self.insert(now, peer, stream, kind);
-        if !has_place {
-            return self.connect_failed(now, flow, ResetReason::Exhausted);
-        }
         let policy = self.policies.of(peer);
-        let permitted = policy.is_some_and(|rules| {
-            let target = match &origin.target {
-                Target::Address(a) => rules.permits(a.ip(), &self.own),
-                Target::Name(..) => true, // its addresses are asked for one by one
-            };
-            target
-                && origin.client.is_none_or(|c| self.owners.owned(peer, c.ip()).is_some())
-                && (!rules.keep_source || can_keep(&origin))
+        let keep = policy.is_some_and(|rules| rules.keep_source);
+        let client = self.client_of(peer, &origin, keep);
+        let permitted = policy.is_some_and(|rules| match &origin.target {
+            Target::Address(a) => rules.permits(a.ip(), &self.own),
+            Target::Name(..) => true, // its addresses are asked for one by one
         });
-        if !permitted {
+        let rate = policy.map_or(0, Policy::connects);
+        let is_test = self_test::is_for_service(&origin.target);
+        let known = client.ok().flatten();
+        let origin = Origin { client: known, ..origin };
+        let kind = self.policies.kind(peer, &origin, false);
+        let denied = !permitted || client.is_err() && !is_test;
+        let has_place = denied || self.has_place(now, peer, kind.host);
+        let flow = self.insert(now, peer, stream, kind);
+        if denied {
             self.count_denied();
             return self.connect_failed(now, flow, ResetReason::Denied);
         }
-        let rate = policy.map_or(0, Policy::connects);
-        let client = origin.client.map(|c| c.ip());
-        if !self_test::is_for_service(&origin.target)
-            && !self.connects.begin(now, (peer, rate), flow, &origin.target, client)
-        {
+        let begins = |connects: &mut Connects| {
+            let client = known.map(|c| c.ip());
+            is_test || connects.begin(now, (peer, rate), flow, &origin.target, client)
+        };
+        if !has_place || !begins(&mut self.connects) {
             return self.connect_failed(now, flow, ResetReason::Exhausted);
         }
-        let keep = policy.is_some_and(|rules| rules.keep_source);
-        let source = origin.client.filter(|_| keep);
+        if let Target::Address(to) = &origin.target {
+            self.flows.leads_to(flow, to.ip());
+        }
+        let source = known.filter(|_| keep);
         self.actions.push_back(Action::Connect { flow, target: origin.target, source });
+    }
+
+    /// L-ST-7: the client of a stream that the peer opens, where it is the peer's to speak for.
+    /// `keep`: a connection needs one that it can have as its source.
+    fn client_of(
+        &self,
+        peer: PeerId,
+        origin: &Origin,
+        keep: bool,
+    ) -> Result<Option<SocketAddr>, NoClient> {
+        let Some(client) = origin.client else {
+            return if keep { Err(NoClient) } else { Ok(None) };
+        };
+        match self.owners.owner(peer, client.ip()) {
+            Owner::Its(_) if !keep || can_keep(client, &origin.target) => Ok(Some(client)),
+            // A client of the peer's proxy, say. Servers see this node.
+            Owner::Nobody if !keep => Ok(None),
+            _ => Err(NoClient),
+        }
     }
 }
 
-/// Is the client's address one that the connection can have? Without a client it is a proxy's of
-/// the peer, which servers see as this node's own, as they do where it goes to a name.
-fn can_keep(origin: &Origin) -> bool {
-    let (Some(client), Target::Address(target)) = (origin.client, &origin.target) else {
-        return true;
-    };
+/// A stream's client is none that this node may connect for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NoClient;
+
+/// Is the client's address one that the connection can have? Addresses of names are chosen so.
+fn can_keep(client: SocketAddr, target: &Target) -> bool {
     let client = client.ip();
-    client == client.to_canonical() && client.is_ipv4() == target.ip().to_canonical().is_ipv4()
+    let fits = match target {
+        Target::Address(to) => client.is_ipv4() == to.ip().to_canonical().is_ipv4(),
+        Target::Name(..) => true,
+    };
+    client == client.to_canonical() && fits
 }

@@ -45,6 +45,8 @@ pub(crate) struct Flow {
     pub kind: Kind,
     /// When its host last sent or took something.
     pub moved: Instant,
+    /// Where this node connected to for the peer.
+    pub to: Option<IpAddr>,
 }
 
 /// What a flow's opening and the peer's rules make of it.
@@ -144,18 +146,28 @@ impl Flows {
             return None;
         }
         let flows = self.by_host.get(&(session, largest))?.iter().take(LOOKED_AT);
-        flows.copied().min_by_key(|id| {
-            self.get(*id).map(|flow| (flow.kind.class.is_strict(), flow.moved))
-        })
+        flows
+            .copied()
+            .min_by_key(|id| self.get(*id).map(|flow| (flow.kind.class.is_strict(), flow.moved)))
     }
 
     /// The flow's host sent or took something.
     pub fn moved(&mut self, now: Instant, id: FlowId) {
-        if let Some((generation, Some(flow))) = self.slots.get_mut(id.slot as usize)
-            && *generation == id.generation
-        {
+        if let Some(flow) = self.get_mut(id) {
             flow.moved = now;
         }
+    }
+
+    /// This node connects for the flow's peer.
+    pub fn leads_to(&mut self, id: FlowId, to: IpAddr) {
+        if let Some(flow) = self.get_mut(id) {
+            flow.to = Some(to);
+        }
+    }
+
+    fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
+        let (generation, flow) = self.slots.get_mut(id.slot as usize)?;
+        flow.as_mut().filter(|_| *generation == id.generation)
     }
 
     pub fn get(&self, id: FlowId) -> Option<Flow> {

@@ -18,6 +18,8 @@ pub struct Gateways {
     pub written: Vec<Vec<u8>>,
     /// What the far gateway was to connect.
     pub asked: Vec<FlowId>,
+    /// And as which sources, both gateways.
+    pub asked_as: Vec<Option<SocketAddr>>,
     /// Everything else that the near gateway was to do.
     pub others: Vec<Action>,
 }
@@ -91,7 +93,7 @@ impl Gateways {
             relay
         });
         let (written, asked, others) = (vec![], vec![], vec![]);
-        Gateways { now, sides, written, asked, others }
+        Gateways { now, sides, written, asked, asked_as: vec![], others }
     }
 
     /// The link comes up.
@@ -121,7 +123,10 @@ impl Gateways {
         while let Some(action) = self.sides[side].poll_action(self.now) {
             match action {
                 Action::ToClient(packet) => self.written.push(packet),
-                Action::Connect { flow, .. } => self.asked.push(flow),
+                Action::Connect { flow, source, .. } => {
+                    self.asked.push(flow);
+                    self.asked_as.push(source);
+                }
                 other if side == 0 => self.others.push(other),
                 Action::PeerReset(flow, _) => self.sides[1].closed(self.now, flow),
                 _ => {}

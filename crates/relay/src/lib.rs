@@ -49,17 +49,17 @@ pub use link::wire::{Origin, ResetReason, Target};
 use units::Instant;
 
 pub use classify::{Rule, Share};
-pub use connects::DEFAULT as DEFAULT_CONNECTS;
 use coding::Coders;
 pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
-pub use flows::FlowId;
 use connects::Connects;
+pub use connects::DEFAULT as DEFAULT_CONNECTS;
+pub use flows::FlowId;
 use flows::Flows;
 use host_accounts::HostAccounts;
 pub use host_accounts::{ByHost, Bytes, HostTraffic};
 use opening::Openings;
-use policy::Policies;
 pub use places::streams_for;
+use policy::Policies;
 pub use policy::{Open, Policy};
 use refused::Refused;
 pub use refused::{NotPassed, RefusedPacket};
@@ -76,7 +76,8 @@ pub enum Action {
         flow: FlowId,
         /// Where to. A name's addresses must each pass [`Relay::permits`].
         target: Target,
-        /// Connect as this address, if the peer's policy keeps sources.
+        /// Connect as this address, if the peer's policy keeps sources, and as no other: a
+        /// name's address must be of its family.
         source: Option<SocketAddr>,
     },
     /// There is something for the flow's socket: bytes, or their end.

@@ -28,6 +28,30 @@ impl Relay {
         Ok(peer)
     }
 
+    /// Changes what a peer may do. Connections that this node made for it and would not make any
+    /// more end; answers how many. Exchanges of packets end, too: what the peer began is not
+    /// taken for an answer to what hosts say in them.
+    pub fn change_policy(&mut self, now: Instant, peer: PeerId, policy: Policy) -> usize {
+        let before = self.policies.of(peer).cloned().unwrap_or_default();
+        let narrower = before.allow.iter().any(|p| !policy.allow.contains(p))
+            || policy.deny.iter().any(|p| !before.deny.contains(p));
+        self.set_policy(peer, policy);
+        if !narrower {
+            return 0;
+        }
+        self.tracking.on_narrowed(now, peer, before);
+        let flows = self.flows.before(peer, u64::MAX);
+        let goes = |flow: &FlowId| {
+            let to = self.flows.get(*flow).and_then(|f| f.to);
+            to.is_some_and(|to| !self.permits(*flow, to))
+        };
+        let over: Vec<FlowId> = flows.into_iter().filter(goes).collect();
+        for flow in &over {
+            self.end_flow(now, *flow, ResetReason::Denied);
+        }
+        over.len()
+    }
+
     /// Changes what a peer may do; flows that stand stay.
     pub fn set_policy(&mut self, peer: PeerId, policy: Policy) {
         self.owners.here.remove_peer(peer);
@@ -81,6 +105,18 @@ impl Relay {
         Some(client).filter(|_| self.tells_own || !own())
     }
 
+    /// A client of this node's proxy as the far node is told of it: not where it is a program of
+    /// this node, which has no address that anything could be sent to.
+    pub fn proxy_client(&self, client: SocketAddr) -> Option<SocketAddr> {
+        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+        let ip = client.ip();
+        let local = match ip {
+            IpAddr::V4(a) => a.is_link_local(),
+            IpAddr::V6(a) => a.is_unicast_link_local(),
+        };
+        Some(client).filter(|_| !ip.is_loopback() && !local).and_then(|c| self.told(c))
+    }
+
     /// Tells this node's own addresses, which peers reach only where `allow` lists them.
     pub fn set_own_addresses(&mut self, own: Vec<IpAddr>) {
         self.own = own;
@@ -105,6 +141,11 @@ impl Relay {
         let peer = self.flows.get(flow).map(|f| f.peer);
         let policy = peer.and_then(|p| self.policies.of(p));
         policy.is_some_and(|p| p.permits(addr, &self.own))
+    }
+
+    /// A name's address was permitted and is connected to.
+    pub fn leads_to(&mut self, flow: FlowId, to: IpAddr) {
+        self.flows.leads_to(flow, to);
     }
 
     /// None of the addresses of a name that a peer asked for is permitted.

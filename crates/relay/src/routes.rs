@@ -61,6 +61,17 @@ impl<P: Copy + PartialEq> Routes<P> {
     }
 }
 
+/// Whose an address is, for a peer that speaks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The peer's, by a prefix of this length.
+    Its(u8),
+    /// Another peer's.
+    Another,
+    /// No peer's.
+    Nobody,
+}
+
 /// Prefixes of this node's peers and of those that other threads have.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
@@ -78,9 +89,23 @@ impl Owners {
     /// May the peer send from `addr`? Not if a longer prefix is another's. Answers the length
     /// of the prefix that says so: 0 is a default route.
     pub fn owned(&self, peer: PeerId, addr: IpAddr) -> Option<u8> {
-        let (owner, len) = self.here.find(addr)?;
-        let others = self.elsewhere.find(addr).is_some_and(|((), other)| other >= len);
-        (owner == peer && !others).then_some(len)
+        match self.owner(peer, addr) {
+            Owner::Its(len) => Some(len),
+            Owner::Another | Owner::Nobody => None,
+        }
+    }
+
+    /// Whose `addr` is, as the peer sees it.
+    pub fn owner(&self, peer: PeerId, addr: IpAddr) -> Owner {
+        match (self.here.find(addr), self.elsewhere.find(addr)) {
+            (None, None) => Owner::Nobody,
+            (Some((owner, len)), other)
+                if owner == peer && other.is_none_or(|((), other)| other < len) =>
+            {
+                Owner::Its(len)
+            }
+            _ => Owner::Another,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Relay {
             session.set_class(stream, kind.class);
         }
         let session = self.endpoint.session_number(peer);
-        self.flows.insert(Flow { peer, session, stream, kind, moved: now })
+        self.flows.insert(Flow { peer, session, stream, kind, moved: now, to: None })
     }
 
     /// How many bytes may be read from the flow's socket now. Where it is 0,

@@ -8,6 +8,10 @@
 //! fragments, which have no ports, pass if there is any flow of their addresses: without its
 //! first fragment, which is looked at, a packet is never put together.
 //!
+//! Where a peer may reach less than before, what it began there is over, though hosts here may
+//! go on for a while: for some seconds they begin nothing, and then nothing that the peer was
+//! refused meanwhile.
+//!
 //! A flow ends when nothing came for as long as Linux' connection tracking waits, which many
 //! gateways have beside this one (Linux: Documentation/networking/nf_conntrack-sysctl.rst).
 //! Flows with the same patience are in one queue, the one that nothing came of for longest
@@ -29,6 +33,8 @@ use link::PeerId;
 use units::{Duration, Instant};
 
 use crate::classify::{TCP, UDP};
+use crate::known::Aged;
+use crate::policy::Policy;
 use kind::{ICMP, ICMPV6};
 pub(crate) use kind::{Kind, Role, Tuple, Upper};
 
@@ -42,6 +48,9 @@ const FEW: usize = 256;
 const LOOKED_AT: usize = 64;
 /// UDP that goes both ways for longer is a stream and no question (Linux: `udp_packet`).
 const UDP_STREAM: Duration = Duration::from_secs(2);
+/// How long nothing begins where a peer may not go any more: most of what goes on both ways
+/// says something.
+const SILENCE: Duration = Duration::from_secs(5);
 /// No flow.
 const NONE: u32 = u32::MAX;
 
@@ -142,6 +151,10 @@ pub(crate) struct Tracking {
     queues: [Queue; Life::ALL.len()],
     /// How many flows hosts here have.
     of_host: BTreeMap<(PeerId, IpAddr), u32>,
+    /// What peers could reach until a moment ago, and until when nothing begins there.
+    narrowed: Vec<(PeerId, Instant, Policy)>,
+    /// What peers were refused lately where they could go before.
+    ended: Aged<Key>,
     most: usize,
     /// Flows that were forgotten before their time.
     pub forgotten: u64,
@@ -161,8 +174,32 @@ impl Tracking {
             free: Vec::new(),
             queues: [Queue { first: NONE, last: NONE }; Life::ALL.len()],
             of_host: BTreeMap::new(),
+            narrowed: Vec::new(),
+            ended: Aged::default(),
             most,
             forgotten: 0,
+        }
+    }
+
+    /// The peer may reach less than `before`.
+    pub fn on_narrowed(&mut self, now: Instant, peer: PeerId, before: Policy) {
+        self.narrowed.retain(|(of, until, _)| *of != peer && *until > now);
+        self.narrowed.push((peer, now + SILENCE, before));
+    }
+
+    /// Was the peer allowed to reach `addr` until a moment ago?
+    fn is_narrowed(&self, now: Instant, peer: PeerId, addr: IpAddr) -> bool {
+        let all = self.narrowed.iter().filter(|(of, until, _)| *of == peer && *until > now);
+        all.into_iter().any(|(_, _, before)| before.permits(addr, &[]))
+    }
+
+    /// A packet of the peer's was refused.
+    pub fn on_denied(&mut self, now: Instant, peer: PeerId, packet: &[u8]) {
+        if !self.narrowed.is_empty()
+            && let Some(Kind::Flow(tuple, _)) = Upper::of(packet).map(|u| u.kind(packet))
+            && self.is_narrowed(now, peer, tuple.destination)
+        {
+            self.ended.note(now, Key::inward(peer, &tuple));
         }
     }
 
@@ -176,7 +213,9 @@ impl Tracking {
             let life = after_sent(self.flows[at as usize].life, role);
             return self.keep(now, at, life);
         }
-        if !matches!(role, Role::Answers | Role::Resets) {
+        let is_over = !self.narrowed.is_empty()
+            && (self.is_narrowed(now, peer, key.local) || self.ended.holds(now, &key));
+        if !is_over && !matches!(role, Role::Answers | Role::Resets) {
             self.add(now, key, first_life(tuple.protocol, role));
         }
     }
@@ -215,6 +254,8 @@ impl Tracking {
 
     /// The peer is no more.
     pub fn forget_peer(&mut self, peer: PeerId) {
+        self.narrowed.retain(|(of, ..)| *of != peer);
+        self.ended.retain(|key| key.peer != peer);
         let zero = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let from = Key { peer, local: zero, remote: zero, protocol: 0, ports: (0, 0) };
         while let Some((_, &at)) = self.by_key.range(from..).next().filter(|(k, _)| k.peer == peer)

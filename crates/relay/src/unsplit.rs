@@ -89,6 +89,7 @@ impl Relay {
                     }
                     (Some(_), false) => {
                         stats.datagrams_denied += 1;
+                        tracking.on_denied(now, peer, bytes);
                         answer = refused.answer(now, peer, rate, bytes);
                         NotPassed::Denied
                     }

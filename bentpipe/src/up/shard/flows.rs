@@ -35,7 +35,7 @@ impl Shard {
                 return self.tests.serve(now, &mut self.relay, flow);
             }
             Target::Address(to) => self.connect_to(flow, to, source),
-            Target::Name(name, port) => self.ask_for_server(flow, &name, port),
+            Target::Name(name, port) => self.ask_for_server(flow, &name, port, source),
         };
         if let Err(reason) = outcome {
             self.relay.connect_failed(now, flow, reason);
@@ -72,9 +72,10 @@ impl Shard {
         flow: relay::FlowId,
         name: &str,
         port: u16,
+        source: Option<SocketAddr>,
     ) -> Result<(), ResetReason> {
         let peer = self.relay.flow_peer(flow).ok_or(ResetReason::PeerRestarted)?;
-        match self.names.ask(peer, Purpose::Server(flow), name, port) {
+        match self.names.ask(peer, Purpose::Server(flow, source), name, port) {
             true => Ok(()),
             false => Err(ResetReason::Exhausted),
         }
@@ -91,7 +92,8 @@ impl Shard {
             Target::Name(..) => self.relay.default_peer(),
         };
         let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
-        let origin = Origin { client: None, target: asked.target.clone(), dscp: 0 };
+        let client = self.relay.proxy_client(asked.client);
+        let origin = Origin { client, target: asked.target.clone(), dscp: 0 };
         let Some(flow) = self.relay.open(now, peer, origin) else {
             return asked.refuse(Refusal::Overloaded);
         };

@@ -184,11 +184,15 @@ impl Shard {
                         peer.resolve_at = (!established).then(|| now + wait);
                     }
                 }
-                Purpose::Server(flow) => {
-                    let permitted =
-                        answer.addresses.iter().find(|a| self.relay.permits(flow, a.ip()));
+                Purpose::Server(flow, source) => {
+                    let fits = |to: &SocketAddr| source.is_none_or(|s| s.is_ipv4() == to.is_ipv4());
+                    let mut fitting = answer.addresses.iter().filter(|to| fits(to));
+                    let permitted = fitting.find(|a| self.relay.permits(flow, a.ip()));
                     let outcome = match permitted {
-                        Some(to) => self.connect_to(flow, *to, None),
+                        Some(to) => {
+                            self.relay.leads_to(flow, to.ip());
+                            self.connect_to(flow, *to, source)
+                        }
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
                         None => {
                             self.relay.count_denied();

@@ -155,7 +155,15 @@ impl Shard {
         else {
             return;
         };
-        self.relay.set_policy(known.id, peers::policy(&peer));
+        let ended = self.relay.change_policy(now, known.id, peers::policy(&peer));
+        if ended > 0 {
+            crate::log!(
+                Warn,
+                "connections of a peer were ended: `allow` and `deny` no longer let it go there",
+                peer = peer.name,
+                connections = ended
+            );
+        }
         let facts = peers::facts(&self.config.node, &peer);
         let rates = [&peer, &known.config].map(|p| [p.link.send, p.link.receive]);
         if facts != peers::facts(&self.config.node, &known.config) || rates[0] != rates[1] {

@@ -219,7 +219,7 @@ mod tests {
         };
         let (mut bad, begin) = (BadStreams::default(), Instant::from_nanos(1));
         let (peer, session, stream) = (PeerId::from_index(0), 1, StreamId(0));
-        let f = Flow { peer, session, stream, kind, moved: begin };
+        let f = Flow { peer, session, stream, kind, moved: begin, to: None };
         assert_eq!(bad.poll(begin), None);
         (0..3).for_each(|_| bad.add(&f, BadBlock::Bomb.into()));
         let told = bad.poll(begin).expect("the first at once");

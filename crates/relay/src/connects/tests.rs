@@ -24,7 +24,14 @@ impl Peer {
     fn opens(&mut self, client: u32, to: u32, port: u16) -> Option<FlowId> {
         let kind = Policy::default().kind(&origin(client, to, port), false);
         let stream = link::wire::StreamId(0);
-        let flow = self.flows.insert(Flow { peer: PEER, session: 0, stream, kind, moved: self.now });
+        let flow = self.flows.insert(Flow {
+            peer: PEER,
+            session: 0,
+            stream,
+            kind,
+            moved: self.now,
+            to: None,
+        });
         let Kind { host, .. } = kind;
         let target = origin(client, to, port).target;
         let begun = self.connects.begin(self.now, (PEER, DEFAULT), flow, &target, host);
@@ -46,6 +53,7 @@ fn origin(client: u32, to: u32, port: u16) -> Origin {
     Origin { client: Some((address(client), 40_000).into()), target, dscp: 0 }
 }
 
+/// L-ST-8.
 #[test]
 fn open_and_reset_floods_no_server_and_scans_no_port() {
     let mut g = Gateways::new(Open::Fast);
@@ -53,7 +61,8 @@ fn open_and_reset_floods_no_server_and_scans_no_port() {
     for _ in 0..100 {
         for n in 0..200u16 {
             let target = Target::Address(([10, 1, 0, 7], n + 1).into());
-            let (now, origin) = (g.now, Origin { client: None, target, dscp: 0 });
+            let client = Some(([10, 2, 0, 5], 40_000).into());
+            let (now, origin) = (g.now, Origin { client, target, dscp: 0 });
             let Some(flow) = g.sides[1].open(now, PEER, origin) else { continue };
             g.sides[1].connect_failed(now, flow, ResetReason::HostReset);
             opened += 1;

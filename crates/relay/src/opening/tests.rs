@@ -209,16 +209,24 @@ fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
 /// the other knows. What its own programs connect has an address that is behind it.
 #[test]
 fn a_client_with_an_address_of_this_nodes_own_is_told_only_where_that_is_its_programs() {
-    let mut p = Gateways::new(Open::Sure);
     let (_, server) = pair(22);
     let own = SocketAddr::from(([203, 0, 113, 9], 40_000));
-    p.sides[0].set_own_addresses(vec![own.ip()]);
-    assert_eq!(p.knock(&syn(own, server, 5)), Verdict::Withheld);
-    assert_eq!((p.asked.len(), p.written.len()), (1, 0), "the far node has nothing against it");
-    p.sides[0].tell_own_clients(true);
-    let another = SocketAddr::new(own.ip(), 40_001);
-    assert_eq!(p.knock(&syn(another, server, 5)), Verdict::Withheld);
-    assert_eq!((p.asked.len(), p.written.len()), (1, 1), "it is not behind this node: denied");
+    for (keep, told, connects) in
+        [(false, false, true), (false, true, true), (true, false, false), (true, true, false)]
+    {
+        let mut p = Gateways::apart([link(), link()], |policy| {
+            (policy.open, policy.keep_source) = (Open::Sure, keep);
+        });
+        p.meet();
+        p.sides[0].set_own_addresses(vec![own.ip()]);
+        p.sides[0].tell_own_clients(told);
+        assert_eq!(p.near().told(own), Some(own).filter(|_| told));
+        assert_eq!(p.knock(&syn(own, server, 5)), Verdict::Withheld);
+        // Where sources are kept it is not behind this node, or nobody: denied.
+        let expected = if connects { (1, 0) } else { (0, 1) };
+        assert_eq!((p.asked.len(), p.written.len()), expected, "{keep} {told}");
+        assert!(p.asked_as.iter().all(Option::is_none));
+    }
 }
 
 /// R-QOS: a connection's code point is known however it is opened, and at both ends.
@@ -304,7 +312,8 @@ fn flood(known: bool, rate: u64, source: Option<fn(u32) -> [u8; 4]>) -> (Harm, u
         let mut knocks = waiting.remove(&tick).unwrap_or_default();
         harm.again += knocks.len() as u32;
         if tick % 2 == 0 {
-            let client = SocketAddr::from((host(tick as u32 / 2 % 49), 40_000 + (tick / 98) as u16));
+            let client =
+                SocketAddr::from((host(tick as u32 / 2 % 49), 40_000 + (tick / 98) as u16));
             knocks.push(client);
             harm.tried += 1;
         }

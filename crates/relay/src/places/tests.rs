@@ -15,7 +15,8 @@ fn origin(host: u8, port: u16) -> Origin {
 
 /// Gateways with room for so many connections, of which the far one has less.
 fn gateways(near: u32, far: u32) -> Gateways {
-    let links = [near, far].map(|n| link::session::LinkConfig { max_streams: streams_for(n), ..link() });
+    let links =
+        [near, far].map(|n| link::session::LinkConfig { max_streams: streams_for(n), ..link() });
     let mut g = Gateways::apart(links, |policy| policy.open = Open::Fast);
     g.meet();
     g

@@ -235,7 +235,11 @@ fn flows_without_an_answer_make_room_for_others_and_the_table_does_not_grow() {
     for port in 1000..2000 {
         t.on_sent(at(4), PEER, &udp((here, port), (there, 9)));
     }
-    assert_eq!((t.by_key.len(), t.flows.len(), t.forgotten), (75, 75, 927), "a host alone has three of four");
+    assert_eq!(
+        (t.by_key.len(), t.flows.len(), t.forgotten),
+        (75, 75, 927),
+        "a host alone has three of four"
+    );
     assert!(t.is_answer(at(4), PEER, &tcp((there, 80), (here, 1), 0x10)), "the connection");
     assert!(t.is_answer(at(4), PEER, &udp((there, 53), (here, 2))), "the stream");
     assert!(t.is_answer(at(4), PEER, &udp((there, 9), (here, 1999))), "the newest");

@@ -190,7 +190,7 @@ fn nobody_speaks_for_what_is_more_exactly_anothers() {
     }
 }
 
-/// `source = "keep"`.
+/// L-ST-7, `source = "keep"`.
 #[test]
 fn a_client_whose_address_cannot_be_kept_gets_no_connection() {
     let mut gateways = Gateways::apart([link(), link()], |policy| {
@@ -204,6 +204,68 @@ fn a_client_whose_address_cannot_be_kept_gets_no_connection() {
     assert!(!gateways.opens(client("[::ffff:10.2.0.5]:40000"), "10.1.0.7:80"));
     assert!(!gateways.opens(client("[fd02::5]:40000"), "10.1.0.7:80"));
     assert!(!gateways.opens(client("10.2.0.5:40000"), "[fd01::7]:80"));
+    assert!(!gateways.opens(client("203.0.113.5:40000"), "10.1.0.7:80"), "no peer's");
+    assert!(!gateways.opens(None, "10.1.0.7:80"), "nobody's");
+    let now = gateways.now;
+    gateways.asked_as.clear();
+    for (client, source) in [(None, None), (client("10.2.0.5:1"), client("10.2.0.5:1"))] {
+        let origin = Origin { client, target: Target::Name("a.example".into(), 80), dscp: 0 };
+        gateways.sides[1].open(now, PEER, origin).unwrap();
+        gateways.pass(Duration::from_millis(100));
+        let asked = gateways.asked_as.pop();
+        assert_eq!(asked, source.map(Some), "a name's address is connected to as the client");
+    }
+}
+
+/// Without it, servers see this node, whoever the client of the peer's proxy is.
+#[test]
+fn a_client_that_no_peer_speaks_for_gets_a_connection_under_this_nodes_name() {
+    let mut gateways = Gateways::apart([link(), link()], |policy| policy.keep_source = false);
+    gateways.meet();
+    for client in [None, Some("203.0.113.5:40000".parse().unwrap())] {
+        assert!(gateways.opens(client, "10.1.0.7:80"));
+        assert_eq!(gateways.asked_as.pop(), Some(None));
+    }
+}
+
+#[test]
+fn what_a_peer_may_not_reach_any_more_ends_streams_and_exchanges_of_packets() {
+    let mut g = Gateways::apart([link(), link()], |policy| policy.keep_source = false);
+    g.meet();
+    let client = Some("10.2.0.5:40000".parse().unwrap());
+    for to in ["10.1.0.7:80", "10.1.9.7:80", "198.51.100.7:80"] {
+        assert!(g.opens(client, to));
+        let far = g.asked.pop().unwrap();
+        g.sides[0].connected(far);
+    }
+    let (to, back) = (["10.2.0.5", "10.1.9.7"], ["10.1.9.7", "10.2.0.5"]);
+    let question = udp(to[0], to[1], [40_000, 5_000], 100);
+    let answer = udp(back[0], back[1], [5_000, 40_000], 100);
+    assert_eq!(g.sends(1, &question), [question.clone()]);
+    assert_eq!(g.sends(0, &answer), [answer.clone()]);
+    let narrower = Policy {
+        routes: vec!["10.2.0.0/16".parse().unwrap()],
+        allow: vec!["10.1.0.0/24".parse().unwrap()],
+        ..Policy::default()
+    };
+    let now = g.now;
+    assert_eq!(g.sides[0].change_policy(now, PEER, narrower.clone()), 1, "one of three ends");
+    g.act(0);
+    let aborted = |a: &&Action| matches!(a, Action::Abort(_, crate::ResetReason::Denied));
+    assert_eq!(g.others.iter().filter(aborted).count(), 1, "{:?}", g.others);
+    // The host goes on for a while, and so does the peer, in whatever order.
+    for _ in 0..20 {
+        assert!(g.sends(0, &answer).contains(&answer));
+        assert_eq!(g.sends(1, &question), Vec::<Vec<u8>>::new());
+        g.pass(Duration::from_millis(500));
+    }
+    // What the host begins is answered.
+    let new = udp(back[0], back[1], [6_000, 53], 100);
+    assert!(g.sends(0, &new).contains(&new));
+    let reply = udp(to[0], to[1], [53, 6_000], 100);
+    assert_eq!(g.sends(1, &reply), [reply.clone()]);
+    let now = g.now;
+    assert_eq!(g.sides[0].change_policy(now, PEER, narrower), 0, "nothing is narrower");
 }
 
 #[test]
