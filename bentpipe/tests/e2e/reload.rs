@@ -20,18 +20,25 @@ fn a_reload_changes_the_rules_and_disturbs_no_transfer() {
     let data = pattern(41, 3_000_000);
     let sending = send_all(&far, data.clone());
     thread::sleep(Duration::from_millis(500));
-    world.b.configure(|s| s.deny = vec!["10.2.0.2/32"]);
+    world.b.configure(|s| s.deny = vec!["10.2.9.0/24"]);
     world.b.signal("HUP");
     world.b.wait_for_log("the configuration was read again");
+    drop(far);
+    assert!(read_to_end(&mut near) == (data, End::Clean), "the transfer went on");
+    sending.join().unwrap().unwrap();
+    assert_eq!(world.b.log().matches("link up peer=").count(), 1, "the session stayed");
+    // What is no longer permitted ends, and is told.
+    let (mut near, far) = joined(&world.client, &listener);
+    world.b.configure(|s| s.deny = vec!["10.2.0.2/32"]);
+    world.b.signal("HUP");
+    world.b.wait_for_log("no longer let it go there");
+    assert_eq!(end_within(&mut near, Duration::from_secs(10)), Some(End::Reset));
+    drop(far);
     wait_for("the new rule", || match echo_once(&world.client, &listener) {
         Err(e) if is_late(&e) => Err(e.to_string()),
         Err(_) => Ok(()),
         Ok(()) => Err("connections still pass".into()),
     });
-    drop(far);
-    assert!(read_to_end(&mut near) == (data, End::Clean), "the transfer went on");
-    sending.join().unwrap().unwrap();
-    assert_eq!(world.b.log().matches("link up peer=").count(), 1, "the session stayed");
     // And open again.
     world.b.configure(|s| s.deny.clear());
     world.b.signal("HUP");

@@ -7,8 +7,8 @@
 //! | what | a peer | a destination |
 //! |---|---|---|
 //! | connections | `R` a second, 20 `R` at once | a half of it |
-//! | connections that no server answered | `R`/10 a second, 2 `R` at once | a half of it |
-//! | connections that wait for their server | 2 `R` | `R`/2 |
+//! | connections that no server answered | `R`/10 a second, 4 `R` at once | a half of it |
+//! | connections that wait for their server | 4 `R` | a half of it |
 //!
 //! `R` is [`Policy::connects`](crate::Policy::connects). A connection counts as unanswered until
 //! its server has accepted it: a scan and a flood of SYNs are made of such, a fleet that loads
@@ -92,13 +92,12 @@ impl Limits {
         Limits {
             all: rate,
             unanswered: (rate / 10).max(1),
-            at_once: [20 * rate, 2 * rate, 2 * rate],
+            at_once: [20 * rate, 4 * rate, 4 * rate],
         }
     }
 
     fn of_destination(rate: u64) -> Limits {
-        let half = Limits::of_peer(rate.div_ceil(2));
-        Limits { at_once: [half.at_once[0], half.at_once[1], rate.div_ceil(2)], ..half }
+        Limits::of_peer(rate.div_ceil(2))
     }
 }
 

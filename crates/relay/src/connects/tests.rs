@@ -80,7 +80,7 @@ fn open_and_reset_floods_no_server_and_scans_no_port() {
     let (connects, refused) = (g.asked.len(), g.near().refused_connects(PEER));
     println!("{connects} connects of {opened}, {refused} refused, in {:?}", g.now);
     assert_eq!(opened, 20_000);
-    assert!(connects <= 1_300, "{connects} connects");
+    assert!(connects <= 2_400, "{connects} connects");
     assert_eq!(connects as u64 + refused, opened);
     assert_eq!(g.sides[0].flow_count(), 0);
 }
@@ -134,15 +134,15 @@ fn a_host_that_scans_leaves_the_others_their_half() {
     }
     let refused = p.connects.refused(PEER);
     println!("{refused} of {scanned} scanned were refused; {} places", p.places());
-    assert!(scanned as u64 - refused <= 2_000 + 61 * 200, "{}", scanned as u64 - refused);
-    assert!(p.places() < 10_000, "{} places", p.places());
+    assert!(scanned as u64 - refused <= 4_000 + 61 * 200, "{}", scanned as u64 - refused);
+    assert!(p.places() < 20_000, "{} places", p.places());
 }
 
 #[test]
 fn a_server_that_does_not_answer_holds_no_other_up() {
     let mut p = Peer::new();
-    let to_dead = (0..5_000).filter(|n| p.opens(n % 1_000, 1, 443).is_some()).count();
-    assert!((900..=1_000).contains(&to_dead), "{to_dead}");
+    let to_dead = (0..9_000).filter(|n| p.opens(n % 1_000, 1, 443).is_some()).count();
+    assert!((3_900..=4_000).contains(&to_dead), "{to_dead}");
     p.now += Duration::from_secs(60);
     assert!(p.opens(5, 1, 443).is_none(), "they wait");
     assert!(p.opens(5, 2, 443).is_some());
@@ -160,7 +160,7 @@ fn what_counts_nothing_takes_no_place() {
         if let Some(flow) = p.opens(n % 50_000, n, 443) {
             p.connects.end(flow, n % 2 == 0);
         }
-        assert!(p.places() < 12_000, "{} after {n}", p.places());
+        assert!(p.places() < 24_000, "{} after {n}", p.places());
     }
     p.connects.forget_peer(PEER);
     assert!(p.connects.peers.is_empty() && p.connects.waiting.is_empty());
