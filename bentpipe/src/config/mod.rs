@@ -14,6 +14,8 @@ mod peer;
 mod problem;
 mod profile;
 mod reader;
+#[cfg(test)]
+mod reload_tests;
 mod secret;
 mod suggest;
 mod summary;
@@ -21,6 +23,7 @@ mod summary;
 mod tests;
 mod traffic;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -58,7 +61,7 @@ pub struct Config {
 /// How a new file differs from the one in force, for a reload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Names of keys of `[node]` that only a restart can change.
+    /// Names of keys that only a restart can change.
     pub needs_restart: Vec<&'static str>,
     /// Peers, by public key, that are new.
     pub added: Vec<Peer>,
@@ -103,13 +106,12 @@ impl Config {
     pub fn changes(&self, new: &Config) -> Changes {
         let same = |a: &Peer, b: &Peer| a.public_key == b.public_key;
         let (mut added, mut changed) = (Vec::new(), Vec::new());
-        // Whether streams are deduplicated is settled with the session.
-        let mut dedup_differs = false;
+        let mut fixed = BTreeSet::new();
         for peer in &new.peers {
             match self.peers.iter().find(|old| same(old, peer)) {
                 None => added.push(peer.clone()),
                 Some(old) if old != peer => {
-                    dedup_differs |= (old.dedup == Share::Off) != (peer.dedup == Share::Off);
+                    fixed.extend(old.fixed_differences(peer));
                     changed.push(peer.clone());
                 }
                 Some(_) => {}
@@ -118,9 +120,7 @@ impl Config {
         let gone = |old: &&Peer| !new.peers.iter().any(|peer| same(old, peer));
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
-        if dedup_differs {
-            needs_restart.push("dedup of a peer");
-        }
+        needs_restart.extend(fixed);
         Changes { needs_restart, added, changed, removed }
     }
 }
@@ -144,6 +144,28 @@ impl Node {
             ("shards", self.shards != new.shards),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
+    }
+}
+
+impl Peer {
+    /// The same of a peer: what is settled with the session.
+    fn fixed_differences(&self, new: &Peer) -> impl Iterator<Item = &'static str> + use<> {
+        let psk = |p: &Peer| p.preshared_key.as_ref().map(|key| key.to_base64());
+        let (a, b) = (&self.link, &new.link);
+        let differs = [
+            ("compress of a peer", self.compress != new.compress),
+            ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),
+            ("keepalive of a peer", self.keepalive != new.keepalive),
+            ("preshared_key of a peer", psk(self) != psk(new)),
+            ("stream_buffer of a peer", self.stream_buffer != new.stream_buffer),
+            ("ber of a link", a.ber != b.ber),
+            ("delay of a link", a.delay != b.delay),
+            ("headers of a link", a.headers != b.headers),
+            ("mtu of a link", a.mtu != b.mtu),
+            ("overhead of a link", a.overhead != b.overhead),
+            ("queue of a link", a.queue != b.queue),
+        ];
+        differs.into_iter().filter_map(|(name, differs)| differs.then_some(name))
     }
 }
 

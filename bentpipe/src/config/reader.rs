@@ -67,6 +67,9 @@ pub(super) struct Section<'t> {
     span: Range<usize>,
     known: Vec<&'static str>,
     problems: &'t Problems,
+    /// The key that the table stands under.
+    #[cfg(test)]
+    kind: &'static str,
 }
 
 impl<'t> Section<'t> {
@@ -77,7 +80,25 @@ impl<'t> Section<'t> {
         span: Range<usize>,
         problems: &'t Problems,
     ) -> Section<'t> {
-        Section { title: title.into(), table, span, known: Vec::new(), problems }
+        Section {
+            title: title.into(),
+            table,
+            span,
+            known: Vec::new(),
+            problems,
+            #[cfg(test)]
+            kind: "",
+        }
+    }
+
+    /// The table that stands under `key`.
+    #[cfg_attr(not(test), allow(unused_mut, unused_variables))]
+    fn under(mut self, key: &'static str) -> Section<'t> {
+        #[cfg(test)]
+        {
+            self.kind = key;
+        }
+        self
     }
 
     pub fn problems(&self) -> &'t Problems {
@@ -110,6 +131,8 @@ impl<'t> Section<'t> {
 
     fn value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.known.push(key);
+        #[cfg(test)]
+        super::reload_tests::asked_for(self.kind, key);
         self.table.get(key)
     }
 
@@ -275,7 +298,9 @@ impl<'t> Section<'t> {
     pub fn table(&mut self, key: &'static str, title: String) -> Option<Section<'t>> {
         let value = self.value(key)?;
         match value.get_ref() {
-            DeValue::Table(table) => Some(Section::new(title, table, value.span(), self.problems)),
+            DeValue::Table(table) => {
+                Some(Section::new(title, table, value.span(), self.problems).under(key))
+            }
             _ => {
                 let wrong = Wrong::new("it is a table").help(format!("write {key} = {{ … }}"));
                 self.wrong(key, value.span(), wrong);
@@ -290,7 +315,8 @@ impl<'t> Section<'t> {
         let problems = self.problems;
         let section = |v: &'t Spanned<DeValue<'t>>| match v.get_ref() {
             DeValue::Table(table) => {
-                Some(Section::new(format!("[[{}]]", full_name(key)), table, v.span(), problems))
+                let title = format!("[[{}]]", full_name(key));
+                Some(Section::new(title, table, v.span(), problems).under(key))
             }
             _ => None,
         };

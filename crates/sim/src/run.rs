@@ -269,10 +269,8 @@ mod tests {
     /// 2057: a clock leapt, a client's second attempt met its server before the first did, and
     /// the first was taken for the server's word on the second.
     #[test]
-    fn seeds_that_failed_once_pass() {
-        for seed in [2057] {
-            run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
-        }
+    fn a_seed_that_failed_once_passes() {
+        run(2057).unwrap_or_else(|e| panic!("{e:?}"));
     }
 
     #[test]

@@ -281,9 +281,12 @@ struct Harm {
     again: u32,
 }
 
+/// The source of each SYN of a flood.
+type Sources = fn(u32) -> [u8; 4];
+
 /// 49 hosts, of which `known` completed a handshake before, beside 270 SYNs a second with the
 /// sources that `source` makes.
-fn flood(known: bool, rate: u64, source: Option<fn(u32) -> [u8; 4]>) -> (Harm, u64) {
+fn flood(known: bool, rate: u64, source: Option<Sources>) -> (Harm, u64) {
     let rate = units::BitRate::from_kbps(rate);
     let thin = link::session::LinkConfig { send_rate: rate, ..link() };
     let mut p = Gateways::apart([thin, link()], |policy| policy.open = Open::Sure);
@@ -349,7 +352,7 @@ fn a_host_that_floods_with_syns_costs_the_others_no_connection_and_little_of_the
     let (_, idle) = flood(true, 512, None);
     for (kbps, known) in [(512, true), (512, false), (10_000, true), (10_000, false)] {
         // Its own address; its neighbours'; a new one each time.
-        let sources: [(&str, fn(u32) -> [u8; 4]); 3] = [
+        let sources: [(&str, Sources); 3] = [
             ("its own", |_| [10, 1, 1, 200]),
             ("its neighbours'", |n| [10, 1, 1, 60 + (n % 190) as u8]),
             ("new", |n| [10, 1, 2 + (n / 250) as u8, (n % 250) as u8]),

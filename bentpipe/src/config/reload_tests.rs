@@ -1,0 +1,237 @@
+//! The reload matrix: what becomes of each key of the file when it is read again.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use link::keys::{PresharedKey, PrivateKey};
+
+use super::{Changes, Config};
+
+thread_local! {
+    /// Keys that tables were asked for, by the key that the table stands under.
+    static ASKED: RefCell<BTreeSet<(&'static str, &'static str)>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// A table under the key `table` was asked for `key`.
+pub(super) fn asked_for(table: &'static str, key: &'static str) {
+    if !table.is_empty() {
+        ASKED.with_borrow_mut(|all| all.insert((table, key)));
+    }
+}
+
+/// What a change of a key does at a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It takes effect: of `[node]`, and of a peer, which is changed.
+    Node,
+    Peer,
+    /// The peer is another: taken out, and added.
+    Another,
+    /// It is named as needing a restart.
+    Restart(&'static str),
+}
+
+use Effect::{Another, Node, Restart};
+
+/// Table, key, two values that differ, what goes with both, and what the change does.
+type Row = (&'static str, &'static str, [&'static str; 2], &'static str, Effect);
+
+const LINK: &str = "send = \"2Mbit\"\nreceive = \"20Mbit\"\ndelay = \"300ms\"";
+
+/// All keys. A new one is put here with what a reload makes of it, which `docs/operators-guide.md`
+/// tells, too.
+const ROWS: &[Row] = &[
+    ("node", "private_key", ["KEY1", "KEY3"], "", Restart("private_key")),
+    ("node", "private_key_file", ["FILE1", "FILE3"], "", Restart("private_key")),
+    ("node", "listen", ["\"0.0.0.0:4501\"", "\"0.0.0.0:4502\""], "", Restart("listen")),
+    ("node", "tun", ["\"a0\"", "\"b0\""], "lan = [\"lan0\"]", Restart("tun")),
+    ("node", "lan", ["[\"lan0\"]", "[\"lan1\"]"], "", Restart("lan")),
+    ("node", "own", ["true", "false"], "lan = [\"lan0\"]", Restart("own")),
+    ("node", "proxy", ["\"127.0.0.1:1\"", "\"127.0.0.1:2\""], "", Restart("proxy")),
+    ("node", "admin", ["\"a.sock\"", "\"b.sock\""], "", Restart("admin")),
+    ("node", "memory", ["\"8MiB\"", "\"9MiB\""], "", Restart("memory")),
+    ("node", "dedup_memory", ["\"8MiB\"", "\"9MiB\""], "", Restart("dedup_memory")),
+    ("node", "dedup_disk", ["\"8MiB\"", "\"9MiB\""], "", Restart("dedup_disk")),
+    ("node", "dedup_dir", ["\"a\"", "\"b\""], "", Restart("dedup_dir")),
+    ("node", "user", ["\"a\"", "\"b\""], "", Restart("user")),
+    ("node", "shards", ["1", "2"], "", Restart("shards")),
+    ("node", "log", ["\"info\"", "\"debug\""], "", Node),
+    ("node", "on_stop", ["\"block\"", "\"release\""], "", Node),
+    ("peer", "public_key", ["PUBLIC2", "PUBLIC4"], "", Another),
+    ("peer", "name", ["\"a\"", "\"b\""], "", Effect::Peer),
+    ("peer", "preshared_key", ["PSK1", "PSK2"], "", Restart("preshared_key of a peer")),
+    (
+        "peer",
+        "preshared_key_file",
+        ["PSKFILE1", "PSKFILE2"],
+        "",
+        Restart("preshared_key of a peer"),
+    ),
+    ("peer", "endpoint", ["\"192.0.2.1:1\"", "\"192.0.2.2:1\""], "", Effect::Peer),
+    ("peer", "routes", ["[\"10.1.0.0/16\"]", "[\"10.2.0.0/16\"]"], "", Effect::Peer),
+    ("peer", "profile", ["\"geo-20-2\"", "\"leo\""], "end = \"hub\"", Restart("delay of a link")),
+    ("peer", "end", ["\"hub\"", "\"terminal\""], "profile = \"geo-20-2\"", Effect::Peer),
+    ("peer", "link", ["{ LINK }", "{ LINK, mtu = 1400 }"], "", Restart("mtu of a link")),
+    ("peer", "keepalive", ["\"25s\"", "\"off\""], "", Restart("keepalive of a peer")),
+    ("peer", "on_failure", ["\"block\"", "\"wire\""], "", Effect::Peer),
+    ("peer", "open", ["\"fast\"", "\"sure\""], "", Effect::Peer),
+    ("peer", "fast_ports", ["[80]", "[443]"], "", Effect::Peer),
+    ("peer", "connects", ["1000", "100"], "", Effect::Peer),
+    ("peer", "source", ["\"nat\"", "\"keep\""], "", Effect::Peer),
+    ("peer", "allow", ["[\"10.1.0.0/16\"]", "[]"], "", Effect::Peer),
+    ("peer", "deny", ["[\"10.1.0.0/16\"]", "[]"], "", Effect::Peer),
+    ("peer", "stream_buffer", ["\"64KiB\"", "\"65KiB\""], "", Restart("stream_buffer of a peer")),
+    ("peer", "compress", ["\"auto\"", "\"off\""], "", Restart("compress of a peer")),
+    ("peer", "dedup", ["\"host\"", "\"off\""], "", Restart("dedup of a peer")),
+    ("peer", "class", ["CLASS1", "CLASS2"], "", Effect::Peer),
+    ("peer", "rule", ["RULE1", "RULE2"], "", Effect::Peer),
+    ("link", "send", ["\"2Mbit\"", "\"3Mbit\""], "", Effect::Peer),
+    ("link", "receive", ["\"2Mbit\"", "\"3Mbit\""], "", Effect::Peer),
+    ("link", "delay", ["\"300ms\"", "\"301ms\""], "", Restart("delay of a link")),
+    ("link", "ber", ["1e-6", "1e-7"], "", Restart("ber of a link")),
+    ("link", "loss", ["0.01", "0.02"], "", Effect::Peer),
+    ("link", "mtu", ["1400", "1500"], "", Restart("mtu of a link")),
+    ("link", "queue", ["\"20ms\"", "\"30ms\""], "", Restart("queue of a link")),
+    ("link", "overhead", ["0", "8"], "", Restart("overhead of a link")),
+    ("link", "headers", ["\"on\"", "\"off\""], "", Restart("headers of a link")),
+    ("link", "rate", ["\"fixed\"", "\"learned\""], "", Effect::Peer),
+    ("link", "rate_file", ["\"/a\"", "\"/b\""], "rate = \"reported\"", Effect::Peer),
+    ("link", "rate_command", ["\"a\"", "\"b\""], "rate = \"reported\"", Effect::Peer),
+    (
+        "link",
+        "rate_every",
+        ["\"1s\"", "\"2s\""],
+        "rate = \"reported\"\nrate_file = \"/a\"",
+        Effect::Peer,
+    ),
+    ("class", "name", ["\"a\"", "\"b\""], "share = 10", Effect::Peer),
+    ("class", "share", ["10", "20"], "", Effect::Peer),
+    ("class", "cap", ["\"1Mbit\"", "\"2Mbit\""], "", Effect::Peer),
+    ("class", "hold", ["\"1ms\"", "\"2ms\""], "", Effect::Peer),
+    ("class", "compress", ["\"auto\"", "\"off\""], "", Effect::Peer),
+    ("class", "headers", ["\"on\"", "\"off\""], "", Effect::Peer),
+    ("class", "dedup", ["\"host\"", "\"lan\""], "", Effect::Peer),
+    ("rule", "protocol", ["\"tcp\"", "\"udp\""], "", Effect::Peer),
+    ("rule", "ports", ["[80]", "[81]"], "", Effect::Peer),
+    ("rule", "dscp", ["8", "9"], "", Effect::Peer),
+    ("rule", "class", ["\"bulk\"", "\"normal\""], "ports = [80]", Effect::Peer),
+    ("rule", "carry", ["\"ordered\"", "\"unordered\""], "protocol = \"udp\"", Effect::Peer),
+    (
+        "rule",
+        "deadline",
+        ["\"1s\"", "\"2s\""],
+        "protocol = \"udp\"\ncarry = \"unordered\"",
+        Effect::Peer,
+    ),
+    ("rule", "compress", ["\"auto\"", "\"off\""], "", Effect::Peer),
+    ("rule", "headers", ["\"on\"", "\"off\""], "", Effect::Peer),
+    ("rule", "dedup", ["\"host\"", "\"lan\""], "", Effect::Peer),
+];
+
+fn private(n: u8) -> String {
+    PrivateKey::from_bytes([n; 32]).to_base64().to_string()
+}
+
+/// The file in which `key` of `table` has a value.
+fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
+    let key_in = |name: &str, key: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, key).expect("a key file");
+        os_only_mine(&path);
+        format!("\"{}\"", path.display())
+    };
+    let psk = |n: u8| PresharedKey::from_bytes([n; 32]).to_base64().to_string();
+    let value = match value {
+        "KEY1" | "KEY3" => format!("\"{}\"", private(value.as_bytes()[3])),
+        "FILE1" | "FILE3" => key_in(value, &private(value.as_bytes()[4])),
+        "PUBLIC2" | "PUBLIC4" => {
+            format!("\"{}\"", PrivateKey::from_bytes([value.as_bytes()[6]; 32]).public())
+        }
+        "PSK1" | "PSK2" => format!("\"{}\"", psk(value.as_bytes()[3])),
+        "PSKFILE1" | "PSKFILE2" => key_in(value, &psk(value.as_bytes()[7])),
+        "CLASS1" => "[{ name = \"a\", share = 10 }]".into(),
+        "CLASS2" => "[{ name = \"a\", share = 20 }]".into(),
+        "RULE1" => "[{ ports = [80], class = \"bulk\" }]".into(),
+        "RULE2" => "[{ ports = [81], class = \"bulk\" }]".into(),
+        other => other.replace("LINK", &LINK.replace('\n', ", ")),
+    };
+    // What a table needs where nothing else is said of it.
+    let lines = |of: &str, needs: &[&str]| {
+        let mut lines: Vec<String> = match of == table {
+            true => std::iter::once(format!("{key} = {value}"))
+                .chain(beside.lines().map(str::to_owned))
+                .collect(),
+            false => Vec::new(),
+        };
+        let key_of = |line: &str| line.split(" = ").next().unwrap_or_default().to_owned();
+        for need in needs.iter().flat_map(|need| need.lines()) {
+            let instead = |line: &String| {
+                let given = key_of(line);
+                given == key_of(need) || given.strip_suffix("_file") == Some(&key_of(need))
+            };
+            if !lines.iter().any(instead) {
+                lines.push(need.to_owned());
+            }
+        }
+        lines
+    };
+    let own = format!("private_key = \"{}\"", private(1));
+    let theirs = format!("public_key = \"{}\"", PrivateKey::from_bytes([2; 32]).public());
+    let node = lines("node", &[&own]).join("\n");
+    let peer = lines("peer", &[&theirs, "name = \"p\""]);
+    let has = |key: &str| peer.iter().any(|line| line.starts_with(&format!("{key} = ")));
+    let link = format!("link = {{ {} }}", lines("link", &[LINK]).join(", "));
+    let link = if has("link") || has("profile") { String::new() } else { link };
+    let sub = |kind: &str, needs: &[&str]| match kind == table {
+        true => format!("[[peer.{kind}]]\n{}\n", lines(kind, needs).join("\n")),
+        false => String::new(),
+    };
+    let class = sub("class", &["name = \"c\""]);
+    let rule = match key {
+        "protocol" | "ports" | "dscp" => sub("rule", &["class = \"bulk\""]),
+        _ => sub("rule", &["ports = [80]"]),
+    };
+    let peer = peer.join("\n");
+    let text = format!("[node]\n{node}\n[[peer]]\n{peer}\n{link}\n{class}{rule}");
+    Config::parse(&text, Path::new("t.toml"))
+        .unwrap_or_else(|e| panic!("{text}\n{:#?}", e.to_report().problems))
+}
+
+fn os_only_mine(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+}
+
+#[test]
+fn every_key_takes_effect_on_reload_or_is_named_as_needing_a_restart() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-matrix-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    for row in ROWS {
+        let [before, after] = row.2.map(|value| file(row, value, &dir));
+        let changes = before.changes(&after);
+        let Changes { needs_restart, added, changed, removed } = &changes;
+        let counts = [added.len(), changed.len(), removed.len()];
+        let what = format!("{} in {}: {needs_restart:?}, {counts:?}", row.1, row.0);
+        match row.4 {
+            Restart(name) => assert!(needs_restart.contains(&name), "{what}"),
+            _ => assert_eq!(needs_restart, &Vec::<&str>::new(), "{what}"),
+        }
+        match row.4 {
+            Node => {
+                assert_ne!(before.node, after.node, "{what}");
+                assert_eq!(counts, [0, 0, 0], "{what}");
+            }
+            Effect::Peer => assert_eq!(counts, [0, 1, 0], "{what}"),
+            Another => assert_eq!(counts, [1, 0, 1], "{what}"),
+            Restart(_) => assert!(before.node != after.node || changed.len() == 1, "{what}"),
+        }
+    }
+    std::fs::remove_dir_all(&dir).expect("it is there");
+    let listed: BTreeSet<_> = ROWS.iter().map(|row| (row.0, row.1)).collect();
+    let asked = ASKED.with_borrow(Clone::clone);
+    let missing: Vec<_> = asked.difference(&listed).collect();
+    assert!(missing.is_empty(), "keys without a row: say what a reload makes of them: {missing:?}");
+    let gone: Vec<_> = listed.difference(&asked).collect();
+    assert!(gone.is_empty(), "rows without a key: {gone:?}");
+}
