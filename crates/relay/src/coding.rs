@@ -27,7 +27,7 @@ use link::PeerId;
 use link::session::Session;
 use link::wire::StreamId;
 use squeeze::dedup::{self, Dedup};
-use squeeze::stream::{Codec, Decoder, Encoder, Spent, Stopwatch};
+use squeeze::stream::{Codec, Decoder, Encoder, Requests, Spent, Stopwatch};
 use units::{Duration, Instant};
 
 use crate::flows::{Flow, FlowId, Flows};
@@ -135,6 +135,8 @@ pub(crate) struct Coders {
     /// What a call made of content before it is coded.
     pulled: Vec<u8>,
     flows: BTreeMap<FlowId, Box<Coder>>,
+    /// Requests on their way to servers here, whose answers are compressed.
+    requests: BTreeMap<FlowId, Requests>,
     links: BTreeMap<PeerId, Link>,
     /// Content that waits for hosts.
     waiting: usize,
@@ -278,6 +280,7 @@ impl Coders {
 
     /// The flow is over. `session`: its session, if it goes on.
     pub fn forget(&mut self, flow: FlowId, f: Flow, session: Option<&Session>) {
+        self.requests.remove(&flow);
         let Some(mut coder) = self.flows.remove(&flow) else { return };
         self.waiting -= coder.waiting();
         if let Some(at) = coder.due {

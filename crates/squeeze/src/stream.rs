@@ -24,7 +24,7 @@ pub use block::{BadBlock, MAX_RAW};
 pub use codec::{Codec, Spent, Stopwatch};
 pub use decoder::{Decoder, Shown};
 pub use encoder::{Encoder, Terms};
-pub use secrets::mixes_secrets;
+pub use secrets::{Requests, mixes_secrets};
 
 #[cfg(test)]
 mod corpora;

@@ -64,6 +64,12 @@ impl Coders {
         if link.kept_here > coding.own_history.saturating_mul(LENIENCE) {
             result = result.and(Err(BadBlock::History.into()));
         }
+        let watches = coding.history > 0 && f.kind.compress && !f.kind.from_here;
+        let mut watch = |pieces: &[&[u8]]| {
+            if watches {
+                self.requests.entry(flow).or_default().offered(pieces);
+            }
+        };
         let next = match result {
             Ok(next) => next,
             Err(bad) => {
@@ -81,16 +87,22 @@ impl Coders {
             Next::Block(most) => slices[0] = first(coder.decoder.content(), most),
             Next::Stream(most) => {
                 let count = turn.session.peek_slices(f.stream, slices);
-                return shorten(&mut slices[..count], most);
+                let count = shorten(&mut slices[..count], most);
+                watch(&slices[..count]);
+                return count;
             }
             Next::Nothing => return 0,
         }
+        watch(&slices[..1]);
         usize::from(!slices[0].is_empty())
     }
 
     /// The flow's host took `n` bytes. Answers how many of the stream are done, and how many of
     /// `n` were content of chunks that the stream refers to.
     pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> (usize, usize) {
+        if let Some(requests) = self.requests.get_mut(&flow) {
+            requests.took(n);
+        }
         let Some(coder) = self.flows.get_mut(&flow) else { return (n, 0) };
         let mut referred = 0;
         let link = self.links.entry(peer).or_default();

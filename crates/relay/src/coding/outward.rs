@@ -1,8 +1,8 @@
 //! From hosts to the link: content → items → blocks → the stream.
 
 use link::session::Coding;
-use squeeze::dedup::{self, PLAIN};
-use squeeze::stream::{Encoder, Terms, mixes_secrets};
+use squeeze::dedup::{self, PLAIN, Scope};
+use squeeze::stream::{Encoder, Requests, Terms, mixes_secrets};
 use units::BitRate;
 
 use super::{Coders, Due, Items, SHARE, Turn, content_for, hashing, time_between};
@@ -66,6 +66,10 @@ impl Coders {
             let codes = turn.f.kind.compress && !secrets;
             coder.encoder = Some(if codes { Encoder::default() } else { Encoder::plain() });
         }
+        let answers_proof = self.requests.get(&turn.flow).is_some_and(Requests::prove);
+        if let Some(encoder) = coder.encoder.as_mut().filter(|_| answers_proof) {
+            encoder.stop();
+        }
         if let Some(chunks) = &mut link.chunks {
             chunks.enter(turn.f.session);
         }
@@ -73,7 +77,11 @@ impl Coders {
         if first {
             let is_crowded = self.held > HELD / 2;
             let worth = !is_sealed(data) && !is_crowded && turn.session.rate_status().rate <= FAST;
-            coder.items = match (&link.chunks, turn.f.kind.scope) {
+            let own = |scope| match (answers_proof, turn.f.kind.host) {
+                (true, host) => host.map(Scope::Host), // It is nobody else's.
+                (false, _) => Some(scope),
+            };
+            coder.items = match (&link.chunks, turn.f.kind.scope.and_then(own)) {
                 (Some(chunks), Some(scope)) if coding.dedup && worth => {
                     let items = dedup::Encoder::new(&chunks.dedup.sender, scope);
                     Items::Chunks(Box::new(items))

@@ -205,13 +205,45 @@ fn rules_and_classes_leave_streams_as_they_are() {
 fn a_request_of_http_goes_as_it_is_and_its_answer_does_not() {
     let mut g = gateways([1 << 20; 2], |_| {});
     let ends = g.connect(2, 9000);
-    let request = b"GET /a HTTP/1.1\r\nCookie: secret=secret=secret=secret\r\n\r\n";
+    let request = b"GET /a HTTP/1.1\r\nAccept: same=same=same=same=same\r\n\r\n";
     assert!(g.send(ends, 0, request) == request);
     let answer = [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), lines(0, 300)].concat();
     assert!(g.send(ends, 1, &answer) == answer);
     let all = g.squeezed(0).all;
     assert_eq!(all.sent_as, all.sent + 1);
     assert!(all.received_as * 3 < all.received, "{all:?}");
+}
+
+/// Bytes of the answer of a server with a secret that repeats a guess, and what they become on
+/// the link; of the last of requests with these fields.
+fn answer_to(requests: &[&str], guess: &str) -> (u64, u64) {
+    let mut g = gateways([1 << 20; 2], |_| {});
+    let ends = g.connect(2, 80);
+    let form = "<form><input name=csrf value=4f6c1a92d07b3e58>".repeat(3);
+    let answer = format!("HTTP/1.1 200 OK\r\n\r\n<p>No {guess} found.</p>{form}").repeat(4);
+    let mut became = 0;
+    for fields in requests {
+        let request = format!("GET /?q={guess} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
+        assert!(g.send(ends, 0, request.as_bytes()) == request.as_bytes());
+        let before = g.squeezed(0).all.received_as;
+        assert!(g.send(ends, 1, answer.as_bytes()) == answer.as_bytes());
+        became = g.squeezed(0).all.received_as - before;
+    }
+    (answer.len() as u64, became)
+}
+
+/// BREACH: of a request that proves who asks, the answer's length tells nothing of its content.
+#[test]
+fn an_answer_to_a_request_that_proves_who_asks_goes_as_it_is() {
+    let (right, wrong) = ("value=4f6c1a92d07b3e58", "value=0123456789abcdef");
+    for head in ["Cookie: session=1\r\n", "Authorization: Basic YTpi\r\n"] {
+        let [a, b] = [right, wrong].map(|guess| answer_to(&["", head], guess));
+        assert_eq!(a, b, "{head}");
+        assert!(a.1 >= a.0, "{head} {a:?}");
+    }
+    // Where nobody is known it is compressed, and what remains is told in docs/compression.md.
+    let [a, b] = [right, wrong].map(|guess| answer_to(&["Accept: */*\r\n"], guess));
+    assert!(a.1 < b.1 && b.1 * 2 < b.0, "{a:?} {b:?}");
 }
 
 #[test]

@@ -47,8 +47,9 @@ pub struct Encoder {
     history: History,
     /// Bytes left of the run that was announced.
     run: usize,
-    /// Nothing more is coded.
+    /// Nothing more is coded, or nothing behind the run that was announced.
     rest: bool,
+    stops: bool,
     /// The last block shrank.
     shrinks: bool,
     /// Runs in a row.
@@ -65,6 +66,11 @@ impl Encoder {
     /// A direction that goes as it is: one byte says so, once.
     pub fn plain() -> Encoder {
         Encoder { rest: true, ..Encoder::default() }
+    }
+
+    /// From here on the direction goes as it is: a byte says so.
+    pub fn stop(&mut self) {
+        self.stops = true;
     }
 
     /// Bytes of history that both sides keep for this direction.
@@ -116,6 +122,12 @@ impl Encoder {
             return put(content);
         }
         while !content.is_empty() {
+            if self.run == 0 && self.stops {
+                self.rest = true;
+                put_head(Head::Rest, &mut put);
+                self.content += content.len() as u64;
+                return put(content);
+            }
             let n = if self.run > 0 {
                 let n = self.run.min(content.len());
                 self.run -= n;
@@ -277,6 +289,62 @@ mod tests {
         assert!(!rest.pass(9), "a byte says so first");
         rest.encode(&mut codec, &terms, &[7; 9], |_| {});
         assert!(rest.pass(9));
+    }
+
+    #[test]
+    fn what_is_stopped_goes_as_it_is_from_there_on() {
+        use super::super::{Decoder, Shown};
+        let terms = Terms { rate: BitRate::from_mbps(2), longest: 30_000, history: 1 << 16 };
+        let (mut rng, text) = (Rng::new(1), b"the same again and again, ".repeat(400));
+        for round in 0..40 {
+            let (mut codec, mut encoder) = (Codec::new(None), Encoder::default());
+            let (mut content, mut coded) = (Vec::new(), Vec::new());
+            let mut stopped = None;
+            for n in 0..6 {
+                let mut piece = text[..1 + rng.below(text.len() as u64 - 1) as usize].to_vec();
+                if rng.below(2) == 0 {
+                    rng.fill(&mut piece);
+                }
+                if n == round % 6 {
+                    encoder.stop();
+                    stopped = Some(coded.len());
+                }
+                let before = coded.len();
+                if encoder.pass(piece.len()) {
+                    coded.extend_from_slice(&piece);
+                } else {
+                    encoder.encode(&mut codec, &terms, &piece, |b| coded.extend_from_slice(b));
+                }
+                if stopped.is_some() {
+                    assert!(coded.len() - before >= piece.len(), "it shrank");
+                }
+                content.extend_from_slice(&piece);
+            }
+            let (mut decoder, mut rest, mut out) = (Decoder::default(), &coded[..], Vec::new());
+            loop {
+                let n = match decoder.show(&mut codec, &[rest]).unwrap() {
+                    Shown::Head(n) => {
+                        rest = &rest[n..];
+                        continue;
+                    }
+                    Shown::Content(bytes) => {
+                        out.extend_from_slice(bytes);
+                        bytes.len()
+                    }
+                    Shown::AsItIs(n) => {
+                        let n = rest.len().min(usize::try_from(n).unwrap_or(usize::MAX));
+                        out.extend_from_slice(&rest[..n]);
+                        n
+                    }
+                    Shown::More => break,
+                };
+                if n == 0 {
+                    break;
+                }
+                rest = &rest[decoder.took(n)..];
+            }
+            assert!(out == content, "round {round}");
+        }
     }
 
     #[test]
