@@ -2,11 +2,12 @@
 //! (R-LASTHOP).
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::chown;
 
 use crate::files::HttpServer;
-use crate::harness::{Plan, World, must, root, said, shell};
-use crate::tcp::{accept, listen, pattern};
+use crate::harness::{Plan, World, must, root, said, shell, wait_for};
+use crate::tcp::{SERVER, accept, connect, listen, pattern};
 
 /// Debian's nobody and nogroup.
 const NOBODY: u32 = 65_534;
@@ -277,4 +278,31 @@ fn a_request_behind_the_first_reaches_no_server_and_costs_no_memory() {
     let stray = crate::tcp::accept_within(&second, std::time::Duration::from_millis(300));
     assert!(stray.is_none(), "the second request went nowhere");
     world.wait_until_no_streams();
+}
+
+/// L-ST-7: the far side keeps sources, of the proxy's clients as well.
+#[test]
+fn where_sources_are_kept_servers_see_the_proxys_clients_and_nobody_else_is_connected() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.a.node = "proxy = \"10.1.0.1:1080\"".into());
+    let listener = listen(&world.server, SERVER);
+    let asks = |from: &os::netns::NetNs| {
+        let mut near = connect(from, "10.1.0.1:1080");
+        write!(near, "CONNECT {SERVER} HTTP/1.1\r\n\r\n").unwrap();
+        near
+    };
+    let near = asks(&world.client);
+    let far = accept(&listener);
+    assert_eq!(far.peer_addr().unwrap().ip(), near.local_addr().unwrap().ip());
+    // The gateway's own address is nobody's behind it.
+    let mut own = asks(&world.gwa);
+    let mut answer = String::new();
+    let end = own.read_to_string(&mut answer);
+    assert!(end.is_err() || !answer.starts_with("HTTP/1.1 200"), "{answer}");
+    wait_for("the refusal", || {
+        let denied = world.b.dropped_for("destination denied");
+        (denied == 1).then_some(()).ok_or(format!("{denied} were denied"))
+    });
 }
