@@ -206,6 +206,24 @@ impl Connects {
         true
     }
 
+    /// The name that a flow goes to is at `to`, which counts from here on: many names may lead to
+    /// one host. False if that has too many.
+    pub fn leads_to(&mut self, now: Instant, rate: u32, flow: FlowId, to: IpAddr) -> bool {
+        let Some((peer, named, client)) = self.waiting.get_mut(&flow) else { return true };
+        let Some(of) = self.peers.get_mut(peer) else { return true };
+        let to = Destination::Address(to.to_canonical());
+        let [limits, one] = [Limits::of_peer(rate.into()), Limits::of_destination(rate.into())];
+        let own = of.clients.look(now, client, &limits);
+        let there = of.destinations.look(now, &to, &one);
+        if !there.admits(&own, &one) {
+            of.refused += 1;
+            return false;
+        }
+        of.destinations.begin(now, to.clone(), &one);
+        of.destinations.end(&std::mem::replace(named, to), true);
+        true
+    }
+
     /// The server has accepted, or the flow is no more.
     pub fn end(&mut self, flow: FlowId, answered: bool) {
         let Some((peer, to, client)) = self.waiting.remove(&flow) else { return };

@@ -143,9 +143,13 @@ impl Relay {
         policy.is_some_and(|p| p.permits(addr, &self.own))
     }
 
-    /// A name's address was permitted and is connected to.
-    pub fn leads_to(&mut self, flow: FlowId, to: IpAddr) {
+    /// A name's address was permitted. May it be connected to? Not if the peer has too many
+    /// connections there.
+    pub fn leads_to(&mut self, now: Instant, flow: FlowId, to: IpAddr) -> bool {
         self.flows.leads_to(flow, to);
+        let policy = self.flow_peer(flow).and_then(|peer| self.policies.of(peer));
+        let rate = policy.map_or(0, Policy::connects);
+        self.connects.leads_to(now, rate, flow, to)
     }
 
     /// None of the addresses of a name that a peer asked for is permitted.

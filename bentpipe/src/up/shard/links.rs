@@ -189,10 +189,10 @@ impl Shard {
                     let mut fitting = answer.addresses.iter().filter(|to| fits(to));
                     let permitted = fitting.find(|a| self.relay.permits(flow, a.ip()));
                     let outcome = match permitted {
-                        Some(to) => {
-                            self.relay.leads_to(flow, to.ip());
+                        Some(to) if self.relay.leads_to(now, flow, to.ip()) => {
                             self.connect_to(flow, *to, source)
                         }
+                        Some(_) => Err(ResetReason::Exhausted),
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
                         None => {
                             self.relay.count_denied();

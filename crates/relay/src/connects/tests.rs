@@ -138,6 +138,30 @@ fn a_host_that_scans_leaves_the_others_their_half() {
     assert!(p.places() < 20_000, "{} places", p.places());
 }
 
+/// A zone may have as many names as it likes for one victim.
+#[test]
+fn names_count_by_the_address_that_they_lead_to() {
+    let mut p = Peer::new();
+    let mut connects = 0;
+    for n in 0..20_000u32 {
+        p.now += Duration::from_micros(100);
+        let kind = Policy::default().kind(&origin(5, 1, 80), false);
+        let stream = link::wire::StreamId(0);
+        let flow = Flow { peer: PEER, session: 0, stream, kind, moved: p.now, to: None };
+        let flow = p.flows.insert(flow);
+        let target = Target::Name(format!("n{n}.example"), 80);
+        if p.connects.begin(p.now, (PEER, DEFAULT), flow, &target, kind.host)
+            && p.connects.leads_to(p.now, DEFAULT, flow, address(1))
+        {
+            connects += 1;
+        }
+        p.connects.end(flow, false);
+    }
+    println!("{connects} connects to one address by 20000 names");
+    assert!(connects <= 2_400, "{connects}");
+    assert!(p.places() < 24_000, "{}", p.places());
+}
+
 #[test]
 fn a_server_that_does_not_answer_holds_no_other_up() {
     let mut p = Peer::new();

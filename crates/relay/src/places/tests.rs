@@ -4,7 +4,7 @@ use link::wire::{Origin, Target};
 use units::Duration;
 
 use super::*;
-use crate::gateways::{Gateways, PEER, link};
+use crate::gateways::{Gateways, PEER, address, link};
 use crate::{ClassId, Open};
 
 fn origin(host: u8, port: u16) -> Origin {
@@ -114,4 +114,101 @@ fn those_who_have_as_many_as_everybody_displace_nobody() {
     assert_eq!(g.near().stats().full, 2);
     pass(&mut g, 5);
     assert_eq!(aborted(&mut g), []);
+}
+
+/// A pipe with the delay of a satellite.
+struct Delayed {
+    g: Gateways,
+    wire: std::collections::VecDeque<(Instant, usize, Vec<u8>)>,
+}
+
+impl Delayed {
+    fn pass(&mut self, ms: u64) {
+        let mut buf = [0; 2048];
+        for _ in 0..ms {
+            self.g.now += Duration::from_millis(1);
+            let now = self.g.now;
+            while self.wire.front().is_some_and(|(at, ..)| *at <= now) {
+                let (_, from, mut packet) = self.wire.pop_front().expect("there is one");
+                self.g.sides[1 - from].handle_carrier(now, now, address(from), &mut packet);
+            }
+            for side in 0..2 {
+                self.g.sides[side].handle_timeout(now);
+                self.g.act(side);
+                while let Some(t) = self.g.sides[side].poll_transmit(now, &mut buf) {
+                    let at = now + Duration::from_millis(250);
+                    self.wire.push_back((at, side, buf[..t.len].to_vec()));
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that 49 hosts with a download each got in ten seconds, after half a minute in which each
+/// stream had its beginning, beside another host's downloads.
+fn downloads(streams: u16, reads: bool) -> Vec<usize> {
+    let links = [0, 1].map(|_| link::session::LinkConfig {
+        rtt: Duration::from_millis(500),
+        max_streams: streams_for(1_000),
+        ..link()
+    });
+    let mut g = Gateways::apart(links, |policy| policy.open = Open::Fast);
+    g.meet();
+    let mut d = Delayed { g, wire: Default::default() };
+    let mut ends: Vec<(u8, FlowId, FlowId)> = vec![];
+    for (host, count) in (100..149).map(|host| (host, 1)).chain([(66, streams)]) {
+        let now = d.g.now;
+        let open = |n| d.g.sides[0].open(now, PEER, origin(host, 1_000 + n)).expect("a place");
+        let near: Vec<_> = (0..count).map(open).collect();
+        d.pass(600);
+        let far = std::mem::take(&mut d.g.asked);
+        assert_eq!(far.len(), near.len());
+        far.iter().for_each(|far| d.g.sides[1].connected(*far));
+        ends.extend(near.into_iter().zip(far).map(|(near, far)| (host, near, far)));
+    }
+    let (mut got, bytes) = (vec![0; 256], vec![7; 65_536]);
+    for tick in 0..40_000 {
+        if tick == 30_000 {
+            got.fill(0);
+        }
+        for (host, near, far) in &ends {
+            // Not all are looked at each time: those that were told would be.
+            if (tick + near.slot()) % 10 > 0 {
+                continue;
+            }
+            let now = d.g.now;
+            let room = d.g.sides[1].read_room(now, *far).min(bytes.len());
+            d.g.sides[1].local_data(now, *far, &bytes[..room]);
+            if *host == 66 && !reads {
+                continue;
+            }
+            loop {
+                let mut slices: [&[u8]; 16] = [&[]; 16];
+                let n = d.g.sides[0].outgoing(now, *near, &mut slices);
+                let len = slices[..n].iter().map(|s| s.len()).sum();
+                if len == 0 {
+                    break;
+                }
+                d.g.sides[0].wrote(now, *near, len);
+                got[usize::from(*host)] += len;
+            }
+        }
+        d.pass(1);
+        d.g.others.clear();
+    }
+    got[100..149].to_vec()
+}
+
+/// Readers that stopped for ever, zero windows, among them.
+#[test]
+fn a_host_with_many_downloads_costs_the_others_a_tenth_of_their_rate_at_most() {
+    let alone = downloads(1, true);
+    for (streams, reads) in [(20, true), (400, false)] {
+        let beside = downloads(streams, reads);
+        let [all, before] = [&beside, &alone].map(|all| all.iter().sum::<usize>());
+        let [least, usual] = [&beside, &alone].map(|all| *all.iter().min().expect("49"));
+        println!("{streams}, read {reads}: {all} of {before} bytes, the least {least} of {usual}");
+        assert!(all * 10 >= before * 9, "{all} of {before}");
+        assert!(least * 10 >= usual * 9, "{least} of {usual}");
+    }
 }
