@@ -2,6 +2,7 @@
 
 mod rights;
 
+pub(crate) use rights::confine;
 pub use rights::{Right, User, become_user, drop_rights, find_user, has_right};
 
 use std::fs;

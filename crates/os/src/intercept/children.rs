@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::OsError;
 use crate::command::start_error;
 use crate::error::OrCannot;
-use crate::proc::unblock_signals;
+use crate::proc::{Right, confine, unblock_signals};
 use crate::sys::check;
 
 /// A child and the descriptor that tells of its death.
@@ -22,11 +22,24 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Starts `command` with a pipe to its standard input, apart from the terminal.
-    pub fn start(mut command: Command) -> Result<Kept, OsError> {
+    pub fn start(command: Command) -> Result<Kept, OsError> {
+        Kept::start_with(command, || Ok(()))
+    }
+
+    /// The same with the right to change the network and no other: what comes through its pipe
+    /// can have it open no file that is not everybody's.
+    pub fn start_confined(command: Command) -> Result<Kept, OsError> {
+        Kept::start_with(command, || confine(Right::NetAdmin))
+    }
+
+    fn start_with(
+        mut command: Command,
+        confine: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) -> Result<Kept, OsError> {
         let name = command.get_program().to_string_lossy().into_owned();
         // SAFETY: the closure makes plain system calls and allocates nothing, so it may
         // run between fork and exec.
-        unsafe { command.pre_exec(stand_apart) };
+        unsafe { command.pre_exec(move || stand_apart().and_then(|()| confine())) };
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|e| start_error(&name, e))?;
         let stdin = child.stdin.take();
         let pidfd = open_pidfd(child.id()).or_cannot(|| format!("watch the child `{name}`"))?;

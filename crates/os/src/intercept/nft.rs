@@ -34,7 +34,7 @@ impl Table {
         let complaints = input.try_clone().or_cannot(|| "make a pipe for `nft`".into())?;
         let mut command = Command::new("nft");
         command.arg("-i").stdout(input).stderr(complaints);
-        let mut table = Table { child: Kept::start(command)?, output, name: table_name() };
+        let mut table = Table { child: Kept::start_confined(command)?, output, name: table_name() };
         let listing = table.run(&ruleset(&table.name, config))?;
         if !listing.lines().any(|l| l.trim() == "flags owner") {
             return Err(OsError::refused("the kernel does not let nftables tables be owned")
@@ -281,6 +281,40 @@ fn list<T: ToString>(items: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netns::{NetNs, root};
+    use crate::tun::Tun;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Who takes over the gateway has its pipes, too.
+    #[test]
+    fn what_comes_through_the_pipe_has_nft_read_no_file_of_others() {
+        if !root() {
+            return;
+        }
+        let ns = NetNs::unique("ostest", "deputy").unwrap();
+        let path = std::env::temp_dir().join(format!("bpostest-{}-secret", std::process::id()));
+        fs::write(&path, "hidden words\n").unwrap();
+        let said = ns.run(|| {
+            let _tun = Tun::open("bpd0", 1500).unwrap();
+            let mut table = Table::create(&InterceptConfig::new("bpd0", 1)).unwrap();
+            let status = fs::read_to_string(format!("/proc/{}/status", table.pid())).unwrap();
+            let line = |name: &str| status.lines().find(|l| l.starts_with(name)).unwrap();
+            assert_eq!(line("Uid:"), "Uid:\t65534\t65534\t65534\t65534");
+            assert_eq!(line("Groups:").trim(), "Groups:");
+            for set in ["CapPrm", "CapEff", "CapAmb"] {
+                assert!(line(set).ends_with("0000000000001000"), "{status}");
+            }
+            [0o644, 0o600].map(|mode| {
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+                let said = table.run(&format!("include \"{}\"", path.display()));
+                said.map_or_else(|e| e.to_string(), |listing| listing)
+            })
+        });
+        fs::remove_file(&path).unwrap();
+        assert!(said[0].contains("syntax error"), "it does include: {}", said[0]);
+        assert!(!said[1].contains("syntax error") && !said[1].contains("hidden"), "{}", said[1]);
+    }
 
     #[test]
     fn covered_prefixes_are_left_out_of_sets() {
