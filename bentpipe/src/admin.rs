@@ -58,7 +58,7 @@ pub enum AdminError {
 }
 
 /// The socket of the user who runs the program: root's in `/run`, others' in their
-/// runtime directory.
+/// runtime directory. Never in one that others can write to: theirs would be there first.
 pub fn default_socket() -> PathBuf {
     // The owner of /proc/self is the effective user.
     let uid = fs::metadata("/proc/self").map_or(0, |about| about.uid());
@@ -67,7 +67,7 @@ pub fn default_socket() -> PathBuf {
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if !dir.is_empty() => Path::new(&dir).join("bentpipe.sock"),
-        _ => PathBuf::from(format!("/tmp/bentpipe-{uid}.sock")),
+        _ => PathBuf::from(format!("/run/user/{uid}/bentpipe.sock")),
     }
 }
 

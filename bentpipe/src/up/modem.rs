@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use link::keys::PublicKey;
@@ -39,13 +40,30 @@ pub struct Modems {
     report_to: Sender<Report>,
     pub waker: Waker,
     watched: Vec<(PublicKey, Modem, Sender<()>)>,
+    /// Those that run commands, which end with them.
+    commanders: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Modems {
+    fn drop(&mut self) {
+        self.watched.clear();
+        for thread in self.commanders.drain(..) {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Modems {
     /// None is watched yet.
     pub fn new() -> Result<Modems, OsError> {
         let (report_to, reports) = channel();
-        Ok(Modems { reports, report_to, waker: Waker::new()?, watched: Vec::new() })
+        Ok(Modems {
+            reports,
+            report_to,
+            waker: Waker::new()?,
+            watched: Vec::new(),
+            commanders: Vec::new(),
+        })
     }
 
     /// Watches the modems of these peers and no others.
@@ -60,10 +78,13 @@ impl Modems {
                 let (reports, waker, modem) =
                     (self.report_to.clone(), self.waker.clone(), modem.clone());
                 self.watched.push((key, modem.clone(), hold));
+                let is_command = matches!(modem.source, ModemSource::Command(_));
                 // Without a thread the configured rate stays in force.
-                let _ = thread::Builder::new()
+                let thread = thread::Builder::new()
                     .name("modem".into())
                     .spawn(move || run(key, &modem, &held, &reports, &waker));
+                self.commanders.retain(|thread| !thread.is_finished());
+                self.commanders.extend(thread.ok().filter(|_| is_command));
             }
         }
     }
@@ -128,7 +149,7 @@ fn run(
 ) {
     let mut last = None;
     loop {
-        let rate = ask(&modem.source);
+        let rate = ask(&modem.source, held);
         if last.as_ref() != Some(&rate) {
             last = Some(rate.clone());
             if reports.send(Report { peer, rate }).is_err() {
@@ -143,7 +164,7 @@ fn run(
     }
 }
 
-fn ask(source: &ModemSource) -> Result<BitRate, String> {
+fn ask(source: &ModemSource, held: &Receiver<()>) -> Result<BitRate, String> {
     match source {
         ModemSource::File(path) => {
             let cannot = |e| format!("cannot read {}: {e}", path.display());
@@ -152,7 +173,7 @@ fn ask(source: &ModemSource) -> Result<BitRate, String> {
             rate_of(&text).ok_or_else(|| format!("{} says \"{text}\"", path.display()))
         }
         ModemSource::Command(command) => {
-            let text = output_of(command).map_err(|e| format!("\"{command}\" {e}"))?;
+            let text = output_of(command, held).map_err(|e| format!("\"{command}\" {e}"))?;
             rate_of(&text).ok_or_else(|| format!("\"{command}\" says \"{text}\""))
         }
     }
@@ -165,32 +186,44 @@ fn first_line(from: impl Read) -> std::io::Result<String> {
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
 }
 
-fn output_of(command: &str) -> Result<String, String> {
-    let mut child = Command::new("sh")
+fn output_of(command: &str, held: &Receiver<()>) -> Result<String, String> {
+    let child = Command::new("sh")
         .args(["-c", command])
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| format!("cannot be run: {e}"))?;
+    let mut group = Group(child);
     let until = StdInstant::now() + PATIENCE;
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if StdInstant::now() < until => thread::sleep(LOOK),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("has not ended within {} s", PATIENCE.as_secs()));
-            }
-            Err(e) => return Err(format!("cannot be waited for: {e}")),
+    while !os::proc::has_ended(&group.0).map_err(|e| format!("cannot be waited for: {e}"))? {
+        if StdInstant::now() >= until {
+            return Err(format!("has not ended within {} s", PATIENCE.as_secs()));
         }
-    };
+        if matches!(held.recv_timeout(LOOK), Err(RecvTimeoutError::Disconnected)) {
+            return Err("was ended with the gateway".to_owned());
+        }
+    }
+    let out = group.0.stdout.take();
+    // What it left behind holds its output open.
+    os::proc::end_group(&mut group.0);
+    let ended = group.0.wait().map_err(|e| format!("cannot be waited for: {e}"))?;
     if !ended.success() {
         return Err(format!("failed ({ended})"));
     }
-    let out = child.stdout.take().ok_or("has no output")?;
-    first_line(out).map_err(|e| format!("cannot be read: {e}"))
+    first_line(out.ok_or("has no output")?).map_err(|e| format!("cannot be read: {e}"))
+}
+
+/// A command and all that it started: they end together.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            os::proc::end_group(&mut self.0);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -199,19 +232,41 @@ mod tests {
 
     #[test]
     fn a_command_prints_the_rate_or_says_why_not() {
-        let ask = |text: &str| ask(&ModemSource::Command(text.to_owned()));
+        let (_hold, held) = channel();
+        let ask = |text: &str| ask(&ModemSource::Command(text.to_owned()), &held);
         assert_eq!(ask("echo 20Mbit; echo more"), Ok(BitRate::from_mbps(20)));
         assert!(ask("exit 3").unwrap_err().contains("failed"));
         assert!(ask("echo no").unwrap_err().contains("says \"no\""));
     }
 
     #[test]
+    fn what_a_command_starts_ends_with_it_and_it_with_the_gateway() {
+        let (hold, held) = channel();
+        let began = StdInstant::now();
+        // What stays behind in the background has the output open.
+        let text = "sleep 1000 & echo $! 20Mbit";
+        let said = output_of(text, &held).expect("an answer");
+        let left = said.split(' ').next().expect("a number").to_owned();
+        let is_gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !is_gone() {
+            assert!(began.elapsed() < PATIENCE, "{left} goes on");
+            thread::sleep(LOOK);
+        }
+        drop(hold);
+        assert!(output_of("sleep 1000", &held).unwrap_err().contains("gateway"));
+        assert!(began.elapsed() < PATIENCE);
+    }
+
+    #[test]
     fn a_file_that_changes_is_reported_once() {
         let path = std::env::temp_dir().join(format!("bentpipe-modem-{}", std::process::id()));
         let source = ModemSource::File(path.clone());
-        assert!(ask(&source).is_err());
-        let modem = Modem { source, every: units::Duration::from_millis(100) };
         let (hold, held) = channel();
+        assert!(ask(&source, &held).is_err());
+        let modem = Modem { source, every: units::Duration::from_millis(100) };
         let (report_to, reports) = channel();
         let waker = Waker::new().expect("a waker");
         let peer = *link::keys::PrivateKey::from_bytes([7; 32]).public();

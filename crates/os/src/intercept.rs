@@ -66,6 +66,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -227,6 +228,8 @@ pub struct Intercept {
     /// Watches both children; readable when one has died.
     deaths: Poller,
     warnings: Vec<String>,
+    /// [`VALID_MARK`] was off before.
+    sets_valid_mark: bool,
     /// Bound while this or its watchdog lives, so that two do not fight in one namespace.
     lock: UnixListener,
 }
@@ -246,7 +249,8 @@ impl Intercept {
         }
         own::accept_own_addresses(&syns)?;
         let plan = Plan::new(config);
-        let watchdog = Watchdog::start(&plan.after_death(), &lock)?;
+        let sets_valid_mark = strict_filters_ignore_marks(&config.tun);
+        let watchdog = Watchdog::start(&after_death(&plan, sets_valid_mark), &lock)?;
         let (table, deaths) = match build(config, &plan, &watchdog) {
             Ok(built) => built,
             Err(e) => {
@@ -255,8 +259,11 @@ impl Intercept {
                 return Err(e);
             }
         };
+        if sets_valid_mark {
+            let _ = fs::write(VALID_MARK, "1");
+        }
         let (config, warnings) = (config.clone(), forwarding_warnings());
-        Ok(Intercept { config, syns, table, watchdog, deaths, warnings, lock })
+        Ok(Intercept { config, syns, table, watchdog, deaths, warnings, sets_valid_mark, lock })
     }
 
     /// The device that intercepted SYNs are read from, and that they, or a refusal, are
@@ -294,7 +301,7 @@ impl Intercept {
         config.own_names = new.own_names;
         config.onward = new.onward;
         let plan = Plan::new(&config);
-        let watchdog = Watchdog::start(&plan.after_death(), &self.lock)?;
+        let watchdog = self.new_watchdog(&plan)?;
         match self.change(&plan, &config, &watchdog) {
             Ok(deaths) => {
                 self.deaths = deaths;
@@ -333,8 +340,12 @@ impl Intercept {
         if !self.watchdog.is_alive() {
             broken = true;
             // It has cleaned up as it went, if it ended by itself.
-            self.watchdog = Watchdog::start(&Plan::new(&self.config).after_death(), &self.lock)?;
-            routes::install(&Plan::new(&self.config))?;
+            let plan = Plan::new(&self.config);
+            self.watchdog = self.new_watchdog(&plan)?;
+            routes::install(&plan)?;
+            if self.sets_valid_mark {
+                let _ = fs::write(VALID_MARK, "1");
+            }
         }
         if !self.table.is_alive() {
             broken = true;
@@ -344,6 +355,10 @@ impl Intercept {
             self.deaths = watch(&self.table, &self.watchdog)?;
         }
         Ok(broken)
+    }
+
+    fn new_watchdog(&self, plan: &Plan) -> Result<Watchdog, OsError> {
+        Watchdog::start(&after_death(plan, self.sets_valid_mark), &self.lock)
     }
 
     /// Ends it in order: what is to be blocked without the program is blocked, everything
@@ -391,7 +406,6 @@ fn build(
     // made, no route that blocks is left behind.
     let table = Table::create(config)?;
     let deaths = watch(&table, watchdog)?;
-    accept_marks_of_strict_filters(&config.tun);
     routes::install_or_leave(plan)?;
     Ok((table, deaths))
 }
@@ -443,17 +457,24 @@ fn forwarding_warnings() -> Vec<String> {
     .collect()
 }
 
+/// Whether reverse-path filters count marks in.
+const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
+
 /// Where an interface drops packets that a strict reverse-path filter dislikes, the
 /// carrier's packets from a far endpoint look wrong once the default route leads into the
-/// tunnel. With their mark counted in, the filter sees the way they really take.
-fn accept_marks_of_strict_filters(tun: &str) {
-    let Ok(interfaces) = fs::read_dir("/proc/sys/net/ipv4/conf") else { return };
-    let strict = interfaces.flatten().filter(|e| e.file_name().to_str() != Some(tun)).any(|e| {
-        fs::read_to_string(e.path().join("rp_filter")).is_ok_and(|value| value.trim() == "1")
-    });
-    if strict {
-        let _ = fs::write("/proc/sys/net/ipv4/conf/all/src_valid_mark", "1");
-    }
+/// tunnel. With their mark counted in, the filter sees the way they really take. True where
+/// that has to be switched on.
+fn strict_filters_ignore_marks(tun: &str) -> bool {
+    let says = |path: &Path, what| fs::read_to_string(path).is_ok_and(|v| v.trim() == what);
+    let Ok(interfaces) = fs::read_dir("/proc/sys/net/ipv4/conf") else { return false };
+    let mut others = interfaces.flatten().filter(|e| e.file_name().to_str() != Some(tun));
+    says(Path::new(VALID_MARK), "0") && others.any(|e| says(&e.path().join("rp_filter"), "1"))
+}
+
+/// What the watchdog does when the program is gone.
+fn after_death(plan: &Plan, sets_valid_mark: bool) -> String {
+    let put_back = if sets_valid_mark { format!("echo 0 > {VALID_MARK}\n") } else { String::new() };
+    plan.after_death() + &put_back
 }
 
 /// A loose filter, the loosest there is where "all" demands one, drops everything that

@@ -8,7 +8,7 @@ pub use rights::{Right, User, become_user, drop_rights, find_user, has_right};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use units::{ByteCount, Duration};
 
@@ -146,6 +146,24 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     };
     // SAFETY: as in `reset_signals`.
     unsafe { command.pre_exec(ask) }
+}
+
+/// True if the child has ended. It stays to be waited for: its number is no other's before.
+pub fn has_ended(child: &Child) -> io::Result<bool> {
+    // SAFETY: a siginfo_t is integers; all zero is valid.
+    let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `about` outlives the call.
+    check(unsafe { libc::waitid(libc::P_PID, child.id(), &mut about, how) })?;
+    // SAFETY: waitid has filled it, with 0 where nothing has ended.
+    Ok(unsafe { about.si_pid() } != 0)
+}
+
+/// Ends a child that has a process group of its own, with all that is in the group.
+pub fn end_group(child: &mut Child) {
+    // SAFETY: no pointers are passed; the child has not been waited for, so the number is its.
+    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+    let _ = child.wait();
 }
 
 /// For use between fork and exec.

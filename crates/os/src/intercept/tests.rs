@@ -562,6 +562,27 @@ fn a_killed_child_is_noticed_and_replaced() {
 }
 
 #[test]
+fn marks_count_in_strict_filters_only_while_it_runs() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new("filter");
+    let counts = || lab.gateway.read_sysctl("net.ipv4.conf.all.src_valid_mark").unwrap();
+    for (strict, while_it_runs) in [("0", "0"), ("1", "1")] {
+        lab.gateway.sysctl("net.ipv4.conf.lan0.rp_filter", strict).unwrap();
+        lab.intercepting(
+            &["10.99.0.0/16"],
+            |_| {},
+            |gateway| {
+                assert_eq!(counts(), while_it_runs);
+                drop(gateway);
+            },
+        );
+        assert_eq!(counts(), "0");
+    }
+}
+
+#[test]
 fn wrong_interfaces_are_named() {
     if !root() {
         return;
