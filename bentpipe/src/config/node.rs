@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use link::keys::PrivateKey;
-use units::ByteCount;
+use units::{ByteCount, IpPrefix};
 
 use super::problem::Problem;
 use super::reader::{At, Section};
@@ -25,6 +25,9 @@ pub struct Node {
     pub tun: Option<String>,
     /// Interfaces whose TCP is split.
     pub lan: Vec<String>,
+    /// Networks that hosts reach past the link although a peer's shorter prefix leads into it,
+    /// beside those that this node is in. Default none.
+    pub direct: Vec<IpPrefix>,
     /// This node's own TCP towards the peers' routes is split, and its other packets for
     /// them cross the link. Default false.
     pub own: bool,
@@ -114,6 +117,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let listen = read_socket(&mut section, "listen");
     let lan_span = section.span_of("lan");
     let lan = read_lan(&mut section);
+    let direct = read_direct(&mut section);
     let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
     let own = section.get::<bool>("own").is_some_and(|own| own.value);
     let proxy = read_socket(&mut section, "proxy");
@@ -139,6 +143,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         listen: listen.as_ref().map_or(DEFAULT_LISTEN, |l| l.value),
         tun: tun.map(|t| t.value).or(default_tun),
         lan,
+        direct,
         own,
         proxy: proxy.as_ref().map(|p| p.value),
         admin,
@@ -178,6 +183,17 @@ fn read_lan(section: &mut Section<'_>) -> Vec<String> {
         lan.push(name.value);
     }
     lan
+}
+
+/// `direct`: not everything, which would be no gateway.
+fn read_direct(section: &mut Section<'_>) -> Vec<IpPrefix> {
+    let given = section.list::<IpPrefix>("direct").unwrap_or_default();
+    for all in given.iter().filter(|p| p.value.len() == 0) {
+        let message = format!("direct lists {}, and so nothing would cross the link", all.value);
+        let help = "list the networks that hosts reach without it, such as \"10.20.0.0/16\"";
+        section.problems().add(Problem::at(all.span.clone(), message).help(help));
+    }
+    given.into_iter().map(|p| p.value).collect()
 }
 
 /// The kernel's own rule for interface names (`dev_valid_name`).

@@ -24,6 +24,10 @@ impl Display for Config {
         if !node.lan.is_empty() {
             row("lan", &node.lan.join(", "))?;
         }
+        if !node.direct.is_empty() {
+            let list: Vec<String> = node.direct.iter().map(ToString::to_string).collect();
+            row("direct", &format!("{}: past the link", list.join(", ")))?;
+        }
         if node.own {
             row("own", &"this node's own TCP towards the routes is split, too")?;
         }
@@ -200,6 +204,7 @@ impl Config {
                 "listen": node.listen,
                 "tun": node.tun,
                 "lan": node.lan,
+                "direct": node.direct.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "own": node.own,
                 "proxy": node.proxy,
                 "memory_bytes": node.memory.0,

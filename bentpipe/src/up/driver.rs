@@ -86,6 +86,9 @@ pub struct Driver {
     pub(super) routes_changed: Instant,
     /// A change of rules and routes that failed.
     pub(super) again: Option<Again>,
+    /// When rules and routes were put back last that another program had removed, and the pause
+    /// that this called for.
+    pub(super) put_back: (Instant, Duration),
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,

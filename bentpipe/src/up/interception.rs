@@ -8,7 +8,7 @@
 
 use link::endpoint::LinkEvent;
 use os::OsError;
-use os::intercept::{Intercept, InterceptConfig};
+use os::intercept::{Intercept, InterceptConfig, Repaired};
 use os::poll::Interest;
 use units::{Duration, Instant};
 
@@ -27,6 +27,9 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const SPACING: Duration = Duration::from_secs(1);
 /// The longest pause before a change that failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Who removes rules again so soon does so all the time.
+const RIVALRY: Duration = Duration::from_secs(10);
 
 /// A change of rules and routes that failed and is to be tried again. What stood before is
 /// in force.
@@ -136,7 +139,11 @@ impl Driver {
         }
         let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &p.config);
         // Devices and ports stay as they were installed.
-        let config = intercept_config(in_the_tunnel, InterceptConfig::new("", 0));
+        let base = InterceptConfig {
+            direct: self.config.node.direct.clone(),
+            ..InterceptConfig::new("", 0)
+        };
+        let config = intercept_config(in_the_tunnel, base);
         let done = self.intercept.as_mut().map_or(Ok(()), |i| i.update(&config));
         self.watch_interception();
         self.note(now, &done);
@@ -156,15 +163,18 @@ impl Driver {
         }
     }
 
-    /// A helper of the interception has died.
+    /// A helper of the interception has died, or the system's rules, routes or addresses have
+    /// changed.
     pub(super) fn mend_interception(&mut self, now: Instant) {
         let Some(intercept) = &mut self.intercept else { return };
         match intercept.repair() {
-            Ok(true) => {
+            Ok(Repaired::Child) => {
                 crate::log!(Warn, "a helper of the interception died and was started again");
                 self.watch_interception();
             }
-            Ok(false) => {}
+            // What listens is another after some changes.
+            Ok(Repaired::Nothing) => self.watch_interception(),
+            Ok(Repaired::PutBack(removed)) => self.on_rival(now, removed),
             Err(e) => {
                 crate::log!(Error, "interception cannot be mended", error = e);
                 // Else the poller would tell of the death again and again until then.
@@ -174,9 +184,35 @@ impl Driver {
         }
     }
 
+    /// Another program removed rules and routes, which were put back. One that goes on doing so
+    /// is answered ever more rarely.
+    fn on_rival(&mut self, now: Instant, removed: usize) {
+        crate::log!(
+            Warn,
+            "another program removed rules and routes of the interception; they were put back",
+            removed = removed
+        );
+        let (last, pause) = self.put_back;
+        let again = now.since(last) < pause + pause + RIVALRY && last > Instant::ZERO;
+        let pause = if again { (pause + pause).min(LONGEST_PAUSE) } else { SPACING };
+        self.put_back = (now, pause);
+        if !again {
+            self.watch_interception();
+            return;
+        }
+        if let Some(intercept) = &self.intercept {
+            let _ = self.shard.poller.remove(intercept);
+        }
+        let why = "another program removes rules and routes again and again: `ip rule` and \
+                   `bentpipe doctor` show what is there"
+            .to_owned();
+        self.again = Some(Again { at: now + pause, pause, why });
+    }
+
     /// Its helpers are others after each change.
     fn watch_interception(&self) {
         if let Some(intercept) = &self.intercept {
+            let _ = self.shard.poller.remove(intercept);
             let _ = self.shard.poller.add(intercept, INTERCEPT, Interest::READ);
         }
     }

@@ -24,8 +24,8 @@ impl Driver {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
         }
         crate::logging::set_level(self.global.level(new.node.log));
-        let Node { log, on_stop, .. } = new.node;
-        let node = Node { log, on_stop, ..self.config.node.clone() };
+        let Node { log, on_stop, direct, .. } = new.node;
+        let node = Node { log, on_stop, direct, ..self.config.node.clone() };
         self.config = Config { node, ..new };
         self.list_everyone(now);
         let all = Sharers::of(&self.config.peers);

@@ -167,6 +167,33 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
     let refused = bentpipe(&world.a, &world.gwa, "down FILE");
     assert!(!refused.status.success(), "a gateway runs here");
 
+    // Whoever answers DHCP at the modem, or sends router advertisements, has longer routes; they
+    // stay there through all that follows.
+    for route in ["10.2.0.0/26 via 192.0.2.2", "10.2.0.2/32 via 192.0.2.2"] {
+        world.gwa.route(route).unwrap();
+    }
+    world.gwa.route("fd02::2/128 via fd00:5a7::2").unwrap();
+    safe(&world, "with longer routes in the system");
+    works(&world);
+
+    // Another program flushes the rules, and they come back.
+    for family in ["-4", "-6"] {
+        let main = format!("ip {family} rule add priority 32766 lookup main");
+        must(&world.gwa, &format!("ip {family} rule flush; {main}"));
+    }
+    world.a.wait_for_log("put back");
+    wait_for("rules", || {
+        let rules = must(&world.gwa, "ip rule; ip -6 rule");
+        (rules.matches("proto 143").count() > 10).then_some(()).ok_or(rules)
+    });
+    for ns in [&world.gwa, &world.gwb] {
+        // What was under way when there were no rules may still arrive.
+        must(ns, "sleep 0.3; nft delete table inet watch");
+    }
+    watch(&world);
+    safe(&world, "after the rules came back");
+    works(&world);
+
     // It is told to end, as by `systemctl stop`.
     world.a.signal("TERM");
     assert!(world.a.wait_until_ended().success(), "{}", world.a.log());

@@ -1,6 +1,9 @@
 //! The addresses that this host answers to.
 
+use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use units::IpPrefix;
 
 use crate::OsError;
 use crate::error::OrCannot;
@@ -10,11 +13,41 @@ use crate::sys::{RawAddr, check};
 /// the others that its network makes this host's (`ip route show table local`): the broadcast
 /// addresses, and IPv6's anycast address of routers (RFC 4291, 2.6.1). Each once. Of the calling thread's network namespace. It changes with the network: ask anew.
 pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
+    let mut all = Vec::new();
+    each_address(|_, address, mask| {
+        all.push(address);
+        all.extend(mask.into_iter().flat_map(|mask| of_network(address, mask)));
+    })?;
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+/// The networks that this host's interfaces are in, by their addresses, each with its interface.
+pub fn networks() -> Result<Vec<(String, IpPrefix)>, OsError> {
+    let mut all = Vec::new();
+    each_address(|entry, address, mask| {
+        let len = |mask| match mask {
+            IpAddr::V4(m) => Ipv4Addr::to_bits(m).count_ones(),
+            IpAddr::V6(m) => Ipv6Addr::to_bits(m).count_ones(),
+        };
+        // SAFETY: an entry's name is a string that lives as long as the list.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        all.extend(mask.map(|mask| (name, IpPrefix::new(address, len(mask) as u8))));
+    })?;
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+/// Goes through the addresses of all interfaces, with their masks.
+fn each_address(
+    mut take: impl FnMut(&libc::ifaddrs, IpAddr, Option<IpAddr>),
+) -> Result<(), OsError> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is written by the call.
     check(unsafe { libc::getifaddrs(&mut first) })
         .or_cannot(|| "list this host's addresses".into())?;
-    let mut all = Vec::new();
     let mut at = first;
     // SAFETY: the list stays valid until it is freed below.
     while let Some(entry) = unsafe { at.as_ref() } {
@@ -23,15 +56,14 @@ pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
             let copy = unsafe { RawAddr::copied_from(a) };
             copy.to_socket_addr().map(|a| a.ip())
         });
-        all.extend(address);
-        all.extend(address.zip(mask).into_iter().flat_map(|(a, m)| of_network(a, m)));
+        if let Some(address) = address {
+            take(entry, address, mask);
+        }
         at = entry.ifa_next;
     }
     // SAFETY: it was allocated by getifaddrs and is not used afterwards.
     unsafe { libc::freeifaddrs(first) };
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
+    Ok(())
 }
 
 /// What else reaches a host that has `address` in a network of this mask.

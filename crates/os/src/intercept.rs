@@ -60,6 +60,7 @@ mod children;
 mod nft;
 mod own;
 mod routes;
+mod watch;
 
 use std::fs;
 use std::io;
@@ -81,6 +82,7 @@ use crate::tun::{self, Tun};
 use children::Watchdog;
 use nft::Table;
 use routes::Plan;
+use watch::Watch;
 
 pub use routes::{Blocked, Ended, blocked, sweep};
 
@@ -145,6 +147,9 @@ pub struct InterceptConfig {
     pub carrier_ports: Vec<u16>,
     /// The prefixes behind the peers.
     pub routes: Vec<IpPrefix>,
+    /// Networks that are reached past the tunnel although a shorter prefix of these leads into
+    /// it, beside those that this host is in.
+    pub direct: Vec<IpPrefix>,
     /// Of those, the prefixes whose datagrams leave with this node's own address
     /// (`source = "nat"`).
     pub masquerade: Vec<IpPrefix>,
@@ -173,6 +178,7 @@ impl InterceptConfig {
             listener_port,
             carrier_ports: Vec::new(),
             routes: Vec::new(),
+            direct: Vec::new(),
             masquerade: Vec::new(),
             on_failure: OnFailure::default(),
             in_clear: Vec::new(),
@@ -225,9 +231,14 @@ pub struct Intercept {
     // Dropped in this order: first nothing new is taken, then the routes go.
     table: Table,
     watchdog: Watchdog,
-    /// Watches both children; readable when one has died.
-    deaths: Poller,
+    watch: Watch,
+    /// Rules and routes as they should be.
+    plan: Plan,
+    /// Watches both children and the system; readable when one has died or it has changed.
+    news: Poller,
     warnings: Vec<String>,
+    /// Something was told that could not be followed yet.
+    behind: bool,
     /// [`VALID_MARK`] was off before.
     sets_valid_mark: bool,
     /// Bound while this or its watchdog lives, so that two do not fight in one namespace.
@@ -248,10 +259,11 @@ impl Intercept {
             satisfy_loose_filter(device)?;
         }
         own::accept_own_addresses(&syns)?;
-        let plan = Plan::new(config);
+        let watch = Watch::open()?;
+        let plan = Plan::of(config)?;
         let sets_valid_mark = strict_filters_ignore_marks(&config.tun);
         let watchdog = Watchdog::start(&after_death(&plan, sets_valid_mark), &lock)?;
-        let (table, deaths) = match build(config, &plan, &watchdog) {
+        let (table, news) = match build(config, &plan, &watchdog, &watch) {
             Ok(built) => built,
             Err(e) => {
                 // There is nothing yet that it would have to take away.
@@ -262,8 +274,21 @@ impl Intercept {
         if sets_valid_mark {
             let _ = fs::write(VALID_MARK, "1");
         }
-        let (config, warnings) = (config.clone(), forwarding_warnings());
-        Ok(Intercept { config, syns, table, watchdog, deaths, warnings, sets_valid_mark, lock })
+        let (config, mut warnings) = (config.clone(), forwarding_warnings());
+        warnings.extend(passed_over_warning(&routes::passed_over(&config)?));
+        Ok(Intercept {
+            config,
+            syns,
+            table,
+            watchdog,
+            watch,
+            plan,
+            news,
+            warnings,
+            behind: false,
+            sets_valid_mark,
+            lock,
+        })
     }
 
     /// The device that intercepted SYNs are read from, and that they, or a refusal, are
@@ -295,16 +320,17 @@ impl Intercept {
     pub fn update(&mut self, new: &InterceptConfig) -> Result<(), OsError> {
         let mut config = self.config.clone();
         config.routes.clone_from(&new.routes);
+        config.direct.clone_from(&new.direct);
         config.masquerade.clone_from(&new.masquerade);
         config.in_clear.clone_from(&new.in_clear);
         config.on_failure = new.on_failure;
         config.own_names = new.own_names;
         config.onward = new.onward;
-        let plan = Plan::new(&config);
+        let plan = Plan::of(&config)?;
         let watchdog = self.new_watchdog(&plan)?;
         match self.change(&plan, &config, &watchdog) {
-            Ok(deaths) => {
-                self.deaths = deaths;
+            Ok(news) => {
+                (self.news, self.plan) = (news, plan);
                 self.config = config;
                 std::mem::replace(&mut self.watchdog, watchdog).dismiss();
                 Ok(())
@@ -324,25 +350,25 @@ impl Intercept {
         config: &InterceptConfig,
         watchdog: &Watchdog,
     ) -> Result<Poller, OsError> {
-        let deaths = watch(&self.table, watchdog)?;
+        let news = listen(&self.table, watchdog, &self.watch)?;
         routes::install_or_leave(plan)?;
         if let Err(e) = self.table.update(config) {
-            let _ = routes::install(&Plan::new(&self.config));
+            let _ = routes::install(&self.plan);
             return Err(e);
         }
-        Ok(deaths)
+        Ok(news)
     }
 
-    /// Makes whole what somebody broke: restarts a child that has died. True if there
-    /// was anything to do. Call it when the poller says that this is readable.
-    pub fn repair(&mut self) -> Result<bool, OsError> {
+    /// Makes whole what somebody broke: restarts a child that has died, puts back rules and
+    /// routes that another program removed, and follows this host's own networks. Call it when
+    /// the poller says that this is readable.
+    pub fn repair(&mut self) -> Result<Repaired, OsError> {
         let mut broken = false;
         if !self.watchdog.is_alive() {
             broken = true;
             // It has cleaned up as it went, if it ended by itself.
-            let plan = Plan::new(&self.config);
-            self.watchdog = self.new_watchdog(&plan)?;
-            routes::install(&plan)?;
+            self.watchdog = self.new_watchdog(&self.plan)?;
+            routes::install(&self.plan)?;
             if self.sets_valid_mark {
                 let _ = fs::write(VALID_MARK, "1");
             }
@@ -352,9 +378,23 @@ impl Intercept {
             self.table = Table::create(&self.config)?;
         }
         if broken {
-            self.deaths = watch(&self.table, &self.watchdog)?;
+            self.news = listen(&self.table, &self.watchdog, &self.watch)?;
+            return Ok(Repaired::Child);
         }
-        Ok(broken)
+        if !self.watch.any_news() && !self.behind {
+            return Ok(Repaired::Nothing);
+        }
+        self.behind = true;
+        let removed = self.plan.missing()?;
+        let plan = Plan::of(&self.config)?;
+        if plan != self.plan {
+            let config = self.config.clone();
+            self.update(&config)?;
+        } else if removed > 0 {
+            routes::install_or_leave(&plan)?;
+        }
+        self.behind = false;
+        Ok(if removed > 0 { Repaired::PutBack(removed) } else { Repaired::Nothing })
     }
 
     fn new_watchdog(&self, plan: &Plan) -> Result<Watchdog, OsError> {
@@ -389,10 +429,22 @@ pub fn is_running() -> bool {
     sockets.lines().any(|line| line.ends_with(&format!(" @{LOCK}")))
 }
 
+/// What there was to repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repaired {
+    /// Nothing.
+    Nothing,
+    /// A child had died.
+    Child,
+    /// So many rules and routes had been removed by another program.
+    PutBack(usize),
+}
+
 impl AsFd for Intercept {
-    /// Readable when a child has died: call [`Intercept::repair`].
+    /// Readable when a child has died or the system's rules, routes or addresses have changed:
+    /// call [`Intercept::repair`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.deaths.as_fd()
+        self.news.as_fd()
     }
 }
 
@@ -401,20 +453,22 @@ fn build(
     config: &InterceptConfig,
     plan: &Plan,
     watchdog: &Watchdog,
+    watch: &Watch,
 ) -> Result<(Table, Poller), OsError> {
     // The table before the routes: without them it does nothing, and if it cannot be
     // made, no route that blocks is left behind.
     let table = Table::create(config)?;
-    let deaths = watch(&table, watchdog)?;
+    let news = listen(&table, watchdog, watch)?;
     routes::install_or_leave(plan)?;
-    Ok((table, deaths))
+    Ok((table, news))
 }
 
-fn watch(table: &Table, watchdog: &Watchdog) -> Result<Poller, OsError> {
-    let deaths = Poller::new()?;
-    deaths.add(&table.death(), 0, Interest::READ)?;
-    deaths.add(&watchdog.death(), 1, Interest::READ)?;
-    Ok(deaths)
+fn listen(table: &Table, watchdog: &Watchdog, watch: &Watch) -> Result<Poller, OsError> {
+    let news = Poller::new()?;
+    news.add(&table.death(), 0, Interest::READ)?;
+    news.add(&watchdog.death(), 1, Interest::READ)?;
+    news.add(watch, 2, Interest::READ)?;
+    Ok(news)
 }
 
 /// The name of the lock.
@@ -455,6 +509,20 @@ fn forwarding_warnings() -> Vec<String> {
         format!("{family} is not forwarded, so hosts' traffic stops here; run `sysctl {key}=1`")
     })
     .collect()
+}
+
+fn passed_over_warning(routes: &[String]) -> Option<String> {
+    const MOST: usize = 3;
+    let first = routes.iter().take(MOST).map(|route| format!("\"{route}\"")).collect::<Vec<_>>();
+    let others = routes.len().saturating_sub(MOST);
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    let list = first.join(", ") + &others;
+    (!routes.is_empty()).then(|| {
+        format!(
+            "hosts' traffic goes into the link although the system has longer routes: {list}; \
+             name in `direct` what is yours and is to be reached past the link"
+        )
+    })
 }
 
 /// Whether reverse-path filters count marks in.

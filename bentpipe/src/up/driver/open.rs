@@ -101,6 +101,7 @@ impl Driver {
             intercept: None,
             routes_changed: Instant::ZERO,
             again: None,
+            put_back: (Instant::ZERO, units::Duration::ZERO),
             listeners,
             proxy,
             admin: Some(admin),
@@ -157,6 +158,7 @@ impl Driver {
         };
         let base = InterceptConfig {
             lan: self.config.node.lan.clone(),
+            direct: self.config.node.direct.clone(),
             own: self.config.node.own,
             carrier_ports: vec![self.shard.carrier.port()],
             ..InterceptConfig::new(tun.name(), listeners.port())

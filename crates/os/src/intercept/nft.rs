@@ -77,7 +77,8 @@ impl Table {
         let mut buf = [0; 4096];
         loop {
             let text = String::from_utf8_lossy(&said);
-            if let Some(complaint) = text.lines().find(|l| l.contains("Error: ")) {
+            let mut whole_lines = text.split_inclusive('\n').filter(|l| l.ends_with('\n'));
+            if let Some(complaint) = whole_lines.find(|l| l.contains("Error: ")) {
                 return Err(refusal(complaint));
             }
             if text.contains("\n}\n") {

@@ -1,17 +1,19 @@
 //! Rules and routes: what there should be, and `ip -batch` to make it so.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
 use units::IpPrefix;
 
 use super::{InterceptConfig, Marks, own};
 use crate::OsError;
+use crate::addresses::networks;
 use crate::command;
 
 /// Our number in the `proto` field of rules and routes; unassigned in
 /// `/etc/iproute2/rt_protos` and in the kernel's `rtnetlink.h`.
-const PROTOCOL: u8 = 143;
+pub(super) const PROTOCOL: u8 = 143;
 /// Table of the peers' prefixes of length L: this + L (up to 128).
 const TABLE: u32 = 25_200;
 /// Where marked packets are delivered here.
@@ -30,11 +32,13 @@ const LAST_PRIORITY: u32 = 32_800;
 const BLOCK_METRIC: u32 = 9_999;
 
 /// Everything that should be there, per family, as `ip` prints it.
+#[derive(PartialEq, Eq)]
 pub(super) struct Plan {
     v4: Family,
     v6: Family,
 }
 
+#[derive(PartialEq, Eq)]
 struct Family {
     /// "-4" or "-6".
     flag: &'static str,
@@ -47,8 +51,28 @@ struct Family {
 }
 
 impl Plan {
-    pub fn new(config: &InterceptConfig) -> Plan {
-        Plan { v4: Family::new(config, true), v6: Family::new(config, false) }
+    /// For the networks that this host is in now.
+    pub fn of(config: &InterceptConfig) -> Result<Plan, OsError> {
+        Ok(Plan::new(config, &networks()?))
+    }
+
+    fn new(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Plan {
+        let direct = bypassing(config, networks);
+        let family = |v4| Family::new(config, &direct, v4);
+        Plan { v4: family(true), v6: family(false) }
+    }
+
+    /// How many of its rules and routes are not in force.
+    pub fn missing(&self) -> Result<usize, OsError> {
+        let present = Plan::present()?;
+        let count = |plan: &Family, present: &Family| match plan.flag == "-6" && !has_ipv6() {
+            true => 0,
+            false => {
+                plan.rules.difference(&present.rules).count()
+                    + plan.routes.difference(&present.routes).count()
+            }
+        };
+        Ok(count(&self.v4, &present.v4) + count(&self.v6, &present.v6))
     }
 
     /// What there is of ours.
@@ -90,12 +114,13 @@ impl Plan {
 }
 
 impl Family {
-    fn new(config: &InterceptConfig, v4: bool) -> Family {
+    fn new(config: &InterceptConfig, direct: &[IpPrefix], v4: bool) -> Family {
         let mine = |p: &&IpPrefix| p.is_v4() == v4;
         let all: Vec<IpPrefix> = config.routes.iter().filter(mine).copied().collect();
         let blocked: Vec<IpPrefix> = all.iter().filter(|p| config.blocks(p)).copied().collect();
-        let mut rules = host_rules(&all);
-        let blocking = host_rules(&blocked);
+        let direct: Vec<IpPrefix> = direct.iter().filter(mine).copied().collect();
+        let mut rules = host_rules(&all, &direct);
+        let blocking = host_rules(&blocked, &direct);
         rules.extend(own_rules(config, &all));
         rules.extend(marking_rules(config));
         let routes = routes(config, &all, &blocked);
@@ -123,19 +148,77 @@ fn marking_rules(config: &InterceptConfig) -> BTreeSet<String> {
     (PRIORITY..).zip(rules).map(|(at, rule)| format!("{at}: {rule} proto {PROTOCOL}")).collect()
 }
 
-/// What hosts send, and others that this node routes for: a longer route of `main`, or the
-/// peer's. Where the peer's routes block, these rules outlive the program.
-fn host_rules(prefixes: &[IpPrefix]) -> BTreeSet<String> {
+/// What hosts send, and others that this node routes for: into the tunnel, but for networks that
+/// are longer and bypass it. Where the peer's routes block, these rules outlive the program.
+fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix]) -> BTreeSet<String> {
     let mut rules = BTreeSet::new();
-    for (len, at, table) in prefixes.iter().map(places) {
-        let selectors = [
-            format!("{at}: from all lookup main suppress_prefixlength {len}"),
-            // What this node sends itself comes from lo, as the kernel sees it.
-            format!("{}: not from all iif lo lookup {table}", at + 1),
-        ];
-        rules.extend(selectors.map(|rule| format!("{rule} proto {PROTOCOL}")));
+    for (_, at, table) in prefixes.iter().map(places) {
+        // What this node sends itself comes from lo, as the kernel sees it.
+        rules.insert(format!("{}: not from all iif lo lookup {table}", at + 1));
     }
-    rules
+    // Before the next shorter length, and only where there is a shorter one.
+    let shorter = |direct: &&IpPrefix| prefixes.iter().any(|p| p.len() < direct.len());
+    for prefix in direct.iter().filter(shorter) {
+        let at = places(prefix).1 + 2;
+        rules.insert(format!("{at}: from all to {} lookup main", in_a_rule(prefix)));
+    }
+    rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
+}
+
+/// The networks whose traffic bypasses the tunnel where a shorter prefix leads into it: those
+/// that the file names, and those that this host is in. Others' routes do not count, however long
+/// they are: who answers DHCP or sends router advertisements on any side makes them (TunnelVision,
+/// CVE-2024-3661). For the same reason a public network counts on a LAN's interface only: others
+/// may claim any (TunnelCrack, CVE-2023-36672).
+fn bypassing(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Vec<IpPrefix> {
+    let ours = [config.tun.clone(), config.syn_device(), "lo".to_owned()];
+    let connected = networks.iter().filter(|(device, network)| {
+        !ours.contains(device) && (config.lan.contains(device) || is_private(network))
+    });
+    let connected = connected.map(|(_, network)| *network);
+    connected.chain(config.direct.iter().copied()).filter(|p| p.len() > 0).collect()
+}
+
+/// Routes of the system that hosts' traffic no longer takes, because a shorter prefix leads into
+/// the tunnel, in words of `ip route`.
+pub(super) fn passed_over(config: &InterceptConfig) -> Result<Vec<String>, OsError> {
+    let direct = bypassing(config, &networks()?);
+    let mut found = Vec::new();
+    for flag in ["-4", "-6"] {
+        if flag == "-6" && !has_ipv6() {
+            continue;
+        }
+        let text = command::run(Command::new("ip").args([flag, "route", "show"]), "")?;
+        found.extend(text.lines().filter(|l| is_passed_over(l, config, &direct)).map(words));
+    }
+    Ok(found)
+}
+
+fn is_passed_over(route: &str, config: &InterceptConfig, direct: &[IpPrefix]) -> bool {
+    let to = route.split_whitespace().next().unwrap_or_default();
+    let Ok(to) = to.parse::<IpPrefix>() else { return false };
+    let leads_in = config.routes.iter().any(|p| p.covers(&to) && p.len() < to.len());
+    leads_in && !direct.iter().any(|d| d.covers(&to)) && !route.contains(" proto kernel")
+}
+
+/// Private, shared and link-local networks (RFC 1918, 6598, 3927, 4193, 4291).
+fn is_private(network: &IpPrefix) -> bool {
+    const PRIVATE: [(IpAddr, u8); 7] = [
+        (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), 8),
+        (IpAddr::V4(Ipv4Addr::new(172, 16, 0, 0)), 12),
+        (IpAddr::V4(Ipv4Addr::new(192, 168, 0, 0)), 16),
+        (IpAddr::V4(Ipv4Addr::new(100, 64, 0, 0)), 10),
+        (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+        (IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0)), 7),
+        (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+    ];
+    PRIVATE.iter().any(|(addr, len)| IpPrefix::new(*addr, *len).covers(network))
+}
+
+/// A prefix as `ip rule` prints it.
+fn in_a_rule(prefix: &IpPrefix) -> String {
+    let whole = if prefix.is_v4() { 32 } else { 128 };
+    if prefix.len() == whole { prefix.addr().to_string() } else { prefix.to_string() }
 }
 
 /// What this node sends itself. A route to somewhere leads there for the node, too: it has
@@ -165,7 +248,8 @@ fn own_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String
     rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
 }
 
-/// A prefix's length, the priority of its first rule, and its table.
+/// A prefix's length, the priority of its first rule, and its table. Before the rule that leads
+/// into the table, at the next number, are those of longer networks that bypass the tunnel.
 fn places(prefix: &IpPrefix) -> (u32, u32, u32) {
     let len = u32::from(prefix.len());
     (len, PREFIX_PRIORITY + 2 * (128 - len), TABLE + len)
@@ -359,23 +443,59 @@ mod tests {
     }
 
     #[test]
-    fn rules_ask_main_for_something_longer_before_each_length_longest_first() {
-        let plan = Plan::new(&config(&["0.0.0.0/0", "10.2.0.0/16", "10.3.0.0/16", "::/0"]));
+    fn networks_of_this_host_come_before_shorter_prefixes_of_peers_and_no_route_does() {
+        let mut config = config(&["0.0.0.0/0", "10.2.0.0/16", "10.3.0.0/16", "::/0"]);
+        config.lan = vec!["lan0".into()];
+        config.direct = vec!["198.51.100.7/32".parse().unwrap()];
+        let networks: Vec<(String, IpPrefix)> = [
+            ("lan0", "10.2.7.0/24"),
+            ("lan0", "203.0.113.0/24"),
+            ("lan0", "10.0.0.0/8"),
+            // Nobody's but the modem's word for these.
+            ("wan0", "0.0.0.0/1"),
+            ("wan0", "8.8.8.0/24"),
+            ("wan0", "192.168.100.0/24"),
+            ("bp0-syn", "192.168.0.0/24"),
+        ]
+        .into_iter()
+        .map(|(device, prefix)| (device.to_owned(), prefix.parse().unwrap()))
+        .collect();
+        let plan = Plan::new(&config, &networks);
         let prefix_rules: Vec<_> = plan.v4.rules.iter().skip(4).map(String::as_str).collect();
         assert_eq!(
             prefix_rules,
             [
-                "25434: from all lookup main suppress_prefixlength 16 proto 143",
+                "25404: from all to 198.51.100.7 lookup main proto 143",
+                "25420: from all to 10.2.7.0/24 lookup main proto 143",
+                "25420: from all to 192.168.100.0/24 lookup main proto 143",
+                "25420: from all to 203.0.113.0/24 lookup main proto 143",
                 "25435: not from all fwmark 0x62700003 lookup 25216 proto 143",
                 "25435: not from all iif lo lookup 25216 proto 143",
-                "25466: from all lookup main suppress_prefixlength 0 proto 143",
+                "25452: from all to 10.0.0.0/8 lookup main proto 143",
                 "25467: from all fwmark 0x62700005 lookup 25200 proto 143",
                 "25467: from all fwmark 0x62700007 lookup 25200 proto 143",
                 "25467: not from all iif lo lookup 25200 proto 143",
                 "32800: not from all fwmark 0x62700003 lookup 25200 proto 143",
             ]
         );
-        assert_eq!(plan.v6.rules.len(), 9);
+        assert_eq!(plan.v6.rules.len(), 8);
+    }
+
+    #[test]
+    fn routes_that_are_passed_over_are_those_of_others_inside_a_peers_prefix() {
+        let config = config(&["0.0.0.0/0"]);
+        let direct = ["10.1.0.0/24".parse().unwrap()];
+        for (route, is) in [
+            ("default via 192.0.2.1 dev wan0", false),
+            ("0.0.0.0/1 via 192.0.2.1 dev wan0 proto dhcp", true),
+            ("10.20.0.0/16 via 10.1.0.254 dev lan0", true),
+            ("198.51.100.7 via 192.0.2.1 dev wan0", true),
+            ("10.1.0.128/25 via 10.1.0.254 dev lan0", false),
+            ("192.0.2.0/24 dev wan0 proto kernel scope link src 192.0.2.9", false),
+            ("unreachable 10.0.0.0/8", false),
+        ] {
+            assert_eq!(is_passed_over(route, &config, &direct), is, "{route}");
+        }
     }
 
     #[test]
@@ -403,24 +523,24 @@ mod tests {
     fn what_blocks_outlives_the_program_and_nothing_else_does() {
         let mut config = config(&["10.0.0.0/8", "10.2.0.0/16"]);
         let removed = |config: &InterceptConfig, rule: &str| {
-            let script = Plan::new(config).after_death();
+            let script = Plan::new(config, &[]).after_death();
             script.contains(&format!("delete priority {rule}"))
         };
         let [longer, shorter] = ["25435: not", "25451: not"].map(|r| r.replace(':', ""));
         let hosts = |rule: &str| format!("{rule} from all iif lo ");
         let own = |rule: &str| format!("{rule} from all fwmark ");
-        assert_eq!(Plan::new(&config).v4.routes.len(), 6);
+        assert_eq!(Plan::new(&config, &[]).v4.routes.len(), 6);
         for rule in [&longer, &shorter] {
             assert!(!removed(&config, &hosts(rule)), "it blocks hosts");
             assert!(removed(&config, &own(rule)), "it would block the node itself");
         }
         config.in_clear = vec!["10.2.0.0/16".parse().unwrap()];
-        assert_eq!(Plan::new(&config).v4.routes.len(), 5);
+        assert_eq!(Plan::new(&config, &[]).v4.routes.len(), 5);
         assert!(removed(&config, &hosts(&longer)) && !removed(&config, &hosts(&shorter)));
-        assert!(Plan::new(&config).after_death().contains("$how"));
+        assert!(Plan::new(&config, &[]).after_death().contains("$how"));
         config.on_failure = crate::intercept::OnFailure::Wire;
-        assert_eq!(Plan::new(&config).v4.routes.len(), 4);
+        assert_eq!(Plan::new(&config, &[]).v4.routes.len(), 4);
         assert!(removed(&config, &hosts(&longer)) && removed(&config, &hosts(&shorter)));
-        assert!(!Plan::new(&config).after_death().contains("$how"), "nothing is blocked");
+        assert!(!Plan::new(&config, &[]).after_death().contains("$how"), "nothing is blocked");
     }
 }

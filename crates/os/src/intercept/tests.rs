@@ -420,9 +420,14 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
     for interface in ["all", "lan0", "wan0"] {
         lab.gateway.sysctl(&format!("net.ipv4.conf.{interface}.rp_filter"), "1").unwrap();
     }
+    // What a hostile modem's DHCP would say (TunnelVision).
+    for route in ["0.0.0.0/1", "128.0.0.0/1", "203.0.113.0/24", "198.51.100.1/32"] {
+        lab.gateway.route(&format!("{route} via 10.2.0.2")).unwrap();
+    }
     let settings = |c: &mut InterceptConfig| {
         c.carrier_ports = vec![4500];
         c.own_names = true;
+        c.direct = prefixes(&["10.50.0.0/16"]);
     };
     lab.intercepting(&["0.0.0.0/0", "10.50.1.0/24"], settings, |gateway| {
         // This node's own questions for names go past the tunnel; a host's do not, nor do
@@ -437,7 +442,7 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
         let host = lab.client.run(|| UdpSocket::bind("10.1.0.2:0")).unwrap();
         host.send_to(b"where?", "203.0.113.7:53").unwrap();
         assert_eq!(next_packet(&gateway.tun)[16..20], [203, 0, 113, 7]);
-        // Longer routes of the system hold, in front of the tunnel's default.
+        // Networks of this host and those that are named come before the tunnel's default.
         for near in ["10.2.0.2:80", "10.50.0.1:80"] {
             let _listening = lab.server.run(|| TcpListener::bind(near)).unwrap();
             connects_later(&lab.client, near).join().unwrap().unwrap();
@@ -453,7 +458,7 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
         assert_eq!((n, from), (2, "10.2.0.1:4500".parse().unwrap()));
         endpoint.send_to(b"down", from).unwrap();
         wait_for(&carrier);
-        // Everything else is the tunnel's; so are SYNs, which open in spite of the filters.
+        // Everything else is the tunnel's, whatever routes say; so are SYNs, which open in spite of the filters.
         for far in ["203.0.113.7:80", "10.50.1.1:80"] {
             let client = connects_later(&lab.client, far);
             let accepted = gateway.accept(true);
@@ -546,12 +551,14 @@ fn a_killed_child_is_noticed_and_replaced() {
         &["10.99.0.0/16"],
         |_| {},
         |mut gateway| {
-            assert!(!gateway.intercept.repair().unwrap());
+            assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
             for pid in [gateway.intercept.table.pid(), gateway.intercept.watchdog.pid()] {
                 // SAFETY: a child of this process that has not been waited for.
                 unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
                 wait_for(&gateway.intercept);
-                assert!(gateway.intercept.repair().unwrap());
+                assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Child);
+                // What that changed is told, too, and needs nothing.
+                assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
                 assert!(!news_within(&gateway.intercept, 0));
             }
             let client = connects_later(&lab.client, "10.99.1.1:80");
@@ -559,6 +566,41 @@ fn a_killed_child_is_noticed_and_replaced() {
             client.join().unwrap().unwrap();
         },
     );
+}
+
+/// systemd-networkd does so at its restart, and other VPN programs.
+#[test]
+fn what_other_programs_remove_is_put_back_and_new_networks_are_followed() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new("rival");
+    lab.intercepting(
+        &["0.0.0.0/0", "10.99.0.0/16", "fd99::/32"],
+        |_| {},
+        |mut gateway| {
+            let before = ours(&lab.gateway);
+            for family in ["-4", "-6"] {
+                lab.gateway.ip(&format!("{family} rule flush")).unwrap();
+                lab.gateway.ip(&format!("{family} rule add priority 32766 lookup main")).unwrap();
+            }
+            lab.gateway.ip("route flush table 25216").unwrap();
+            wait_for(&gateway.intercept);
+            let repaired = gateway.intercept.repair().unwrap();
+            assert!(matches!(repaired, Repaired::PutBack(n) if n > 10), "{repaired:?}");
+            assert_eq!(ours(&lab.gateway), before);
+            assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
+            let client = connects_later(&lab.client, "10.99.1.1:80");
+            let _accepted = gateway.accept(true);
+            client.join().unwrap().unwrap();
+            lab.gateway.address("wan0", "192.168.7.1/24").unwrap();
+            wait_for(&gateway.intercept);
+            assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
+            assert!(ours(&lab.gateway).contains("to 192.168.7.0/24 lookup main"));
+        },
+    );
+    let left = ours(&lab.gateway);
+    assert!(left.contains("unreachable default") && left.contains("to 192.168.7.0/24"), "{left}");
 }
 
 #[test]
@@ -638,7 +680,7 @@ fn rules_and_routes_of_others_are_never_touched() {
             assert_eq!(rules_and_routes(&lab.gateway, false), before);
             gateway.intercept.update_routes(&[], &[]).unwrap();
             assert_eq!(rules_and_routes(&lab.gateway, false), before);
-            assert!(!gateway.intercept.repair().unwrap());
+            assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
             gateway.intercept.remove().unwrap();
         },
     );

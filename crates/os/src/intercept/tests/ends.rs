@@ -18,7 +18,7 @@ fn dropping_leaves_what_was_asked_for_and_a_new_start_or_a_sweep_takes_it_over()
         |_| {},
         |gateway| {
             let in_force = ours(&lab.gateway);
-            routes::install(&Plan::new(&gateway.intercept.config)).unwrap();
+            routes::install(&Plan::of(&gateway.intercept.config).unwrap()).unwrap();
             assert_eq!(ours(&lab.gateway), in_force, "a plan in force needs no change");
         },
     );
@@ -236,7 +236,7 @@ fn a_change_that_fails_leaves_what_was_in_force() {
             let routes = prefixes(&["10.9.0.0/16", "10.8.0.0/16", "10.7.0.0/24"]);
             assert!(gateway.intercept.update_routes(&routes, &[]).is_err());
             assert_eq!(ours(&lab.gateway), before);
-            assert!(!gateway.intercept.repair().unwrap(), "its helpers live");
+            assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing, "its helpers live");
             let client = connects_later(&lab.client, "10.9.1.1:80");
             let _accepted = gateway.accept(true);
             client.join().unwrap().unwrap();
