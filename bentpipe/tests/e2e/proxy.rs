@@ -306,3 +306,33 @@ fn where_sources_are_kept_servers_see_the_proxys_clients_and_nobody_else_is_conn
         (denied == 1).then_some(()).ok_or(format!("{denied} were denied"))
     });
 }
+
+/// A host that fills all places of the proxy and says nothing holds no other up.
+#[test]
+fn a_host_with_a_thousand_silent_connections_to_the_proxy_costs_the_others_nothing() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.a.node = "proxy = \"10.1.0.1:1080\"".into());
+    world.client.ip("address add 10.1.0.3/24 dev lan0").unwrap();
+    let silent: Vec<_> = (0..1_200).map(|_| connect(&world.client, "10.1.0.1:1080")).collect();
+    let listener = listen(&world.server, SERVER);
+    for _ in 0..20 {
+        let begin = std::time::Instant::now();
+        let mut near = world.client.run(|| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+                .expect("a socket");
+            let own: std::net::SocketAddr = "10.1.0.3:0".parse().unwrap();
+            let to: std::net::SocketAddr = "10.1.0.1:1080".parse().unwrap();
+            socket.bind(&own.into()).expect("its address");
+            socket.connect(&to.into()).expect("a place");
+            std::net::TcpStream::from(socket)
+        });
+        write!(near, "CONNECT {SERVER} HTTP/1.1\r\n\r\n").unwrap();
+        let far = accept(&listener);
+        assert_eq!(far.peer_addr().unwrap().ip(), near.local_addr().unwrap().ip());
+        let took = begin.elapsed();
+        assert!(took < std::time::Duration::from_secs(5), "it took {took:?}");
+    }
+    drop(silent);
+}
