@@ -252,6 +252,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
             "  transmit dead: the peer is heard, and has confirmed nothing for {}",
             span(for_ms)
         ),
+        Some(Dead { direction: Way::Reports, for_ms }) => {
+            put!(out, "  no reports   for {}, though the peer is heard", span(for_ms));
+        }
         Some(Dead { direction: Way::Receive, for_ms }) => {
             put!(out, "  nothing received for {}, though an answer is due", span(for_ms));
         }

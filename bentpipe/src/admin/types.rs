@@ -134,6 +134,8 @@ pub enum Way {
     /// To this node: nothing is received, though something is waited for. Whether the peer
     /// hears cannot be known then.
     Receive,
+    /// From this node: the peer is heard, and sends no reports at all.
+    Reports,
 }
 
 /// A direction that does not work.

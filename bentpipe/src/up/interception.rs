@@ -59,7 +59,9 @@ impl Clear {
     pub fn on_link(&mut self, now: Instant, event: LinkEvent) {
         match event {
             LinkEvent::Up { .. } | LinkEvent::Back => self.from = None,
-            LinkEvent::Silent(_) | LinkEvent::Unheard(_) => self.from = Some(now + PATIENCE),
+            LinkEvent::Silent(_) | LinkEvent::Unheard(_) | LinkEvent::Unreported(_) => {
+                self.from = Some(now + PATIENCE)
+            }
             LinkEvent::Closed => self.from = Some(now),
             LinkEvent::Moved(_) | LinkEvent::Failing(_) => {}
         }

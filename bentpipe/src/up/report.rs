@@ -166,6 +166,7 @@ impl Shard {
             Reach::Both => None,
             Reach::NothingReceived { since } => dead(Way::Receive, since),
             Reach::TransmitDead { since } => dead(Way::Transmit, since),
+            Reach::NothingReported { since } => dead(Way::Reports, since),
         };
         let told = s.packets_arrived + s.packets_lost;
         LinkStatus {

@@ -106,6 +106,8 @@ pub enum LinkEvent {
     Silent(Instant),
     /// The peer is heard and hears nothing of what was sent since then.
     Unheard(Instant),
+    /// The peer is heard and reports nothing of what was sent since then.
+    Unreported(Instant),
     /// It answers, and hears, again.
     Back,
     /// The peer ended the session.

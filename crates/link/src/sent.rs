@@ -217,6 +217,16 @@ impl Sent {
         self.base
     }
 
+    /// Packets that are kept until they are settled.
+    pub fn unsettled(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// When the last report came.
+    pub fn reported(&self) -> Instant {
+        self.reported
+    }
+
     /// Packets in flight that call for a report.
     pub fn in_flight(&self) -> usize {
         self.in_flight
@@ -555,6 +565,31 @@ impl Sent {
         self.packets.range(from..).find(|p| p.state == State::InFlight).map(|p| p.sent)
     }
 
+    /// Gives up the oldest packets beyond `most`: a peer that reports nothing, or an outage, is
+    /// not to fill the memory. They say nothing about the link.
+    pub fn give_up_oldest(&mut self, most: usize, mut fate: impl FnMut(Fate, &SentFrame)) {
+        while self.packets.len() > most {
+            let packet = self.packets[0];
+            if packet.state == State::InFlight {
+                self.in_flight -= 1;
+                self.counts.lost += 1;
+                self.counts.in_outages += 1;
+                self.frames_of(&packet).for_each(|frame| fate(Fate::Lost, frame));
+            }
+            self.forget_front();
+        }
+        self.told.remove_below(self.base);
+        self.spoken.remove_below(self.base);
+    }
+
+    /// Takes out the oldest packet with its frames.
+    fn forget_front(&mut self) {
+        let frames = self.packets.pop_front().map_or(0, |packet| packet.frames);
+        self.frames.drain(..usize::from(frames));
+        self.first_frame += u64::from(frames);
+        self.base += 1;
+    }
+
     fn settle(&mut self, now: Instant, rtt: &Rtt) {
         let keep = rtt.smoothed().times(REMEMBER_LOST_RTTS);
         while let Some(packet) = self.packets.front() {
@@ -573,10 +608,7 @@ impl Sent {
             {
                 self.arrived_bytes += u64::from(packet.size);
             }
-            self.frames.drain(..usize::from(packet.frames));
-            self.first_frame += u64::from(packet.frames);
-            self.packets.pop_front();
-            self.base += 1;
+            self.forget_front();
         }
         self.told.remove_below(self.base);
         self.spoken.remove_below(self.base);

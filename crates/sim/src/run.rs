@@ -18,6 +18,8 @@ pub enum LinkState {
     NothingReceived,
     /// The peer is heard and does not hear.
     TransmitDead,
+    /// The peer is heard and sends no reports.
+    NothingReported,
     /// Both directions are alive.
     Back,
     /// The peer is at a new address, validated.
@@ -40,6 +42,7 @@ impl LinkNews {
         let state = match event {
             LinkEvent::Silent(_) => LinkState::NothingReceived,
             LinkEvent::Unheard(_) => LinkState::TransmitDead,
+            LinkEvent::Unreported(_) => LinkState::NothingReported,
             LinkEvent::Back => LinkState::Back,
             LinkEvent::Moved(_) => LinkState::Moved,
             LinkEvent::Up { .. } | LinkEvent::Closed | LinkEvent::Failing(_) => return None,

@@ -88,7 +88,8 @@ impl Shard {
             None => return,
         };
         let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
-        if let LinkEvent::Silent(since) | LinkEvent::Unheard(since) = event
+        if let LinkEvent::Silent(since) | LinkEvent::Unheard(since) | LinkEvent::Unreported(since) =
+            event
             && let Some(peer) = self.known(id)
         {
             peer.silent_since.get_or_insert(since);
@@ -124,6 +125,12 @@ impl Shard {
                     peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
                 }
             }
+            LinkEvent::Unreported(since) => crate::log!(
+                Warn,
+                "the peer is heard and sends no reports; its streams wait",
+                peer = name,
+                nothing_reported_for = lasting(now.since(since))
+            ),
             LinkEvent::Unheard(since) => crate::log!(
                 Warn,
                 "transmit dead: the peer is heard but does not hear; its streams wait",

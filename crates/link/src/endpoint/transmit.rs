@@ -119,6 +119,7 @@ impl Peer {
             Reach::Both => LinkEvent::Back,
             Reach::NothingReceived { since } => LinkEvent::Silent(since),
             Reach::TransmitDead { since } => LinkEvent::Unheard(since),
+            Reach::NothingReported { since } => LinkEvent::Unreported(since),
         })
     }
 

@@ -24,6 +24,11 @@ pub enum Reach {
         /// When what is not confirmed began to leave.
         since: Instant,
     },
+    /// The peer is heard and reports nothing at all of what was sent since then (L-LO-8).
+    NothingReported {
+        /// When what is not reported began to leave.
+        since: Instant,
+    },
 }
 
 /// What tells that the peer does not hear this node.
@@ -33,8 +38,12 @@ pub(super) struct Hearing {
     first: Option<Instant>,
     /// It has been so for long: more is asked, until it is enough to judge by.
     in_doubt: bool,
-    /// The peer does not hear what was sent since then.
+    /// The peer does not hear what was sent since then, or does not tell.
     unheard: Option<Instant>,
+    /// It sends no reports.
+    withheld: bool,
+    /// The first packet of a peer that owes a report since the last.
+    owing: Option<Instant>,
 }
 
 /// Of so many packets in a row none has arrived: where half of all are lost, about once in
@@ -43,6 +52,10 @@ pub(super) struct Hearing {
 const ENOUGH: u64 = 36;
 /// In doubt the peer is asked so often, where the link takes eight times what a question does.
 const OFTEN: Duration = Duration::from_millis(250);
+/// So many times what a report may take at most is no report at all ...
+const REPORTS_OWED: u64 = 4;
+/// ... and never less.
+const LEAST_OWED: Duration = Duration::from_secs(10);
 /// Bytes of eight questions.
 const QUESTIONS: ByteCount = ByteCount(640);
 
@@ -50,6 +63,7 @@ impl Session {
     /// Which directions are alive, as far as this side knows.
     pub fn reach(&self) -> Reach {
         match self.hearing.unheard {
+            Some(since) if self.hearing.withheld => Reach::NothingReported { since },
             Some(since) => Reach::TransmitDead { since },
             None if self.silent => Reach::NothingReceived { since: self.last_heard },
             None => Reach::Both,
@@ -69,8 +83,8 @@ impl Session {
         let full = self.config.receive_rate.time_for(ByteCount(u64::from(self.config.packet)));
         let asks = Duration::from_secs(2).max(self.rtt.smoothed().times(2));
         if dark > asks.max(self.report_overdue() + full).times(2) {
-            let unheard = self.hearing.unheard;
-            self.hearing = Hearing { unheard, ..Hearing::default() };
+            let Hearing { unheard, withheld, .. } = self.hearing;
+            self.hearing = Hearing { unheard, withheld, ..Hearing::default() };
         }
         if dark >= self.rtt.longest_pause() {
             self.rtt.doubt(now);
@@ -79,6 +93,23 @@ impl Session {
             self.go_on(now, dark);
         }
         self.last_heard = now;
+        self.judge_reports(now);
+    }
+
+    /// A peer that is heard reports once in a round trip at least (L-RE-2). One that speaks and
+    /// does not would have everything kept for it that was ever sent.
+    fn judge_reports(&mut self, now: Instant) {
+        if now.since(self.sent.reported()) < LEAST_OWED || self.hearing.unheard.is_some() {
+            self.hearing.owing = None;
+            return;
+        }
+        let Some(oldest) = self.sent.oldest_in_flight() else { return };
+        let owing = *self.hearing.owing.get_or_insert(now);
+        let owed = (self.patience() + self.report_overdue() + self.on_line()).times(REPORTS_OWED);
+        if now.since(owing.max(oldest)) >= owed.max(LEAST_OWED) {
+            (self.hearing.unheard, self.hearing.withheld) = (Some(oldest), true);
+            self.silent = true;
+        }
     }
 
     /// A report came, whose newest packet is `hi`, or a question of a peer that has nothing
@@ -87,6 +118,7 @@ impl Session {
         if news {
             return self.on_heard_by_peer(now);
         }
+        (self.hearing.owing, self.hearing.withheld) = (None, false);
         let Some(oldest) = self.sent.oldest_in_flight() else { return };
         if self.sent.confirmed() != hi {
             return; // It was overtaken.

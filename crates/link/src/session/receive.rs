@@ -54,6 +54,9 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
+/// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
+const MOST_UNSETTLED: usize = 65_536;
+const LEAST_PACKET: u64 = 256;
 
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
@@ -391,6 +394,21 @@ impl Session {
         let mut touched = std::mem::take(&mut self.touched);
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
         self.sent.give_up_newest(now, |fate, frame| {
+            settle(streams, pool, stats, &mut touched, fate, frame);
+        });
+        self.after_fates(now, touched);
+    }
+
+    /// Gives up the oldest of more unsettled packets than any round trip has (L-LO-8).
+    pub(super) fn bound_unsettled(&mut self, now: Instant) {
+        if self.sent.unsettled() <= MOST_UNSETTLED {
+            return;
+        }
+        let trip = self.pacer.rate().bytes_in(self.full_rtt()).0 / LEAST_PACKET;
+        let most = MOST_UNSETTLED.max(trip as usize);
+        let mut touched = std::mem::take(&mut self.touched);
+        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
+        self.sent.give_up_oldest(most, |fate, frame| {
             settle(streams, pool, stats, &mut touched, fate, frame);
         });
         self.after_fates(now, touched);

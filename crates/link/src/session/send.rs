@@ -125,6 +125,7 @@ impl Session {
             self.path.on_sent(now, size - u64::from(self.config.overhead));
         }
         let number = self.sent.push_packet(now, eliciting, size);
+        self.bound_unsettled(now);
         self.keep_for_repair(now, number, hint, &buf[..len], eliciting);
         Some(Built { number, len, hint })
     }

@@ -379,3 +379,32 @@ fn a_stream_in_many_pieces_arrives_whole() {
     assert_eq!(w.sides[1].stats().violations, 0);
     assert_eq!(drain.got.get(&id), Some(&(1 << 20)));
 }
+
+/// L-LO-8: five minutes of datagrams towards one that says something now and then, and reports
+/// nothing of them.
+#[test]
+fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
+    let mut w = World::new(73, CLEAN, config());
+    w.dead = [true, true];
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    w.sides[0].write(w.now, id, &[7; 1_000]);
+    let mut buf = [0; 1451];
+    let (mut said, mut told) = (0, None);
+    for ms in 0..300_000u64 {
+        w.now += Duration::from_millis(1);
+        (0..4).for_each(|_| _ = w.sides[0].send_datagram(w.now, &[1; 64], &Label::default()));
+        w.sides[0].handle_timeout(w.now);
+        while w.sides[0].poll_packet(w.now, &mut buf, SEALING).is_some() {}
+        if ms % 500 == 0 {
+            inject(&mut w, 0, said, &[Frame::Datagram(&[0x45; 40])]);
+            while w.sides[0].take_datagram(|_| {}) {}
+            said += 1;
+        }
+        assert!(w.sides[0].sent.unsettled() <= 65_536);
+        if let Reach::NothingReported { .. } = w.sides[0].reach() {
+            told.get_or_insert(ms);
+        }
+    }
+    assert!(told.is_some_and(|ms| (10_000..40_000).contains(&ms)), "{told:?}");
+    assert!(w.sides[0].sent.next_number() > 200_000, "datagrams go on");
+}
