@@ -23,6 +23,9 @@ struct Host {
     /// Bytes it sent lately beyond its part of the link.
     recent: u64,
     at: Instant,
+    /// The same of what went before others as interactive.
+    quick: u64,
+    quick_at: Instant,
 }
 
 /// Hosts that streams and datagrams name.
@@ -38,6 +41,8 @@ const MAX: usize = 4096;
 /// What a host may send beyond its part before its small streams lose their privilege: some
 /// pages.
 const LIGHT: u64 = 256 * 1024;
+/// The same of what goes as interactive.
+const QUICK: u64 = 64 * 1024;
 
 impl Default for Hosts {
     fn default() -> Hosts {
@@ -88,6 +93,24 @@ impl Hosts {
     pub fn on_sent(&mut self, id: HostId, bytes: u64) {
         let recent = &mut self.hosts[id.index()].recent;
         *recent = recent.saturating_add(bytes);
+    }
+
+    /// Bytes of the host went before others' as interactive.
+    pub fn on_sent_quickly(&mut self, id: HostId, bytes: u64) {
+        let quick = &mut self.hosts[id.index()].quick;
+        *quick = quick.saturating_add(bytes);
+    }
+
+    /// Does what the host sends as interactive keep to its part of the link? Many small streams
+    /// of one host are none.
+    pub fn is_quick(&mut self, id: HostId, now: Instant, rate: BitRate, others: usize) -> bool {
+        let host = &mut self.hosts[id.index()];
+        let part = rate.bytes_in(now.since(host.quick_at)).0 / (others as u64 + 1);
+        if part > 0 {
+            host.quick = host.quick.saturating_sub(part);
+            host.quick_at = now;
+        }
+        host.quick < QUICK
     }
 
     /// Does the host keep to its part of the link, of which `others` hosts want one too?

@@ -247,6 +247,12 @@ impl Schedule {
 
     // ---- what waits ------------------------------------------------------------
 
+    /// Does the host keep to its part with what it sends as interactive?
+    pub fn is_quick(&mut self, now: Instant, rate: BitRate, host: HostId) -> bool {
+        let hosts = self.classes[ClassId::NORMAL.index()].ring.len();
+        self.hosts.is_quick(host, now, rate, hosts)
+    }
+
     /// A stream has bytes to be sent again.
     pub fn wait_lost(&mut self, class: ClassId, id: StreamId, first: bool) {
         let lost = &mut self.wake(class).lost;
@@ -341,6 +347,9 @@ impl Schedule {
     pub fn charge(&mut self, now: Instant, turn: Turn, host: HostId, bytes: u64) {
         self.charge_class(now, turn.class(), bytes);
         self.hosts.on_sent(host, bytes);
+        if turn.class() == ClassId::INTERACTIVE {
+            self.hosts.on_sent_quickly(host, bytes);
+        }
         let most = MAX_DEBT * self.quantum;
         let queue = self.classes[turn.class().index()].queue(host);
         queue.deficit = (queue.deficit - bytes as i64).max(-most);

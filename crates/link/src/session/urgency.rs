@@ -115,7 +115,12 @@ impl Session {
         let level = level + s.send.unsent() + again;
         // Nobody waits for messages about chunks alone: they go on as long as content does.
         let is_small = !s.has_more && s.carries != Carries::Messages && level <= quick;
-        if s.class == ClassId::NORMAL && is_small { ClassId::INTERACTIVE } else { s.class }
+        let (class, host) = (s.class, s.host);
+        let rate = self.pacer.rate();
+        match class == ClassId::NORMAL && is_small && self.schedule.is_quick(now, rate, host) {
+            true => ClassId::INTERACTIVE,
+            false => class,
+        }
     }
 
     /// In which class a datagram waits.

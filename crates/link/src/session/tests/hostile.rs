@@ -408,3 +408,16 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
     assert!(told.is_some_and(|ms| (10_000..40_000).contains(&ms)), "{told:?}");
     assert!(w.sides[0].sent.next_number() > 200_000, "datagrams go on");
 }
+
+#[test]
+fn resets_of_streams_that_never_were_leave_little_behind() {
+    let mut w = World::new(72, CLEAN, LinkConfig { max_streams: 16_384, ..config() });
+    let reset = |n: u64| Frame::Reset { id: StreamId(n), reason: ResetReason::HostReset, end: 0 };
+    for number in 0..400u64 {
+        let ids = (0..100).map(|i| 1_000_000 + (number * 100 + i) * 2_000);
+        let frames: Vec<Frame<'_>> = ids.map(reset).collect();
+        inject(&mut w, 1, number, &frames);
+        assert!(w.sides[1].closed.len() <= 1_025, "{}", w.sides[1].closed.len());
+    }
+    assert_eq!(w.sides[1].closed.len(), 1_024);
+}
