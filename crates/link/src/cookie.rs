@@ -37,6 +37,12 @@ const SOURCE_BURST: u64 = 5;
 /// Sources are told apart by a keyed hash into this many counters; those that share one
 /// share its rate, which bounds the memory (4 kB) and the whole rate under load.
 const SOURCES: usize = 512;
+/// What all sources of one prefix (an IPv4 /24, an IPv6 /48) may make together, so that who
+/// holds a prefix fills few of the counters of sources: a /48 has 65,536 sources.
+const PREFIX_RATE: u64 = 50;
+const PREFIX_BURST: u64 = 50;
+/// Prefixes are told apart as sources are.
+const PREFIXES: usize = 512;
 
 /// Proof of receiving at an address.
 #[derive(Clone, Copy)]
@@ -116,6 +122,7 @@ pub struct Guard {
     entropy: Entropy,
     load: Load,
     sources: Box<[Meter; SOURCES]>,
+    prefixes: Box<[Meter; PREFIXES]>,
     source_key: [u8; 32],
 }
 
@@ -144,6 +151,7 @@ impl Guard {
             secrets: Secrets::new(root),
             load: Load::new(initiations_per_second),
             sources: Box::new([Meter::default(); SOURCES]),
+            prefixes: Box::new([Meter::default(); PREFIXES]),
             source_key: entropy.bytes32(),
             entropy,
         }
@@ -177,7 +185,7 @@ impl Guard {
             let reply = self.reply(now, from, be32(&packet[2..6]), &mac1);
             return Verdict::Refused(HandshakeError::NoCookie, Some(reply));
         }
-        match self.source(from).take(now, SOURCE_RATE, SOURCE_BURST) {
+        match self.take_share(now, from) {
             true => Verdict::Admitted,
             false => Verdict::Refused(HandshakeError::SourceLimit, None),
         }
@@ -235,14 +243,26 @@ impl Guard {
             .map(|secret| Cookie(mac16(secret.as_bytes(), &[&address])))
     }
 
-    /// The counter of a source: an IPv4 address, or a /64, which one host can fill.
-    fn source(&mut self, from: SocketAddr) -> &mut Meter {
-        let index = match from.ip().to_canonical() {
-            IpAddr::V4(v4) => mac16(&self.source_key, &[&v4.octets()]),
-            IpAddr::V6(v6) => mac16(&self.source_key, &[&v6.octets()[..8]]),
+    /// Counts a message of a source (an IPv4 address, or a /64, which one host can fill) and
+    /// of its prefix, if both have a share left (L-CK-3, L-CK-7). What one of them refuses
+    /// takes nothing from the other: a host leaves its neighbours their part of the prefix's
+    /// share, and a prefix leaves the counters of sources to others.
+    fn take_share(&mut self, now: Instant, from: SocketAddr) -> bool {
+        let slot = |part: &[u8]| {
+            let mac = mac16(&self.source_key, &[part]);
+            usize::from(u16::from_be_bytes([mac[0], mac[1]]))
         };
-        let index = usize::from(u16::from_be_bytes([index[0], index[1]]));
-        &mut self.sources[index % SOURCES]
+        let (source, prefix) = match from.ip().to_canonical() {
+            IpAddr::V4(v4) => (slot(&v4.octets()), slot(&v4.octets()[..3])),
+            IpAddr::V6(v6) => (slot(&v6.octets()[..8]), slot(&v6.octets()[..6])),
+        };
+        let mut counted = self.sources[source % SOURCES];
+        let within = counted.take(now, SOURCE_RATE, SOURCE_BURST)
+            && self.prefixes[prefix % PREFIXES].take(now, PREFIX_RATE, PREFIX_BURST);
+        if within {
+            self.sources[source % SOURCES] = counted;
+        }
+        within
     }
 }
 
