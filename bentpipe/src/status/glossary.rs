@@ -41,6 +41,12 @@ pub const DROPS: &[Entry] = &[
         "connections of the peer's clients beyond what `connects` allows in a second, to one destination, or without an answer: a scan or a flood, or `connects` is too small",
     ),
     (
+        "contradicting repair",
+        Place::Link,
+        "REPAIR packets of the peer that do not agree with what arrived: its program is faulty, \
+         or hostile; what was kept for repair is forgotten",
+    ),
+    (
         "datagram",
         Place::Link,
         "packets that are not split and found their queue full or their time over: the link was slower than what hosts sent",

@@ -221,7 +221,8 @@ impl Shard {
             },
             dropped: [
                 ("datagram".to_owned(), s.datagrams_dropped),
-                ("violation".to_owned(), s.violations),
+                ("violation".to_owned(), s.violations - s.contradictions),
+                ("contradicting repair".to_owned(), s.contradictions),
                 ("connection refused".to_owned(), self.relay.refused_connects(peer.id)),
             ]
             .into_iter()

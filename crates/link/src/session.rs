@@ -141,6 +141,9 @@ pub struct SessionStats {
     pub packets_late: u64,
     /// Authentic packets that broke the protocol, and credit that was overrun.
     pub violations: u64,
+    /// Of these, REPAIR packets that contradicted what had arrived or come back: the decoder was
+    /// emptied.
+    pub contradictions: u64,
     /// Streams opened by either side so far.
     pub streams_total: u64,
     /// Packets that came back by repair, here and at the peer; repair packets sent.

@@ -32,6 +32,9 @@ pub(crate) struct Decoder {
     solved: VecDeque<u64>,
     terms: Vec<(u8, usize)>,
     left_out: Vec<u64>,
+    /// Something came back that no further equation has confirmed.
+    unconfirmed: bool,
+    contradicted: bool,
 }
 
 impl Decoder {
@@ -122,7 +125,9 @@ impl Decoder {
                 }
             }
         }
-        if row.unknowns.is_empty() {
+        // What says nothing new confirms what came back, once: nothing else would tell of a peer
+        // whose equations are wrong.
+        if row.unknowns.is_empty() && !std::mem::take(&mut self.unconfirmed) {
             self.spare.push(row);
             return Ok(());
         }
@@ -161,6 +166,7 @@ impl Decoder {
             }
         }
         let Some(&(pivot, factor)) = row.unknowns.first() else {
+            self.contradicted |= row.sum.iter().any(|byte| *byte != 0);
             return self.spare.push(row); // It says nothing new.
         };
         let by = inverse(factor);
@@ -192,10 +198,17 @@ impl Decoder {
             {
                 self.symbols.insert_symbol(number, &row.sum, len);
                 self.solved.push_back(number);
+                self.unconfirmed = true;
             }
             self.spare.push(row);
         }
         self.spare.truncate(MAX_ROWS);
+    }
+
+    /// True once if equations contradicted each other, or what arrived: then what came back is
+    /// not to be trusted.
+    pub fn take_contradiction(&mut self) -> bool {
+        std::mem::take(&mut self.contradicted)
     }
 
     /// The next packet that came back: its number and hint; `plaintext` gets its content.

@@ -51,6 +51,7 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
             assert_eq!((h, &content), (hint(n), &plaintext(n)));
             back += 1;
         }
+        assert!(!decoder.take_contradiction());
     }
     (lost.len(), back)
 }
@@ -104,6 +105,27 @@ fn a_packet_that_comes_late_serves_the_equations() {
     }
     back.sort_unstable();
     assert_eq!(back, [4, 5]);
+}
+
+#[test]
+fn repair_that_contradicts_what_came_back_is_noticed() {
+    for honest in [true, false] {
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        decoder.make_room(64, PLAINTEXT);
+        for number in 0..10 {
+            encoder.keep(number, hint(number), &plaintext(number), 64, PLAINTEXT);
+            // What the peer combines is not what it sent.
+            let sent = if honest || number != 7 { number } else { 1_007 };
+            if number != 3 {
+                decoder.on_packet(number, hint(number), &plaintext(sent));
+            }
+        }
+        repair_all(&mut encoder, &mut decoder, 10);
+        assert!(!decoder.take_contradiction(), "one equation alone says nothing of it");
+        repair_all(&mut encoder, &mut decoder, 11);
+        assert_eq!(decoder.take_contradiction(), !honest);
+        assert!(!decoder.take_contradiction());
+    }
 }
 
 #[test]

@@ -532,6 +532,11 @@ impl Session {
             }
         }
         self.repair.content = content;
+        if self.repair.decoder.take_contradiction() {
+            self.repair.decoder.release();
+            self.stats.contradictions += 1;
+            self.stats.violations += 1;
+        }
     }
 
     /// Tells the peer what was lost here, whether it came back or not. Gaps are told when
