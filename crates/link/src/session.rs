@@ -237,6 +237,8 @@ pub struct Session {
     /// When the next of them is due.
     close_at: Instant,
     peer_closed: bool,
+    /// The packet in hand had a report, after which losses were looked for.
+    looked_for_losses: bool,
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
     touched: Touched,
@@ -317,6 +319,7 @@ impl Session {
             closes_left: 0,
             close_at: now,
             peer_closed: false,
+            looked_for_losses: false,
             overfull: false,
             touched: Touched::default(),
             #[cfg(feature = "mistakes")]

@@ -117,6 +117,13 @@ pub struct StateFrame<'a> {
 }
 
 impl StateFrame<'_> {
+    /// One that speaks of a single packet.
+    #[cfg(test)]
+    pub fn of_one(number: u64) -> StateFrame<'static> {
+        let delay = Duration::ZERO;
+        StateFrame { hi: number, lo: number, delay, arrival: 0, runs: &[0], count: 1 }
+    }
+
     /// The received runs, highest first.
     pub fn received(&self) -> impl Iterator<Item = RangeInclusive<u64>> + '_ {
         let mut r = Reader::new(self.runs);

@@ -1,7 +1,7 @@
 //! What arrives: frames of an authentic packet, and what reports say became of ours.
 
 use squeeze::headers::{Refused, Token};
-use units::Instant;
+use units::{Duration, Instant};
 
 use super::{Event, Session};
 use crate::repair;
@@ -72,6 +72,7 @@ impl Session {
         path: &mut impl FnMut(PathFrame),
     ) {
         self.hear(now);
+        self.looked_for_losses = false;
         if hint == repair::HINT {
             self.received.on_packet(arrived, number, false);
             self.on_repair(now, number, payload);
@@ -351,7 +352,12 @@ impl Session {
         };
         let (confirmed, dark) = (self.sent.confirmed(), self.sent.counts.in_the_dark);
         let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
-        self.loss_check = self.sent.detect_lost(now, &self.rtt, &mut fate);
+        // Once for each packet: each look may go through all that no report has spoken of, and a
+        // packet holds 150 reports.
+        self.loss_check = match std::mem::replace(&mut self.looked_for_losses, true) {
+            true => Some(now),
+            false => self.sent.detect_lost(now, &self.rtt, &mut fate),
+        };
         self.follow_path(now);
         self.end_tail_that_arrived();
         if report.progress {
@@ -404,7 +410,9 @@ impl Session {
         if self.sent.unsettled() <= MOST_UNSETTLED {
             return;
         }
-        let trip = self.pacer.rate().bytes_in(self.full_rtt()).0 / LEAST_PACKET;
+        // Not by the round trip alone, which a peer can stretch.
+        let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
+        let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
         let most = MOST_UNSETTLED.max(trip as usize);
         let mut touched = std::mem::take(&mut self.touched);
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);

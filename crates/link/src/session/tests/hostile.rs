@@ -2,7 +2,7 @@
 //! lives and odd links reach.
 
 use super::*;
-use crate::wire::{Frame, MAX_NAME, StreamFrame, Writer};
+use crate::wire::{Frame, MAX_NAME, StateFrame, StreamFrame, Writer};
 
 /// One packet of the other side's making.
 fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
@@ -420,4 +420,26 @@ fn resets_of_streams_that_never_were_leave_little_behind() {
         assert!(w.sides[1].closed.len() <= 1_025, "{}", w.sides[1].closed.len());
     }
     assert_eq!(w.sides[1].closed.len(), 1_024);
+}
+
+/// Each report may have the node go through all that is in flight.
+#[test]
+fn a_packet_full_of_reports_has_losses_looked_for_once() {
+    let mut w = World::new(75, CLEAN, config());
+    w.dead = [true, true];
+    let mut buf = [0; 1451];
+    for _ in 0..2_000u64 {
+        w.now += Duration::from_millis(1);
+        w.sides[0].send_datagram(w.now, &[1; 64], &Label::default());
+        w.sides[0].handle_timeout(w.now);
+        while w.sides[0].poll_packet(w.now, &mut buf, SEALING).is_some() {}
+    }
+    let newest = w.sides[0].sent.next_number() - 1;
+    let state = |n: u64| Frame::State(StateFrame::of_one(newest - n));
+    let frames: Vec<Frame<'_>> = (0..100).rev().map(state).collect();
+    inject(&mut w, 0, 0, &frames);
+    assert!(w.sides[0].looked_for_losses);
+    assert_eq!(w.sides[0].poll_timeout(w.now), Some(w.now), "the rest is looked at afterwards");
+    w.sides[0].handle_timeout(w.now);
+    assert!(w.sides[0].sent.confirmed() == Some(newest));
 }
