@@ -205,8 +205,8 @@ impl Driver {
         if let Some(intercept) = &self.intercept {
             let _ = self.shard.poller.remove(intercept);
         }
-        let why = "another program removes rules and routes again and again: `ip rule` and \
-                   `bentpipe doctor` show what is there"
+        let why = "another program removes rules and routes again and again: `ip rule` shows \
+                   what is there"
             .to_owned();
         self.again = Some(Again { at: now + pause, pause, why });
     }

@@ -5,7 +5,10 @@
 //! number of the socket, by the order in which they were opened (socket(7),
 //! `SO_ATTACH_REUSEPORT_CBPF`). It sees the first datagram of a run that GRO joined.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{UdpConfig, UdpSocket};
 use crate::OsError;
@@ -59,6 +62,9 @@ impl Instruction {
     }
 }
 
+/// How long a child may take from its fork to its program.
+const CHILD_STARTS: Duration = Duration::from_secs(2);
+
 impl UdpSocket {
     /// Opens `n` sockets (at least 1) on one port; `program` says which of them, from 0,
     /// gets a datagram. One socket alone needs no program and shares its port with nobody.
@@ -81,7 +87,16 @@ impl UdpSocket {
         }
         let config = UdpConfig { local: alone.local_addr(), reuse_port: true, ..config.clone() };
         drop(alone);
-        let first = UdpSocket::bind(&config)?;
+        // A child that is being started has the socket, too, until it runs its program.
+        let begin = Instant::now();
+        let first = loop {
+            match UdpSocket::bind(&config) {
+                Err(e) if e.kind() == ErrorKind::AddrInUse && begin.elapsed() < CHILD_STARTS => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                bound => break bound?,
+            }
+        };
         attach(&first, program).or_cannot(|| "divide the carrier's packets by BPF".into())?;
         let others = (1..n).map(|_| UdpSocket::bind(&config));
         std::iter::once(Ok(first)).chain(others).collect()
@@ -116,10 +131,10 @@ mod tests {
         }
         drop(group);
         // A child that another test is starting has the sockets, too, until it runs its program.
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         while let Err(e) = UdpSocket::bind_group(&same, 2, &program) {
-            assert!(begin.elapsed().as_secs() < 10, "{e}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(begin.elapsed() < CHILD_STARTS.saturating_mul(5), "{e}");
+            thread::sleep(Duration::from_millis(20));
         }
     }
 }
