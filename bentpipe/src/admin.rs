@@ -30,7 +30,7 @@ pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,
     HandshakeCounts, HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport,
-    Request, Status, StreamCompression, Way,
+    RekeyState, Request, Status, StreamCompression, Way,
 };
 
 /// Clients served at once; more wait in the kernel's queue.

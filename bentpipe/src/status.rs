@@ -12,7 +12,7 @@ use units::{BitRate, Duration};
 
 use crate::admin::{
     self, Answer, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount,
-    LinkState, LinkStatus, NodeStatus, Request, Status, Way,
+    LinkState, LinkStatus, NodeStatus, RekeyState, Request, Status, Way,
 };
 use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
@@ -259,6 +259,16 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
             put!(out, "  nothing received for {}, though an answer is due", span(for_ms));
         }
         None => {}
+    }
+    match link.rekey {
+        RekeyState::InTime => {}
+        RekeyState::Overdue => put!(
+            out,
+            "  rekey overdue: no handshake succeeds; without one the keys are erased at their end"
+        ),
+        RekeyState::Erased => {
+            put!(out, "  keys erased  at their end; nothing passes until a handshake succeeds");
+        }
     }
     for sentence in &link.disagreements {
         put!(out, "  warning      {sentence}");

@@ -147,6 +147,19 @@ pub struct Dead {
     pub for_ms: u64,
 }
 
+/// Whether a link's keys are replaced in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RekeyState {
+    /// They are, or none are needed.
+    #[default]
+    InTime,
+    /// Data passes, and no handshake has succeeded for long after it was due.
+    Overdue,
+    /// They were worn out and erased; nothing passes until a handshake succeeds.
+    Erased,
+}
+
 /// One link and the peer behind it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -163,6 +176,8 @@ pub struct LinkStatus {
     pub failing: Option<Failing>,
     /// The direction that is dead, if one is.
     pub dead: Option<Dead>,
+    /// Whether its keys are replaced in time.
+    pub rekey: RekeyState,
     /// The address in use.
     pub endpoint: Option<String>,
     /// Since the last authenticated packet.

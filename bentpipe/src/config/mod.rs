@@ -142,6 +142,7 @@ impl Node {
             ("dedup_dir", self.chunks.dir != new.chunks.dir),
             ("user", self.user != new.user),
             ("shards", self.shards != new.shards),
+            ("key_lifetime", self.key_lifetime != new.key_lifetime),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
     }

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use link::endpoint::MAX_KEY_LIFETIME;
 use link::keys::PrivateKey;
-use units::{ByteCount, IpPrefix};
+use units::{ByteCount, Duration, IpPrefix};
 
 use super::problem::Problem;
 use super::reader::{At, Section};
@@ -41,6 +42,9 @@ pub struct Node {
     pub chunks: Chunks,
     /// Threads that have peers each, 1 to 64. Default 1.
     pub shards: u32,
+    /// How long a session key may be in use before it is erased: 2 minutes to 1 hour, which is
+    /// the default. A handshake replaces it after half of that.
+    pub key_lifetime: Duration,
     /// What is logged. Default info.
     pub log: Level,
     /// The user to run as once everything is open; `None` stays the user that started
@@ -84,6 +88,8 @@ const MIN_MEMORY: ByteCount = ByteCount(1 << 20);
 const DEFAULT_MEMORY: ByteCount = ByteCount(256 << 20);
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4500);
 const DEFAULT_TUN: &str = "bentpipe0";
+/// Shorter ones than this are renewed more often than WireGuard's (every 2 minutes).
+const MIN_KEY_LIFETIME: Duration = Duration::from_secs(120);
 /// More threads than any hub has processors to spare for.
 const MAX_SHARDS: u64 = 64;
 /// Linux's IFNAMSIZ, less the terminating zero.
@@ -125,6 +131,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let memory = read_memory(&mut section);
     let chunks = read_chunks(&mut section, dir);
     let shards = read_shards(&mut section);
+    let key_lifetime = read_key_lifetime(&mut section);
     let log = section.get::<Level>("log").map_or(Level::Info, |l| l.value);
     let user = section.get::<String>("user").map(|u| u.value);
     let ends = [("block", OnStop::Block), ("release", OnStop::Release)];
@@ -150,6 +157,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         memory,
         chunks,
         shards,
+        key_lifetime,
         log,
         user,
         on_stop,
@@ -253,6 +261,16 @@ fn read_memory(section: &mut Section<'_>) -> ByteCount {
         section.problems().add(Problem::at(memory.span, message).help(help));
     }
     memory.value
+}
+
+fn read_key_lifetime(section: &mut Section<'_>) -> Duration {
+    let Some(given) = section.get::<Duration>("key_lifetime") else { return MAX_KEY_LIFETIME };
+    if !(MIN_KEY_LIFETIME..=MAX_KEY_LIFETIME).contains(&given.value) {
+        let message = format!("key_lifetime in {} is not between 2min and 1h", section.title());
+        let help = "leave it out for 1h; handshakes replace keys after half of it";
+        section.problems().add(Problem::at(given.span, message).help(help));
+    }
+    given.value
 }
 
 /// A number, or "auto": one for each processor that this program may use.

@@ -57,6 +57,7 @@ const ROWS: &[Row] = &[
     ("node", "dedup_dir", ["\"a\"", "\"b\""], "", Restart("dedup_dir")),
     ("node", "user", ["\"a\"", "\"b\""], "", Restart("user")),
     ("node", "shards", ["1", "2"], "", Restart("shards")),
+    ("node", "key_lifetime", ["\"1h\"", "\"10min\""], "", Restart("key_lifetime")),
     ("node", "log", ["\"info\"", "\"debug\""], "", Node),
     ("node", "on_stop", ["\"block\"", "\"release\""], "", Node),
     ("peer", "public_key", ["PUBLIC2", "PUBLIC4"], "", Another),

@@ -212,6 +212,7 @@ impl Config {
                 "dedup_disk_bytes": node.chunks.disk.0,
                 "dedup_dir": node.chunks.dir,
                 "shards": node.shards,
+                "key_lifetime_ms": node.key_lifetime.as_millis(),
                 "log": node.log.name(),
                 "user": node.user,
                 "on_stop": match node.on_stop {

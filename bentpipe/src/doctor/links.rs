@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Check;
-use crate::admin::{LinkState, LinkStatus, Status};
+use crate::admin::{LinkState, LinkStatus, RekeyState, Status};
 use crate::human::span;
 
 /// The gateway that runs with this file, and each of its links; `status` is its answer.
@@ -30,6 +30,15 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
     let (check, peer) = ("link", &link.peer);
     if let Some(failing) = &link.failing {
         return Check::fail(check, format!("{peer}: {}", failing.finding()), failing.mend(own_key));
+    }
+    if link.rekey != RekeyState::InTime {
+        let mend = "look for a filter or somebody on the path who drops handshakes, packets of \
+                    168 bytes and more";
+        let finding = match link.rekey {
+            RekeyState::Overdue => "rekey overdue: data passes and handshakes do not",
+            _ => "its keys were worn out and erased; no handshake has succeeded since",
+        };
+        return Check::fail(check, format!("{peer}: {finding}"), mend);
     }
     match (link.state, link.dead) {
         (LinkState::Up, None) => Check::ok(check, format!("{peer}: up")),

@@ -306,6 +306,8 @@ mod tests {
             seed: [2; 32],
             hardware_aes: false,
             initiations_per_second: 100,
+            key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+            fresh: None,
         };
         Endpoint::divided(config, shards).into_iter().map(Relay::new).collect()
     }

@@ -6,7 +6,7 @@
 //! be done. Where one is, the living one must give way, too: packets arrive past the
 //! tunnel, and as long as the way back led into it, they would never be answered.
 
-use link::endpoint::LinkEvent;
+use link::endpoint::{LinkEvent, Rekey};
 use os::OsError;
 use os::intercept::{Intercept, InterceptConfig, Repaired};
 use os::poll::Interest;
@@ -63,7 +63,8 @@ impl Clear {
                 self.from = Some(now + PATIENCE)
             }
             LinkEvent::Closed => self.from = Some(now),
-            LinkEvent::Moved(_) | LinkEvent::Failing(_) => {}
+            LinkEvent::Rekey(Rekey::Erased) => self.from = Some(now + PATIENCE),
+            LinkEvent::Moved(_) | LinkEvent::Failing(_) | LinkEvent::Rekey(_) => {}
         }
     }
 }

@@ -289,6 +289,8 @@ mod tests {
             seed: [1; 32],
             hardware_aes: false,
             initiations_per_second: 100,
+            key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+            fresh: None,
         };
         let mut endpoints = Endpoint::divided(endpoint, 2);
         let chunks = ChunkPlace::find(None, true, key.public());

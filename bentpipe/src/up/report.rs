@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use link::endpoint::PeerStats;
+use link::endpoint::{PeerStats, Rekey};
 use link::session::{RateMode, RateStatus, Reach};
 use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
@@ -16,8 +16,8 @@ use super::roster::KnownPeer;
 use super::shard::Shard;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
-    StreamCompression, Way, resident_memory,
+    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, RekeyState,
+    Status, Stranger, StreamCompression, Way, resident_memory,
 };
 use crate::config::Traffic;
 
@@ -176,6 +176,11 @@ impl Shard {
             state,
             failing: self.failing(now, peer.id),
             dead,
+            rekey: match endpoint.rekey(now, peer.id) {
+                Rekey::InTime => RekeyState::InTime,
+                Rekey::Overdue => RekeyState::Overdue,
+                Rekey::Erased => RekeyState::Erased,
+            },
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {

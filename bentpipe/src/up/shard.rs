@@ -21,6 +21,7 @@ use link::PeerId;
 use link::endpoint::Endpoint;
 use link::keys::PublicKey;
 use os::OsError;
+use os::copies::CopyWatch;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
@@ -45,6 +46,7 @@ const UDP: u64 = OURS;
 const NAMES: u64 = OURS + 1;
 const MODEMS: u64 = OURS + 2;
 const CHUNKS: u64 = OURS + 3;
+const COPIES: u64 = OURS + 4;
 /// From here on they are the owner's.
 pub(super) const OWNERS: u64 = OURS + 10;
 
@@ -59,6 +61,7 @@ pub(super) struct Shard {
     /// Those of all shards, who share the node's memory.
     pub sharers: Sharers,
     pub clock: Clock,
+    copies: CopyWatch,
     pub poller: Poller,
     pub relay: Relay,
     pub carrier: Carrier,
@@ -114,6 +117,7 @@ impl Shard {
             },
             sharers: Sharers::of(&config.peers),
             clock: *clock,
+            copies: CopyWatch::open()?,
             poller,
             relay: Relay::new(endpoint),
             carrier,
@@ -142,6 +146,7 @@ impl Shard {
         p.add(&shard.names.waker, NAMES, Interest::READ)?;
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
+        p.add(&shard.copies, COPIES, Interest::READ)?;
         Ok(shard)
     }
 
@@ -194,12 +199,26 @@ impl Shard {
             CHUNKS => {
                 self.chunks.waker.clear(); // They have their turn in a moment.
             }
+            COPIES => {
+                if self.copies.restored() {
+                    self.distrust_keys(now, "this machine was restored from a snapshot");
+                }
+            }
             _ => self.on_flow(now, event),
         }
     }
 
+    /// Another machine may have this one's keys: both would number their packets alike.
+    fn distrust_keys(&mut self, now: Instant, why: &str) {
+        crate::log!(Info, "new keys for all peers before the next packet", because = why);
+        self.relay.endpoint.distrust_keys(now);
+    }
+
     /// Does what is due.
     pub fn on_time(&mut self, now: Instant) {
+        if self.copies.slept() {
+            self.distrust_keys(now, "this machine slept");
+        }
         self.relay.handle_timeout(now);
         self.connections.handle_timeout(now, &mut self.relay);
         self.resolve_endpoints(now);

@@ -128,6 +128,8 @@ mod tests {
                 seed: [2; 32],
                 hardware_aes: false,
                 initiations_per_second: 100,
+                key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+                fresh: None,
             };
             let (now, from) = (Instant::ZERO, sender.local_addr());
             let mut first = Endpoint::divided(config, shards as u32).remove(0);

@@ -28,10 +28,10 @@ use self::strangers::Strangers;
 pub use self::strangers::{Strange, Stranger, StrangerNews};
 use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
-use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
+use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::seal::Cipher;
 use crate::session::{Event, Facts, LinkConfig, Reach, Session};
-pub use crate::tunnel::{Failing, Failure};
+pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
 
@@ -57,10 +57,14 @@ pub struct EndpointConfig {
     pub private_key: PrivateKey,
     /// All randomness comes from it: 32 bytes of the system's entropy, or a seed.
     pub seed: [u8; 32],
+    /// The system's entropy, for every draw; none in a simulation.
+    pub fresh: Option<Fresh>,
     /// The processor has instructions for AES-GCM.
     pub hardware_aes: bool,
     /// Initiations per second above which cookies are demanded.
     pub initiations_per_second: u32,
+    /// How long a key may be in use, [`MAX_KEY_LIFETIME`] at most.
+    pub key_lifetime: Duration,
 }
 
 /// One peer.
@@ -112,6 +116,8 @@ pub enum LinkEvent {
     Back,
     /// The peer ended the session.
     Closed,
+    /// The keys are not replaced in time: [`Rekey::Overdue`] or [`Rekey::Erased`].
+    Rekey(Rekey),
     /// Handshakes have failed for a while, or more is known of why.
     Failing(Failing),
 }
@@ -156,8 +162,9 @@ struct Peer {
     sessions: u64,
     /// A handshake has filled this session with the peer's parameters.
     begun: bool,
-    /// What was told of it.
+    /// What was told of it, and of its keys.
     reach: Reach,
+    rekey: Rekey,
     dirty: bool,
     noisy: bool,
     has_datagrams: bool,
@@ -256,6 +263,7 @@ impl Endpoint {
                 offer: Offer::new(self.config.hardware_aes),
                 params: blob(&session),
                 endpoint: config.endpoint,
+                key_lifetime: self.config.key_lifetime.min(MAX_KEY_LIFETIME),
             },
             self.entropy.fork(),
         )?;
@@ -270,6 +278,7 @@ impl Endpoint {
             sessions: 0,
             begun: false,
             reach: Reach::Both,
+            rekey: Rekey::InTime,
             dirty: false,
             noisy: false,
             has_datagrams: false,
@@ -309,6 +318,17 @@ impl Endpoint {
             self.by_key.remove(&peer.config.public_key);
             self.timers.retain(|(_, p)| *p != id);
             self.indices.forget(id);
+        }
+    }
+
+    /// This machine went on after a pause in which it may have been copied: no key that a copy
+    /// may have is used again.
+    pub fn distrust_keys(&mut self, now: Instant) {
+        for id in self.peers().collect::<Vec<_>>() {
+            if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+                peer.tunnel.distrust_keys(now);
+            }
+            self.mark(id);
         }
     }
 
@@ -384,6 +404,11 @@ impl Endpoint {
     /// Why handshakes with a peer come to nothing, if they have for a while.
     pub fn failing(&self, now: Instant, id: PeerId) -> Option<Failing> {
         self.peer(id)?.tunnel.failing(now)
+    }
+
+    /// Whether the keys shared with a peer are replaced in time.
+    pub fn rekey(&self, now: Instant, id: PeerId) -> Rekey {
+        self.peer(id).map_or(Rekey::InTime, |p| p.tunnel.rekey(now))
     }
 
     /// Nodes that called lately and are nobody's peer, or call somebody else.

@@ -211,21 +211,37 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Bytes of the system's generator, new at each call.
+pub type Fresh = fn() -> [u8; KEY_LEN];
+
 /// A generator for keys, epochs and cookies: keyed BLAKE2s in counter mode, whose key
 /// is replaced after every use so that what was drawn cannot be computed afterwards.
+///
+/// With [`Fresh`] bytes in every draw no two machines draw the same, although one is a copy
+/// of the other, and who read its memory once does not know what it draws later.
 pub struct Entropy {
     key: Secret,
+    fresh: Option<Fresh>,
 }
 
 impl Entropy {
     /// The generator of `seed`: 32 bytes from the system's generator, or in a
     /// simulation from its own. Equal seeds give equal sequences.
     pub fn new(seed: [u8; KEY_LEN]) -> Entropy {
-        Entropy { key: Secret::new(seed) }
+        Entropy { key: Secret::new(seed), fresh: None }
+    }
+
+    /// Mixes the system's bytes into every draw from now on, also of its forks.
+    pub fn fed_by(self, fresh: Option<Fresh>) -> Entropy {
+        Entropy { fresh, ..self }
     }
 
     /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
+        if let Some(fresh) = self.fresh {
+            let fresh = Secret::new(fresh());
+            self.key = Secret::new(mac32(self.key.as_bytes(), &[fresh.as_bytes()]));
+        }
         // Block 0 is the next key; 1 and up are output.
         for (block, piece) in (1u64..).zip(out.chunks_mut(KEY_LEN)) {
             let bytes = Secret::new(mac32(self.key.as_bytes(), &[&block.to_be_bytes()]));
@@ -243,7 +259,7 @@ impl Entropy {
 
     /// A generator of its own for a part.
     pub fn fork(&mut self) -> Entropy {
-        Entropy::new(self.bytes32())
+        Entropy::new(self.bytes32()).fed_by(self.fresh)
     }
 
     /// Uniform over u64.
@@ -403,6 +419,19 @@ mod tests {
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1).0, draw(2).0);
         assert_ne!(draw(1).2, draw(1).3);
+    }
+
+    /// L-KY-3: two machines of one snapshot go on with the same state.
+    #[test]
+    fn fresh_bytes_part_two_generators_of_one_state() {
+        static DRAWN: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+        let fresh = || [DRAWN.fetch_add(1, std::sync::atomic::Ordering::Relaxed); 32];
+        let copies = || [1, 1].map(|seed| Entropy::new([seed; 32]));
+        let [mut a, mut b] = copies();
+        assert_eq!(a.next_u64(), b.next_u64());
+        let [mut a, mut b] = copies().map(|e| e.fed_by(Some(fresh)));
+        assert_ne!(a.next_u64(), b.next_u64());
+        assert_ne!(a.fork().next_u64(), b.fork().next_u64());
     }
 
     #[test]

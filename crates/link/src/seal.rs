@@ -34,13 +34,12 @@ impl Cipher {
         false
     }
 
-    /// Packets that one key may seal before its replacement is fetched. RFC 9001 section
-    /// 6.6 allows AES-GCM 2^23; half of that leaves time to hand over. ChaCha20-Poly1305
-    /// has no limit below that of the packet numbers.
-    pub const fn renew_after_packets(self) -> u64 {
+    /// Packets that one key may seal: 2^23 with AES-GCM (RFC 9001 section 6.6).
+    /// ChaCha20-Poly1305 has no limit below that of the packet numbers; 2^33 is ours.
+    pub const fn confidentiality_limit(self) -> u64 {
         match self {
-            Cipher::Aes256Gcm => 1 << 22,
-            Cipher::ChaCha20Poly1305 => 1 << 32,
+            Cipher::Aes256Gcm => 1 << 23,
+            Cipher::ChaCha20Poly1305 => 1 << 33,
         }
     }
 

@@ -43,7 +43,7 @@ use failing::Tally;
 pub use failing::{Failing, Failure};
 use header::DataHeader;
 pub use header::{MAX_HINT, MAX_OVERHEAD, NUMBER_LENS, PacketKind};
-use keyring::{Keyring, MAX_NUMBER, Session, Slot};
+use keyring::{Keyring, MAX_NUMBER, Session, Slot, Wear};
 use path::Path;
 
 /// Replaced keys open packets for max(3 round trips, 10 s) after the last came under them.
@@ -58,6 +58,8 @@ const CONFIRMATIONS: u32 = 16;
 const MAX_OUTBOX: usize = 4;
 /// What counts as a round trip before one was measured or configured.
 const DEFAULT_RTT: Duration = Duration::from_millis(600);
+/// The longest that a key may be in use, and what is usual (L-PP-6).
+pub const MAX_KEY_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// What a tunnel is made of.
 #[derive(Clone, Debug)]
@@ -74,6 +76,20 @@ pub struct TunnelConfig {
     pub params: Params,
     /// Where the peer is, if known.
     pub endpoint: Option<SocketAddr>,
+    /// How long a key may be in use.
+    pub key_lifetime: Duration,
+}
+
+/// Whether the keys are replaced in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rekey {
+    /// They are, or none are needed.
+    #[default]
+    InTime,
+    /// No handshake has succeeded for long after it was due. The keys work still.
+    Overdue,
+    /// They were erased before a handshake succeeded: nothing can be sent or received.
+    Erased,
 }
 
 /// Why there can be no tunnel to this peer.
@@ -334,6 +350,17 @@ impl Tunnel {
         self.owes_packet = false;
     }
 
+    /// Erases what is sealed under, at once: another machine may have the same keys and
+    /// numbers, because this one was copied while it ran. The session goes on with the next
+    /// handshake.
+    pub fn distrust_keys(&mut self, now: Instant) {
+        self.cancel_attempt();
+        self.keys.distrust();
+        self.fresh_epoch = draw_epoch(&mut self.entropy);
+        self.owes_packet = false;
+        self.start.get_or_insert(now);
+    }
+
     // ---- what the owner asks ----
 
     /// Where the peer is.
@@ -343,7 +370,19 @@ impl Tunnel {
 
     /// Whether packets can be sealed.
     pub fn is_established(&self) -> bool {
-        self.session.is_some()
+        self.session.is_some() && self.keys.current().is_some()
+    }
+
+    /// Whether the keys are replaced in time.
+    pub fn rekey(&self, now: Instant) -> Rekey {
+        match self.keys.current() {
+            _ if self.session.is_none() => Rekey::InTime,
+            Some(keys) if keys.wear(now, self.config.key_lifetime) >= Wear::Overdue => {
+                Rekey::Overdue
+            }
+            None if self.renew.is_some() => Rekey::Erased,
+            _ => Rekey::InTime,
+        }
     }
 
     /// The cipher in use.
@@ -423,7 +462,7 @@ impl Tunnel {
         let header = DataHeader { receiver: keys.remote_index, hint, truncated, number_len };
         header.write(packet);
         keys.seal(number, header.len(), packet);
-        if keys.should_renew(now) {
+        if keys.wear(now, self.config.key_lifetime) >= Wear::Due {
             self.renew.get_or_insert(now);
         }
         self.owes_packet = false;
@@ -442,10 +481,10 @@ impl Tunnel {
     ) -> Result<Opened, PacketError> {
         let header = DataHeader::read(packet).ok_or(PacketError::Malformed)?;
         let (slot, number, len) = match header.receiver {
-            0 => self.open_nameless(&header, packet)?,
+            0 => self.open_nameless(now, &header, packet)?,
             receiver => {
                 let slot = self.keys.slots(receiver).next().ok_or(PacketError::UnknownIndex)?;
-                let (number, len) = self.open_with(slot, &header, packet)?;
+                let (number, len) = self.open_with(now, slot, &header, packet)?;
                 (slot, number, len)
             }
         };
@@ -466,6 +505,7 @@ impl Tunnel {
 
     fn open_with(
         &mut self,
+        now: Instant,
         slot: Slot,
         header: &DataHeader,
         packet: &mut [u8],
@@ -483,13 +523,14 @@ impl Tunnel {
         if number > MAX_NUMBER {
             return Err(PacketError::Malformed);
         }
-        Ok((number, keys.open(number, header, packet)?))
+        Ok((number, keys.open(now, number, header, packet)?))
     }
 
     /// Without an index every key may be the one. Opening spoils what it fails on, so
     /// each has a copy; few keys exist at a time, and such carriers are slow.
     fn open_nameless(
         &mut self,
+        now: Instant,
         header: &DataHeader,
         packet: &mut [u8],
     ) -> Result<(Slot, u64, usize), PacketError> {
@@ -497,7 +538,7 @@ impl Tunnel {
         let mut why = PacketError::UnknownIndex;
         for slot in slots {
             let mut copy = packet.to_vec();
-            match self.open_with(slot, header, &mut copy) {
+            match self.open_with(now, slot, header, &mut copy) {
                 Ok((number, len)) => {
                     packet.copy_from_slice(&copy);
                     return Ok((slot, number, len));
@@ -565,7 +606,9 @@ impl Tunnel {
         now: Instant,
         indices: &mut dyn Indices,
     ) -> Option<(SocketAddr, Message)> {
-        self.keys.expire(now);
+        if self.keys.expire(now, self.config.key_lifetime) {
+            self.renew.get_or_insert(now);
+        }
         if let Some(answer) = self.outbox.pop_front() {
             return Some(answer);
         }
@@ -613,7 +656,7 @@ impl Tunnel {
             return Some(Instant::ZERO);
         }
         // Without keys nothing can be asked of an address.
-        let validation = self.path.timeout().filter(|_| self.session.is_some());
+        let validation = self.path.timeout().filter(|_| self.is_established());
         let confirmation = self.confirmation_due();
         let failing = self.tally.due(self.rtt, self.is_established());
         [self.initiation_due(), confirmation, validation, failing, self.keys.timeout()]

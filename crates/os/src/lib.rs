@@ -12,10 +12,12 @@
 //! * [`netns`]: whole networks of hosts on one machine.
 //! * [`port`]: whole Ethernet frames, for the link emulator.
 //! * [`proc`]: limits, rights, use of memory and time; and children.
+//! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
 
 pub mod addresses;
 mod command;
+pub mod copies;
 pub mod disk;
 mod error;
 pub mod intercept;

@@ -21,7 +21,7 @@ mod clock;
 mod signals;
 mod waker;
 
-pub use clock::{Clock, ClockSource};
+pub use clock::{Clock, ClockSource, asleep};
 pub use signals::{Signal, Signals};
 pub use waker::Waker;
 

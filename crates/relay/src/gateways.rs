@@ -73,6 +73,8 @@ impl Gateways {
                 seed: [side as u8 + 7; 32],
                 hardware_aes: false,
                 initiations_per_second: 1000,
+                key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+                fresh: None,
             }));
             let config = PeerConfig {
                 public_key: *keys[1 - side].public(),

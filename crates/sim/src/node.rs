@@ -84,6 +84,8 @@ impl Node {
             seed: bytes32(&mut self.rng),
             hardware_aes: self.rng.below(2) == 0,
             initiations_per_second: 1000,
+            key_lifetime: plan.key_lifetime,
+            fresh: None,
         });
         let mut relay = Relay::new(endpoint);
         let config = PeerConfig {
@@ -164,8 +166,11 @@ impl Node {
 
     /// Its clock has leapt: timers are due at other times, and a packet that the line was
     /// busy with has long left.
-    pub fn on_leap(&mut self, node: usize, plan: &Plan) {
+    pub fn on_leap(&mut self, now: Instant, node: usize, plan: &Plan) {
         self.wake = None;
+        if let Some(relay) = &mut self.relay {
+            relay.endpoint.distrust_keys(now);
+        }
         self.meter = meter(node, plan);
     }
 

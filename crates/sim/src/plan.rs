@@ -1,6 +1,7 @@
 //! What a seed means: the link, the faults and the traffic of one run.
 
 use channel::GilbertElliott;
+use link::endpoint::MAX_KEY_LIFETIME;
 use relay::{Open, ResetReason, Share};
 use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
@@ -43,6 +44,8 @@ pub struct Plan {
     pub max_streams: [u32; 2],
     /// Keepalive intervals, by node.
     pub keepalives: [Option<Duration>; 2],
+    /// How long a key may be in use.
+    pub key_lifetime: Duration,
     /// Does node 1 know at first where node 0 is? (Node 0 always knows node 1.)
     pub hub_knows: bool,
     /// Are the nodes' addresses IPv6?
@@ -89,6 +92,7 @@ impl Plan {
             stream_buffer: None,
             max_streams: [1000; 2],
             keepalives: [None; 2],
+            key_lifetime: MAX_KEY_LIFETIME,
             hub_knows: true,
             ipv6: false,
             open: Open::Fast,
@@ -131,11 +135,14 @@ pub enum FaultKind {
     Corruption(Way, Ratio),
     /// IP packets longer than this do not arrive.
     Narrow(Way, u16),
+    /// No handshake arrives: somebody on the path drops them.
+    NoHandshakes,
     /// Nothing arrives.
     Outage(Way),
     /// Nothing leaves: the modem holds what it is given, as much as its queue takes.
     Hold(Way),
-    /// A node's clock leaps forward, as one that counts sleep does when the machine wakes.
+    /// A node's clock leaps forward, as one that counts sleep does when the machine wakes; its
+    /// keys are used no more (L-PP-9).
     /// (Setting the wall clock moves none of the kernel's other clocks.)
     Leap(usize, Duration),
     /// A node has another address from then on; nothing reaches it at the old one.
@@ -155,6 +162,7 @@ impl FaultKind {
             FaultKind::Duplication(..) => "duplication",
             FaultKind::Corruption(..) => "corruption",
             FaultKind::Narrow(..) => "narrow path",
+            FaultKind::NoHandshakes => "no handshakes",
             FaultKind::Outage(Way { both: true, .. }) => "outage",
             FaultKind::Outage(..) => "one-way outage",
             FaultKind::Hold(_) => "held packets",
@@ -408,6 +416,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         stream_buffer: one_in(rng, 4).then(|| ByteCount(magnitude(rng, 16 << 10, 256 << 10))),
         max_streams: [few, if one_in(rng, 2) { few } else { 1000 }],
         keepalives: [None, None],
+        key_lifetime: MAX_KEY_LIFETIME,
         hub_knows: !one_in(rng, 3),
         open: if seed.is_multiple_of(2) { Open::Sure } else { Open::Auto },
         ipv6: one_in(rng, 4),

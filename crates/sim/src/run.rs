@@ -1,6 +1,6 @@
 //! One run from beginning to end.
 
-use link::endpoint::LinkEvent;
+use link::endpoint::{LinkEvent, Rekey};
 use serde::Serialize;
 use units::{Duration, Instant};
 
@@ -24,6 +24,8 @@ pub enum LinkState {
     Back,
     /// The peer is at a new address, validated.
     Moved,
+    /// The keys were not replaced in time, and erased.
+    KeysErased,
 }
 
 /// One piece of such news.
@@ -45,7 +47,11 @@ impl LinkNews {
             LinkEvent::Unreported(_) => LinkState::NothingReported,
             LinkEvent::Back => LinkState::Back,
             LinkEvent::Moved(_) => LinkState::Moved,
-            LinkEvent::Up { .. } | LinkEvent::Closed | LinkEvent::Failing(_) => return None,
+            LinkEvent::Rekey(Rekey::Erased) => LinkState::KeysErased,
+            LinkEvent::Up { .. }
+            | LinkEvent::Closed
+            | LinkEvent::Failing(_)
+            | LinkEvent::Rekey(_) => return None,
         };
         Some(LinkNews { at_ms: now.since(Instant::ZERO).as_millis(), node, state })
     }

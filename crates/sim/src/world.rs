@@ -319,6 +319,10 @@ impl<'a> World<'a> {
         if early > Duration::ZERO {
             return self.fail(format!("node {node} exceeds the link's rate: {early} too early"));
         }
+        let dropped = |f: &Fault| f.kind == FaultKind::NoHandshakes;
+        if !data && self.active.iter().any(dropped) {
+            return Ok(());
+        }
         let wire = Wire { from: self.nodes[node].address, to, bytes: bytes.to_vec() };
         let held = self.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Hold(_)));
         if self.channels[node].push(self.now, len, wire).is_err() && !held {
@@ -407,7 +411,8 @@ impl<'a> World<'a> {
                 self.clocks[node] += time;
                 self.forget_clients(node);
                 // What it may send it may have sent while it slept.
-                self.nodes[node].on_leap(node, self.plan);
+                let local = self.now + self.clocks[node];
+                self.nodes[node].on_leap(local, node, self.plan);
             }
             _ => {
                 self.active.push(fault);

@@ -57,6 +57,8 @@ impl Link {
             seed: [1; 32],
             hardware_aes: false,
             initiations_per_second: 100,
+            key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+            fresh: None,
         }));
         let now = Instant::from_nanos(1);
         let known = peers::peer_config(&config.node, &config.peers[0], 1, None);

@@ -72,6 +72,8 @@ impl Driver {
             seed: os::proc::entropy()?,
             hardware_aes: Cipher::hardware_aes(),
             initiations_per_second: INITIATIONS_PER_SECOND,
+            key_lifetime: node.key_lifetime,
+            fresh: Some(fresh_entropy),
         };
         let endpoints = Endpoint::divided(endpoints, node.shards);
         let dir = node.chunks.dir.clone();
@@ -215,4 +217,10 @@ impl Driver {
         }
         self.interception_warnings();
     }
+}
+
+/// The system's randomness for every handshake. It does not fail where it gave the seed, and a
+/// draw without it is still secret.
+fn fresh_entropy() -> [u8; 32] {
+    os::proc::entropy().unwrap_or_default()
 }

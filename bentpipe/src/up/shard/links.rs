@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use link::PeerId;
-use link::endpoint::LinkEvent;
+use link::endpoint::{LinkEvent, Rekey};
 use link::session::Reach;
 use relay::{NotPassed, ResetReason};
 use units::{Duration, Instant};
@@ -96,7 +96,7 @@ impl Shard {
         }
         let note = self.notes.entry(key).or_default();
         // To be elsewhere, or to fail again, is not to answer again.
-        if !matches!(event, LinkEvent::Moved(_) | LinkEvent::Failing(_)) {
+        if !matches!(event, LinkEvent::Moved(_) | LinkEvent::Failing(_) | LinkEvent::Rekey(_)) {
             note.event = Some((now, event));
         }
         match event {
@@ -143,6 +143,25 @@ impl Shard {
                 crate::log!(Info, "the peer answers again", peer = name, outage = outage);
             }
             LinkEvent::Failing(_) => self.tell_failing(now, id),
+            LinkEvent::Rekey(rekey) => {
+                let told = match rekey {
+                    Rekey::InTime => return,
+                    Rekey::Overdue => {
+                        "rekey overdue: data passes and no handshake has succeeded for long; \
+                         soon the keys are erased and nothing passes any more"
+                    }
+                    Rekey::Erased => {
+                        "the keys are worn out and erased; streams wait until a handshake succeeds"
+                    }
+                };
+                crate::log!(
+                    Warn,
+                    told,
+                    peer = name,
+                    mend = "look for a filter or somebody on the path who drops handshakes, \
+                            packets of 168 bytes and more"
+                );
+            }
             LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
         }
     }

@@ -100,7 +100,7 @@ impl Endpoint {
     /// node's key and its cookies in common, and give out receiver indices that tell their
     /// number. One alone is as [`Endpoint::new`] makes it.
     pub fn divided(config: EndpointConfig, shards: u32) -> Vec<Endpoint> {
-        let mut entropy = Entropy::new(config.seed);
+        let mut entropy = Entropy::new(config.seed).fed_by(config.fresh);
         let of = shards.max(1);
         let mut of_first = entropy.fork();
         let root = of_first.bytes32();

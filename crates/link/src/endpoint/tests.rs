@@ -50,6 +50,8 @@ fn node_with(
         seed: [own; 32],
         hardware_aes: false,
         initiations_per_second: 100,
+        key_lifetime: crate::endpoint::MAX_KEY_LIFETIME,
+        fresh: None,
     });
     let config = PeerConfig {
         public_key: *key(peer).public(),

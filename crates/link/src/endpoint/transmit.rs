@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use units::Instant;
 
-use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Transmit};
+use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Rekey, Transmit};
 use crate::handshake::Message;
 use crate::replay::number_len;
 use crate::seal::TAG_LEN;
@@ -48,6 +48,7 @@ impl Endpoint {
         if let Some(failing) = peer.tunnel.poll_failing(now) {
             self.events.push_back(EndpointEvent::Link(id, LinkEvent::Failing(failing)));
         }
+        self.events.extend(peer.see_rekey(now).map(|e| EndpointEvent::Link(id, e)));
         if !peer.tunnel.is_established() {
             return None;
         }
@@ -121,6 +122,13 @@ impl Peer {
             Reach::TransmitDead { since } => LinkEvent::Unheard(since),
             Reach::NothingReported { since } => LinkEvent::Unreported(since),
         })
+    }
+
+    /// What is new about the keys; that they were replaced a handshake tells.
+    fn see_rekey(&mut self, now: Instant) -> Option<LinkEvent> {
+        let rekey = self.tunnel.rekey(now);
+        let news = std::mem::replace(&mut self.rekey, rekey) != rekey && rekey != Rekey::InTime;
+        news.then_some(LinkEvent::Rekey(rekey))
     }
 
     fn note_sent(&mut self, now: Instant, len: usize) {

@@ -68,6 +68,8 @@ impl World {
                 seed: [n as u8 + 7; 32],
                 hardware_aes: false,
                 initiations_per_second: 5,
+                key_lifetime: crate::endpoint::MAX_KEY_LIFETIME,
+                fresh: None,
             });
             let known = n == 0 || setting & 4 != 0;
             let peer = endpoint

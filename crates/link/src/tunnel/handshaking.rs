@@ -295,9 +295,9 @@ impl Tunnel {
     pub(super) fn initiation_due(&self) -> Option<Instant> {
         self.path.endpoint()?;
         let patience = patience(self.rtt);
-        let reason = match self.session {
-            None => [self.start, self.wanted].into_iter().flatten().min()?,
-            Some(_) => {
+        let reason = match self.is_established() {
+            false => [self.start, self.wanted, self.renew].into_iter().flatten().min()?,
+            true => {
                 let silent = self.wanted.map(|since| since.max(self.heard) + patience);
                 [silent, self.renew].into_iter().flatten().min()?
             }

@@ -15,10 +15,15 @@ use crate::tunnel::header::DataHeader;
 pub(super) const MAX_PENDING: usize = 8;
 /// Replaced keys that packets may still come under.
 const MAX_OLD: usize = 3;
-/// Age after which a key in use is replaced.
+/// Age at which a key is replaced, however little it was used.
 const RENEW_AFTER: Duration = Duration::from_secs(2 * 3600);
 /// The side that did not initiate waits this much longer, so that both do not renew at once.
 const RESPONDER_WAITS: Duration = Duration::from_secs(600);
+/// Age at which a key is erased, used or not.
+const ERASE_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// A pause between two packets of the peer counts as use for so long at most: a line that
+/// was dark wears no key.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The largest packet number; a session ends there (it never does: 2,900 years at 50 million
 /// packets a second).
 pub(super) const MAX_NUMBER: u64 = (1 << 62) - 1;
@@ -37,8 +42,25 @@ pub(super) struct Keypair {
     open: OpeningKey,
     born: Instant,
     sealed: u64,
+    /// How long packets came under these keys, and when the last did.
+    used: Duration,
+    opened: Instant,
     /// Packets that failed to open.
     pub forgeries: u64,
+}
+
+/// What is left of a key (L-PP-6). Each of three limits counts, in eighths of it: packets
+/// sealed, time in use, forgeries met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wear {
+    /// Nothing is to be done.
+    Fresh,
+    /// A new handshake should replace it: after four eighths, five at the responder.
+    Due,
+    /// None has for long: after six.
+    Overdue,
+    /// It seals and opens nothing any more.
+    Spent,
 }
 
 /// Keys that the peer may have; its first packet under them tells.
@@ -92,6 +114,8 @@ impl Keypair {
             open: OpeningKey::new(agreed.cipher, receive.as_bytes()),
             born: now,
             sealed: 0,
+            used: Duration::ZERO,
+            opened: now,
             forgeries: 0,
         }
     }
@@ -106,6 +130,7 @@ impl Keypair {
     /// Opens a packet in place; answers the length of its payload.
     pub fn open(
         &mut self,
+        now: Instant,
         number: u64,
         header: &DataHeader,
         packet: &mut [u8],
@@ -114,10 +139,19 @@ impl Keypair {
             return Err(PacketError::KeyWornOut);
         }
         let (header, rest) = packet.split_at_mut(header.len());
-        self.open.open_in_place(number, header, rest).map_err(|_| {
+        let opened = self.open.open_in_place(number, header, rest).map_err(|_| {
             self.forgeries += 1;
             PacketError::Forged
-        })
+        })?;
+        self.used += now.since(self.opened).min(LONGEST_PAUSE);
+        self.opened = now;
+        Ok(opened)
+    }
+
+    /// As if it had sealed so many packets.
+    #[cfg(test)]
+    pub fn pretend_sealed(&mut self, packets: u64) {
+        self.sealed = packets;
     }
 
     /// Time since the handshake.
@@ -125,17 +159,28 @@ impl Keypair {
         now.since(self.born)
     }
 
-    /// Whether a new handshake should replace these keys. They keep working: age alone
-    /// blocks nothing (L-PP-6).
-    pub fn should_renew(&self, now: Instant) -> bool {
-        let packets = self.cipher.renew_after_packets();
-        let (packets, age) = match self.ours {
-            true => (packets, RENEW_AFTER),
-            false => (packets + packets / 16, RENEW_AFTER + RESPONDER_WAITS),
+    /// What is left of these keys, of which `lifetime` of use is the end.
+    pub fn wear(&self, now: Instant, lifetime: Duration) -> Wear {
+        let (due, age) = match self.ours {
+            true => (4, RENEW_AFTER),
+            false => (5, RENEW_AFTER + RESPONDER_WAITS),
         };
-        self.sealed >= packets
-            || now.since(self.born) >= age
-            || self.forgeries >= self.cipher.forgery_limit() / 2
+        if self.is_worn(8, lifetime) || self.age(now) >= ERASE_AFTER {
+            Wear::Spent
+        } else if self.is_worn(6, lifetime) {
+            Wear::Overdue
+        } else if self.is_worn(due, lifetime) || self.age(now) >= age {
+            Wear::Due
+        } else {
+            Wear::Fresh
+        }
+    }
+
+    fn is_worn(&self, eighths: u64, lifetime: Duration) -> bool {
+        let over = |n: u64, limit: u64| n >= limit / 8 * eighths;
+        over(self.sealed, self.cipher.confidentiality_limit())
+            || over(self.used.as_nanos(), lifetime.as_nanos())
+            || over(self.forgeries, self.cipher.forgery_limit())
     }
 }
 
@@ -201,15 +246,31 @@ impl Keyring {
         }
     }
 
-    /// Drops old keys whose time is over.
-    pub fn expire(&mut self, now: Instant) {
-        let over = |old: &mut Old| old.expires.is_some_and(|at| at <= now);
-        self.freed.extend(self.old.extract_if(.., over).map(|o| o.keys.local_index));
+    /// Erases the keys whose time is over. True if those in use were worn out before they
+    /// were old.
+    pub fn expire(&mut self, now: Instant, lifetime: Duration) -> bool {
+        let spent = |keys: &Keypair| keys.wear(now, lifetime) == Wear::Spent;
+        let current = self.current.take_if(|k| spent(k));
+        let pending = self.pending.extract_if(.., |p| spent(&p.keys)).map(|p| p.keys);
+        let over = |old: &mut Old| old.expires.is_some_and(|at| at <= now) || spent(&old.keys);
+        let old = self.old.extract_if(.., over).map(|o| o.keys);
+        let worn_out = current.as_ref().is_some_and(|k| k.age(now) < ERASE_AFTER);
+        self.freed.extend(current.into_iter().chain(pending).chain(old).map(|k| k.local_index));
+        worn_out
     }
 
-    /// When the next old keys expire.
+    /// Erases all keys that packets may be sealed under, so that only a handshake goes on.
+    pub fn distrust(&mut self) {
+        let pending = self.pending.drain(..).map(|p| p.keys);
+        self.freed.extend(self.current.take().into_iter().chain(pending).map(|k| k.local_index));
+    }
+
+    /// When the next keys expire.
     pub fn timeout(&self) -> Option<Instant> {
-        self.old.iter().filter_map(|o| o.expires).min()
+        let expiring = self.old.iter().filter_map(|o| o.expires);
+        let pending = self.pending.iter().map(|p| &p.keys);
+        let all = self.current.iter().chain(pending).chain(self.old.iter().map(|o| &o.keys));
+        expiring.chain(all.map(|k| k.born + ERASE_AFTER)).min()
     }
 
     /// Whether one more pending handshake would push out one younger than `age` (L-HS-9).

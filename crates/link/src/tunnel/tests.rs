@@ -10,6 +10,7 @@ use crate::seal::TAG_LEN;
 mod chaos;
 mod crossing;
 mod hostile;
+mod keys;
 mod load;
 mod moving;
 mod sessions;
@@ -93,6 +94,7 @@ impl Node {
             offer: Offer::new(true),
             params: Params::new(&[own; 20]).expect("20 bytes fit"),
             endpoint,
+            key_lifetime: MAX_KEY_LIFETIME,
         };
         Node {
             key: key(own),

@@ -1,4 +1,4 @@
-use units::Instant;
+use units::{Duration, Instant};
 
 /// Which of the kernel's clocks to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -36,6 +36,18 @@ impl Clock {
     /// The time since the start.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(read(self.id).saturating_sub(self.start))
+    }
+}
+
+/// How long the machine has slept since it was booted.
+pub fn asleep() -> Duration {
+    loop {
+        let awake = read(libc::CLOCK_MONOTONIC);
+        let all = read(libc::CLOCK_BOOTTIME);
+        // A thread that others kept waiting between the readings did not sleep.
+        if read(libc::CLOCK_MONOTONIC) - awake < 100_000_000 {
+            return Duration::from_nanos(all.saturating_sub(awake));
+        }
     }
 }
 

@@ -392,6 +392,8 @@ fn a_flow_of_the_session_before_is_not_spliced_into_a_new_stream() {
         seed: [99; 32],
         hardware_aes: false,
         initiations_per_second: 1000,
+        key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+        fresh: None,
     }));
     let config = PeerConfig {
         public_key: *PrivateKey::from_bytes([1; 32]).public(),

@@ -176,6 +176,8 @@ impl Line {
                 seed: [seed as u8 + node as u8; 32],
                 hardware_aes: true,
                 initiations_per_second: 1000,
+                key_lifetime: link::endpoint::MAX_KEY_LIFETIME,
+                fresh: None,
             });
             let config = PeerConfig {
                 public_key: *keys[1 - node].public(),

@@ -62,6 +62,8 @@ impl World {
                 seed: [if n == 0 { seed } else { 7 }; 32],
                 hardware_aes: true,
                 initiations_per_second: 100,
+                key_lifetime: crate::endpoint::MAX_KEY_LIFETIME,
+                fresh: None,
             });
             let config = PeerConfig {
                 public_key: *keys[1 - n].public(),

@@ -16,6 +16,8 @@ fn config(own: u8) -> EndpointConfig {
         seed: [own; 32],
         hardware_aes: false,
         initiations_per_second: 100,
+        key_lifetime: crate::endpoint::MAX_KEY_LIFETIME,
+        fresh: None,
     }
 }
 
