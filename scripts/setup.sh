@@ -23,6 +23,9 @@ sshd:openssh-server
 lftp:lftp
 ftp:ftp
 vsftpd:vsftpd
+openssl:openssl
+caddy:caddy
+chromium-headless-shell:chromium-headless-shell
 socat:socat
 "
 

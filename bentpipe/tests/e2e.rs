@@ -7,6 +7,8 @@
 
 #[path = "e2e/block.rs"]
 mod block;
+#[path = "e2e/browser.rs"]
+mod browser;
 #[path = "e2e/carried.rs"]
 mod carried;
 #[path = "e2e/clients.rs"]

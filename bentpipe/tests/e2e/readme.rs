@@ -29,7 +29,7 @@ use crate::tcp::{accept, check_echo, connect, expect, listen, pattern, try_conne
 const README: &str = include_str!("../../../README.md");
 const GUIDE: &str = include_str!("../../../docs/operators-guide.md");
 const HOST: [&str; 2] = ["10.2.0.2", "fd10:2::2"];
-const SERVER: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
+pub const SERVER: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
 /// The file that a document prints behind these words.
 fn file(document: &str, words: &str, own: &Keys, peer: &Keys) -> String {
@@ -50,19 +50,19 @@ fn readme(name: &str, own: &Keys, peer: &Keys) -> String {
     file(README, &format!("`/etc/bentpipe/{name}.toml`"), own, peer)
 }
 
-struct Sea {
+pub struct Sea {
     ship: Gateway,
     shore: Gateway,
-    host: NetNs,
-    server: NetNs,
+    pub host: NetNs,
+    pub server: NetNs,
     nodes: [NetNs; 2],
     _link: EmulatorHandle,
-    dir: Scratch,
+    pub dir: Scratch,
 }
 
 impl Sea {
     /// The README's nodes, with their links up.
-    fn new() -> Sea {
+    pub fn new() -> Sea {
         Sea::with(|_, text| text)
     }
 
@@ -129,7 +129,7 @@ impl Sea {
     }
 }
 
-fn check_that_all_passed(sea: &Sea) {
+pub fn check_that_all_passed(sea: &Sea) {
     for node in [&sea.ship, &sea.shore] {
         for reason in ["datagram denied", "foreign datagram", "destination denied"] {
             assert_eq!(node.dropped_for(reason), 0, "{reason} at {}", node.name());
