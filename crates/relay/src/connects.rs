@@ -18,13 +18,15 @@
 //! (itself among them) may not exceed the limit together. One client that scans gets a half, and
 //! the other half stays for those who ask for little. A peer may invent clients, so that this
 //! only shares what the limits of the peer allow.
+//!
+//! What is beyond the limits waits until there is room: a burst is a flood only if it goes on.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
 use link::wire::Target;
-use units::Instant;
+use units::{Duration, Instant};
 
 use crate::FlowId;
 use crate::debt::{Debt, ONE};
@@ -32,6 +34,13 @@ use crate::debt::{Debt, ONE};
 /// Connections per second unless the file says otherwise: four pages of thirty connections
 /// each for every one of a thousand hosts within a minute.
 pub const DEFAULT: u32 = 2_000;
+
+/// How long a connection waits for room.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked for, ...
+const AGAIN: Duration = Duration::from_millis(20);
+/// ... and for how many of one peer each time: 2 % of a processor for one who opens without end.
+const AT_A_TIME: usize = 256;
 
 /// Entries of one peer's tables that are looked through for such as count nothing any more
 /// only when there are twice as many as were left the last time, and more than this.
@@ -196,7 +205,6 @@ impl Connects {
         let own = of.clients.look(now, &client, &limits);
         let there = of.destinations.look(now, &to, &one);
         if !(of.whole.admits(&own, &limits) && there.admits(&own, &one)) {
-            of.refused += 1;
             return false;
         }
         of.whole.begin();
@@ -233,6 +241,11 @@ impl Connects {
         of.destinations.end(&to, answered);
     }
 
+    /// One waited in vain.
+    pub fn refuse(&mut self, peer: PeerId) {
+        self.peers.entry(peer).or_default().refused += 1;
+    }
+
     /// Connections that were refused.
     pub fn refused(&self, peer: PeerId) -> u64 {
         self.peers.get(&peer).map_or(0, |of| of.refused)
@@ -242,6 +255,67 @@ impl Connects {
     pub fn forget_peer(&mut self, peer: PeerId) {
         self.peers.remove(&peer);
         self.waiting.retain(|_, (of, ..)| *of != peer);
+    }
+}
+
+/// A connection that a peer asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub flow: FlowId,
+    pub target: Target,
+    /// What it is to come from, if not this node's own address.
+    pub source: Option<SocketAddr>,
+    pub client: Client,
+    pub since: Instant,
+}
+
+/// Connections that wait for room.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    by: BTreeMap<PeerId, VecDeque<Asked>>,
+    again: Option<Instant>,
+}
+
+impl Held {
+    pub fn push(&mut self, now: Instant, peer: PeerId, asked: Asked) {
+        self.by.entry(peer).or_default().push_back(asked);
+        self.again.get_or_insert(now + AGAIN);
+    }
+
+    /// When there may be room for one.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// Those whose turn it is to be tried; who gets no room comes back by [`Held::push`].
+    pub fn take_due(&mut self, now: Instant) -> Vec<(PeerId, Asked)> {
+        if self.again.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        self.by.retain(|peer, asked| {
+            due.extend(asked.drain(..asked.len().min(AT_A_TIME)).map(|a| (*peer, a)));
+            !asked.is_empty()
+        });
+        self.again = (!self.by.is_empty()).then_some(now + AGAIN);
+        due
+    }
+
+    /// Drops those of flows that are no more.
+    pub fn retain(&mut self, exists: impl Fn(FlowId) -> bool) {
+        self.by.values_mut().for_each(|asked| asked.retain(|a| exists(a.flow)));
+    }
+
+    /// How many there are of a peer.
+    pub fn len(&self, peer: PeerId) -> usize {
+        self.by.get(&peer).map_or(0, VecDeque::len)
+    }
+}
+
+impl Asked {
+    /// Has it waited in vain?
+    pub fn is_over(&self, now: Instant) -> bool {
+        now.since(self.since) >= PATIENCE
     }
 }
 

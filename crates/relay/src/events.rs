@@ -8,7 +8,7 @@ use link::session::Event;
 use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
-use crate::connects::Connects;
+use crate::connects::Asked;
 use crate::routes::Owner;
 use crate::{Action, Policy, Relay, self_test};
 
@@ -96,7 +96,6 @@ impl Relay {
             Target::Address(a) => rules.permits(a.ip(), &self.own),
             Target::Name(..) => true, // its addresses are asked for one by one
         });
-        let rate = policy.map_or(0, Policy::connects);
         let is_test = self_test::is_for_service(&origin.target);
         let known = client.ok().flatten();
         let origin = Origin { client: known, ..origin };
@@ -108,18 +107,49 @@ impl Relay {
             self.count_denied();
             return self.connect_failed(now, flow, ResetReason::Denied);
         }
-        let begins = |connects: &mut Connects| {
-            let client = known.map(|c| c.ip());
-            is_test || connects.begin(now, (peer, rate), flow, &origin.target, client)
-        };
-        if !has_place || !begins(&mut self.connects) {
+        if !has_place {
             return self.connect_failed(now, flow, ResetReason::Exhausted);
         }
         if let Target::Address(to) = &origin.target {
             self.flows.leads_to(flow, to.ip());
         }
         let source = known.filter(|_| keep);
-        self.actions.push_back(Action::Connect { flow, target: origin.target, source });
+        let client = known.map(|c| c.ip());
+        let asked = Asked { flow, target: origin.target, source, client, since: now };
+        match is_test {
+            true => self.connect(asked),
+            false => self.connect_or_hold(now, peer, asked),
+        }
+    }
+
+    fn connect(&mut self, Asked { flow, target, source, .. }: Asked) {
+        self.actions.push_back(Action::Connect { flow, target, source });
+    }
+
+    /// Connects, or waits with it until the peer may have one more (L-ST-8).
+    fn connect_or_hold(&mut self, now: Instant, peer: PeerId, asked: Asked) {
+        let rate = self.policies.of(peer).map_or(0, Policy::connects);
+        if self.connects.begin(now, (peer, rate), asked.flow, &asked.target, asked.client) {
+            return self.connect(asked);
+        }
+        if asked.is_over(now) {
+            self.connects.refuse(peer);
+            return self.connect_failed(now, asked.flow, ResetReason::Exhausted);
+        }
+        // Of those that are over already nothing is kept for long.
+        if self.held.len(peer) > 2 * self.flows.len() + 64 {
+            let flows = &self.flows;
+            self.held.retain(|flow| flows.get(flow).is_some());
+        }
+        self.held.push(now, peer, asked);
+    }
+
+    pub(crate) fn connect_held(&mut self, now: Instant) {
+        for (peer, asked) in self.held.take_due(now) {
+            if self.flows.get(asked.flow).is_some() {
+                self.connect_or_hold(now, peer, asked);
+            }
+        }
     }
 
     /// L-ST-7: the client of a stream that the peer opens, where it is the peer's to speak for.

@@ -51,8 +51,8 @@ use units::Instant;
 pub use classify::{Rule, Share};
 use coding::Coders;
 pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
-use connects::Connects;
 pub use connects::DEFAULT as DEFAULT_CONNECTS;
+use connects::{Connects, Held};
 pub use flows::FlowId;
 use flows::Flows;
 use host_accounts::HostAccounts;
@@ -151,6 +151,7 @@ pub struct Relay {
     openings: Openings,
     /// Connections to servers here that peers caused.
     connects: Connects,
+    held: Held,
     coders: Coders,
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
@@ -175,6 +176,7 @@ impl Relay {
             flows: Flows::default(),
             openings: Openings::default(),
             connects: Connects::default(),
+            held: Held::default(),
             coders: Coders::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),
@@ -206,7 +208,8 @@ impl Relay {
     /// When [`Relay::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let endpoint = self.endpoint.poll_timeout(now);
-        let others = [self.openings.poll_timeout(), self.coders.poll_timeout()];
+        let others =
+            [self.openings.poll_timeout(), self.coders.poll_timeout(), self.held.poll_timeout()];
         others.into_iter().chain([endpoint]).flatten().min()
     }
 
@@ -214,6 +217,7 @@ impl Relay {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         self.expire_openings(now);
+        self.connect_held(now);
         let mut due = std::mem::take(&mut self.due);
         self.coders.handle_timeout(now, &mut due);
         for flow in due.drain(..) {
@@ -228,7 +232,7 @@ impl Relay {
         self.accounts.of(peer)
     }
 
-    /// Connections that a peer asked for beyond [`Policy::connects`].
+    /// Connections that a peer asked for beyond [`Policy::connects`], and that waited in vain.
     pub fn refused_connects(&self, peer: PeerId) -> u64 {
         self.connects.refused(peer)
     }
