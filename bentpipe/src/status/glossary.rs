@@ -38,7 +38,13 @@ pub const DROPS: &[Entry] = &[
     (
         "connection refused",
         Place::Link,
-        "connections of the peer's clients beyond what `connects` allows in a second, to one destination, or without an answer: a scan or a flood, or `connects` is too small",
+        "connections of the peer's clients beyond what `connects` allows in a second, to one destination, or without an answer, that waited for half a minute in vain: a scan or a flood, or `connects` is too small",
+    ),
+    (
+        "repair too dear",
+        Place::Link,
+        "short REPAIR packets of the peer that would have taken more work than their bytes earn: \
+         its program is faulty, or hostile",
     ),
     (
         "contradicting repair",

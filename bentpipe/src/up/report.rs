@@ -228,6 +228,7 @@ impl Shard {
                 ("datagram".to_owned(), s.datagrams_dropped),
                 ("violation".to_owned(), s.violations - s.contradictions),
                 ("contradicting repair".to_owned(), s.contradictions),
+                ("repair too dear".to_owned(), s.too_dear),
                 ("connection refused".to_owned(), self.relay.refused_connects(peer.id)),
             ]
             .into_iter()

@@ -144,6 +144,8 @@ pub struct SessionStats {
     /// Of these, REPAIR packets that contradicted what had arrived or come back: the decoder was
     /// emptied.
     pub contradictions: u64,
+    /// REPAIR packets of the peer that were not worked out: they cost more than their bytes earn.
+    pub too_dear: u64,
     /// Streams opened by either side so far.
     pub streams_total: u64,
     /// Packets that came back by repair, here and at the peer; repair packets sent.

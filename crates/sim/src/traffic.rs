@@ -490,8 +490,11 @@ impl World<'_> {
     pub(crate) fn look_at(&self, node: usize) -> Result<(), Failure> {
         let Some(session) = self.nodes[node].session() else { return Ok(()) };
         let stats = session.stats();
-        if stats.violations > 0 {
-            return self.fail(format!("node {node} counted {} violations", stats.violations));
+        if stats.violations + stats.too_dear > 0 {
+            return self.fail(format!(
+                "node {node} counted {} violations, and found {} REPAIR too dear",
+                stats.violations, stats.too_dear
+            ));
         }
         // Blocks are 8 kB: each direction of a stream may hold a part of two.
         let most = self.plan.memories[node].0 + session.streams() as u64 * PER_STREAM;

@@ -11,6 +11,14 @@ use crate::wire::WireError;
 /// are sent again sooner than they can be solved for.
 const MAX_ROWS: usize = 128;
 
+/// Additions of equations that each byte of REPAIR earns: one for so many bytes. A full packet
+/// of an honest peer earns more than it can cost (twice [`MAX_ROWS`]).
+const BYTES_AN_ADDITION: usize = 4;
+/// A packet's bytes beside its payload.
+const HEADERS: usize = 25;
+/// Additions that may be saved up, for the short packets that repair calls and keystrokes.
+const MOST_ADDITIONS: usize = 4096;
+
 /// Unknowns in an equation that others were added to.
 const MAX_UNKNOWNS: usize = 2 * MAX_ROWS;
 
@@ -32,9 +40,15 @@ pub(crate) struct Decoder {
     solved: VecDeque<u64>,
     terms: Vec<(u8, usize)>,
     left_out: Vec<u64>,
+    /// Of two equations that are added.
+    merged: Vec<(u64, u8)>,
     /// Something came back that no further equation has confirmed.
     unconfirmed: bool,
     contradicted: bool,
+    /// Additions that what came has not earned yet, of [`MOST_ADDITIONS`].
+    spent: usize,
+    /// Equations that were dropped for want of them.
+    too_dear: u64,
 }
 
 impl Decoder {
@@ -91,6 +105,7 @@ impl Decoder {
     /// # Errors
     /// If it is malformed.
     pub fn on_repair(&mut self, number: u64, payload: &[u8]) -> Result<(), WireError> {
+        self.spent -= self.spent.min((payload.len() + HEADERS) / BYTES_AN_ADDITION);
         let result = self.learn(number, payload);
         // Later windows may count it as a packet with nothing in it.
         self.on_packet(number, 0, &[]);
@@ -101,6 +116,10 @@ impl Decoder {
         let (first, symbol) = header::read(number, payload, &mut self.left_out)?;
         if first < self.symbols.oldest() || symbol.len() > self.symbols.stride() {
             return Ok(()); // It tells of packets that were never kept.
+        }
+        if self.spent >= MOST_ADDITIONS {
+            self.too_dear += 1;
+            return Ok(());
         }
         let mut row = self.spare.pop().unwrap_or_default();
         row.unknowns.clear();
@@ -159,7 +178,8 @@ impl Decoder {
             let pivot = other.unknowns[0].0;
             if let Ok(at) = row.unknowns.binary_search_by_key(&pivot, |u| u.0) {
                 let factor = row.unknowns[at].1;
-                add_row(&mut row, factor, other);
+                self.spent += 1;
+                add_row(&mut row, factor, other, &mut self.merged);
                 if row.unknowns.len() > MAX_UNKNOWNS {
                     return self.spare.push(row);
                 }
@@ -177,7 +197,8 @@ impl Decoder {
         for other in &mut self.rows {
             if let Ok(at) = other.unknowns.binary_search_by_key(&pivot, |u| u.0) {
                 let factor = other.unknowns[at].1;
-                add_row(other, factor, &row);
+                self.spent += 1;
+                add_row(other, factor, &row, &mut self.merged);
             }
         }
         self.rows.retain(|r| r.unknowns.len() <= MAX_UNKNOWNS);
@@ -193,12 +214,16 @@ impl Decoder {
                 continue;
             }
             let row = self.rows.swap_remove(i);
-            if let Some(&(number, _)) = row.unknowns.first()
-                && let Some(len) = symbols::length(&row.sum)
-            {
-                self.symbols.insert_symbol(number, &row.sum, len);
-                self.solved.push_back(number);
-                self.unconfirmed = true;
+            if let Some(&(number, _)) = row.unknowns.first() {
+                match symbols::length(&row.sum) {
+                    Some(len) => {
+                        self.symbols.insert_symbol(number, &row.sum, len);
+                        self.solved.push_back(number);
+                        self.unconfirmed = true;
+                    }
+                    // Of no packet that anybody sent.
+                    None => self.contradicted = true,
+                }
             }
             self.spare.push(row);
         }
@@ -209,6 +234,11 @@ impl Decoder {
     /// not to be trusted.
     pub fn take_contradiction(&mut self) -> bool {
         std::mem::take(&mut self.contradicted)
+    }
+
+    /// Equations that were dropped since the last call: the peer's cost more than its bytes earn.
+    pub fn take_too_dear(&mut self) -> u64 {
+        std::mem::take(&mut self.too_dear)
     }
 
     /// The next packet that came back: its number and hint; `plaintext` gets its content.
@@ -228,21 +258,23 @@ impl Decoder {
     }
 }
 
-/// `row += factor × other`, where terms that cancel disappear.
-fn add_row(row: &mut Row, factor: u8, other: &Row) {
+/// `row += factor × other`, where terms that cancel disappear. Both have theirs by number: one
+/// pass over both, whatever a peer has them contain.
+fn add_row(row: &mut Row, factor: u8, other: &Row, merged: &mut Vec<(u64, u8)>) {
     add_scaled(&mut row.sum, factor, &other.sum);
+    merged.clear();
+    let mut own = row.unknowns.iter().copied().peekable();
     for &(number, f) in &other.unknowns {
-        let f = multiply(factor, f);
-        match row.unknowns.binary_search_by_key(&number, |u| u.0) {
-            Ok(at) => {
-                row.unknowns[at].1 ^= f;
-                if row.unknowns[at].1 == 0 {
-                    row.unknowns.remove(at);
-                }
-            }
-            Err(at) => row.unknowns.insert(at, (number, f)),
+        while let Some(before) = own.next_if(|u| u.0 < number) {
+            merged.push(before);
+        }
+        let f = multiply(factor, f) ^ own.next_if(|u| u.0 == number).map_or(0, |u| u.1);
+        if f != 0 {
+            merged.push((number, f));
         }
     }
+    merged.extend(own);
+    std::mem::swap(&mut row.unknowns, merged);
 }
 
 #[cfg(any(test, fuzzing))]

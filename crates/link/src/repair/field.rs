@@ -85,16 +85,38 @@ pub(super) fn scale(to: &mut [u8], factor: u8) {
     }
 }
 
+/// Powers of 2, twice over, and which power each number is: every number but 0 is one.
+const POWERS: [u8; 510] = powers();
+const LOGARITHMS: [u8; 256] = logarithms();
+
+const fn powers() -> [u8; 510] {
+    let (mut powers, mut power, mut i) = ([0; 510], 1u8, 0);
+    while i < 510 {
+        powers[i] = power;
+        power = (power << 1) ^ (POLYNOMIAL & ((power as i8) >> 7) as u8);
+        i += 1;
+    }
+    powers
+}
+
+const fn logarithms() -> [u8; 256] {
+    let (mut logarithms, mut i) = ([0; 256], 0);
+    while i < 255 {
+        logarithms[POWERS[i] as usize] = i as u8;
+        i += 1;
+    }
+    logarithms
+}
+
 /// `a × b`.
 pub(super) fn multiply(a: u8, b: u8) -> u8 {
-    let (mut sum, mut a) = (0u8, a);
-    for bit in 0..8 {
-        if b >> bit & 1 == 1 {
-            sum ^= a;
+    match a == 0 || b == 0 {
+        true => 0,
+        false => {
+            let [a, b] = [a, b].map(|n| usize::from(LOGARITHMS[usize::from(n)]));
+            POWERS[a + b]
         }
-        a = (a << 1) ^ (POLYNOMIAL & ((a as i8) >> 7) as u8);
     }
-    sum
 }
 
 /// 1 / a for a ≠ 0: a^254.

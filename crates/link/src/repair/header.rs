@@ -22,7 +22,7 @@ fn window_of(code: u8) -> usize {
 }
 
 /// The largest window that can be told and is at most `window`.
-fn code_of(window: usize) -> u8 {
+pub(super) fn code_of(window: usize) -> u8 {
     match window {
         0..16 => window as u8,
         _ => {

@@ -274,3 +274,73 @@ fn a_question_that_is_solved_for_does_not_come_back() {
     }
     assert_eq!(back, [7]);
 }
+
+/// L-RP-10.
+#[test]
+fn what_repair_costs_is_bounded_by_its_bytes() {
+    let mut decoder = Decoder::default();
+    decoder.make_room(MAX_WINDOW, PLAINTEXT);
+    // Empty symbols over every other packet: each is added to a hundred equations.
+    let dearest = |n: u64| (MAX_WINDOW as u64 + 2 * n, [header::code_of(255), 0]);
+    for n in 0..1_000 {
+        let (number, payload) = dearest(n);
+        decoder.on_repair(number, &payload).expect("well formed");
+    }
+    let dropped = decoder.take_too_dear();
+    assert!((600..1_000).contains(&dropped), "{dropped}");
+    // A full one is worked out all the same.
+    let (number, payload) = dearest(1_000);
+    decoder.on_repair(number, &[&payload[..], &[1; PLAINTEXT]].concat()).expect("well formed");
+    assert_eq!(decoder.take_too_dear(), 0);
+}
+
+/// Not a test of anything: `cargo test -p link --release -- --ignored --nocapture worst_repairs`
+/// prints what the dearest REPAIR packets cost here, and for each byte of them.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
+fn worst_repairs() {
+    use std::time::{Duration, Instant};
+    type Make<'a> = &'a dyn Fn(u64) -> (u64, Vec<u8>);
+    let run = |name: &str, packets: u64, make: Make<'_>| {
+        let mut decoder = Decoder::default();
+        decoder.make_room(MAX_WINDOW, PLAINTEXT);
+        for n in 0..MAX_WINDOW as u64 {
+            decoder.on_packet(n, 0, &plaintext(n));
+        }
+        let (mut worst, mut all, mut bytes, mut content) =
+            (Duration::ZERO, Duration::ZERO, 0, vec![]);
+        for i in 0..packets {
+            let (number, payload) = make(i);
+            let begin = Instant::now();
+            let _ = decoder.on_repair(number, &payload);
+            while decoder.next_recovered(&mut content).is_some() {}
+            let took = begin.elapsed();
+            worst = worst.max(took);
+            all += took;
+            bytes += payload.len() + 25;
+        }
+        println!(
+            "{name}: {:.0} µs on average, {:.0} at worst, {:.0} ns a byte",
+            all.as_secs_f64() * 1e6 / packets as f64,
+            worst.as_secs_f64() * 1e6,
+            all.as_secs_f64() * 1e9 / bytes as f64
+        );
+    };
+    let after = 2 * MAX_WINDOW as u64;
+    let window = |n: usize| header::code_of(n);
+    run("a full symbol over 2,048 that arrived", 500, &|i| {
+        (2_048 + i, [&[window(MAX_WINDOW), 0][..], &[1; PLAINTEXT + 1]].concat())
+    });
+    run("a full symbol over 2,047 that arrived and one that did not", 500, &|i| {
+        (2_049 + 2 * i, [&[window(MAX_WINDOW), 0][..], &[1; PLAINTEXT + 1]].concat())
+    });
+    // 127 equations about the same 128 packets; then others.
+    run("an empty symbol over 128 that are missing", 127 * 40, &|i| {
+        let (group, n) = (i / 127, i % 127);
+        let number = after + group * 400 + 128 + n;
+        (number, vec![window(128 + n as usize), 0])
+    });
+    run("an empty symbol over every other", 5_000, &|i| (after + 2 * i, vec![window(255), 0]));
+    run("an empty symbol over one in three", 5_000, &|i| (after + 3 * i / 2, vec![window(192), 0]));
+}

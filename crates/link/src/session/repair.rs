@@ -532,6 +532,7 @@ impl Session {
             }
         }
         self.repair.content = content;
+        self.stats.too_dear += self.repair.decoder.take_too_dear();
         if self.repair.decoder.take_contradiction() {
             self.repair.decoder.release();
             self.stats.contradictions += 1;
