@@ -169,14 +169,24 @@ fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix]) -> BTreeSet<String> {
 /// that the file names, and those that this host is in. Others' routes do not count, however long
 /// they are: who answers DHCP or sends router advertisements on any side makes them (TunnelVision,
 /// CVE-2024-3661). For the same reason a public network counts on a LAN's interface only: others
-/// may claim any (TunnelCrack, CVE-2023-36672).
+/// may claim any (TunnelCrack, CVE-2023-36672), and a private one not inside what the file says is
+/// a peer's. Where the file names no LAN, and this host's own traffic is not split, other
+/// interfaces may be LANs: a hub's.
 fn bypassing(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Vec<IpPrefix> {
     let ours = [config.tun.clone(), config.syn_device(), "lo".to_owned()];
     let connected = networks.iter().filter(|(device, network)| {
-        !ours.contains(device) && (config.lan.contains(device) || is_private(network))
+        let is_lan = config.lan.contains(device);
+        !ours.contains(device) && (is_lan || is_private(network) && !is_usurped(network, config))
     });
     let connected = connected.map(|(_, network)| *network);
     connected.chain(config.direct.iter().copied()).filter(|p| p.len() > 0).collect()
+}
+
+/// Is the network, of an interface that the file does not call a LAN, inside a peer's prefix that
+/// is not a default route?
+fn is_usurped(network: &IpPrefix, config: &InterceptConfig) -> bool {
+    let knows_its_lans = !config.lan.is_empty() || config.own;
+    knows_its_lans && config.routes.iter().any(|p| p.len() > 0 && p.covers(network))
 }
 
 /// Routes of the system that hosts' traffic no longer takes, because a shorter prefix leads into
@@ -198,7 +208,9 @@ fn is_passed_over(route: &str, config: &InterceptConfig, direct: &[IpPrefix]) ->
     let to = route.split_whitespace().next().unwrap_or_default();
     let Ok(to) = to.parse::<IpPrefix>() else { return false };
     let leads_in = config.routes.iter().any(|p| p.covers(&to) && p.len() < to.len());
-    leads_in && !direct.iter().any(|d| d.covers(&to)) && !route.contains(" proto kernel")
+    // A public network of this host's on the other side is reached through the link, as ever.
+    let expected = route.contains(" proto kernel") && !(is_private(&to) && is_usurped(&to, config));
+    leads_in && !direct.iter().any(|d| d.covers(&to)) && !expected
 }
 
 /// Private, shared and link-local networks (RFC 1918, 6598, 3927, 4193, 4291).
@@ -454,6 +466,7 @@ mod tests {
             // Nobody's but the modem's word for these.
             ("wan0", "0.0.0.0/1"),
             ("wan0", "8.8.8.0/24"),
+            ("wan0", "10.3.1.0/25"),
             ("wan0", "192.168.100.0/24"),
             ("bp0-syn", "192.168.0.0/24"),
         ]
@@ -479,11 +492,19 @@ mod tests {
             ]
         );
         assert_eq!(plan.v6.rules.len(), 8);
+        // A hub names no LANs, and may have one there.
+        let rule = "25418: from all to 10.3.1.0/25 lookup main proto 143";
+        assert!(!plan.v4.rules.contains(rule));
+        config.lan.clear();
+        assert!(Plan::new(&config, &networks).v4.rules.contains(rule));
+        config.own = true;
+        assert!(!Plan::new(&config, &networks).v4.rules.contains(rule));
     }
 
     #[test]
     fn routes_that_are_passed_over_are_those_of_others_inside_a_peers_prefix() {
-        let config = config(&["0.0.0.0/0"]);
+        let mut config = config(&["0.0.0.0/0", "10.3.0.0/16"]);
+        config.lan = vec!["lan0".into()];
         let direct = ["10.1.0.0/24".parse().unwrap()];
         for (route, is) in [
             ("default via 192.0.2.1 dev wan0", false),
@@ -492,6 +513,8 @@ mod tests {
             ("198.51.100.7 via 192.0.2.1 dev wan0", true),
             ("10.1.0.128/25 via 10.1.0.254 dev lan0", false),
             ("192.0.2.0/24 dev wan0 proto kernel scope link src 192.0.2.9", false),
+            ("10.3.1.0/25 dev wan0 proto kernel scope link src 10.3.1.9", true),
+            ("10.4.1.0/25 dev wan0 proto kernel scope link src 10.4.1.9", false),
             ("unreachable 10.0.0.0/8", false),
         ] {
             assert_eq!(is_passed_over(route, &config, &direct), is, "{route}");
