@@ -19,6 +19,8 @@ mod compression;
 mod dedup;
 #[path = "e2e/failure.rs"]
 mod failure;
+#[path = "e2e/faults.rs"]
+mod faults;
 #[path = "e2e/files.rs"]
 mod files;
 #[path = "e2e/gateway.rs"]

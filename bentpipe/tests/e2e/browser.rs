@@ -66,7 +66,7 @@ fn a_browser_loads_a_page_over_http_1_2_and_3_with_the_readmes_files() {
         )
     };
     let sites = [
-        "{\n admin off\n auto_https off\n}\n".to_owned(),
+        "{\n admin off\n auto_https off\n skip_install_trust\n}\n".to_owned(),
         site("http://web.test:80", ""),
         site("https://web.test:443", &format!("tls {here}/cert.pem {here}/key.pem")),
     ];

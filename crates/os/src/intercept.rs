@@ -363,28 +363,28 @@ impl Intercept {
     /// routes that another program removed, and follows this host's own networks. Call it when
     /// the poller says that this is readable.
     pub fn repair(&mut self) -> Result<Repaired, OsError> {
-        let mut broken = false;
-        if !self.watchdog.is_alive() {
-            broken = true;
+        let children = [self.watchdog.is_alive(), self.table.is_alive()];
+        if !self.watch.any_news() && !self.behind && children == [true; 2] {
+            return Ok(Repaired::Nothing);
+        }
+        // Until all of it is done; each step may fail.
+        self.behind = true;
+        if !children[0] {
             // It has cleaned up as it went, if it ended by itself.
             self.watchdog = self.new_watchdog(&self.plan)?;
-            routes::install(&self.plan)?;
             if self.sets_valid_mark {
                 let _ = fs::write(VALID_MARK, "1");
             }
         }
-        if !self.table.is_alive() {
-            broken = true;
+        if !children[1] {
             self.table = Table::create(&self.config)?;
         }
-        if broken {
-            self.news = listen(&self.table, &self.watchdog, &self.watch)?;
+        self.news = listen(&self.table, &self.watchdog, &self.watch)?;
+        if children != [true; 2] {
+            routes::install(&self.plan)?;
+            self.behind = false;
             return Ok(Repaired::Child);
         }
-        if !self.watch.any_news() && !self.behind {
-            return Ok(Repaired::Nothing);
-        }
-        self.behind = true;
         let removed = self.plan.missing()?;
         let plan = Plan::of(&self.config)?;
         if plan != self.plan {

@@ -12,29 +12,37 @@ use crate::error::OrCannot;
 use crate::proc::{Right, confine, unblock_signals};
 use crate::sys::check;
 
+/// How long a child may take over its last work, in ms.
+const PATIENCE: i32 = 10_000;
+
 /// A child and the descriptor that tells of its death.
 pub(super) struct Kept {
     child: Child,
     pidfd: OwnedFd,
     /// Closing it ends the child.
     pub stdin: Option<ChildStdin>,
+    /// It may be killed, and nothing is lost.
+    expendable: bool,
+    /// It is known to do nothing any more.
+    pub hangs: bool,
 }
 
 impl Kept {
     /// Starts `command` with a pipe to its standard input, apart from the terminal.
     pub fn start(command: Command) -> Result<Kept, OsError> {
-        Kept::start_with(command, || Ok(()))
+        Kept::start_with(command, || Ok(()), false)
     }
 
     /// The same with the right to change the network and no other: what comes through its pipe
     /// can have it open no file that is not everybody's.
     pub fn start_confined(command: Command) -> Result<Kept, OsError> {
-        Kept::start_with(command, || confine(Right::NetAdmin))
+        Kept::start_with(command, || confine(Right::NetAdmin), true)
     }
 
     fn start_with(
         mut command: Command,
         confine: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+        expendable: bool,
     ) -> Result<Kept, OsError> {
         let name = command.get_program().to_string_lossy().into_owned();
         // SAFETY: the closure makes plain system calls and allocates nothing, so it may
@@ -43,7 +51,7 @@ impl Kept {
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|e| start_error(&name, e))?;
         let stdin = child.stdin.take();
         let pidfd = open_pidfd(child.id()).or_cannot(|| format!("watch the child `{name}`"))?;
-        Ok(Kept { child, pidfd, stdin })
+        Ok(Kept { child, pidfd, stdin, expendable, hangs: false })
     }
 
     /// Readable when the child has died.
@@ -62,10 +70,18 @@ impl Kept {
 }
 
 impl Drop for Kept {
-    /// Ends the child by its pipe and waits until it has done its last work.
+    /// Ends the child by its pipe and waits until it has done its last work, for some seconds.
+    /// One that hangs then is killed, if this process may; or goes on alone, where its work may
+    /// be to block.
     fn drop(&mut self) {
         drop(self.stdin.take());
-        let _ = self.child.wait();
+        let patience = if self.hangs { 0 } else { PATIENCE };
+        let ended = readable_within(self.pidfd.as_fd(), patience).is_ok_and(|ended| ended);
+        // Not for long: the data path waits. Of a child that is another user's nothing can be
+        // asked but to read the end of its pipe.
+        if ended || self.expendable && self.child.kill().is_ok() {
+            let _ = self.child.wait();
+        }
     }
 }
 

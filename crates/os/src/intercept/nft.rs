@@ -43,8 +43,9 @@ impl Table {
         Ok(table)
     }
 
+    /// One that did not answer may do so later, to another question: it is as good as dead.
     pub fn is_alive(&mut self) -> bool {
-        self.child.is_alive()
+        !self.child.hangs && self.child.is_alive()
     }
 
     pub fn death(&self) -> BorrowedFd<'_> {
@@ -87,6 +88,7 @@ impl Table {
             if !readable_within(self.output.as_fd(), PATIENCE)
                 .or_cannot(|| "wait for `nft`".into())?
             {
+                self.child.hangs = true;
                 return Err(OsError::refused("`nft` does not answer"));
             }
             match self.output.read(&mut buf).or_cannot(|| "listen to `nft`".into())? {

@@ -1,0 +1,199 @@
+//! The system's tools fail or hang at each step of a change of rules and routes: what stood before
+//! stands, or what is to stand, and never nothing; it is told, and tried again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::harness::{Plan, World, must, root, wait_for, wait_long_for};
+use crate::tcp::{check_echo, listen};
+
+const SERVER: &str = "10.2.0.2:7000";
+const MORE: &str = "10.3.0.0/24";
+
+/// A world whose ship finds an `ip` in its path that counts its calls, and fails or hangs at one.
+struct Faulty {
+    world: World,
+    dir: PathBuf,
+}
+
+impl Faulty {
+    fn new() -> Faulty {
+        let mut world = World::without_gateways(&Plan::default());
+        let dir = world.dir("tools");
+        let script = format!(
+            "#!/bin/sh\ncd {}\nn=$(($(cat calls) + 1))\necho $n > calls\nread how at < fault\n\
+             if [ $n = $at ]; then\n\
+               if [ $how = hang ]; then exec sleep 1000; fi\n\
+               echo 'broken by the test' >&2; exit 1\nfi\nexec {} \"$@\"\n",
+            dir.display(),
+            must(&world.gwa, "command -v ip").trim(),
+        );
+        fs::write(dir.join("ip"), script).expect("a script");
+        fs::set_permissions(dir.join("ip"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        let path = std::env::var("PATH").expect("a path");
+        world.a.configure(|s| s.prefix = format!("-- env PATH={}:{path} setpriv", dir.display()));
+        let faulty = Faulty { world, dir };
+        faulty.set("none 0");
+        faulty
+    }
+
+    fn start(&mut self) {
+        self.world.b.start();
+        self.world.a.start();
+        self.world.a.wait_until_up();
+        self.world.b.wait_until_up();
+    }
+
+    fn set(&self, fault: &str) {
+        fs::write(self.dir.join("calls"), "0\n").expect("a count");
+        fs::write(self.dir.join("fault"), format!("{fault}\n")).expect("a fault");
+    }
+
+    fn calls(&self) -> usize {
+        let text = fs::read_to_string(self.dir.join("calls")).expect("a count");
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// Rules and routes of the ship's that are the gateway's.
+    fn rules(&self) -> String {
+        let all = "ip rule show; ip -6 rule show; ip route show table all proto 143; \
+                   ip -6 route show table all proto 143";
+        let text = must(&self.world.gwa, all);
+        let ours = text.lines().filter(|l| !l.contains("lookup") || l.contains("proto 143"));
+        ours.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Adds a route of the peer's, or takes it out, and waits until that was tried.
+    fn change(&mut self, with: bool) {
+        let before = self.tries();
+        self.world.a.configure(|s| {
+            s.routes.retain(|route| *route != MORE);
+            s.routes.extend(with.then_some(MORE));
+        });
+        self.world.a.signal("HUP");
+        wait_long_for("the change", Duration::from_secs(60), || {
+            (self.tries() > before).then_some(()).ok_or_else(|| self.world.a.log())
+        });
+    }
+
+    fn tries(&self) -> usize {
+        self.world.a.log().matches("the configuration was read again").count()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.world.a.status().node.trouble
+    }
+
+    fn wait_until_well(&self) {
+        wait_long_for("another try", Duration::from_secs(60), || match self.trouble() {
+            None => Ok(()),
+            Some(why) => Err(why),
+        });
+    }
+}
+
+#[test]
+fn a_tool_that_fails_at_any_step_leaves_the_rules_of_before_or_after() {
+    if !root() {
+        return;
+    }
+    let mut faulty = Faulty::new();
+    faulty.start();
+    let listener = listen(&faulty.world.server, SERVER);
+    let before = faulty.rules();
+    faulty.change(true);
+    let after = faulty.rules();
+    assert_ne!(before, after);
+    faulty.change(false);
+    assert_eq!(faulty.rules(), before);
+    let mut told = 0;
+    for at in 1..100 {
+        faulty.set(&format!("fail {at}"));
+        faulty.change(true);
+        if faulty.calls() < at {
+            println!("{told} of {} steps that failed were told", at - 1);
+            assert!(at > 5 && told > 0, "{at} {told}");
+            return;
+        }
+        let stands = faulty.rules();
+        assert!(stands == before || stands == after, "step {at}:\n{stands}");
+        assert!(stands == after || faulty.trouble().is_some(), "step {at} is not told");
+        told += usize::from(faulty.trouble().is_some());
+        check_echo(&faulty.world.client, &listener);
+        faulty.wait_until_well();
+        assert_eq!(faulty.rules(), after, "step {at}");
+        faulty.set("none 0");
+        faulty.change(false);
+        assert_eq!(faulty.rules(), before, "step {at}");
+    }
+    panic!("a change takes more than a hundred calls");
+}
+
+#[test]
+fn tools_that_hang_are_given_up_and_what_stood_stands() {
+    if !root() {
+        return;
+    }
+    let mut faulty = Faulty::new();
+    faulty.start();
+    let listener = listen(&faulty.world.server, SERVER);
+    let before = faulty.rules();
+    faulty.set("hang 3");
+    faulty.change(true);
+    // The time that it took is pause enough before the next try.
+    faulty.world.a.wait_for_log("did not end within");
+    faulty.wait_until_well();
+    check_echo(&faulty.world.client, &listener);
+    assert_ne!(faulty.rules(), before);
+    // The child that owns the table stops answering.
+    let ship = faulty.world.a.pid();
+    let child = must(&faulty.world.gwa, &format!("pgrep -P {ship} nft"));
+    must(&faulty.world.gwa, &format!("kill -STOP {}", child.trim()));
+    faulty.change(false);
+    faulty.world.a.wait_for_log("`nft` does not answer");
+    check_echo(&faulty.world.client, &listener);
+    faulty.wait_until_well();
+    assert_eq!(faulty.rules(), before);
+    // Once it goes on it finds that it is not needed any more.
+    must(&faulty.world.gwa, &format!("kill -CONT {}", child.trim()));
+    let tables = || must(&faulty.world.gwa, "nft list tables | grep -c bentpipe_");
+    wait_for("one table", || match tables().trim() {
+        "1" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    check_echo(&faulty.world.client, &listener);
+}
+
+#[test]
+fn a_start_that_fails_at_any_step_says_why_and_leaves_nothing() {
+    if !root() {
+        return;
+    }
+    let mut faulty = Faulty::new();
+    faulty.world.a.configure(|s| s.on_failure = "wire");
+    faulty.world.b.start();
+    for at in 1..100 {
+        faulty.set(&format!("fail {at}"));
+        faulty.world.a.start();
+        let up = wait_for("an outcome", || {
+            let log = faulty.world.a.log();
+            match (log.contains("bentpipe is up"), log.contains("broken by the test")) {
+                (true, _) => Ok(true),
+                (false, true) => Ok(false),
+                _ => Err(log),
+            }
+        });
+        if up {
+            assert!(at > 3 && faulty.calls() < at, "{at} of {}", faulty.calls());
+            return;
+        }
+        assert!(!faulty.world.a.wait_until_ended().success());
+        wait_for("nothing to be left", || match faulty.rules().as_str() {
+            "" => Ok(()),
+            left => Err(format!("step {at}: {left}")),
+        });
+    }
+    panic!("a start takes more than a hundred calls");
+}
