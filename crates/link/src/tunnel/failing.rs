@@ -50,6 +50,9 @@ pub(super) struct Tally {
     since: Option<Instant>,
     initiations: u64,
     answered: u64,
+    /// When the peer began to call: the first answer needs time to be taken, however long
+    /// this node has called in vain before.
+    called: Option<Instant>,
     /// When the last of the peer's initiations came, and where from.
     asked: Instant,
     from: Option<SocketAddr>,
@@ -72,6 +75,9 @@ impl Tally {
         self.since.get_or_insert(now);
         self.failed += u64::from(self.answered > 0);
         self.answered += 1;
+        if self.called.is_none() || now.since(self.asked) >= GONE {
+            self.called = Some(now);
+        }
         (self.asked, self.from) = (now, Some(from));
     }
 
@@ -96,14 +102,17 @@ impl Tally {
 
     /// When [`Tally::failing`] may say more than it did, if it has said nothing yet.
     pub fn due(&self, rtt: Duration, established: bool) -> Option<Instant> {
-        let at = self.since? + patience(rtt);
-        (self.told < self.failure(at, established)).then_some(at)
+        let patience = patience(rtt);
+        [self.since, self.called]
+            .into_iter()
+            .filter_map(|begin| begin.map(|begin| begin + patience))
+            .find(|at| self.told < self.failure(*at, rtt, established))
     }
 
     /// What is known at `now`, once patience is over.
     pub fn failing(&self, now: Instant, rtt: Duration, established: bool) -> Option<Failing> {
         let since = self.since.filter(|since| now >= *since + patience(rtt))?;
-        let failure = self.failure(now, established)?;
+        let failure = self.failure(now, rtt, established)?;
         let Tally { initiations, answered, from, .. } = *self;
         Some(Failing { failure, since, initiations, answered, from })
     }
@@ -111,7 +120,7 @@ impl Tally {
     /// The same, if it is news.
     pub fn news(&mut self, now: Instant, rtt: Duration, established: bool) -> Option<Failing> {
         let due = self.due(rtt, established).filter(|at| *at <= now)?;
-        let said = self.failure(due, established);
+        let said = self.failure(due, rtt, established);
         let told = std::mem::replace(&mut self.told, said);
         // Where the loop slept for minutes, what was due may be over.
         self.failing(now, rtt, established).filter(|failing| told < Some(failing.failure))
@@ -119,8 +128,9 @@ impl Tally {
 
     /// Silence of a peer with a session is told otherwise, and an initiation of its that
     /// comes to nothing may be a replay then.
-    fn failure(&self, now: Instant, established: bool) -> Option<Failure> {
-        let asks = self.answered > 0 && now.since(self.asked) < GONE;
+    fn failure(&self, now: Instant, rtt: Duration, established: bool) -> Option<Failure> {
+        let asks = self.called.is_some_and(|called| now >= called + patience(rtt))
+            && now.since(self.asked) < GONE;
         let asked = self.initiations > 0;
         self.worst
             .filter(|_| asked || now.since(self.asked) < GONE)

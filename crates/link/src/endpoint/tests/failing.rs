@@ -88,6 +88,35 @@ fn an_unknown_node_is_told_with_its_key() {
 }
 
 #[test]
+fn a_peer_that_comes_back_has_time_to_take_the_answers() {
+    let (mut a, of_a) = node(1, 2, Some(addr(2)));
+    let (mut nobody, _) = node(3, 4, None);
+    let (mut b, _) = node(2, 1, Some(addr(1)));
+    let told = run(&mut a, &mut nobody, 0, 20);
+    assert_eq!(told[0], [(10, Failure::Silence)]);
+    // It calls, and what it is answered is on the way: more than that is not known yet.
+    let mut told = Vec::new();
+    for second in 20..35 {
+        let now = later(second);
+        for node in [&mut a, &mut b] {
+            node.handle_timeout(now);
+        }
+        for (_, mut packet) in sent(now, &mut b) {
+            a.handle_packet(now, now, addr(2), &mut packet);
+        }
+        sent(now, &mut a);
+        while let Some(event) = a.poll_event() {
+            if let EndpointEvent::Link(_, LinkEvent::Failing(f)) = event {
+                told.push((second, f.failure));
+            }
+        }
+        let failing = a.failing(now, of_a).expect("it goes on");
+        assert!(second >= 30 || failing.failure == Failure::Silence, "{failing:?}");
+    }
+    assert!(matches!(told[..], [(30.., Failure::AnswersNotTaken)]), "{told:?}");
+}
+
+#[test]
 fn a_pre_shared_key_that_differs_is_told_at_both_ends() {
     for secrets in [(0, 7), (7, 0), (7, 8)] {
         let (mut a, of_a) = mistaken(1, 2, Some(addr(2)), secrets.0);
