@@ -277,8 +277,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
         put!(out, "  path MTU     {bytes} bytes");
     }
     write_rate(out, link);
-    write_direction(out, "sent", &link.send);
-    write_direction(out, "received", &link.receive);
+    let lost = format!(", {} lost", percent(link.send.loss_ppm));
+    write_direction(out, "sent", &link.send, &lost);
+    write_direction(out, "received", &link.receive, "");
     put!(
         out,
         "  sent again   {} packets, {}; repaired {}",
@@ -411,7 +412,9 @@ fn write_rate(out: &mut String, link: &LinkStatus) {
     );
 }
 
-fn write_direction(out: &mut String, name: &str, d: &Direction) {
+/// `lost` ends the line: only the sender knows what was lost, the peer's `status` says it
+/// of the other direction.
+fn write_direction(out: &mut String, name: &str, d: &Direction, lost: &str) {
     let mut line = format!(
         "  {name:<12} {} of the hosts in {} on the link",
         bytes(d.lan_bytes),
@@ -422,7 +425,7 @@ fn write_direction(out: &mut String, name: &str, d: &Direction) {
         let mille = u128::from(d.link_bytes) * 1000 / u128::from(d.lan_bytes);
         let _ = write!(line, " ({}.{} %)", mille / 10, mille % 10);
     }
-    put!(out, "{line}, {} packets, {} lost", grouped(d.packets), percent(d.loss_ppm));
+    put!(out, "{line}, {} packets{lost}", grouped(d.packets));
 }
 
 fn state(state: LinkState) -> &'static str {

@@ -60,7 +60,7 @@ pub const DROPS: &[Entry] = &[
     (
         "datagram denied",
         Place::Node,
-        "packets of a peer to where its `allow` does not let it begin, and that answer nothing that began here",
+        "packets of a peer to where its `allow` and `deny` do not let it begin, and that answer nothing that began here",
     ),
     (
         "datagram queue full",

@@ -55,7 +55,7 @@ impl Shard {
             }
             NotPassed::Denied => {
                 "a peer's packet was refused: it answers nothing that began here, and `allow` does \
-                 not list where it goes"
+                 not list where it goes, or `deny` does"
             }
         };
         let name = self.known(refused.peer).map(|p| p.config.name.clone()).unwrap_or_default();
