@@ -57,13 +57,17 @@ pub enum AdminError {
     Io(PathBuf, io::Error),
 }
 
+fn roots_socket() -> &'static Path {
+    Path::new("/run/bentpipe.sock")
+}
+
 /// The socket of the user who runs the program: root's in `/run`, others' in their
 /// runtime directory. Never in one that others can write to: theirs would be there first.
 pub fn default_socket() -> PathBuf {
     // The owner of /proc/self is the effective user.
     let uid = fs::metadata("/proc/self").map_or(0, |about| about.uid());
     if uid == 0 {
-        return PathBuf::from("/run/bentpipe.sock");
+        return roots_socket().to_owned();
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if !dir.is_empty() => Path::new(&dir).join("bentpipe.sock"),
@@ -442,6 +446,12 @@ pub fn request_following(
                     help = "start it with `bentpipe up FILE`; `bentpipe down FILE` lets the \
                             traffic flow in clear",
                     "no gateway runs here: nothing listens on {name}; {blocked}"
+                ),
+                None if socket != roots_socket() && roots_socket().exists() => miette!(
+                    help = "ask root's: `sudo bentpipe status`",
+                    "no gateway of this user's runs here: nothing listens on {name}; one of \
+                     root's has {}",
+                    roots_socket().display()
                 ),
                 None => miette!(
                     help =

@@ -419,7 +419,11 @@ impl Intercept {
 /// # Errors
 /// One sentence: a program runs here, or the right to change routes is missing.
 pub fn release() -> Result<(), OsError> {
-    let _lock = lock_within(Duration::from_secs(3))?;
+    let _lock = lock_within(Duration::from_secs(3)).map_err(|e| match is_running() {
+        true => OsError::refused("a gateway runs here, and blocks or carries hosts' traffic")
+            .mend("stop it first"),
+        false => e,
+    })?;
     routes::sweep()
 }
 

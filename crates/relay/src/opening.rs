@@ -176,7 +176,12 @@ impl Relay {
         match policy.open {
             Open::Fast => false,
             Open::Sure => true,
-            Open::Auto => !self.openings.known.expects(now, peer, target, &policy.fast_ports),
+            // While there is nobody to ask nobody is answered for either.
+            Open::Auto => {
+                let known = &self.openings.known;
+                !self.endpoint.is_established(peer)
+                    || !known.expects(now, peer, target, &policy.fast_ports)
+            }
         }
     }
 

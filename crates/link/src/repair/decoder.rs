@@ -165,10 +165,11 @@ impl Decoder {
     /// Rows about packets that no window reaches any more.
     fn forget_old(&mut self) {
         let oldest = self.symbols.oldest();
-        self.rows.retain(|r| r.unknowns.first().is_some_and(|u| u.0 >= oldest));
+        let old = |r: &mut Row| r.unknowns.first().is_none_or(|u| u.0 < oldest);
+        self.spare.extend(self.rows.extract_if(.., old));
         if self.rows.len() >= MAX_ROWS {
             let oldest = (0..self.rows.len()).min_by_key(|i| self.rows[*i].unknowns[0].0);
-            self.rows.swap_remove(oldest.expect("there are rows"));
+            self.spare.push(self.rows.swap_remove(oldest.expect("there are rows")));
         }
     }
 
@@ -201,7 +202,8 @@ impl Decoder {
                 add_row(other, factor, &row, &mut self.merged);
             }
         }
-        self.rows.retain(|r| r.unknowns.len() <= MAX_UNKNOWNS);
+        let long = |r: &mut Row| r.unknowns.len() > MAX_UNKNOWNS;
+        self.spare.extend(self.rows.extract_if(.., long));
         self.rows.push(row);
     }
 

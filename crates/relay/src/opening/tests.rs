@@ -163,6 +163,23 @@ fn a_lost_session_forgets_who_waits_and_resets_who_was_answered() {
     assert!(p.others.is_empty(), "{:?}", p.others);
 }
 
+/// A page that hangs says less than one that cannot be connected to.
+#[test]
+fn auto_answers_for_nobody_while_there_is_no_session() {
+    let mut p = Gateways::apart([link(), link()], |policy| policy.open = Open::Auto);
+    assert!(p.near().asks_first(p.now, PEER, &Target::Address(pair(80).1)));
+    p.meet();
+    assert_eq!(p.knock(&syn_to(80)), Verdict::Withheld, "no server has answered yet");
+    let far = p.asked.pop().unwrap();
+    p.sides[1].connected(far);
+    p.pass(Duration::from_millis(50));
+    assert!(!p.near().asks_first(p.now, PEER, &Target::Address(pair(80).1)));
+    p.sides[1].endpoint.session_mut(PEER).unwrap().close(ResetReason::ShuttingDown);
+    p.pass(Duration::from_millis(200));
+    assert!(!p.near().endpoint.is_established(PEER));
+    assert!(p.near().asks_first(p.now, PEER, &Target::Address(pair(80).1)));
+}
+
 #[test]
 fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
     let mut p = Gateways::new(Open::Auto);
