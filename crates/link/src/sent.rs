@@ -20,6 +20,9 @@ use crate::repair::MAX_WINDOW;
 use crate::rtt::Rtt;
 use crate::wire::{StateFrame, StreamId};
 
+/// What the coding of a report's delay may add to it.
+const ROUNDING: Duration = Duration::from_millis(1);
+
 /// What a packet carried that must arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
@@ -380,12 +383,15 @@ impl Sent {
         if let Some(&packet) = self.packet(state.hi)
             && is_news
         {
-            let sample = now.since(packet.sent);
-            let sample = sample - state.delay.min(sample);
-            if progress && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
+            let since = now.since(packet.sent);
+            let sample = since - state.delay.min(since);
+            // It cannot have been held for longer than it was away: the clock there leapt, and
+            // what is left would pass for the shortest way that there ever was.
+            let leapt = state.delay > since + ROUNDING;
+            if progress && !leapt && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
                 rtt.on_packet(packet.sent, sample);
             }
-            told = Some(Told {
+            told = (!leapt).then_some(Told {
                 number: state.hi,
                 sent: packet.sent,
                 through: packet.through,

@@ -11,13 +11,14 @@ use crate::wire::WireError;
 /// are sent again sooner than they can be solved for.
 const MAX_ROWS: usize = 128;
 
-/// Additions of equations that each byte of REPAIR earns: one for so many bytes. A full packet
-/// of an honest peer earns more than it can cost (twice [`MAX_ROWS`]).
-const BYTES_AN_ADDITION: usize = 4;
+/// Additions of equations that REPAIR earns: one for so many of its bytes. A full packet of an
+/// honest peer earns more than it can cost (twice [`MAX_ROWS`]).
+const BYTES_AN_ADDITION: usize = 1;
 /// A packet's bytes beside its payload.
 const HEADERS: usize = 25;
-/// Additions that may be saved up, for the short packets that repair calls and keystrokes.
-const MOST_ADDITIONS: usize = 4096;
+/// Additions that may be saved up, for the short packets that repair calls and keystrokes: with
+/// a quarter of it one of 2,000 simulated links over harsh skies ran out.
+const MOST_ADDITIONS: usize = 32_768;
 
 /// Unknowns in an equation that others were added to.
 const MAX_UNKNOWNS: usize = 2 * MAX_ROWS;

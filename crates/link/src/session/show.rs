@@ -17,6 +17,7 @@ impl fmt::Debug for Session {
             .field("timers", &self.timers(self.last_heard))
             .field("excess", &(self.excess, self.recv_excess))
             .field("peer", &self.peer)
+            .field("rate", &self.rate_status())
             .field("rtt", &self.rtt)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
