@@ -41,12 +41,6 @@ pub const DROPS: &[Entry] = &[
         "connections of the peer's clients beyond what `connects` allows in a second, to one destination, or without an answer, that waited for half a minute in vain: a scan or a flood, or `connects` is too small",
     ),
     (
-        "repair too dear",
-        Place::Link,
-        "short REPAIR packets of the peer that would have taken more work than their bytes earn: \
-         its program is faulty, or hostile",
-    ),
-    (
         "contradicting repair",
         Place::Link,
         "REPAIR packets of the peer that do not agree with what arrived: its program is faulty, \
@@ -137,6 +131,12 @@ pub const DROPS: &[Entry] = &[
         "opening gave way",
         Place::Node,
         "SYNs that waited for the far side and gave way to others, or came faster than their host's part of the link: a scan or forged sources in a LAN; hosts send them again",
+    ),
+    (
+        "repair too dear",
+        Place::Link,
+        "short REPAIR packets of the peer that would have taken more work than their bytes earn: \
+         its program is faulty, or hostile",
     ),
     ("replayed", Place::Node, "packets that came before: networks repeat some, and attackers"),
     (
