@@ -16,6 +16,11 @@ pub type Entry = (&'static str, Place, &'static str);
 /// All of them, by name.
 pub const DROPS: &[Entry] = &[
     (
+        "between two sockets",
+        Place::Node,
+        "segments of a connection just being made that the kernel found no socket for; hosts send them again",
+    ),
+    (
         "block cut off",
         Place::Link,
         "a stream was reset: the peer ended it in the middle of a compressed block",

@@ -133,6 +133,7 @@ impl Shard {
             ("no place for a connection", relay.full),
             ("connection gave way", relay.displaced),
             ("opening gave way", relay.syns_dropped),
+            ("between two sockets", relay.between_sockets),
         ] {
             if count > 0 {
                 dropped.insert(name.to_owned(), count);

@@ -11,8 +11,8 @@ use units::{BitRate, Rng};
 
 use crate::harness::{Daemon, World, root, wait_for, wait_long_for};
 use crate::tcp::{
-    End, SERVER, accept, check_echo, connect, end_within, joined, listen, pattern, read_to_end,
-    try_connect,
+    End, SERVER, accept, accept_within, check_echo, connect, end_within, joined, listen, pattern,
+    read_to_end, try_connect,
 };
 
 /// How long a thousand buffers may take to fill over a slow link.
@@ -372,10 +372,15 @@ fn ten_thousand_connections_are_open_at_once_and_none_is_lost() {
                 stream.write_all(&n.to_be_bytes()).unwrap();
             }
         }
+        let mut lost = Vec::new();
         for (n, stream) in crowd.iter_mut().enumerate() {
-            stream.read_exact(&mut word).unwrap_or_else(|e| panic!("{n}: {e}"));
-            assert_eq!(word, n.to_be_bytes());
+            match stream.read_exact(&mut word) {
+                Ok(()) => assert_eq!(word, n.to_be_bytes()),
+                Err(e) => lost.push(format!("{n}: {e}")),
+            }
         }
+        let drops = || [&world.a, &world.b].map(|g| g.status().node.dropped);
+        assert!(lost.is_empty(), "{} lost, {lost:.100?}\n{:?}", lost.len(), drops());
     }
     eprintln!("each had two answers after {:?}", begin.elapsed());
     for (gateway, idle) in [&world.a, &world.b].into_iter().zip(idle) {
@@ -452,4 +457,68 @@ fn a_lossy_link_harms_no_byte() {
     let mut near = connect(&world.client, SERVER);
     drop(accept(&listener));
     assert_eq!(end_within(&mut near, Duration::from_secs(10)), Some(End::Clean));
+}
+
+/// A host sends its SYN again after a second, and each copy waits in front of a gateway
+/// that stands still.
+#[test]
+fn a_gateway_that_stands_still_for_moments_loses_no_connection_and_doubles_none() {
+    const CLIENTS: u64 = 64;
+    if !root() {
+        return;
+    }
+    let world = World::new();
+    let listener = listen(&world.server, SERVER);
+    check_echo(&world.client, &listener);
+    let [over, left] = [AtomicBool::new(false), AtomicBool::new(false)];
+    let (asked, answered) = thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let (mut words, mut readers) = (0, Vec::new());
+            while !left.load(Ordering::Relaxed) {
+                let Some(mut stream) = accept_within(&listener, Duration::from_millis(100)) else {
+                    continue;
+                };
+                words += 1;
+                let answer = move || {
+                    let mut word = [0; 8];
+                    stream.read_exact(&mut word).expect("a word on each connection");
+                    stream.write_all(&word).unwrap();
+                    assert_eq!(stream.read(&mut word).unwrap(), 0, "a clean end");
+                };
+                readers.push(thread::Builder::new().stack_size(64 << 10).spawn(answer).unwrap());
+            }
+            readers.into_iter().for_each(|r| r.join().unwrap());
+            words
+        });
+        let open = |n: u64| {
+            let mut asked = 0;
+            while !over.load(Ordering::Relaxed) {
+                let mut stream = try_connect(&world.client, SERVER).unwrap();
+                let word = (n << 32 | asked).to_be_bytes();
+                let mut back = [0; 8];
+                stream.write_all(&word).unwrap();
+                stream.read_exact(&mut back).unwrap_or_else(|e| panic!("{asked} of {n}: {e}"));
+                assert_eq!(back, word);
+                asked += 1;
+            }
+            asked
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(move || open(n))).collect();
+        for _ in 0..3 {
+            for gateway in [&world.a, &world.b] {
+                gateway.signal("STOP");
+                thread::sleep(Duration::from_millis(1_300));
+                gateway.signal("CONT");
+                thread::sleep(Duration::from_millis(500));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        let asked: Vec<_> = clients.into_iter().map(|c| c.join()).collect();
+        thread::sleep(Duration::from_secs(1));
+        left.store(true, Ordering::Relaxed);
+        (asked.into_iter().map(|n| n.unwrap()).sum::<u64>(), server.join().unwrap())
+    });
+    eprintln!("{asked} connections");
+    assert_eq!(asked, answered);
+    world.wait_until_no_streams();
 }

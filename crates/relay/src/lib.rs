@@ -135,6 +135,8 @@ pub struct RelayStats {
     pub displaced: u64,
     /// SYNs that waited and gave way to others, and such as were beyond their host's part.
     pub syns_dropped: u64,
+    /// Segments of connections just being made that the kernel found no socket for.
+    pub between_sockets: u64,
 }
 
 /// One node's gateway.

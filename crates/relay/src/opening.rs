@@ -14,7 +14,7 @@
 //! A SYN sent again meets what the first one began. A client that gives up says nothing;
 //! but as long as it waits it sends its SYN again, at intervals that at most double.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use link::PeerId;
@@ -23,11 +23,13 @@ use units::{Duration, Instant};
 
 use crate::known::Known;
 use crate::opening::callers::Callers;
+use crate::opening::intercepted::Intercepted;
 use crate::packet::Packet;
 use crate::policy::Open;
 use crate::{Action, FlowId, Relay, Verdict, refusal};
 
 mod callers;
+mod intercepted;
 
 /// SYNs that wait at once, each with a packet of at most 1,500 bytes. For further ones others
 /// are given up, whose clients send them again.
@@ -40,9 +42,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_secs(15);
 /// The longest interval between SYNs: Linux' TCP_RTO_MAX, and a little.
 const LONGEST_WAIT: Duration = Duration::from_secs(130);
-
-/// SYNs whose code point is remembered until their connections are accepted, a moment later.
-const MARKED: usize = 256;
 
 /// The client's address and the server's.
 type Pair = (SocketAddr, SocketAddr);
@@ -77,8 +76,7 @@ pub(crate) struct Openings {
     due: BTreeSet<(Instant, Pair)>,
     known: Known,
     callers: Callers,
-    /// SYNs with a code point that interception has now, the newest last.
-    marked: VecDeque<(Pair, u8)>,
+    intercepted: Intercepted,
 }
 
 impl Openings {
@@ -146,19 +144,9 @@ impl Openings {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// A SYN goes to interception, which does not tell its code point.
-    fn remember_dscp(&mut self, pair: Pair, dscp: u8) {
-        if dscp > 0 {
-            if self.marked.len() >= MARKED {
-                self.marked.pop_front();
-            }
-            self.marked.push_back((pair, dscp));
-        }
-    }
-
-    fn take_dscp(&mut self, pair: Pair) -> u8 {
-        let at = self.marked.iter().rposition(|(of, _)| *of == pair);
-        at.and_then(|at| self.marked.remove(at)).map_or(0, |(_, dscp)| dscp)
+    /// Is a connection of these two just being made here, or was a moment ago?
+    pub fn is_new(&self, now: Instant, pair: Pair) -> bool {
+        self.intercepted.holds(now, pair)
     }
 
     /// SYNs that wait.
@@ -200,7 +188,7 @@ impl Relay {
         let target = Target::Address(server);
         let dscp = Packet::parse(packet).map_or(0, |p| p.facts(packet).dscp);
         if !self.asks_first(now, peer, &target) {
-            self.openings.remember_dscp(pair, dscp);
+            self.openings.intercepted.note(now, pair, dscp);
             return Verdict::Intercept;
         }
         let rate = self.endpoint.session(peer).map_or(0, |s| s.rate_status().rate.as_bps());
@@ -240,7 +228,10 @@ impl Relay {
                 self.openings.set_until(pair, now + wait);
                 Some(Verdict::Withheld)
             }
-            State::Standing(_) => Some(Verdict::Intercept),
+            State::Standing(_) => {
+                self.openings.intercepted.note(now, pair, 0);
+                Some(Verdict::Intercept)
+            }
             State::Gone => {
                 self.openings.remove(pair);
                 None
@@ -273,7 +264,7 @@ impl Relay {
             };
         }
         let peer = self.peer_for(server.ip())?;
-        let dscp = self.openings.take_dscp((client, server));
+        let dscp = self.openings.intercepted.take_dscp((client, server));
         let target = Target::Address(server);
         self.open(now, peer, Origin { client: self.told(client), target, dscp })
     }
@@ -290,6 +281,7 @@ impl Relay {
             w.state = State::Standing(None);
             let syn = std::mem::take(&mut w.syn);
             self.actions.push_back(Action::ToClient(syn));
+            self.openings.intercepted.note(now, pair, 0);
             self.openings.set_until(pair, now + HANDSHAKE);
         }
     }

@@ -97,13 +97,17 @@ impl Packet {
         Facts { protocol: self.protocol, ports: ports.map(pair), dscp: class >> 2 }
     }
 
+    /// A TCP segment's addresses and ports: from where to where.
+    pub fn connection(&self, bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+        let tcp = self.tcp(bytes)?;
+        let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+        Some((SocketAddr::new(self.source, port(0)), SocketAddr::new(self.destination, port(2))))
+    }
+
     /// Does the packet open a TCP connection? Then: from where to where.
     pub fn opens(&self, bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
         let tcp = self.tcp(bytes)?;
-        let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-        (tcp[13] & (SYN | ACK) == SYN).then(|| {
-            (SocketAddr::new(self.source, port(0)), SocketAddr::new(self.destination, port(2)))
-        })
+        (tcp[13] & (SYN | ACK) == SYN).then(|| self.connection(bytes))?
     }
 
     /// Lowers the maximum segment size that a SYN offers to what a whole datagram of

@@ -28,6 +28,11 @@ impl Relay {
         if let Some(pair) = p.opens(packet).filter(|_| split) {
             return self.on_syn(now, peer, pair, packet);
         }
+        // Its host sends it again, and then the socket is there.
+        if p.connection(packet).is_some_and(|pair| self.openings.is_new(now, pair)) {
+            self.stats.between_sockets += 1;
+            return Verdict::Dropped;
+        }
         let (session, policy) = (self.endpoint.session_mut(peer), self.policies.of(peer));
         let (Some(session), Some(policy)) = (session, policy) else { return Verdict::Dropped };
         p.clamp_mss(packet, session.max_whole_datagram());

@@ -66,6 +66,32 @@ fn a_syn_is_withheld_until_the_server_stands_and_its_connection_joins_the_stream
     assert!(is_clean(&mut p));
 }
 
+/// What the kernel found no socket for is not the far host's to judge.
+#[test]
+fn segments_of_a_connection_that_is_just_being_made_do_not_cross_the_link() {
+    for open in [Open::Fast, Open::Sure] {
+        let mut p = Gateways::new(open);
+        let (client, server) = pair(22);
+        let mut segment = syn(client, server, 6);
+        segment[33] = 0x18; // PSH and ACK
+        let mut come = |p: &mut Gateways| p.sides[0].handle_tun(p.now, &mut segment, false);
+        // One that stood before this node did: the far host decides.
+        assert_eq!(come(&mut p), Verdict::Sent);
+        if p.knock(&syn_to(22)) == Verdict::Withheld {
+            assert_eq!(come(&mut p), Verdict::Sent, "the kernel has no SYN of it yet");
+            let far = p.asked[0];
+            p.sides[1].connected(far);
+            p.pass(Duration::from_millis(50));
+        }
+        assert_eq!(come(&mut p), Verdict::Dropped);
+        p.sides[0].accept(p.now, client, server).unwrap();
+        assert_eq!(come(&mut p), Verdict::Dropped);
+        assert_eq!(p.near().stats().between_sockets, 2);
+        p.pass(HANDSHAKE);
+        assert_eq!(come(&mut p), Verdict::Sent);
+    }
+}
+
 #[test]
 fn a_refusal_is_written_to_the_client_and_a_timeout_is_not() {
     let mut p = Gateways::new(Open::Sure);

@@ -1,0 +1,83 @@
+//! SYNs that interception got lately, whose connections the kernel has, or is about to.
+//!
+//! The kernel replaces the socket of a handshake by that of the connection in two steps, the
+//! first of which takes the old one out (`inet_ehash_insert`, Linux up to 6.18). A segment that
+//! another processor looks a socket up for between the two finds none, and comes here as one of
+//! TCP that is not split. The far host, which knows of no such connection, would reset it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use units::Instant;
+
+use super::{HANDSHAKE, Pair};
+
+/// SYNs that are remembered: of a burst of 10,000 a second those of the last 0.4 s.
+const MOST: usize = 4096;
+
+/// The SYNs.
+#[derive(Debug, Default)]
+pub(super) struct Intercepted {
+    /// When, and the code point that the connection is to have.
+    by: BTreeMap<Pair, (Instant, u8)>,
+    order: VecDeque<(Instant, Pair)>,
+}
+
+impl Intercepted {
+    /// Interception gets a SYN now, which does not tell us its code point.
+    pub fn note(&mut self, now: Instant, pair: Pair, dscp: u8) {
+        self.by.insert(pair, (now, dscp));
+        self.order.push_back((now, pair));
+        let is_over = |at: Instant| now.since(at) >= HANDSHAKE;
+        while let Some(&(at, oldest)) = self.order.front()
+            && (self.order.len() > MOST || is_over(at))
+        {
+            self.order.pop_front();
+            if self.by.get(&oldest).is_some_and(|(newest, _)| *newest == at) {
+                self.by.remove(&oldest);
+            }
+        }
+    }
+
+    /// The code point of a connection that was accepted.
+    pub fn take_dscp(&mut self, pair: Pair) -> u8 {
+        self.by.get_mut(&pair).map_or(0, |(_, dscp)| std::mem::take(dscp))
+    }
+
+    /// Is a connection of these two just being made, or was a moment ago?
+    pub fn holds(&self, now: Instant, pair: Pair) -> bool {
+        self.by.get(&pair).is_some_and(|(at, _)| now.since(*at) < HANDSHAKE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use units::Duration;
+
+    use super::*;
+
+    fn pair(port: u16) -> Pair {
+        (SocketAddr::from(([10, 1, 0, 2], port)), SocketAddr::from(([10, 2, 0, 2], 80)))
+    }
+
+    #[test]
+    fn the_newest_are_remembered_for_as_long_as_a_handshake_may_take() {
+        let begin = Instant::from_nanos(1_000_000_000);
+        let mut all = Intercepted::default();
+        for n in 0..2 * MOST as u16 {
+            all.note(begin, pair(n), 0);
+        }
+        assert_eq!((all.by.len(), all.order.len()), (MOST, MOST));
+        assert!(!all.holds(begin, pair(MOST as u16 - 1)) && all.holds(begin, pair(MOST as u16)));
+        // Sent again it is as new as its last copy.
+        let (one, later) = (pair(9_000), begin + Duration::from_secs(7));
+        all.note(begin, one, 46);
+        all.note(later, one, 46);
+        all.note(begin + HANDSHAKE, pair(9_001), 0);
+        assert_eq!((all.by.len(), all.order.len()), (2, 2));
+        assert!(all.holds(later + (HANDSHAKE - Duration::from_millis(1)), one));
+        assert!(!all.holds(later + HANDSHAKE, one));
+        assert_eq!([all.take_dscp(one), all.take_dscp(one), all.take_dscp(pair(1))], [46, 0, 0]);
+    }
+}
