@@ -147,7 +147,7 @@ impl Shard {
         let endpoint = &self.relay.endpoint;
         let stats = endpoint.peer_stats(peer.id);
         let Some(session) = endpoint.session(peer.id) else { return LinkStatus::default() };
-        let s = session.stats();
+        let s = endpoint.session_stats(peer.id);
         let squeezed = self.relay.squeezed(peer.id);
         // What the session calls stream bytes are coded already.
         let all = &squeezed.all;
@@ -169,7 +169,9 @@ impl Shard {
             Reach::TransmitDead { since } => dead(Way::Transmit, since),
             Reach::NothingReported { since } => dead(Way::Reports, since),
         };
-        let told = s.packets_arrived + s.packets_lost;
+        // Of this session: what was long ago says nothing of the link.
+        let lately = session.stats();
+        let told = lately.packets_arrived + lately.packets_lost;
         LinkStatus {
             peer: peer.config.name.clone(),
             public_key: peer.config.public_key.to_string(),
@@ -187,7 +189,7 @@ impl Shard {
             send: Direction {
                 configured_bps: peer.config.link.send.as_bps(),
                 measured_bps: rate_out,
-                loss_ppm: (s.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
+                loss_ppm: (lately.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
                 packets: stats.packets_out,
                 lan_bytes: sent + s.datagram_bytes_in,
                 link_bytes: stats.bytes_out,
@@ -219,7 +221,7 @@ impl Shard {
                 bytes_saved_received: s.datagram_bytes_saved_in,
                 cpu_us: s.datagram_cpu.as_micros(),
             },
-            hosts: self.relay.host_traffic(peer.id).map(host_accounts).unwrap_or_default(),
+            hosts: self.relay.host_traffic(peer.id).as_ref().map(host_accounts).unwrap_or_default(),
             disagreements: disagreements::sentences(&session.disagreements()),
             handshakes: HandshakeCounts {
                 completed: stats.handshakes,
