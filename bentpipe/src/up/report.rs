@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use link::endpoint::{PeerStats, Rekey};
+use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
 use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
@@ -14,10 +14,11 @@ use super::driver::Driver;
 use super::failing::blame_strangers;
 use super::roster::KnownPeer;
 use super::shard::Shard;
+use super::shard::tidings::rekey_state;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, RekeyState,
-    Status, Stranger, StreamCompression, Way, resident_memory,
+    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
+    StreamCompression, Way, resident_memory,
 };
 use crate::config::Traffic;
 
@@ -179,11 +180,7 @@ impl Shard {
             state,
             failing: self.failing(now, peer.id),
             dead,
-            rekey: match endpoint.rekey(now, peer.id) {
-                Rekey::InTime => RekeyState::InTime,
-                Rekey::Overdue => RekeyState::Overdue,
-                Rekey::Erased => RekeyState::Erased,
-            },
+            rekey: rekey_state(endpoint.rekey(now, peer.id)),
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {
