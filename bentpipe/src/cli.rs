@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status,
-    test, up,
+    bench, check, demo, doctor, down, emulate, keygen, lab, log, manual, rate, reload, sim, status,
+    test, up, usage, watch,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -59,6 +59,9 @@ pub enum Command {
     Check(check::Args),
     Doctor(doctor::Args),
     Status(status::Args),
+    Watch(watch::Args),
+    Usage(usage::Args),
+    Log(log::Args),
     Test(test::Args),
     Rate(rate::Args),
     Reload(reload::Args),
@@ -88,6 +91,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
         Command::Status(args) => status::run(args, &global),
+        Command::Watch(args) => watch::run(args, &global),
+        Command::Usage(args) => usage::run(args, &global),
+        Command::Log(args) => log::run(args, &global),
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
