@@ -4,7 +4,7 @@
 //! tokens of the driver's poller. Clients, their requests and the time they may take
 //! are bounded; answers are made by the driver while it holds still, or later where it must
 //! ask others first. Watchers stay as long as they read: one for whom too much waits is told so
-//! and dropped (CT-9).
+//! and dropped (CT-7).
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};

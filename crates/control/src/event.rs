@@ -284,6 +284,7 @@ mod tests {
         }
     }
 
+    /// CT-1.
     #[test]
     fn what_a_newer_gateway_tells_is_taken_and_not_misunderstood() {
         let text = r#"{"at_ms":1,"event":"path_up","path":3,"carrier":{"kind":"lte"}}"#;

@@ -404,7 +404,7 @@ impl Endpoint {
         self.peer(id).map(of).unwrap_or_default()
     }
 
-    /// Counts of all sessions with a peer: they do not go back with a new one (CT-7).
+    /// Counts of all sessions with a peer: they do not go back with a new one (CT-4).
     pub fn session_stats(&self, id: PeerId) -> SessionStats {
         let Some(peer) = self.peer(id) else { return SessionStats::default() };
         let mut all = peer.before;

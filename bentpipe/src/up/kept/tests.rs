@@ -71,7 +71,7 @@ fn report(kept: &mut Kept, by: By, range: Range) -> UsageReport {
     }
 }
 
-/// CT-7, CT-12: they count on after an end in good order, and after none.
+/// CT-12, CT-13: they count on after an end in good order, and after none.
 #[test]
 fn usage_counts_on_over_restarts_and_only_its_owner_can_read_it() {
     let state = State::new("usage");
