@@ -118,6 +118,8 @@ fn words(notice: &Notice) -> Vec<String> {
             bytes(flow.received_bytes),
             span(flow.for_ms)
         )),
+        // What only keeps the link alive is nothing to read.
+        Event::Usage { hosts, .. } if hosts.is_empty() => Vec::new(),
         Event::Usage { hosts, total, .. } => {
             hosts.iter().map(|row| usage(&row.of, row)).chain([usage("all", total)]).collect()
         }

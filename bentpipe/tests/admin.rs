@@ -357,7 +357,7 @@ fn a_watcher_has_its_snapshot_first_and_hears_what_it_asked_for() {
     // What happens while the snapshot is made follows it.
     watched.tell(&[moved("ship", "1"), moved("shore", "2")]);
     watched.give_snapshots();
-    let flow = Flow { id: 7, ..Flow::default() };
+    let flow = Flow { id: "0.7".to_owned(), ..Flow::default() };
     let closed = notice(Some("ship"), Event::FlowClosed { flow });
     watched.tell(&[closed.clone(), moved("shore", "3"), notice(None, Event::Missed { events: 9 })]);
     let [mut all, mut one] = [all, one].map(std::io::BufReader::new);

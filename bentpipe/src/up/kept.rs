@@ -3,8 +3,8 @@
 //! The loop keeps it in memory ([`usage::Book`], [`outages::Outages`]) and hands what is to be
 //! written to a thread ([`keeper::Keeper`]), because disks block. Each file is written beside
 //! the old one, flushed and moved over it, so that a crash leaves one or the other; files are
-//! their owner's alone. After a crash at most the last 20 seconds ([`USAGE`](super::shard::tidings::USAGE)) and what writing took is
-//! lost.
+//! their owner's alone. After a crash at most the last minute is lost: shards tell every 20 s,
+//! and every 40 s it is written.
 
 mod keeper;
 mod outages;
@@ -32,6 +32,8 @@ pub use usage::Range;
 const ALIVE: Duration = Duration::from_secs(60);
 /// Between two writes of the log of outages.
 const SPACING: Duration = Duration::from_secs(2);
+/// Between two writes of the day: with what shards tell every 20 s it makes the minute that a crash may cost.
+const USAGE_SPACING: Duration = Duration::from_secs(40);
 
 /// The files, and what is to be in them.
 pub struct Kept {
@@ -41,6 +43,7 @@ pub struct Kept {
     outages: Outages,
     alive_at: Instant,
     outages_at: Instant,
+    usage_at: Option<Instant>,
     /// Jobs that the thread has not finished.
     asked: Vec<Asked>,
 }
@@ -98,7 +101,8 @@ impl Kept {
             ),
         }
         let (alive_at, outages_at) = (Instant::ZERO, Instant::ZERO);
-        Ok(Kept { files, keeper, book, outages, alive_at, outages_at, asked: Vec::new() })
+        let (usage_at, asked) = (None, Vec::new());
+        Ok(Kept { files, keeper, book, outages, alive_at, outages_at, usage_at, asked })
     }
 
     /// Follows an event of the peer with this key; answers what it means for the log of outages.
@@ -159,7 +163,8 @@ impl Kept {
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.files.as_ref()?;
         let outages = self.outages.changed.then_some(self.outages_at + SPACING);
-        [Some(self.alive_at + ALIVE), outages].into_iter().flatten().min()
+        let usage = self.book.changed.then(|| self.usage_due());
+        [Some(self.alive_at + ALIVE), outages, usage].into_iter().flatten().min()
     }
 
     /// Writes what has changed and is due.
@@ -167,8 +172,9 @@ impl Kept {
         if self.files.is_none() {
             return;
         }
-        if self.book.changed {
+        if self.book.changed && self.usage_due() <= now {
             self.write_usage();
+            self.usage_at = Some(now);
         }
         if self.outages.changed && now >= self.outages_at + SPACING {
             self.write_outages();
@@ -186,6 +192,10 @@ impl Kept {
         self.write_outages();
         self.write_alive(true);
         self.keeper.finish();
+    }
+
+    fn usage_due(&self) -> Instant {
+        self.usage_at.map_or(Instant::ZERO, |at| at + USAGE_SPACING)
     }
 
     fn write_usage(&mut self) {

@@ -211,7 +211,7 @@ impl Cause {
 #[serde(default)]
 pub struct Flow {
     /// Names it while it lasts; later ones may have the same.
-    pub id: u64,
+    pub id: String,
     /// The client's address, or `other` where it is not known.
     pub client: String,
     /// Where it leads: an address or a name, and a port.
@@ -258,7 +258,7 @@ mod tests {
             cause: Cause::TransmitDead,
             why: String::new(),
         };
-        let flow = Flow { id: u64::MAX, sent_bytes: 7, from_here: true, ..Flow::default() };
+        let flow = Flow { id: "0.7".to_owned(), sent_bytes: 7, from_here: true, ..Flow::default() };
         let snapshot =
             Event::Snapshot { version: VERSION, status: Box::default(), outages: Vec::new() };
         for event in [

@@ -49,6 +49,8 @@ impl Driver {
         if let Err(why) = done {
             admin.answer_later(poller, token, &Answer::Error(why));
         }
+        // Before they are asked how things stand: nothing is to be missed in between.
+        self.tell_shards();
         self.ask_for_snapshots(now);
     }
 
@@ -101,11 +103,17 @@ impl Driver {
         }
     }
 
-    /// Tells the watchers what is new, and the shards whether there are any.
+    /// Tells the watchers what is new.
     pub(super) fn tell_watchers(&mut self, now: Instant) {
         let Some(admin) = &mut self.admin else { return };
         admin.tell_watchers(&self.shard.poller, now, &self.news);
         self.news.clear();
+        self.tell_shards();
+    }
+
+    /// Tells the shards whether there are watchers, where that is new.
+    fn tell_shards(&mut self) {
+        let Some(admin) = &self.admin else { return };
         let watched = admin.watched();
         if watched != self.watched {
             self.watched = watched;

@@ -182,7 +182,7 @@ impl Shard {
 
 fn told_flow(now: Instant, news: &FlowNews, peer: &KnownPeer, shard: usize) -> Flow {
     Flow {
-        id: (shard as u64) << 56 | news.flow.to_u64(),
+        id: format!("{shard}.{:x}", news.flow.to_u64()),
         client: news.client.map_or("other".to_owned(), |ip| ip.to_canonical().to_string()),
         server: match &news.target {
             Target::Address(to) => to.to_string(),
