@@ -23,10 +23,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use console::{Global, print, print_json};
 use miette::{IntoDiagnostic as _, miette};
 use serde::Serialize;
 
-use crate::cli::{Global, print, print_json};
 use crate::lab::progress::Board;
 use crate::lab::report::columns;
 use crate::lab::{rights, write_json};

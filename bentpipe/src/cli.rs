@@ -1,17 +1,14 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _};
-use serde::Serialize;
+use console::logging::{self, Level};
+use console::{Global, manual};
 
-use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status,
-    test, up,
+    bench, check, demo, doctor, down, emulate, keygen, lab, rate, reload, sim, status, test, up,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -25,27 +22,6 @@ struct Cli {
     global: Global,
     #[command(subcommand)]
     command: Command,
-}
-
-/// Options that every command takes.
-#[derive(clap::Args, Clone, Debug, Default)]
-pub struct Global {
-    /// Print results and log lines as JSON.
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Log more; twice for every packet.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-    /// Log less; twice for errors only.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "verbose")]
-    pub quiet: u8,
-}
-
-impl Global {
-    /// The level `configured`, moved by `-v` and `-q`.
-    pub fn level(&self, configured: Level) -> Level {
-        configured.shifted(i32::from(self.verbose) - i32::from(self.quiet))
-    }
 }
 
 /// The commands; each is a module of the same name, whose `Args` describe it.
@@ -73,7 +49,7 @@ pub enum Command {
 }
 
 /// The whole command line, for whoever describes it.
-pub fn command() -> clap::Command {
+pub fn command_line() -> clap::Command {
     Cli::command()
 }
 
@@ -95,11 +71,11 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
         Command::Bench(args) => bench::run(args, &global),
-        Command::Manual(args) => manual::run(args, &global),
+        Command::Manual(args) => manual::run(args, command_line()),
         Command::Sim(args) => sim::run(args, &global),
     };
     done.unwrap_or_else(|report| {
-        show(&*report);
+        console::show("bentpipe", &*report);
         ExitCode::FAILURE
     })
 }
@@ -122,56 +98,6 @@ fn name_the_file(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Shows an error or a warning on standard error: one sentence and what to do, or the
-/// place in a file.
-pub fn show(diagnostic: &dyn Diagnostic) {
-    let mut text = String::new();
-    let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
-    if has_places {
-        // Rendering into a String does not fail.
-        let _ = report_handler().render_report(&mut text, diagnostic);
-    } else {
-        text = format!("bentpipe: {diagnostic}\n");
-        let mut cause = diagnostic.source();
-        while let Some(e) = cause {
-            text.push_str(&format!("  because: {e}\n"));
-            cause = e.source();
-        }
-        if let Some(help) = diagnostic.help() {
-            text.push_str(&format!("  help: {help}\n"));
-        }
-    }
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
-
-fn report_handler() -> GraphicalReportHandler {
-    let colour = std::env::var_os("NO_COLOR").is_none();
-    let theme = match std::io::stderr().is_terminal() {
-        true if colour => GraphicalTheme::unicode(),
-        true => GraphicalTheme::unicode_nocolor(),
-        // Files and pipes get what every program can show and search.
-        false => GraphicalTheme::none(),
-    };
-    GraphicalReportHandler::new_themed(theme).with_links(false)
-}
-
-/// Writes `text` to standard output.
-///
-/// # Errors
-/// If standard output is gone, as when a pager was closed.
-pub fn print(text: &str) -> miette::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).into_diagnostic()
-}
-
-/// Writes `value` to standard output as JSON, one line.
-///
-/// # Errors
-/// If standard output is gone.
-pub fn print_json(value: &impl Serialize) -> miette::Result<()> {
-    print(&(serde_json::to_string(value).into_diagnostic()? + "\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_help_of_every_command_is_short_and_long_and_has_an_example() {
-        for sub in command().get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        for sub in command_line().get_subcommands().filter(|sub| !sub.is_hide_set()) {
             let name = sub.get_name();
             let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
             assert!((10..90).contains(&about.len()), "{name}: {about}");
@@ -205,13 +131,5 @@ mod tests {
             assert_eq!(rewritten(same), same);
         }
         assert_eq!(rewritten("bentpipe check --json f"), "bentpipe check --json f");
-    }
-
-    #[test]
-    fn verbosity_moves_the_configured_level() {
-        let global = Global { verbose: 1, ..Global::default() };
-        assert_eq!(global.level(Level::Info), Level::Debug);
-        let global = Global { quiet: 2, ..Global::default() };
-        assert_eq!(global.level(Level::Info), Level::Error);
     }
 }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use console::{Global, print};
 use miette::{Context as _, IntoDiagnostic as _, miette};
 
-use crate::cli::{Global, print};
 use crate::lab::progress::Board;
 use crate::lab::report::{self, columns};
 use crate::lab::results::{Results, WayResults};

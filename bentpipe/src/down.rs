@@ -6,13 +6,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json, show};
 use miette::IntoDiagnostic as _;
 use os::intercept::{self, Blocked, Ended};
 use serde_json::json;
 use units::IpPrefix;
 
 use crate::calendar;
-use crate::cli::{Global, print, print_json, show};
 use crate::config::Config;
 use crate::human::span;
 
@@ -37,7 +37,7 @@ pub struct Args {
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     if let Err(e) = Config::load(&args.file) {
         // Whoever cannot mend the file now must not be locked out by it.
-        show(&e);
+        show("bentpipe", &e);
     }
     let before = intercept::blocked().into_diagnostic()?;
     intercept::release().into_diagnostic()?;

@@ -33,11 +33,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use channel::ChannelConfig;
+use console::{Global, print};
 use miette::{IntoDiagnostic as _, miette};
 use os::poll::{Events, Interest, Poller, Signal, Signals};
 use units::{Duration, Instant};
 
-use crate::cli::{Global, print};
 use crate::log;
 
 pub use args::{PortSpec, read_link};

@@ -25,13 +25,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use console::{Global, print};
 use miette::{Context as _, IntoDiagnostic as _, miette};
 
 use self::progress::Board;
 use self::results::Results;
 use self::run::{Gate, run_scenario};
 use self::scenario::{BUILT_IN, Scenario};
-use crate::cli::{Global, print};
 
 /// Repeats published experiments with real hosts around an emulated link.
 ///

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::Global;
 use units::{BitRate, Duration};
 
 use crate::admin::{self, Request};
-use crate::cli::Global;
 
 /// Tells the running gateway what a modem carries now (links with rate = "reported").
 ///

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use console::{Global, print, print_json};
 use miette::miette;
 use serde::Serialize;
 use sim::{Failure, Plan, Report};
-
-use crate::cli::{self, Global};
 
 /// Runs two gateways over a bad link in virtual time and checks what they promise.
 ///
@@ -79,7 +78,7 @@ fn run_grid(args: &Args) -> miette::Result<ExitCode> {
             .try_for_each(|t| t.join().map_err(|_| miette!("a thread failed"))?.map_err(describe))
     })?;
     let shares = shares.into_inner().unwrap_or_else(PoisonError::into_inner);
-    cli::print(&sim::grid::text(&shares))?;
+    print(&sim::grid::text(&shares))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -99,9 +98,9 @@ fn run_one(args: &Args, global: &Global) -> miette::Result<ExitCode> {
         compare(&report, &sim::run(args.seed).map_err(describe)?)?;
     }
     if global.json {
-        cli::print_json(&report)?;
+        print_json(&report)?;
     } else {
-        cli::print(&one_line(&report))?;
+        print(&one_line(&report))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -188,9 +187,9 @@ fn run_many(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     outcomes.sort_by_key(|(i, _)| *i);
     let summary = sum_up(args, outcomes, begun.elapsed().as_secs_f64());
     if global.json {
-        cli::print_json(&summary)?;
+        print_json(&summary)?;
     } else {
-        cli::print(&summary.text())?;
+        print(&summary.text())?;
     }
     Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -15,13 +15,13 @@ use os::netns::{NetNs, veth};
 use super::Checked;
 use super::table::{link, lossy};
 use crate::emulate::EmulatorHandle;
-use crate::keygen;
 use crate::lab::gateway::{Gateway, PORT};
 use crate::lab::measure::median;
 use crate::lab::progress::{Board, Row};
 use crate::lab::scenario::LinkSetup;
 use crate::lab::topology::{LAN, PREFIX, Plan, Topology, configure, emulated, quiet};
 use crate::lab::traffic::{self, Server, Wanted};
+use os::proc::entropy;
 
 /// The slower link's way to the client, bit/s, and the faster one's.
 const SLOWER: u64 = 20_000_000;
@@ -136,7 +136,7 @@ impl Chain {
 
 /// The three gateways, up.
 fn start(near: &Topology, far: &NetNs, links: &[LinkSetup; 2]) -> Result<[Gateway; 3], String> {
-    let key = || keygen::random().map(PrivateKey::generate).map_err(|e| e.to_string());
+    let key = || entropy().map(PrivateKey::generate).map_err(|e| e.to_string());
     let keys = [key()?, key()?, key()?];
     let node = |of: usize, lan: &str| {
         format!(

@@ -19,7 +19,7 @@ use super::results::Load;
 use super::scenario::{LinkSetup, Told};
 use super::topology::{LAN, LINK_A, LINK_B, Topology};
 use crate::admin::{self, Answer, LinkState, Request, Status};
-use crate::keygen;
+use os::proc::entropy;
 
 /// The port on which the gateways meet.
 pub const PORT: u16 = 4500;
@@ -98,11 +98,11 @@ impl Pair {
     ) -> Result<([Gateway; 2], Vec<Gateway>), GatewayError> {
         let link = &self.told.over(link);
         let further = topology.mesh.as_ref().map_or(0, |m| m.nodes.len());
-        let key = || keygen::random().map(PrivateKey::generate);
+        let key = || entropy().map(PrivateKey::generate);
         let keys: Vec<PrivateKey> = (0..2 + further)
             .map(|_| key())
             .collect::<Result<_, _>>()
-            .map_err(|e: miette::Report| GatewayError::Keys(e.to_string()))?;
+            .map_err(|e: os::OsError| GatewayError::Keys(e.to_string()))?;
         // The further links are as the experiment's own; the client's end is the lower node's.
         let ends = [self.link(&link.up, &link.down), self.link(&link.down, &link.up)];
         let mesh = topology.mesh.as_ref();

@@ -10,7 +10,7 @@
 //! logged by mistake.
 //!
 //! ```
-//! bentpipe::log!(Info, "link is up", peer = "shore", rtt = "540ms");
+//! console::log!(Info, "link is up", peer = "shore", rtt = "540ms");
 //! ```
 
 use std::fmt::{self, Display, Write as _};

@@ -10,7 +10,7 @@ use units::{BitRate, ByteCount, Duration, IpPrefix};
 use super::problem::{Problem, Problems};
 use super::suggest::{self, RATES, SIZES, TIMES};
 use crate::host::{HostError, HostPort};
-use crate::logging::Level;
+use console::logging::Level;
 
 /// A value and the bytes of the file it was read from.
 #[derive(Clone, Debug)]

@@ -142,7 +142,7 @@ pub enum ConfigError {
 
 impl ConfigError {
     pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
-        let why = crate::human::reason(error);
+        let why = console::human::reason(error);
         ConfigError::File(format!("cannot read {}: {why}", path.display()), None)
     }
 

@@ -8,6 +8,7 @@
 //! Keys never show in messages: quoted lines have them replaced by stars.
 
 mod cross;
+pub mod host;
 mod link;
 mod node;
 mod peer;
@@ -17,6 +18,7 @@ mod reader;
 #[cfg(test)]
 mod reload_tests;
 mod secret;
+pub mod socket;
 mod suggest;
 mod summary;
 #[cfg(test)]

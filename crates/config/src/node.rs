@@ -11,7 +11,7 @@ use units::{ByteCount, Duration, IpPrefix};
 use super::problem::Problem;
 use super::reader::{At, Section};
 use super::secret;
-use crate::logging::Level;
+use console::logging::Level;
 
 /// This node.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +100,7 @@ const MAX_SOCKET_PATH: usize = 107;
 impl Node {
     /// The admin socket's path: as configured, or the default of the running user.
     pub fn admin_socket(&self) -> PathBuf {
-        self.admin.clone().unwrap_or_else(crate::admin::default_socket)
+        self.admin.clone().unwrap_or_else(crate::socket::default_socket)
     }
 }
 

@@ -10,7 +10,7 @@ use super::node::NodeDraft;
 use super::peer::PeerDraft;
 use super::problem::{Problem, Problems};
 use crate::host::Host;
-use crate::human::memory;
+use console::human::memory;
 
 /// Checks the node's keys and peers against each other.
 pub(super) fn check(node: Option<&NodeDraft>, peers: &[PeerDraft], problems: &Problems) {

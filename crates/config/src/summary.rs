@@ -7,7 +7,7 @@ use relay::{Open, Share};
 use serde_json::{Value, json};
 use units::{BitRate, IpPrefix};
 
-use crate::human::memory;
+use console::human::memory;
 
 use super::{Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source};
 

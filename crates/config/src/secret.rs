@@ -11,7 +11,7 @@ use link::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 
 use super::problem::Problem;
 use super::reader::{At, FromValue, Section, Wrong};
-use crate::human::reason;
+use console::human::reason;
 
 /// A key file holds 44 characters; this leaves room for space around them.
 const MAX_KEY_FILE: u64 = 1024;
