@@ -6,23 +6,16 @@
 //! (or as a place in a file) and the program exits with 1.
 
 pub mod admin;
-pub mod bench;
 pub mod calendar;
 pub mod check;
 pub mod chunk_files;
 pub mod cli;
-pub mod demo;
 pub mod doctor;
 pub mod down;
-pub mod emulate;
 pub mod keygen;
-pub mod lab;
-pub mod pcapng;
-pub mod plot;
 pub mod proxy_proto;
 pub mod rate;
 pub mod reload;
-pub mod sim;
 pub mod status;
 pub mod test;
 pub mod up;

@@ -160,7 +160,7 @@ fn congestion_control() -> Check {
 }
 
 fn user_namespaces() -> Check {
-    let check = "demo as a user";
+    let check = "lab as a user";
     let off = [
         ("user.max_user_namespaces", "0", "1000"),
         ("kernel.unprivileged_userns_clone", "0", "1"),
@@ -170,7 +170,7 @@ fn user_namespaces() -> Check {
         if sysctl(key).as_deref() == Some(bad) {
             return Check::warn(
                 check,
-                format!("`bentpipe demo` needs root here: {key} is {bad}"),
+                format!("`bentpipe-lab` needs root here: {key} is {bad}"),
                 format!("sysctl -w {key}={good}"),
             );
         }
