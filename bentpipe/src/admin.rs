@@ -24,7 +24,7 @@ use miette::miette;
 use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
-use crate::down;
+use crate::blocked;
 
 pub use config::socket::default_socket;
 pub use failing::{Failing, Reason, Stranger};
@@ -425,7 +425,7 @@ pub fn request_following(
         Ok(Answer::Error(why)) => Err(miette!("{why}")),
         Ok(answer) => Ok(answer),
         Err(e) => Err(match e.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => match down::blocked_now() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => match blocked::blocked_now() {
                 Some(blocked) => miette!(
                     help = "start it with `bentpipe up FILE`; `bentpipe down FILE` lets the \
                             traffic flow in clear",

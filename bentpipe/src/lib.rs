@@ -6,6 +6,7 @@
 //! (or as a place in a file) and the program exits with 1.
 
 pub mod admin;
+pub mod blocked;
 pub mod calendar;
 pub mod check;
 pub mod chunk_files;

@@ -121,6 +121,18 @@ fn unsafe_is_forbidden_everywhere_but_in_os() {
     fail_with(faults);
 }
 
+/// What a ship's router gets has no emulator, scenario, bench or plot in it.
+#[test]
+fn the_product_depends_on_nothing_of_the_laboratory() {
+    let manifest = fs::read_to_string(root().join("bentpipe/Cargo.toml")).expect("a manifest");
+    let manifest: toml::Table = manifest.parse().expect("TOML");
+    let mut product = manifest["dependencies"].as_table().expect("a table").keys();
+    assert_eq!(product.find(|d| ["bentpipe-lab", "sim", "channel"].contains(&d.as_str())), None);
+    let mut scripts = Vec::new();
+    walk(&root(), &mut |path| scripts.extend(path.ends_with("build.rs").then(|| path.to_owned())));
+    assert!(scripts.is_empty(), "build scripts hide what a build reads: {scripts:?}");
+}
+
 #[test]
 fn files_are_short_enough_to_keep_in_mind() {
     const MOST: usize = 900;
@@ -309,7 +321,7 @@ fn nothing_but_logs_captures_and_ages_read_the_wall_clock() {
     const ALLOWED: [&str; 5] = [
         "bentpipe/src/calendar.rs",
         "crates/console/src/logging.rs",
-        "bentpipe/src/emulate/capture.rs",
+        "lab/src/emulate/capture.rs",
         "crates/os/src/port/",
         "crates/os/src/stamp.rs",
     ];

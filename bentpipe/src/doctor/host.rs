@@ -8,7 +8,7 @@ use os::proc::{Right, has_right};
 use os::udp::{GRO_SLOT, Transmit, UdpConfig, UdpSocket};
 
 use super::{Check, State};
-use crate::down;
+use crate::blocked;
 
 /// A hub with a thousand hosts has that many connections on an evening.
 const FEW_DESCRIPTORS: u64 = 10_000;
@@ -77,7 +77,7 @@ fn forwarding(check: &'static str, key: &str) -> Check {
 /// What `on_failure = "block"` keeps from the hosts while no gateway runs.
 fn blocked() -> Option<Check> {
     let mend = "start the gateway; or `bentpipe down FILE`, and their traffic flows in clear";
-    down::blocked_now().map(|blocked| Check::warn("block", blocked, mend))
+    blocked::blocked_now().map(|blocked| Check::warn("block", blocked, mend))
 }
 
 /// Other programs' filters decide over forwarded packets, too; Docker's drop them.

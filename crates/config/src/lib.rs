@@ -37,7 +37,7 @@ use relay::Share;
 use toml::Spanned;
 use toml::de::DeTable;
 
-pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue};
+pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue, rate_of};
 pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};

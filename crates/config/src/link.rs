@@ -401,6 +401,12 @@ fn join(
     })
 }
 
+/// A number of bit/s, or a rate with its unit; above 0.
+pub fn rate_of(text: &str) -> Option<BitRate> {
+    let rate = text.parse::<u64>().ok().map(BitRate::from_bps);
+    rate.or_else(|| text.parse().ok()).filter(|r| r.as_bps() > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,5 @@
 //! A published experiment as a file: set-up, ways to run it, work to do, and what
-//! the source printed. The files lie in `scenarios/` and are part of the program.
+//! the source printed. The files lie in `lab/scenarios/` and are part of the program.
 
 use channel::{ChannelConfig, GilbertElliott, Outage, QueueLimit};
 use serde::{Deserialize, Serialize};
