@@ -33,7 +33,7 @@ carry = \"unordered\"
 /// 20/2 Mbit/s, 600 ms of round trip, 1 % lost each way; medians.
 pub fn quic(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
     let program = std::env::var_os(PROGRAM).ok_or_else(|| {
-        format!("{PROGRAM} is not set to the program of bench/quic; `make bench` does that")
+        format!("{PROGRAM} is not set to the program of lab/quic; `make bench` does that")
     })?;
     let ways = [
         ("QUIC, no gateways", None),

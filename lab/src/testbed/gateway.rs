@@ -101,7 +101,7 @@ pub fn program() -> Result<PathBuf, GatewayError> {
             .map_err(|cause| GatewayError::Io { what: "find this program".into(), cause })?
             .with_file_name("bentpipe"),
     };
-    // Before anything is built; the system's own words would not say which program it is.
+    // The system's own words would not say which program it is.
     if program.is_file() { Ok(program) } else { Err(GatewayError::NoProgram(program)) }
 }
 

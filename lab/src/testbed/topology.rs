@@ -23,7 +23,7 @@ use os::netns::{NetNs, veth};
 use os::port::Port;
 use units::{BitRate, ByteCount, Duration, Ratio};
 
-use super::gateway::{Gateway, GatewayError, Pair};
+use super::gateway::{self, Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
 use super::mesh::Mesh;
 use super::scenario::{HostTcp, Legs, LinkSetup, Shape};
@@ -123,6 +123,9 @@ pub struct Topology {
 impl Topology {
     /// Builds the network and waits until the gateways, if any, have met.
     pub fn build(plan: &Plan) -> Result<Topology, BuildError> {
+        if plan.gateways.is_some() {
+            gateway::program()?;
+        }
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let space = |role: &str| NetNs::unique(PREFIX, &format!("{number}-{role}"));
         let (client, gwa) = (space("client")?, space("gwa")?);
