@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use miette::miette;
 use units::Duration;
 
 use crate::admin::{self, Answer, Outage, Request};
 use crate::calendar;
-use crate::cli::{Global, print, print_json};
 use crate::human::span;
-use crate::watch::cause;
 
 /// Shows every outage of the links that is kept: beginning, end, length and cause.
 ///
@@ -64,7 +63,7 @@ fn text(outages: &[Outage], now_ms: u64) -> String {
             peer(outage),
             calendar::time(outage.began_ms),
             span(outage.length_ms(now_ms)),
-            cause(outage)
+            outage.words()
         );
     }
     out

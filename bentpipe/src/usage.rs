@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use console::{Global, print, print_json};
 use miette::miette;
 use units::Duration;
 
 use crate::admin::{self, Answer, By, Request, UsageBytes, UsageReport};
-use crate::cli::{Global, print, print_json};
 use crate::human::bytes;
 
 /// Shows what crossed, by host, peer or day; it counts on over restarts.

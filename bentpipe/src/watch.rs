@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use units::Duration;
 
 use crate::admin::{
     self, Event, Flow, LinkState, Notice, Outage, RekeyState, Request, Status, UsageRow, Way, mbits,
 };
 use crate::calendar;
-use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, lasting, span};
 
 /// Prints what happens at the running gateway, as it happens.
@@ -93,11 +93,11 @@ fn words(notice: &Notice) -> Vec<String> {
         Event::LinkFailing { failing } => one(format!("no session: {}", failing.finding())),
         Event::OutageBegan { outage } => {
             let since = calendar::time(outage.began_ms);
-            one(format!("outage since {since}: {}", cause(outage)))
+            one(format!("outage since {since}: {}", outage.words()))
         }
         Event::OutageEnded { outage } => {
             let length = span(outage.length_ms(notice.at_ms));
-            one(format!("outage over after {length}: {}", cause(outage)))
+            one(format!("outage over after {length}: {}", outage.words()))
         }
         Event::Rate { current_bps, limit_bps, .. } => {
             let [now, most] = [current_bps, limit_bps].map(|bps| mbits(*bps));
@@ -148,17 +148,9 @@ fn snapshot(now_ms: u64, status: &Status, outages: &[Outage]) -> Vec<String> {
     for outage in outages {
         let peer = outage.peer.as_deref().unwrap_or("this gateway");
         let length = span(outage.length_ms(now_ms));
-        lines.push(format!("{peer}: outage for {length}: {}", cause(outage)));
+        lines.push(format!("{peer}: outage for {length}: {}", outage.words()));
     }
     lines
-}
-
-/// The cause of an outage, and what more is known of it.
-pub fn cause(outage: &Outage) -> String {
-    match outage.why.as_str() {
-        "" => outage.cause.words().to_owned(),
-        why => format!("{} ({why})", outage.cause.words()),
-    }
 }
 
 fn flow_text(flow: &Flow) -> String {

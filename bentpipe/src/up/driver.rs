@@ -10,6 +10,7 @@ mod watching;
 
 use std::path::PathBuf;
 
+use console::Global;
 use control::Notice;
 use os::OsError;
 use os::intercept::Intercept;
@@ -29,7 +30,6 @@ use super::shard::inbox::{Guest, News};
 use super::shard::{OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
-use crate::cli::Global;
 use crate::config::Config;
 use crate::proxy_proto::Refusal;
 

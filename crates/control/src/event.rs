@@ -154,6 +154,14 @@ impl Outage {
     pub fn length_ms(&self, now_ms: u64) -> u64 {
         self.ended_ms.unwrap_or(now_ms).saturating_sub(self.began_ms)
     }
+
+    /// Its cause in plain words, and what more is known of it.
+    pub fn words(&self) -> String {
+        match self.why.as_str() {
+            "" => self.cause.words().to_owned(),
+            why => format!("{} ({why})", self.cause.words()),
+        }
+    }
 }
 
 /// Why a link carries nothing.
