@@ -26,7 +26,7 @@ fn socket(gateway: &Gateway) -> std::path::PathBuf {
 }
 
 /// The gateway's events from now on, the snapshot first.
-struct Watch(Receiver<Notice>);
+pub struct Watch(Receiver<Notice>);
 
 impl Watch {
     fn begin(gateway: &Gateway, request: &Request) -> Watch {
@@ -43,12 +43,13 @@ impl Watch {
         Watch(events)
     }
 
-    fn all(gateway: &Gateway) -> Watch {
+    /// All of them.
+    pub fn all(gateway: &Gateway) -> Watch {
         Watch::begin(gateway, &Request::Watch { peer: None, flows: true })
     }
 
     /// Waits for an event that `find` finds something in.
-    fn wait<T>(&self, what: &str, mut find: impl FnMut(&Notice) -> Option<T>) -> T {
+    pub fn wait<T>(&self, what: &str, mut find: impl FnMut(&Notice) -> Option<T>) -> T {
         let begin = Instant::now();
         let mut seen = Vec::new();
         while begin.elapsed() < KEPT {
@@ -189,7 +190,7 @@ fn usage_and_the_log_go_on_after_a_restart_and_after_a_kill() {
     let listener = listen(&world.server, SERVER);
     let send = |world: &World, bytes: usize| {
         let (mut near, mut far) = joined(&world.client, &listener);
-        let sent = pattern(7, bytes);
+        let sent = pattern(bytes as u64, bytes);
         near.write_all(&sent).expect("written");
         expect(&mut far, &sent);
     };
