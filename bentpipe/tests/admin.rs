@@ -307,7 +307,7 @@ impl Watched {
         client.set_read_timeout(Some(StdDuration::from_secs(20))).expect("a time-out");
         client.write_all(request.as_bytes()).expect("written");
         loop {
-            for (token, peer, flows) in self.turn() {
+            if let Some((token, peer, flows)) = self.turn().into_iter().next() {
                 self.server.watch(token, peer, flows)?;
                 self.server.ask_for_snapshots();
                 return Ok(client);
