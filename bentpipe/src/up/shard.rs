@@ -12,6 +12,7 @@ pub(super) mod inbox;
 mod links;
 mod packets;
 mod peers;
+pub(super) mod tidings;
 
 pub(super) use links::Note;
 
@@ -39,6 +40,7 @@ use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
 use crate::config::Config;
+use tidings::Tidings;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 pub(super) const OURS: u64 = 1 << 63;
@@ -82,6 +84,10 @@ pub(super) struct Shard {
     pub leaving: Vec<(Instant, PeerId)>,
     /// What the first shard is to know of the peers.
     pub notes: BTreeMap<PublicKey, Note>,
+    pub tidings: Tidings,
+    /// Somebody watches.
+    watched: bool,
+    usage_at: Instant,
     own_addresses_at: Instant,
     metered_at: Instant,
     /// Ending: nothing new is taken.
@@ -132,6 +138,9 @@ impl Shard {
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
+            tidings: Tidings::default(),
+            watched: false,
+            usage_at: Instant::ZERO,
             own_addresses_at: Instant::ZERO,
             metered_at: Instant::ZERO,
             draining: false,
@@ -183,7 +192,8 @@ impl Shard {
         let chunks = self.chunks.poll_timeout();
         let arrivals = self.carrier.poll_timeout();
         let tests = self.tests.poll_timeout();
-        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests];
+        let usage = self.usage_timeout();
+        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests, usage];
         timers.into_iter().flatten().min()
     }
 
@@ -253,7 +263,9 @@ impl Shard {
             for peer in self.peers.iter_mut() {
                 peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
             }
+            self.tell_rates();
         }
+        self.tell_usage(now);
     }
 
     fn act(&mut self, now: Instant) {
@@ -289,6 +301,7 @@ impl Shard {
         while let Some((peer, event)) = self.relay.poll_link_event() {
             self.on_link(now, peer, event);
         }
+        self.tell_flows(now);
         self.tell_bad_streams(now);
         self.tell_strangers(now);
     }

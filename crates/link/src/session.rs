@@ -24,6 +24,7 @@ mod schedule;
 mod send;
 mod show;
 mod streams;
+mod totals;
 mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
