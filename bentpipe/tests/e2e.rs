@@ -37,6 +37,8 @@ mod many;
 mod opening;
 #[path = "e2e/own.rs"]
 mod own;
+#[path = "e2e/own_names.rs"]
+mod own_names;
 #[path = "e2e/packets.rs"]
 mod packets;
 #[path = "e2e/path.rs"]
