@@ -7,12 +7,14 @@
 mod endpoint;
 #[cfg(fuzzing)]
 mod exchange;
+mod handshakes;
 mod repair;
 mod session;
 
 pub use endpoint::endpoints;
 #[cfg(fuzzing)]
 pub(crate) use exchange::Remembered;
+pub use handshakes::handshakes;
 pub use repair::repair;
 pub use session::sessions;
 use units::{Duration, Instant};
@@ -177,6 +179,11 @@ mod tests {
     #[test]
     fn the_corpus_of_repair_replays() {
         replay("repair", super::repair);
+    }
+
+    #[test]
+    fn the_corpus_of_handshakes_replays() {
+        replay("handshakes", super::handshakes);
     }
 
     #[test]
