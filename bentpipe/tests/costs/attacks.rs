@@ -73,9 +73,11 @@ pub const ALL: &[Attack] = &[
         0
     }),
     attack("OPEN", |_, n, out| fill(out, |i| open(n * 1_000 + i))),
-    prepared("OPEN, nobody answers", |node| node.accepts = false, |_, n, out| {
-        fill(out, |i| open(n * 1_000 + i))
-    }),
+    prepared(
+        "OPEN, nobody answers",
+        |node| node.accepts = false,
+        |_, n, out| fill(out, |i| open(n * 1_000 + i)),
+    ),
     attack("OPEN of names", |_, n, out| {
         let name = format!("{n}.{}.example", "x".repeat(40));
         fill(out, |i| {
@@ -198,16 +200,20 @@ pub const ALL: &[Attack] = &[
     prepared("blocks, empty heads", |_| {}, |_, n, out| coded(out, n, &[0x00, 0x10, 0x04, 0x78])),
     prepared("blocks, stored bytes", |_| {}, |_, n, out| coded(out, n, &[0x04, 0x78])),
     // A kilobyte at first, so that there is history; then frames of nothing that refer to it.
-    prepared("blocks, with history", |_| {}, |_, n, out| match n {
-        0..12 => {
-            begin(out, n);
-            let mut block = vec![0x80 | (1_000 << 2 >> 8) as u8, (1_000 << 2 & 255) as u8];
-            block.resize(1_002, b'h');
-            data(out, 0, n * 1_002, &block);
-            0
-        }
-        _ => coded_at(out, n - 12, 12 * 1_002, &squeezed()),
-    }),
+    prepared(
+        "blocks, with history",
+        |_| {},
+        |_, n, out| match n {
+            0..12 => {
+                begin(out, n);
+                let mut block = vec![0x80 | (1_000 << 2 >> 8) as u8, (1_000 << 2 & 255) as u8];
+                block.resize(1_002, b'h');
+                data(out, 0, n * 1_002, &block);
+                0
+            }
+            _ => coded_at(out, n - 12, 12 * 1_002, &squeezed()),
+        },
+    ),
     attack("REPAIR", |_, n, out| {
         if n % 2 == 0 {
             return fill(out, |_| Frame::Ping);
@@ -230,12 +236,10 @@ static NOISE: [u8; 256] = {
     bytes
 };
 
-const UDP: [u8; 28] = [
-    0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 2, 0, 2, 10, 1, 0, 2, 0, 9, 0, 9, 0, 8, 0, 0,
-];
-const OTHER: [u8; 28] = [
-    0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 2, 0, 3, 10, 1, 0, 9, 1, 9, 7, 9, 0, 8, 0, 0,
-];
+const UDP: [u8; 28] =
+    [0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 2, 0, 2, 10, 1, 0, 2, 0, 9, 0, 9, 0, 8, 0, 0];
+const OTHER: [u8; 28] =
+    [0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 2, 0, 3, 10, 1, 0, 9, 1, 9, 7, 9, 0, 8, 0, 0];
 
 /// Streams of the peer's: it has the higher key or the lower.
 fn id(n: u64) -> StreamId {
@@ -291,11 +295,7 @@ fn fill<'a>(out: &mut Vec<u8>, frame: impl FnMut(u64) -> Frame<'a>) -> u8 {
     fill_up_to(out, u64::MAX, frame)
 }
 
-fn fill_up_to<'a>(
-    out: &mut Vec<u8>,
-    most: u64,
-    mut frame: impl FnMut(u64) -> Frame<'a>,
-) -> u8 {
+fn fill_up_to<'a>(out: &mut Vec<u8>, most: u64, mut frame: impl FnMut(u64) -> Frame<'a>) -> u8 {
     for i in 0..most {
         let len = out.len();
         put(out, &frame(i));
@@ -357,6 +357,12 @@ fn have_much_in_flight(node: &mut Node) {
     assert!(node.newest > 65_000, "{} packets", node.newest);
     node.marked = node.newest;
     node.sends = 0;
+    // The oldest arrived only now: the way is very long, and nothing is lost for long.
+    for i in 0..30 {
+        let mut payload = Vec::new();
+        state(&mut payload, node.marked - 64_500 + i, 0, 1, 1);
+        node.receive(0, &payload);
+    }
 }
 
 fn open_thousand(node: &mut Node) {

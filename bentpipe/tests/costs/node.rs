@@ -132,12 +132,7 @@ impl Node {
         self.tunnel.connect(self.now);
         let mut indices = || 77;
         let (_, message) = self.tunnel.poll_transmit(self.now, &mut indices).expect("a question");
-        self.relay.handle_carrier(
-            self.now,
-            self.now,
-            address(2),
-            &mut message.as_bytes().to_vec(),
-        );
+        self.relay.handle_carrier(self.now, self.now, address(2), &mut message.as_bytes().to_vec());
         let mut buf = [0; 9000];
         let answer = self.relay.poll_transmit(self.now, &mut buf).expect("an answer");
         let packet = &buf[..answer.len];
