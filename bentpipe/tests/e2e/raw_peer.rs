@@ -46,7 +46,7 @@ impl RawPeer {
             endpoint: Some(to.parse().expect("an address")),
             key_lifetime: MAX_KEY_LIFETIME,
         };
-        let seed = bentpipe::keygen::random().expect("entropy");
+        let seed = os::proc::entropy().expect("entropy");
         let tunnel = Tunnel::new(config, Entropy::new(seed)).expect("good keys");
         let mut peer = RawPeer { socket, tunnel, begin: Instant::now(), parity, index: 300 };
         let now = peer.now();

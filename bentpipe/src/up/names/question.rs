@@ -9,8 +9,6 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::keygen::random;
-
 const HOSTS: &str = "/etc/hosts";
 const SERVERS: &str = "/etc/resolv.conf";
 /// Whom systemd-resolved asks.
@@ -69,7 +67,8 @@ fn servers(text: &str) -> Vec<IpAddr> {
 
 /// Asks one server for both kinds of addresses, and waits until it has answered both.
 fn ask(server: SocketAddr, mark: u32, name: &str) -> Vec<IpAddr> {
-    let (Ok(socket), Ok(seed)) = (os::udp::marked_socket(server, mark), random()) else {
+    let (Ok(socket), Ok(seed)) = (os::udp::marked_socket(server, mark), os::proc::entropy::<4>())
+    else {
         return vec![];
     };
     let ids = [[seed[0], seed[1]], [seed[2], seed[3]]].map(u16::from_be_bytes);
