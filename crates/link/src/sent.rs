@@ -27,12 +27,14 @@ const ROUNDING: Duration = Duration::from_millis(1);
 /// look may go through all of it, and a peer can have one for each of its packets.
 const MANY_IN_FLIGHT: usize = 32_768;
 const LOOKING_PAUSE: Duration = Duration::from_millis(20);
-/// Packets that are declared lost, or forgotten, at once; the rest follows.
+/// Packets that are declared lost at once; the rest follows.
 const AT_ONCE: usize = 8_192;
 
 /// What is told lies in pieces, and a new one among very many has half of them moved: so many
 /// pieces in all at one moment. What reports say beyond that the next one says again.
-const MOST_MOVED: usize = 8 << 20;
+const MOST_MOVED: usize = 2 << 20;
+/// Forgetting a packet costs as much as moving so many pieces.
+const FORGETTING: usize = 200;
 
 /// What a packet carried that must arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -372,9 +374,6 @@ impl Sent {
         // Reports repeat the state, so only what none has told before is looked at: a
         // report costs its ranges and its news, not its span.
         let mut news = std::mem::take(&mut self.news);
-        if self.moved.0 != now {
-            self.moved = (now, 0);
-        }
         for run in state.received() {
             if *run.end() < self.base {
                 break;
@@ -383,8 +382,7 @@ impl Sent {
             let before = news.len();
             self.told.missing(run.clone(), &mut news);
             if news.len() > before {
-                self.moved.1 += self.told.len();
-                if self.moved.1 > MOST_MOVED {
+                if !self.may_move(now, self.told.len()) {
                     news.truncate(before);
                     break;
                 }
@@ -635,16 +633,24 @@ impl Sent {
         self.base += 1;
     }
 
+    /// Whether so much more may be moved at this moment.
+    fn may_move(&mut self, now: Instant, pieces: usize) -> bool {
+        if self.moved.0 != now {
+            self.moved = (now, 0);
+        }
+        self.moved.1 += pieces;
+        self.moved.1 <= MOST_MOVED
+    }
+
     fn settle(&mut self, now: Instant, rtt: &Rtt) {
         let keep = rtt.smoothed().times(REMEMBER_LOST_RTTS);
-        for _ in 0..AT_ONCE {
-            let Some(packet) = self.packets.front() else { break };
+        while let Some(&packet) = self.packets.front() {
             let done = match packet.state {
                 State::Settled => true,
                 State::Lost(when) => now.since(when) >= keep,
                 State::InFlight | State::Probing => false,
             };
-            if !done {
+            if !done || !self.may_move(now, FORGETTING) {
                 break;
             }
             // What nobody reports counts as arrived once all before it is settled.
