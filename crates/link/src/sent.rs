@@ -381,11 +381,9 @@ impl Sent {
             let run = (*run.start()).max(self.base)..*run.end() + 1;
             let before = news.len();
             self.told.missing(run.clone(), &mut news);
-            if news.len() > before {
-                if !self.may_move(now, self.told.len()) {
-                    news.truncate(before);
-                    break;
-                }
+            if news.len() > before && !self.may_move(now, self.told.len()) {
+                news.truncate(before);
+                break;
             }
             self.told.insert(run);
         }
