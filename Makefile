@@ -54,10 +54,14 @@ unit:
 	$(CARGO) test --workspace --quiet
 
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
-# connections closed early), and how exact the emulator is, for which nothing else may run.
+# connections closed early), how exact the emulator is, for which nothing else may run, what each
+# frame of a hostile peer costs, every place of three faults in a tunnel's life, and the sanitizers.
 test-long: setup
 	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
+	$(CARGO) test --release --package bentpipe --test costs -- --ignored --nocapture
+	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
+	@sh scripts/sanitize.sh
 
 # The simulator's seeds; a failure prints the command that repeats it.
 SEEDS ?= 1000

@@ -19,6 +19,9 @@ pub use config::socket::default_socket;
 pub use control::client::{Watcher, ask, ask_following};
 pub use control::*;
 pub use server::Server;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use server::fuzz;
 
 /// Why the admin socket could not be opened.
 #[derive(Debug, thiserror::Error)]

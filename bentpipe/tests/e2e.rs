@@ -31,12 +31,18 @@ mod handshake;
 mod harness;
 #[path = "e2e/hostile.rs"]
 mod hostile;
+#[path = "e2e/hostile_peer.rs"]
+mod hostile_peer;
 #[path = "e2e/many.rs"]
 mod many;
+#[path = "e2e/networkd.rs"]
+mod networkd;
 #[path = "e2e/opening.rs"]
 mod opening;
 #[path = "e2e/own.rs"]
 mod own;
+#[path = "e2e/own_names.rs"]
+mod own_names;
 #[path = "e2e/packets.rs"]
 mod packets;
 #[path = "e2e/path.rs"]
@@ -47,6 +53,8 @@ mod policy;
 mod ports;
 #[path = "e2e/proxy.rs"]
 mod proxy;
+#[path = "e2e/raw_peer.rs"]
+mod raw_peer;
 #[path = "e2e/readme.rs"]
 mod readme;
 #[path = "e2e/refusals.rs"]

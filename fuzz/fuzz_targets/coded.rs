@@ -1,4 +1,4 @@
 //! One direction of a coded stream.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| squeeze::fuzz::stream(data));
+fuzz::bounded!(squeeze::fuzz::stream, megabytes: 64, millis: 5000);

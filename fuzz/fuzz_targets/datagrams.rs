@@ -1,4 +1,4 @@
 //! Unsplit packets, cut and joined.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| link::fuzz::datagrams(data));
+fuzz::bounded!(link::fuzz::datagrams, megabytes: 8, millis: 2000);

@@ -2,4 +2,4 @@
 //! what it likes can do to that.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| relay::fuzz_dedup(data));
+fuzz::bounded!(relay::fuzz_dedup, megabytes: 192, millis: 20000);

@@ -1,4 +1,4 @@
 //! Two endpoints and their handshakes over a bad and hostile pipe.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| link::fuzz::endpoints(data));
+fuzz::bounded!(link::fuzz::endpoints, megabytes: 128, millis: 20000);

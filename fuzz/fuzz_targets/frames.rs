@@ -1,4 +1,4 @@
 //! The frames of a packet.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| link::fuzz::frames(data));
+fuzz::bounded!(link::fuzz::frames, megabytes: 8, millis: 2000);

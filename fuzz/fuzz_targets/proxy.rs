@@ -1,4 +1,4 @@
 //! What a client says to the explicit proxy.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bentpipe::proxy_proto::fuzz(data));
+fuzz::bounded!(bentpipe::proxy_proto::fuzz, megabytes: 8, millis: 2000);

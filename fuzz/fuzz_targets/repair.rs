@@ -1,4 +1,4 @@
 //! The repair code's two ends over any losses, and with a hostile peer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| link::fuzz::repair(data));
+fuzz::bounded!(link::fuzz::repair, megabytes: 64, millis: 20000);

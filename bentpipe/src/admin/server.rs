@@ -485,6 +485,25 @@ fn respond(line: &[u8], answer: &mut dyn FnMut(Request) -> Option<Answer>) -> Op
     Some(line_of(&answer))
 }
 
+/// For the fuzzers: whatever is asked, there is one answer, in one line; and a request that is
+/// understood is the same when it is written down.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub fn fuzz(line: &[u8]) {
+    let mut asked = None;
+    let answer = respond(line, &mut |request| {
+        asked = Some(serde_json::to_vec(&request).unwrap_or_default());
+        Some(Answer::Error(String::new()))
+    });
+    let answer = answer.unwrap_or_default();
+    assert_eq!(answer.iter().filter(|b| **b == b'\n').count(), 1);
+    assert!(serde_json::from_slice::<Answer>(&answer).is_ok());
+    if let Some(asked) = asked {
+        let again = serde_json::from_slice::<Request>(&asked).map(|r| serde_json::to_vec(&r));
+        assert!(again.is_ok_and(|r| r.is_ok_and(|r| r == asked)));
+    }
+}
+
 fn line_of(answer: &impl serde::Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(answer).unwrap_or_else(|_| b"{}".to_vec());
     bytes.push(b'\n');
@@ -515,6 +534,19 @@ impl Drop for Server {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|about| about.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_corpus_of_requests_replays() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/admin");
+        for entry in std::fs::read_dir(dir).expect("the corpus is there") {
+            let path = entry.expect("a file of the corpus").path();
+            println!("{}", path.display());
+            super::fuzz(&std::fs::read(path).expect("a file of the corpus can be read"));
         }
     }
 }

@@ -13,7 +13,6 @@ use os::poll::Interest;
 use units::{Duration, Instant};
 
 use super::driver::{Driver, INTERCEPT};
-use super::peers::named_endpoint;
 use super::roster::ListedPeer;
 use crate::config::{OnFailure, Peer, Source};
 
@@ -243,7 +242,6 @@ pub(super) fn intercept_config<'a>(
         routes: prefixes(|_| true),
         masquerade: prefixes(|p| p.source == Source::Nat),
         in_clear: prefixes(|p| p.on_failure == OnFailure::Wire),
-        own_names: peers.clone().any(|p| named_endpoint(p).is_some()),
         ..base
     }
 }

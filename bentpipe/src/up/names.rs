@@ -3,6 +3,12 @@
 //! A name that does not answer holds a thread for some seconds, and whoever asks is a
 //! peer's client. So every peer has a queue of its own, they have turns, and no peer has
 //! more than [`AT_ONCE`] of the threads for its clients, and for its own endpoint (R-MANY).
+//!
+//! Where this node's own traffic goes into the link (`own = true`) its questions for names do,
+//! too, and a peer could not be found by way of itself. Endpoints are then asked for with the
+//! carrier's mark ([`question`]), and nothing else passes the tunnel by.
+
+mod question;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -104,6 +110,27 @@ impl Lanes {
 
 type Resolve = fn(&str, u16) -> Vec<SocketAddr>;
 
+/// How names are resolved.
+#[derive(Clone, Copy)]
+struct How {
+    system: Resolve,
+    /// The mark of questions for endpoints, where they are to pass the tunnel by.
+    mark: Option<u32>,
+}
+
+impl How {
+    fn resolve(self, question: &Question) -> Vec<SocketAddr> {
+        let (name, port) = (&question.name, question.port);
+        let marked = self.mark.filter(|_| matches!(question.purpose, Purpose::Endpoint(_)));
+        let found = marked.map_or(vec![], |mark| question::resolve(name, mark));
+        match found.is_empty() {
+            // The system knows names that no name server does.
+            true => (self.system)(name, port),
+            false => found.into_iter().map(|addr| SocketAddr::new(addr, port)).collect(),
+        }
+    }
+}
+
 fn resolve(name: &str, port: u16) -> Vec<SocketAddr> {
     (name, port).to_socket_addrs().map_or(vec![], Iterator::collect)
 }
@@ -125,7 +152,7 @@ pub struct Names {
     shared: Arc<Shared>,
     threads: usize,
     started: bool,
-    resolve: Resolve,
+    how: How,
     answers: Receiver<Answer>,
     answer_to: Sender<Answer>,
     pub waker: Waker,
@@ -133,14 +160,16 @@ pub struct Names {
 
 impl Names {
     /// The system's resolver, at rest, for one of so many shards: with its part of the threads.
-    pub fn new(shards: usize) -> Result<Names, OsError> {
-        Names::with((THREADS / shards.max(1)).max(LEAST), resolve)
+    /// With a `mark` endpoints are asked for past the tunnel.
+    pub fn new(shards: usize, mark: Option<u32>) -> Result<Names, OsError> {
+        let how = How { system: resolve, mark };
+        Names::with((THREADS / shards.max(1)).max(LEAST), how)
     }
 
-    fn with(threads: usize, resolve: Resolve) -> Result<Names, OsError> {
+    fn with(threads: usize, how: How) -> Result<Names, OsError> {
         let (answer_to, answers) = channel();
         let (shared, waker) = (Arc::default(), Waker::new()?);
-        Ok(Names { shared, threads, started: false, resolve, answers, answer_to, waker })
+        Ok(Names { shared, threads, started: false, how, answers, answer_to, waker })
     }
 
     /// Asks for a peer, or on behalf of its clients; false if too many names of its wait
@@ -166,12 +195,12 @@ impl Names {
 
     fn start(&self) {
         for _ in 0..self.threads {
-            let (shared, resolve) = (self.shared.clone(), self.resolve);
+            let (shared, how) = (self.shared.clone(), self.how);
             let (answers, waker) = (self.answer_to.clone(), self.waker.clone());
             // A thread that cannot start leaves the work to the others.
             let _ = thread::Builder::new()
                 .name("names".into())
-                .spawn(move || work(&shared, resolve, &answers, &waker));
+                .spawn(move || work(&shared, how, &answers, &waker));
         }
     }
 }
@@ -183,7 +212,7 @@ impl Drop for Names {
     }
 }
 
-fn work(shared: &Shared, resolve: Resolve, answers: &Sender<Answer>, waker: &Waker) {
+fn work(shared: &Shared, how: How, answers: &Sender<Answer>, waker: &Waker) {
     let mut lanes = shared.lock();
     loop {
         if lanes.ended {
@@ -194,7 +223,7 @@ fn work(shared: &Shared, resolve: Resolve, answers: &Sender<Answer>, waker: &Wak
             continue;
         };
         drop(lanes);
-        let addresses = resolve(&question.name, question.port);
+        let addresses = how.resolve(&question);
         let told = answers.send(Answer { purpose: question.purpose, addresses });
         waker.wake();
         lanes = shared.lock();
@@ -210,6 +239,10 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
+
+    fn by(system: Resolve) -> How {
+        How { system, mark: None }
+    }
 
     static HELD: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -227,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_peer_whose_names_do_not_answer_starves_no_other() {
-        let mut names = Names::with(LEAST, sometimes_slow).unwrap();
+        let mut names = Names::with(LEAST, by(sometimes_slow)).unwrap();
         let flow = |n: u64| Purpose::Server(FlowId::from_u64(n), None);
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         let taken = (0..300).filter(|n| names.ask(greedy, flow(*n), "slow", 80)).count();
@@ -258,7 +291,7 @@ mod tests {
             }
             vec![([192, 0, 2, 1], port).into()]
         };
-        let mut names = Names::with(LEAST, forever).unwrap();
+        let mut names = Names::with(LEAST, by(forever)).unwrap();
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         for n in 0..10 {
             assert!(names.ask(greedy, Purpose::Endpoint(greedy), "slow", 4500));
@@ -279,7 +312,7 @@ mod tests {
     #[test]
     fn every_question_that_is_taken_has_its_answer() {
         let mut names =
-            Names::with(THREADS, |_, port| vec![([192, 0, 2, 1], port).into()]).unwrap();
+            Names::with(THREADS, by(|_, port| vec![([192, 0, 2, 1], port).into()])).unwrap();
         let mut open = std::collections::BTreeSet::new();
         let (begin, mut asked) = (Instant::now(), 0u64);
         while (asked < 5_000 || !open.is_empty()) && begin.elapsed() < Duration::from_secs(30) {

@@ -23,6 +23,7 @@ use link::endpoint::Endpoint;
 use link::keys::PublicKey;
 use os::OsError;
 use os::copies::CopyWatch;
+use os::intercept::Marks;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
@@ -39,7 +40,7 @@ use super::proxy::{self, Waiting};
 use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
-use crate::config::Config;
+use crate::config::{Config, Node};
 use tidings::Tidings;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
@@ -102,6 +103,11 @@ pub(super) struct Common<'a> {
     pub chunks: &'a ChunkPlace,
 }
 
+/// The mark that questions for endpoints need: where all that this node sends goes into the link.
+fn own_mark(node: &Node) -> Option<u32> {
+    node.own.then_some(Marks::default().carrier)
+}
+
 impl Shard {
     /// A shard without peers, opened while there are rights to.
     pub fn new(
@@ -131,7 +137,7 @@ impl Shard {
             waiting: Waiting::default(),
             tun: tun.map(Tun::try_clone).transpose()?,
             syns: None,
-            names: Names::new(node.shards as usize)?,
+            names: Names::new(node.shards as usize, own_mark(node))?,
             modems: Modems::new()?,
             chunks: ChunkStores::new((*chunks).clone())?,
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),

@@ -22,7 +22,7 @@ use crate::harness::{
 use crate::tcp::{SERVER, check_echo, listen};
 
 /// A host that never stops: datagrams, SYNs and pings of both families to the far server.
-struct Restless {
+pub struct Restless {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -30,7 +30,7 @@ struct Restless {
 }
 
 impl Restless {
-    fn new(world: &World) -> Restless {
+    pub fn new(world: &World) -> Restless {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let ping = |to: &str| {
             let log = world.dir("pings").join(to.replace(':', "_"));
@@ -43,7 +43,7 @@ impl Restless {
     }
 
     /// Waits until another so many rounds have been sent.
-    fn wait(&self, rounds: u64) {
+    pub fn wait(&self, rounds: u64) {
         let wanted = self.sent.load(Ordering::Relaxed) + rounds;
         wait_for("a host that sends", || {
             let sent = self.sent.load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ fn send_until(over: &AtomicBool, count: &AtomicU64) {
 
 /// Counts what of the ship's LAN is on the satellite in clear: as it leaves the ship, and as
 /// it arrives on shore. The carrier's packets have other addresses.
-fn watch(world: &World) {
+pub fn watch(world: &World) {
     for (ns, hook) in [
         (
             &world.gwa,
@@ -107,7 +107,7 @@ fn watch(world: &World) {
 }
 
 /// Packets of the LAN that were seen in clear.
-fn in_clear(world: &World) -> u64 {
+pub fn in_clear(world: &World) -> u64 {
     let count = |ns: &NetNs| -> u64 {
         let list = must(ns, "nft list table inet watch");
         let counts = list.split("counter packets ").skip(1);
@@ -120,7 +120,7 @@ fn in_clear(world: &World) -> u64 {
 }
 
 /// Runs the program beside a gateway.
-fn bentpipe(gateway: &Gateway, ns: &NetNs, args: &str) -> Output {
+pub fn bentpipe(gateway: &Gateway, ns: &NetNs, args: &str) -> Output {
     let words: Vec<String> = args
         .split(' ')
         .map(|word| match word {

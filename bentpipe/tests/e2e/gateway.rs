@@ -315,6 +315,21 @@ impl Gateway {
         });
     }
 
+    /// Its keys.
+    pub fn keys(&self) -> &Keys {
+        &self.keys[0]
+    }
+
+    /// Processor time that it has taken.
+    pub fn cpu(&self) -> Duration {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("a process");
+        let behind = text.rsplit(')').next().unwrap_or_default();
+        let fields: Vec<&str> = behind.split_whitespace().collect();
+        // User and system time, in hundredths of a second.
+        let ticks: u64 = [11, 12].iter().map(|n| fields[*n].parse::<u64>().expect("ticks")).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     /// Open descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("a process").count()

@@ -323,6 +323,13 @@ impl Daemon {
         Daemon(child.expect("setpriv starts (util-linux)"))
     }
 
+    /// Ends it in order, as `systemctl stop` does, and waits for that.
+    pub fn stop(mut self) {
+        let done = Command::new("kill").args(["-s", "TERM", &self.0.id().to_string()]).status();
+        assert!(done.is_ok_and(|s| s.success()), "a signal");
+        self.wait_until_ended(PATIENCE);
+    }
+
     /// Waits until it has ended by itself.
     pub fn wait_until_ended(&mut self, patience: Duration) -> ExitStatus {
         wait_long_for("a program to end", patience, || {

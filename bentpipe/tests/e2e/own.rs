@@ -21,7 +21,7 @@ use crate::tcp::{End, accept, connect, end_within, listen, pattern, try_connect}
 const HOST: [&str; 2] = ["192.0.2.1/32", "fd00:5a7::1/128"];
 
 /// The network, where gateway a has no LAN, not started.
-fn single_host(on_failure: &'static str) -> World {
+pub fn single_host(on_failure: &'static str) -> World {
     let plan = Plan {
         a: Settings {
             lan: None,

@@ -244,3 +244,26 @@ fn read(
         warnings: Vec::new(),
     })
 }
+
+/// For the fuzzers: texts that may be files, two with a zero between them as before and after a
+/// reload. What is read once means the same when it is read again.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // Other files are not the fuzzer's.
+    if text.contains("_file") {
+        return;
+    }
+    let read = |text| Config::parse(text, Path::new("/nonexistent/fuzzed.toml"));
+    let configs: Vec<_> = text.splitn(2, '\0').map(read).collect();
+    for config in configs.iter().flatten() {
+        assert_eq!(config.changes(config), Changes::default());
+    }
+    if let [Ok(before), Ok(after)] = &configs[..] {
+        before.changes(after);
+    }
+    for error in configs.iter().filter_map(|c| c.as_ref().err()) {
+        assert!(!error.to_string().is_empty());
+    }
+}

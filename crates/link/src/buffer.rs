@@ -15,6 +15,10 @@ use crate::ranges::RangeSet;
 const BLOCK: usize = 8 * 1024;
 /// Blocks kept for reuse: 4 MB, what a 100 Mbit/s link turns over in 0.3 s.
 const KEPT: usize = 512;
+/// Blocks that a stream's holes may leave nearly empty, and how many times what arrived all of
+/// them may take beyond those: losses of six packets of seven make no more.
+const SPARSE_BLOCKS: usize = 8;
+const SPARSE_TIMES: u64 = 4;
 
 type Block = Box<[u8; BLOCK]>;
 
@@ -52,6 +56,8 @@ impl Pool {
 struct Blocks {
     base: u64,
     blocks: VecDeque<Option<Block>>,
+    /// How many there are.
+    held: usize,
 }
 
 impl Blocks {
@@ -61,7 +67,11 @@ impl Blocks {
             while self.blocks.len() <= index {
                 self.blocks.push_back(None);
             }
-            let block = self.blocks[index].get_or_insert_with(|| pool.take());
+            let held = &mut self.held;
+            let block = self.blocks[index].get_or_insert_with(|| {
+                *held += 1;
+                pool.take()
+            });
             let n = data.len().min(BLOCK - at);
             block[at..at + n].copy_from_slice(&data[..n]);
             offset += n as u64;
@@ -83,7 +93,10 @@ impl Blocks {
     fn release_below(&mut self, pool: &mut Pool, offset: u64) {
         while self.base + BLOCK as u64 <= offset {
             match self.blocks.pop_front() {
-                Some(Some(block)) => pool.give(block),
+                Some(Some(block)) => {
+                    self.held -= 1;
+                    pool.give(block);
+                }
                 Some(None) => {}
                 None => {
                     self.base = offset - offset % BLOCK as u64;
@@ -99,7 +112,13 @@ impl Blocks {
         for block in std::mem::take(&mut self.blocks).into_iter().flatten() {
             pool.give(block);
         }
+        self.held = 0;
         self.base = offset - offset % BLOCK as u64;
+    }
+
+    /// Is there a block for the byte at `offset`?
+    fn has(&self, offset: u64) -> bool {
+        matches!(self.blocks.get(self.locate(offset).0), Some(Some(_)))
     }
 
     fn locate(&self, offset: u64) -> (usize, usize) {
@@ -253,6 +272,8 @@ pub(crate) struct RecvBuffer {
     consumed: u64,
     /// What has arrived at or above `consumed`.
     received: RangeSet,
+    /// Bytes of it.
+    held: u64,
     /// The end of the highest byte that arrived.
     highest: u64,
 }
@@ -267,6 +288,7 @@ impl RecvBuffer {
         let skip = self.consumed.saturating_sub(offset) as usize;
         let start = offset + skip as u64;
         let new = self.received.insert(start..end);
+        self.held += new;
         if new > 0 {
             self.blocks.write(pool, start, &data[skip..]);
             self.highest = self.highest.max(end);
@@ -280,12 +302,23 @@ impl RecvBuffer {
         self.received.len()
     }
 
-    /// Would bytes at `offset..end` lie apart from all that is there, in more pieces than `most`?
+    /// Would bytes at `offset..end` lie apart from all that is there, in more pieces than `most`
+    /// or in memory of which most is empty? What can be taken next never does.
     pub fn is_too_scattered(&self, offset: u64, end: u64, most: usize) -> bool {
+        if offset <= self.consumed + self.readable() {
+            return false;
+        }
         let near = offset.saturating_sub(1)..end + 1;
-        self.received.len() >= most
-            && offset > self.consumed
-            && self.received.overlapping(&near).next().is_none()
+        self.received.len() >= most && self.received.overlapping(&near).next().is_none()
+            || self.is_too_sparse(offset, end)
+    }
+
+    fn is_too_sparse(&self, offset: u64, end: u64) -> bool {
+        if self.blocks.held < SPARSE_BLOCKS || self.blocks.has(end - 1) && self.blocks.has(offset) {
+            return false;
+        }
+        let beyond = (self.blocks.held + 1 - SPARSE_BLOCKS) * BLOCK;
+        beyond as u64 > SPARSE_TIMES * (self.held + end - offset)
     }
 
     /// The next bytes in order, as far as they lie together in memory; empty if none.
@@ -332,6 +365,7 @@ impl RecvBuffer {
         let readable = self.readable();
         assert!(n <= readable, "the reader took {n} of {readable} bytes");
         self.consumed += n;
+        self.held -= n;
         self.received.remove_below(self.consumed);
         self.blocks.release_below(pool, self.consumed);
         if self.consumed == self.highest {
@@ -342,6 +376,7 @@ impl RecvBuffer {
     pub fn discard(&mut self, pool: &mut Pool) {
         self.blocks.release_all(pool, self.highest);
         self.consumed = self.highest;
+        self.held = 0;
         self.received.clear();
     }
 

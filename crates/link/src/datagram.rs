@@ -17,6 +17,9 @@ pub const MAX_DATAGRAM: usize = 9000;
 const REASSEMBLIES: usize = 64;
 /// Pieces that arrive further apart belong to a packet that is not coming.
 const REASSEMBLY_TIME: Duration = Duration::from_secs(15);
+/// Pieces apart from each other of one packet in reassembly: twice as many as the shortest link
+/// packets can make of the longest.
+const MOST_PIECES: usize = 256;
 /// Buffers kept for reuse in each direction.
 const KEPT: usize = 32;
 
@@ -361,6 +364,10 @@ impl Inbox {
             }
         };
         let assembly = &mut self.assemblies[at];
+        if assembly.got.len() >= MOST_PIECES {
+            // No losses make so many holes in it; the places of more would cost more than it.
+            return;
+        }
         let (start, end) = (f.offset as usize, f.offset as usize + f.data.len());
         assembly.buf[start..end].copy_from_slice(f.data);
         assembly.got.insert(f.offset..end as u64);

@@ -7,17 +7,20 @@
 mod endpoint;
 #[cfg(fuzzing)]
 mod exchange;
+mod handshakes;
 mod repair;
 mod session;
 
 pub use endpoint::endpoints;
 #[cfg(fuzzing)]
 pub(crate) use exchange::Remembered;
+pub use handshakes::handshakes;
 pub use repair::repair;
 pub use session::sessions;
 use units::{Duration, Instant};
 
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox, PacketQueue, Wrote};
+use crate::handshake::MAX_PARAMS;
 use crate::session::{Compress, Params};
 use crate::wire::{FragmentFrame, Frame, Reader, Writer, short};
 
@@ -78,7 +81,8 @@ pub fn frames(data: &[u8]) {
         let again = Reader::new(&copy[..written]).frame();
         assert_eq!(again, Ok(Some(frame)), "a frame comes back as it was");
     }
-    if let Some(params) = Params::decode(data) {
+    // A handshake carries no more of them.
+    if let Some(params) = Params::decode(&data[..data.len().min(MAX_PARAMS)]) {
         assert_eq!(Params::decode(&params.encode()), Some(params));
     }
     let mut bytes = Bytes(data);
@@ -177,6 +181,11 @@ mod tests {
     #[test]
     fn the_corpus_of_repair_replays() {
         replay("repair", super::repair);
+    }
+
+    #[test]
+    fn the_corpus_of_handshakes_replays() {
+        replay("handshakes", super::handshakes);
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //! Numbers are in network order. An initiation is at least as long as any response
 //! and any cookie reply, so that whoever spoofs an address gains nothing by it (L-HS-5).
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod forged;
 mod noise;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,19 @@ use crate::wire::{StateFrame, StreamId};
 /// What the coding of a report's delay may add to it.
 const ROUNDING: Duration = Duration::from_millis(1);
 
+/// With more in flight than this what is lost is looked for once in [`LOOKING_PAUSE`] only: each
+/// look may go through all of it, and a peer can have one for each of its packets.
+const MANY_IN_FLIGHT: usize = 32_768;
+const LOOKING_PAUSE: Duration = Duration::from_millis(20);
+/// Packets that are declared lost at once; the rest follows.
+const AT_ONCE: usize = 8_192;
+
+/// What is told lies in pieces, and a new one among very many has half of them moved: so many
+/// pieces in all at one moment. What reports say beyond that the next one says again.
+const MOST_MOVED: usize = 2 << 20;
+/// Forgetting a packet costs as much as moving so many pieces.
+const FORGETTING: usize = 200;
+
 /// What a packet carried that must arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
@@ -149,6 +162,10 @@ pub(crate) struct Sent {
     confirmed: Option<u64>,
     /// No packet below is in flight.
     scan_from: u64,
+    /// When lost packets were last looked for.
+    looked: Instant,
+    /// Pieces of `told` that were moved at that moment.
+    moved: (Instant, usize),
     in_flight: usize,
     /// When the newest packet known to have arrived left.
     newest_arrived: Option<(u64, Instant)>,
@@ -194,6 +211,8 @@ impl Sent {
             news: Vec::new(),
             confirmed: None,
             scan_from: 0,
+            looked: Instant::ZERO,
+            moved: (Instant::ZERO, 0),
             in_flight: 0,
             newest_arrived: None,
             reported: Instant::ZERO,
@@ -360,7 +379,12 @@ impl Sent {
                 break;
             }
             let run = (*run.start()).max(self.base)..*run.end() + 1;
+            let before = news.len();
             self.told.missing(run.clone(), &mut news);
+            if news.len() > before && !self.may_move(now, self.told.len()) {
+                news.truncate(before);
+                break;
+            }
             self.told.insert(run);
         }
         let (mut progress, mut is_news) = (false, false);
@@ -484,6 +508,12 @@ impl Sent {
         mut fate: impl FnMut(Fate, &SentFrame),
     ) -> Option<Instant> {
         let (newest, newest_sent) = self.newest_arrived?;
+        let next = self.looked + LOOKING_PAUSE;
+        if self.packets.len() > MANY_IN_FLIGHT && now < next {
+            return Some(next);
+        }
+        self.looked = now;
+        let mut left = AT_ONCE;
         // Then time says nothing of what a report may have told that was lost itself.
         let unheard = now.since(self.reported) > rtt.with_margin();
         if now.since(self.last_late) > rtt.smoothed().times(FORGET_REORDERING_RTTS) {
@@ -515,6 +545,11 @@ impl Sent {
                 let by_time = told + self.reorder_window;
                 let waits = unheard && (!spoken || repair.is_some());
                 if by_order || (now >= by_time && !waits) {
+                    if left == 0 {
+                        again = Some(now + LOOKING_PAUSE);
+                        break;
+                    }
+                    left -= 1;
                     self.mark_lost(now, number, &mut fate);
                 } else {
                     if !waits {
@@ -596,15 +631,24 @@ impl Sent {
         self.base += 1;
     }
 
+    /// Whether so much more may be moved at this moment.
+    fn may_move(&mut self, now: Instant, pieces: usize) -> bool {
+        if self.moved.0 != now {
+            self.moved = (now, 0);
+        }
+        self.moved.1 += pieces;
+        self.moved.1 <= MOST_MOVED
+    }
+
     fn settle(&mut self, now: Instant, rtt: &Rtt) {
         let keep = rtt.smoothed().times(REMEMBER_LOST_RTTS);
-        while let Some(packet) = self.packets.front() {
+        while let Some(&packet) = self.packets.front() {
             let done = match packet.state {
                 State::Settled => true,
                 State::Lost(when) => now.since(when) >= keep,
                 State::InFlight | State::Probing => false,
             };
-            if !done {
+            if !done || !self.may_move(now, FORGETTING) {
                 break;
             }
             // What nobody reports counts as arrived once all before it is settled.

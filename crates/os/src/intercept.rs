@@ -157,10 +157,6 @@ pub struct InterceptConfig {
     pub on_failure: OnFailure,
     /// Of the routes, those that fall back to [`OnFailure::Wire`] whatever `on_failure` says.
     pub in_clear: Vec<IpPrefix>,
-    /// This node's own questions for names (port 53) go where the system's default route
-    /// leads, not into a tunnel that a default route of ours leads to: a peer whose endpoint
-    /// is a name could not be found by way of itself. Longer routes hold.
-    pub own_names: bool,
     /// This host's own TCP towards the routes is split, too.
     pub own: bool,
     /// Connections marked [`Marks::onward`] are split where they lead into the tunnel.
@@ -182,7 +178,6 @@ impl InterceptConfig {
             masquerade: Vec::new(),
             on_failure: OnFailure::default(),
             in_clear: Vec::new(),
-            own_names: false,
             own: false,
             onward: false,
             marks: Marks::default(),
@@ -324,7 +319,6 @@ impl Intercept {
         config.masquerade.clone_from(&new.masquerade);
         config.in_clear.clone_from(&new.in_clear);
         config.on_failure = new.on_failure;
-        config.own_names = new.own_names;
         config.onward = new.onward;
         let plan = Plan::of(&config)?;
         let watchdog = self.new_watchdog(&plan)?;

@@ -14,12 +14,14 @@
 //! * [`proc`]: limits, rights, use of memory and time; and children.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
+//! * [`heap`]: what threads hold of memory, for tests.
 
 pub mod addresses;
 mod command;
 pub mod copies;
 pub mod disk;
 mod error;
+pub mod heap;
 pub mod intercept;
 pub mod netns;
 pub mod poll;

@@ -16,7 +16,7 @@ mod group;
 use std::fmt;
 use std::io;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice::ChunksExactMut;
 
@@ -193,6 +193,21 @@ pub struct UdpSocket {
     v6: bool,
     gso: bool,
     slot: usize,
+}
+
+/// An ordinary socket that speaks with `to` only. What it sends has the routing mark `mark`, as
+/// the carrier's packets have, and passes the tunnel by like them.
+pub fn marked_socket(to: SocketAddr, mark: u32) -> Result<std::net::UdpSocket, OsError> {
+    let any: IpAddr = match to.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = std::net::UdpSocket::bind((any, 0)).or_cannot(|| "open a UDP socket".into())?;
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, mark).map_err(|e| {
+        OsError::new("mark a UDP socket", e).mend("grant CAP_NET_ADMIN or run as root")
+    })?;
+    socket.connect(to).or_cannot(|| format!("speak with {to}"))?;
+    Ok(socket)
 }
 
 impl UdpSocket {

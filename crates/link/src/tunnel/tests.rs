@@ -9,6 +9,7 @@ use crate::seal::TAG_LEN;
 
 mod chaos;
 mod crossing;
+mod explored;
 mod hostile;
 mod keys;
 mod load;

@@ -142,6 +142,15 @@ fn ruleset(table: &str, config: &InterceptConfig) -> String {
             marks.carrier
         ));
     }
+    if config.own {
+        // Where the kernel checks sources, an answer from a name server must not look as if it
+        // belonged into the tunnel: the question had the carrier's mark.
+        rule(format!(
+            "iifname != {{ \"{tun}\", \"{syn}\" }} udp sport 53 socket mark {0:#x} \
+             meta mark set {0:#x} accept",
+            marks.carrier
+        ));
+    }
     let only_syn = "tcp flags & (fin | syn | rst | ack) == syn";
     for (family, verb, to) in LISTENERS {
         rule(format!(

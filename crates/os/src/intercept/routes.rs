@@ -253,9 +253,6 @@ fn own_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String
             rules.insert(format!("{}: from all fwmark {mark:#x} lookup {table}", at + 1));
         }
         rules.insert(format!("{LAST_PRIORITY}: {not_the_carrier}"));
-        for protocol in ["udp", "tcp"].iter().filter(|_| config.own_names) {
-            rules.insert(format!("{at}: from all iif lo ipproto {protocol} dport 53 lookup main"));
-        }
     }
     rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
 }

@@ -426,7 +426,6 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
     }
     let settings = |c: &mut InterceptConfig| {
         c.carrier_ports = vec![4500];
-        c.own_names = true;
         c.direct = prefixes(&["10.50.0.0/16"]);
     };
     lab.intercepting(&["0.0.0.0/0", "10.50.1.0/24"], settings, |gateway| {

@@ -1,0 +1,105 @@
+//! What an authenticated peer's packets cost a node, whatever is in them: for each kind of frame
+//! a peer that does its worst, in virtual time, against a whole relay with its keys.
+//!
+//! Processor time and memory are this thread's own. Times are those of a release build
+//! (`make test-long`); what a debug build takes is bounded loosely.
+
+#[path = "costs/attacks.rs"]
+mod attacks;
+#[path = "costs/node.rs"]
+mod node;
+
+use attacks::Attack;
+use node::{MEMORY, Node, PACKET};
+
+#[global_allocator]
+static HEAP: os::heap::Counting = os::heap::Counting;
+
+/// The most processor time for a packet, in µs, but for one in a thousand: the machine has other
+/// work.
+const MOST_US: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000 };
+/// Beyond so much, which no peer can add to, and what a stream that is open may have (by which
+/// `memory` limits their number), memory follows the bytes that came.
+const FIXED: i64 = 1 << 20;
+const PER_STREAM: i64 = 16 << 10;
+const PER_BYTE: i64 = 4;
+
+/// What an attack came to.
+#[derive(Default)]
+struct Cost {
+    packets: u64,
+    bytes: i64,
+    /// Of each packet, in µs.
+    times: Vec<u64>,
+    most_memory: i64,
+    /// Bytes held beyond [`FIXED`] and [`PER_STREAM`] for each byte received, at the worst moment,
+    /// in hundredths.
+    per_byte: i64,
+}
+
+impl Cost {
+    fn of(attack: &Attack, packets: u64) -> Cost {
+        let mut node = Node::new((attack.config)());
+        (attack.prepare)(&mut node);
+        let mut cost = Cost { packets, ..Cost::default() };
+        let mut payload = Vec::with_capacity(PACKET);
+        cost.times.reserve(packets as usize);
+        let begin = os::heap::held();
+        for n in 0..packets {
+            os::heap::begin();
+            payload.clear();
+            let hint = (attack.write)(&mut node, n, &mut payload);
+            assert!(payload.len() <= PACKET, "{} bytes", payload.len());
+            cost.times.push(node.receive(hint, &payload));
+            cost.bytes += payload.len() as i64 + 20;
+            let more = os::heap::most() - begin;
+            cost.most_memory = cost.most_memory.max(more);
+            let rest = more - FIXED - node.streams() * PER_STREAM;
+            cost.per_byte = cost.per_byte.max(rest * 100 / cost.bytes);
+        }
+        cost.times.sort_unstable();
+        cost
+    }
+
+    fn worst(&self) -> u64 {
+        self.times[self.times.len() - 1 - self.times.len() / 1000]
+    }
+
+    fn check(&self, name: &str) -> Result<(), String> {
+        let mean = self.times.iter().sum::<u64>() / self.packets;
+        let (worst, memory) = (self.worst(), self.most_memory >> 10);
+        let line = format!(
+            "{name:>28}: {} packets, {mean} µs each, {worst} µs at worst ({} µs once), {memory} kB \
+             at most, {}.{:02} bytes for each",
+            self.packets,
+            self.times[self.times.len() - 1],
+            self.per_byte.max(0) / 100,
+            self.per_byte.max(0) % 100
+        );
+        println!("{line}");
+        let too_dear = worst > MOST_US;
+        let too_large = self.per_byte > PER_BYTE * 100 || self.most_memory > MEMORY + FIXED;
+        if too_dear || too_large { Err(line) } else { Ok(()) }
+    }
+}
+
+fn check_all(packets: u64) {
+    let only = std::env::var("ATTACK").unwrap_or_default();
+    let mut faults = Vec::new();
+    for attack in attacks::ALL.iter().filter(|a| a.name.contains(&only)) {
+        faults.extend(Cost::of(attack, packets).check(attack.name).err());
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn no_packet_of_a_peer_costs_more_than_its_part() {
+    check_all(3_000);
+}
+
+/// Two minutes of a link of 20 Mbit/s.
+#[test]
+#[ignore = "takes minutes"]
+fn no_packet_of_a_peer_that_goes_on_for_minutes_costs_more_than_its_part() {
+    check_all(200_000);
+}
