@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status,
-    test, up,
+    bench, check, demo, doctor, down, emulate, keygen, lab, manual, plan, rate, reload, sim,
+    status, test, up,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -58,6 +58,7 @@ pub enum Command {
     Keygen(keygen::Args),
     Check(check::Args),
     Doctor(doctor::Args),
+    Plan(plan::Args),
     Status(status::Args),
     Test(test::Args),
     Rate(rate::Args),
@@ -87,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(args, &global),
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
+        Command::Plan(args) => plan::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),

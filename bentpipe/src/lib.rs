@@ -23,6 +23,7 @@ pub mod lab;
 pub mod logging;
 pub mod manual;
 pub mod pcapng;
+pub mod plan;
 pub mod plot;
 pub mod proxy_proto;
 pub mod rate;
