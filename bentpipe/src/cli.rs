@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::logging::{self, Level};
 use crate::{
     bench, check, demo, doctor, down, emulate, keygen, lab, manual, plan, rate, reload, sim,
-    status, test, up,
+    status, test, tune, up,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -59,6 +59,7 @@ pub enum Command {
     Check(check::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
+    Tune(tune::Args),
     Status(status::Args),
     Test(test::Args),
     Rate(rate::Args),
@@ -89,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
         Command::Plan(args) => plan::run(args, &global),
+        Command::Tune(args) => tune::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),

@@ -31,4 +31,5 @@ pub mod reload;
 pub mod sim;
 pub mod status;
 pub mod test;
+pub mod tune;
 pub mod up;

@@ -43,7 +43,7 @@ pub struct Args {
 pub struct Which {
     /// A ready-made profile, a file like one, or a gateway's configuration.
     #[arg(value_name = "PROFILE|FILE")]
-    what: String,
+    what: Option<String>,
     /// The peer whose link is meant, if the configuration has several.
     #[arg(long)]
     peer: Option<String>,
@@ -54,6 +54,9 @@ pub struct Which {
     #[arg(long, value_name = "SIZE|TIME", value_parser = read_queue)]
     queue: Option<Queue>,
 }
+
+/// The directions of a profile of which nobody says at which end this is.
+const FROM_ABOVE: [&str; 2] = ["forward", "return"];
 
 /// A link and what people call it.
 #[derive(Clone, Debug)]
@@ -74,13 +77,15 @@ impl Which {
     /// # Errors
     /// There is no such profile, file or peer, or the file is wrong.
     pub fn find(&self) -> miette::Result<Described> {
-        if let Some(profile) = Profile::find(&self.what) {
-            return Ok(self.of_profile(&profile, &self.what));
+        let names = Profile::names().join(", ");
+        let what = self.what.as_ref().ok_or_else(|| {
+            miette!(help = format!("profiles: {names}"), "no link is named: PROFILE|FILE")
+        })?;
+        if let Some(profile) = Profile::find(what) {
+            return Ok(self.of_profile(&profile, what));
         }
-        let path = Path::new(&self.what);
+        let path = Path::new(what);
         if !path.exists() {
-            let names = Profile::names().join(", ");
-            let what = &self.what;
             return Err(miette!(
                 help = format!("profiles: {names}; a file's name may have a path"),
                 "there is no profile \"{what}\", and no such file"
@@ -89,9 +94,23 @@ impl Which {
         let text = std::fs::read_to_string(path)
             .map_err(|e| miette!("cannot read {}: {}", path.display(), human::reason(&e)))?;
         if Profile::is_one(&text) {
-            return Ok(self.of_profile(&Profile::parse(&text, path)?, &self.what));
+            return Ok(self.of_profile(&Profile::parse(&text, path)?, what));
         }
-        self.of_config(&Config::load(path)?)
+        self.of_config(&Config::load(path)?, what)
+    }
+
+    /// Is a link named?
+    pub fn is_given(&self) -> bool {
+        self.what.is_some()
+    }
+
+    /// The link as a host sees it that uses it: a terminal's, unless something else is said.
+    pub fn of_host(&self, described: &Described) -> Link {
+        let link = described.link;
+        match described.directions {
+            FROM_ABOVE => Link { send: link.receive, receive: link.send, ..link },
+            _ => link,
+        }
     }
 
     /// Without an end a profile is seen from the hub, whose rate is the forward one.
@@ -99,7 +118,7 @@ impl Which {
         let (send, receive, directions) = match self.end {
             Some(End::Terminal) => (profile.back, profile.forward, ["sent", "received"]),
             Some(End::Hub) => (profile.forward, profile.back, ["sent", "received"]),
-            None => (profile.forward, profile.back, ["forward", "return"]),
+            None => (profile.forward, profile.back, FROM_ABOVE),
         };
         let link = Link {
             send,
@@ -115,22 +134,22 @@ impl Which {
         Described { name: name.to_owned(), description, directions, link }
     }
 
-    fn of_config(&self, config: &Config) -> miette::Result<Described> {
+    fn of_config(&self, config: &Config, file: &str) -> miette::Result<Described> {
         let names = || config.peers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
         let peer = match (&self.peer, config.peers.as_slice()) {
             (Some(name), _) => config.peer(name).ok_or_else(|| {
                 let help = format!("it has {}", names());
-                miette!(help = help, "{} has no peer \"{name}\"", self.what)
+                miette!(help = help, "{file} has no peer \"{name}\"")
             })?,
             (None, [one]) => one,
-            (None, []) => return Err(miette!("{} has no [[peer]], so no link", self.what)),
+            (None, []) => return Err(miette!("{file} has no [[peer]], so no link")),
             (None, _) => {
                 let help = format!("name one of {} with --peer", names());
-                return Err(miette!(help = help, "{} has several peers", self.what));
+                return Err(miette!(help = help, "{file} has several peers"));
             }
         };
         Ok(Described {
-            name: format!("{} in {}", peer.name, self.what),
+            name: format!("{} in {file}", peer.name),
             description: peer.profile.map_or_else(String::new, |p| format!("profile {p}")),
             directions: ["sent", "received"],
             link: link_of(&peer.link, self.queue),
@@ -247,6 +266,7 @@ fn text_of(value: Value) -> String {
         Value::Repair(None) => "none".to_owned(),
         Value::Repair(Some(n)) => format!("{}/{n}", n.saturating_sub(1)),
         Value::Money(amount) => amount.to_string(),
+        Value::Word(word) => word.to_owned(),
     }
 }
 
@@ -285,6 +305,7 @@ fn to_json(described: &Described, figures: &[Figure]) -> serde_json::Value {
         Value::Share(ratio) => json!(ratio.as_f64()),
         Value::Repair(every) => json!(every),
         Value::Money(amount) => json!(amount.0 as f64 / 1e6),
+        Value::Word(word) => json!(word),
     };
     let unit = |value| match value {
         Value::Bytes(_) => "bytes",
@@ -294,6 +315,7 @@ fn to_json(described: &Described, figures: &[Figure]) -> serde_json::Value {
         Value::Share(_) => "share",
         Value::Repair(_) => "one repair packet of",
         Value::Money(_) => "money",
+        Value::Word(_) => "name",
     };
     let mut all = Map::new();
     for figure in figures {

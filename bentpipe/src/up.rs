@@ -25,6 +25,8 @@ mod steering;
 mod store;
 mod unreached;
 
+pub use store::state_directory;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

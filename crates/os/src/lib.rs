@@ -14,6 +14,7 @@
 //! * [`proc`]: limits, rights, use of memory and time; and children.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
+//! * [`settings`]: its own routes and kernel parameters, changed and put back.
 
 pub mod addresses;
 mod command;
@@ -25,6 +26,7 @@ pub mod netns;
 pub mod poll;
 pub mod port;
 pub mod proc;
+pub mod settings;
 mod stamp;
 mod sys;
 pub mod tcp;

@@ -37,6 +37,8 @@ pub enum Value {
     Repair(Option<u64>),
     /// Money.
     Money(Amount),
+    /// A name.
+    Word(&'static str),
 }
 
 const CG: &str = "Coast Guard, section \"Large Cutter\"";
@@ -150,6 +152,14 @@ impl Plan {
                 reason: "ten segments, fewer if the window is; more where BBR's first round, \
                          2.885 × window / round trip, stays below the rate",
                 source: "RFC 6928; BBR, STARTUP",
+            },
+            Figure {
+                key: "congestion_control",
+                name: "TCP's congestion control",
+                values: self.each(|d| Value::Word(d.congestion.name())),
+                reason: "CUBIC while it fills the link with these losses (see below); BBR \
+                         otherwise, which pauses for a round trip in ten seconds",
+                source: "RFC 8312, section 5.2; BBR, PROBE_RTT",
             },
             Figure {
                 key: "stream_buffer",

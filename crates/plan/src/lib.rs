@@ -91,6 +91,8 @@ pub struct Direction {
     pub initial_rto: Duration,
     /// What a retransmission timer adds to the round trip at least.
     pub least_rto: Duration,
+    /// What TCP across the link should control congestion by.
+    pub congestion: Congestion,
     /// Of so many packets of bulk one is repair; `None`: lost ones are sent again.
     pub repair_every: Option<u64>,
     /// Memory for one bentpipe stream at the link's rate.
@@ -129,6 +131,7 @@ impl Direction {
         };
         let mss = u64::from(tcp_packet - TCP_HEADERS);
         let with_one = content(tcp_packet, TCP_HEADERS);
+        let cubic = formulas::cubic(mss, round_trip, loss);
         Direction {
             rate,
             packet,
@@ -141,6 +144,10 @@ impl Direction {
             initial_window: formulas::initial_window(window, tcp_packet),
             initial_rto: formulas::initial_rto(round_trip),
             least_rto: formulas::least_rto(on_the_line, rate, link.queue),
+            congestion: match cubic > with_one {
+                true => Congestion::Cubic,
+                false => Congestion::Bbr,
+            },
             repair_every: link::session::bulk_repair_interval(
                 sky.lost(packet),
                 rate,
@@ -155,13 +162,33 @@ impl Direction {
             ),
             with_pair: content(packet, LINK_HEADERS),
             with_one,
-            without: formulas::cubic(mss, round_trip, loss).min(with_one),
+            without: cubic.min(with_one),
         }
     }
 
     /// The content of a full TCP segment.
     pub const fn mss(&self) -> u16 {
         self.tcp_packet - TCP_HEADERS
+    }
+}
+
+/// A congestion control of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// Loss is rare enough for it to keep the link full.
+    Cubic,
+    /// It takes no single loss for congestion, but empties the link for a round trip in ten
+    /// seconds to measure it.
+    Bbr,
+}
+
+impl Congestion {
+    /// As the kernel calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+        }
     }
 }
 

@@ -183,7 +183,7 @@ fn every_number_stands_for_both_directions_of_any_link() {
                     let plan = Plan::of(Link { receive: BitRate::from_mbps(2), ..link });
                     assert!(plan.send.with_one <= plan.send.rate, "{plan:?}");
                     assert!(plan.send.without <= plan.send.with_one, "{plan:?}");
-                    assert_eq!(plan.figures(None).len(), 18);
+                    assert_eq!(plan.figures(None).len(), 19);
                 }
             }
         }
