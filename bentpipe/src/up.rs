@@ -13,6 +13,7 @@ mod interception;
 mod listeners;
 mod modem;
 mod names;
+mod one_sided;
 mod others;
 mod peers;
 mod proxy;

@@ -33,6 +33,8 @@ mod harness;
 mod hostile;
 #[path = "e2e/many.rs"]
 mod many;
+#[path = "e2e/one_sided.rs"]
+mod one_sided;
 #[path = "e2e/opening.rs"]
 mod opening;
 #[path = "e2e/own.rs"]

@@ -166,6 +166,11 @@ impl Direction {
         }
     }
 
+    /// Segments under way when the link is full, and two at least.
+    pub fn window_segments(&self) -> u32 {
+        self.window.0.div_ceil(u64::from(self.tcp_packet)).clamp(2, 65_535) as u32
+    }
+
     /// The content of a full TCP segment.
     pub const fn mss(&self) -> u16 {
         self.tcp_packet - TCP_HEADERS
