@@ -10,9 +10,9 @@ use miette::miette;
 use serde_json::{Map, json};
 use units::{ByteCount, Duration, Ratio};
 
-use crate::cli::{Global, print, print_json};
 use crate::config::{Config, LinkSettings, Profile, Queue};
 use crate::human;
+use console::{Global, print, print_json};
 
 /// Says what is best for a link (packets, windows, timeouts, code) and what it costs.
 ///

@@ -17,9 +17,9 @@ use os::OsError;
 use os::settings::{self, Family};
 use serde_json::json;
 
-use crate::cli::{Global, print, print_json};
 use crate::plan::Which;
 use crate::up::state_directory;
+use console::{Global, print, print_json};
 use state::{Change, Saved, Setting};
 
 /// Fits this host's own TCP to a link where no gateway does, and puts everything back.

@@ -1,4 +1,4 @@
-//! `bentpipe plan` and `bentpipe tune`, as their users call them.
+//! `bentpipe plan`, as its users call it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
