@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHARING: Duration = Duration::from_millis(100);
 /// Of the rate, in thousandths, the legs' paces together: what is left is for SYNs, ACKs and
 /// repeats, and keeps the modem's queue empty.
-const PACED: u64 = 990;
+const PACED: u64 = 995;
 /// Packets read from a device before connections have their turn.
 const PACKETS: usize = 256;
 /// The most that the kernel may keep for one leg each way.

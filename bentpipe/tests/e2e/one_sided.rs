@@ -23,6 +23,10 @@ const KEY: &str = "YD1HnZVjGzWeJiM3DMcUGA3nWrJsJTEUlRMjOSmpYAU=";
 /// The network with routes past all gateways, and none of them started.
 fn network(plan: Plan) -> World {
     let world = World::without_gateways(&Plan { clear_routes: true, ..plan });
+    // Routers resolve their neighbours from link-local addresses, which the emulator's ports lack.
+    for (ns, address) in [(&world.gwa, "fe80::a/64"), (&world.gwb, "fe80::b/64")] {
+        ns.address(SATELLITE, address).expect("an address");
+    }
     // The kernel's default here may be anything.
     for ns in [&world.client, &world.server] {
         ns.sysctl("net.ipv4.tcp_congestion_control", "reno").expect("a parameter");
@@ -166,18 +170,6 @@ fn ends_and_refusals_mean_what_they_mean_in_both_directions_and_families() {
     let link = "send = \"40Mbit\", receive = \"40Mbit\", delay = \"50ms\"";
     let alone = Alone::start(&world, &world.gwa, &format!("lan = [\"{LAN}\"]"), BEYOND, link);
     check_semantics(&world.client, &world.server, SERVER);
-    if try_connect(&world.client, SERVER_V6)
-        .is_err_and(|e| e.kind() == std::io::ErrorKind::TimedOut)
-    {
-        panic!(
-            "{}{}",
-            alone.said(),
-            must(
-                &world.gwa,
-                "ip -6 neigh; ip -6 route; ip -6 rule; ip -6 route show table 25193; ss -tanm; ip -s link; nft list ruleset; cat /proc/net/snmp6 | grep -i noroute; dmesg | tail -3; ip -6 addr"
-            )
-        );
-    }
     check_semantics(&world.client, &world.server, SERVER_V6);
     // What begins beyond the satellite.
     check_semantics(&world.server, &world.client, CLIENT);

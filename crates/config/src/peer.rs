@@ -131,7 +131,11 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     if let Some(name) = &name {
         section.set_title(format!("peer \"{}\"", name.value));
     }
-    let _ = section.word("mode", &[("pair", ()), ("split", ())]);
+    // A reload that makes another mode of it is told by `split`.
+    match section.has("mode") {
+        true => drop(section.word("mode", &[("pair", ()), ("split", ())])),
+        false => section.know(["mode"].into_iter()),
+    }
     let key = section.get::<PublicKey>("public_key");
     if !section.has("public_key") {
         section.lacks("public_key", "paste the line that `bentpipe keygen` printed at the peer");

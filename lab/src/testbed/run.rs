@@ -63,6 +63,7 @@ impl Experiment {
                 seed,
                 gateways: way.gateways.then(|| Pair {
                     unsplit: way.unsplit,
+                    alone: way.alone,
                     compress: way.compress,
                     told: scenario.told.clone(),
                     ..Pair::default()
