@@ -154,7 +154,7 @@ pub fn time_without(
     let (mut window, mut left) = (10 * u64::from(mss), bytes.0);
     let mut time = round_trip;
     while window < full && left > window {
-        time = time + round_trip;
+        time += round_trip;
         left -= window;
         window *= 2;
     }
