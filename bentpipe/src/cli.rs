@@ -6,7 +6,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use console::logging::{self, Level};
 use console::{Global, manual};
 
-use crate::{check, doctor, down, keygen, log, rate, reload, status, test, up, usage, watch};
+use crate::{
+    check, doctor, down, keygen, log, plan, rate, reload, status, test, tune, up, usage, watch,
+};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -30,6 +32,7 @@ pub enum Command {
     Keygen(keygen::Args),
     Check(check::Args),
     Doctor(doctor::Args),
+    Plan(plan::Args),
     Up(up::Args),
     Status(status::Args),
     Watch(watch::Args),
@@ -39,6 +42,7 @@ pub enum Command {
     Reload(reload::Args),
     Rate(rate::Args),
     Down(down::Args),
+    Tune(tune::Args),
     #[command(hide = true)]
     Manual(manual::Args),
 }
@@ -58,6 +62,8 @@ pub fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(args, &global),
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
+        Command::Plan(args) => plan::run(args, &global),
+        Command::Tune(args) => tune::run(args, &global),
         Command::Status(args) => status::run(args, &global),
         Command::Watch(args) => watch::run(args, &global),
         Command::Usage(args) => usage::run(args, &global),

@@ -14,6 +14,7 @@ mod kept;
 mod listeners;
 mod modem;
 mod names;
+mod one_sided;
 mod others;
 mod peers;
 mod proxy;
@@ -25,6 +26,8 @@ mod shard;
 mod steering;
 mod store;
 mod unreached;
+
+pub use store::state_directory;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -37,6 +37,8 @@ mod hostile_peer;
 mod many;
 #[path = "e2e/networkd.rs"]
 mod networkd;
+#[path = "e2e/one_sided.rs"]
+mod one_sided;
 #[path = "e2e/opening.rs"]
 mod opening;
 #[path = "e2e/own.rs"]

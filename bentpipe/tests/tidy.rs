@@ -237,7 +237,8 @@ fn whole_file(block: &str) -> String {
     if !text.contains("[[peer]]") && text.contains("[[peer.") {
         text.insert_str(0, "[[peer]]\n");
     }
-    if !text.contains("public_key") {
+    // A link without a far gateway has no key.
+    if !text.contains("public_key") && !text.contains("\"split\"") {
         let rest =
             "[[peer]]\npublic_key = \"«public key of ship»\"\nprofile = \"leo\"\nend = \"hub\"\n";
         text = text.replace("[[peer]]\n", rest);

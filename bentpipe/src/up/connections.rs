@@ -417,7 +417,7 @@ impl Connection {
 
 /// What the failure of an attempt means to the client: what was said on the way, if
 /// anything was.
-fn reason_of_failure(failure: &Failure) -> ResetReason {
+pub(super) fn reason_of_failure(failure: &Failure) -> ResetReason {
     match failure.unreachable {
         Some(Unreachable::V4(code)) => ResetReason::Icmp(code),
         Some(Unreachable::V6(code)) => ResetReason::Icmpv6(code),
@@ -426,7 +426,7 @@ fn reason_of_failure(failure: &Failure) -> ResetReason {
 }
 
 /// This host's own routes and rules forbid it: what it would tell as a router.
-fn reason_of_own(e: &std::io::Error, v4: bool) -> ResetReason {
+pub(super) fn reason_of_own(e: &std::io::Error, v4: bool) -> ResetReason {
     let said = match e.kind() {
         ErrorKind::NetworkUnreachable => [0, 0],
         ErrorKind::HostUnreachable => [1, 3],

@@ -23,6 +23,7 @@ use units::{Duration, Instant};
 use super::interception::Again;
 use super::kept::Kept;
 use super::listeners::Listeners;
+use super::one_sided::OneSidedLinks;
 use super::others::Others;
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
@@ -65,7 +66,7 @@ pub enum UpError {
     #[error("the TUN device is gone ({0}): start the gateway again")]
     TunGone(TunError),
     /// A shard has no thread.
-    #[error("cannot start a thread for a shard: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// A shard's thread has ended.
     #[error("a shard has ended: start the gateway again")]
@@ -104,6 +105,8 @@ pub struct Driver {
     news: Vec<Notice>,
     /// Do the shards know that somebody watches, and split connections, too?
     watched: (bool, bool),
+    /// Links without a gateway at the far end.
+    one_sided: Option<OneSidedLinks>,
     /// Ending: connections may go on until then.
     draining: Option<Instant>,
     packet: Vec<u8>,
@@ -118,6 +121,9 @@ impl Driver {
         self.others.start()?;
         if !self.others.is_empty() {
             os::proc::go_first(); // and nobody else from here on
+        }
+        if let Some(links) = &mut self.one_sided {
+            links.start().map_err(UpError::Thread)?;
         }
         self.shard.watch_modems();
         // Whoever started this may go on (systemd's Type=notify); without one it does nothing.

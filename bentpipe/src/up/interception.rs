@@ -10,11 +10,11 @@ use link::endpoint::{LinkEvent, Rekey};
 use os::OsError;
 use os::intercept::{Intercept, InterceptConfig, Repaired};
 use os::poll::Interest;
-use units::{Duration, Instant};
+use units::{Duration, Instant, IpPrefix};
 
 use super::driver::{Driver, INTERCEPT};
 use super::roster::ListedPeer;
-use crate::config::{OnFailure, Peer, Source};
+use crate::config::{Config, OnFailure, Peer, Source};
 
 /// How long a peer has been silent before its traffic goes in clear: longer than most
 /// fades of a link.
@@ -142,7 +142,7 @@ impl Driver {
         let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &p.config);
         // Devices and ports stay as they were installed.
         let base = InterceptConfig {
-            direct: self.config.node.direct.clone(),
+            direct: past_the_tunnel(&self.config),
             ..InterceptConfig::new("", 0)
         };
         let config = intercept_config(in_the_tunnel, base);
@@ -225,6 +225,13 @@ impl Driver {
             crate::log!(Warn, warning);
         }
     }
+}
+
+/// Networks that are reached past the tunnel, also where a shorter prefix leads into it: those
+/// that the file names, and those beyond links without a gateway.
+pub(super) fn past_the_tunnel(config: &Config) -> Vec<IpPrefix> {
+    let beyond = config.split.iter().flat_map(|link| &link.routes).filter(|p| p.len() > 0);
+    config.node.direct.iter().chain(beyond).copied().collect()
 }
 
 /// `base` with the prefixes of `peers`.

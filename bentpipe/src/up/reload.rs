@@ -26,7 +26,9 @@ impl Driver {
         crate::logging::set_level(self.global.level(new.node.log));
         let Node { log, on_stop, direct, .. } = new.node;
         let node = Node { log, on_stop, direct, ..self.config.node.clone() };
-        self.config = Config { node, ..new };
+        // Links without a gateway at their far end stay as they were installed.
+        let split = std::mem::take(&mut self.config.split);
+        self.config = Config { node, split, ..new };
         self.list_everyone(now);
         let all = Sharers::of(&self.config.peers);
         let stored = |peer: &Peer| Some((peer.public_key, self.store.get(&peer.public_key)?));
@@ -90,6 +92,7 @@ impl Driver {
         Config {
             node: self.config.node.clone(),
             peers: own.collect(),
+            split: Vec::new(),
             elsewhere: others.flat_map(|p| p.config.routes.iter().copied()).collect(),
             warnings: Vec::new(),
         }

@@ -124,6 +124,7 @@ impl Shard {
             config: Config {
                 node: node.clone(),
                 peers: Vec::new(),
+                split: Vec::new(),
                 elsewhere: Vec::new(),
                 warnings: Vec::new(),
             },

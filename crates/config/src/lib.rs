@@ -19,6 +19,7 @@ mod reader;
 mod reload_tests;
 mod secret;
 pub mod socket;
+mod split;
 mod suggest;
 mod summary;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
+pub use split::SplitLink;
 pub use traffic::Traffic;
 
 use problem::Problems;
@@ -54,6 +56,8 @@ pub struct Config {
     pub node: Node,
     /// Its peers, in the order of the file.
     pub peers: Vec<Peer>,
+    /// Links with nothing of ours at their far end.
+    pub split: Vec<SplitLink>,
     /// Of a part of a node's peers: the prefixes of the others.
     pub elsewhere: Vec<units::IpPrefix>,
     /// What the owner of the file should look at.
@@ -123,6 +127,9 @@ impl Config {
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
         needs_restart.extend(fixed);
+        if self.split != new.split {
+            needs_restart.push("peers with mode = \"split\"");
+        }
         Changes { needs_restart, added, changed, removed }
     }
 }
@@ -225,11 +232,16 @@ fn read(
         }
     };
     let mut peers = Vec::new();
+    let mut links = Vec::new();
     for table in section.tables("peer") {
-        peers.extend(peer::read(table, &dir));
+        match table.is_word("mode", "split") {
+            true => links.extend(split::read(table)),
+            false => peers.extend(peer::read(table, &dir)),
+        }
     }
     section.finish();
     cross::check(node.as_ref(), &peers, problems);
+    split::check(node.as_ref(), &links, &peers, problems);
     let node = node?;
     let secret_inside = node.key_is_inline || peers.iter().any(|p| p.psk_is_inline);
     if secret_inside && let Some(wrong) = mode.and_then(|mode| secret::mode_fault(path, mode)) {
@@ -240,6 +252,7 @@ fn read(
     Some(Config {
         node: node.node,
         peers: peers.into_iter().map(|draft| draft.peer).collect(),
+        split: links.into_iter().map(|draft| draft.link).collect(),
         elsewhere: Vec::new(),
         warnings: Vec::new(),
     })

@@ -133,7 +133,7 @@ pub(super) struct LinkPart {
 const MAX_RATE: BitRate = BitRate::from_kbps(10_000_000);
 const MAX_DELAY: Duration = Duration::from_secs(60);
 const MTU: std::ops::RangeInclusive<u64> = 128..=9000;
-const DEFAULT_MTU: u16 = 1500;
+pub(super) const DEFAULT_MTU: u16 = 1500;
 
 /// A rate above 0 and at most 10 Gbit/s.
 pub(super) fn rate(section: &mut Section<'_>, key: &'static str) -> Option<At<BitRate>> {

@@ -205,7 +205,7 @@ fn read_direct(section: &mut Section<'_>) -> Vec<IpPrefix> {
 }
 
 /// The kernel's own rule for interface names (`dev_valid_name`).
-fn interface_ok(section: &Section<'_>, key: &str, name: &At<String>) -> bool {
+pub(super) fn interface_ok(section: &Section<'_>, key: &str, name: &At<String>) -> bool {
     let text = &name.value;
     let ok = text.len() <= MAX_INTERFACE
         && text != "."

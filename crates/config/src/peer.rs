@@ -131,6 +131,11 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     if let Some(name) = &name {
         section.set_title(format!("peer \"{}\"", name.value));
     }
+    // A reload that makes another mode of it is told by `split`.
+    match section.has("mode") {
+        true => drop(section.word("mode", &[("pair", ()), ("split", ())])),
+        false => section.know(["mode"].into_iter()),
+    }
     let key = section.get::<PublicKey>("public_key");
     if !section.has("public_key") {
         section.lacks("public_key", "paste the line that `bentpipe keygen` printed at the peer");
@@ -201,7 +206,7 @@ fn values(list: &[At<IpPrefix>]) -> Vec<IpPrefix> {
     list.iter().map(|at| at.value).collect()
 }
 
-fn read_name(section: &mut Section<'_>) -> Option<At<String>> {
+pub(super) fn read_name(section: &mut Section<'_>) -> Option<At<String>> {
     let name = section.get::<String>("name")?;
     if name.value.len() > MAX_NAME || name.value.chars().any(char::is_control) {
         let message = format!("name: at most {MAX_NAME} bytes, without control characters");
@@ -211,7 +216,7 @@ fn read_name(section: &mut Section<'_>) -> Option<At<String>> {
     Some(name)
 }
 
-fn read_prefixes(section: &mut Section<'_>, key: &'static str) -> Vec<At<IpPrefix>> {
+pub(super) fn read_prefixes(section: &mut Section<'_>, key: &'static str) -> Vec<At<IpPrefix>> {
     let list = section.list::<IpPrefix>(key).unwrap_or_default();
     if list.len() > MAX_PREFIXES {
         let message = format!("{key} in {} has over {MAX_PREFIXES} prefixes", section.title());

@@ -1,9 +1,11 @@
 //! The link profiles that come with the program: `profiles/*.toml`.
 
+use std::path::Path;
+
 use units::{BitRate, Duration, Ratio};
 
 use super::link::{self, LinkPart};
-use super::problem::{Problem, Problems};
+use super::problem::{ConfigError, Problem, Problems};
 use super::reader::Section;
 
 /// A satellite link as its operator describes it, seen from above: forward is from
@@ -50,7 +52,24 @@ impl Profile {
     pub fn find(name: &str) -> Option<Profile> {
         let (name, text) = EMBEDDED.iter().find(|(n, _)| *n == name)?;
         // The test below reads every embedded profile, so this does not fail.
-        parse(name, text).ok()
+        parse(name, name, text).ok()
+    }
+
+    /// Reads `text`, the file `path`, which describes a link as the embedded profiles do.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(text: &str, path: &Path) -> Result<Profile, ConfigError> {
+        let file = path.display().to_string();
+        parse("the profile", &file, text)
+            .map_err(|problems| ConfigError::Content { file, problems })
+    }
+
+    /// Does `text` describe a link, and no node?
+    pub fn is_one(text: &str) -> bool {
+        let table = toml::de::DeTable::parse_recoverable(text).0;
+        let has = |key: &str| table.get_ref().contains_key(key);
+        (has("forward") || has("return")) && !has("node") && !has("peer")
     }
 
     /// True if both ends send at the same rate, so that it does not matter which end
@@ -60,7 +79,7 @@ impl Profile {
     }
 }
 
-fn parse(name: &'static str, text: &str) -> Result<Profile, Vec<Problem>> {
+fn parse(name: &'static str, file: &str, text: &str) -> Result<Profile, Vec<Problem>> {
     let problems = Problems::default();
     let profile = match toml::de::DeTable::parse(text) {
         Ok(table) => {
@@ -74,7 +93,7 @@ fn parse(name: &'static str, text: &str) -> Result<Profile, Vec<Problem>> {
             None
         }
     };
-    let source = std::sync::Arc::new(miette::NamedSource::new(name, text.to_owned()));
+    let source = std::sync::Arc::new(miette::NamedSource::new(file, text.to_owned()));
     match (profile, problems.finish(&source).0) {
         (Some(profile), none) if none.is_empty() => Ok(profile),
         (_, problems) => Err(problems),
@@ -82,19 +101,24 @@ fn parse(name: &'static str, text: &str) -> Result<Profile, Vec<Problem>> {
 }
 
 fn read(name: &'static str, section: &mut Section<'_>) -> Option<Profile> {
-    let description = section.get::<String>("description")?.value;
-    let forward = link::rate(section, "forward")?.value;
-    let back = link::rate(section, "return")?.value;
+    let description = section.get::<String>("description").map_or_else(String::new, |d| d.value);
+    let forward = link::rate(section, "forward");
+    let back = link::rate(section, "return");
     let LinkPart { delay, ber, loss, mtu, .. } = LinkPart::read_common(section);
+    for (key, example) in [("forward", "20Mbit"), ("return", "2Mbit"), ("delay", "300ms")] {
+        if !section.has(key) {
+            section.lacks(key, format!("write {key} = \"{example}\", say"));
+        }
+    }
     Some(Profile {
         name,
         description,
-        forward,
-        back,
+        forward: forward?.value,
+        back: back?.value,
         delay: delay?.value,
         ber: ber.unwrap_or_default(),
         loss: loss.unwrap_or_default(),
-        mtu: mtu?,
+        mtu: mtu.unwrap_or(link::DEFAULT_MTU),
     })
 }
 
@@ -105,11 +129,30 @@ mod tests {
     #[test]
     fn every_embedded_profile_reads_without_a_problem() {
         for (name, text) in EMBEDDED {
-            let profile = parse(name, text).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            let profile = parse(name, name, text).unwrap_or_else(|e| panic!("{name}: {e:?}"));
             assert!(profile.forward >= profile.back, "{name}: forward is hub to terminal");
             assert_eq!(Profile::find(name), Some(profile));
         }
         assert_eq!(Profile::find("warp"), None);
+    }
+
+    #[test]
+    fn a_file_is_read_as_a_profile_and_told_what_it_lacks() {
+        let read = |text| Profile::parse(text, Path::new("sky.toml"));
+        let text = "forward = \"8Mbit\"\nreturn = \"1Mbit\"\ndelay = \"280ms\"\n";
+        assert!(Profile::is_one(text) && !Profile::is_one("[node]\nforward = 1\n"));
+        let profile = read(text).expect("a profile");
+        assert_eq!((profile.back, profile.mtu), (BitRate::from_mbps(1), 1500));
+        let ConfigError::Content { file, problems } =
+            read("forward = \"8Mbit\"\nretrun = \"1Mbit\"\n").expect_err("lacks")
+        else {
+            panic!()
+        };
+        let told: Vec<_> = problems.iter().map(|p| p.message.as_str()).collect();
+        assert_eq!(file, "sky.toml");
+        assert!(told.iter().any(|t| t.contains("the profile has no return")), "{told:?}");
+        assert!(told.iter().any(|t| t.contains("the profile has no delay")), "{told:?}");
+        assert!(told.iter().any(|t| t.contains("there is no key \"retrun\"")), "{told:?}");
     }
 
     #[test]

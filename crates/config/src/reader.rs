@@ -129,6 +129,11 @@ impl<'t> Section<'t> {
         self.table.contains_key(key)
     }
 
+    /// Keys that somebody else has spoken of already.
+    pub fn know(&mut self, keys: impl Iterator<Item = &'static str>) {
+        self.known.extend(keys);
+    }
+
     fn value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.known.push(key);
         #[cfg(test)]

@@ -9,7 +9,7 @@ use units::{BitRate, IpPrefix};
 
 use console::human::memory;
 
-use super::{Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source};
+use super::{Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source, SplitLink};
 
 impl Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +44,8 @@ impl Display for Config {
         if node.shards > 1 {
             row("shards", &format!("{} threads with peers each", node.shards))?;
         }
-        self.peers.iter().try_for_each(|peer| write_peer(f, peer))
+        self.peers.iter().try_for_each(|peer| write_peer(f, peer))?;
+        self.split.iter().try_for_each(|link| write_split(f, link))
     }
 }
 
@@ -89,6 +90,20 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
         row("rules", &peer.traffic.rules.len())?;
     }
     Ok(())
+}
+
+fn write_split(f: &mut fmt::Formatter<'_>, split: &SplitLink) -> fmt::Result {
+    writeln!(f, "\npeer {}", split.name)?;
+    let mut row = |name: &str, value: &dyn Display| writeln!(f, "  {name:<12} {value}");
+    row("mode", &"split: TCP is split here alone; nothing of ours at the far end")?;
+    row("device", &split.device)?;
+    row("routes", &list(&split.routes))?;
+    row("link", &Described { link: &split.link, profile: split.profile })?;
+    let source = match split.source {
+        Source::Keep => "keep: servers see the hosts' addresses",
+        Source::Nat => "nat: servers see this node's address",
+    };
+    row("source", &source)
 }
 
 fn chunks(node: &Node) -> String {

@@ -26,6 +26,7 @@ mod tail;
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::{Encoder, Purpose};
 pub(crate) use header::{HINT, told_window};
+pub use strength::bulk_repair_interval;
 pub(crate) use strength::{BulkCode, LossEstimate};
 pub(crate) use tail::{BurstEstimate, Sky, tail_repairs};
 

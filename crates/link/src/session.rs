@@ -47,6 +47,7 @@ use crate::stream::{Carries, Delivery, Queue, Stream};
 use crate::wire::{Origin, ResetReason, StreamId};
 
 pub use crate::rate::{RateMode, RateStatus};
+pub use crate::repair::bulk_repair_interval;
 pub use coded::Coding;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};

@@ -58,6 +58,7 @@
 
 mod children;
 mod nft;
+mod one_sided;
 mod own;
 mod routes;
 mod watch;
@@ -84,6 +85,7 @@ use nft::Table;
 use routes::Plan;
 use watch::Watch;
 
+pub use one_sided::{LEG, OneSided, OneSidedConfig, OneSidedLink};
 pub use routes::{Blocked, Ended, blocked, sweep};
 
 /// What becomes of traffic for the peers' prefixes while the program is not running.
@@ -248,7 +250,7 @@ impl Intercept {
     /// One sentence; then everything is as it was before.
     pub fn install(config: &InterceptConfig) -> Result<Intercept, OsError> {
         config.check()?;
-        let lock = lock_within(Duration::from_secs(15))?;
+        let lock = lock_within(LOCK, Duration::from_secs(15))?;
         let syns = Tun::open(&config.syn_device(), 1500)?;
         for device in [syns.name(), &config.tun] {
             satisfy_loose_filter(device)?;
@@ -371,7 +373,7 @@ impl Intercept {
             }
         }
         if !children[1] {
-            self.table = Table::create(&self.config)?;
+            self.table = Table::create(|name| nft::ruleset(name, &self.config))?;
         }
         self.news = listen(&self.table, &self.watchdog, &self.watch)?;
         if children != [true; 2] {
@@ -413,7 +415,7 @@ impl Intercept {
 /// # Errors
 /// One sentence: a program runs here, or the right to change routes is missing.
 pub fn release() -> Result<(), OsError> {
-    let _lock = lock_within(Duration::from_secs(3)).map_err(|e| match is_running() {
+    let _lock = lock_within(LOCK, Duration::from_secs(3)).map_err(|e| match is_running() {
         true => OsError::refused("a gateway runs here, and blocks or carries hosts' traffic")
             .mend("stop it first"),
         false => e,
@@ -455,7 +457,7 @@ fn build(
 ) -> Result<(Table, Poller), OsError> {
     // The table before the routes: without them it does nothing, and if it cannot be
     // made, no route that blocks is left behind.
-    let table = Table::create(config)?;
+    let table = Table::create(|name| nft::ruleset(name, config))?;
     let news = listen(&table, watchdog, watch)?;
     routes::install_or_leave(plan)?;
     Ok((table, news))
@@ -474,9 +476,9 @@ const LOCK: &str = "bentpipe-intercept";
 
 /// An abstract Unix socket exists once per network namespace and vanishes with its last
 /// holder. A watchdog that is still cleaning up holds it, too: that takes moments.
-fn lock_within(patience: Duration) -> Result<UnixListener, OsError> {
+fn lock_within(name: &str, patience: Duration) -> Result<UnixListener, OsError> {
     let name =
-        UnixAddr::from_abstract_name(LOCK).or_cannot(|| "name the lock on interception".into())?;
+        UnixAddr::from_abstract_name(name).or_cannot(|| "name the lock on interception".into())?;
     let begin = Instant::now();
     loop {
         match UnixListener::bind_addr(&name) {

@@ -15,6 +15,7 @@
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
 //! * [`heap`]: what threads hold of memory, for tests.
+//! * [`settings`]: its own routes and kernel parameters, changed and put back.
 
 pub mod addresses;
 mod command;
@@ -27,6 +28,7 @@ pub mod netns;
 pub mod poll;
 pub mod port;
 pub mod proc;
+pub mod settings;
 mod stamp;
 mod sys;
 pub mod tcp;

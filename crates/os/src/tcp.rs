@@ -235,6 +235,19 @@ impl Stream {
         set_option(self.fd.as_fd(), libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
     }
 
+    /// Sets options that it was not born with.
+    ///
+    /// # Errors
+    /// The kernel refuses one of them.
+    pub fn set_options(&self, options: &TcpOptions) -> Result<(), OsError> {
+        options.apply(self.fd.as_fd())
+    }
+
+    /// Sends at most so many bytes of content a second, evenly (`SO_MAX_PACING_RATE`).
+    pub fn set_pace(&self, bytes: u64) -> io::Result<()> {
+        set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)
+    }
+
     /// Gives up when written data is not acknowledged within `d`; zero is the system's default.
     pub fn set_user_timeout(&self, d: Duration) -> io::Result<()> {
         let millis = u32::try_from(d.as_millis()).unwrap_or(u32::MAX);

@@ -32,6 +32,7 @@ mod peers;
 mod places;
 mod policy;
 mod refusal;
+pub use refusal::answer as refusal;
 mod refused;
 mod routes;
 pub mod self_test;

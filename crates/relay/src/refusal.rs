@@ -25,7 +25,7 @@ const TTL: u8 = 64;
 
 /// The packet that answers `syn`, a whole SYN of TCP without IPv6 extension headers;
 /// `None` where a client hears nothing and tries again, or gives up by itself.
-pub(crate) fn answer(syn: &[u8], reason: ResetReason) -> Option<Vec<u8>> {
+pub fn answer(syn: &[u8], reason: ResetReason) -> Option<Vec<u8>> {
     let v4 = syn.first()? >> 4 == 4;
     match (reason, v4) {
         // It asks again: with the next session, or in vain as it would without gateways.

@@ -100,6 +100,10 @@ impl Ratio {
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 18_446_744_073_709_551_616.0
     }
+    /// From parts per 2^64; `u64::MAX` is 1.
+    pub const fn from_bits(parts: u64) -> Ratio {
+        Ratio(parts)
+    }
     /// Parts per 2^64, for exact products of probabilities.
     pub const fn as_bits(self) -> u64 {
         self.0

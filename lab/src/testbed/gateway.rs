@@ -14,12 +14,14 @@ use control::{Answer, LinkState, Request, Status, client};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 
+use serde::Deserialize;
+
 use os::proc::{die_with_parent, entropy, reset_signals};
 use units::BitRate;
 
 use super::results::Load;
 use super::scenario::{LinkSetup, Told};
-use super::topology::{LAN, LINK_A, LINK_B, Topology};
+use super::topology::{LAN, LINK_A, LINK_B, SATELLITE, Topology};
 
 /// Names the gateways' program where it does not lie beside this one.
 const PROGRAM: &str = "BENTPIPE";
@@ -45,6 +47,8 @@ pub struct Pair {
     pub told: Told,
     /// They split nothing: TCP crosses as packets, in order and surely.
     pub unsplit: bool,
+    /// Only the gateway on this side splits, with nothing of ours at the other (`mode = "split"`).
+    pub alone: Option<Side>,
     /// They compress TCP: the published figures, and those of bare links, are without.
     pub compress: bool,
     /// They deduplicate TCP.
@@ -55,6 +59,16 @@ pub struct Pair {
     pub node: String,
     /// Lines added to the `[[peer]]` table of both.
     pub peer: String,
+}
+
+/// A side of the satellite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The client's, which most works have receive.
+    Client,
+    /// The server's.
+    Server,
 }
 
 /// Why a gateway does not run.
@@ -180,6 +194,9 @@ impl Pair {
     /// What an operator would write: rates, delay, bit-error ratio and MTU. Random loss is
     /// nothing that anybody knows beforehand; the gateways find it.
     fn config(&self, end: &End<'_>) -> String {
+        if let Some(side) = self.alone {
+            return self.config_alone(end, side);
+        }
         let (down, up) = (&end.link.down, &end.link.up);
         let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
         let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
@@ -212,6 +229,30 @@ impl Pair {
             compress = if self.compress { "auto" } else { "off" },
             dedup = if self.dedup { "host" } else { "off" },
         )
+    }
+}
+
+impl Pair {
+    /// The same where one gateway is alone. The other's process has no peer and no interface: it
+    /// touches no packet, as if it were not there.
+    fn config_alone(&self, end: &End<'_>, side: Side) -> String {
+        let mut text = format!(
+            "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:{PORT}\"\nadmin = \"admin.sock\"\n\
+             log = \"warn\"\n{}\n",
+            end.key.to_base64(),
+            self.node
+        );
+        if (side == Side::Server) == end.towards_client {
+            let (down, up) = (&end.link.down, &end.link.up);
+            let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
+            let [v4, v6] = end.behind;
+            text += &format!(
+                "lan = [\"{LAN}\"]\n[[peer]]\nname = \"far\"\nmode = \"split\"\n\
+                 device = \"{SATELLITE}\"\nroutes = [\"{v4}\", \"{v6}\"]\nlink = {}\n",
+                self.link(send, receive)
+            );
+        }
+        text
     }
 }
 

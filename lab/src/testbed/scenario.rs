@@ -5,6 +5,7 @@ use channel::{ChannelConfig, GilbertElliott, Outage, QueueLimit};
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
+use super::gateway::Side;
 use super::mesh::MOST;
 use super::sweep::{self, Point, Sweep};
 use super::unit;
@@ -287,6 +288,9 @@ pub struct Way {
     /// The gateways split nothing: TCP crosses as packets, in order and surely.
     #[serde(default)]
     pub unsplit: bool,
+    /// Only the gateway on this side is there, and the kernel's TCP crosses the satellite.
+    #[serde(default)]
+    pub alone: Option<Side>,
     /// The gateways compress.
     #[serde(default)]
     pub compress: bool,
@@ -596,6 +600,10 @@ impl Scenario {
                     way.id
                 ));
             }
+        }
+        if way.alone.is_some() && (!way.gateways || way.unsplit || way.pairs.len() > 1) {
+            let id = &way.id;
+            return Err(format!("\"{id}\" is alone: gateways = true, and no unsplit or pairs"));
         }
         if way.pairs.len() > 1 && !way.gateways {
             return Err(format!("\"{}\" has pairs and no gateways, which know the ways", way.id));

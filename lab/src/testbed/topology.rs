@@ -47,7 +47,7 @@ pub const SERVER: [IpAddr; 2] = pair(3, 2);
 /// The gateways' interface towards their hosts.
 pub const LAN: &str = "lan";
 /// The gateways' interface towards the satellite.
-const SATELLITE: &str = "sat";
+pub const SATELLITE: &str = "sat";
 /// The hosts' only interface.
 pub(super) const HOST: &str = "eth0";
 const MTU: u16 = 1500;

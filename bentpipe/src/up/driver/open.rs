@@ -22,9 +22,10 @@ use crate::admin;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
 use crate::up::chunks::ChunkPlace;
-use crate::up::interception::intercept_config;
+use crate::up::interception::{intercept_config, past_the_tunnel};
 use crate::up::kept::Kept;
 use crate::up::listeners::Listeners;
+use crate::up::one_sided::OneSidedLinks;
 use crate::up::others::Others;
 use crate::up::proxy::Proxy;
 use crate::up::roster::Roster;
@@ -115,12 +116,14 @@ impl Driver {
             kept,
             news: Vec::new(),
             watched: (false, false),
+            one_sided: None,
             draining: None,
             packet: vec![0; 65_536],
             config,
         };
         driver.add_peers()?;
         driver.begin_to_intercept()?;
+        driver.one_sided = OneSidedLinks::open(&driver.config)?;
         driver.watch()?;
         if !driver.others.is_empty() {
             // Their threads have no right to it themselves.
@@ -165,7 +168,7 @@ impl Driver {
         };
         let base = InterceptConfig {
             lan: self.config.node.lan.clone(),
-            direct: self.config.node.direct.clone(),
+            direct: past_the_tunnel(&self.config),
             own: self.config.node.own,
             carrier_ports: vec![self.shard.carrier.port()],
             ..InterceptConfig::new(tun.name(), listeners.port())

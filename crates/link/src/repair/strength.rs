@@ -1,6 +1,6 @@
 //! How much repair a link deserves, from the losses that were measured.
 
-use units::Ratio;
+use units::{BitRate, Duration, Ratio};
 
 use super::{MAX_WINDOW, Sky, header};
 
@@ -161,6 +161,16 @@ impl BulkCode {
             window: window.min(affordable).max(32.0) as u64,
         })
     }
+}
+
+/// For a plan of a link: of so many packets of one bulk flow one is repair, where single packets
+/// are lost with `loss`; `None` where sending again serves better.
+pub fn bulk_repair_interval(loss: Ratio, rate: BitRate, rtt: Duration, packet: u16) -> Option<u64> {
+    let in_flight = rate.bytes_in(rtt).0 as f64 / f64::from(packet.max(1));
+    let rate = rate.bytes_in(Duration::from_secs(1)).0 as f64;
+    let sky = Sky::alone(loss.as_f64());
+    let reach = in_flight.min(MAX_WINDOW as f64);
+    BulkCode::new(sky, (in_flight, reach), rate, true, false).map(|code| code.interval)
 }
 
 #[cfg(test)]

@@ -27,15 +27,16 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates the table and makes sure that it is there and owned.
-    pub fn create(config: &InterceptConfig) -> Result<Table, OsError> {
+    /// Creates the table that `ruleset` makes under a name, and makes sure that it is there and
+    /// owned.
+    pub fn create(ruleset: impl FnOnce(&str) -> String) -> Result<Table, OsError> {
         // Complaints come in order with the answers: one pipe for both.
         let (output, input) = std::io::pipe().or_cannot(|| "make a pipe for `nft`".into())?;
         let complaints = input.try_clone().or_cannot(|| "make a pipe for `nft`".into())?;
         let mut command = Command::new("nft");
         command.arg("-i").stdout(input).stderr(complaints);
         let mut table = Table { child: Kept::start_confined(command)?, output, name: table_name() };
-        let listing = table.run(&ruleset(&table.name, config))?;
+        let listing = table.run(&ruleset(&table.name))?;
         if !listing.lines().any(|l| l.trim() == "flags owner") {
             return Err(OsError::refused("the kernel does not let nftables tables be owned")
                 .mend("Linux 5.12 and nftables 1.0 or later are needed"));
@@ -125,7 +126,7 @@ fn table_name() -> String {
 const LISTENERS: [(&str, &str, &str); 2] = [("ipv4", "ip", "127.0.0.1"), ("ipv6", "ip6", "[::1]")];
 
 /// One line, one transaction: the table with all it does.
-fn ruleset(table: &str, config: &InterceptConfig) -> String {
+pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
     let (tun, syn, port) = (&config.tun, config.syn_device(), config.listener_port);
     let marks = &config.marks;
     let mut out = format!(
@@ -274,7 +275,7 @@ fn masquerade(table: &str, config: &InterceptConfig) -> String {
 }
 
 /// Sets refuse elements that overlap.
-fn without_covered<'a>(prefixes: impl Iterator<Item = &'a IpPrefix>) -> Vec<IpPrefix> {
+pub(super) fn without_covered<'a>(prefixes: impl Iterator<Item = &'a IpPrefix>) -> Vec<IpPrefix> {
     let mut widest_first: Vec<IpPrefix> = prefixes.copied().collect();
     widest_first.sort_by_key(|p| (p.len(), p.addr()));
     let mut kept: Vec<IpPrefix> = Vec::new();
@@ -286,7 +287,7 @@ fn without_covered<'a>(prefixes: impl Iterator<Item = &'a IpPrefix>) -> Vec<IpPr
     kept
 }
 
-fn list<T: ToString>(items: &[T]) -> String {
+pub(super) fn list<T: ToString>(items: &[T]) -> String {
     format!("{{ {} }}", items.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
 }
 
@@ -309,7 +310,8 @@ mod tests {
         fs::write(&path, "hidden words\n").unwrap();
         let said = ns.run(|| {
             let _tun = Tun::open("bpd0", 1500).unwrap();
-            let mut table = Table::create(&InterceptConfig::new("bpd0", 1)).unwrap();
+            let mut table =
+                Table::create(|name| ruleset(name, &InterceptConfig::new("bpd0", 1))).unwrap();
             let status = fs::read_to_string(format!("/proc/{}/status", table.pid())).unwrap();
             let line = |name: &str| status.lines().find(|l| l.starts_with(name)).unwrap();
             assert_eq!(line("Uid:"), "Uid:\t65534\t65534\t65534\t65534");

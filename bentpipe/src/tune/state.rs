@@ -1,0 +1,176 @@
+//! What was there before: written first, put back from the file.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use miette::miette;
+use os::OsError;
+use os::settings::{self, Family};
+use serde::{Deserialize, Serialize};
+
+use crate::human::reason;
+
+/// What is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Setting {
+    /// A route of table `main`.
+    Route {
+        /// Of IPv6.
+        v6: bool,
+    },
+    /// A kernel parameter.
+    Parameter {
+        /// Its name.
+        key: String,
+    },
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Route { v6: false } => f.write_str("route"),
+            Setting::Route { v6: true } => f.write_str("route of IPv6"),
+            Setting::Parameter { key } => f.write_str(key),
+        }
+    }
+}
+
+/// One setting, before and after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Which.
+    pub setting: Setting,
+    /// What was there.
+    pub before: String,
+    /// What is wanted.
+    pub after: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Change {
+    /// Sets what is wanted.
+    pub fn make(&self) -> Result<(), OsError> {
+        self.set(&self.after)
+    }
+
+    fn set(&self, value: &str) -> Result<(), OsError> {
+        match &self.setting {
+            Setting::Route { v6 } => settings::replace_route(family(*v6), value),
+            Setting::Parameter { key } => settings::set_sysctl(key, value),
+        }
+    }
+
+    /// Puts back what was there, unless somebody else has changed it since.
+    fn unmake(&self) -> Result<(), String> {
+        if self.is(&self.before) {
+            return Ok(()); // It was never changed: the program ended before.
+        }
+        if !self.is(&self.after) {
+            let (setting, before) = (&self.setting, &self.before);
+            return Err(format!(
+                "somebody changed this since, so it stays: {setting} (before: {before})"
+            ));
+        }
+        self.set(&self.before).map_err(|e| e.to_string())
+    }
+
+    fn is(&self, value: &str) -> bool {
+        match &self.setting {
+            Setting::Parameter { key } => settings::sysctl(key).as_deref() == Some(value),
+            Setting::Route { v6 } => {
+                let routes = settings::routes(family(*v6)).unwrap_or_default();
+                routes.iter().any(|route| sorted(route) == sorted(value))
+            }
+        }
+    }
+}
+
+fn family(v6: bool) -> Family {
+    if v6 { Family::V6 } else { Family::V4 }
+}
+
+/// The kernel prints a route's words in an order of its own.
+fn sorted(route: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = route.split_whitespace().filter(|word| *word != "lock").collect();
+    words.sort_unstable();
+    words
+}
+
+/// Everything that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// The link.
+    pub name: String,
+    /// The boot and namespace in which it holds.
+    lifetime: String,
+    /// In the order in which they are made.
+    pub changes: Vec<Change>,
+}
+
+impl Saved {
+    /// Changes for the link `name` that are about to be made here.
+    pub fn new(name: String, changes: Vec<Change>) -> Saved {
+        Saved { name, lifetime: settings::lifetime(), changes }
+    }
+
+    /// What is noted in `file`; none if there is none, or the system has been started anew since.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn load(file: &Path) -> miette::Result<Option<Saved>> {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(miette!("cannot read {}: {}", file.display(), reason(&e))),
+        };
+        let saved: Saved = serde_json::from_str(&text).map_err(|e| {
+            miette!(
+                help = "if nothing is tuned, delete it",
+                "{} is not what `bentpipe tune` writes: {e}",
+                file.display()
+            )
+        })?;
+        Ok((saved.lifetime == settings::lifetime()).then_some(saved))
+    }
+
+    /// Notes it in `file`, which is there whole or not at all, also after a power cut.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store(&self, file: &Path) -> miette::Result<()> {
+        let write = || -> std::io::Result<()> {
+            let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = dir.unwrap_or(Path::new("."));
+            fs::create_dir_all(dir)?;
+            let new = file.with_extension("new");
+            let mut out = File::create(&new)?;
+            out.write_all(&serde_json::to_vec_pretty(self)?)?;
+            out.sync_all()?;
+            fs::rename(&new, file)?;
+            File::open(dir)?.sync_all()
+        };
+        write().map_err(|e| miette!("cannot write {}: {}", file.display(), reason(&e)))
+    }
+
+    /// Puts everything back, the last first; what cannot be, and why.
+    pub fn put_back(&self) -> Vec<String> {
+        self.changes.iter().rev().filter_map(|change| change.unmake().err()).collect()
+    }
+}
+
+/// Nothing is tuned any more.
+///
+/// # Errors
+/// The file cannot be removed.
+pub fn remove(file: &Path) -> miette::Result<()> {
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(miette!("cannot remove {}: {}", file.display(), reason(&e)))
+        }
+        _ => Ok(()),
+    }
+}

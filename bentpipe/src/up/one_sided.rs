@@ -1,0 +1,580 @@
+//! Links with nothing of ours at the far end (`mode = "split"`, R-SPLIT-2): TCP is split here
+//! alone, and crosses the link as the kernel's own TCP, fitted to the link by [`plan`](::plan).
+//!
+//! A thread of its own serves all of them, apart from the shards, with which it shares nothing:
+//!
+//! 1. A SYN comes out of one of the devices of `os::intercept::OneSided` and is kept, while this
+//!    host connects to the server, as the client where `source = "keep"`.
+//! 2. The server has answered: the very SYN goes back, and TPROXY hands the client's connection
+//!    to our listener. It has refused, or an error came: the client hears the same.
+//! 3. The two sockets are joined ([`pump`]).
+//!
+//! The socket towards the link (the *leg*: the server's of connections that begin here, the
+//! client's of those that begin beyond) has the congestion control and the buffers of the plan,
+//! by its mark the initial windows, and a pace: the link's rate divided by the legs that have
+//! something under way, so that they neither fill a queue nor lose to each other.
+
+mod pump;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::thread::{self, JoinHandle};
+
+use ::plan::Plan;
+use os::OsError;
+use os::intercept::{LEG, OneSided, OneSidedConfig, OneSidedLink};
+use os::poll::{Clock, Event, Events, Interest, Poller, Waker};
+use os::tcp::{self, Accepted, Connect, ConnectError, Stream, TcpOptions};
+use relay::packet::Packet;
+use units::{Duration, Instant};
+
+use super::connections::{reason_of_failure, reason_of_own};
+use super::listeners::Listeners;
+use crate::config::{Config, Source, SplitLink};
+use crate::plan::link_of;
+use pump::{PIECE, Pair, Turn};
+use relay::ResetReason;
+
+/// What the poller's numbers mean.
+const OUT: u64 = 0;
+const IN: u64 = 1;
+const LISTENER_V4: u64 = 2;
+const LISTENER_V6: u64 = 3;
+const INTERCEPT: u64 = 4;
+const STOP: u64 = 5;
+/// Twice a connection's number, and one more for its server's socket.
+const CONNECTIONS: u64 = 16;
+
+/// Connections whose server has not answered; more SYNs are not heard, and come again.
+const OPENINGS: usize = 4096;
+/// How long a server is asked.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the link's rate is divided anew.
+const SHARING: Duration = Duration::from_millis(100);
+/// Of the rate, in thousandths, the legs' paces together: what is left is for SYNs, ACKs and
+/// repeats, and keeps the modem's queue empty.
+const PACED: u64 = 995;
+/// Packets read from a device before connections have their turn.
+const PACKETS: usize = 256;
+/// The most that the kernel may keep for one leg each way.
+const MOST_BUFFER: u64 = 64 << 20;
+
+/// The thread, before and after its start.
+pub struct OneSidedLinks {
+    engine: Option<Engine>,
+    stop: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OneSidedLinks {
+    /// Puts the interception for all links with `mode = "split"` in force; none if there are none.
+    ///
+    /// # Errors
+    /// One sentence; then everything is as it was before.
+    pub fn open(config: &Config) -> Result<Option<OneSidedLinks>, OsError> {
+        if config.split.is_empty() {
+            return Ok(None);
+        }
+        let stop = Waker::new()?;
+        let engine = Engine::open(config, &stop)?;
+        Ok(Some(OneSidedLinks { engine: Some(engine), stop, thread: None }))
+    }
+
+    /// Begins to serve.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(&mut self) -> std::io::Result<()> {
+        let Some(mut engine) = self.engine.take() else { return Ok(()) };
+        let thread = thread::Builder::new().name("one-sided".to_owned());
+        self.thread = Some(thread.spawn(move || engine.run())?);
+        Ok(())
+    }
+}
+
+impl Drop for OneSidedLinks {
+    fn drop(&mut self) {
+        self.stop.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A link and what its legs have.
+struct Link {
+    config: SplitLink,
+    plan: Plan,
+    leg: TcpOptions,
+    /// Connections with something under way, as far as is known.
+    busy: BTreeSet<u64>,
+    /// The pace of each when it was last divided.
+    pace: u64,
+}
+
+/// A client's address and a server's.
+type Ends = (SocketAddr, SocketAddr);
+
+/// The server is being asked.
+struct Opening {
+    ends: Ends,
+    server: Stream,
+    link: usize,
+    /// Does it come from beyond the link?
+    inward: bool,
+    /// The client's own SYN; empty for one that is connected already.
+    syn: Vec<u8>,
+    client: Option<Stream>,
+    connected: bool,
+    until: Instant,
+}
+
+enum Connection {
+    Opening(Box<Opening>),
+    Joined { pair: Box<Pair>, link: usize, leg: usize },
+}
+
+struct Engine {
+    poller: Poller,
+    clock: Clock,
+    intercept: OneSided,
+    listeners: Listeners,
+    links: Vec<Link>,
+    connections: BTreeMap<u64, Connection>,
+    openings: BTreeMap<Ends, u64>,
+    queue: VecDeque<u64>,
+    next: u64,
+    shared_at: Instant,
+    buffer: Vec<u8>,
+    stopping: bool,
+}
+
+impl Engine {
+    fn open(config: &Config, stop: &Waker) -> Result<Engine, OsError> {
+        let poller = Poller::new()?;
+        let marked = TcpOptions { mark: Some(LEG), ..TcpOptions::default() };
+        let listeners = Listeners::open(&marked, [LISTENER_V4, LISTENER_V6])?;
+        let links: Vec<Link> = config.split.iter().cloned().map(Link::new).collect();
+        let intercept = OneSided::install(&OneSidedConfig {
+            lan: config.node.lan.clone(),
+            own: config.node.own,
+            listener_port: listeners.port(),
+            links: links.iter().map(Link::interception).collect(),
+        })?;
+        listeners.watch(&poller)?;
+        for (syns, token) in intercept.syns().iter().zip([OUT, IN]) {
+            poller.add(syns, token, Interest::READ)?;
+        }
+        poller.add(&intercept, INTERCEPT, Interest::READ)?;
+        poller.add(stop, STOP, Interest::READ)?;
+        Ok(Engine {
+            poller,
+            clock: Clock::start(),
+            intercept,
+            listeners,
+            links,
+            connections: BTreeMap::new(),
+            openings: BTreeMap::new(),
+            queue: VecDeque::new(),
+            next: 0,
+            shared_at: Instant::ZERO,
+            buffer: vec![0; PIECE],
+            stopping: false,
+        })
+    }
+
+    fn run(&mut self) {
+        for Link { config, plan, .. } in &self.links {
+            crate::log!(
+                Info,
+                "TCP is split at this end of the link",
+                peer = config.name,
+                device = config.device,
+                congestion = plan.send.congestion.name(),
+                window = plan.send.window
+            );
+        }
+        let mut events = Events::with_capacity(256);
+        while !self.stopping {
+            let timeout = self.timeout();
+            if let Err(e) = self.poller.wait(&mut events, timeout) {
+                crate::log!(Error, "connections are no longer split", error = e);
+                return;
+            }
+            let now = self.clock.now();
+            for event in events.iter() {
+                self.on_event(now, event);
+            }
+            self.work();
+            self.on_time(now);
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.queue.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.clock.now();
+        let is_busy = self.links.iter().any(|link| !link.busy.is_empty());
+        let sharing = is_busy.then(|| (self.shared_at + SHARING).since(now));
+        let openings = (!self.openings.is_empty()).then(|| Duration::from_secs(1));
+        let listeners = self.listeners.poll_timeout().map(|at| at.since(now));
+        [sharing, openings, listeners].into_iter().flatten().min()
+    }
+
+    fn on_event(&mut self, now: Instant, event: Event) {
+        match event.token {
+            OUT | IN => self.read_syns(now, event.token as usize),
+            LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
+            INTERCEPT => self.mend(),
+            STOP => self.stopping = true,
+            token => {
+                let (id, side) = ((token - CONNECTIONS) / 2, (token % 2) as usize);
+                match self.connections.get_mut(&id) {
+                    Some(Connection::Joined { pair, .. }) => {
+                        pair.on_event(side, event);
+                        self.enqueue(id);
+                    }
+                    Some(Connection::Opening(_)) if side == 1 => self.answered(id, event),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn mend(&mut self) {
+        match self.intercept.repair() {
+            Ok(false) => {}
+            Ok(true) => {
+                crate::log!(Warn, "a helper of the interception died and was started again");
+            }
+            Err(e) => crate::log!(Error, "interception cannot be mended", error = e),
+        }
+        // What it watches is another now.
+        let _ = self.poller.remove(&self.intercept);
+        let _ = self.poller.add(&self.intercept, INTERCEPT, Interest::READ);
+    }
+
+    fn read_syns(&mut self, now: Instant, device: usize) {
+        let mut packet = vec![0; 2048];
+        for _ in 0..PACKETS {
+            let Ok(n) = self.intercept.syns()[device].read(&mut packet) else { return };
+            self.on_syn(now, &packet[..n], device == IN as usize);
+        }
+    }
+
+    /// A host wants a connection.
+    fn on_syn(&mut self, now: Instant, syn: &[u8], inward: bool) {
+        let Some(ends) = Packet::parse(syn).and_then(|packet| packet.opens(syn)) else { return };
+        if let Some(id) = self.openings.get(&ends) {
+            // It asks again, and is answered if the server has answered meanwhile.
+            if let Some(Connection::Opening(opening)) = self.connections.get(id)
+                && opening.connected
+            {
+                let _ = self.intercept.syns()[usize::from(inward)].write(syn);
+            }
+            return;
+        }
+        if self.openings.len() >= OPENINGS {
+            return;
+        }
+        if let Err(reason) = self.begin(now, ends, inward, syn.to_vec(), None) {
+            self.refuse(syn, inward, reason);
+        }
+    }
+
+    /// Asks the server; the client waits with its SYN, or is connected already.
+    fn begin(
+        &mut self,
+        now: Instant,
+        ends: Ends,
+        inward: bool,
+        syn: Vec<u8>,
+        client: Option<Stream>,
+    ) -> Result<(), ResetReason> {
+        let beyond = if inward { ends.0 } else { ends.1 };
+        let link = self.link_to(beyond.ip()).ok_or(ResetReason::Unreachable)?;
+        let options = if inward { TcpOptions::default() } else { self.links[link].leg.clone() };
+        let keeps = self.links[link].config.source == Source::Keep;
+        let server = connect(ends.1, keeps.then_some(ends.0), &options)?;
+        let id = self.next;
+        self.next += 1;
+        let token = CONNECTIONS + 2 * id + 1;
+        self.poller
+            .add(&server, token, Interest::READ_WRITE.edge())
+            .map_err(|_| ResetReason::Exhausted)?;
+        let until = now + PATIENCE;
+        let connected = false;
+        let opening = Opening { ends, server, link, inward, syn, client, connected, until };
+        self.openings.insert(ends, id);
+        self.connections.insert(id, Connection::Opening(Box::new(opening)));
+        Ok(())
+    }
+
+    /// The link whose prefix for the address is the longest.
+    fn link_to(&self, address: IpAddr) -> Option<usize> {
+        let longest = |link: &Link| {
+            let prefixes = link.config.routes.iter().filter(|p| p.contains(address));
+            prefixes.map(|p| p.len()).max()
+        };
+        let found = self.links.iter().enumerate().filter_map(|(n, l)| Some((longest(l)?, n)));
+        found.max().map(|(_, n)| n)
+    }
+
+    /// The client hears what the server, or a router on the way, has said.
+    fn refuse(&self, syn: &[u8], inward: bool, reason: ResetReason) {
+        if let Some(answer) = relay::refusal(syn, reason) {
+            let _ = self.intercept.syns()[usize::from(inward)].write(&answer);
+        }
+    }
+
+    /// The kernel knows whether the server stands.
+    fn answered(&mut self, id: u64, event: Event) {
+        let Some(Connection::Opening(opening)) = self.connections.get_mut(&id) else { return };
+        if opening.connected {
+            // It ended before the client was there: that is told when it is.
+            return;
+        }
+        if !(event.writable || event.failed) {
+            return;
+        }
+        if let Err(failure) = opening.server.outcome() {
+            let reason = reason_of_failure(&failure);
+            if let Some(Connection::Opening(o)) = self.forget(id)
+                && o.client.is_none()
+            {
+                self.refuse(&o.syn, o.inward, reason);
+            }
+            return;
+        }
+        opening.connected = true;
+        match opening.client.take() {
+            Some(client) => self.join(id, client),
+            None => {
+                let device = usize::from(opening.inward);
+                let _ = self.intercept.syns()[device].write(&opening.syn);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Connection> {
+        let gone = self.connections.remove(&id)?;
+        match &gone {
+            Connection::Opening(opening) => {
+                self.openings.remove(&opening.ends);
+            }
+            Connection::Joined { link, .. } => {
+                self.links[*link].busy.remove(&id);
+            }
+        }
+        Some(gone)
+    }
+
+    fn accept(&mut self, now: Instant, token: u64) {
+        for _ in 0..PACKETS {
+            let Some(accepted) = self.listeners.accept(now, &self.poller, token) else { return };
+            let Accepted { stream, client, server } = accepted;
+            let ends = (client, server);
+            match self.openings.get(&ends).copied() {
+                Some(id) => self.join(id, stream),
+                None => {
+                    // The kernel had its addresses in TIME_WAIT and asked nobody. Without a
+                    // server it is dropped, which resets it.
+                    let inward = self.link_to(server.ip()).is_none();
+                    let _ = self.begin(now, ends, inward, Vec::new(), Some(stream));
+                }
+            }
+        }
+    }
+
+    /// Joins the client to the server of the opening.
+    fn join(&mut self, id: u64, client: Stream) {
+        let Some(Connection::Opening(opening)) = self.forget(id) else { return };
+        let Opening { server, link, inward, .. } = *opening;
+        let leg = usize::from(!inward);
+        if inward {
+            // Its SYN had the metrics by the listener's mark.
+            let _ = client.set_options(&self.links[link].leg);
+        }
+        let token = CONNECTIONS + 2 * id;
+        if self.poller.add(&client, token, Interest::READ_WRITE.edge()).is_err() {
+            return;
+        }
+        let pair = Box::new(Pair::new(client, server));
+        let _ = pair.sides[leg].stream.set_pace(self.links[link].pace);
+        self.connections.insert(id, Connection::Joined { pair, link, leg });
+        self.enqueue(id);
+    }
+
+    fn enqueue(&mut self, id: u64) {
+        if let Some(Connection::Joined { pair, .. }) = self.connections.get_mut(&id)
+            && !std::mem::replace(&mut pair.queued, true)
+        {
+            self.queue.push_back(id);
+        }
+    }
+
+    /// Gives every connection that has news one turn.
+    fn work(&mut self) {
+        for _ in 0..self.queue.len() {
+            let Some(id) = self.queue.pop_front() else { return };
+            let Some(Connection::Joined { pair, link, leg }) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            pair.queued = false;
+            // Towards the leg flows what comes from the other side.
+            let before = pair.bytes()[1 - *leg];
+            let turn = pair.turn(&mut self.buffer);
+            let link = &mut self.links[*link];
+            if pair.bytes()[1 - *leg] > before && link.busy.insert(id) {
+                link.divide(&self.connections);
+            }
+            match turn {
+                Turn::Rests => {}
+                Turn::HasMore => self.enqueue(id),
+                Turn::Ended | Turn::Reset => {
+                    self.forget(id);
+                }
+            }
+        }
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.listeners.handle_timeout(now, &self.poller);
+        if now.since(self.shared_at) < SHARING {
+            return;
+        }
+        self.shared_at = now;
+        for link in &mut self.links {
+            let before = link.busy.len();
+            link.busy.retain(|id| is_under_way(self.connections.get(id)));
+            if link.busy.len() < before {
+                link.divide(&self.connections);
+            }
+        }
+        let late = |opening: &u64| match &self.connections[opening] {
+            Connection::Opening(o) => o.until <= now,
+            Connection::Joined { .. } => false,
+        };
+        let late: Vec<u64> = self.openings.values().filter(|id| late(id)).copied().collect();
+        for id in late {
+            self.forget(id);
+        }
+    }
+}
+
+/// Has the leg bytes that the far host has not acknowledged?
+fn is_under_way(connection: Option<&Connection>) -> bool {
+    match connection {
+        Some(Connection::Joined { pair, leg, .. }) => {
+            pair.sides[*leg].stream.unacknowledged().is_ok_and(|bytes| bytes > 0)
+        }
+        _ => false,
+    }
+}
+
+impl Link {
+    fn new(config: SplitLink) -> Link {
+        let plan = Plan::of(link_of(&config.link, None));
+        // The kernel doubles what it is told, and half of that is for its own bookkeeping: two
+        // windows, so that what waits for a repeat does not stop the rest.
+        let buffer = |window: units::ByteCount| (window.0 * 2).clamp(1 << 16, MOST_BUFFER) as usize;
+        // Who may change the network may use any that is there, allowed to others or not.
+        let known = os::settings::sysctl("net.ipv4.tcp_available_congestion_control");
+        let wanted = plan.send.congestion.name();
+        let is_there = known.is_some_and(|known| known.split(' ').any(|name| name == wanted));
+        if !is_there {
+            crate::log!(
+                Warn,
+                "this kernel lacks the congestion control that the link calls for",
+                wanted = wanted,
+                help = format!("load it: modprobe tcp_{wanted}")
+            );
+        }
+        let leg = TcpOptions {
+            mark: Some(LEG),
+            congestion: is_there.then(|| wanted.to_owned()),
+            send_buffer: Some(buffer(plan.send.window)),
+            receive_buffer: Some(buffer(plan.receive.window)),
+            ..TcpOptions::default()
+        };
+        let pace = pace(&plan, 1);
+        Link { config, plan, leg, busy: BTreeSet::new(), pace }
+    }
+
+    fn interception(&self) -> OneSidedLink {
+        let (send, receive) = (&self.plan.send, &self.plan.receive);
+        OneSidedLink {
+            device: self.config.device.clone(),
+            routes: self.config.routes.clone(),
+            // All that the link holds: it is paced.
+            initial_windows: [send, receive].map(|direction| direction.window_segments()),
+            least_rto: send.least_rto,
+            packets: [send.tcp_packet, receive.tcp_packet],
+        }
+    }
+
+    /// Divides the link's rate among those who use it.
+    fn divide(&mut self, connections: &BTreeMap<u64, Connection>) {
+        self.pace = pace(&self.plan, self.busy.len());
+        for id in &self.busy {
+            if let Some(Connection::Joined { pair, leg, .. }) = connections.get(id) {
+                let _ = pair.sides[*leg].stream.set_pace(self.pace);
+            }
+        }
+    }
+}
+
+/// Bytes of content a second for each of `legs`, where together they fill the link.
+fn pace(plan: &Plan, legs: usize) -> u64 {
+    let line = u64::from(plan.send.tcp_packet) + u64::from(plan.link.framing);
+    let rate = plan.link.send.as_bps() / 8;
+    let content = u128::from(rate) * u128::from(plan.send.mss()) / u128::from(line);
+    (content as u64 * PACED / 1000 / legs.max(1) as u64).max(1)
+}
+
+/// Connects, as `from` where that is possible.
+fn connect(
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    options: &TcpOptions,
+) -> Result<Stream, ResetReason> {
+    let begin = |from| tcp::connect(&Connect { to, from, mark: options.mark, options });
+    let outcome = match begin(from) {
+        // The client's port is still held by an earlier connection, or by its own socket here.
+        Err(ConnectError::SourceInUse) => begin(from.map(|f| SocketAddr::new(f.ip(), 0))),
+        other => other,
+    };
+    outcome.map_err(|e| match e {
+        ConnectError::Unreachable(e) => reason_of_own(&e, to.is_ipv4()),
+        ConnectError::SourceInUse => ResetReason::Exhausted,
+        ConnectError::Failed(e) => {
+            crate::log!(Warn, e);
+            ResetReason::Exhausted
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::BitRate;
+
+    #[test]
+    fn legs_share_the_links_rate_and_leave_a_little() {
+        let profile = crate::config::Profile::find("t1-geo").expect("a profile");
+        let plan = Plan::of(::plan::Link {
+            send: profile.forward,
+            receive: profile.back,
+            delay: profile.delay,
+            ber: profile.ber,
+            loss: profile.loss,
+            mtu: profile.mtu,
+            framing: 0,
+            queue: None,
+        });
+        let full = BitRate::from_bps(pace(&plan, 1) * 8 * 1500 / 1448);
+        assert!(full < profile.forward && full.as_bps() * 100 > profile.forward.as_bps() * 98);
+        assert_eq!(pace(&plan, 4), pace(&plan, 1) / 4);
+    }
+}

@@ -1,0 +1,208 @@
+//! One gateway, and nothing of ours at the far end of the satellite (`mode = "split"`, R-SPLIT-2).
+//!
+//! The satellite's other router forwards packets and knows of nothing.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use os::netns::NetNs;
+use units::{BitRate, Ratio};
+
+use crate::harness::{Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, wait_for};
+use crate::tcp::{
+    CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, listen, pattern,
+    read_to_end, reset, try_connect,
+};
+
+const KEY: &str = "YD1HnZVjGzWeJiM3DMcUGA3nWrJsJTEUlRMjOSmpYAU=";
+
+/// The network with routes past all gateways, and none of them started.
+fn network(plan: Plan) -> World {
+    let world = World::without_gateways(&Plan { clear_routes: true, ..plan });
+    // Routers resolve their neighbours from link-local addresses, which the emulator's ports lack.
+    for (ns, address) in [(&world.gwa, "fe80::a/64"), (&world.gwb, "fe80::b/64")] {
+        ns.address(SATELLITE, address).expect("an address");
+    }
+    // The kernel's default here may be anything.
+    for ns in [&world.client, &world.server] {
+        ns.sysctl("net.ipv4.tcp_congestion_control", "reno").expect("a parameter");
+    }
+    world
+}
+
+/// A gateway in `ns` alone.
+struct Alone {
+    _program: Daemon,
+    log: PathBuf,
+}
+
+impl Alone {
+    fn start(world: &World, ns: &NetNs, node: &str, routes: &str, link: &str) -> Alone {
+        let dir = world.dir("alone");
+        let (file, log) = (dir.join("alone.toml"), dir.join("log"));
+        let text = format!(
+            "[node]\nprivate_key = \"{KEY}\"\nadmin = \"{}\"\n{node}\n\
+             [[peer]]\nname = \"sky\"\nmode = \"split\"\ndevice = \"{SATELLITE}\"\n\
+             routes = [{routes}]\nlink = {{ {link} }}\n",
+            dir.join("admin").display()
+        );
+        fs::write(&file, text).expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("permissions");
+        let bentpipe = env!("CARGO_BIN_EXE_bentpipe");
+        let program = Daemon::start(ns, &format!("{bentpipe} -v up {}", file.display()), &log);
+        let alone = Alone { _program: program, log };
+        wait_for("the gateway", || {
+            let said = alone.said();
+            said.contains("TCP is split at this end").then_some(()).ok_or(said)
+        });
+        alone
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// Both networks of the server's side.
+const BEYOND: &str = "\"10.2.0.0/24\", \"fd02::/64\"";
+
+/// Sends `len` bytes to the server and waits until it has all and says so.
+fn upload(world: &World, len: usize) -> Duration {
+    let listener = listen(&world.server, SERVER);
+    let bytes = pattern(7, len);
+    let begin = Instant::now();
+    let mut near = connect(&world.client, SERVER);
+    let long = Some(Duration::from_secs(300));
+    near.set_write_timeout(long).expect("a socket");
+    near.set_read_timeout(long).expect("a socket");
+    let mut far = accept(&listener);
+    far.set_read_timeout(long).expect("a socket");
+    assert_eq!(far.peer_addr().expect("an address").ip().to_string(), "10.1.0.2");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            near.write_all(&bytes).expect("it is taken");
+            near.shutdown(Shutdown::Write).expect("an end");
+            expect(&mut near, b"thanks");
+            assert_eq!(read_to_end(&mut near), (Vec::new(), End::Clean));
+        });
+        let (got, end) = read_to_end(&mut far);
+        assert!(got == bytes && end == End::Clean, "every byte arrives");
+        far.write_all(b"thanks").expect("it is taken");
+        drop(far);
+    });
+    begin.elapsed()
+}
+
+#[test]
+fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
+    if !root() {
+        return;
+    }
+    let world = network(Plan {
+        rate: BitRate::from_mbps(10),
+        delay_ms: 250,
+        loss: Ratio::from_f64(0.01),
+        ..Plan::default()
+    });
+    const LEN: usize = 1_500_000;
+    let without = upload(&world, LEN);
+    let link = "send = \"10Mbit\", receive = \"10Mbit\", delay = \"250ms\", loss = 0.01";
+    let alone = Alone::start(&world, &world.gwa, &format!("lan = [\"{LAN}\"]"), BEYOND, link);
+    let with = upload(&world, LEN);
+    eprintln!("1.5 MB over 10 Mbit/s, 500 ms, 1 % lost: {without:?} without, {with:?} with");
+    assert!(with * 2 < without, "{with:?} with, {without:?} without\n{}", alone.said());
+    // What is not TCP goes as it always did.
+    pings(&world.client, 2, "10.2.0.2");
+    let counted = must(&world.gwa, "nft list ruleset");
+    assert!(counted.contains("bp-split-out"), "{counted}");
+    drop(alone);
+    // Nothing of it is left, and hosts are served by the kernel as before.
+    wait_for("the rules to go", || {
+        let left = must(&world.gwa, "nft list ruleset; ip rule; ip -6 rule");
+        match left.contains("bp-split") || left.contains("proto 144") {
+            true => Err(left),
+            false => Ok(()),
+        }
+    });
+    let listener = listen(&world.server, SERVER);
+    drop(connect(&world.client, SERVER));
+    accept(&listener);
+}
+
+/// Half-close, resets both ways, refusals: as between any two hosts.
+fn check_semantics(from: &NetNs, to: &NetNs, address: &str) {
+    let listener = listen(to, address);
+    let pair = || {
+        let near = connect(from, address);
+        (near, accept(&listener))
+    };
+    // A question that ends before the answer begins.
+    let (mut near, mut far) = pair();
+    near.write_all(b"question").expect("it is taken");
+    near.shutdown(Shutdown::Write).expect("an end");
+    assert_eq!(read_to_end(&mut far), (b"question".to_vec(), End::Clean));
+    far.write_all(&pattern(3, 100_000)).expect("it is taken");
+    drop(far);
+    let (answer, end) = read_to_end(&mut near);
+    assert!(answer == pattern(3, 100_000) && end == End::Clean, "{} {end:?}", answer.len());
+    // A reset is a reset at the other end.
+    let (near, mut far) = pair();
+    reset(near);
+    assert_eq!(end_within(&mut far, PATIENCE), Some(End::Reset));
+    let (mut near, far) = pair();
+    reset(far);
+    assert_eq!(end_within(&mut near, PATIENCE), Some(End::Reset));
+    drop(listener);
+    let refused = try_connect(from, address).expect_err("nobody listens");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
+}
+
+#[test]
+fn ends_and_refusals_mean_what_they_mean_in_both_directions_and_families() {
+    if !root() {
+        return;
+    }
+    let world = network(Plan::default());
+    let link = "send = \"40Mbit\", receive = \"40Mbit\", delay = \"50ms\"";
+    let alone = Alone::start(&world, &world.gwa, &format!("lan = [\"{LAN}\"]"), BEYOND, link);
+    check_semantics(&world.client, &world.server, SERVER);
+    check_semantics(&world.client, &world.server, SERVER_V6);
+    // What begins beyond the satellite.
+    check_semantics(&world.server, &world.client, CLIENT);
+    check_semantics(&world.server, &world.client, "[fd01::2]:7000");
+    // A server that no router knows: its router says so, and so does the gateway.
+    let unknown = try_connect(&world.client, "10.2.0.77:7000").expect_err("nobody is there");
+    assert_eq!(unknown.kind(), std::io::ErrorKind::HostUnreachable, "{unknown}\n{}", alone.said());
+}
+
+#[test]
+fn a_single_host_splits_its_own_connections() {
+    if !root() {
+        return;
+    }
+    let world = network(Plan::default());
+    let link = "send = \"40Mbit\", receive = \"40Mbit\", delay = \"50ms\"";
+    let alone = Alone::start(&world, &world.gwa, "own = true", BEYOND, link);
+    let listener = listen(&world.server, SERVER);
+    let mut near = connect(&world.gwa, SERVER);
+    let mut far = accept(&listener);
+    let bytes = pattern(5, 1_000_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| near.write_all(&bytes).expect("it is taken"));
+        let mut got = vec![0; bytes.len()];
+        far.read_exact(&mut got).expect("all bytes arrive");
+        assert!(got == bytes);
+    });
+    // The socket that crosses the satellite is the gateway's: it is marked and paced.
+    let sockets = must(&world.gwa, "ss -tnmi dst 10.2.0.2");
+    assert!(sockets.contains("fwmark:0x62700010") || sockets.contains("pacing_rate"), "{sockets}");
+    let count = sockets.lines().filter(|line| line.contains("10.2.0.2:7000")).count();
+    assert!(count >= 2, "the program's and the gateway's: {sockets}\n{}", alone.said());
+    drop(listener);
+    let refused = try_connect(&world.gwa, SERVER).expect_err("nobody listens");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
+}
