@@ -1,5 +1,6 @@
 //! The link manager: tariffs and books, lines and modems, sans-IO.
 
+pub mod books;
 pub mod calendar;
 pub mod money;
 pub mod tariff;
