@@ -2,5 +2,6 @@
 
 pub mod books;
 pub mod calendar;
+pub mod frame;
 pub mod money;
 pub mod tariff;
