@@ -3,5 +3,6 @@
 pub mod books;
 pub mod calendar;
 pub mod frame;
+pub mod hayes;
 pub mod money;
 pub mod tariff;
