@@ -430,18 +430,17 @@ impl Modem {
         }
         match self.state {
             State::Preparing { step, .. } => self.prepared(now, step, word),
-            State::Ready => self.ready(now, word),
-            State::Pausing { .. } => self.ready(now, word),
+            State::Ready | State::Pausing { .. } => self.ready(now, word),
             State::Dialling { .. } | State::Answering { .. } => self.dialled(now, word),
-            State::HangingUp { how: Step::Ath, cause, .. } => match word {
-                Word::Ok | Word::NoCarrier if !(self.config.carrier_detect && self.carrier) => {
-                    self.end(now, cause);
-                }
-                _ => {}
-            },
-            State::HangingUp { how: Step::Before | Step::After, cause, .. } => {
-                // The far end was faster.
-                if word == Word::NoCarrier {
+            State::HangingUp { how, cause, .. } => {
+                let carrier = self.config.carrier_detect && self.carrier;
+                let over = match how {
+                    Step::Ath => matches!(word, Word::Ok | Word::NoCarrier) && !carrier,
+                    // The far end was faster.
+                    Step::Before | Step::After => word == Word::NoCarrier,
+                    _ => false,
+                };
+                if over {
                     self.end(now, cause);
                 }
             }

@@ -4,7 +4,7 @@
 //! A ship's line costs dollars a minute and takes half a minute to set up. Left to packets it would
 //! be up all day for chatter that nobody waits for. So every flow has a rule ([`rules`]): it raises
 //! the line at once, or gathers until an amount, an age or an hour, or never raises it. The
-//! manager of a peer's link turns rules, orders, budgets and what the modems say into calls:
+//! [`manager`] of a peer's link turns rules, orders, budgets and what the modems say into calls:
 //!
 //! ```text
 //!        what waits, what crosses                         what it costs
@@ -17,7 +17,7 @@
 //!                         bytes of a serial line <── frame: link packets without a "+"
 //! ```
 //!
-//! * manager: the states of each carrier (down, dialling, rising, up, lingering) with cause and
+//! * [`manager`]: the states of each carrier (down, dialling, rising, up, lingering) with cause and
 //!   time; back-off, failover, carriers that flap; hanging up just before the next step of time
 //!   is billed; `why`.
 //! * [`rules`]: what raises the line; the list of known background noise.
@@ -28,7 +28,7 @@
 //! * [`frame`]: link packets on a line of bytes.
 //! * [`money`], [`calendar`]: integers for both.
 //!
-//! **The caller's part** (contract): call poll until there is no work after
+//! **The caller's part** (contract): call [`manager::Manager::poll`] until there is no work after
 //! each fact and at each time that `poll_timeout` names; append what
 //! [`books::Books::poll_record`] gives to the ledger's file and flush it before waiting; tell the
 //! manager of every call that is over, late ones too, because until then it costs. What
@@ -42,6 +42,7 @@ pub mod books;
 pub mod calendar;
 pub mod frame;
 pub mod hayes;
+pub mod manager;
 pub mod money;
 pub mod rules;
 pub mod tariff;

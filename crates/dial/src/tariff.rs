@@ -158,12 +158,9 @@ impl Rates {
         let charged = self.charged(call);
         let paid = charged.div_ceil(block).saturating_mul(block);
         let price = self.per_megabyte.scaled(u128::from(block), 1_000_000).as_micros();
-        let blocks = if price == 0 { u64::MAX } else { budget.as_micros() / price };
+        let blocks = budget.as_micros().checked_div(price).unwrap_or(u64::MAX);
         let more = blocks.saturating_mul(block).saturating_add(paid - charged);
-        let free = match self.free_left(call) {
-            None => return None,
-            Some(n) => n,
-        };
+        let free = self.free_left(call)?;
         Some(ByteCount(more.saturating_add(free)))
     }
 
