@@ -251,8 +251,8 @@ fn slave_path(fd: &OwnedFd) -> io::Result<PathBuf> {
 }
 
 fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Got {
-    // SAFETY: pointer and length describe `buf`, which outlives the call.
     got(retry(|| {
+        // SAFETY: pointer and length describe `buf`, which outlives the call.
         check_len(unsafe { libc::read(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) })
     }))
 }
@@ -261,8 +261,8 @@ fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Got {
     if bytes.is_empty() {
         return Got::Nothing;
     }
-    // SAFETY: pointer and length describe `bytes`, which outlives the call.
     got(retry(|| {
+        // SAFETY: pointer and length describe `bytes`, which outlives the call.
         check_len(unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) })
     }))
 }
