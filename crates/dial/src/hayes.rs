@@ -233,7 +233,7 @@ enum Step {
     DtrBack,
     /// Silence before `+++`.
     Before,
-    /// Silence after it.
+    /// Silence after it, until the modem says OK, or has had time enough.
     After,
     /// `ATH` was sent.
     Ath,
@@ -243,6 +243,8 @@ enum Step {
 
 /// Tries of a command before the modem counts as silent.
 const TRIES: u32 = 3;
+/// Escapes that are tried before a call is hung up blindly.
+const ESCAPES: u32 = 2;
 /// DTR is away for so long.
 const DTR_AWAY: Duration = Duration::from_millis(500);
 /// A carrier is gone so long after DTR went, or it stays.
@@ -269,6 +271,8 @@ pub struct Modem {
     nonsense: u32,
     /// Failed preparations in a row.
     failures: u32,
+    /// Escapes that were tried to end this call.
+    escapes: u32,
     rings: u32,
     last_ring: Instant,
     carrier: bool,
@@ -290,6 +294,7 @@ impl Modem {
             round: 0,
             nonsense: 0,
             failures: 0,
+            escapes: 0,
             rings: 0,
             last_ring: Instant::ZERO,
             carrier: false,
@@ -339,7 +344,8 @@ impl Modem {
         }
     }
 
-    /// The call, or the attempt at one, is to end.
+    /// The call, or the attempt at one, is to end. What was written before should have left: an
+    /// escape wants silence.
     pub fn hang_up(&mut self, now: Instant) {
         let dialling = std::mem::take(&mut self.wanted);
         match self.state {
@@ -373,9 +379,7 @@ impl Modem {
             State::Online { .. } if went && self.config.carrier_detect => {
                 self.end(now, Cause::CarrierLost);
             }
-            State::HangingUp { how: Step::DtrBack | Step::Ath | Step::Stuck, cause, .. }
-                if went =>
-            {
+            State::HangingUp { how, cause, .. } if went && how != Step::DtrAway => {
                 self.end(now, cause);
             }
             _ => {}
@@ -432,8 +436,13 @@ impl Modem {
             State::Preparing { step, .. } => self.prepared(now, step, word),
             State::Ready | State::Pausing { .. } => self.ready(now, word),
             State::Dialling { .. } | State::Answering { .. } => self.dialled(now, word),
-            State::HangingUp { how, cause, .. } => {
+            State::HangingUp { how, cause, second, .. } => {
                 let carrier = self.config.carrier_detect && self.carrier;
+                if (how, word) == (Step::After, Word::Ok) {
+                    // The modem has taken the escape: sooner, it would have taken ATH for data.
+                    self.escapes = ESCAPES;
+                    return self.hang_up_step(now, how, cause, second);
+                }
                 let over = match how {
                     Step::Ath => matches!(word, Word::Ok | Word::NoCarrier) && !carrier,
                     // The far end was faster.
@@ -590,6 +599,7 @@ impl Modem {
 
     fn begin_escape(&mut self, now: Instant, cause: Cause, second: bool) {
         self.lines.clear();
+        self.escapes = 0;
         let until = now + self.config.guard;
         self.state = State::HangingUp { how: Step::Before, cause, second, until };
     }
@@ -600,15 +610,24 @@ impl Modem {
         match how {
             Step::DtrAway => {
                 self.out.push_back(Output::Dtr(true));
-                if self.config.carrier_detect && self.carrier {
-                    self.state = step(Step::DtrBack, now + CARRIER_GOES);
-                } else {
-                    self.end(now, cause);
+                match (self.config.carrier_detect, self.carrier) {
+                    (true, true) => self.state = step(Step::DtrBack, now + CARRIER_GOES),
+                    (true, false) => self.end(now, cause),
+                    // Only a modem that is no longer in a call answers a command.
+                    (false, _) => {
+                        self.command("ATH");
+                        self.state = step(Step::Ath, now + self.config.command_timeout);
+                    }
                 }
             }
             Step::Before => {
                 self.out.push_back(Output::Send(b"+++".to_vec()));
-                self.state = step(Step::After, now + self.config.guard);
+                self.escapes += 1;
+                self.state = step(Step::After, now + self.config.guard.times(2));
+            }
+            // What was written before may still have been on its way: then there was no pause.
+            Step::After if self.escapes < ESCAPES => {
+                self.state = step(Step::Before, now + self.config.guard);
             }
             Step::After => {
                 self.lines.clear();
@@ -616,7 +635,10 @@ impl Modem {
                 self.state = step(Step::Ath, now + self.config.command_timeout);
             }
             Step::DtrBack if !second => self.begin_escape(now, cause, true),
-            Step::Ath if !second => self.drop_dtr(now, cause, true),
+            Step::Ath if !second => match self.config.hang_up {
+                HangUp::Dtr => self.begin_escape(now, cause, true),
+                HangUp::Escape => self.drop_dtr(now, cause, true),
+            },
             Step::DtrBack | Step::Ath => {
                 self.tell(Told::Trouble(Cause::Stuck));
                 self.state = step(Step::Stuck, now + STUCK);

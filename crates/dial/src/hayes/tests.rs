@@ -250,8 +250,8 @@ fn dtr_hangs_up_and_the_escape_is_tried_where_the_carrier_stays() {
     bench.hang_up();
     bench.pass(Duration::from_secs(4));
     assert_eq!((bench.sent(), bench.told()), (String::new(), vec![]));
-    bench.pass(Duration::from_secs(3));
-    assert_eq!(bench.sent(), "+++ATH\r");
+    bench.pass(Duration::from_secs(8));
+    assert_eq!(bench.sent(), "++++++ATH\r", "also where the modem does not say OK to the escape");
     bench.carrier(false);
     assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
 }
@@ -260,7 +260,7 @@ fn dtr_hangs_up_and_the_escape_is_tried_where_the_carrier_stays() {
 fn a_carrier_that_nothing_ends_is_told_and_tried_for_ever() {
     let mut bench = Bench::online(config());
     bench.hang_up();
-    bench.pass(Duration::from_secs(12));
+    bench.pass(Duration::from_secs(14));
     assert_eq!(bench.told(), [Told::Trouble(Cause::Stuck)]);
     bench.pass(Duration::from_secs(45));
     assert_eq!(bench.told(), [Told::Trouble(Cause::Stuck)]);
@@ -282,10 +282,34 @@ fn the_escape_has_silence_on_both_sides() {
     bench.pass(Duration::from_millis(200));
     assert_eq!(bench.sent(), "+++");
     bench.says("late data \r\nOK\r\n");
-    bench.pass(Duration::from_millis(1_200));
     assert_eq!(bench.sent(), "ATH\r");
     bench.says("\r\nOK\r\n");
     assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
+}
+
+/// A modem that still sends what it was given sees no pause, and takes no escape.
+#[test]
+fn an_escape_that_failed_is_tried_again_and_no_call_is_said_to_be_over_without_a_sign() {
+    for hang_up in [HangUp::Escape, HangUp::Dtr] {
+        let config = ModemConfig { hang_up, carrier_detect: false, ..config() };
+        let mut bench = Bench::online(config.clone());
+        bench.hang_up();
+        bench.pass(Duration::from_secs(20));
+        assert_eq!(bench.told(), [Told::Trouble(Cause::Stuck)], "{hang_up:?}");
+        let mut bench = Bench::online(config);
+        bench.hang_up();
+        while !bench.sent().ends_with("+++") {
+            bench.pass(Duration::from_millis(100));
+        }
+        bench.pass(Duration::from_secs(3));
+        assert_eq!(bench.sent(), "", "the second pause");
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(bench.sent(), "+++");
+        bench.says("\r\nOK\r\n");
+        assert_eq!(bench.sent(), "ATH\r");
+        bench.says("\r\nOK\r\n");
+        assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
+    }
 }
 
 #[test]
