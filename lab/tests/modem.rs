@@ -190,7 +190,7 @@ fn packets_cross_both_ways_through_noise_and_a_dropped_call() {
         for _ in 0..20 {
             bench.until("an empty queue", |s| s.iter().all(|s| s.unsent.is_empty()));
             let end = bench.clock.now() + Duration::from_millis(500);
-            let clock = bench.clock.clone();
+            let clock = bench.clock;
             bench.until("what is on its way", |_| clock.now() > end);
             for at in 0..2 {
                 let missing = wanted(&bench.stations[1 - at]);

@@ -129,10 +129,10 @@ impl Driver {
                 Err(TryRecvError::Disconnected) => break,
             }
             for line in 0..self.lines.len() {
-                self.from_program(line);
+                self.take_from_program(line);
             }
             for line in 0..self.lines.len() {
-                self.to_program(line);
+                self.hand_to_program(line);
             }
             self.publish();
             if self.poller.wait(&mut events, self.patience()).is_err() {
@@ -152,7 +152,7 @@ impl Driver {
     }
 
     /// Takes what the modem has room for; the rest stays in the pty, which stops its program.
-    fn from_program(&mut self, line: usize) {
+    fn take_from_program(&mut self, line: usize) {
         loop {
             let now = self.clock.now();
             self.exchange.advance(now);
@@ -187,9 +187,12 @@ impl Driver {
         debug_assert!(watched.is_ok(), "{watched:?}");
     }
 
-    fn to_program(&mut self, line: usize) {
+    fn hand_to_program(&mut self, line: usize) {
         let Line { pty, unsent, open } = &mut self.lines[line];
-        while *open {
+        if !*open {
+            return;
+        }
+        loop {
             if unsent.is_empty() {
                 *unsent = self.exchange.read(self.clock.now(), line, PIECE);
             }
