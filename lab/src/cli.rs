@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use console::logging::{self, Level};
 use console::{Global, manual};
 
-use crate::{bench, demo, emulate, experiments, sim};
+use crate::{bench, demo, emulate, experiments, modem, sim};
 
 /// Measures what bentpipe gains, with real hosts around an emulated satellite link.
 ///
@@ -33,6 +33,7 @@ pub enum Command {
     Report(experiments::ReportArgs),
     Bench(bench::Args),
     Emulate(emulate::Args),
+    Modem(modem::Args),
     Sim(sim::Args),
     #[command(hide = true)]
     Manual(manual::Args),
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => experiments::report(args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Emulate(args) => emulate::run(args, &global),
+        Command::Modem(args) => modem::run(args, &global),
         Command::Sim(args) => sim::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };

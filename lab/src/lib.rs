@@ -1,6 +1,7 @@
 //! The laboratory: what measures bentpipe and is no part of it.
 //!
 //! * [`emulate`]: a satellite link between two interfaces, in real time.
+//! * [`modem`]: modems on an emulated telephone network, each behind a pty.
 //! * [`testbed`]: real hosts and gateways around it, in namespaces, and what they measure. The
 //!   gateways are processes of the program `bentpipe`, as users have it.
 //! * [`experiments`], [`demo`], [`bench`]: what is measured and compared with what.
@@ -14,6 +15,7 @@ pub mod cli;
 pub mod demo;
 pub mod emulate;
 pub mod experiments;
+pub mod modem;
 pub mod pcapng;
 pub mod plot;
 pub mod sim;

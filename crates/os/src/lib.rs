@@ -12,6 +12,7 @@
 //! * [`netns`]: whole networks of hosts on one machine.
 //! * [`port`]: whole Ethernet frames, for the link emulator.
 //! * [`proc`]: limits, rights, use of memory and time; and children.
+//! * [`serial`]: a modem's line, and ptys that look like one.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
 //! * [`heap`]: what threads hold of memory, for tests.
@@ -29,6 +30,7 @@ pub mod poll;
 pub mod port;
 pub mod proc;
 pub mod settings;
+pub mod serial;
 mod stamp;
 mod sys;
 pub mod tcp;

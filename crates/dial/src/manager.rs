@@ -1,0 +1,526 @@
+//! The link manager of one peer: when the line is up, on which carrier, and what for.
+//!
+//! [`Manager`] is told what waits, what crosses and what the modems say, and gives work: dial,
+//! hang up, tell. Its lines go through these states, each with its cause and since when:
+//!
+//! ```text
+//! down ── a rule, an order ──> dialling ── carrier ──> rising ── the peer ──> up
+//!   ^                             │                      │                    │ ^
+//!   └───────── failed ────────────┴──────── no peer ─────┘               idle │ │ used
+//!   └──────────────── the paid time ends, lost, ordered ────────────────── lingering
+//! ```
+//!
+//! One turn, after each change and at each time that [`Manager::poll_timeout`] names:
+//!
+//! 1. **Meter**: each call's price goes into the books; budgets are compared with them.
+//! 2. **End** what has to: an order, the longest call, a budget that does not allow the next step
+//!    of time or block of bytes, a dialling whose reason has gone.
+//! 3. **Raise**: for each rule with something due, carriers are looked at in their order. The first
+//!    that is up and trusted serves it, one that is being dialled is waited for, else the first
+//!    that may be dialled is. A carrier that failed may not for a while (back-off), so that the
+//!    next one is; when it may again it is dialled beside the other, and the other goes idle.
+//! 4. **Linger**: a line that nothing holds is kept as long as it is paid for, and hung up just
+//!    before the next step.
+//!
+//! A line is held by what waits and moves, by what crossed in the last `idle`, and by orders; never
+//! by traffic of a rule that never raises it. A hang-up with something still waiting counts as a
+//! failure, so that what cannot move does not dial again and again.
+
+mod config;
+mod demand;
+mod line;
+mod raise;
+mod release;
+mod state;
+#[cfg(test)]
+mod tests;
+mod why;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use units::{BitRate, ByteCount, Duration, Instant};
+
+use crate::books::{Books, Host, Name};
+use crate::calendar::{Month, Wall};
+use crate::money::Money;
+use crate::rules::{Action, Flow, Rule};
+use crate::tariff::Call;
+
+pub use config::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
+use demand::Demand;
+use line::{Line, LineCall};
+pub use state::{DownCause, Reason, State};
+pub use why::{LineWhy, WaitWhy, Why};
+
+/// A carrier of the peer, by its place in the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CarrierId(pub usize);
+
+/// A flow that waits; the caller's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowId(pub u64);
+
+/// What the operator says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Command {
+    /// The rules decide.
+    #[default]
+    Auto,
+    /// Raise the link now; then the rules decide.
+    Up,
+    /// Raise it and keep it, until another command.
+    Hold,
+    /// Hang up and stay down, until another command.
+    Down,
+}
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Dial; the answer is [`Manager::handle_connected`] or [`Manager::handle_failed`].
+    Dial {
+        /// Which carrier.
+        carrier: CarrierId,
+        /// The how manieth try since it last worked.
+        attempt: u32,
+    },
+    /// Hang up, or stop dialling. A call that was there is over with [`Manager::handle_ended`].
+    HangUp {
+        /// Which carrier.
+        carrier: CarrierId,
+        /// Why.
+        cause: DownCause,
+    },
+    /// For the log and for who watches.
+    Tell(Event),
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A line is in another state.
+    State {
+        /// Which.
+        carrier: CarrierId,
+        /// Its state, with its cause.
+        state: State,
+    },
+    /// A budget is nearly used up, or is.
+    Budget {
+        /// The host's, or the peer's.
+        host: Option<Host>,
+        /// What was spent this month.
+        spent: Money,
+        /// What may be.
+        of: Money,
+        /// Nothing more is begun.
+        stopped: bool,
+    },
+}
+
+/// The manager of one peer's link. See the module.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    config: ManagerConfig,
+    lines: Vec<Line>,
+    demand: Demand,
+    command: Command,
+    /// The wall clock at an instant.
+    clock: (Instant, Wall),
+    zone: String,
+    /// What the month's budget still allows.
+    left: Option<Money>,
+    /// Of whom a warning (false) or a stop (true) was told, this month.
+    told: BTreeSet<(Month, Option<Host>, bool)>,
+    fees_of: Option<Month>,
+    dirty: bool,
+    timer: Option<(Instant, &'static str)>,
+    out: VecDeque<Work>,
+}
+
+impl Manager {
+    /// A manager whose lines are down. `wall` is the local time at `now`. `Err`: what is wrong in
+    /// the configuration, with the mend.
+    pub fn new(config: ManagerConfig, now: Instant, wall: Wall) -> Result<Manager, String> {
+        config.check()?;
+        let lines = config.carriers.iter().cloned().map(Line::new).collect();
+        Ok(Manager {
+            config,
+            lines,
+            demand: Demand::default(),
+            command: Command::Auto,
+            clock: (now, wall),
+            zone: String::new(),
+            left: None,
+            told: BTreeSet::new(),
+            fees_of: None,
+            dirty: true,
+            timer: None,
+            out: VecDeque::new(),
+        })
+    }
+
+    /// The local time was looked up again: a clock that was set, summer time.
+    pub fn handle_clock(&mut self, now: Instant, wall: Wall) {
+        self.clock = (now, wall);
+        self.dirty = true;
+    }
+
+    /// The tariffs' zone from now on. Calls that are under way keep their prices.
+    pub fn handle_zone(&mut self, zone: &str) {
+        self.zone = zone.to_owned();
+        self.fees_of = None;
+        self.dirty = true;
+    }
+
+    /// The operator says something.
+    pub fn handle_command(&mut self, command: Command) {
+        self.command = command;
+        self.dirty = true;
+    }
+
+    /// `bytes` of a flow wait for the link by now; none: it does not wait any more.
+    pub fn handle_waiting(&mut self, now: Instant, id: FlowId, flow: &Flow, bytes: u64) {
+        self.demand.set(now, id, flow, bytes, &self.config.rules);
+        self.dirty = true;
+    }
+
+    /// Bytes of a flow crossed. Sums of a tenth of a second do.
+    pub fn handle_traffic(
+        &mut self,
+        now: Instant,
+        carrier: CarrierId,
+        flow: &Flow,
+        [sent, received]: [u64; 2],
+        books: &mut Books,
+    ) {
+        let rule = self.config.rules.rule_for(flow);
+        let holds = rule.then != Action::Never && !self.demand.is_stopped(&flow.host);
+        let reason = holds.then(|| Reason::Flow { flow: flow.clone(), rule: rule.name.clone() });
+        let Some(line) = self.lines.get_mut(carrier.0) else { return };
+        let Some(call) = &mut line.call else { return };
+        call.bytes.0 = call.bytes.0.saturating_add(sent).saturating_add(received);
+        books.traffic(call.session, &flow.account(), sent, received);
+        if let Some(reason) = reason {
+            line.used = Some((now, reason));
+            line.stalls = 0;
+        }
+        self.dirty = true;
+    }
+
+    /// The carrier is there: a call was answered, came in, or an IP terminal has its network.
+    pub fn handle_connected(
+        &mut self,
+        now: Instant,
+        carrier: CarrierId,
+        incoming: bool,
+        books: &mut Books,
+    ) {
+        let wall = self.wall(now);
+        let Some(line) = self.lines.get_mut(carrier.0).filter(|l| l.call.is_none()) else { return };
+        let cause = match &line.state {
+            State::Dialling { cause, .. } => cause.clone(),
+            _ if incoming => Reason::Incoming,
+            _ if !line.config.dialled => Reason::Always,
+            // It was answered while we broke off: it costs, and ends.
+            State::Down { cause, .. } => {
+                let cause = cause.clone();
+                self.out.push_back(Work::HangUp { carrier, cause });
+                Reason::Ordered
+            }
+            _ => return,
+        };
+        let needless = matches!(cause, Reason::Ordered) && matches!(line.state, State::Down { .. });
+        let tariff = &line.config.tariff;
+        let rates = tariff.rates(&self.zone).clone();
+        let names = (&self.config.peer, &line.config.name);
+        let bytes_before = books.bytes_on(wall, names.0, names.1);
+        let session = books.start(wall, names.0, names.1, tariff.currency(), cause.account());
+        line.call = Some(LineCall {
+            session,
+            connected: now,
+            start: wall,
+            bytes: ByteCount(0),
+            bytes_before,
+            incoming,
+            rates,
+            ending: needless.then_some(now),
+            price: Money::ZERO,
+        });
+        if !needless {
+            line.note_return(now);
+            line.used = None;
+            self.set_state(carrier.0, State::Rising { since: now, cause });
+        }
+        self.dirty = true;
+    }
+
+    /// The peer was reached over the carrier.
+    pub fn handle_ready(&mut self, now: Instant, carrier: CarrierId) {
+        let Some(line) = self.lines.get_mut(carrier.0) else { return };
+        if let State::Rising { cause, .. } = &line.state {
+            let cause = cause.clone();
+            line.note_success();
+            line.used = Some((now, cause.clone()));
+            self.set_state(carrier.0, State::Up { since: now, cause });
+        }
+    }
+
+    /// Dialling came to nothing; `cause` is what the modem told.
+    pub fn handle_failed(&mut self, now: Instant, carrier: CarrierId, cause: &str) {
+        let Some(line) = self.lines.get_mut(carrier.0) else { return };
+        if let State::Dialling { .. } = line.state {
+            line.note_failure(now);
+            let cause = DownCause::Failed(cause.into());
+            self.set_state(carrier.0, State::Down { since: now, cause });
+        }
+    }
+
+    /// The carrier is gone, lost or hung up; `cause` is what the modem told.
+    pub fn handle_ended(
+        &mut self,
+        now: Instant,
+        carrier: CarrierId,
+        cause: &str,
+        books: &mut Books,
+    ) {
+        let Some(line) = self.lines.get_mut(carrier.0) else { return };
+        let Some(call) = line.call.take() else { return };
+        let lasted = now.since(call.connected);
+        let told = match &line.state {
+            State::Down { cause, .. } => cause.to_string(),
+            _ => cause.to_owned(),
+        };
+        books.end(call.session, lasted, call.price_at(now), &told);
+        if !matches!(line.state, State::Down { .. }) {
+            line.note_loss(now, lasted);
+            let cause = DownCause::Lost(cause.into());
+            self.set_state(carrier.0, State::Down { since: now, cause });
+        }
+        self.dirty = true;
+    }
+
+    /// What the link has measured on a carrier: losses in thousandths, and what it carries.
+    pub fn handle_quality(&mut self, now: Instant, carrier: CarrierId, loss: u32, rate: BitRate) {
+        if let Some(line) = self.lines.get_mut(carrier.0) {
+            line.note_quality(now, loss, rate);
+            self.dirty = true;
+        }
+    }
+
+    /// The next thing to do. Call it until there is none, after each change and at each time that
+    /// [`Manager::poll_timeout`] told.
+    pub fn poll(&mut self, now: Instant, books: &mut Books) -> Option<Work> {
+        let mut due = self.timer.is_some_and(|(at, _)| now >= at);
+        while due || self.dirty && self.out.is_empty() {
+            (self.dirty, due) = (false, false);
+            self.turn(now, books);
+        }
+        self.out.pop_front()
+    }
+
+    /// When to poll again, and what for.
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        if self.dirty || !self.out.is_empty() {
+            return Some((Instant::ZERO, "something changed"));
+        }
+        self.timer
+    }
+
+    /// The carriers that packets of `flow` may take now, the best first. Only one, unless its rule
+    /// wants all.
+    pub fn carriers_for(&self, now: Instant, flow: &Flow) -> Vec<CarrierId> {
+        let rule = self.config.rules.find(flow);
+        self.serving(now, rule).into_iter().map(CarrierId).collect()
+    }
+
+    /// Bytes that may still cross on a carrier before its budget or its flat price stops it.
+    /// `None`: as many as one likes. The caller sends no more than that.
+    pub fn byte_allowance(&self, now: Instant, carrier: CarrierId) -> Option<ByteCount> {
+        let call = self.lines.get(carrier.0)?.call.as_ref()?;
+        if call.incoming {
+            return None;
+        }
+        if call.stopped_by_fair_use() {
+            return Some(ByteCount(0));
+        }
+        call.rates.bytes_within(&call.as_call(now), self.left?)
+    }
+
+    /// The state of a line.
+    pub fn state(&self, carrier: CarrierId) -> Option<&State> {
+        self.lines.get(carrier.0).map(|l| &l.state)
+    }
+
+    /// What the operator said.
+    pub fn command(&self) -> Command {
+        self.command
+    }
+
+    /// True while hosts of this flow are to be told that the net is unreachable.
+    pub fn fails_fast(&self, now: Instant, flow: &Flow) -> bool {
+        let rule = self.config.rules.find(flow);
+        self.config.rules.get(rule).fail_fast && self.serving(now, rule).is_empty()
+    }
+
+    fn wall(&self, now: Instant) -> Wall {
+        self.clock.1.after(now.since(self.clock.0))
+    }
+
+    fn turn(&mut self, now: Instant, books: &mut Books) {
+        self.timer = None;
+        // Budgets and prices are of the month, sessions of the day.
+        let midnight = 86_400 - self.wall(now).0 % 86_400;
+        self.want(now, now + Duration::from_secs(midnight), "midnight");
+        self.meter(now, books);
+        self.look_at_budgets(now, books);
+        self.end_what_must(now);
+        self.raise(now);
+        self.linger(now);
+    }
+
+    /// Writes down what calls cost by now.
+    fn meter(&mut self, now: Instant, books: &mut Books) {
+        self.pay_fees(now, books);
+        let wall = self.wall(now);
+        for at in 0..self.lines.len() {
+            self.begin_day(now, at, books);
+            let line = &mut self.lines[at];
+            line.month_bytes = books.bytes_on(wall, &self.config.peer, &line.config.name).0;
+            let Some(call) = &mut self.lines[at].call else { continue };
+            call.price = call.price_at(now);
+            let elapsed = now.since(call.connected);
+            let line_due = call.connected + books.mark(call.session, elapsed, call.price);
+            let step = call.next_step(now);
+            self.want(now, line_due, "the ledger");
+            if let Some(step) = step {
+                self.want(now, step + Duration::from_nanos(1), "a step of time");
+            }
+        }
+    }
+
+    fn pay_fees(&mut self, now: Instant, books: &mut Books) {
+        let wall = self.wall(now);
+        let month = wall.day().month();
+        if self.fees_of == Some(month) {
+            return;
+        }
+        self.fees_of = Some(month);
+        for line in &self.lines {
+            let tariff = &line.config.tariff;
+            if let Some(flat) = tariff.rates(&self.zone).flat {
+                let (peer, name) = (&self.config.peer, &line.config.name);
+                books.fee(wall, peer, name, tariff.currency(), flat.per_month);
+            }
+        }
+    }
+
+    /// A carrier that is always up has a session for each day, so that days and months have
+    /// their own.
+    fn begin_day(&mut self, now: Instant, at: usize, books: &mut Books) {
+        let wall = self.wall(now);
+        let line = &mut self.lines[at];
+        let Some(call) = line.call.as_mut().filter(|_| !line.config.dialled) else { return };
+        if call.start.day() == wall.day() {
+            return;
+        }
+        let names = (&self.config.peer, &line.config.name);
+        let account = Reason::Always.account();
+        books.end(call.session, now.since(call.connected), call.price_at(now), "a new day");
+        call.bytes_before = books.bytes_on(wall, names.0, names.1);
+        call.session = books.start(wall, names.0, names.1, line.config.tariff.currency(), account);
+        (call.connected, call.start, call.bytes) = (now, wall, ByteCount(0));
+        call.rates = line.config.tariff.rates(&self.zone).clone();
+        self.dirty = true;
+    }
+
+    fn look_at_budgets(&mut self, now: Instant, books: &Books) {
+        let wall = self.wall(now);
+        self.left = None;
+        if let Some(budget) = self.config.budget {
+            let spent = books.spent_on(wall, self.config.currency, &self.config.peer);
+            self.left = Some(budget.stop.minus(spent));
+            // A budget that is not used up may still be too small for anything.
+            let cheapest = (0..self.lines.len()).map(|at| self.first_price(wall, at)).min();
+            let stopped = cheapest.is_some_and(|price| Some(price) > self.left);
+            self.tell_budget(wall, None, spent, budget, stopped && !self.any_up());
+        }
+        if self.config.host_budgets.is_empty() {
+            return;
+        }
+        let mut hosts = self.demand.hosts();
+        hosts.extend(self.demand.stopped());
+        let mut over = BTreeSet::new();
+        for host in hosts {
+            let Some(budget) = self.host_budget(&host) else { continue };
+            let spent = books.spent_by(wall, self.config.currency, host);
+            let stopped = spent >= budget.stop;
+            self.tell_budget(wall, Some(host), spent, budget, stopped);
+            if stopped {
+                over.insert(host);
+            }
+        }
+        self.demand.stop_hosts(over);
+    }
+
+    fn any_up(&self) -> bool {
+        self.lines.iter().any(|l| l.call.is_some())
+    }
+
+    fn host_budget(&self, host: &Host) -> Option<Budget> {
+        let Host::Addr(addr) = host else { return None };
+        let of = self.config.host_budgets.iter().find(|(prefix, _)| prefix.contains(*addr));
+        of.map(|(_, budget)| *budget)
+    }
+
+    fn tell_budget(
+        &mut self,
+        wall: Wall,
+        host: Option<Host>,
+        spent: Money,
+        budget: Budget,
+        stopped: bool,
+    ) {
+        let warned = spent >= budget.stop.percent(budget.warn_percent);
+        let month = wall.day().month();
+        self.told.retain(|(of, ..)| *of == month);
+        for (true_now, stop) in [(warned, false), (stopped, true)] {
+            if true_now && self.told.insert((month, host, stop)) {
+                let event = Event::Budget { host, spent, of: budget.stop, stopped: stop };
+                self.out.push_back(Work::Tell(event));
+            }
+        }
+    }
+
+    /// What a call costs at its very beginning.
+    fn first_price(&self, wall: Wall, at: usize) -> Money {
+        let line = &self.lines[at];
+        line.config.tariff.rates(&self.zone).price(&Call::beginning(wall, ByteCount(0)))
+    }
+
+    fn set_state(&mut self, at: usize, state: State) {
+        self.out
+            .push_back(Work::Tell(Event::State { carrier: CarrierId(at), state: state.clone() }));
+        self.lines[at].state = state;
+        self.dirty = true;
+    }
+
+    /// Poll again at `at`, or a moment later where that is over.
+    fn want(&mut self, now: Instant, at: Instant, why: &'static str) {
+        let at = at.max(now + Duration::from_millis(1));
+        if self.timer.is_none_or(|(other, _)| at < other) {
+            self.timer = Some((at, why));
+        }
+    }
+}
+
+impl ManagerConfig {
+    /// The name of a carrier.
+    pub fn carrier_name(&self, carrier: CarrierId) -> Option<&Name> {
+        self.carriers.get(carrier.0).map(|c| &c.name)
+    }
+    /// The rule of a flow.
+    pub fn rule_of(&self, flow: &Flow) -> &Rule {
+        self.rules.rule_for(flow)
+    }
+}

@@ -1,0 +1,125 @@
+//! What waits for the line: [`Demand`] finds when each rule wants it raised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use units::{ByteCount, Instant};
+
+use super::FlowId;
+use crate::books::Host;
+use crate::rules::{Action, Flow, Rules};
+
+/// Flows that are remembered, at most.
+const MOST: usize = 4_096;
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    flow: Flow,
+    rule: usize,
+    bytes: u64,
+    since: Instant,
+}
+
+/// All that waits under rules that may raise the line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demand {
+    flows: BTreeMap<FlowId, Waiting>,
+    /// By rule and age; without the flows of hosts whose budget is used up.
+    order: BTreeSet<(usize, Instant, FlowId)>,
+    /// Bytes and flows of each rule.
+    sums: BTreeMap<usize, (u64, usize)>,
+    /// Hosts whose budget is used up.
+    stopped: BTreeSet<Host>,
+}
+
+/// What waits under one rule.
+pub(super) struct Pending<'a> {
+    pub rule: usize,
+    pub bytes: ByteCount,
+    pub flows: usize,
+    pub oldest: &'a Flow,
+    pub since: Instant,
+}
+
+impl Demand {
+    /// `bytes` of `flow` wait now; none: it waits no longer.
+    pub fn set(&mut self, now: Instant, id: FlowId, flow: &Flow, bytes: u64, rules: &Rules) {
+        let rule = rules.find(flow);
+        let since = self.remove(id).filter(|w| w.rule == rule).map_or(now, |w| w.since);
+        if bytes == 0 || rules.get(rule).then == Action::Never {
+            return;
+        }
+        if self.flows.len() >= MOST && !self.make_room(rule, rules) {
+            return;
+        }
+        let waiting = Waiting { flow: flow.clone(), rule, bytes, since };
+        self.index(id, &waiting);
+        self.flows.insert(id, waiting);
+    }
+
+    /// Somebody who waits is not turned away for the sake of what is gathered.
+    fn make_room(&mut self, rule: usize, rules: &Rules) -> bool {
+        let urgent = rules.get(rule).then == Action::Raise;
+        let gathered = |w: &Waiting| rules.get(w.rule).then != Action::Raise;
+        let victim = self.flows.iter().rev().find(|(_, w)| gathered(w)).map(|(id, _)| *id);
+        match victim.filter(|_| urgent) {
+            Some(id) => self.remove(id).is_some(),
+            None => false,
+        }
+    }
+
+    fn remove(&mut self, id: FlowId) -> Option<Waiting> {
+        let waiting = self.flows.remove(&id)?;
+        if self.order.remove(&(waiting.rule, waiting.since, id)) {
+            let (bytes, flows) = self.sums.entry(waiting.rule).or_default();
+            (*bytes, *flows) = (bytes.saturating_sub(waiting.bytes), flows.saturating_sub(1));
+        }
+        Some(waiting)
+    }
+
+    fn index(&mut self, id: FlowId, waiting: &Waiting) {
+        if !self.stopped.contains(&waiting.flow.host) {
+            self.order.insert((waiting.rule, waiting.since, id));
+            let (bytes, flows) = self.sums.entry(waiting.rule).or_default();
+            (*bytes, *flows) = (bytes.saturating_add(waiting.bytes), *flows + 1);
+        }
+    }
+
+    /// These hosts' flows raise nothing.
+    pub fn stop_hosts(&mut self, stopped: BTreeSet<Host>) {
+        if stopped == self.stopped {
+            return;
+        }
+        self.stopped = stopped;
+        self.order.clear();
+        self.sums.clear();
+        let flows = std::mem::take(&mut self.flows);
+        for (id, waiting) in &flows {
+            self.index(*id, waiting);
+        }
+        self.flows = flows;
+    }
+
+    pub fn is_stopped(&self, host: &Host) -> bool {
+        self.stopped.contains(host)
+    }
+    pub fn stopped(&self) -> &BTreeSet<Host> {
+        &self.stopped
+    }
+    /// Hosts that wait.
+    pub fn hosts(&self) -> BTreeSet<Host> {
+        self.flows.values().map(|w| w.flow.host).collect()
+    }
+
+    /// What waits, rule by rule, in the order of the rules.
+    pub fn pending(&self) -> impl Iterator<Item = Pending<'_>> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let first = (from, Instant::ZERO, FlowId(0));
+            let (rule, since, id) = *self.order.range(first..).next()?;
+            from = rule + 1;
+            let (bytes, flows) = self.sums.get(&rule).copied().unwrap_or_default();
+            let oldest = &self.flows.get(&id)?.flow;
+            Some(Pending { rule, bytes: ByteCount(bytes), flows, oldest, since })
+        })
+    }
+}

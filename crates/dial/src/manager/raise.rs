@@ -1,0 +1,172 @@
+//! When the line is wanted, and which carrier it is.
+
+use units::{ByteCount, Duration, Instant};
+
+use super::demand::Pending;
+use super::line::{slow, stopped};
+use super::state::{Reason, State};
+use super::{CarrierId, Command, Manager, Order, Work};
+use crate::money::Money;
+use crate::rules::Action;
+use crate::tariff::{Call, Rates};
+
+impl Manager {
+    /// Raises what is due.
+    pub(super) fn raise(&mut self, now: Instant) {
+        if self.command == Command::Down {
+            return;
+        }
+        for (rule, reason) in self.due_rules(now) {
+            self.serve(now, rule, &reason);
+        }
+        self.keep_order_up(now);
+    }
+
+    /// `link up` is done when a line is up; from then on it is as if somebody had used it.
+    fn keep_order_up(&mut self, now: Instant) {
+        if self.command != Command::Up {
+            return;
+        }
+        if let Some(line) = self.lines.iter_mut().find(|l| l.is_up()) {
+            line.used = Some((now, Reason::Ordered));
+            self.command = Command::Auto;
+            self.dirty = true;
+        }
+    }
+
+    /// The rules under which the line is wanted now, and for what. Sets timers for the others.
+    pub(super) fn due_rules(&mut self, now: Instant) -> Vec<(usize, Reason)> {
+        let mut due = Vec::new();
+        let mut later = Vec::new();
+        if matches!(self.command, Command::Up | Command::Hold) {
+            due.push((self.config.rules.len() - 1, Reason::Ordered));
+        }
+        for pending in self.demand.pending() {
+            match self.due(now, &pending) {
+                Some(at) if at <= now => {
+                    let rule = self.config.rules.get(pending.rule).name.clone();
+                    due.push((pending.rule, Reason::Flow { flow: pending.oldest.clone(), rule }));
+                }
+                Some(at) => later.push(at),
+                None => {}
+            }
+        }
+        for at in later {
+            self.want(now, at, "what is gathered");
+        }
+        due
+    }
+
+    /// When what waits under a rule wants the line. `None`: not by the clock.
+    pub(super) fn due(&self, now: Instant, pending: &Pending<'_>) -> Option<Instant> {
+        let rule = self.config.rules.get(pending.rule);
+        let wall = self.wall(now);
+        let at = match &rule.then {
+            Action::Never => return None,
+            Action::Raise => now,
+            Action::Batch { amount, age, hours } => {
+                let full = amount.filter(|a| pending.bytes >= *a).map(|_| now);
+                let old = age.map(|age| (pending.since + age).max(now));
+                let hour = hours.as_ref().and_then(|h| h.until(wall, true)).map(|d| now + d);
+                [full, old, hour].into_iter().flatten().min()?
+            }
+        };
+        if rule.through_quiet {
+            return Some(at);
+        }
+        let quiet = self.config.quiet.until(self.wall(at), false)?;
+        Some(at + quiet)
+    }
+
+    /// Sees to it that a carrier is there for a rule.
+    fn serve(&mut self, now: Instant, rule: usize, reason: &Reason) {
+        let all = self.config.rules.get(rule).all;
+        for at in self.ranked(now, rule) {
+            let line = &self.lines[at];
+            let trusted = line.distrusted(now);
+            match &line.state {
+                state if state.carries() && trusted.is_none() && !all => return,
+                State::Dialling { .. } if !all => return,
+                State::Down { .. } if line.may_dial(now) && self.affordable(now, at) => {
+                    self.dial(now, at, reason.clone());
+                    if !all {
+                        return;
+                    }
+                }
+                State::Down { .. } if line.config.dialled => {
+                    let again = line.may_dial_at();
+                    if again > now {
+                        self.want(now, again, "a redial");
+                    }
+                }
+                _ => {}
+            }
+            if let Some(until) = trusted.filter(|at| *at < Instant::FAR_FUTURE) {
+                self.want(now, until, "a carrier's trial");
+            }
+        }
+    }
+
+    fn affordable(&self, now: Instant, at: usize) -> bool {
+        let wall = self.wall(now);
+        let rates = self.rates(at);
+        if stopped(rates, self.month_bytes(at)) {
+            return false;
+        }
+        let Some(left) = self.left else { return true };
+        let call = Call::beginning(wall, ByteCount(self.month_bytes(at)));
+        rates.price(&call) <= left && rates.bytes_within(&call, left) != Some(ByteCount(0))
+    }
+
+    pub(super) fn rates(&self, at: usize) -> &Rates {
+        self.lines[at].config.tariff.rates(&self.zone)
+    }
+
+    fn month_bytes(&self, at: usize) -> u64 {
+        let call = self.lines[at].call.as_ref();
+        call.map_or(self.lines[at].month_bytes, |c| c.bytes_before.0.saturating_add(c.bytes.0))
+    }
+
+    fn dial(&mut self, now: Instant, at: usize, cause: Reason) {
+        let attempt = self.lines[at].note_dialling(now);
+        self.out.push_back(Work::Dial { carrier: CarrierId(at), attempt });
+        self.set_state(at, State::Dialling { since: now, cause });
+    }
+
+    /// The carriers that a rule may use, the best first.
+    pub(super) fn ranked(&self, now: Instant, rule: usize) -> Vec<usize> {
+        let rule = self.config.rules.get(rule);
+        let place = |at: usize| rule.carriers.iter().position(|n| *n == self.lines[at].config.name);
+        let allowed = |at: &usize| rule.carriers.is_empty() || place(*at).is_some();
+        let mut all: Vec<usize> = (0..self.lines.len()).filter(allowed).collect();
+        all.sort_by_key(|at| {
+            let line = &self.lines[*at];
+            let slow = slow(self.rates(*at), self.month_bytes(*at));
+            let cost = match self.config.order {
+                Order::Priority => Money::ZERO,
+                Order::Cost => self.expected_cost(now, *at),
+            };
+            let last = line.distrusted(now).is_some();
+            (last, slow, place(*at).unwrap_or(0), cost, line.config.priority, *at)
+        });
+        all
+    }
+
+    /// What it would cost to carry what waits, or a minute, whichever is longer.
+    fn expected_cost(&self, now: Instant, at: usize) -> Money {
+        let bytes = self.demand.pending().map(|p| p.bytes.0).fold(10_000, u64::saturating_add);
+        let bytes = ByteCount(bytes);
+        let elapsed = self.lines[at].config.rate.time_for(bytes);
+        let elapsed = elapsed.max(Duration::from_secs(60));
+        let bytes_before = ByteCount(self.month_bytes(at));
+        self.rates(at).price(&Call { start: self.wall(now), elapsed, bytes, bytes_before })
+    }
+
+    /// The lines that carry a rule's traffic now, the best first.
+    pub(super) fn serving(&self, now: Instant, rule: usize) -> Vec<usize> {
+        let all = self.config.rules.get(rule).all;
+        let up = |at: &usize| self.lines[*at].state.carries();
+        let up = self.ranked(now, rule).into_iter().filter(up);
+        up.take(if all { usize::MAX } else { 1 }).collect()
+    }
+}

@@ -1,0 +1,224 @@
+//! When a line is given up: what ends it at once, and what only when it is not paid for any more.
+
+use units::{ByteCount, Duration, Instant};
+
+use super::state::{DownCause, Reason, State};
+use super::{CarrierId, Command, Manager, Work};
+use crate::money::Money;
+
+impl Manager {
+    pub(super) fn end_what_must(&mut self, now: Instant) {
+        let mut left = self.left;
+        for at in 0..self.lines.len() {
+            let cause = match &self.lines[at].state {
+                State::Down { .. } => None,
+                State::Dialling { since, .. } => self.end_of_dialling(now, at, *since),
+                State::Rising { .. } | State::Up { .. } | State::Lingering { .. } => {
+                    self.end_of_call(now, at, &mut left)
+                }
+            };
+            if let Some(cause) = cause {
+                self.hang_up(now, at, cause);
+            }
+        }
+    }
+
+    fn end_of_dialling(&mut self, now: Instant, at: usize, since: Instant) -> Option<DownCause> {
+        if self.command == Command::Down {
+            return Some(DownCause::Ordered);
+        }
+        let until = since + self.lines[at].config.dial_timeout;
+        if now >= until {
+            self.lines[at].note_failure(now);
+            return Some(DownCause::Failed("no result in time".into()));
+        }
+        self.want(now, until, "a dialling's end");
+        let wanted =
+            self.due_rules(now).iter().any(|(rule, _)| self.ranked(now, *rule).contains(&at));
+        (!wanted).then_some(DownCause::Needless)
+    }
+
+    fn end_of_call(
+        &mut self,
+        now: Instant,
+        at: usize,
+        left: &mut Option<Money>,
+    ) -> Option<DownCause> {
+        let line = &self.lines[at];
+        let call = line.call.as_ref()?;
+        if !line.config.dialled {
+            return None;
+        }
+        if self.command == Command::Down {
+            return Some(DownCause::Ordered);
+        }
+        let incoming = call.incoming;
+        if let State::Rising { since, .. } = line.state {
+            let until = since + line.config.rise_timeout;
+            if now >= until {
+                self.lines[at].note_failure(now);
+                return Some(DownCause::NoPeer);
+            }
+            self.want(now, until, "the peer's answer");
+        }
+        // Who called pays, and ends it.
+        if incoming {
+            return None;
+        }
+        self.end_by_length(now, at).or_else(|| self.end_by_money(now, at, left))
+    }
+
+    fn end_by_length(&mut self, now: Instant, at: usize) -> Option<DownCause> {
+        let line = &self.lines[at];
+        let until = line.call.as_ref()?.connected + line.config.max_call?;
+        if now < until {
+            self.want(now, until, "the longest call");
+            return None;
+        }
+        let line = &mut self.lines[at];
+        line.not_before = now + line.config.redial.first;
+        Some(DownCause::MaxCall)
+    }
+
+    /// A step of time or a block of bytes that the budget does not allow is not begun.
+    fn end_by_money(
+        &mut self,
+        now: Instant,
+        at: usize,
+        left: &mut Option<Money>,
+    ) -> Option<DownCause> {
+        let call = self.lines[at].call.as_ref()?;
+        if call.stopped_by_fair_use() {
+            return Some(DownCause::Budget);
+        }
+        let money = (*left)?;
+        let step = call.step_price(now);
+        let next = call.next_step(now);
+        if call.rates.bytes_within(&call.as_call(now), money) == Some(ByteCount(0)) {
+            return Some(DownCause::Budget);
+        }
+        if step <= money {
+            // Another line's step cannot have the same money.
+            *left = Some(money.minus(step));
+            return None;
+        }
+        let until = next? - self.config.guard;
+        if now >= until {
+            return Some(DownCause::Budget);
+        }
+        self.want(now, until, "the budget's end");
+        None
+    }
+
+    /// Hangs up what nothing holds.
+    pub(super) fn linger(&mut self, now: Instant) {
+        for at in 0..self.lines.len() {
+            let line = &self.lines[at];
+            let own = line.config.dialled && line.call.as_ref().is_some_and(|c| !c.incoming);
+            if !own || !line.is_up() {
+                continue;
+            }
+            match self.held(now, at) {
+                Some(reason) => {
+                    if let State::Lingering { .. } = self.lines[at].state {
+                        self.set_state(at, State::Up { since: now, cause: reason });
+                    }
+                }
+                None => self.hang_up_in_time(now, at),
+            }
+        }
+    }
+
+    /// What holds a line at this moment, but for what crossed before.
+    fn held(&mut self, now: Instant, at: usize) -> Option<Reason> {
+        if self.command == Command::Hold && self.serving(now, self.config.rules.len() - 1) == [at] {
+            return Some(Reason::Ordered);
+        }
+        let line = &self.lines[at];
+        let moved = line.used.as_ref().map_or(line.state.since(), |(when, _)| *when);
+        let pending = self.demand.pending().find_map(|p| {
+            let mine = self.serving(now, p.rule).contains(&at);
+            let until = moved.max(p.since) + self.config.stalled;
+            let rule = self.config.rules.get(p.rule).name.clone();
+            let reason = || Reason::Flow { flow: p.oldest.clone(), rule };
+            (mine && now < until).then(|| (until, reason()))
+        });
+        let (until, reason) = match pending {
+            Some(found) => found,
+            None => {
+                let (when, reason) = line.used.clone()?;
+                (when + self.config.idle, reason)
+            }
+        };
+        if now >= until {
+            return None;
+        }
+        // Before a step of time a shorter pause is enough; what waits still holds.
+        let early = moved + self.config.idle_at_step;
+        if !self.waits_for(now, at) && self.step_begins_within_guard(now, at) && now >= early {
+            return None;
+        }
+        self.want(now, until, "an idle line");
+        if let Some(before) = self.release_before_step(now, at).filter(|b| *b > now) {
+            self.want(now, before, "a step of time");
+        }
+        Some(reason)
+    }
+
+    /// Something waits for this line.
+    fn waits_for(&self, now: Instant, at: usize) -> bool {
+        self.demand.pending().any(|p| self.serving(now, p.rule).contains(&at))
+    }
+
+    /// It is the moment to hang up before a step of time.
+    fn step_begins_within_guard(&self, now: Instant, at: usize) -> bool {
+        self.release_before_step(now, at).is_some_and(|before| now >= before)
+    }
+
+    /// The last moment to hang up, from `now` on, before more time has to be paid. Hanging up takes
+    /// time: later than half of the guard before a step it is too late for that step.
+    fn release_before_step(&self, now: Instant, at: usize) -> Option<Instant> {
+        let call = self.lines[at].call.as_ref()?;
+        let guard = self.config.guard;
+        let mut step = call.next_step(now)?;
+        if now + guard.divided_by(2) > step {
+            step = call.next_step(step + Duration::from_nanos(1))?;
+        }
+        Some(step - guard)
+    }
+
+    /// An idle line lingers while it is paid for.
+    fn hang_up_in_time(&mut self, now: Instant, at: usize) {
+        let line = &self.lines[at];
+        let Some(call) = &line.call else { return };
+        let shortest = now.max(call.connected + line.config.min_call);
+        let step = self.release_before_step(shortest, at);
+        let since = match line.state {
+            State::Lingering { since, .. } => since,
+            _ => now,
+        };
+        let until = step.map_or(shortest, |s| s.min(since + self.config.most_linger)).max(shortest);
+        if now >= until {
+            // What waits and does not move is no reason to call again at once.
+            if self.waits_for(now, at) {
+                self.lines[at].note_stall(now);
+            }
+            let stepwise = self.step_begins_within_guard(now, at);
+            let cause = if stepwise { DownCause::BeforeStep } else { DownCause::Idle };
+            return self.hang_up(now, at, cause);
+        }
+        let cause = line.used.as_ref().map_or(Reason::Ordered, |(_, reason)| reason.clone());
+        if !matches!(line.state, State::Lingering { until: u, .. } if u == until) {
+            self.set_state(at, State::Lingering { since, cause, until });
+        }
+        self.want(now, until, "the end of paid time");
+    }
+
+    fn hang_up(&mut self, now: Instant, at: usize, cause: DownCause) {
+        if let Some(call) = &mut self.lines[at].call {
+            call.ending = Some(now);
+        }
+        self.out.push_back(Work::HangUp { carrier: CarrierId(at), cause: cause.clone() });
+        self.set_state(at, State::Down { since: now, cause });
+    }
+}

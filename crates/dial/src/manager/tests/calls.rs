@@ -1,0 +1,333 @@
+//! What raises a line, what holds it, and when it is hung up.
+
+use super::*;
+
+#[test]
+fn a_users_connection_raises_the_line_at_once_and_noise_never_does() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &clock(), 5_000_000);
+    bench.pass(seconds(86_400));
+    assert_eq!(bench.dialled(), []);
+    bench.waits(2, &ssh(), 60);
+    assert_eq!(bench.dialled(), [0]);
+    assert_eq!(bench.state(A), "dialling");
+    assert_eq!(bench.cause(A), "tcp port 22 to 192.0.2.1 of 10.2.0.7, rule \"everything else\"");
+}
+
+#[test]
+fn each_state_is_told_with_its_cause() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(28));
+    bench.connected(A);
+    assert_eq!(bench.state(A), "rising");
+    assert!(bench.manager.carriers_for(bench.now, &ssh()) == [A], "the first packet has data");
+    bench.manager.handle_ready(bench.now, A);
+    bench.drain();
+    bench.waits(1, &ssh(), 0);
+    bench.pass(seconds(70));
+    bench.ended(A, "hung up from here");
+    let told: Vec<&str> = bench
+        .told
+        .iter()
+        .filter_map(|e| match e {
+            Event::State { state, .. } => Some(state.name()),
+            Event::Budget { .. } => None,
+        })
+        .collect();
+    assert_eq!(told, ["dialling", "rising", "up", "lingering", "down"]);
+    assert_eq!(bench.cause(A), "idle before the next step of time");
+}
+
+#[test]
+fn mail_is_gathered_until_its_amount_or_its_age() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &mail(), 6_000);
+    bench.pass(seconds(600));
+    bench.waits(2, &mail(), 3_999);
+    assert_eq!(bench.dialled(), []);
+    bench.waits(2, &mail(), 4_000);
+    assert_eq!(bench.dialled(), [0]);
+
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &mail(), 6_000);
+    bench.waits(1, &mail(), 6_500);
+    bench.pass(seconds(1_799));
+    assert_eq!(bench.dialled(), []);
+    bench.pass(seconds(1));
+    assert_eq!(bench.dialled(), [0]);
+}
+
+#[test]
+fn a_schedule_raises_the_line_in_its_hours_only_for_what_waits() {
+    let when = Match { ports: vec![25..=25], ..Match::default() };
+    let hours = Some(crate::calendar::Hours(vec!["02:00-04:00".parse().unwrap()]));
+    let then = Action::Batch { amount: None, age: None, hours };
+    let rules = Rules::new(vec![Rule::new("mail", when, then)], Vec::new(), Action::Raise).unwrap();
+    let mut bench = Bench::new(ManagerConfig { rules, ..one_modem() });
+    bench.pass(seconds(86_400));
+    assert_eq!(bench.dialled(), []);
+    bench.waits(1, &mail(), 1);
+    bench.pass(seconds(14 * 3_600 - 1));
+    assert_eq!(bench.dialled(), []);
+    bench.pass(seconds(1));
+    assert_eq!(bench.dialled(), [0]);
+}
+
+#[test]
+fn what_is_gathered_crosses_while_the_line_is_up_for_another() {
+    let mut bench = Bench::calling(one_modem());
+    bench.waits(2, &mail(), 500);
+    assert_eq!(bench.manager.carriers_for(bench.now, &mail()), [A]);
+    assert_eq!(bench.manager.carriers_for(bench.now, &clock()), [A], "noise crosses too");
+    // It holds the line while it moves.
+    for _ in 0..30 {
+        bench.pass(seconds(10));
+        bench.crosses(A, &mail(), 10);
+    }
+    assert_eq!(bench.state(A), "up");
+    bench.waits(2, &mail(), 0);
+    bench.pass(seconds(100));
+    assert_eq!(bench.state(A), "down");
+}
+
+#[test]
+fn quiet_hours_hold_back_all_but_what_may_pass_them() {
+    let quiet = crate::calendar::Hours(vec!["12:00-13:00".parse().unwrap()]);
+    let alarm = Match { ports: vec![911..=911], ..Match::default() };
+    let mut own = vec![Rule::new("alarm", alarm, Action::Raise)];
+    own[0].through_quiet = true;
+    let rules = Rules::new(own, Vec::new(), Action::Raise).unwrap();
+    let config = ManagerConfig { quiet, rules, ..one_modem() };
+    let mut bench = Bench::new(config.clone());
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(3_599));
+    assert_eq!(bench.dialled(), []);
+    bench.pass(seconds(1));
+    assert_eq!(bench.dialled(), [0]);
+    let mut bench = Bench::new(config);
+    bench.waits(1, &flow("10.2.0.7", 6, 911), 60);
+    assert_eq!(bench.dialled(), [0]);
+}
+
+#[test]
+fn an_idle_line_stays_as_long_as_it_is_paid_for_and_not_longer() {
+    let mut bench = Bench::calling(one_modem());
+    bench.pass(seconds(30));
+    assert_eq!(bench.state(A), "lingering");
+    bench.pass(Duration::from_millis(26_999));
+    assert_eq!(bench.state(A), "lingering");
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::BeforeStep)]);
+    bench.pass(Duration::from_millis(500));
+    bench.ended(A, "hung up from here");
+    assert_eq!(bench.spent(), price("3"));
+}
+
+#[test]
+fn a_line_that_lingers_is_up_again_when_it_is_used() {
+    let mut bench = Bench::calling(one_modem());
+    bench.pass(seconds(40));
+    assert_eq!(bench.state(A), "lingering");
+    bench.crosses(A, &clock(), 90);
+    assert_eq!(bench.state(A), "lingering", "noise holds nothing");
+    bench.crosses(A, &ssh(), 90);
+    assert_eq!(bench.state(A), "up");
+    bench.pass(seconds(10));
+    bench.crosses(A, &ssh(), 90);
+    bench.pass(seconds(59));
+    assert_eq!(bench.work(), []);
+    // Idle at 80 s, paid up to 120 s.
+    bench.pass(seconds(8));
+    assert_eq!((bench.state(A), bench.work().len()), ("down", 1));
+}
+
+#[test]
+fn shortly_before_a_step_a_short_pause_is_enough() {
+    let mut bench = Bench::calling(one_modem());
+    bench.pass(seconds(45));
+    bench.crosses(A, &ssh(), 90);
+    bench.pass(seconds(12));
+    assert_eq!(bench.hung_up(), [(0, DownCause::BeforeStep)], "12 s idle, 3 s before the step");
+    let mut bench = Bench::calling(one_modem());
+    bench.pass(seconds(50));
+    bench.crosses(A, &ssh(), 90);
+    bench.pass(seconds(60));
+    assert_eq!(bench.work(), [], "7 s are no pause");
+    bench.pass(seconds(7));
+    assert_eq!(bench.state(A), "down");
+}
+
+#[test]
+fn a_line_whose_time_is_free_is_hung_up_when_idle_or_after_the_longest_linger() {
+    let bytes_cost = usd(Rates::per_megabyte(price("5"), ByteCount(1_000)));
+    let modem = CarrierConfig::new("iridium", true, bytes_cost);
+    let mut bench = Bench::calling(ManagerConfig::new("shore", vec![modem], rules()));
+    bench.pass(seconds(30));
+    assert_eq!(bench.hung_up(), [(0, DownCause::Idle)]);
+    // Paid for an hour at once: nobody keeps a line for an hour.
+    let hourly = usd(Rates::per_minute(price("1"), seconds(3_600), Duration::ZERO));
+    let modem = CarrierConfig::new("iridium", true, hourly);
+    let mut bench = Bench::calling(ManagerConfig::new("shore", vec![modem], rules()));
+    bench.pass(seconds(30 + 599));
+    assert_eq!(bench.state(A), "lingering");
+    bench.pass(seconds(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::Idle)]);
+}
+
+#[test]
+fn calls_have_a_shortest_and_a_longest_length() {
+    let modem = CarrierConfig {
+        min_call: seconds(200),
+        max_call: Some(seconds(600)),
+        ..CarrierConfig::new("inmarsat", true, per_minute())
+    };
+    let config = ManagerConfig::new("shore", vec![modem], rules());
+    let mut bench = Bench::calling(config.clone());
+    bench.pass(seconds(236));
+    assert_eq!(bench.state(A), "lingering", "at 200 s the fourth minute is paid");
+    bench.pass(seconds(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::BeforeStep)]);
+    let mut bench = Bench::calling(config);
+    bench.waits(1, &ssh(), 100);
+    for _ in 0..60 {
+        bench.pass(seconds(10));
+        bench.crosses(A, &ssh(), 90);
+    }
+    assert_eq!(bench.hung_up(), [(0, DownCause::MaxCall)]);
+    bench.ended(A, "hung up from here");
+    bench.pass(seconds(5));
+    assert_eq!(bench.dialled(), [0], "what waits calls again");
+}
+
+#[test]
+fn orders_come_before_rules() {
+    let mut bench = Bench::new(one_modem());
+    bench.says(Command::Hold);
+    assert_eq!(bench.dialled(), [0]);
+    bench.up(A);
+    bench.pass(seconds(7_200));
+    assert_eq!(bench.state(A), "up");
+    bench.says(Command::Auto);
+    bench.pass(seconds(60));
+    assert_eq!(bench.work().len(), 1);
+    bench.ended(A, "hung up from here");
+    // Up: as if somebody had used it once.
+    bench.says(Command::Up);
+    bench.up(A);
+    assert_eq!(bench.manager.command(), Command::Auto);
+    bench.pass(seconds(57));
+    assert_eq!(bench.state(A), "down");
+    bench.ended(A, "hung up from here");
+    bench.work();
+    // Down: whatever waits.
+    bench.says(Command::Down);
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(7_200));
+    assert_eq!(bench.work(), []);
+    bench.says(Command::Auto);
+    bench.up(A);
+    bench.work();
+    bench.says(Command::Down);
+    assert_eq!(bench.hung_up(), [(0, DownCause::Ordered)]);
+}
+
+#[test]
+fn a_dialling_whose_reason_has_gone_is_broken_off() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &ssh(), 60);
+    bench.work();
+    bench.pass(seconds(10));
+    bench.waits(1, &ssh(), 0);
+    assert_eq!(bench.hung_up(), [(0, DownCause::Needless)]);
+    // It was answered in the same moment: it is hung up, and booked.
+    bench.connected(A);
+    assert_eq!(bench.hung_up(), [(0, DownCause::Needless)]);
+    bench.pass(seconds(1));
+    bench.ended(A, "hung up from here");
+    assert_eq!(bench.spent(), price("3"));
+}
+
+#[test]
+fn what_waits_and_does_not_move_neither_holds_a_line_nor_calls_again_and_again() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &ssh(), 60);
+    let mut calls = 0;
+    for _ in 0..86_400 / 10 {
+        bench.pass(seconds(10));
+        for work in bench.work() {
+            match work {
+                Work::Dial { .. } => {
+                    calls += 1;
+                    bench.up(A);
+                }
+                _ => bench.ended(A, "hung up from here"),
+            }
+        }
+    }
+    assert!((2..100).contains(&calls), "{calls} calls in a day");
+}
+
+#[test]
+fn a_call_that_comes_in_is_the_callers_to_pay_and_to_end() {
+    let mut bench = Bench::new(one_modem());
+    bench.manager.handle_connected(bench.now, A, true, &mut bench.books);
+    bench.manager.handle_ready(bench.now, A);
+    bench.drain();
+    bench.crosses(A, &ssh(), 100);
+    bench.pass(seconds(7_200));
+    assert_eq!((bench.state(A), bench.cause(A)), ("up", "the peer called".into()));
+    assert_eq!(bench.work(), []);
+    bench.ended(A, "the carrier was lost");
+    assert_eq!(bench.spent(), Money::ZERO);
+    assert_eq!(bench.books.query(&Query::all(By::Peer))[0].sums.sent, 100);
+}
+
+#[test]
+fn why_names_the_flow_the_host_and_the_rule() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(2, &mail(), 500);
+    bench.waits(3, &mail(), 500);
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(28));
+    bench.up(A);
+    bench.waits(1, &ssh(), 0);
+    bench.pass(seconds(2));
+    bench.crosses(A, &mail(), 1_000);
+    bench.pass(seconds(3));
+    assert_eq!(
+        bench.manager.why(bench.now).to_string(),
+        "shore\n  inmarsat up for 5s, raised by tcp port 22 to 192.0.2.1 of 10.2.0.7, rule \
+         \"everything else\"; last used 3s ago by tcp port 25 to 192.0.2.1 of 10.2.0.8, rule \
+         \"mail\"; 3.00 USD so far\n  2 flows with 1000B wait under rule \"mail\", the oldest \
+         (tcp port 25 to 192.0.2.1 of 10.2.0.8) for 33s; they raise the line in 1767s\n"
+    );
+}
+
+#[test]
+fn some_rules_fail_fast_while_the_line_is_down() {
+    let when = Match { ports: vec![80..=80], ..Match::default() };
+    let mut own = vec![Rule::new("web", when, Action::Raise)];
+    own[0].fail_fast = true;
+    let rules = Rules::new(own, Vec::new(), Action::Raise).unwrap();
+    let mut bench = Bench::new(ManagerConfig { rules, ..one_modem() });
+    let web = flow("10.2.0.7", 6, 80);
+    assert!(bench.manager.fails_fast(bench.now, &web));
+    assert!(!bench.manager.fails_fast(bench.now, &ssh()));
+    bench.says(Command::Up);
+    bench.up(A);
+    assert!(!bench.manager.fails_fast(bench.now, &web));
+}
+
+#[test]
+fn what_is_remembered_of_flows_is_bounded_and_the_urgent_find_a_place() {
+    let mut bench = Bench::new(one_modem());
+    bench.says(Command::Down);
+    for id in 0..5_000 {
+        bench.manager.handle_waiting(bench.now, FlowId(id), &mail(), 1);
+    }
+    bench.waits(9_999, &ssh(), 60);
+    let why = bench.manager.why(bench.now);
+    let flows: Vec<usize> = why.waiting.iter().map(|w| w.flows).collect();
+    assert_eq!(flows, [4_095, 1]);
+}

@@ -1,0 +1,176 @@
+//! Budgets, monthly prices and zones.
+
+use super::*;
+
+fn with_budget(stop: &str) -> ManagerConfig {
+    ManagerConfig { budget: Some(Budget { stop: price(stop), warn_percent: 80 }), ..one_modem() }
+}
+fn budgets(bench: &Bench) -> Vec<(String, bool)> {
+    let told = bench.told.iter().filter_map(|e| match e {
+        Event::Budget { host, spent, stopped, .. } => {
+            let who = host.map_or("peer".to_owned(), |h| h.to_string());
+            Some((format!("{who} {spent}"), *stopped))
+        }
+        Event::State { .. } => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_budget_warns_ends_the_call_before_a_step_too_many_and_dials_no_more() {
+    let mut bench = Bench::calling(with_budget("10"));
+    bench.waits(1, &ssh(), 1_000_000);
+    for _ in 0..176 {
+        bench.pass(seconds(1));
+        bench.crosses(A, &ssh(), 10);
+        assert_eq!(bench.work(), []);
+    }
+    assert_eq!(budgets(&bench), [("peer 9.00".into(), false)]);
+    bench.pass(seconds(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::Budget)], "3 s before the fourth minute");
+    bench.pass(seconds(1));
+    bench.ended(A, "hung up from here");
+    assert_eq!(bench.spent(), price("9"));
+    bench.pass(seconds(86_400));
+    assert_eq!(bench.work(), []);
+    assert_eq!(budgets(&bench), [("peer 9.00".into(), false), ("peer 9.00".into(), true)]);
+    // From noon on the 23rd to midnight before 1 December it is seven days and a half.
+    let midnight = Instant::ZERO + seconds(15 * 43_200);
+    bench.pass(midnight.since(bench.now) - seconds(1));
+    assert_eq!(bench.work(), []);
+    bench.pass(seconds(1));
+    assert_eq!(bench.dialled(), [0], "a new month");
+}
+
+#[test]
+fn a_budget_of_bytes_says_how_many_may_still_cross() {
+    let tariff = usd(Rates::per_megabyte(price("10"), ByteCount(1_000)));
+    let modem = CarrierConfig::new("iridium", true, tariff);
+    let budget = Some(Budget { stop: price("0.05"), warn_percent: 100 });
+    let config = ManagerConfig { budget, ..ManagerConfig::new("shore", vec![modem], rules()) };
+    let mut bench = Bench::new(config);
+    bench.waits(1, &ssh(), 60);
+    bench.up(A);
+    bench.work();
+    let may = |bench: &Bench| bench.manager.byte_allowance(bench.now, A).map(|b| b.0);
+    assert_eq!(may(&bench), Some(5_000));
+    bench.crosses(A, &ssh(), 4_999);
+    assert_eq!((may(&bench), bench.work()), (Some(1), vec![]));
+    bench.crosses(A, &ssh(), 1);
+    assert_eq!(may(&bench), Some(0));
+    assert_eq!(bench.hung_up(), [(0, DownCause::Budget)]);
+    bench.ended(A, "hung up from here");
+    assert_eq!(bench.spent(), price("0.05"));
+    bench.pass(seconds(3_600));
+    assert_eq!(bench.work(), []);
+}
+
+#[test]
+fn two_calls_at_once_do_not_spend_the_same_money() {
+    let rule = Rule { all: true, ..Rule::new("all", Match::default(), Action::Raise) };
+    let rules = Rules::new(vec![rule], Vec::new(), Action::Raise).unwrap();
+    let modem = |name| CarrierConfig::new(name, true, per_minute());
+    let budget = Some(Budget { stop: price("10"), warn_percent: 100 });
+    let config = ManagerConfig::new("shore", vec![modem("one"), modem("two")], rules);
+    let mut bench = Bench::new(ManagerConfig { budget, ..config });
+    bench.waits(1, &ssh(), 1_000_000);
+    bench.up(A);
+    bench.up(B);
+    for _ in 0..300 {
+        bench.pass(seconds(1));
+        bench.crosses(A, &ssh(), 10);
+        bench.crosses(B, &ssh(), 10);
+        for work in bench.work() {
+            if let Work::HangUp { carrier, .. } = work {
+                bench.ended(carrier, "hung up from here");
+            }
+        }
+    }
+    assert_eq!(bench.spent(), price("9"), "two minutes on one, one on the other");
+}
+
+#[test]
+fn a_host_beyond_its_budget_raises_nothing_and_holds_nothing() {
+    let prefix: IpPrefix = "10.2.0.7".parse().unwrap();
+    let host_budgets = vec![(prefix, Budget { stop: price("3"), warn_percent: 100 })];
+    let mut bench = Bench::calling(ManagerConfig { host_budgets, ..one_modem() });
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(30));
+    assert_eq!(budgets(&bench), [("10.2.0.7 3.00".into(), false), ("10.2.0.7 3.00".into(), true)]);
+    assert_eq!(bench.manager.why(bench.now).waiting, []);
+    bench.crosses(A, &ssh(), 10);
+    bench.pass(seconds(27));
+    assert_eq!(bench.work().len(), 1);
+    bench.ended(A, "hung up from here");
+    bench.waits(1, &ssh(), 90);
+    bench.pass(seconds(3_600));
+    assert_eq!(bench.work(), []);
+    bench.waits(2, &Flow { host: "10.2.0.8".parse().unwrap(), ..ssh() }, 60);
+    assert_eq!(bench.dialled(), [0], "others are not touched");
+}
+
+#[test]
+fn a_flat_price_is_booked_each_month_and_its_fair_use_ends_or_slows_the_carrier() {
+    for beyond in [Beyond::Stopped, Beyond::Slow] {
+        let flat = Some(Flat { per_month: price("99"), fair_use: ByteCount(10_000), beyond });
+        let flat = usd(Rates { flat, ..Rates::default() });
+        let modems = vec![
+            CarrierConfig::new("flat", true, flat),
+            CarrierConfig::new("inmarsat", true, per_minute()),
+        ];
+        let mut bench = Bench::new(ManagerConfig::new("shore", modems, rules()));
+        assert_eq!(bench.spent(), price("99"));
+        bench.waits(1, &ssh(), 60);
+        assert_eq!(bench.dialled(), [0]);
+        bench.up(A);
+        bench.crosses(A, &ssh(), 10_000);
+        let stops = beyond == Beyond::Stopped;
+        let first: Vec<Work> = bench.work();
+        assert_eq!(first.iter().any(|w| matches!(w, Work::HangUp { .. })), stops);
+        assert!(first.iter().any(|w| matches!(w, Work::Dial { carrier: B, .. })), "{first:?}");
+        bench.up(B);
+        assert_eq!(bench.manager.carriers_for(bench.now, &ssh()), [B]);
+    }
+}
+
+#[test]
+fn a_terminal_that_is_always_up_has_a_session_for_each_day() {
+    let tariff = usd(Rates::per_megabyte(price("1"), ByteCount(1)));
+    let terminal = CarrierConfig::new("vsat", false, tariff);
+    let mut bench = Bench::new(ManagerConfig::new("shore", vec![terminal], rules()));
+    bench.up(A);
+    for _ in 0..3 {
+        bench.crosses(A, &ssh(), 1_000_000);
+        bench.pass(seconds(86_400));
+    }
+    let lines = bench.books.query(&Query::all(By::Day));
+    let days: Vec<(String, String)> =
+        lines.into_iter().map(|l| (l.name, l.sums.price.to_string())).collect();
+    let day = |d: &str, p: &str| (d.to_owned(), p.to_owned());
+    assert_eq!(
+        days,
+        [
+            day("2026-11-23", "1.00"),
+            day("2026-11-24", "1.00"),
+            day("2026-11-25", "1.00"),
+            day("2026-11-26", "0.00")
+        ]
+    );
+}
+
+#[test]
+fn the_zone_sets_the_price_of_the_next_call() {
+    let minute = |p: &str| Rates::per_minute(price(p), seconds(60), Duration::ZERO);
+    let zones = vec![("home".into(), minute("1")), ("roaming".into(), minute("4"))];
+    let tariff = Tariff::new("USD".parse().unwrap(), zones).unwrap();
+    let modem = CarrierConfig::new("inmarsat", true, tariff);
+    let mut bench = Bench::new(ManagerConfig::new("shore", vec![modem], rules()));
+    bench.waits(1, &ssh(), 60);
+    bench.up(A);
+    bench.manager.handle_zone("roaming");
+    bench.ended(A, "the carrier was lost");
+    assert_eq!(bench.spent(), price("1"), "a call keeps its prices");
+    bench.up(A);
+    bench.ended(A, "the carrier was lost");
+    assert_eq!(bench.spent(), price("5"));
+}

@@ -1,0 +1,170 @@
+//! `link why`: what raised the line, what holds it, and what comes next.
+
+use std::fmt;
+
+use units::{ByteCount, Duration, Instant};
+
+use super::state::{Reason, State};
+use super::{Command, Manager};
+use crate::books::Name;
+use crate::money::{Currency, Money};
+
+/// The answer for one peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Why {
+    /// The peer.
+    pub peer: Name,
+    /// What the operator said.
+    pub command: Command,
+    /// Its carriers.
+    pub lines: Vec<LineWhy>,
+    /// What waits, rule by rule.
+    pub waiting: Vec<WaitWhy>,
+}
+
+/// One carrier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LineWhy {
+    /// Its name.
+    pub carrier: Name,
+    /// Its state.
+    pub state: State,
+    /// For how long.
+    pub since: Duration,
+    /// What crossed last that holds it, and how long ago.
+    pub used: Option<(Reason, Duration)>,
+    /// A line that lingers is hung up in so long.
+    pub hangs_up_in: Option<Duration>,
+    /// A line that failed is not dialled for so long.
+    pub not_before: Option<Duration>,
+    /// It is left alone while there is another one.
+    pub distrusted: bool,
+    /// The call's price so far.
+    pub price: Option<(Money, Currency)>,
+}
+
+/// What waits under one rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WaitWhy {
+    /// The rule.
+    pub rule: Name,
+    /// One of the flows: the one that has waited longest.
+    pub oldest: String,
+    /// How many flows.
+    pub flows: usize,
+    /// How many bytes.
+    pub bytes: ByteCount,
+    /// Since the oldest began to wait.
+    pub waited: Duration,
+    /// When it raises the line; zero: now. `None`: not by the clock.
+    pub raises_in: Option<Duration>,
+}
+
+impl Manager {
+    /// Why the link is as it is.
+    pub fn why(&self, now: Instant) -> Why {
+        let waiting = self.demand.pending().map(|p| WaitWhy {
+            rule: self.config.rules.get(p.rule).name.clone(),
+            oldest: p.oldest.to_string(),
+            flows: p.flows,
+            bytes: p.bytes,
+            waited: now.since(p.since),
+            raises_in: self.due(now, &p).map(|at| at.since(now)),
+        });
+        Why {
+            peer: self.config.peer.clone(),
+            command: self.command,
+            waiting: waiting.collect(),
+            lines: self.lines.iter().map(|line| line_why(line, now)).collect(),
+        }
+    }
+}
+
+fn line_why(line: &super::Line, now: Instant) -> LineWhy {
+    let until = match line.state {
+        State::Lingering { until, .. } => Some(until.since(now)),
+        _ => None,
+    };
+    let down = matches!(line.state, State::Down { .. }) && line.config.dialled;
+    let again = line.may_dial_at();
+    LineWhy {
+        carrier: line.config.name.clone(),
+        state: line.state.clone(),
+        since: now.since(line.state.since()),
+        used: line.used.as_ref().map(|(when, reason)| (reason.clone(), now.since(*when))),
+        hangs_up_in: until,
+        not_before: (down && again > now).then(|| again.since(now)),
+        distrusted: line.distrusted(now).is_some(),
+        price: line.call.as_ref().map(|c| (c.price, line.config.tariff.currency())),
+    }
+}
+
+/// Whole seconds: nobody reads more.
+fn seconds(d: Duration) -> Duration {
+    Duration::from_secs(d.as_millis().div_ceil(1_000))
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let command = match self.command {
+            Command::Auto => "",
+            Command::Up => ", ordered up",
+            Command::Hold => ", ordered to hold",
+            Command::Down => ", ordered down",
+        };
+        writeln!(f, "{}{command}", self.peer)?;
+        for line in &self.lines {
+            writeln!(f, "  {line}")?;
+        }
+        for wait in &self.waiting {
+            writeln!(f, "  {wait}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LineWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = &self.state;
+        write!(f, "{} {} for {}", self.carrier, state.name(), seconds(self.since))?;
+        match state {
+            State::Down { cause, .. } => write!(f, ": {cause}")?,
+            State::Dialling { cause, .. } | State::Rising { cause, .. } => {
+                write!(f, " for {cause}")?
+            }
+            State::Up { cause, .. } | State::Lingering { cause, .. } => {
+                write!(f, ", raised by {cause}")?;
+            }
+        }
+        if let (true, Some((reason, ago))) = (state.carries(), &self.used) {
+            write!(f, "; last used {} ago by {reason}", seconds(*ago))?;
+        }
+        if let Some(left) = self.hangs_up_in {
+            write!(f, "; nobody needs it, hangs up in {}", seconds(left))?;
+        }
+        if let Some(left) = self.not_before {
+            write!(f, "; not dialled for another {}", seconds(left))?;
+        }
+        if self.distrusted {
+            write!(f, "; left alone until it holds")?;
+        }
+        if let Some((price, currency)) = self.price {
+            write!(f, "; {price} {currency} so far")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for WaitWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flows = if self.flows == 1 { "1 flow".into() } else { format!("{} flows", self.flows) };
+        let (bytes, rule, waited) = (self.bytes, &self.rule, seconds(self.waited));
+        write!(f, "{flows} with {bytes} wait under rule \"{rule}\", the oldest ")?;
+        write!(f, "({}) for {waited}", self.oldest)?;
+        match self.raises_in {
+            None => write!(f, "; they raise nothing by themselves"),
+            Some(Duration::ZERO) => write!(f, "; they want the line now"),
+            Some(left) => write!(f, "; they raise the line in {}", seconds(left)),
+        }
+    }
+}
