@@ -267,7 +267,7 @@ impl Endpoint {
             },
             self.entropy.fork(),
         )?;
-        tunnel.set_rtt(config.link.full_rtt(config.link.rtt));
+        tunnel.set_rtt(config.link.path().full_rtt(config.link.rtt));
         tunnel.connect(now);
         let key = config.public_key;
         let peer = Box::new(Peer {

@@ -68,7 +68,7 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         let opened = peer.tunnel.open_packet(now, from, packet).map_err(packet_reason)?;
         peer.stats.packets_in += 1;
-        peer.stats.bytes_in += packet.len() as u64 + peer.session.wire_overhead();
+        peer.stats.bytes_in += packet.len() as u64 + peer.session.path().wire_overhead();
         peer.stats.heard = Some(now);
         if opened.confirmed_now {
             self.see_tunnel_events(now, id);
@@ -207,7 +207,7 @@ impl Endpoint {
             let Some(event) = peer.tunnel.poll_event() else { return };
             match event {
                 tunnel::Event::Moved(addr) => {
-                    peer.session.set_ipv6(addr.ip().to_canonical().is_ipv6());
+                    peer.session.path_mut().set_ipv6(addr.ip().to_canonical().is_ipv6());
                     self.events.push_back(EndpointEvent::Link(id, LinkEvent::Moved(addr)));
                 }
                 tunnel::Event::Established { resumed, cipher, params, rtt } => {
@@ -217,7 +217,7 @@ impl Endpoint {
                     }
                     let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
                     peer.begun = true;
-                    peer.session.on_heard_by_peer(now);
+                    peer.session.path_mut().on_heard_by_peer(now);
                     self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
                     let v6 =
                         peer.tunnel.endpoint().is_some_and(|a| a.ip().to_canonical().is_ipv6());

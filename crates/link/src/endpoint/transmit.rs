@@ -35,9 +35,9 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut()?;
         let wanted = peer.session.waiting_since().is_some();
         peer.tunnel.set_wanted(now, wanted);
-        peer.tunnel.set_rtt(peer.session.full_rtt());
+        peer.tunnel.set_rtt(peer.session.path().full_rtt());
         if let Some((to, message)) = peer.tunnel.poll_transmit(now, &mut self.indices.giver(id)) {
-            peer.session.on_other_sent(now, message.as_bytes().len());
+            peer.session.path_mut().on_other_sent(now, message.as_bytes().len());
             let transmit = put_message(&message, to, Some(id), buf);
             peer.note_sent(now, transmit.len);
             return Some(transmit);
@@ -134,7 +134,7 @@ impl Peer {
     fn note_sent(&mut self, now: Instant, len: usize) {
         self.last_sent = now;
         self.stats.packets_out += 1;
-        self.stats.bytes_out += len as u64 + self.session.wire_overhead();
+        self.stats.bytes_out += len as u64 + self.session.path().wire_overhead();
     }
 
     fn keepalive_at(&self) -> Option<Instant> {
@@ -170,7 +170,7 @@ impl Peer {
         let to = self.tunnel.endpoint()?;
         let number_len = self.number_len();
         let header = self.tunnel.header_len(number_len)?;
-        let max = self.session.max_packet();
+        let max = self.session.path().max_packet();
         let room = buf.get_mut(header..max - TAG_LEN)?;
         let sealing = (header + TAG_LEN) as u64;
         let len = match self.session.poll_packet(now, room, sealing) {
@@ -195,13 +195,13 @@ impl Peer {
         let len = header + payload.len() + TAG_LEN;
         buf.get_mut(header..header + payload.len())?.copy_from_slice(payload);
         self.tunnel.seal_packet(now, 0, number_len, buf.get_mut(..len)?).ok()?;
-        self.session.book_other(now, payload, len);
+        self.session.path_mut().book_other(now, payload, len);
         self.note_sent(now, len);
         Some(len)
     }
 
     fn number_len(&self) -> usize {
-        number_len(self.session.next_number(), self.session.confirmed())
+        number_len(self.session.path().next_number(), self.session.path().confirmed())
     }
 }
 

@@ -316,7 +316,7 @@ impl World {
                 7 if offset & 1 == 0 => Frame::Packets(id),
                 7 => Frame::Fragment(FragmentFrame { id: id.0, total: 9000, offset: 0, data }),
                 8 => {
-                    let top = self.sides[side].next_number();
+                    let top = self.sides[side].path().next_number();
                     let hi = top.saturating_sub(1 + offset % 40);
                     let run = hi.saturating_sub(bytes.number())..hi + 1;
                     let delay = Duration::from_nanos(offset);
@@ -357,7 +357,7 @@ impl World {
     }
 
     fn transmit(&mut self, side: usize) {
-        let room = self.sides[side].max_packet() - SEALING as usize;
+        let room = self.sides[side].path().max_packet() - SEALING as usize;
         let mut buf = vec![0; room];
         while let Some(built) = self.sides[side].poll_packet(self.now, &mut buf, SEALING) {
             assert!(built.len > 0 && built.len <= room);

@@ -1,7 +1,7 @@
 //! What arrives: frames of an authentic packet, and what reports say became of ours.
 
 use squeeze::headers::{Refused, Token};
-use units::{Duration, Instant};
+use units::Instant;
 
 use super::{Event, Session};
 use crate::repair;
@@ -54,10 +54,6 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
-/// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
-const MOST_UNSETTLED: usize = 65_536;
-const LEAST_PACKET: u64 = 256;
-
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
     /// received at `arrived`. `hint` is the header's first-frame hint. `path` hears of
@@ -71,18 +67,18 @@ impl Session {
         payload: &[u8],
         path: &mut impl FnMut(PathFrame),
     ) {
-        self.hear(now);
-        self.looked_for_losses = false;
+        self.path.hear(now);
+        self.path.looked_for_losses = false;
         if hint == repair::HINT {
-            self.received.on_packet(arrived, number, false);
-            self.on_repair(now, number, payload);
-        } else if !self.received.has(number)
+            self.path.received.on_packet(arrived, number, false);
+            self.path.on_repair(now, number, payload);
+        } else if !self.path.received.has(number)
             && self
                 .handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
                 .is_some()
         {
-            self.repair.arm_if(self.received.gaps().0 > 0);
-            self.repair.on_packet(now, number, hint, payload);
+            self.path.repair.arm_if(self.path.received.gaps().0 > 0);
+            self.path.repair.on_packet(now, number, hint, payload);
         }
         self.take_recovered(now, arrived);
     }
@@ -104,14 +100,14 @@ impl Session {
         };
         let in_vain = std::mem::take(&mut self.overfull);
         let eliciting = eliciting.filter(|_| !in_vain)?;
-        self.received.on_packet(arrived, number, eliciting);
+        self.path.received.on_packet(arrived, number, eliciting);
         Some(eliciting)
     }
 
     /// A packet in the short form (spec/link.md, L-SF). False where it came too
     /// late to be understood: then it counts as lost.
     fn handle_short(&mut self, now: Instant, number: u64, n: usize, payload: &[u8]) -> bool {
-        let newest = self.received.highest().unwrap_or(0);
+        let newest = self.path.received.highest().unwrap_or(0);
         if !(2..=4).contains(&n)
             || newest.saturating_sub(number) > short::late_limit(n, self.params.mtu)
         {
@@ -165,22 +161,22 @@ impl Session {
             }
             match frame {
                 Frame::Ping => {
-                    self.received.on_ping();
+                    self.path.received.on_ping();
                     // Otherwise a report comes with it (L-LO-5), but for path probes.
                     let probes = payload.len() > 1 && is_question(payload);
-                    if self.sent.confirmed().is_none() && !probes {
-                        self.judge_hearing(now, None, false);
+                    if self.path.sent.confirmed().is_none() && !probes {
+                        self.path.judge_hearing(now, None, false);
                     }
                 }
                 Frame::State(state) => self.on_state(now, &state),
-                Frame::Floor(floor) => self.received.on_floor(floor),
+                Frame::Floor(floor) => self.path.received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
                 Frame::Packets(id) => self.on_packets(now, id),
                 Frame::Messages(id) => self.on_messages(now, id),
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
-                Frame::Recovered(seen) => self.on_losses_seen(seen),
+                Frame::Recovered(seen) => self.path.on_losses_seen(seen),
                 Frame::Challenge(token) => source.tell(PathFrame::Challenge(token)),
                 Frame::Response(token) => source.tell(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,
@@ -350,56 +346,56 @@ impl Session {
             }
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
-        let (confirmed, dark) = (self.sent.confirmed(), self.sent.counts.in_the_dark);
-        let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
+        let (confirmed, dark) = (self.path.sent.confirmed(), self.path.sent.counts.in_the_dark);
+        let report = self.path.sent.handle_state(now, state, &mut self.path.rtt, &mut fate);
         // Once for each packet: each look may go through all that no report has spoken of, and a
         // packet holds 150 reports.
-        self.loss_check = match std::mem::replace(&mut self.looked_for_losses, true) {
+        self.path.loss_check = match std::mem::replace(&mut self.path.looked_for_losses, true) {
             true => Some(now),
-            false => self.sent.detect_lost(now, &self.rtt, &mut fate),
+            false => self.path.sent.detect_lost(now, &self.path.rtt, &mut fate),
         };
-        self.follow_path(now);
-        self.end_tail_that_arrived();
+        self.path.follow_path(now);
+        self.path.end_tail_that_arrived();
         if report.progress {
-            self.last_progress = now;
-            self.backoff = 0;
-            self.asked = 0;
+            self.path.last_progress = now;
+            self.path.backoff = 0;
+            self.path.asked = 0;
         }
-        if self.sent.counts.in_the_dark > dark {
-            self.rate.on_outage();
+        if self.path.sent.counts.in_the_dark > dark {
+            self.path.rate.on_outage();
         }
         if let Some(told) = &report.told {
-            let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
-            self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
-            self.follow_rate(now);
+            let (sent, next) = (self.path.sent.sent_bytes(), self.path.sent.next_number());
+            self.path.rate.on_report(now, told, self.path.rtt.smoothed(), sent, next);
+            self.path.follow_rate(now);
         }
-        let caused = self.rate.causes_losses();
-        self.repair.observe(self.sent.counts, caused);
-        if self.rate.take_caused() {
-            self.repair.forget_losses(&self.config);
-            self.sent.by_size.forget();
+        let caused = self.path.rate.causes_losses();
+        self.path.repair.observe(self.path.sent.counts, caused);
+        if self.path.rate.take_caused() {
+            self.path.repair.forget_losses(&self.path.config);
+            self.path.sent.by_size.forget();
         }
         self.after_fates(now, touched);
-        let news = report.progress || self.sent.confirmed() != confirmed;
-        self.judge_hearing(now, Some(state.hi), news);
+        let news = report.progress || self.path.sent.confirmed() != confirmed;
+        self.path.judge_hearing(now, Some(state.hi), news);
     }
 
     /// The reordering window of a packet has passed.
     pub(super) fn check_lost(&mut self, now: Instant) {
         let mut touched = std::mem::take(&mut self.touched);
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
-        self.loss_check = self.sent.detect_lost(now, &self.rtt, |fate, frame| {
+        self.path.loss_check = self.path.sent.detect_lost(now, &self.path.rtt, |fate, frame| {
             settle(streams, pool, stats, &mut touched, fate, frame);
         });
         self.after_fates(now, touched);
-        self.follow_path(now);
+        self.path.follow_path(now);
     }
 
     /// Silence: the newest packet goes again.
     pub(super) fn give_up_newest(&mut self, now: Instant) {
         let mut touched = std::mem::take(&mut self.touched);
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
-        self.sent.give_up_newest(now, |fate, frame| {
+        self.path.sent.give_up_newest(now, |fate, frame| {
             settle(streams, pool, stats, &mut touched, fate, frame);
         });
         self.after_fates(now, touched);
@@ -407,16 +403,13 @@ impl Session {
 
     /// Gives up the oldest of more unsettled packets than any round trip has (L-LO-8).
     pub(super) fn bound_unsettled(&mut self, now: Instant) {
-        if self.sent.unsettled() <= MOST_UNSETTLED {
+        if self.path.sent.unsettled() <= super::path::MOST_UNSETTLED {
             return;
         }
-        // Not by the round trip alone, which a peer can stretch.
-        let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
-        let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
-        let most = MOST_UNSETTLED.max(trip as usize);
+        let most = self.path.most_unsettled();
         let mut touched = std::mem::take(&mut self.touched);
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
-        self.sent.give_up_oldest(most, |fate, frame| {
+        self.path.sent.give_up_oldest(most, |fate, frame| {
             settle(streams, pool, stats, &mut touched, fate, frame);
         });
         self.after_fates(now, touched);

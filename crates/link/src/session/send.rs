@@ -2,6 +2,7 @@
 
 use units::{Duration, Instant};
 
+use super::path::Load;
 use super::schedule::Turn;
 use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
@@ -26,9 +27,6 @@ pub(crate) struct Built {
 const MIN_PIECE: usize = 16;
 /// Probes that carry data again; later ones only ask.
 const DATA_PROBES: u32 = 2;
-/// Packets that may leave in a row without word that one arrived: numbers of 2 bytes
-/// serve for twice as many.
-const ASK_AFTER: u64 = 0x4000;
 /// Bytes of runs in the report beside a question in a packet of its own, which arrives
 /// whatever the path takes.
 const STATE_ALONE: usize = 100;
@@ -39,28 +37,23 @@ impl Session {
         if self.closing.is_some() {
             return self.close_due().is_some_and(|t| t <= now);
         }
-        self.ping
+        self.path.ping
             || !self.control.is_empty()
             // While the peer is silent streams wait.
-            || self.schedule.has_work(now, !self.silent)
+            || self.schedule.has_work(now, !self.path.silent)
             || self.credit_due.is_some_and(|t| t <= now)
-            || self.report_due().is_some_and(|t| t <= now)
-            || self.repair_waits(now)
-            || self.path_probe_waits(now)
+            || self.path.report_due().is_some_and(|t| t <= now)
+            || self.path.repair_waits(now, self.load())
+            || self.path.path_probe_waits(now, self.load())
     }
 
     fn close_due(&self) -> Option<Instant> {
         (self.closes_left > 0).then_some(self.close_at)
     }
 
-    /// Has a stream or a datagram something that may be sent? While the peer is silent
-    /// none has.
-    pub(super) fn data_waits(&self) -> bool {
-        !self.silent && !self.schedule.is_empty()
-    }
-
-    pub(super) fn report_due(&self) -> Option<Instant> {
-        self.received.due(self.report_interval(), self.rtt.smoothed(), self.pacer.rate())
+    /// What is to be sent, for the path's decisions.
+    pub(super) fn load(&self) -> Load<'_> {
+        Load::of(&self.schedule, &self.control, self.interactive_until)
     }
 
     /// Fills `buf` (the plaintext room of one packet) and books it as sent. `None`
@@ -72,35 +65,36 @@ impl Session {
         sealing: u64,
     ) -> Option<Built> {
         if !self.has_work(now) {
-            self.pacer.on_idle(now);
+            self.path.pacer.on_idle(now);
             return None;
         }
-        self.pacer.set_waited_for(now < self.interactive_until);
+        self.path.pacer.set_waited_for(now < self.interactive_until);
         // A node that goes does not wait for its turn: it may not be there when it comes.
         if let Some(reason) = self.closing {
             return Some(self.write_close(now, reason, buf, sealing));
         }
-        if !self.pacer.ready(now) {
+        if !self.path.pacer.ready(now) {
             return None;
         }
-        if let Some(built) = self.write_repair(now, buf, sealing) {
+        let load = Load::of(&self.schedule, &self.control, self.interactive_until);
+        if let Some(built) = self.path.write_repair(now, load, buf, sealing) {
             return Some(built);
         }
-        if let Some(built) = self.write_path_probe(now, buf, sealing) {
+        if let Some(built) = self.path.write_path_probe(now, load, buf, sealing) {
             return Some(built);
         }
-        let buf = self.data_room(buf);
-        self.ping |= self.knows_too_little();
-        let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
-        let outside = (sealing + self.wire_overhead) as usize;
-        self.longest_piece = (self.sent.by_size.best() as usize).saturating_sub(outside);
+        let buf = self.path.data_room(buf);
+        self.path.ping |= self.path.knows_too_little();
+        let room = self.packet_room(now, buf.len(), sealing + self.path.wire_overhead());
+        let outside = (sealing + self.path.wire_overhead()) as usize;
+        self.path.longest_piece = (self.path.sent.by_size.best() as usize).saturating_sub(outside);
         let mut w = Writer::new(&mut buf[..room]);
-        let alone = std::mem::take(&mut self.alone) && self.ping;
+        let alone = std::mem::take(&mut self.path.alone) && self.path.ping;
         let mut eliciting = alone;
         let (mut head, mut hint) = (0, 0);
         if alone {
-            self.write_report(now, STATE_ALONE, &mut w);
-            self.ping = !w.put(&Frame::Ping);
+            self.path.write_report(now, STATE_ALONE, &mut w);
+            self.path.ping = !w.put(&Frame::Ping);
         } else {
             eliciting |= self.write_control(now, &mut w);
             head = w.len();
@@ -108,25 +102,26 @@ impl Session {
             eliciting |= w.len() > head;
         }
         if w.is_empty() {
-            self.pacer.on_idle(now);
+            self.path.pacer.on_idle(now);
             return None;
         }
         let len = w.len();
-        let size = len as u64 + sealing + self.wire_overhead;
-        self.pacer.on_sent(now, size);
-        self.schedule.charge_headers(now, sealing + self.wire_overhead);
+        let size = len as u64 + sealing + self.path.wire_overhead();
+        self.path.pacer.on_sent(now, size);
+        self.schedule.charge_headers(now, sealing + self.path.wire_overhead());
         if len == head {
             // Nothing but reports, credit and control: the return link's share.
-            self.received.set_cost(size);
+            self.path.received.set_cost(size);
         }
         if eliciting {
             // A question in between does not put off the probe that follows data.
-            self.last_eliciting = if alone { self.last_eliciting } else { now };
-            self.path.on_sent(now, size - u64::from(self.config.overhead));
+            self.path.last_eliciting = if alone { self.path.last_eliciting } else { now };
+            self.path.mtu.on_sent(now, size - u64::from(self.path.config.overhead));
         }
-        let number = self.sent.push_packet(now, eliciting, size);
+        let number = self.path.sent.push_packet(now, eliciting, size);
         self.bound_unsettled(now);
-        self.keep_for_repair(now, number, hint, &buf[..len], eliciting);
+        let load = Load::of(&self.schedule, &self.control, self.interactive_until);
+        self.path.keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
         Some(Built { number, len, hint })
     }
 
@@ -142,53 +137,40 @@ impl Session {
         let mut w = Writer::new(buf);
         w.put(&Frame::Close(reason));
         let len = w.len();
-        let size = len as u64 + sealing + self.wire_overhead;
-        self.pacer.on_sent(now, size);
-        Built { number: self.sent.push_packet(now, false, size), len, hint: 0 }
-    }
-
-    /// The length of packet numbers grows with the distance to the last that is known to
-    /// have arrived, and nobody reports reports: then ask.
-    fn knows_too_little(&self) -> bool {
-        let known = self.sent.confirmed().map_or(0, |n| n + 1);
-        self.sent.in_flight() == 0 && self.sent.next_number() - known >= ASK_AFTER
-    }
-
-    /// Writes what has arrived, in `max` bytes.
-    fn write_report(&mut self, now: Instant, max: usize, w: &mut Writer<'_>) {
-        let interval = self.report_interval();
-        self.stats.reports += u64::from(self.received.write(now, interval, max, w));
+        let size = len as u64 + sealing + self.path.wire_overhead();
+        self.path.pacer.on_sent(now, size);
+        Built { number: self.path.sent.push_packet(now, false, size), len, hint: 0 }
     }
 
     /// Reports, credit and control frames; answers whether they call for a report.
     fn write_control(&mut self, now: Instant, w: &mut Writer<'_>) -> bool {
         let mut eliciting = false;
         // Whoever asks tells as well (L-LO-5).
-        let report = self.ping || self.report_due().is_some_and(|t| t <= now);
+        let report = self.path.ping || self.path.report_due().is_some_and(|t| t <= now);
         if report {
-            self.tell_losses(now, w);
-            self.write_report(now, MAX_STATE, w);
+            self.path.tell_losses(now, w);
+            self.path.write_report(now, MAX_STATE, w);
         }
-        let floor = self.sent.floor();
-        let floor_age = self.rtt.smoothed().divided_by(2);
-        if floor > self.floor_told
-            && now.since(self.floor_told_at) >= floor_age
+        let floor = self.path.sent.floor();
+        let floor_age = self.path.rtt.smoothed().divided_by(2);
+        if floor > self.path.floor_told
+            && now.since(self.path.floor_told_at) >= floor_age
             && w.put(&Frame::Floor(floor))
         {
-            self.floor_told = floor;
-            self.floor_told_at = now;
+            self.path.floor_told = floor;
+            self.path.floor_told_at = now;
         }
         if report || self.credit_due.is_some_and(|t| t <= now) {
             eliciting |= self.write_credits(w);
         }
-        if self.ping && w.put(&Frame::Ping) {
-            self.ping = false;
+        if self.path.ping && w.put(&Frame::Ping) {
+            self.path.ping = false;
             eliciting = true;
         }
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
                 Some(wrote) => {
-                    self.repair.on_control(wrote);
+                    self.path.repair.on_control(wrote);
                     eliciting |= wrote;
                 }
                 None if w.is_empty() => self.refuse_open(now, id),
@@ -214,7 +196,7 @@ impl Session {
                     return None;
                 }
                 s.open = Delivery::InFlight;
-                self.sent.push_frame(SentFrame::Open(id));
+                self.path.sent.push_frame(SentFrame::Open(id));
                 wrote = true;
             }
         }
@@ -223,7 +205,7 @@ impl Session {
                 return None;
             }
             s.accepted = Delivery::InFlight;
-            self.sent.push_frame(SentFrame::Accepted(id));
+            self.path.sent.push_frame(SentFrame::Accepted(id));
             wrote = true;
         }
         if s.reset.is_wanted() {
@@ -233,7 +215,7 @@ impl Session {
                 return None;
             }
             s.reset = Delivery::InFlight;
-            self.sent.push_frame(SentFrame::Reset(id));
+            self.path.sent.push_frame(SentFrame::Reset(id));
             wrote = true;
         }
         s.in_control = false;
@@ -264,7 +246,7 @@ impl Session {
         let empty_room = w.room() + w.len();
         let mut strict = false;
         while w.room() >= MIN_PIECE
-            && let Some(turn) = self.schedule.next(now, !self.silent, strict)
+            && let Some(turn) = self.schedule.next(now, !self.path.silent, strict)
         {
             let before = w.len();
             let mut unfinished = None;
@@ -276,10 +258,10 @@ impl Session {
                         Wrote::Piece => unfinished = Some((class, host)),
                         Wrote::Whole(waiting, reference) => {
                             let reference = reference.map(SentFrame::Reference);
-                            reference.into_iter().for_each(|r| self.sent.push_frame(r));
+                            reference.into_iter().for_each(|r| self.path.sent.push_frame(r));
                             self.schedule.on_packet_left(class, waiting.bytes.len());
                             if let Some(number) = self.on_datagram_left(class, host, waiting) {
-                                self.sent.push_frame(SentFrame::Datagram(number));
+                                self.path.sent.push_frame(SentFrame::Datagram(number));
                             }
                         }
                     }
@@ -288,11 +270,11 @@ impl Session {
                 Turn::Lost(_, id) => self.write_lost(now, id, w),
                 Turn::Stream { id, small, .. } => {
                     let waited_for = small || turn.class().is_strict();
-                    self.repair.on_stream(id, waited_for);
+                    self.path.repair.on_stream(id, waited_for);
                     let filled = self.write_stream(now, id, w);
                     self.requeue(now, id, small);
                     let drained = self.streams.get(&id).is_none_or(|s| !s.has_data(u64::MAX));
-                    self.repair.after_stream(waited_for, drained);
+                    self.path.repair.after_stream(waited_for, drained);
                     filled
                 }
             };
@@ -316,7 +298,7 @@ impl Session {
             return Filled::Partly;
         }
         let small = s.burst < SMALL;
-        self.repair.on_stream(id, small);
+        self.path.repair.on_stream(id, small);
         let filled = self.write_stream(now, id, w);
         let Some(s) = self.streams.get_mut(&id) else { return filled };
         s.in_lost = s.must_repeat();
@@ -331,17 +313,17 @@ impl Session {
     fn write_stream(&mut self, now: Instant, id: StreamId, w: &mut Writer<'_>) -> Filled {
         let Some(s) = self.streams.get(&id) else { return Filled::Partly };
         let limit = self.send_limit(now, s);
-        let left_free = self.room_for_repair(s.local_end || s.burst < SMALL);
+        let left_free = self.path.room_for_repair(s.local_end || s.burst < SMALL);
         let cap = self.unsent_cap();
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
         // Where credit ends nothing follows, not even the end.
         let offset = s.send.next_offset(limit).unwrap_or(s.send.next());
         let available = s.send.available(limit);
         let mut room =
-            w.room().saturating_sub(left_free).min(self.longest_piece.saturating_sub(w.len()));
+            w.room().saturating_sub(left_free).min(self.path.longest_piece.saturating_sub(w.len()));
         if w.is_empty() && available >= room as u64 {
-            let shorter = self.sent.by_size.best() - self.sent.by_size.next();
-            room = room.min(self.longest_piece.saturating_sub(shorter as usize));
+            let shorter = self.path.sent.by_size.best() - self.path.sent.by_size.next();
+            room = room.min(self.path.longest_piece.saturating_sub(shorter as usize));
         }
 
         // A packet full of one stream's bytes: the short form.
@@ -349,7 +331,7 @@ impl Session {
             let highest = s.send.next().max(offset + room as u64);
             let span = highest - s.send.unacked_from();
             // Late packets must still be understood (L-SF-1).
-            let late = self.sent.reorder_window() > Duration::ZERO || self.repair.is_on();
+            let late = self.path.sent.reorder_window() > Duration::ZERO || self.path.repair.is_on();
             let least = if late { 3 } else { 2 };
             if let Some(n) = short::offset_len(span).map(|n| n.max(least)) {
                 let head = wire::varint_len(id.0) + n;
@@ -409,7 +391,7 @@ impl Session {
             s.send.copy_out(range.clone(), w.reserve(len as usize));
             s.on_bytes_sent(len);
         }
-        self.sent.push_frame(SentFrame::Stream { id, range, fin });
+        self.path.sent.push_frame(SentFrame::Stream { id, range, fin });
         self.update_excess(id);
     }
 
@@ -436,78 +418,62 @@ impl Session {
 
     /// Every timer with its reason.
     pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 14] {
-        let waiting = self.sent.in_flight() > 0;
+        let waiting = self.path.sent.in_flight() > 0;
         [
-            ("work", self.has_work(now).then(|| self.pacer.next())),
+            ("work", self.has_work(now).then(|| self.path.pacer.next())),
             // What is overdue counts as work, which the departure clock may hold back.
-            ("report", self.report_due().filter(|t| *t > now)),
+            ("report", self.path.report_due().filter(|t| *t > now)),
             ("credit", self.credit_due.filter(|t| *t > now)),
             ("close", self.close_due().filter(|t| *t > now)),
             ("open", self.opening.front().map(|(t, _)| *t)),
-            ("loss", self.loss_check),
-            ("rate", self.rate.poll_timeout()),
-            ("probe", self.probe_at()),
-            ("ask", self.ask_at()),
-            ("path", self.path_timeout(now)),
+            ("loss", self.path.loss_check),
+            ("rate", self.path.rate.poll_timeout()),
+            ("probe", self.path.probe_at()),
+            ("ask", self.path.ask_at()),
+            ("path", self.path.path_timeout(now, self.load())),
             ("cap", self.schedule.poll_timeout(now)),
-            ("repair", self.repair.poll_timeout(now)),
-            ("release", self.repair.release_at()),
-            ("silence", (waiting && !self.silent).then(|| self.silent_at())),
+            ("repair", self.path.repair.poll_timeout(now)),
+            ("release", self.path.repair.release_at()),
+            ("silence", (waiting && !self.path.silent).then(|| self.path.silent_at())),
         ]
     }
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.rate.poll_timeout().is_some_and(|t| t <= now) {
-            self.rate.handle_timeout(now, self.rtt.smoothed(), self.sent.next_number());
-            self.follow_rate(now);
+        if self.path.rate.poll_timeout().is_some_and(|t| t <= now) {
+            self.path.rate.handle_timeout(
+                now,
+                self.path.rtt.smoothed(),
+                self.path.sent.next_number(),
+            );
+            self.path.follow_rate(now);
         }
         while let Some((_, id)) = self.opening.front().copied().filter(|(t, _)| *t <= now) {
             self.opening.pop_front();
             self.start_open(id);
         }
-        if self.loss_check.is_some_and(|t| t <= now) {
+        if self.path.loss_check.is_some_and(|t| t <= now) {
             self.check_lost(now);
         }
-        if self.path.due().is_some_and(|t| t <= now) {
-            self.follow_path(now);
+        if self.path.mtu.due().is_some_and(|t| t <= now) {
+            self.path.follow_path(now);
         }
-        if self.ask_at().is_some_and(|t| t <= now) {
-            self.ask_alone(now);
+        if self.path.ask_at().is_some_and(|t| t <= now) {
+            self.path.ask_alone(now);
         }
-        self.repair.release(now);
-        if !self.silent && self.sent.in_flight() > 0 && self.silent_at() <= now {
-            self.silent = true;
+        self.path.repair.release(now);
+        if !self.path.silent && self.path.sent.in_flight() > 0 && self.path.silent_at() <= now {
+            self.path.silent = true;
         }
-        if self.probe_at().is_some_and(|t| t <= now) {
-            if self.backoff < DATA_PROBES {
+        if self.path.probe_at().is_some_and(|t| t <= now) {
+            if self.path.backoff < DATA_PROBES {
                 self.give_up_newest(now);
             }
-            self.backoff += 1;
-            self.ask_alone(now);
-            self.last_eliciting = now;
-            self.stats.probes += 1;
+            self.path.backoff += 1;
+            self.path.ask_alone(now);
+            self.path.last_eliciting = now;
+            self.path.stats.probes += 1;
         }
-    }
-
-    /// When to ask, if no report comes: a round trip with margin and the peer's
-    /// report timer after the last packet or progress, then doubling.
-    fn probe_at(&self) -> Option<Instant> {
-        if self.sent.in_flight() == 0 && !self.silent {
-            return None;
-        }
-        let first = self.report_overdue() + self.on_line();
-        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
-        let wait = first.times(1 << self.backoff.min(6)).min(longest);
-        let wait = self.doubt_interval().unwrap_or(wait);
-        Some(self.last_eliciting.max(self.last_progress) + wait)
-    }
-
-    /// When the peer counts as silent: new data then waits for its first sign of life.
-    fn silent_at(&self) -> Instant {
-        let heard =
-            self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
-        heard + self.patience() + self.on_line()
     }
 }
 

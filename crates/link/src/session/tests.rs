@@ -111,7 +111,7 @@ impl World {
 
     fn transmit(&mut self) {
         for side in 0..2 {
-            let room = self.sides[side].max_packet() - SEALING as usize;
+            let room = self.sides[side].path().max_packet() - SEALING as usize;
             let mut buf = vec![0u8; room];
             while let Some(b) = self.sides[side].poll_packet(self.now, &mut buf, SEALING) {
                 self.longest[side] = self.longest[side].max(b.len);
@@ -274,7 +274,7 @@ fn transfer(seed: u64, pipe: Pipe, config: LinkConfig, count: u64, size: u64) ->
         assert_eq!(side.memory_used(), 0);
         assert_eq!((side.excess, side.recv_excess), (0, 0), "credit does not leak");
         assert_eq!(side.stats.violations, 0);
-        assert_eq!(side.sent.in_flight(), 0);
+        assert_eq!(side.path.sent.in_flight(), 0);
     }
     (done.unwrap(), w)
 }

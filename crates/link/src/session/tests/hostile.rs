@@ -43,7 +43,7 @@ fn a_node_that_only_receives_datagrams_keeps_nothing_of_its_reports() {
         w.run(Duration::from_millis(200), |w| while w.sides[1].take_datagram(|_| {}) {});
     }
     assert!(w.sides[1].stats().reports > 300);
-    assert_eq!(w.sides[1].sent.next_number(), w.sides[1].sent.floor());
+    assert_eq!(w.sides[1].path.sent.next_number(), w.sides[1].path.sent.floor());
 }
 
 #[test]
@@ -52,15 +52,15 @@ fn the_peer_is_asked_before_packet_numbers_grow_long() {
     let mut buf = [0; 1451];
     for _ in 0..40_000u32 {
         w.now += Duration::from_millis(30);
-        w.sides[1].received.on_ping();
-        let number = w.sides[0].next_number();
-        w.sides[0].book_other(w.now, &[], 60);
+        w.sides[1].path.received.on_ping();
+        let number = w.sides[0].path().next_number();
+        w.sides[0].path_mut().book_other(w.now, &[], 60);
         inject(&mut w, 1, number, &[]);
         w.sides[1].poll_packet(w.now, &mut buf, SEALING);
     }
     let s = &w.sides[1];
-    assert!(s.sent.in_flight() > 0, "a question is on its way");
-    assert!(s.sent.next_number() > 20_000);
+    assert!(s.path.sent.in_flight() > 0, "a question is on its way");
+    assert!(s.path.sent.next_number() > 20_000);
 }
 
 #[test]
@@ -70,13 +70,13 @@ fn what_was_merely_settled_does_not_count_as_received() {
     let mut buf = [0; 1451];
     for _ in 0..200 {
         w.now += Duration::from_secs(1);
-        let number = w.sides[0].next_number();
-        w.sides[0].book_other(w.now, &[], 60);
+        let number = w.sides[0].path().next_number();
+        w.sides[0].path_mut().book_other(w.now, &[], 60);
         inject(&mut w, 1, number, &[Frame::Ping]);
         assert!(w.sides[1].poll_packet(w.now, &mut buf, SEALING).is_some());
     }
-    assert_eq!(w.sides[1].sent.floor(), 200);
-    assert_eq!(w.sides[1].confirmed(), None, "the peer decodes numbers from its last one");
+    assert_eq!(w.sides[1].path.sent.floor(), 200);
+    assert_eq!(w.sides[1].path().confirmed(), None, "the peer decodes numbers from its last one");
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn the_end_of_a_session_does_not_wait_for_a_busy_link() {
     let before = w.flight.len();
     w.transmit();
     assert_eq!(w.flight.len() - before, 1, "the first copy leaves at once");
-    let first = w.sides[0].next_number();
+    let first = w.sides[0].path().next_number();
     assert!(w.sides[0].is_closing());
     w.run(Duration::from_millis(200), |_| {});
-    assert_eq!(w.sides[0].next_number() - first, 2, "one lost packet does not hide the end");
+    assert_eq!(w.sides[0].path().next_number() - first, 2, "one lost packet does not hide the end");
     assert!(!w.sides[0].is_closing());
     w.run(Duration::from_secs(1), |_| {});
     assert!(w.sides[1].peer_closed());
-    assert_eq!(w.sides[0].next_number() - first, 2, "and nothing follows it");
+    assert_eq!(w.sides[0].path().next_number() - first, 2, "and nothing follows it");
 }
 
 #[test]
@@ -362,7 +362,10 @@ fn a_stream_of_holes_takes_no_more_than_its_window() {
     let side = &w.sides[1];
     let pieces = side.streams[&StreamId(0)].recv.pieces();
     assert!(pieces <= most, "{pieces} pieces of {most}");
-    assert!(!side.received.has(offsets.len() as u64 / 150), "what was not taken is not reported");
+    assert!(
+        !side.path.received.has(offsets.len() as u64 / 150),
+        "what was not taken is not reported"
+    );
 }
 
 /// The same from a peer whose packets get lost: all of it arrives.
@@ -400,13 +403,13 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
             while w.sides[0].take_datagram(|_| {}) {}
             said += 1;
         }
-        assert!(w.sides[0].sent.unsettled() <= 65_536);
+        assert!(w.sides[0].path.sent.unsettled() <= 65_536);
         if let Reach::NothingReported { .. } = w.sides[0].reach() {
             told.get_or_insert(ms);
         }
     }
     assert!(told.is_some_and(|ms| (10_000..40_000).contains(&ms)), "{told:?}");
-    assert!(w.sides[0].sent.next_number() > 200_000, "datagrams go on");
+    assert!(w.sides[0].path.sent.next_number() > 200_000, "datagrams go on");
 }
 
 #[test]
@@ -434,12 +437,12 @@ fn a_packet_full_of_reports_has_losses_looked_for_once() {
         w.sides[0].handle_timeout(w.now);
         while w.sides[0].poll_packet(w.now, &mut buf, SEALING).is_some() {}
     }
-    let newest = w.sides[0].sent.next_number() - 1;
+    let newest = w.sides[0].path.sent.next_number() - 1;
     let state = |n: u64| Frame::State(StateFrame::of_one(newest - n));
     let frames: Vec<Frame<'_>> = (0..100).rev().map(state).collect();
     inject(&mut w, 0, 0, &frames);
-    assert!(w.sides[0].looked_for_losses);
+    assert!(w.sides[0].path.looked_for_losses);
     assert_eq!(w.sides[0].poll_timeout(w.now), Some(w.now), "the rest is looked at afterwards");
     w.sides[0].handle_timeout(w.now);
-    assert!(w.sides[0].sent.confirmed() == Some(newest));
+    assert!(w.sides[0].path.sent.confirmed() == Some(newest));
 }

@@ -55,7 +55,7 @@ fn a_path_that_narrows_and_widens_in_mid_transfer_is_followed_within_ten_seconds
             w.run(SECOND.times(10));
             let what = format!("{loss}, {reorder}: {mtu}");
             let side = &w.world.sides[0];
-            assert_eq!(w.mtu(), found, "{what}: {:#?}\n{:#?}", side, side.sent.evidence);
+            assert_eq!(w.mtu(), found, "{what}: {:#?}\n{:#?}", side, side.path.sent.evidence);
             let then = w.run(SECOND.times(5)) / 5;
             // Headers take 10 % of 576 bytes; where much is lost readers are held up at times.
             let least = if loss < 0.05 { 8 } else { 4 };
@@ -187,14 +187,14 @@ fn a_new_session_goes_on_with_the_length_that_losses_made_best() {
     let mut before = Session::new(now, config.clone(), 0);
     before.set_peer(Params::of(&config), true);
     for number in 0..200 {
-        before.sent.by_size.on_lost(number * 20, 1500);
-        (0..8).for_each(|_| before.sent.by_size.on_arrived(1500));
+        before.path.sent.by_size.on_lost(number * 20, 1500);
+        (0..8).for_each(|_| before.path.sent.by_size.on_arrived(1500));
     }
-    before.fit_sizes();
-    let best = before.sent.by_size.best();
+    before.path.fit_sizes();
+    let best = before.path.sent.by_size.best();
     assert!(best < 1400, "{best}");
     let mut after = Session::new(now, config.clone(), 0);
     after.inherit_link(now, &before);
     after.set_peer(Params::of(&config), true);
-    assert_eq!(after.sent.by_size.best(), best);
+    assert_eq!(after.path.sent.by_size.best(), best);
 }
