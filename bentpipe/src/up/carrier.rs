@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use link::PeerId;
+use link::{PathId, PeerId, Remote};
 use os::OsError;
 use os::poll::{Clock, Interest, Poller};
 use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
@@ -47,8 +47,8 @@ pub struct Carrier {
     watched: Interest,
 }
 
-/// An address, and the peer that is there.
-type Destination = (SocketAddr, Option<PeerId>);
+/// A place, and the peer that is there, on which path.
+type Destination = (Remote, Option<(PeerId, PathId)>);
 
 #[derive(Clone, Copy, Debug)]
 struct Batch {
@@ -251,7 +251,8 @@ impl Carrier {
         let mut doubted = false;
         while b.start < b.end {
             let payload = &self.batch[b.start..b.end];
-            let transmit = Transmit { to: b.to.0, from: None, payload, segment: b.segment };
+            let Some(to) = b.to.0.addr else { return true };
+            let transmit = Transmit { to, from: None, payload, segment: b.segment };
             match self.socket.send(&transmit) {
                 Ok(()) => return true,
                 Err(e) => {
@@ -270,13 +271,13 @@ impl Carrier {
                         reason => {
                             doubted = false;
                             if let UdpError::Unreachable(e) = &reason {
-                                self.unreached.on_refused(now, b.to.0, e);
+                                self.unreached.on_refused(now, to, e);
                             }
                             let len = b.segment.min(b.end - b.start);
-                            if let (UdpError::TooBig, Some(peer)) = (reason, b.to.1)
+                            if let (UdpError::TooBig, Some((peer, path))) = (reason, b.to.1)
                                 && let Some(session) = relay.endpoint.session_mut(peer)
                             {
-                                session.on_too_big(now, len);
+                                session.on_too_big(now, path, len);
                             }
                             self.send_errors += 1;
                             b.start += len;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use link::Remote;
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
 use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, best_packet};
@@ -118,7 +119,7 @@ pub fn peer_config(
     PeerConfig {
         public_key: peer.public_key,
         preshared_key: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
-        endpoint: fixed_endpoint(peer).or(stored),
+        endpoint: fixed_endpoint(peer).or(stored).map(Remote::from),
         link: link_config(node, peer, peers),
         keepalive: peer.keepalive,
     }

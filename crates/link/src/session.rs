@@ -19,6 +19,7 @@ mod messages;
 mod mtu;
 mod packets;
 mod path;
+mod paths;
 mod receive;
 mod repair;
 mod schedule;
@@ -29,13 +30,13 @@ mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use squeeze::headers::Decompressor;
 use squeeze::stream::Stopwatch;
 use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
 use crate::kept::Kept;
+use crate::path::PathId;
 use crate::ranges::RangeSet;
 use crate::stream::{Carries, Delivery, Queue, Stream};
 use crate::wire::{Origin, ResetReason, StreamId};
@@ -51,7 +52,8 @@ pub(crate) use hosts::HostId;
 pub use packets::Carry;
 use packets::LaneHeaders;
 use path::Path;
-pub use path::PathConfig;
+pub use path::{PathConfig, PathTraffic};
+use paths::Paths;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
 use schedule::Schedule;
@@ -165,7 +167,7 @@ pub struct Session {
     /// 0 for the node with the lower public key, else 1.
     side: u64,
 
-    path: Path,
+    paths: Paths,
     pool: Pool,
     streams: BTreeMap<StreamId, Box<Stream>>,
     next_stream: u64,
@@ -183,8 +185,6 @@ pub struct Session {
     credit_due: Option<Instant>,
     outbox: Outbox,
     inbox: Inbox,
-    /// What the peer's headers refer to.
-    headers: Decompressor,
     /// Datagrams that go again if they are lost.
     kept: Kept,
     /// Our streams of packets, and how many there are of both sides.
@@ -194,6 +194,7 @@ pub struct Session {
     lane_headers: LaneHeaders,
     /// The streams of messages about chunks, ours and the peer's.
     messages: [Option<StreamId>; 2],
+    stopwatch: Option<Stopwatch>,
     /// Datagrams that were sent lately, by flow.
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
@@ -230,6 +231,8 @@ impl Session {
     /// A session before its first handshake. `side`: 0 for the lower public key.
     pub(crate) fn new(now: Instant, config: LinkConfig, side: u64) -> Session {
         let params = Params::of(&config);
+        let memory = (config.memory, params.contexts);
+        let first = Path::new(now, PathId::FIRST, config.path(), params.mtu, memory);
         let half_second = config.send_rate.bytes_in(Duration::from_millis(500)).0;
         let queue = half_second.max(MAX_DATAGRAM as u64);
         Session {
@@ -238,7 +241,7 @@ impl Session {
             peer: Params { contexts: 0, told: None, ..params },
             told: false,
             side,
-            path: Path::new(now, config.path(), params.mtu, config.memory),
+            paths: Paths::new(first, side),
             pool: Pool::default(),
             streams: BTreeMap::new(),
             next_stream: 0,
@@ -252,12 +255,12 @@ impl Session {
             credit_due: None,
             outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
-            headers: Decompressor::new(params.contexts as usize),
             kept: Kept::new(config.memory.0 as usize / 8),
             lanes: BTreeMap::new(),
             packet_streams: 0,
             lane_headers: LaneHeaders::default(),
             messages: [None; 2],
+            stopwatch: None,
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             awaited_until: Instant::ZERO,
@@ -283,14 +286,17 @@ impl Session {
     }
 
     /// The handshake told the peer's parameters.
-    pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
+    pub(crate) fn set_peer(&mut self, peer: Params) {
         let peer = self.params.limited(peer);
         // Whether streams are coded is settled once (L-CO-1, L-DD-11).
         let settled = if self.told { self.peer } else { peer };
         self.peer = Params { history: settled.history, dedup: settled.dedup, ..peer };
-        self.outbox.set_contexts(self.peer.contexts as usize);
-        self.path.set_ipv6(ipv6);
-        self.path.set_largest_packet(peer.mtu);
+        for path in self.paths.iter_mut() {
+            path.headers.set_contexts(peer.contexts as usize);
+            path.set_largest_packet(peer.mtu);
+            // The peer does not know of it yet.
+            path.ping |= path.is_own && !path.heard_here;
+        }
         if !std::mem::replace(&mut self.told, true) {
             self.wake_coded();
         }
@@ -310,36 +316,28 @@ impl Session {
         self.params.told = Some(Told { facts, send, receive });
     }
 
-    /// The way to the peer.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The same, to change something.
-    pub(crate) fn path_mut(&mut self) -> &mut Path {
-        &mut self.path
-    }
-
     /// The largest IP packet that crosses in one piece.
     pub fn max_whole_datagram(&self) -> usize {
-        // The longest header and tag (25) and the frame's type.
-        self.path.best_packet().saturating_sub(26)
+        // The longest header and tag (26) and the frame's type.
+        self.paths.active().best_packet().saturating_sub(27)
     }
 
     /// The largest IP packet that is sent now: what the configuration allows, or what is
     /// known to cross the path.
     pub fn path_mtu(&self) -> u16 {
-        self.path.path_mtu()
+        self.paths.active().path_mtu()
     }
 
-    /// The kernel refuses packets of `len` bytes of UDP payload: the way out is narrower.
-    pub fn on_too_big(&mut self, now: Instant, len: usize) {
-        self.path.on_too_big(now, len);
+    /// The kernel refuses packets of `len` bytes of UDP payload on a path: the way out is narrower.
+    pub fn on_too_big(&mut self, now: Instant, path: PathId, len: usize) {
+        if let Some(path) = self.path_mut(path) {
+            path.on_too_big(now, len);
+        }
     }
 
     /// Which directions are alive, as far as this side knows.
     pub fn reach(&self) -> Reach {
-        self.path.reach()
+        self.paths.active().reach()
     }
 
     /// Do datagrams wait to be taken?
@@ -393,9 +391,9 @@ impl Session {
         self.peer_closed
     }
 
-    /// Sets how the sending rate is known, and the most that it may be (R-RATE).
+    /// Sets how the sending rate of the first path is known, and the most that it may be (R-RATE).
     pub fn set_rate_mode(&mut self, now: Instant, mode: RateMode, cap: BitRate) {
-        self.path.set_rate(now, Some(mode), cap);
+        self.paths[0].set_rate(now, Some(mode), cap);
     }
 
     /// Changes what classes may have of the link ([`LinkConfig::classes`]).
@@ -407,28 +405,42 @@ impl Session {
     /// The configuration or the modem says what the link carries: it is believed at once,
     /// and is the most that is sent.
     pub fn set_send_rate(&mut self, now: Instant, cap: BitRate) {
-        self.path.set_rate(now, None, cap);
+        self.paths[0].set_rate(now, None, cap);
     }
 
     /// The rate that is sent at, the most that it may be, and what they follow from.
     pub fn rate_status(&self) -> RateStatus {
-        self.path.rate.status()
+        self.paths.active().rate.status()
     }
 
     /// Goes on with what the session before knew of the link.
     pub(crate) fn inherit_link(&mut self, now: Instant, before: &Session) {
-        self.path.inherit(now, &before.path);
+        let memory = (self.config.memory, self.params.contexts);
+        for path in before.paths.iter().filter(|p| before.paths.outlasts(p)) {
+            let renewed = path.renewed(now, memory);
+            match path.id.is_first() {
+                true => self.paths[0] = renewed,
+                false => drop(self.paths.push(renewed)),
+            }
+        }
+        self.paths.inherit_choice(&before.paths);
+        self.follow_paths(now);
+    }
+
+    /// What a question and its answer may take with which nothing goes wrong.
+    pub(crate) fn full_rtt(&self) -> Duration {
+        self.paths.active().full_rtt()
     }
 
     /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
-        self.path.rtt.smoothed()
+        self.paths.active().rtt.smoothed()
     }
 
     /// How many round trips were measured so far, and the newest, which unlike
     /// [`Session::rtt`] is not smoothed.
     pub fn newest_rtt(&self) -> (u64, Duration) {
-        self.path.rtt.newest()
+        self.paths.active().rtt.newest()
     }
 
     /// Has the peer told that it answers self-tests (L-TE-1)?
@@ -449,49 +461,41 @@ impl Session {
     /// Nothing is on its way or waiting: a drain is over.
     pub fn is_quiet(&self) -> bool {
         let waits = !self.schedule.is_empty() || !self.outbox.is_empty();
-        self.streams() == 0 && !waits && self.path.sent.in_flight() == 0
+        self.streams() == 0 && !waits && self.paths.iter().all(Path::is_settled)
     }
 
     /// Since when something has been waiting for the peer's answer.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        let in_flight = self.path.sent.oldest_in_flight();
+        let in_flight = self.paths.active().sent.oldest_in_flight();
         if in_flight.is_none() && (!self.streams.is_empty() || !self.outbox.is_empty()) {
             let has_work = !self.control.is_empty()
                 || !self.schedule.is_empty()
                 || !self.opening.is_empty()
                 || !self.outbox.is_empty();
-            return has_work.then_some(self.path.last_eliciting);
+            return has_work.then_some(self.paths.active().last_eliciting);
         }
         in_flight
     }
 
     /// Counts so far.
     pub fn stats(&self) -> SessionStats {
-        let (c, path) = (self.path.sent.counts, self.path.stats);
+        let mut stats = self.stats;
+        for path in self.paths.iter() {
+            path.add_to(&mut stats);
+        }
         SessionStats {
-            packets_arrived: c.arrived,
-            packets_lost: c.lost,
-            packets_late: c.late,
-            violations: self.stats.violations + path.violations,
-            contradictions: path.contradictions,
-            too_dear: path.too_dear,
-            recovered: path.recovered,
-            peer_recovered: path.peer_recovered,
-            repairs_sent: path.repairs_sent,
-            reports: path.reports,
-            probes: path.probes,
             datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
             datagram_bytes_saved_out: self.outbox.saved.max(0) as u64,
             datagram_bytes_saved_in: self.inbox.saved.max(0) as u64,
-            datagram_cpu: self.outbox.spent() + self.headers.spent() + self.lane_headers.spent(),
-            ..self.stats
+            datagram_cpu: stats.datagram_cpu + self.lane_headers.spent(),
+            ..stats
         }
     }
 
     /// Measures the compression of datagrams by this clock of processor time.
     pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
-        self.outbox.set_stopwatch(stopwatch);
-        self.headers.set_stopwatch(stopwatch);
+        self.stopwatch = stopwatch;
+        self.paths.iter_mut().for_each(|p| p.set_stopwatch(stopwatch));
         self.lane_headers.stopwatch = stopwatch;
     }
 
@@ -499,6 +503,18 @@ impl Session {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn credit_in_use(&self) -> (u64, u64) {
         (self.excess, self.recv_excess)
+    }
+
+    /// The first path.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn first(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// The same, to change something.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn first_mut(&mut self) -> &mut Path {
+        &mut self.paths[0]
     }
 
     /// From now on the session makes this mistake.
@@ -515,12 +531,7 @@ impl Session {
 
     /// Asks the peer for a sign of life.
     pub fn ping(&mut self) {
-        self.path.ping = true;
-    }
-
-    /// Does the question wait for the departure clock?
-    pub(crate) fn ping_waits(&self) -> bool {
-        self.path.ping
+        self.paths.active_mut().ping = true;
     }
 }
 

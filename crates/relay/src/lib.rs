@@ -42,6 +42,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
+use link::Remote;
 use link::endpoint::{Endpoint, LinkEvent, Transmit};
 pub use link::session::{Carry, ClassId};
 pub use link::tunnel::TunnelError;
@@ -196,10 +197,10 @@ impl Relay {
         &mut self,
         now: Instant,
         arrived: Instant,
-        from: SocketAddr,
+        from: impl Into<Remote>,
         packet: &mut [u8],
     ) {
-        self.endpoint.handle_packet(now, arrived, from, packet);
+        self.endpoint.handle_packet(now, arrived, from.into(), packet);
     }
 
     /// The next packet for a carrier, written into `buf`.

@@ -65,6 +65,8 @@ impl LinkConfig {
             queue: self.queue,
             bit_errors: self.bit_errors,
             overhead: self.overhead,
+            priority: 0,
+            keepalive: None,
         }
     }
 

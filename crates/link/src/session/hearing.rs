@@ -93,6 +93,7 @@ impl Path {
             self.go_on(now, dark);
         }
         self.last_heard = now;
+        self.heard_here = true;
         self.judge_reports(now);
     }
 

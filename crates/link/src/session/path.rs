@@ -7,18 +7,24 @@
 
 use std::collections::VecDeque;
 
+use squeeze::headers::{Compressor, Decompressor};
+use squeeze::stream::Stopwatch;
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
-use super::hearing::Hearing;
+use super::SessionStats;
+use super::hearing::{Hearing, Reach};
+use super::paths::Said;
 use super::repair::Repair;
 use super::schedule::Schedule;
+use crate::endpoint::PathStatus;
 use crate::pacer::Pacer;
+use crate::path::{PathId, Remote};
 use crate::path_mtu::PathMtu;
 use crate::rate::{Rate, RateMode};
-use crate::received::Received;
+use crate::received::{MAX_STATE, Received};
 use crate::rtt::Rtt;
-use crate::sent::Sent;
-use crate::wire::{StreamId, Writer};
+use crate::sent::{Report, Sent};
+use crate::wire::{Frame, StreamId, Writer};
 
 /// What one path of a link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,10 @@ pub struct PathConfig {
     pub bit_errors: Ratio,
     /// Bytes of framing that the link adds to each IP packet and that its rate counts.
     pub overhead: u16,
+    /// Of paths that are alive the one with the lowest carries everything.
+    pub priority: u8,
+    /// Send something at least this often; `None`: only what must be sent.
+    pub keepalive: Option<Duration>,
 }
 
 impl PathConfig {
@@ -77,13 +87,19 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// That of the path that carries everything.
+    /// Everything, on the path that carries it; nothing elsewhere.
     pub fn of(
+        here: bool,
         schedule: &'a Schedule,
         control: &VecDeque<StreamId>,
         interactive_until: Instant,
     ) -> Load<'a> {
-        Load { schedule: Some(schedule), control: !control.is_empty(), interactive_until }
+        match here {
+            true => {
+                Load { schedule: Some(schedule), control: !control.is_empty(), interactive_until }
+            }
+            false => Load { schedule: None, control: false, interactive_until },
+        }
     }
 
     /// Does something wait that a user waits for?
@@ -102,9 +118,46 @@ impl<'a> Load<'a> {
     }
 }
 
+/// What crossed a path, for `status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathTraffic {
+    /// Packets and bytes (IP length) sent.
+    pub packets_out: u64,
+    /// See `packets_out`.
+    pub bytes_out: u64,
+    /// Authentic packets and bytes that came.
+    pub packets_in: u64,
+    /// See `packets_in`.
+    pub bytes_in: u64,
+    /// When the last of these came.
+    pub heard: Option<Instant>,
+}
+
 /// One way to the peer.
 pub(crate) struct Path {
+    pub(super) id: PathId,
     pub(super) config: PathConfig,
+    /// This node opened it, and tells what it is.
+    pub(super) is_own: bool,
+    /// This node sends on it; else it is down.
+    pub(super) up: bool,
+    /// The peer's address is known.
+    pub(super) reachable: bool,
+    /// A packet of this session came on it.
+    pub(super) heard_here: bool,
+    /// It is known what it carries: by the file, or from its opener.
+    pub(super) is_described: bool,
+    /// What was under way on it when it went down or died goes on another.
+    pub(super) given_up: bool,
+    pub(super) priority: u8,
+    /// What this node says of it, and the peer.
+    pub(super) said: Said,
+    pub(super) peer: Said,
+    /// What is known of datagrams' headers that leave here, and that come.
+    pub(super) headers: Compressor,
+    pub(super) peer_headers: Decompressor,
+    last_sent: Instant,
+    traffic: PathTraffic,
     /// The largest IP packet that the peer takes.
     pub(super) peer_mtu: u64,
 
@@ -137,15 +190,36 @@ pub(crate) struct Path {
     pub(super) longest_piece: usize,
     /// The packet in hand had a report, after which losses were looked for.
     pub(super) looked_for_losses: bool,
-    /// IP and UDP header bytes, and framing, that the link counts per packet.
-    wire_overhead: u64,
+    /// IP and UDP header bytes of a packet.
+    ip_headers: u64,
     pub(super) stats: PathStats,
 }
 
 impl Path {
-    /// A path on which nothing was sent yet. `memory`: bytes for the whole session.
-    pub fn new(now: Instant, config: PathConfig, peer_mtu: u64, memory: ByteCount) -> Path {
+    /// A path on which nothing was sent yet. `memory` and `contexts` are the session's: bytes,
+    /// and flows whose headers are kept.
+    pub fn new(
+        now: Instant,
+        id: PathId,
+        config: PathConfig,
+        peer_mtu: u64,
+        (memory, contexts): (ByteCount, u64),
+    ) -> Path {
         let mut path = Path {
+            id,
+            is_own: false,
+            up: true,
+            reachable: id.is_first(),
+            heard_here: false,
+            is_described: id.is_first(),
+            given_up: false,
+            priority: config.priority,
+            said: Said::default(),
+            peer: Said::default(),
+            headers: Compressor::new(0),
+            peer_headers: Decompressor::new(contexts as usize),
+            last_sent: now,
+            traffic: PathTraffic::default(),
             peer_mtu,
             sent: Sent::new(),
             received: Received::new(),
@@ -169,7 +243,7 @@ impl Path {
             floor_told_at: now,
             longest_piece: 0,
             looked_for_losses: false,
-            wire_overhead: 28 + u64::from(config.overhead),
+            ip_headers: 28,
             stats: PathStats::default(),
             config,
         };
@@ -187,15 +261,157 @@ impl Path {
         self.follow_rate(now);
     }
 
-    /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.
-    pub fn set_ipv6(&mut self, ipv6: bool) {
-        self.wire_overhead = if ipv6 { 48 } else { 28 } + u64::from(self.config.overhead);
+    /// The same path in a new session, with what the one before knew of it.
+    pub fn renewed(&self, now: Instant, memory: (ByteCount, u64)) -> Path {
+        let mut path = Path::new(now, self.id, self.config, self.peer_mtu, memory);
+        (path.is_own, path.up, path.reachable) = (self.is_own, self.up, self.reachable);
+        path.is_described = self.is_described;
+        (path.priority, path.ip_headers) = (self.priority, self.ip_headers);
+        (path.last_sent, path.traffic) = (self.last_sent, self.traffic);
+        path.inherit(now, self);
+        path
+    }
+
+    /// What a carrier puts before each packet depends on where the peer is.
+    pub fn set_remote(&mut self, remote: Remote) {
+        self.ip_headers = match remote.addr {
+            None => 0,
+            Some(_) if remote.is_ipv6() => 48,
+            Some(_) => 28,
+        };
         self.fit_sizes();
+    }
+
+    /// The peer is at an IPv6 address, or at an IPv4 one.
+    #[cfg(any(test, fuzzing))]
+    pub fn set_ipv6(&mut self, ipv6: bool) {
+        self.ip_headers = if ipv6 { 48 } else { 28 };
+        self.fit_sizes();
+    }
+
+    pub(super) fn set_framing(&mut self, overhead: u16) {
+        self.config.overhead = overhead;
+        self.fit_sizes();
+    }
+
+    pub(super) fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
+        self.headers.set_stopwatch(stopwatch);
+        self.peer_headers.set_stopwatch(stopwatch);
     }
 
     /// What the link counts per packet beside our bytes.
     pub fn wire_overhead(&self) -> u64 {
-        self.wire_overhead
+        self.ip_headers + u64::from(self.config.overhead)
+    }
+
+    /// How often something is sent at least.
+    pub fn keepalive(&self) -> Option<Duration> {
+        self.config.keepalive
+    }
+
+    /// What is known of it, but for where the peer is and whether it is the active one.
+    pub fn status(&self) -> PathStatus {
+        PathStatus {
+            id: self.id,
+            remote: None,
+            is_active: false,
+            is_up: self.up,
+            is_peer_up: self.peer.says.up,
+            is_alive: self.is_alive(),
+            reach: self.reach(),
+            rate: self.rate.status(),
+            rtt: self.rtt.smoothed(),
+            mtu: self.path_mtu(),
+            arrived: self.sent.counts.arrived,
+            lost: self.sent.counts.lost,
+            traffic: self.traffic,
+        }
+    }
+
+    // ---- its life ---------------------------------------------------------------
+
+    /// Do both nodes want it used?
+    pub(super) fn is_up(&self) -> bool {
+        self.up && self.peer.says.up
+    }
+
+    /// May anything at all be sent on it?
+    pub fn is_open(&self) -> bool {
+        self.is_up() && self.reachable
+    }
+
+    /// Does it carry packets both ways, as far as is known, and is it known how many?
+    pub fn is_alive(&self) -> bool {
+        let works = self.heard_here && !self.silent && self.peer.says.hears;
+        works && self.is_described && self.is_open()
+    }
+
+    /// Did something not come that should have?
+    pub(super) fn misses_packets(&self) -> bool {
+        matches!(self.reach(), Reach::NothingReceived { .. })
+    }
+
+    /// It may be sent on, from now on. What was before says nothing.
+    pub(super) fn rise(&mut self, now: Instant) {
+        let dark = now.since(self.last_sent);
+        self.rest();
+        (self.last_eliciting, self.last_progress, self.last_heard) = (now, now, now);
+        self.asked_at = now;
+        if self.sent.next_number() > 0 {
+            self.rtt.doubt(now);
+            self.rate.on_return(dark, self.sent.next_number());
+            self.follow_rate(now);
+        }
+        self.ping = self.is_own || !self.id.is_first() && self.heard_here;
+    }
+
+    /// Nothing more is asked or awaited.
+    pub(super) fn rest(&mut self) {
+        (self.ping, self.alone, self.silent) = (false, false, false);
+        (self.backoff, self.asked) = (0, 0);
+        (self.hearing, self.loss_check) = (Hearing::default(), None);
+        self.repair.forget_sent();
+    }
+
+    /// Is nothing on its way, or nothing that may be heard of?
+    pub(super) fn is_settled(&self) -> bool {
+        self.sent.in_flight() == 0 || self.given_up
+    }
+
+    pub(super) fn add_to(&self, stats: &mut SessionStats) {
+        let (c, own) = (self.sent.counts, self.stats);
+        stats.packets_arrived += c.arrived;
+        stats.packets_lost += c.lost;
+        stats.packets_late += c.late;
+        stats.violations += own.violations;
+        stats.contradictions += own.contradictions;
+        stats.too_dear += own.too_dear;
+        stats.recovered += own.recovered;
+        stats.peer_recovered += own.peer_recovered;
+        stats.repairs_sent += own.repairs_sent;
+        stats.reports += own.reports;
+        stats.probes += own.probes;
+        stats.datagram_cpu += self.headers.spent() + self.peer_headers.spent();
+    }
+
+    /// A packet of `len` bytes left.
+    pub fn on_left(&mut self, now: Instant, len: usize) {
+        self.last_sent = now;
+        self.traffic.packets_out += 1;
+        self.traffic.bytes_out += len as u64 + self.wire_overhead();
+    }
+
+    /// An authentic packet of `len` bytes came.
+    pub fn on_came(&mut self, now: Instant, len: usize) {
+        self.traffic.packets_in += 1;
+        self.traffic.bytes_in += len as u64 + self.wire_overhead();
+        self.traffic.heard = Some(now);
+    }
+
+    /// When something is to be sent, whatever it is.
+    pub fn keepalive_at(&self) -> Option<Instant> {
+        let interval = self.config.keepalive.filter(|_| self.is_open() && !self.ping)?;
+        Some(self.last_sent + interval)
     }
 
     /// The largest UDP payload of this path.
@@ -216,7 +432,7 @@ impl Path {
 
     pub(super) fn payload_of(&self, packet: u64) -> usize {
         let packet = packet.min(self.peer_mtu) + u64::from(self.config.overhead);
-        (packet - self.wire_overhead) as usize
+        (packet - self.wire_overhead()) as usize
     }
 
     /// The number of the next packet.
@@ -232,13 +448,13 @@ impl Path {
     /// Books a packet of `len` bytes that the endpoint filled with `payload`.
     pub fn book_other(&mut self, now: Instant, payload: &[u8], len: usize) {
         self.on_other_sent(now, len);
-        let number = self.sent.push_packet(now, false, len as u64 + self.wire_overhead);
+        let number = self.sent.push_packet(now, false, len as u64 + self.wire_overhead());
         self.repair.keep_between(number, 0, payload);
     }
 
     /// Link time of a packet that is not the session's (a handshake).
     pub fn on_other_sent(&mut self, now: Instant, len: usize) {
-        self.pacer.on_sent(now, len as u64 + self.wire_overhead);
+        self.pacer.on_sent(now, len as u64 + self.wire_overhead());
     }
 
     // ---- rate and time ---------------------------------------------------------
@@ -287,11 +503,84 @@ impl Path {
         self.stats.reports += u64::from(self.received.write(now, interval, max, w));
     }
 
+    /// Reports and the floor, in as far as they are due; answers whether they were.
+    pub(super) fn write_reports(&mut self, now: Instant, w: &mut Writer<'_>) -> bool {
+        // Whoever asks tells as well (L-LO-5).
+        let report = self.ping || self.report_due().is_some_and(|t| t <= now);
+        if report {
+            self.tell_losses(now, w);
+            self.write_report(now, MAX_STATE, w);
+        }
+        let floor = self.sent.floor();
+        let floor_age = self.rtt.smoothed().divided_by(2);
+        if floor > self.floor_told
+            && now.since(self.floor_told_at) >= floor_age
+            && w.put(&Frame::Floor(floor))
+        {
+            self.floor_told = floor;
+            self.floor_told_at = now;
+        }
+        report
+    }
+
+    /// Books a packet of `size` bytes as the link counts them, and answers its number.
+    /// `is_report`: nothing but reports, credit and control. `alone`: a question in between.
+    pub(super) fn book(
+        &mut self,
+        now: Instant,
+        size: u64,
+        is_report: bool,
+        eliciting: bool,
+        alone: bool,
+    ) -> u64 {
+        self.pacer.on_sent(now, size);
+        if is_report {
+            // The return link's share.
+            self.received.set_cost(size);
+        }
+        if eliciting {
+            // A question in between does not put off the probe that follows data.
+            self.last_eliciting = if alone { self.last_eliciting } else { now };
+            self.mtu.on_sent(now, size - u64::from(self.config.overhead));
+        }
+        self.sent.push_packet(now, eliciting, size)
+    }
+
+    /// Is something under way of which the peer, if it is there, will tell?
+    pub(super) fn waits(&self) -> bool {
+        !self.silent && self.sent.in_flight() > 0
+    }
+
     /// The length of packet numbers grows with the distance to the last that is known to
     /// have arrived, and nobody reports reports: then ask.
     pub(super) fn knows_too_little(&self) -> bool {
         let known = self.sent.confirmed().map_or(0, |n| n + 1);
         self.sent.in_flight() == 0 && self.sent.next_number() - known >= ASK_AFTER
+    }
+
+    /// A report told what became of packets, `dark` of which an outage had taken before.
+    pub(super) fn on_report(&mut self, now: Instant, report: &Report, dark: u64) {
+        self.follow_path(now);
+        self.end_tail_that_arrived();
+        if report.progress {
+            self.last_progress = now;
+            self.backoff = 0;
+            self.asked = 0;
+        }
+        if self.sent.counts.in_the_dark > dark {
+            self.rate.on_outage();
+        }
+        if let Some(told) = &report.told {
+            let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
+            self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
+            self.follow_rate(now);
+        }
+        let caused = self.rate.causes_losses();
+        self.repair.observe(self.sent.counts, caused);
+        if self.rate.take_caused() {
+            self.repair.forget_losses(&self.config);
+            self.sent.by_size.forget();
+        }
     }
 
     // ---- probes ----------------------------------------------------------------
@@ -325,7 +614,7 @@ impl Path {
     /// be for their size (L-PM-3).
     pub(super) fn ask_at(&self) -> Option<Instant> {
         // A peer that is heard and confirms nothing may be missing only what is too long.
-        let dark = matches!(self.reach(), super::Reach::NothingReceived { .. });
+        let dark = self.misses_packets();
         if dark || !self.mtu.can_shrink() {
             return None;
         }

@@ -571,19 +571,21 @@ impl Path {
 }
 
 impl Session {
-    /// Takes the packets that came back.
-    pub(super) fn take_recovered(&mut self, now: Instant, arrived: Instant) {
-        let mut content = std::mem::take(&mut self.path.repair.content);
-        while let Some((number, hint)) = self.path.repair.decoder.next_recovered(&mut content) {
+    /// Takes the packets that came back on a path.
+    pub(super) fn take_recovered(&mut self, now: Instant, arrived: Instant, at: usize) {
+        let mut content = std::mem::take(&mut self.paths[at].repair.content);
+        while let Some((number, hint)) = self.paths[at].repair.decoder.next_recovered(&mut content)
+        {
             let source = super::receive::Source::Repair;
-            if !self.path.received.has(number)
+            if !self.paths[at].received.has(number)
                 && let Some(eliciting) =
-                    self.handle_content(now, arrived, number, hint, &content, source)
+                    self.handle_content(now, arrived, (at, number), hint, &content, source)
             {
-                self.path.on_recovered(number, eliciting);
+                self.paths[at].on_recovered(number, eliciting);
             }
         }
-        self.path.repair.content = content;
-        self.path.after_recovery();
+        let path = &mut self.paths[at];
+        path.repair.content = content;
+        path.after_recovery();
     }
 }
