@@ -10,6 +10,7 @@
 //! ask others first.
 
 mod failing;
+mod paths;
 mod tested;
 mod types;
 
@@ -28,6 +29,7 @@ use crate::blocked;
 
 pub use config::socket::default_socket;
 pub use failing::{Failing, Reason, Stranger};
+pub use paths::{PathCommand, PathReport, PathState};
 pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,

@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use console::logging::{self, Level};
 use console::{Global, manual};
 
-use crate::{check, doctor, down, keygen, rate, reload, status, test, up};
+use crate::{check, doctor, down, keygen, path, rate, reload, status, test, up};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -35,6 +35,7 @@ pub enum Command {
     Test(test::Args),
     Reload(reload::Args),
     Rate(rate::Args),
+    Path(path::Args),
     Down(down::Args),
     #[command(hide = true)]
     Manual(manual::Args),
@@ -58,6 +59,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(args, &global),
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
+        Command::Path(args) => path::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod doctor;
 pub mod down;
 pub mod keygen;
+pub mod path;
 pub mod proxy_proto;
 pub mod rate;
 pub mod reload;

@@ -50,7 +50,10 @@ impl Gateway {
                         Request::Status if later > 0 => return None,
                         Request::Status => Answer::Status(Box::new(status.clone())),
                         Request::Reload => Answer::Error("the file is wrong".to_owned()),
-                        Request::Stop | Request::Rate { .. } | Request::Test { .. } => Answer::Done,
+                        Request::Stop
+                        | Request::Rate { .. }
+                        | Request::Path { .. }
+                        | Request::Test { .. } => Answer::Done,
                     })
                 };
                 for event in events.iter() {

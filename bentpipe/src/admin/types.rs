@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failing, LinkTest, Stranger, TestProgress};
+use super::{Failing, LinkTest, PathCommand, PathReport, Stranger, TestProgress};
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,16 @@ pub enum Request {
         peer: String,
         /// Bits per second of link packets; more than the configured rate counts as that.
         bps: u64,
+    },
+    /// Something for one of the paths to a peer: answered with [`Answer::Done`], or with an
+    /// error if there is no such peer or path.
+    Path {
+        /// The peer's name.
+        peer: String,
+        /// The carrier's name, or the path's number.
+        path: String,
+        /// What becomes of it.
+        command: PathCommand,
     },
     /// Test the link to a peer: answered with [`Answer::Testing`] once a second, then with
     /// [`Answer::Tested`]. It ends when the client goes away.
@@ -193,6 +203,9 @@ pub struct LinkStatus {
     /// The longest IP packet that is sent to the peer now, in bytes: what the configuration
     /// allows, or what the path was found to take.
     pub path_mtu: Option<u64>,
+    /// The paths to the peer, where there are several or the file names them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathReport>,
     /// Streams that are open.
     pub streams_open: u64,
     /// Streams since the start.

@@ -233,7 +233,7 @@ impl World {
     }
 }
 
-/// L-PT-3, L-PT-5: both nodes know the path, its rates and its state, and use the first.
+/// L-PT-1, L-PT-3, L-PT-5: both nodes know the path, its rates and its state, and use the first.
 #[test]
 fn a_path_that_one_node_opens_is_there_at_both_and_stands_by() {
     let (mut w, second) = World::with_two();
@@ -253,7 +253,7 @@ fn a_path_that_one_node_opens_is_there_at_both_and_stands_by() {
     assert_eq!([w.left[SHIP][1], w.left[SHORE][1]], [0, 0], "it is silent");
 }
 
-/// L-PT-6, L-PT-8.
+/// L-PT-6, L-PT-9: reports of both paths go on while transfers move.
 #[test]
 fn a_command_at_either_end_moves_transfers_both_ways_and_back() {
     for end in [SHIP, SHORE] {
