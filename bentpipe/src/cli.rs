@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use console::logging::{self, Level};
 use console::{Global, manual};
 
-use crate::{check, doctor, down, keygen, path, rate, reload, status, test, up};
+use crate::{check, doctor, down, keygen, log, path, rate, reload, status, test, up, usage, watch};
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
 ///
@@ -32,6 +32,9 @@ pub enum Command {
     Doctor(doctor::Args),
     Up(up::Args),
     Status(status::Args),
+    Watch(watch::Args),
+    Usage(usage::Args),
+    Log(log::Args),
     Test(test::Args),
     Reload(reload::Args),
     Rate(rate::Args),
@@ -57,6 +60,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
         Command::Status(args) => status::run(args, &global),
+        Command::Watch(args) => watch::run(args, &global),
+        Command::Usage(args) => usage::run(args, &global),
+        Command::Log(args) => log::run(args, &global),
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
         Command::Path(args) => path::run(args, &global),

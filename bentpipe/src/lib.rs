@@ -14,6 +14,7 @@ pub mod cli;
 pub mod doctor;
 pub mod down;
 pub mod keygen;
+pub mod log;
 pub mod path;
 pub mod proxy_proto;
 pub mod rate;
@@ -21,6 +22,8 @@ pub mod reload;
 pub mod status;
 pub mod test;
 pub mod up;
+pub mod usage;
+pub mod watch;
 
 // Names by which the commands and the gateway know what is below them.
 pub use config::{self, host};

@@ -10,6 +10,7 @@ mod driver;
 mod failing;
 mod gathering;
 mod interception;
+mod kept;
 mod listeners;
 mod modem;
 mod names;

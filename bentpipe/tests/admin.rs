@@ -1,6 +1,6 @@
 //! The admin socket, asked by well-behaved and by other clients.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
-use bentpipe::admin::{self, AdminError, Answer, LinkStatus, NodeStatus, Request, Server, Status};
+use bentpipe::admin::{
+    self, AdminError, Answer, Event, Flow, LinkStatus, NodeStatus, Notice, Request, Server, Status,
+};
 use os::poll::{Clock, Events, Poller};
 use units::Duration;
 
@@ -50,10 +52,7 @@ impl Gateway {
                         Request::Status if later > 0 => return None,
                         Request::Status => Answer::Status(Box::new(status.clone())),
                         Request::Reload => Answer::Error("the file is wrong".to_owned()),
-                        Request::Stop
-                        | Request::Rate { .. }
-                        | Request::Path { .. }
-                        | Request::Test { .. } => Answer::Done,
+                        _ => Answer::Done,
                     })
                 };
                 for event in events.iter() {
@@ -149,6 +148,7 @@ fn a_request_gets_its_answer_and_the_connection_ends() {
     assert_eq!(gateway.answers(), 3);
 }
 
+/// CT-3.
 #[test]
 fn only_the_owner_can_open_the_socket_and_it_vanishes_with_the_gateway() {
     let gateway = Gateway::start("mode", 0);
@@ -176,6 +176,7 @@ fn a_request_may_come_in_pieces_and_end_without_a_newline() {
     assert_eq!(answer, "\"done\"\n");
 }
 
+/// CT-2.
 #[test]
 fn nonsense_is_answered_with_an_error_and_never_reaches_the_gateway() {
     let gateway = Gateway::start("nonsense", 0);
@@ -265,4 +266,167 @@ fn a_dead_gateways_socket_is_replaced_and_a_living_ones_is_not() {
     assert!(matches!(third, Err(AdminError::NotASocket(_))));
     assert_eq!(std::fs::read_to_string(&socket).expect("the file"), "precious");
     std::fs::remove_dir_all(&dir).expect("the directory can go");
+}
+
+/// A server whose clients watch, driven by hand.
+struct Watched {
+    dir: PathBuf,
+    poller: Poller,
+    server: Server,
+    now: units::Instant,
+}
+
+impl Watched {
+    fn new(name: &str) -> Watched {
+        let dir = std::env::temp_dir().join(format!("bentpipe-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let poller = Poller::new().expect("a poller");
+        let server = Server::open(&dir.join("s"), &poller, FIRST_TOKEN).expect("a server");
+        Watched { dir, poller, server, now: units::Instant::from_nanos(1) }
+    }
+
+    /// One turn of the loop; the clients that asked to watch.
+    fn turn(&mut self) -> Vec<(u64, Option<String>, bool)> {
+        let mut events = Events::with_capacity(32);
+        let wait = Some(Duration::from_millis(50));
+        self.poller.wait(&mut events, wait).expect("a wait");
+        let mut asked = Vec::new();
+        for event in events.iter() {
+            self.server.handle(&self.poller, event.token, self.now, &mut |request| {
+                let Request::Watch { peer, flows } = request else { panic!("{request:?}") };
+                asked.push((event.token, peer, flows));
+                None
+            });
+        }
+        asked
+    }
+
+    /// A client that watches, or why it may not.
+    fn watch(&mut self, request: &str) -> Result<UnixStream, String> {
+        let mut client = UnixStream::connect(self.dir.join("s")).expect("a connection");
+        client.set_read_timeout(Some(StdDuration::from_secs(20))).expect("a time-out");
+        client.write_all(request.as_bytes()).expect("written");
+        loop {
+            if let Some((token, peer, flows)) = self.turn().into_iter().next() {
+                self.server.watch(token, peer, flows)?;
+                self.server.ask_for_snapshots();
+                return Ok(client);
+            }
+        }
+    }
+
+    fn give_snapshots(&mut self) {
+        self.server.give_snapshots(&self.poller, &|peer| {
+            let status = Box::new(status(peer.map_or(3, |_| 1)));
+            notice(None, Event::Snapshot { version: 1, status, outages: vec![] })
+        });
+    }
+
+    fn tell(&mut self, news: &[Notice]) {
+        self.server.tell_watchers(&self.poller, self.now, news);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn notice(peer: Option<&str>, event: Event) -> Notice {
+    Notice { at_ms: 1, peer: peer.map(str::to_owned), event }
+}
+
+fn moved(peer: &str, address: &str) -> Notice {
+    notice(Some(peer), Event::LinkMoved { address: address.to_owned() })
+}
+
+fn next(lines: &mut impl BufRead) -> Event {
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("a line");
+    serde_json::from_str::<Notice>(&line).unwrap_or_else(|e| panic!("{e}: {line}")).event
+}
+
+/// CT-5, CT-6.
+#[test]
+fn a_watcher_has_its_snapshot_first_and_hears_what_it_asked_for() {
+    let mut watched = Watched::new("watch");
+    let all = watched.watch("{\"request\":\"watch\"}\n").expect("a watcher");
+    let one = "{\"request\":\"watch\",\"peer\":\"ship\",\"flows\":false}\n";
+    let one = watched.watch(one).expect("a watcher");
+    // What happens while the snapshot is made follows it.
+    watched.tell(&[moved("ship", "1"), moved("shore", "2")]);
+    watched.give_snapshots();
+    let flow = Flow { id: "0.7".to_owned(), ..Flow::default() };
+    let closed = notice(Some("ship"), Event::FlowClosed { flow });
+    watched.tell(&[closed.clone(), moved("shore", "3"), notice(None, Event::Missed { events: 9 })]);
+    let [mut all, mut one] = [all, one].map(std::io::BufReader::new);
+    let links = |event| match event {
+        Event::Snapshot { status, .. } => status.links.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((links(next(&mut all)), links(next(&mut one))), (3, 1));
+    let told: Vec<Event> = (0..5).map(|_| next(&mut all)).collect();
+    let expected = [
+        moved("ship", "1").event,
+        moved("shore", "2").event,
+        closed.event,
+        moved("shore", "3").event,
+        Event::Missed { events: 9 },
+    ];
+    assert_eq!(told, expected);
+    let told = [next(&mut one), next(&mut one)];
+    assert_eq!(told, [moved("ship", "1").event, Event::Missed { events: 9 }]);
+    // One that goes away leaves its place, and who comes too much is refused.
+    assert_eq!(watched.server.watched(), (true, true));
+    drop(all);
+    while watched.server.watched() != (true, false) {
+        watched.turn();
+    }
+    let more: Vec<_> =
+        (0..7).map(|_| watched.watch("{\"request\":\"watch\"}\n").expect("a place")).collect();
+    assert!(watched.watch("{\"request\":\"watch\"}\n").is_err_and(|e| e.contains("8 programs")));
+    drop(more);
+}
+
+/// CT-7: what waits for it is bounded, no line is cut, and it learns why.
+#[test]
+fn a_watcher_that_does_not_read_is_dropped_with_a_reason() {
+    let mut watched = Watched::new("lazy");
+    let mut lazy = watched.watch("{\"request\":\"watch\"}\n").expect("a watcher");
+    watched.give_snapshots();
+    let long = "x".repeat(100_000);
+    let mut told = 0;
+    while watched.server.poll_timeout().is_none() {
+        watched.tell(&[moved("ship", &long)]);
+        told += 1;
+        assert!(told < 100, "{told} lines of 100 kB wait for a watcher that reads none");
+    }
+    assert!(told > 10, "dropped after {told} lines of 100 kB already");
+    watched.tell(&[moved("ship", "too late")]);
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        lazy.read_to_string(&mut text).expect("what was left for it");
+        text
+    });
+    while !reader.is_finished() {
+        watched.turn();
+    }
+    let text = reader.join().expect("no panic");
+    let lines: Vec<Event> =
+        text.lines().map(|l| serde_json::from_str::<Notice>(l).expect("whole").event).collect();
+    assert!(matches!(lines.first(), Some(Event::Snapshot { .. })));
+    let Some(Event::Dropped { reason }) = lines.last() else { panic!("{} lines", lines.len()) };
+    assert!(reason.contains("were not read"), "{reason}");
+    assert!(lines.len() < told, "{} lines of {told}", lines.len());
+    // One that reads nothing even then goes after a while.
+    let lazy = watched.watch("{\"request\":\"watch\"}\n").expect("a watcher");
+    watched.give_snapshots();
+    while watched.server.poll_timeout().is_none() {
+        watched.tell(&[moved("ship", &long)]);
+    }
+    let deadline = watched.server.poll_timeout().expect("it is to go");
+    watched.server.handle_timeout(&watched.poller, deadline);
+    assert_eq!(watched.server.watched(), (false, false));
+    drop(lazy);
 }

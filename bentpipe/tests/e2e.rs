@@ -67,3 +67,5 @@ mod shards;
 mod tcp;
 #[path = "e2e/two_hops.rs"]
 mod two_hops;
+#[path = "e2e/watching.rs"]
+mod watching;

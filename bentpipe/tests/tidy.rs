@@ -40,8 +40,8 @@ fn fail_with(faults: Vec<String>) {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
-/// Crates that read files, talk to people or call Linux.
-const NOT_CORE: [&str; 3] = ["config", "console", "os"];
+/// Crates that read files, talk to people or to gateways, or call Linux.
+const NOT_CORE: [&str; 4] = ["config", "console", "control", "os"];
 
 /// Rooms that take facts and time and give work (ARCHITECTURE.md).
 fn core_rooms() -> Vec<String> {
@@ -274,12 +274,13 @@ fn the_configurations_in_the_documents_are_valid_and_without_warnings() {
 
 /// The numbered requirements of the protocol that say MUST.
 fn musts() -> BTreeSet<String> {
-    let spec = fs::read_to_string(root().join("spec/link.md")).expect("the protocol");
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect("a protocol");
+    let spec = read("spec/link.md") + &read("spec/control.md");
     let items = spec.split("\n- **").skip(1).filter_map(|item| item.split_once("**"));
     items
         .filter(|(id, rest)| {
             let own = rest.split("\n\n").next().unwrap_or("");
-            id.starts_with("L-") && own.contains("MUST")
+            (id.starts_with("L-") || id.starts_with("CT-")) && own.contains("MUST")
         })
         .map(|(id, _)| id.to_owned())
         .collect()
@@ -295,9 +296,9 @@ fn tests_in<'a>(name: &str, text: &'a str) -> &'a str {
     }
 }
 
-/// The requirements that a text names, such as L-HS-1.
+/// The requirements that a text names, such as L-HS-1 and CT-1.
 fn cited(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.match_indices("L-").map(|(at, _)| {
+    text.match_indices("L-").chain(text.match_indices("CT-")).map(|(at, _)| {
         let end = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '-');
         text[at..].split(end).next().unwrap_or("").to_owned()
     })

@@ -6,12 +6,12 @@ mod end;
 mod open;
 mod packets;
 mod tests;
+mod watching;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use console::Global;
-use link::keys::PublicKey;
+use control::Notice;
 use os::OsError;
 use os::intercept::Intercept;
 use os::poll::{Events, Signals};
@@ -21,12 +21,13 @@ use sd_notify::NotifyState;
 use units::{Duration, Instant};
 
 use super::interception::Again;
+use super::kept::Kept;
 use super::listeners::Listeners;
 use super::others::Others;
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
-use super::shard::inbox::Guest;
-use super::shard::{Note, OWNERS, Shard};
+use super::shard::inbox::{Guest, News};
+use super::shard::{OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
 use crate::config::Config;
@@ -42,6 +43,8 @@ pub(super) const INTERCEPT: u64 = OWNERS + 6;
 const PROXY: u64 = OWNERS + 7;
 /// The other shards have news.
 const NEWS: u64 = OWNERS + 8;
+/// The thread that keeps things has news.
+const KEPT: u64 = OWNERS + 9;
 const ADMIN: u64 = OWNERS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OWNERS + (1 << 32);
@@ -96,6 +99,11 @@ pub struct Driver {
     tests: Vec<tests::RunningTest>,
     signals: Signals,
     pub(super) store: Store,
+    pub(super) kept: Kept,
+    /// What watchers have not heard of yet.
+    news: Vec<Notice>,
+    /// Do the shards know that somebody watches, and split connections, too?
+    watched: (bool, bool),
     /// Ending: connections may go on until then.
     draining: Option<Instant>,
     packet: Vec<u8>,
@@ -125,10 +133,13 @@ impl Driver {
             self.on_time(now);
             self.shard.settle();
             self.hand_over();
-            let notes = std::mem::take(&mut self.shard.notes);
-            self.follow(now, notes);
+            if let Some(news) = self.shard.take_news() {
+                self.follow(now, news);
+            }
             self.follow_tests();
+            self.tell_watchers(now);
             self.store.save(now);
+            self.kept.save(now);
             if self.is_over(now) {
                 return self.end();
             }
@@ -147,8 +158,8 @@ impl Driver {
         let listeners = self.listeners.as_ref().and_then(Listeners::poll_timeout);
         let silence = self.silence_timeout();
         let others = self.others.poll_timeout(now);
-        let store = self.store.poll_timeout();
-        let next = [shard, others, admin, proxy, listeners, silence, store, self.draining];
+        let (store, kept) = (self.store.poll_timeout(), self.kept.poll_timeout());
+        let next = [shard, others, admin, proxy, listeners, silence, store, kept, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -160,6 +171,7 @@ impl Driver {
             SIGNALS => self.on_signals(now),
             INTERCEPT => self.mend_interception(now),
             NEWS => self.on_news(now)?,
+            KEPT => self.on_kept(),
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.accept(now, &self.shard.poller);
@@ -232,8 +244,8 @@ impl Driver {
     /// The other shards have told something, or one of them has ended.
     fn on_news(&mut self, now: Instant) -> Result<(), UpError> {
         self.others.clear();
-        while let Some(notes) = self.others.next_notes() {
-            self.follow(now, notes);
+        while let Some(news) = self.others.next_news() {
+            self.follow(now, news);
         }
         if let Some(parts) = self.others.take_parts() {
             self.answer_status(now, parts);
@@ -242,8 +254,8 @@ impl Driver {
     }
 
     /// Follows what a shard has told of its peers.
-    fn follow(&mut self, now: Instant, notes: BTreeMap<PublicKey, Note>) {
-        for (key, note) in notes {
+    pub(super) fn follow(&mut self, now: Instant, news: News) {
+        for (key, note) in news.notes {
             if let Some((at, event)) = note.event
                 && let Some(peer) = self.everyone.iter_mut().find(|p| p.config.public_key == key)
             {
@@ -253,5 +265,6 @@ impl Driver {
                 self.store.set(now, &key, address);
             }
         }
+        self.follow_tidings(news.tidings);
     }
 }

@@ -195,6 +195,11 @@ impl Others {
         }
     }
 
+    /// Were they asked, and have not all told theirs?
+    pub fn is_asked(&self) -> bool {
+        self.parts.is_some()
+    }
+
     /// All parts of the status, once they are there.
     pub fn take_parts(&mut self) -> Option<Vec<Part>> {
         let (news, parts) = self.parts.as_mut()?;
@@ -215,8 +220,8 @@ impl Others {
         self.news.as_ref().map(|(_, waker)| waker.clone())
     }
 
-    /// What a shard has said of its peers.
-    pub fn next_notes(&mut self) -> Option<News> {
+    /// What a shard has told.
+    pub fn next_news(&mut self) -> Option<News> {
         self.news.as_ref()?.0.try_recv().ok()
     }
 

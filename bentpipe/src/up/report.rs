@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use link::endpoint::{PeerStats, Rekey};
+use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
 use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
@@ -14,10 +14,11 @@ use super::driver::Driver;
 use super::failing::blame_strangers;
 use super::roster::KnownPeer;
 use super::shard::Shard;
+use super::shard::tidings::rekey_state;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, RekeyState,
-    Status, Stranger, StreamCompression, Way, resident_memory,
+    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
+    StreamCompression, Way, resident_memory,
 };
 use crate::config::Traffic;
 
@@ -147,7 +148,7 @@ impl Shard {
         let endpoint = &self.relay.endpoint;
         let stats = endpoint.peer_stats(peer.id);
         let Some(session) = endpoint.session(peer.id) else { return LinkStatus::default() };
-        let s = session.stats();
+        let s = endpoint.session_stats(peer.id);
         let squeezed = self.relay.squeezed(peer.id);
         // What the session calls stream bytes are coded already.
         let all = &squeezed.all;
@@ -169,7 +170,9 @@ impl Shard {
             Reach::TransmitDead { since } => dead(Way::Transmit, since),
             Reach::NothingReported { since } => dead(Way::Reports, since),
         };
-        let told = s.packets_arrived + s.packets_lost;
+        // Of this session: what was long ago says nothing of the link.
+        let lately = session.stats();
+        let told = lately.packets_arrived + lately.packets_lost;
         LinkStatus {
             peer: peer.config.name.clone(),
             public_key: peer.config.public_key.to_string(),
@@ -177,17 +180,13 @@ impl Shard {
             state,
             failing: self.failing(now, peer.id),
             dead,
-            rekey: match endpoint.rekey(now, peer.id) {
-                Rekey::InTime => RekeyState::InTime,
-                Rekey::Overdue => RekeyState::Overdue,
-                Rekey::Erased => RekeyState::Erased,
-            },
+            rekey: rekey_state(endpoint.rekey(now, peer.id)),
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {
                 configured_bps: peer.config.link.send.as_bps(),
                 measured_bps: rate_out,
-                loss_ppm: (s.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
+                loss_ppm: (lately.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
                 packets: stats.packets_out,
                 lan_bytes: sent + s.datagram_bytes_in,
                 link_bytes: stats.bytes_out,
@@ -220,7 +219,7 @@ impl Shard {
                 bytes_saved_received: s.datagram_bytes_saved_in,
                 cpu_us: s.datagram_cpu.as_micros(),
             },
-            hosts: self.relay.host_traffic(peer.id).map(host_accounts).unwrap_or_default(),
+            hosts: self.relay.host_traffic(peer.id).as_ref().map(host_accounts).unwrap_or_default(),
             disagreements: disagreements::sentences(&session.disagreements()),
             handshakes: HandshakeCounts {
                 completed: stats.handshakes,

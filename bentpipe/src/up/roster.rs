@@ -21,6 +21,12 @@ pub(super) struct KnownPeer {
     pub meter: Meter,
     /// Since when one direction of its link is dead, if one is.
     pub silent_since: Option<Instant>,
+    /// A session has begun and was not ended.
+    pub up: bool,
+    /// The rate and its limit, as far as watchers have them.
+    pub told_rate: (u64, u64),
+    /// Bytes of link packets, sent and received, that are on the day's account.
+    pub told_bytes: [u64; 2],
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
     /// What its file and ours do not agree on, as far as the log has it.

@@ -13,6 +13,7 @@ mod links;
 mod packets;
 pub(super) mod paths;
 mod peers;
+pub(super) mod tidings;
 
 pub(super) use links::Note;
 
@@ -40,6 +41,7 @@ use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
 use crate::config::Config;
+use tidings::Tidings;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 pub(super) const OURS: u64 = 1 << 63;
@@ -85,6 +87,10 @@ pub(super) struct Shard {
     pub leaving: Vec<(Instant, PeerId)>,
     /// What the first shard is to know of the peers.
     pub notes: BTreeMap<PublicKey, Note>,
+    pub tidings: Tidings,
+    /// Somebody watches.
+    watched: bool,
+    usage_at: Instant,
     own_addresses_at: Instant,
     metered_at: Instant,
     /// Ending: nothing new is taken.
@@ -135,6 +141,9 @@ impl Shard {
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
+            tidings: Tidings::default(),
+            watched: false,
+            usage_at: Instant::ZERO,
             own_addresses_at: Instant::ZERO,
             metered_at: Instant::ZERO,
             draining: false,
@@ -186,7 +195,8 @@ impl Shard {
         let chunks = self.chunks.poll_timeout();
         let arrivals = self.carrier.poll_timeout();
         let tests = self.tests.poll_timeout();
-        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests];
+        let usage = self.usage_timeout();
+        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests, usage];
         timers.into_iter().flatten().min()
     }
 
@@ -257,7 +267,9 @@ impl Shard {
             for peer in self.peers.iter_mut() {
                 peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
             }
+            self.tell_rates();
         }
+        self.tell_usage(now);
     }
 
     fn act(&mut self, now: Instant) {
@@ -293,6 +305,7 @@ impl Shard {
         while let Some((peer, event)) = self.relay.poll_link_event() {
             self.on_link(now, peer, event);
         }
+        self.tell_flows(now);
         self.tell_bad_streams(now);
         self.tell_strangers(now);
     }

@@ -7,12 +7,13 @@
 //!
 //! The air is a router, so that a terminal may move.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bentpipe::admin::{self, Answer, LinkStatus, Request};
+use bentpipe::admin::{self, Answer, Event, LinkState, LinkStatus, Request};
 use os::netns::{NetNs, veth};
 
 use crate::failure::{kernel_state, wait_for_kernel_state};
@@ -22,6 +23,7 @@ use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, expect, joined, listen, pattern,
     read_to_end, send_all,
 };
+use crate::watching::Watch;
 
 const TERMINALS: usize = 4;
 /// Not a power of two, and fewer than the terminals.
@@ -320,6 +322,43 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     assert!(!star.hub.wait_until_ended().success());
     assert!(star.hub.log().contains("nobody-of-this-name"), "{}", star.hub.log());
     wait_for_kernel_state(&star.hub_ns, &star.before);
+}
+
+/// CT-5, CT-9, CT-12, of peers that other threads have.
+#[test]
+fn a_watcher_hears_of_the_links_of_all_shards() {
+    if !root() {
+        return;
+    }
+    let star = Star::new("sh-watch", "");
+    let watch = Watch::all(&star.hub);
+    watch.wait("a snapshot", |notice| match &notice.event {
+        Event::Snapshot { status, .. } => {
+            assert_eq!(status.links.iter().filter(|l| l.state == LinkState::Up).count(), 4);
+            Some(())
+        }
+        other => panic!("the snapshot is first: {other:?}"),
+    });
+    let server = listen(&star.server, SERVER);
+    star.terminals.iter().for_each(|terminal| check_echo(&terminal.host, &server));
+    let (mut flows, mut used) = (BTreeMap::new(), BTreeSet::new());
+    watch.wait("flows and usage of all terminals", |notice| {
+        match &notice.event {
+            Event::FlowClosed { flow } => {
+                assert!(flow.sent_bytes > 0 && !flow.from_here, "{flow:?}");
+                flows.insert(notice.peer.clone(), flow.client.clone());
+            }
+            Event::Usage { hosts, total, .. } if !hosts.is_empty() => {
+                assert!(total.bytes.link_bytes_received > 0, "{total:?}");
+                used.insert(notice.peer.clone());
+            }
+            _ => {}
+        }
+        (flows.len() == TERMINALS && used.len() == TERMINALS).then_some(())
+    });
+    for n in 0..TERMINALS {
+        assert_eq!(flows[&Some(format!("t{n}"))], format!("10.10{n}.0.2"));
+    }
 }
 
 #[test]

@@ -209,7 +209,7 @@ impl Display for Timestamp {
 /// Year, month and day of the Gregorian calendar, `days` after 1970-01-01. Years are
 /// counted from 1 March, so that the leap day is the last one; 146,097 days are 400
 /// years.
-fn civil_from_days(days: u64) -> (u64, u64, u64) {
+pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468; // from 0000-03-01
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;

@@ -32,7 +32,7 @@ use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
-use crate::session::{Event, Facts, LinkConfig, Reach, Session};
+use crate::session::{Event, Facts, LinkConfig, Reach, Session, SessionStats};
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
@@ -164,6 +164,8 @@ struct Peer {
     side: u64,
     /// Sessions before this one.
     sessions: u64,
+    /// What they counted.
+    before: SessionStats,
     /// A handshake has filled this session with the peer's parameters.
     begun: bool,
     /// What was told of it, and of its keys.
@@ -279,6 +281,7 @@ impl Endpoint {
             session,
             side,
             sessions: 0,
+            before: SessionStats::default(),
             begun: false,
             reach: Reach::Both,
             rekey: Rekey::InTime,
@@ -388,6 +391,14 @@ impl Endpoint {
         let of =
             |p: &Peer| PeerStats { handshakes_failed: p.tunnel.failed_handshakes(), ..p.stats };
         self.peer(id).map(of).unwrap_or_default()
+    }
+
+    /// Counts of all sessions with a peer: they do not go back with a new one (CT-4).
+    pub fn session_stats(&self, id: PeerId) -> SessionStats {
+        let Some(peer) = self.peer(id) else { return SessionStats::default() };
+        let mut all = peer.before;
+        all += peer.session.stats();
+        all
     }
 
     /// Why handshakes with a peer come to nothing, if they have for a while.

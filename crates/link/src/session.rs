@@ -26,6 +26,7 @@ mod schedule;
 mod send;
 mod show;
 mod streams;
+mod totals;
 mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};

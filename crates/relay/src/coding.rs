@@ -158,11 +158,11 @@ impl Coders {
         self.codec = Codec::new(Some(stopwatch));
     }
 
-    /// What was done for a peer's streams since its session began.
+    /// What was done for a peer's streams so far. Only the peer's own flows are looked at.
     pub fn squeezed(&self, peer: PeerId, flows: &Flows) -> LinkSqueezed {
         let mut told = self.links.get(&peer).map_or_else(LinkSqueezed::default, |l| l.over.clone());
-        for (id, coder) in &self.flows {
-            let Some(f) = flows.get(*id).filter(|f| f.peer == peer) else { continue };
+        for id in flows.before(peer, u64::MAX) {
+            let (Some(coder), Some(f)) = (self.flows.get(&id), flows.get(id)) else { continue };
             let (kind, squeezed) = (f.kind, coder.squeezed);
             told.book(&kind, squeezed);
             let (host, port, class) = (kind.host, kind.port, kind.class);
@@ -316,12 +316,6 @@ impl Coders {
     }
 
     /// The peer's session is another: counts begin anew, as the session's do.
-    pub fn begin_session(&mut self, peer: PeerId) {
-        if let Some(link) = self.links.get_mut(&peer) {
-            link.over = LinkSqueezed::default();
-        }
-    }
-
     pub fn forget_peer(&mut self, peer: PeerId) {
         self.links.remove(&peer);
         self.bad.forget(peer);

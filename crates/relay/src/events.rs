@@ -102,7 +102,7 @@ impl Relay {
         let kind = self.policies.kind(peer, &origin, false);
         let denied = !permitted || client.is_err() && !is_test;
         let has_place = denied || self.has_place(now, peer, kind.host);
-        let flow = self.insert(now, peer, stream, kind);
+        let flow = self.insert(now, peer, stream, kind, origin.target.clone());
         if denied {
             self.count_denied();
             return self.connect_failed(now, flow, ResetReason::Denied);

@@ -6,9 +6,11 @@ use std::net::IpAddr;
 
 use link::PeerId;
 use link::session::ClassId;
-use link::wire::StreamId;
+use link::wire::{StreamId, Target};
 use squeeze::dedup::Scope;
 use units::Instant;
+
+use crate::Bytes;
 
 /// Names a flow for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -75,13 +77,30 @@ impl Flow {
     }
 }
 
+/// What is told of a flow and decides nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub began: Instant,
+    /// Where it leads.
+    pub target: Target,
+    /// Content so far.
+    pub bytes: Bytes,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    flow: Option<Flow>,
+    life: Option<Box<Life>>,
+}
+
 /// A session with a peer, and one of the hosts that have flows in it.
 type Holder = ((PeerId, u64), Option<IpAddr>);
 
 /// All flows of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
-    slots: Vec<(u32, Option<Flow>)>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     by_stream: BTreeMap<(PeerId, u64, StreamId), FlowId>,
     by_host: BTreeMap<Holder, BTreeSet<FlowId>>,
@@ -98,14 +117,15 @@ const LOOKED_AT: usize = 128;
 const GENERATIONS: u32 = 1 << 24;
 
 impl Flows {
-    pub fn insert(&mut self, flow: Flow) -> FlowId {
+    pub fn insert(&mut self, flow: Flow, target: Target) -> FlowId {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
+            self.slots.push(Slot::default());
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
-        entry.1 = Some(flow);
-        let id = FlowId { slot, generation: entry.0 };
+        entry.flow = Some(flow);
+        entry.life = Some(Box::new(Life { began: flow.moved, target, bytes: Bytes::default() }));
+        let id = FlowId { slot, generation: entry.generation };
         self.by_stream.insert(flow.key(), id);
         self.by_host.entry(flow.holder()).or_default().insert(id);
         self.recount(flow.holder(), 1);
@@ -152,9 +172,10 @@ impl Flows {
     }
 
     /// The flow's host sent or took something.
-    pub fn moved(&mut self, now: Instant, id: FlowId) {
-        if let Some(flow) = self.get_mut(id) {
+    pub fn moved(&mut self, now: Instant, id: FlowId, bytes: Bytes) {
+        if let Some(Slot { flow: Some(flow), life: Some(life), .. }) = self.slot_mut(id) {
             flow.moved = now;
+            life.bytes += bytes;
         }
     }
 
@@ -166,13 +187,24 @@ impl Flows {
     }
 
     fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
-        let (generation, flow) = self.slots.get_mut(id.slot as usize)?;
-        flow.as_mut().filter(|_| *generation == id.generation)
+        self.slot_mut(id)?.flow.as_mut()
+    }
+
+    fn slot_mut(&mut self, id: FlowId) -> Option<&mut Slot> {
+        self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)
+    }
+
+    fn slot(&self, id: FlowId) -> Option<&Slot> {
+        self.slots.get(id.slot as usize).filter(|slot| slot.generation == id.generation)
     }
 
     pub fn get(&self, id: FlowId) -> Option<Flow> {
-        let (generation, flow) = self.slots.get(id.slot as usize)?;
-        flow.filter(|_| *generation == id.generation)
+        self.slot(id)?.flow
+    }
+
+    /// What is to be told of the flow.
+    pub fn life(&self, id: FlowId) -> Option<&Life> {
+        self.slot(id)?.life.as_deref()
     }
 
     pub fn find(&self, peer: PeerId, session: u64, stream: StreamId) -> Option<FlowId> {
@@ -193,7 +225,8 @@ impl Flows {
             }
             self.recount(flow.holder(), -1);
             let entry = &mut self.slots[id.slot as usize];
-            *entry = ((entry.0 + 1) % GENERATIONS, None);
+            let generation = (entry.generation + 1) % GENERATIONS;
+            *entry = Slot { generation, flow: None, life: None };
             self.free.push(id.slot);
         }
     }

@@ -1,5 +1,8 @@
 //! What each host has sent and received, of all traffic: split connections and packets.
 //!
+//! What is new is booked apart, so that who follows it (the usage of a day) looks only at hosts
+//! that had something since, and never at all of them.
+//!
 //! A host has an account under its peer and its address. An account takes a place, and who can
 //! make up addresses (a scan, forged sources) could take all memory: so each peer has a number
 //! of places, and when twice as many are taken those with the least bytes are told together.
@@ -67,6 +70,14 @@ pub type ByHost = BTreeMap<Option<IpAddr>, HostTraffic>;
 /// All accounts of a node, since it started.
 #[derive(Debug, Default)]
 pub(crate) struct HostAccounts {
+    /// Without `news`.
+    told: Accounts,
+    /// Since [`HostAccounts::take_news`].
+    news: Accounts,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
     peers: BTreeMap<PeerId, ByHost>,
 }
 
@@ -74,7 +85,7 @@ impl HostAccounts {
     /// Bytes of a split connection passed.
     pub fn on_stream(&mut self, peer: PeerId, host: Option<IpAddr>, streams: Bytes) {
         if streams != Bytes::default() {
-            self.add(peer, host, HostTraffic { streams, ..HostTraffic::default() });
+            self.news.add(peer, host, HostTraffic { streams, ..HostTraffic::default() });
         }
     }
 
@@ -82,16 +93,45 @@ impl HostAccounts {
     pub fn on_packet_sent(&mut self, peer: PeerId, host: IpAddr, len: usize) {
         let of = |sent| Bytes { sent, received: 0 };
         let (packets, packet_count) = (of(len as u64), of(1));
-        self.add(peer, Some(host), HostTraffic { packets, packet_count, ..Default::default() });
+        let more = HostTraffic { packets, packet_count, ..Default::default() };
+        self.news.add(peer, Some(host), more);
     }
 
     /// A packet of so many bytes came from the peer and passed.
     pub fn on_packet_received(&mut self, peer: PeerId, host: IpAddr, len: usize) {
         let of = |received| Bytes { sent: 0, received };
         let (packets, packet_count) = (of(len as u64), of(1));
-        self.add(peer, Some(host), HostTraffic { packets, packet_count, ..Default::default() });
+        let more = HostTraffic { packets, packet_count, ..Default::default() };
+        self.news.add(peer, Some(host), more);
     }
 
+    /// What each host had since this was asked last.
+    pub fn take_news(&mut self) -> BTreeMap<PeerId, ByHost> {
+        let news = std::mem::take(&mut self.news.peers);
+        for (peer, hosts) in &news {
+            hosts.iter().for_each(|(host, traffic)| self.told.add(*peer, *host, *traffic));
+        }
+        news
+    }
+
+    /// The accounts of a peer.
+    pub fn of(&self, peer: PeerId) -> Option<ByHost> {
+        let (told, news) = (self.told.peers.get(&peer), self.news.peers.get(&peer));
+        let mut all = told.or(news)?.clone();
+        for (host, traffic) in told.and(news).into_iter().flatten() {
+            *all.entry(*host).or_default() += *traffic;
+        }
+        Some(all)
+    }
+
+    /// The peer is no more.
+    pub fn forget_peer(&mut self, peer: PeerId) {
+        self.told.peers.remove(&peer);
+        self.news.peers.remove(&peer);
+    }
+}
+
+impl Accounts {
     fn add(&mut self, peer: PeerId, host: Option<IpAddr>, more: HostTraffic) {
         let hosts = self.peers.entry(peer).or_default();
         *hosts.entry(host.map(|host| host.to_canonical())).or_default() += more;
@@ -102,16 +142,6 @@ impl HostAccounts {
         if let Some(hosts) = self.peers.get_mut(&peer).filter(|hosts| hosts.len() > 2 * most) {
             take_together(hosts, most);
         }
-    }
-
-    /// The accounts of a peer.
-    pub fn of(&self, peer: PeerId) -> Option<&ByHost> {
-        self.peers.get(&peer)
-    }
-
-    /// The peer is no more.
-    pub fn forget_peer(&mut self, peer: PeerId) {
-        self.peers.remove(&peer);
     }
 }
 
@@ -158,6 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn news_have_who_had_something_since_and_the_accounts_do_not_go_back() {
+        let mut accounts = HostAccounts::default();
+        accounts.on_packet_sent(PEER, host(1), 60);
+        accounts.on_packet_sent(PEER, host(2), 60);
+        assert_eq!(accounts.take_news()[&PEER].len(), 2);
+        accounts.on_stream(PEER, Some(host(2)), Bytes { sent: 5, received: 0 });
+        let told = accounts.of(PEER).expect("accounts");
+        assert_eq!([1, 2].map(|n| told[&Some(host(n))].bytes()), [60, 65]);
+        let news = accounts.take_news();
+        assert_eq!(news[&PEER].keys().collect::<Vec<_>>(), [&Some(host(2))]);
+        assert_eq!(news[&PEER][&Some(host(2))].bytes(), 5);
+        assert!(accounts.take_news().is_empty());
+        assert_eq!(accounts.of(PEER), Some(told));
+    }
+
+    #[test]
     fn a_scan_takes_no_more_places_than_there_are_and_no_byte_from_the_sum() {
         let mut accounts = HostAccounts::default();
         accounts.on_stream(PEER, Some(host(9_999_999)), Bytes { sent: 1 << 30, received: 0 });
@@ -179,13 +225,13 @@ mod tests {
             let peer = PeerId::from_index((n % 2_000) as usize);
             accounts.on_packet_received(peer, host(n), 60);
         }
-        let places: usize = accounts.peers.values().map(BTreeMap::len).sum();
+        let places: usize = accounts.news.peers.values().map(BTreeMap::len).sum();
         assert!(places <= 2_000 * (2 * LEAST + 1), "{places}");
         for n in 0..400_000u32 {
             let peer = PeerId::from_index((n % 100) as usize);
             accounts.on_packet_received(peer, host(n), 60);
         }
-        let most = accounts.peers.values().map(BTreeMap::len).max();
+        let most = accounts.news.peers.values().map(BTreeMap::len).max();
         assert!(most <= Some(2 * LEAST + 1), "{most:?}");
     }
 }

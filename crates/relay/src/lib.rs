@@ -19,6 +19,7 @@ mod coding;
 mod connects;
 mod debt;
 mod events;
+mod flow_news;
 mod flows;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(not(test), allow(dead_code))]
@@ -38,7 +39,7 @@ mod sockets;
 mod tracking;
 mod unsplit;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
@@ -54,6 +55,8 @@ use coding::Coders;
 pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
 pub use connects::DEFAULT as DEFAULT_CONNECTS;
 use connects::{Connects, Held};
+pub use flow_news::FlowNews;
+use flow_news::FlowNewsQueue;
 pub use flows::FlowId;
 use flows::Flows;
 use host_accounts::HostAccounts;
@@ -160,6 +163,7 @@ pub struct Relay {
     tracking: Tracking,
     refused: Refused,
     accounts: HostAccounts,
+    flow_news: FlowNewsQueue,
     actions: VecDeque<Action>,
     /// Flows whose content is due, while they are looked at.
     due: Vec<FlowId>,
@@ -184,6 +188,7 @@ impl Relay {
             tracking: Tracking::default(),
             refused: Refused::default(),
             accounts: HostAccounts::default(),
+            flow_news: FlowNewsQueue::default(),
             actions: VecDeque::new(),
             due: Vec::new(),
             link_events: VecDeque::new(),
@@ -231,8 +236,31 @@ impl Relay {
     }
 
     /// What hosts have sent to the peer and received from it since the start, all traffic.
-    pub fn host_traffic(&self, peer: PeerId) -> Option<&ByHost> {
+    pub fn host_traffic(&self, peer: PeerId) -> Option<ByHost> {
         self.accounts.of(peer)
+    }
+
+    /// What hosts have sent and received since this was asked last, of those that did.
+    pub fn take_usage(&mut self) -> BTreeMap<PeerId, ByHost> {
+        self.accounts.take_news()
+    }
+
+    /// Has [`Relay::poll_flow_news`] anything to tell? It costs nothing while it has not.
+    pub fn tell_flows(&mut self, wanted: bool) {
+        self.flow_news.wanted = wanted;
+        if !wanted {
+            self.flow_news.waiting.clear();
+        }
+    }
+
+    /// The next flow that began or is over.
+    pub fn poll_flow_news(&mut self) -> Option<FlowNews> {
+        self.flow_news.waiting.pop_front()
+    }
+
+    /// How many of them were not told since this was asked last.
+    pub fn take_missed_flow_news(&mut self) -> u64 {
+        std::mem::take(&mut self.flow_news.missed)
     }
 
     /// Connections that a peer asked for beyond [`Policy::connects`], and that waited in vain.

@@ -165,6 +165,5 @@ impl Relay {
                 self.actions.push_back(Action::Abort(flow, reason));
             }
         }
-        self.coders.begin_session(peer);
     }
 }

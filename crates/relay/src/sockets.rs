@@ -2,7 +2,7 @@
 
 use link::PeerId;
 use link::session::{RecvState, Session};
-use link::wire::{Origin, ResetReason, StreamId};
+use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
 use crate::coding::{Coders, Turn};
@@ -19,7 +19,7 @@ impl Relay {
         }
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
-        let flow = self.insert(now, peer, stream, kind);
+        let flow = self.insert(now, peer, stream, kind, target.clone());
         self.openings.on_open(flow, peer, target);
         Some(flow)
     }
@@ -31,12 +31,16 @@ impl Relay {
         peer: PeerId,
         stream: StreamId,
         kind: Kind,
+        target: Target,
     ) -> FlowId {
         if let Some(session) = self.endpoint.session_mut(peer) {
             session.set_class(stream, kind.class);
         }
         let session = self.endpoint.session_number(peer);
-        self.flows.insert(Flow { peer, session, stream, kind, moved: now, to: None })
+        let flow = Flow { peer, session, stream, kind, moved: now, to: None };
+        let flow = self.flows.insert(flow, target);
+        self.flow_news.opened(&self.flows, flow);
+        flow
     }
 
     /// How many bytes may be read from the flow's socket now. Where it is 0,
@@ -59,8 +63,8 @@ impl Relay {
             Some(coding) => coders.encode(&mut turn, coding, data),
             None => coders.wait(&mut turn, data),
         };
-        self.flows.moved(now, flow);
         let bytes = Bytes { sent: taken as u64, received: 0 };
+        self.flows.moved(now, flow, bytes);
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         taken
     }
@@ -111,8 +115,8 @@ impl Relay {
     /// The flow's socket took `n` bytes.
     pub fn wrote(&mut self, now: Instant, flow: FlowId, n: usize) {
         let Some(f) = self.living(flow) else { return };
-        self.flows.moved(now, flow);
         let bytes = Bytes { sent: 0, received: n as u64 };
+        self.flows.moved(now, flow, bytes);
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         let (n, referred) = self.coders.took(flow, f.peer, n);
         self.with(flow, |session, stream| {
@@ -195,6 +199,7 @@ impl Relay {
             let lives = f.session == self.endpoint.session_number(f.peer);
             let session = self.endpoint.session(f.peer).filter(|_| lives);
             self.coders.forget(flow, f, session);
+            self.flow_news.closed(&self.flows, flow);
             self.flows.remove(flow);
         }
     }

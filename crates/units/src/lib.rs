@@ -7,6 +7,7 @@
 //! never a panic.
 
 mod checksum;
+pub mod human;
 mod prefix;
 mod rate;
 mod rng;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe::admin::LinkStatus;
+use control::LinkStatus;
 use os::proc::raise_descriptor_limit;
 use units::Rng;
 

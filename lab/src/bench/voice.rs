@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe::admin::LinkStatus;
+use control::LinkStatus;
 use units::Rng;
 
 use super::Checked;

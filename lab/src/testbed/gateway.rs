@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe::admin::{self, Answer, LinkState, Request, Status};
+use control::{Answer, LinkState, Request, Status, client};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 
@@ -259,6 +259,8 @@ impl Gateway {
             File::create(dir.join("log")).map_err(cannot("write the gateway's log".into()))?;
         let program = program()?;
         let mut command = host.command(&program.to_string_lossy());
+        // What it keeps goes with it.
+        command.env("STATE_DIRECTORY", &dir);
         command.arg("up").arg(&file).stdin(Stdio::null());
         command.stdout(log.try_clone().map_err(cannot("share the gateway's log".into()))?);
         command.stderr(log);
@@ -284,7 +286,7 @@ impl Gateway {
 
     /// What it says of itself.
     pub fn status(&self) -> io::Result<Status> {
-        match admin::ask(&self.socket(), &Request::Status, ANSWER)? {
+        match client::ask(&self.socket(), &Request::Status, ANSWER)? {
             Answer::Status(status) => Ok(*status),
             other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
         }
@@ -348,7 +350,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let asked = admin::ask(&self.socket(), &Request::Stop, ANSWER).is_ok();
+        let asked = client::ask(&self.socket(), &Request::Stop, ANSWER).is_ok();
         if !(asked && self.ends_within(END)) {
             let _ = self.child.kill();
             let _ = self.child.wait();

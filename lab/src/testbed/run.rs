@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe::admin::LinkStatus;
+use control::LinkStatus;
 use os::netns::NetNs;
 use units::BitRate;
 

@@ -3,9 +3,10 @@
 use os::poll::Signal;
 use units::{Duration, Instant};
 
-use super::{Driver, UpError};
+use super::{Driver, UpError, watching};
 use crate::admin;
 use crate::config::{OnFailure, OnStop};
+use crate::up::kept::Range;
 use crate::up::modem;
 use crate::up::self_test::Wanted;
 use crate::up::shard::inbox::Order;
@@ -32,7 +33,8 @@ impl Driver {
     pub(super) fn on_admin(&mut self, now: Instant, token: u64) {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop, mut ask) = (false, false, false);
-        let (mut rates, mut paths, mut test) = (Vec::new(), Vec::new(), None);
+        let (mut rates, mut paths) = (Vec::new(), Vec::new());
+        let (mut test, mut wanted) = (None, None);
         let this = &*self;
         admin.handle(&this.shard.poller, token, now, &mut |request| {
             Some(match request {
@@ -67,6 +69,23 @@ impl Driver {
                     }
                     Err(why) => admin::Answer::Error(why),
                 },
+                admin::Request::Watch { peer, flows } => match this.watch_of(peer, flows) {
+                    Ok(watch) => {
+                        wanted = Some(watch);
+                        return None;
+                    }
+                    Err(why) => admin::Answer::Error(why),
+                },
+                admin::Request::Usage { by, peer, from, to } => {
+                    match Range::checked(from, to, peer) {
+                        Ok(range) => {
+                            wanted = Some(watching::Wanted::Usage { by, range });
+                            return None;
+                        }
+                        Err(why) => admin::Answer::Error(why),
+                    }
+                }
+                admin::Request::Log { peer } => admin::Answer::Log(this.kept.log(peer.as_deref())),
                 admin::Request::Rate { peer, bps } => match this.rate_of(&peer, bps) {
                     Ok(rate) => {
                         rates.push(rate);
@@ -98,6 +117,9 @@ impl Driver {
         if let Some(test) = test {
             self.begin_test(now, token, test);
         }
+        if let Some(wanted) = wanted {
+            self.begin_wanted(now, token, wanted);
+        }
         if ask {
             self.others.ask();
         }
@@ -120,7 +142,9 @@ impl Driver {
 
     /// The other shards have told their parts of the status.
     pub(super) fn answer_status(&mut self, now: Instant, parts: Vec<crate::up::report::Part>) {
-        let answer = admin::Answer::Status(Box::new(self.status(now, parts)));
+        let status = self.status(now, parts);
+        self.answer_watchers(now, &status);
+        let answer = admin::Answer::Status(Box::new(status));
         if let Some(admin) = &mut self.admin {
             admin.answer_those_who_wait(&self.shard.poller, &answer);
         }
@@ -196,6 +220,14 @@ impl Driver {
         self.shard.end();
         let (mut others, outcome) = self.others.join();
         self.store.save(Instant::FAR_FUTURE);
+        for number in 0..=others.len() {
+            let shard = number.checked_sub(1).map_or(&mut self.shard, |n| &mut others[n]);
+            shard.tell_usage(Instant::FAR_FUTURE);
+            if let Some(news) = shard.take_news() {
+                self.follow_tidings(news.tidings);
+            }
+        }
+        self.kept.finish();
         // Devices vanish when the last descriptor is closed.
         for shard in others.iter_mut().chain([&mut self.shard]) {
             shard.syns = None;

@@ -15,14 +15,15 @@ use relay::{Routes, Share};
 use units::Instant;
 
 use super::{
-    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SIGNALS, SYNS,
-    TUN, UpError,
+    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SIGNALS,
+    SYNS, TUN, UpError,
 };
 use crate::admin;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
 use crate::up::chunks::ChunkPlace;
 use crate::up::interception::intercept_config;
+use crate::up::kept::Kept;
 use crate::up::listeners::Listeners;
 use crate::up::others::Others;
 use crate::up::proxy::Proxy;
@@ -94,6 +95,7 @@ impl Driver {
         let others = Others::new(others?, &shard.poller, NEWS)?;
         let peers: Vec<PublicKey> = config.peers.iter().map(|p| p.public_key).collect();
         let store = Store::open(public_key, &peers);
+        let kept = Kept::open(public_key, &shard.poller, KEPT)?;
         let mut driver = Driver {
             path: path.to_owned(),
             global: global.clone(),
@@ -111,6 +113,9 @@ impl Driver {
             tests: Vec::new(),
             signals,
             store,
+            kept,
+            news: Vec::new(),
+            watched: (false, false),
             draining: None,
             packet: vec![0; 65_536],
             config,

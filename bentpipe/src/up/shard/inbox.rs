@@ -14,6 +14,7 @@ use os::tcp::Accepted;
 use units::{BitRate, Duration, Instant};
 
 use super::paths::Which;
+use super::tidings::Tidings;
 use super::{Note, OWNERS, Shard};
 use crate::admin::PathCommand;
 use crate::config::Config;
@@ -53,6 +54,8 @@ pub enum Order {
     Test(PublicKey, Wanted, Listener),
     /// Tell your part of the status.
     Tell(Sender<Part>),
+    /// Somebody watches, or nobody any more; split connections, too.
+    Watched(bool, bool),
     /// Take nothing new, and tell when nothing is open any more.
     Stop,
     /// Tell the peers, and end.
@@ -111,7 +114,21 @@ impl Packets {
 }
 
 /// What a shard tells the first of its peers.
-pub type News = BTreeMap<PublicKey, Note>;
+pub struct News {
+    pub notes: BTreeMap<PublicKey, Note>,
+    pub tidings: Tidings,
+}
+
+impl Shard {
+    /// What the first shard is to hear now, if anything.
+    pub fn take_news(&mut self) -> Option<News> {
+        if self.notes.is_empty() && self.tidings.is_empty() {
+            return None;
+        }
+        let (notes, tidings) = (std::mem::take(&mut self.notes), std::mem::take(&mut self.tidings));
+        Some(News { notes, tidings })
+    }
+}
 
 /// The first shard's end of the channels to another.
 pub struct Door {
@@ -225,6 +242,7 @@ impl Inbox {
                     let _ = part_to.send(shard.part(now));
                     self.to_first.wake();
                 }
+                Order::Watched(any, flows) => shard.set_watched(any, flows),
                 Order::Stop => shard.stop(now),
                 Order::End => ends = true,
             }
@@ -259,11 +277,11 @@ impl Inbox {
         let quiet = shard.draining && shard.is_quiet();
         let mut told = self.quiet.swap(quiet, Ordering::Release) != quiet;
         let mut full = false;
-        if !shard.notes.is_empty() {
-            match self.news.try_send(std::mem::take(&mut shard.notes)) {
+        if let Some(news) = shard.take_news() {
+            match self.news.try_send(news) {
                 Ok(()) => told = true,
-                Err(TrySendError::Full(notes)) => {
-                    shard.notes = notes;
+                Err(TrySendError::Full(News { notes, tidings })) => {
+                    (shard.notes, shard.tidings) = (notes, tidings);
                     full = true;
                 }
                 Err(TrySendError::Disconnected(_)) => {}

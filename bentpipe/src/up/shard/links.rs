@@ -87,6 +87,7 @@ impl Shard {
             Some(peer) => peer.config.public_key,
             None => return,
         };
+        self.tell_link(now, id, event);
         let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
         if let LinkEvent::Silent(since) | LinkEvent::Unheard(since) | LinkEvent::Unreported(since) =
             event

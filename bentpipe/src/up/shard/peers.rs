@@ -40,6 +40,9 @@ impl Shard {
             paths,
             meter,
             silent_since: None,
+            up: false,
+            told_rate: (0, 0),
+            told_bytes: [0, 0],
             resolve_at,
             told,
         });
@@ -134,7 +137,10 @@ impl Shard {
     fn dismiss_peer(&mut self, now: Instant, peer: &Peer) {
         let same = |p: &KnownPeer| p.config.public_key == peer.public_key;
         let Some(at) = self.peers.iter().position(same) else { return };
+        // What it had is on the day's account; its farewell is not.
+        self.tell_usage(Instant::FAR_FUTURE);
         let known = self.peers.remove(at);
+        self.tell_removed(&known);
         self.relay.dismiss_peer(known.id);
         self.chunks.remove(now, &mut self.relay, known.id);
         self.leaving.push((now + FAREWELL, known.id));

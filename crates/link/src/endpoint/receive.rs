@@ -240,6 +240,7 @@ impl Endpoint {
             let mut session = Session::new(now, peer.config.link.clone(), peer.side);
             session.inherit_link(now, &peer.session);
             session.set_stopwatch(self.stopwatch);
+            peer.before += peer.session.stats();
             peer.session = session;
             peer.sessions += 1;
             peer.begun = false;

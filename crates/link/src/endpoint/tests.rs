@@ -6,6 +6,7 @@ mod paths;
 mod shards;
 
 use super::*;
+use crate::wire::{Origin, Target};
 use units::{BitRate, ByteCount};
 
 fn addr(n: u8) -> Remote {
@@ -45,10 +46,20 @@ fn node_with(
     peer_at: Option<Remote>,
     preshared_key: PresharedKey,
 ) -> (Endpoint, PeerId) {
+    node_seeded(own, peer, peer_at, preshared_key, own)
+}
+
+fn node_seeded(
+    own: u8,
+    peer: u8,
+    peer_at: Option<Remote>,
+    preshared_key: PresharedKey,
+    seed: u8,
+) -> (Endpoint, PeerId) {
     let key = |n: u8| PrivateKey::from_bytes([n; 32]);
     let mut endpoint = Endpoint::new(EndpointConfig {
         private_key: key(own),
-        seed: [own; 32],
+        seed: [seed; 32],
         hardware_aes: false,
         initiations_per_second: 100,
         key_lifetime: crate::endpoint::MAX_KEY_LIFETIME,
@@ -112,4 +123,45 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     sent(now, &mut shore);
     assert_eq!(shore.peer_endpoint(ship_id), Some(addr(11).source()));
     assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2).source()), "where it was known to be");
+}
+
+/// CT-4 (spec/control.md).
+#[test]
+fn counts_of_sessions_go_on_where_the_peer_begins_anew() {
+    let mut now = Instant::from_nanos(1);
+    let (mut ship, shore_id) = node(1, 2, Some(addr(2)));
+    let (mut shore, _) = node(2, 1, None);
+    let talk = |now: &mut Instant, ship: &mut Endpoint, shore: &mut Endpoint| {
+        for _ in 0..20 {
+            for (_, mut packet) in sent(*now, ship) {
+                shore.handle_packet(*now, *now, addr(1), &mut packet);
+            }
+            for (_, mut packet) in sent(*now, shore) {
+                ship.handle_packet(*now, *now, addr(2), &mut packet);
+            }
+            *now += Duration::from_millis(50);
+            ship.handle_timeout(*now);
+            shore.handle_timeout(*now);
+        }
+    };
+    let write = |now: Instant, ship: &mut Endpoint| {
+        let to = ([192, 0, 2, 80], 80).into();
+        let origin = Origin { client: None, target: Target::Address(to), dscp: 0 };
+        let session = ship.session_mut(shore_id).expect("a session");
+        let stream = session.open(now, origin).expect("a stream");
+        assert_eq!(session.write(now, stream, &[7; 1_000]), 1_000);
+    };
+    talk(&mut now, &mut ship, &mut shore);
+    write(now, &mut ship);
+    talk(&mut now, &mut ship, &mut shore);
+    let before = ship.session_stats(shore_id);
+    assert_eq!((before.stream_bytes_in, before.streams_total), (1_000, 1));
+    // The shore forgets all and calls.
+    let (mut shore, _) = node_seeded(2, 1, Some(addr(1)), PresharedKey::NONE, 99);
+    talk(&mut now, &mut ship, &mut shore);
+    assert_eq!(ship.session_number(shore_id), 1, "another session");
+    write(now, &mut ship);
+    let after = ship.session_stats(shore_id);
+    assert_eq!((after.stream_bytes_in, after.streams_total), (2_000, 2));
+    assert!(after.packets_arrived >= before.packets_arrived && before.packets_arrived > 0);
 }

@@ -56,7 +56,7 @@ impl AddAssign for Squeezed {
     }
 }
 
-/// What compression did in one session.
+/// What compression did for a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSqueezed {
     /// All streams, open and over.

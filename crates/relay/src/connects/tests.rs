@@ -24,16 +24,10 @@ impl Peer {
     fn opens(&mut self, client: u32, to: u32, port: u16) -> Option<FlowId> {
         let kind = Policy::default().kind(&origin(client, to, port), false);
         let stream = link::wire::StreamId(0);
-        let flow = self.flows.insert(Flow {
-            peer: PEER,
-            session: 0,
-            stream,
-            kind,
-            moved: self.now,
-            to: None,
-        });
+        let flow = Flow { peer: PEER, session: 0, stream, kind, moved: self.now, to: None };
         let Kind { host, .. } = kind;
         let target = origin(client, to, port).target;
+        let flow = self.flows.insert(flow, target.clone());
         let begun = self.connects.begin(self.now, (PEER, DEFAULT), flow, &target, host);
         begun.then_some(flow)
     }
@@ -207,8 +201,8 @@ fn names_count_by_the_address_that_they_lead_to() {
         let kind = Policy::default().kind(&origin(5, 1, 80), false);
         let stream = link::wire::StreamId(0);
         let flow = Flow { peer: PEER, session: 0, stream, kind, moved: p.now, to: None };
-        let flow = p.flows.insert(flow);
         let target = Target::Name(format!("n{n}.example"), 80);
+        let flow = p.flows.insert(flow, target.clone());
         if p.connects.begin(p.now, (PEER, DEFAULT), flow, &target, kind.host)
             && p.connects.leads_to(p.now, DEFAULT, flow, address(1))
         {

@@ -3,9 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use units::{BitRate, Duration};
-
-use crate::human::bytes;
+use units::{BitRate, ByteCount, Duration};
 
 /// What becomes of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,8 +79,8 @@ impl fmt::Display for PathReport {
             Duration::from_millis(self.rtt_us / 1_000),
             self.loss_ppm / 10_000,
             self.loss_ppm / 100 % 100,
-            bytes(self.sent_bytes),
-            bytes(self.received_bytes)
+            ByteCount(self.sent_bytes),
+            ByteCount(self.received_bytes)
         )
     }
 }

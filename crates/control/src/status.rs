@@ -1,75 +1,11 @@
-//! What the admin API says. Fields are only ever added; names carry their units.
+//! What a gateway says of itself and its links. Fields are only ever added; names carry their
+//! units.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failing, LinkTest, PathCommand, PathReport, Stranger, TestProgress};
-
-/// What can be asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "snake_case")]
-pub enum Request {
-    /// A [`Status`].
-    Status,
-    /// Read the configuration file again, as SIGHUP does: answered with
-    /// [`Answer::Reloaded`], or with an error, and then the old one stays in force.
-    Reload,
-    /// The modem of a peer's link carries another rate now: answered with
-    /// [`Answer::Done`], or with an error if there is no such peer or its rate is not
-    /// `reported`.
-    Rate {
-        /// The peer's name.
-        peer: String,
-        /// Bits per second of link packets; more than the configured rate counts as that.
-        bps: u64,
-    },
-    /// Something for one of the paths to a peer: answered with [`Answer::Done`], or with an
-    /// error if there is no such peer or path.
-    Path {
-        /// The peer's name.
-        peer: String,
-        /// The carrier's name, or the path's number.
-        path: String,
-        /// What becomes of it.
-        command: PathCommand,
-    },
-    /// Test the link to a peer: answered with [`Answer::Testing`] once a second, then with
-    /// [`Answer::Tested`]. It ends when the client goes away.
-    Test {
-        /// The peer's name.
-        peer: String,
-        /// For how long each direction is measured, 1 … 60.
-        seconds: u64,
-        /// Measure what this node sends.
-        send: bool,
-        /// Measure what it receives.
-        receive: bool,
-    },
-    /// Finish what is under way and end, as SIGTERM does.
-    Stop,
-}
-
-/// What is answered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// To [`Request::Status`].
-    Status(Box<Status>),
-    /// To [`Request::Reload`]: the file is in force.
-    Reloaded {
-        /// Keys that were changed and take effect only after a restart.
-        needs_restart: Vec<String>,
-    },
-    /// To [`Request::Test`]: how far it is. More follows.
-    Testing(TestProgress),
-    /// To [`Request::Test`]: what it found.
-    Tested(Box<LinkTest>),
-    /// The request was carried out.
-    Done,
-    /// It was not; why, in one sentence.
-    Error(String),
-}
+use crate::{Failing, PathReport, Stranger};
 
 /// Everything an operator may want to know about a running gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -243,7 +179,7 @@ pub struct Direction {
     pub configured_bps: u64,
     /// The rate of link packets over the last seconds.
     pub measured_bps: u64,
-    /// Packets lost per million, over the last seconds.
+    /// Packets lost per million, in this session.
     pub loss_ppm: u64,
     /// Link packets.
     pub packets: u64,
@@ -271,7 +207,7 @@ pub struct RateReport {
     pub queueing_us: u64,
 }
 
-/// What compression did to the bytes of streams in this session.
+/// What compression did to the bytes of streams since the program started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compression {
@@ -406,34 +342,4 @@ pub struct HandshakeCounts {
     /// Initiations that got no good answer in time, and the peer's that were answered in
     /// vain.
     pub failed: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_and_answers_read_as_documented() {
-        assert_eq!(serde_json::to_string(&Request::Status).unwrap(), r#"{"request":"status"}"#);
-        let rate = Request::Rate { peer: "ship".to_owned(), bps: 8_000_000 };
-        let text = r#"{"request":"rate","peer":"ship","bps":8000000}"#;
-        assert_eq!(serde_json::to_string(&rate).unwrap(), text);
-        let (peer, seconds) = ("ship".to_owned(), 10);
-        let test = Request::Test { peer, seconds, send: true, receive: false };
-        let text = r#"{"request":"test","peer":"ship","seconds":10,"send":true,"receive":false}"#;
-        assert_eq!(serde_json::to_string(&test).unwrap(), text);
-        assert_eq!(serde_json::to_string(&Answer::Done).unwrap(), r#""done""#);
-        let error = Answer::Error("no".to_owned());
-        assert_eq!(serde_json::to_string(&error).unwrap(), r#"{"error":"no"}"#);
-    }
-
-    #[test]
-    fn an_answer_of_a_newer_or_older_program_is_understood() {
-        let text = r#"{"status":{"node":{"version":"9","new":1},"links":[{"peer":"x"}],"more":2}}"#;
-        let Answer::Status(status) = serde_json::from_str(text).unwrap() else {
-            panic!("a status");
-        };
-        assert_eq!(status.node.version, "9");
-        assert_eq!(status.links[0].state, LinkState::Down);
-    }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::human::{grouped, span};
+use units::human::{grouped, span};
 
 /// What is known of why handshakes fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

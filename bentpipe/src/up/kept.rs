@@ -1,0 +1,230 @@
+//! What outlives the program: usage by day, the log of outages, and when it was last alive.
+//!
+//! The loop keeps it in memory ([`usage::Book`], [`outages::Outages`]) and hands what is to be
+//! written to a thread ([`keeper::Keeper`]), because disks block. Each file is written beside
+//! the old one, flushed and moved over it, so that a crash leaves one or the other; files are
+//! their owner's alone. After a crash at most the last minute is lost: shards tell every 20 s,
+//! and every 40 s it is written.
+
+mod keeper;
+mod outages;
+mod usage;
+
+use std::path::{Path, PathBuf};
+
+use control::{Answer, By, Event, Notice, Outage};
+use link::keys::PublicKey;
+use os::OsError;
+use os::poll::{Interest, Poller};
+use units::{Duration, Instant};
+
+use super::shard::tidings::PeerUsage;
+use super::store::state_directory;
+use crate::calendar;
+use keeper::{Job, Keeper};
+use outages::{Alive, Outages};
+use usage::Book;
+
+pub use usage::Range;
+
+/// How often it is written down that the gateway is alive: so exactly is known when it was
+/// killed.
+const ALIVE: Duration = Duration::from_secs(60);
+/// Between two writes of the log of outages.
+const SPACING: Duration = Duration::from_secs(2);
+/// Between two writes of the day: with what shards tell every 20 s it makes the minute that a crash may cost.
+const USAGE_SPACING: Duration = Duration::from_secs(40);
+
+/// The files, and what is to be in them.
+pub struct Kept {
+    files: Option<Files>,
+    keeper: Keeper,
+    book: Book,
+    outages: Outages,
+    alive_at: Instant,
+    outages_at: Instant,
+    usage_at: Option<Instant>,
+    /// Jobs that the thread has not finished.
+    asked: Vec<Asked>,
+}
+
+struct Files {
+    usage: PathBuf,
+    outages: PathBuf,
+    alive: PathBuf,
+}
+
+/// A client that waits for a report.
+pub struct Asked {
+    pub token: u64,
+    /// Which of the clients that had this token.
+    pub serial: u64,
+}
+
+impl Kept {
+    /// What is kept of the node with this key, read from the state directory. `token` is for
+    /// news of the thread, which starts with the first job.
+    ///
+    /// # Errors
+    /// If the system has no more descriptors.
+    pub fn open(node: &PublicKey, poller: &Poller, token: u64) -> Result<Kept, OsError> {
+        Kept::at(state_directory().as_deref(), node, poller, token)
+    }
+
+    fn at(
+        dir: Option<&Path>,
+        node: &PublicKey,
+        poller: &Poller,
+        token: u64,
+    ) -> Result<Kept, OsError> {
+        let keeper = Keeper::new()?;
+        poller.add(&keeper.waker, token, Interest::READ)?;
+        // Base64 may hold a slash.
+        let name = node.to_string().replace('/', "_");
+        let files = dir.map(|dir| Files {
+            usage: dir.join(format!("{name}.usage")),
+            outages: dir.join(format!("{name}.outages.json")),
+            alive: dir.join(format!("{name}.alive.json")),
+        });
+        let now_ms = calendar::milliseconds();
+        let (mut outages, mut book) = (Outages::default(), Book::new(now_ms / 86_400_000));
+        match &files {
+            Some(files) => {
+                outages = keeper::read(&files.outages).unwrap_or_default();
+                outages.begin(keeper::read::<Alive>(&files.alive), now_ms);
+                book.resume(keeper::read(&files.usage.join(book.file_name())));
+            }
+            None => crate::log!(
+                Info,
+                "usage and outages are not kept: there is no state directory",
+                mend = "run as root, or set STATE_DIRECTORY"
+            ),
+        }
+        let (alive_at, outages_at) = (Instant::ZERO, Instant::ZERO);
+        let (usage_at, asked) = (None, Vec::new());
+        Ok(Kept { files, keeper, book, outages, alive_at, outages_at, usage_at, asked })
+    }
+
+    /// Follows an event of the peer with this key; answers what it means for the log of outages.
+    pub fn follow(&mut self, key: &PublicKey, notice: &Notice) -> Option<Notice> {
+        let event = self.outages.follow(&key.to_string(), notice)?;
+        Some(Notice { at_ms: notice.at_ms, peer: notice.peer.clone(), event })
+    }
+
+    /// Books what a peer and its hosts had; answers it as watchers hear it.
+    pub fn add(&mut self, had: &PeerUsage) -> Notice {
+        let at_ms = calendar::milliseconds();
+        self.turn(at_ms / 86_400_000);
+        let (hosts, total) = self.book.add(had);
+        let event = Event::Usage { day: self.book.day_name(), hosts, total: Box::new(total) };
+        Notice { at_ms, peer: Some(had.name.clone()), event }
+    }
+
+    /// Goes over to the next day, if it has come.
+    fn turn(&mut self, today: u64) {
+        if today <= self.book.day() {
+            return; // A clock that was set back does not open a day again.
+        }
+        self.write_usage();
+        self.book = Book::new(today);
+        if let Some(files) = &self.files {
+            self.keeper.give(Job::Prune(files.usage.clone()));
+        }
+    }
+
+    /// Outages that have not ended, of a peer or of all.
+    pub fn open_outages(&self, peer: Option<&str>) -> Vec<Outage> {
+        self.outages.open(peer)
+    }
+
+    /// All that are kept, of a peer or of all.
+    pub fn log(&self, peer: Option<&str>) -> Vec<Outage> {
+        self.outages.log(peer)
+    }
+
+    /// Has a report of these days made for a client, which [`Kept::next_report`] gives.
+    /// False if too much is to be done already.
+    pub fn report(&mut self, asked: Asked, by: By, range: Range) -> bool {
+        let dir = self.files.as_ref().map(|files| files.usage.clone());
+        let live = (self.book.file_name(), self.book.of_the_day().clone());
+        let given = self.keeper.give(Job::Report { dir, live, by, range });
+        self.asked.extend(Some(asked).filter(|_| given));
+        given
+    }
+
+    /// A report that was made, and who waits for it.
+    pub fn next_report(&mut self) -> Option<(Asked, Answer)> {
+        let report = self.keeper.next_report()?;
+        // They are made in the order in which they were asked for.
+        (!self.asked.is_empty()).then(|| (self.asked.remove(0), Answer::Usage(Box::new(report))))
+    }
+
+    /// When [`Kept::save`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.files.as_ref()?;
+        let outages = self.outages.changed.then_some(self.outages_at + SPACING);
+        let usage = self.book.changed.then(|| self.usage_due());
+        [Some(self.alive_at + ALIVE), outages, usage].into_iter().flatten().min()
+    }
+
+    /// Writes what has changed and is due.
+    pub fn save(&mut self, now: Instant) {
+        if self.files.is_none() {
+            return;
+        }
+        if self.book.changed && self.usage_due() <= now {
+            self.write_usage();
+            self.usage_at = Some(now);
+        }
+        if self.outages.changed && now >= self.outages_at + SPACING {
+            self.write_outages();
+            self.outages_at = now;
+        }
+        if now >= self.alive_at + ALIVE || self.alive_at == Instant::ZERO {
+            self.write_alive(false);
+            self.alive_at = now;
+        }
+    }
+
+    /// The end in good order: all is written, and that this is the end.
+    pub fn finish(&mut self) {
+        self.write_usage();
+        self.write_outages();
+        self.write_alive(true);
+        self.keeper.finish();
+    }
+
+    fn usage_due(&self) -> Instant {
+        self.usage_at.map_or(Instant::ZERO, |at| at + USAGE_SPACING)
+    }
+
+    fn write_usage(&mut self) {
+        let Some(files) = self.files.as_ref().filter(|_| self.book.changed) else { return };
+        let path = files.usage.join(self.book.file_name());
+        if self.keeper.write(path, self.book.of_the_day()) {
+            self.book.changed = false;
+        }
+    }
+
+    fn write_outages(&mut self) {
+        let Some(files) = self.files.as_ref().filter(|_| self.outages.changed) else { return };
+        if self.keeper.write(files.outages.clone(), &self.outages) {
+            self.outages.changed = false;
+        }
+    }
+
+    fn write_alive(&mut self, stopped: bool) {
+        if let Some(files) = &self.files {
+            let alive = Alive { at_ms: calendar::milliseconds(), stopped };
+            self.keeper.write(files.alive.clone(), &alive);
+        }
+    }
+
+    /// The thread has news.
+    pub fn clear(&self) {
+        self.keeper.waker.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The thread that writes and reads files, because disks block.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use control::{By, UsageReport};
+use os::OsError;
+use os::poll::Waker;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::usage::{self, Day, Range};
+use crate::human;
+
+/// Jobs that may wait. Writes beyond are put off; reports are few, because clients are.
+const MOST: usize = 32;
+/// How long the end waits for a disk that does not answer.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What the thread is to do.
+pub(super) enum Job {
+    /// Write a file.
+    Write(PathBuf, Vec<u8>),
+    /// Remove days that are too old.
+    Prune(PathBuf),
+    /// Sum up what is kept.
+    Report { dir: Option<PathBuf>, live: (String, Day), by: By, range: Range },
+}
+
+/// The thread, started with the first job: rights are a thread's own, and the program gives its
+/// own up before.
+pub(super) struct Keeper {
+    pub waker: Waker,
+    jobs: Option<SyncSender<Job>>,
+    reports: Option<Receiver<UsageReport>>,
+    ended: Option<Receiver<()>>,
+}
+
+impl Keeper {
+    /// Without a thread yet.
+    ///
+    /// # Errors
+    /// If the system has no more descriptors.
+    pub fn new() -> Result<Keeper, OsError> {
+        Ok(Keeper { waker: Waker::new()?, jobs: None, reports: None, ended: None })
+    }
+
+    /// Has a value written to a file; false if too much waits already.
+    pub fn write(&mut self, path: PathBuf, value: &impl Serialize) -> bool {
+        match serde_json::to_vec(value) {
+            Ok(bytes) => self.give(Job::Write(path, bytes)),
+            Err(e) => {
+                crate::log!(Error, "cannot be written down", file = path.display(), error = e);
+                true
+            }
+        }
+    }
+
+    /// Gives it a job; false if too many wait already.
+    pub fn give(&mut self, job: Job) -> bool {
+        if self.jobs.is_none()
+            && let Err(e) = self.start()
+        {
+            crate::log!(Error, "no thread to write usage and outages", error = e);
+        }
+        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        let (jobs, to_do) = sync_channel(MOST);
+        let (report_to, reports) = channel();
+        let (end, ended) = sync_channel(1);
+        let waker = self.waker.clone();
+        thread::Builder::new().name("kept".into()).spawn(move || {
+            work(&to_do, &report_to, &waker);
+            let _ = end.send(());
+        })?;
+        (self.jobs, self.reports, self.ended) = (Some(jobs), Some(reports), Some(ended));
+        Ok(())
+    }
+
+    /// A report that was asked for.
+    pub fn next_report(&mut self) -> Option<UsageReport> {
+        self.reports.as_ref()?.try_recv().ok()
+    }
+
+    /// Waits until all is done, for a while.
+    pub fn finish(&mut self) {
+        self.jobs = None;
+        if let Some(ended) = self.ended.take()
+            && ended.recv_timeout(PATIENCE).is_err()
+        {
+            crate::log!(Warn, "the disk does not answer: the last usage and outages are lost");
+        }
+    }
+}
+
+/// Does jobs until nobody has any more.
+fn work(jobs: &Receiver<Job>, reports: &Sender<UsageReport>, waker: &Waker) {
+    os::proc::go_with_others();
+    let mut failed = false;
+    while let Ok(job) = jobs.recv() {
+        match job {
+            Job::Write(path, bytes) => {
+                let written = write(&path, &bytes);
+                if let Err(e) = &written
+                    && !failed
+                {
+                    let (file, why) = (path.display(), human::reason(e));
+                    crate::log!(Warn, "not written down, and tried again", file = file, why = why);
+                }
+                failed = written.is_err();
+            }
+            Job::Prune(dir) => usage::prune(&dir),
+            Job::Report { dir, live, by, range } => {
+                // At the end of the program nobody asks any more.
+                let _ = reports.send(usage::report(dir.as_deref(), live, by, &range));
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// Writes a file that only its owner can read, whole or not at all.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let beside = path.with_extension("new");
+    // One that a crash left may have other rights.
+    let _ = fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    // The new name, too, is to survive a loss of power.
+    File::open(dir)?.sync_all()
+}
+
+/// Reads what was written; `None` where there is nothing. A file that is damaged is put aside.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let why = match fs::read(path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(value) => return Some(value),
+            Err(e) => e.to_string(),
+        },
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        Err(e) => human::reason(&e),
+    };
+    let aside = path.with_extension("damaged");
+    let _ = fs::rename(path, &aside);
+    crate::log!(
+        Warn,
+        "a file of the state directory cannot be read and was put aside",
+        file = aside.display(),
+        why = why
+    );
+    None
+}

@@ -1,0 +1,220 @@
+//! What the first shard is to hear from this one, beside notes: events for watchers and for the
+//! log of outages, and what hosts had.
+
+use std::net::IpAddr;
+
+use control::{Event, Failing, Flow, Notice, RekeyState, UsageBytes, Way};
+use link::PeerId;
+use link::endpoint::{LinkEvent, Rekey};
+use link::keys::PublicKey;
+use relay::{FlowNews, HostTraffic, Target};
+use units::{Duration, Instant};
+
+use super::Shard;
+use crate::calendar;
+use crate::up::roster::KnownPeer;
+
+/// Events that may wait for the first shard; the newest beyond are counted only.
+const MOST: usize = 4096;
+/// How often usage is told: after a crash so much of it is lost, and what writing takes.
+pub const USAGE: Duration = Duration::from_secs(20);
+
+/// What happened here that the first shard has not heard of.
+#[derive(Default)]
+pub struct Tidings {
+    pub events: Vec<(PublicKey, Notice)>,
+    /// Events for which there was no place.
+    pub missed: u64,
+    pub usage: Vec<PeerUsage>,
+}
+
+/// What a peer and its hosts had since this was told last.
+pub struct PeerUsage {
+    pub key: PublicKey,
+    pub name: String,
+    pub hosts: Vec<(Option<IpAddr>, UsageBytes)>,
+    /// Bytes of link packets, sent and received.
+    pub link: [u64; 2],
+}
+
+impl Tidings {
+    /// Is there nothing to tell?
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.missed == 0 && self.usage.is_empty()
+    }
+
+    fn push(&mut self, peer: &KnownPeer, event: Event) {
+        if self.events.len() >= MOST {
+            self.missed += 1;
+            return;
+        }
+        let name = Some(peer.config.name.clone());
+        let notice = Notice { at_ms: calendar::milliseconds(), peer: name, event };
+        self.events.push((peer.config.public_key, notice));
+    }
+}
+
+impl Shard {
+    /// Somebody watches, or nobody does any more; split connections, too.
+    pub fn set_watched(&mut self, any: bool, flows: bool) {
+        self.watched = any;
+        self.relay.tell_flows(flows);
+    }
+
+    /// Tells what happened to a link.
+    pub(super) fn tell_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
+        let silent = |direction, since| {
+            Some(Event::LinkSilent { direction, for_ms: now.since(since).as_millis() })
+        };
+        let told = match event {
+            LinkEvent::Up { resumed: true, .. } => Some(Event::Rekey { state: RekeyState::InTime }),
+            LinkEvent::Up { cipher, rtt, .. } => {
+                let address = self.relay.endpoint.peer_endpoint(id).map(|a| a.to_string());
+                let (cipher, rtt_us) = (cipher.name().to_owned(), rtt.as_micros());
+                Some(Event::LinkUp { address, cipher, rtt_us, anew: false })
+            }
+            LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
+            // The log and the status tell it.
+            LinkEvent::Using(_) => None,
+            LinkEvent::Silent(since) => silent(Way::Receive, since),
+            LinkEvent::Unheard(since) => silent(Way::Transmit, since),
+            LinkEvent::Unreported(since) => silent(Way::Reports, since),
+            LinkEvent::Back => Some(Event::LinkBack),
+            LinkEvent::Closed => Some(Event::LinkDown { cause: control::Cause::Closed }),
+            LinkEvent::Failing(_) => {
+                let failing = self.failing(now, id).map(Box::<Failing>::new);
+                failing.map(|failing| Event::LinkFailing { failing })
+            }
+            LinkEvent::Rekey(rekey) => Some(Event::Rekey { state: rekey_state(rekey) }),
+        };
+        let peer = self.peers.iter_mut().find(|p| p.id == id);
+        let (Some(peer), Some(mut told)) = (peer, told) else { return };
+        match &mut told {
+            Event::LinkUp { anew, .. } => *anew = std::mem::replace(&mut peer.up, true),
+            Event::LinkDown { .. } => peer.up = false,
+            _ => {}
+        }
+        self.tidings.push(peer, told);
+    }
+
+    /// Tells of flows, while somebody watches.
+    pub(super) fn tell_flows(&mut self, now: Instant) {
+        let mut at = 0;
+        while let Some(news) = self.relay.poll_flow_news() {
+            // Usually they are the same peer's.
+            if self.peers.get(at).is_none_or(|peer| peer.id != news.peer) {
+                let found = self.peers.iter().position(|peer| peer.id == news.peer);
+                at = found.unwrap_or(usize::MAX);
+            }
+            let Some(peer) = self.peers.get(at) else { continue };
+            let flow = told_flow(now, &news, peer, self.number);
+            self.tidings.push(
+                peer,
+                match news.closed {
+                    true => Event::FlowClosed { flow },
+                    false => Event::FlowOpened { flow },
+                },
+            );
+        }
+        self.tidings.missed += self.relay.take_missed_flow_news();
+    }
+
+    /// Tells of rates that have changed enough, while somebody watches. Called with each sample
+    /// of the counters.
+    pub(super) fn tell_rates(&mut self) {
+        if !self.watched {
+            return;
+        }
+        for peer in self.peers.iter_mut() {
+            let Some(session) = self.relay.endpoint.session(peer.id) else { continue };
+            let rate = session.rate_status();
+            let [current_bps, limit_bps, capacity_bps] =
+                [rate.rate, rate.cap, rate.capacity].map(|rate| rate.as_bps());
+            let (before, limit) = peer.told_rate;
+            if current_bps.abs_diff(before).saturating_mul(20) >= before.max(1)
+                || limit_bps != limit
+            {
+                peer.told_rate = (current_bps, limit_bps);
+                self.tidings.push(peer, Event::Rate { current_bps, limit_bps, capacity_bps });
+            }
+        }
+    }
+
+    /// When usage is to be told.
+    pub(super) fn usage_timeout(&self) -> Option<Instant> {
+        Some(self.usage_at + USAGE)
+    }
+
+    /// Tells what hosts had since the last time: of those that had something. `now` may be the
+    /// end of all time, to have what is left.
+    pub fn tell_usage(&mut self, now: Instant) {
+        if now.since(self.usage_at) < USAGE {
+            return;
+        }
+        if now != Instant::FAR_FUTURE {
+            self.usage_at = now;
+        }
+        if !self.tidings.usage.is_empty() && now != Instant::FAR_FUTURE {
+            return; // The first shard has not heard the last yet.
+        }
+        let mut news = self.relay.take_usage();
+        for peer in self.peers.iter_mut() {
+            let hosts = news.remove(&peer.id).unwrap_or_default();
+            let stats = self.relay.endpoint.peer_stats(peer.id);
+            let bytes = [stats.bytes_out, stats.bytes_in];
+            let before = std::mem::replace(&mut peer.told_bytes, bytes);
+            let link = [0, 1].map(|way: usize| bytes[way].saturating_sub(before[way]));
+            if hosts.is_empty() && link == [0, 0] {
+                continue;
+            }
+            self.tidings.usage.push(PeerUsage {
+                key: peer.config.public_key,
+                name: peer.config.name.clone(),
+                hosts: hosts.into_iter().map(|(host, had)| (host, usage_of(&had))).collect(),
+                link,
+            });
+        }
+    }
+
+    /// A peer is no longer in the file.
+    pub(super) fn tell_removed(&mut self, peer: &KnownPeer) {
+        self.tidings.push(peer, Event::LinkDown { cause: control::Cause::Removed });
+    }
+}
+
+fn told_flow(now: Instant, news: &FlowNews, peer: &KnownPeer, shard: usize) -> Flow {
+    Flow {
+        id: format!("{shard}.{:x}", news.flow.to_u64()),
+        client: news.client.map_or("other".to_owned(), |ip| ip.to_canonical().to_string()),
+        server: match &news.target {
+            Target::Address(to) => to.to_string(),
+            Target::Name(name, port) => format!("{name}:{port}"),
+        },
+        class: peer.config.traffic.class_name(news.class).to_owned(),
+        from_here: news.from_here,
+        sent_bytes: news.bytes.sent,
+        received_bytes: news.bytes.received,
+        for_ms: now.since(news.began).as_millis(),
+    }
+}
+
+fn usage_of(had: &HostTraffic) -> UsageBytes {
+    UsageBytes {
+        stream_bytes_sent: had.streams.sent,
+        stream_bytes_received: had.streams.received,
+        packet_bytes_sent: had.packets.sent,
+        packet_bytes_received: had.packets.received,
+        packets_sent: had.packet_count.sent,
+        packets_received: had.packet_count.received,
+        ..UsageBytes::default()
+    }
+}
+
+/// As the control socket calls it.
+pub fn rekey_state(rekey: Rekey) -> RekeyState {
+    match rekey {
+        Rekey::InTime => RekeyState::InTime,
+        Rekey::Overdue => RekeyState::Overdue,
+        Rekey::Erased => RekeyState::Erased,
+    }
+}
