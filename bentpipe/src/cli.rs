@@ -7,7 +7,7 @@ use console::logging::{self, Level};
 use console::{Global, manual};
 
 use crate::{
-    check, doctor, down, keygen, log, plan, rate, reload, status, test, tune, up, usage, watch,
+    check, doctor, down, keygen, log, path, plan, rate, reload, status, test, tune, up, usage, watch,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -41,6 +41,7 @@ pub enum Command {
     Test(test::Args),
     Reload(reload::Args),
     Rate(rate::Args),
+    Path(path::Args),
     Down(down::Args),
     Tune(tune::Args),
     #[command(hide = true)]
@@ -70,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Log(args) => log::run(args, &global),
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
+        Command::Path(args) => path::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };

@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod down;
 pub mod keygen;
 pub mod log;
+pub mod path;
 pub mod plan;
 pub mod proxy_proto;
 pub mod rate;

@@ -276,6 +276,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     if let Some(bytes) = link.path_mtu {
         put!(out, "  path MTU     {bytes} bytes");
     }
+    for path in &link.paths {
+        put!(out, "  path         {path}");
+    }
     write_rate(out, link);
     let lost = format!(", {} lost", percent(link.send.loss_ppm));
     write_direction(out, "sent", &link.send, &lost);

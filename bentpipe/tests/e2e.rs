@@ -49,6 +49,8 @@ mod own_names;
 mod packets;
 #[path = "e2e/path.rs"]
 mod path;
+#[path = "e2e/paths.rs"]
+mod paths;
 #[path = "e2e/policy.rs"]
 mod policy;
 #[path = "e2e/ports.rs"]

@@ -138,6 +138,11 @@ pub const DROPS: &[Entry] = &[
         "SYNs that waited for the far side and gave way to others, or came faster than their host's part of the link: a scan or forged sources in a LAN; hosts send them again",
     ),
     (
+        "path down",
+        Place::Node,
+        "initiations that came by a path which was put down here: they are not answered",
+    ),
+    (
         "repair too dear",
         Place::Link,
         "short REPAIR packets of the peer that would have taken more work than their bytes earn: \
@@ -159,6 +164,11 @@ pub const DROPS: &[Entry] = &[
         "unknown index",
         Place::Node,
         "packets of a session that this node does not know, as after its restart: their sender finds out by itself",
+    ),
+    (
+        "unknown path",
+        Place::Node,
+        "packets of a path that this node does not know, as after its restart",
     ),
     (
         "unknown peer",

@@ -1,8 +1,9 @@
-//! The carrier: link packets in and out of one UDP socket, in batches.
+//! The carriers: link packets in and out of UDP sockets, in batches. One socket is the node's own;
+//! a peer with several ways to it has more, each tied to an interface or a source address.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use link::PeerId;
+use link::{CarrierId, PathId, PeerId, Remote};
 use os::OsError;
 use os::poll::{Clock, Interest, Poller};
 use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
@@ -12,6 +13,7 @@ use units::Instant;
 use super::gathering::Gathering;
 use super::steering;
 use super::unreached::Unreached;
+use crate::config::{Binding, Peer};
 
 /// Bytes of one batch to the kernel: about 40 full packets, one system call.
 const BATCH: usize = 60_000;
@@ -24,9 +26,10 @@ const ERRORS: usize = 16;
 /// Pieces that one receive call takes. Their room is only touched as far as it is filled.
 const PIECES: usize = 16;
 
-/// The UDP socket and its buffers.
+/// The UDP sockets and their buffers.
 pub struct Carrier {
-    pub socket: UdpSocket,
+    /// By [`CarrierId`]; the first is the node's own.
+    sockets: Vec<Socket>,
     receive: Vec<u8>,
     batch: Vec<u8>,
     /// A batch that the kernel did not take yet.
@@ -35,20 +38,26 @@ pub struct Carrier {
     spill: Vec<u8>,
     spilled: Option<Destination>,
     pub send_errors: u64,
-    /// The socket may hold more than the last turn took.
-    pub more: bool,
-    /// The socket may hold ICMP errors.
-    pub failed: bool,
-    /// What they said.
+    /// What ICMP errors said.
     pub unreached: Unreached,
-    /// When the socket is read without news of it.
+}
+
+/// One socket.
+struct Socket {
+    socket: UdpSocket,
+    binding: Binding,
+    /// It may hold more than the last turn took.
+    more: bool,
+    /// It may hold ICMP errors.
+    failed: bool,
+    /// When it is read without news of it.
     gathering: Gathering,
-    /// What the poller tells of the socket.
+    /// What the poller tells of it.
     watched: Interest,
 }
 
-/// An address, and the peer that is there.
-type Destination = (SocketAddr, Option<PeerId>);
+/// A place, and the peer that is there, on which path.
+type Destination = (Remote, Option<(PeerId, PathId)>);
 
 #[derive(Clone, Copy, Debug)]
 struct Batch {
@@ -56,6 +65,61 @@ struct Batch {
     segment: usize,
     start: usize,
     end: usize,
+}
+
+impl Socket {
+    fn new(socket: UdpSocket, binding: Binding) -> Socket {
+        Socket {
+            socket,
+            binding,
+            more: true,
+            failed: false,
+            gathering: Gathering::default(),
+            watched: Interest::READ.edge(),
+        }
+    }
+
+    /// Has the poller tell only what the next turn waits for. Room to write is news with
+    /// every packet that leaves the kernel, and matters only while a batch waits for it; what
+    /// arrives is none while packets gather. A change tells also what is the case already.
+    fn watch_anew(&mut self, poller: &Poller, token: u64, blocked: bool) -> Result<(), OsError> {
+        let wanted = match (self.gathering.until().is_some(), blocked) {
+            (false, false) => Interest::READ,
+            (false, true) => Interest::READ_WRITE,
+            (true, false) => Interest::NONE,
+            (true, true) => Interest::WRITE,
+        };
+        let wanted = wanted.edge();
+        if std::mem::replace(&mut self.watched, wanted) == wanted {
+            return Ok(());
+        }
+        poller.modify(&self.socket, token, wanted)
+    }
+
+    /// Reads what is there; true if more may be.
+    fn read(&mut self, id: CarrierId, buf: &mut [u8], clock: &Clock, relay: &mut Relay) -> bool {
+        for _ in 0..RECEIVES {
+            match self.socket.receive(buf) {
+                Ok(datagrams) => {
+                    let now = clock.now();
+                    let more = datagrams.is_full();
+                    for d in datagrams {
+                        let arrived = now - d.age;
+                        self.gathering.on_packet(arrived);
+                        let from = Remote { carrier: id, addr: Some(d.from) };
+                        relay.handle_carrier(now, arrived, from, d.payload);
+                    }
+                    if !more {
+                        return false;
+                    }
+                }
+                Err(UdpError::Blocked) => return false,
+                // The kernel tells of an earlier packet that nobody took, once.
+                Err(_) => {}
+            }
+        }
+        true
+    }
 }
 
 impl Carrier {
@@ -77,107 +141,129 @@ impl Carrier {
     fn on(socket: UdpSocket) -> Carrier {
         let receive = vec![0; socket.slot() * PIECES];
         Carrier {
-            socket,
+            sockets: vec![Socket::new(socket, Binding::default())],
             receive,
             batch: vec![0; BATCH + MAX_PACKET],
             waiting: None,
             spill: Vec::with_capacity(MAX_PACKET),
             spilled: None,
             send_errors: 0,
-            more: true,
-            failed: false,
             unreached: Unreached::default(),
-            gathering: Gathering::default(),
-            watched: Interest::READ.edge(),
         }
     }
 
-    /// Begins to watch the socket.
+    /// Opens a socket for each way out that the peers' carriers name, on a port of its own.
     ///
     /// # Errors
-    /// If the system refuses.
-    pub fn watch(&self, poller: &Poller, token: u64) -> Result<(), OsError> {
-        poller.add(&self.socket, token, self.watched)
-    }
-
-    /// Has the poller tell only what the next turn waits for. Room to write is news with
-    /// every packet that leaves the kernel, and matters only while a batch waits for it; what
-    /// arrives is none while packets gather. A change tells also what is the case already.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn watch_anew(&mut self, poller: &Poller, token: u64) -> Result<(), OsError> {
-        let wanted = match (self.gathering.until().is_some(), self.is_blocked()) {
-            (false, false) => Interest::READ,
-            (false, true) => Interest::READ_WRITE,
-            (true, false) => Interest::NONE,
-            (true, true) => Interest::WRITE,
-        };
-        let wanted = wanted.edge();
-        if std::mem::replace(&mut self.watched, wanted) == wanted {
-            return Ok(());
+    /// If the system refuses, or there are more than a number tells apart.
+    pub fn bind(&mut self, peers: &[Peer], mark: Option<u32>) -> Result<(), OsError> {
+        let carriers = peers.iter().flat_map(|peer| &peer.carriers);
+        for (binding, to) in carriers.map(|c| (&c.binding, c.endpoint.as_ref())) {
+            if self.id_of(binding).is_some() || self.sockets.len() > usize::from(u8::MAX) {
+                continue;
+            }
+            let v6 = to.and_then(|to| to.ip()).is_some_and(|to| to.is_ipv6());
+            let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            let source: IpAddr = binding.source.unwrap_or(any);
+            let mut config = UdpConfig::new(SocketAddr::new(source, 0));
+            (config.mark, config.interface) = (mark, binding.interface.clone());
+            config.max_datagram = MAX_PACKET;
+            let socket = UdpSocket::bind(&config)?;
+            let longest = self.receive.len().max(socket.slot() * PIECES);
+            self.receive.resize(longest, 0);
+            self.sockets.push(Socket::new(socket, binding.clone()));
         }
-        poller.modify(&self.socket, token, wanted)
+        Ok(())
     }
 
-    /// The port that all shards' sockets have.
-    pub fn port(&self) -> u16 {
-        self.socket.local_addr().port()
+    /// The socket that is bound so.
+    pub fn id_of(&self, binding: &Binding) -> Option<CarrierId> {
+        let at = self.sockets.iter().position(|s| s.binding == *binding)?;
+        u8::try_from(at).ok().map(CarrierId)
     }
 
-    /// When the socket is to be read although nothing is told of it.
+    /// Begins to watch the sockets, the first as `token`, the others as those that follow
+    /// `more`.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn watch(&self, poller: &Poller, token: u64, more: u64) -> Result<(), OsError> {
+        for (at, socket) in self.sockets.iter().enumerate() {
+            poller.add(&socket.socket, token_of(at, token, more), socket.watched)?;
+        }
+        Ok(())
+    }
+
+    /// Has the poller tell only what the next turn waits for.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn watch_anew(&mut self, poller: &Poller, token: u64, more: u64) -> Result<(), OsError> {
+        let blocked = self.waiting.map(|b| usize::from(b.to.0.carrier.0));
+        for (at, socket) in self.sockets.iter_mut().enumerate() {
+            socket.watch_anew(poller, token_of(at, token, more), blocked == Some(at))?;
+        }
+        Ok(())
+    }
+
+    /// The poller has news of a socket.
+    pub fn on_event(&mut self, at: usize, readable: bool, failed: bool) {
+        if let Some(socket) = self.sockets.get_mut(at) {
+            socket.more |= readable;
+            socket.failed |= failed;
+        }
+    }
+
+    /// Is something known to be there?
+    pub fn has_work(&self) -> bool {
+        self.sockets.iter().any(|s| s.more || s.failed)
+    }
+
+    /// Where the node's own socket listens, with the port that all shards' have.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.sockets[0].socket.local_addr()
+    }
+
+    /// Ports of all sockets.
+    pub fn ports(&self) -> Vec<u16> {
+        self.sockets.iter().map(|s| s.socket.local_addr().port()).collect()
+    }
+
+    /// When a socket is to be read although nothing is told of it.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.gathering.until()
+        self.sockets.iter().filter_map(|s| s.gathering.until()).min()
     }
 
     /// Hands what has arrived to the relay, if anything may have. The clock is read anew for
-    /// each batch: how late this host is must not look like a queue on the way. True if the
+    /// each batch: how late this host is must not look like a queue on the way. True if a
     /// socket was looked at.
     pub fn receive(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
-        if self.failed {
-            self.read_errors(clock.now());
-        }
-        if !self.more && !self.gathering.is_due(clock.now()) {
-            return self.failed;
-        }
-        self.more = self.read(clock, relay);
-        if !self.more {
-            let now = clock.now();
-            self.gathering.on_empty(now, relay.endpoint.may_gather_for(now));
-        }
-        true
-    }
-
-    /// True if more may be there.
-    fn read(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
-        for _ in 0..RECEIVES {
-            match self.socket.receive(&mut self.receive) {
-                Ok(datagrams) => {
-                    let now = clock.now();
-                    let more = datagrams.is_full();
-                    for d in datagrams {
-                        let arrived = now - d.age;
-                        self.gathering.on_packet(arrived);
-                        relay.handle_carrier(now, arrived, d.from, d.payload);
-                    }
-                    if !more {
-                        return false;
-                    }
-                }
-                Err(UdpError::Blocked) => return false,
-                // The kernel tells of an earlier packet that nobody took, once.
-                Err(_) => {}
+        let mut any = false;
+        for at in 0..self.sockets.len() {
+            if self.sockets[at].failed {
+                any = true;
+                self.read_errors(at, clock.now());
+            }
+            let socket = &mut self.sockets[at];
+            if !socket.more && !socket.gathering.is_due(clock.now()) {
+                continue;
+            }
+            any = true;
+            socket.more = socket.read(CarrierId(at as u8), &mut self.receive, clock, relay);
+            if !socket.more {
+                let now = clock.now();
+                socket.gathering.on_empty(now, relay.endpoint.may_gather_for(now));
             }
         }
-        true
+        any
     }
 
-    fn read_errors(&mut self, now: Instant) {
+    fn read_errors(&mut self, at: usize, now: Instant) {
         for _ in 0..ERRORS {
-            match self.socket.next_error() {
+            match self.sockets[at].socket.next_error() {
                 Some(error) => self.unreached.on_icmp(now, error),
                 None => {
-                    self.failed = false;
+                    self.sockets[at].failed = false;
                     return;
                 }
             }
@@ -249,14 +335,25 @@ impl Carrier {
     /// True if the batch is done with, sent or given up.
     fn push(&mut self, now: Instant, relay: &mut Relay, mut b: Batch) -> bool {
         let mut doubted = false;
+        let Some(to) = b.to.0.addr else { return true };
+        let others = self.sockets.len() > 1;
         while b.start < b.end {
             let payload = &self.batch[b.start..b.end];
-            let transmit = Transmit { to: b.to.0, from: None, payload, segment: b.segment };
-            match self.socket.send(&transmit) {
+            let transmit = Transmit { to, from: None, payload, segment: b.segment };
+            let Some(socket) = self.sockets.get_mut(usize::from(b.to.0.carrier.0)) else {
+                return true;
+            };
+            match socket.socket.send(&transmit) {
                 Ok(()) => return true,
                 Err(e) => {
                     b.start += e.sent;
                     match e.reason {
+                        // No carrier holds up another: what one does not take is lost, and
+                        // goes again.
+                        UdpError::Blocked if others => {
+                            self.send_errors += (b.end - b.start).div_ceil(b.segment) as u64;
+                            return true;
+                        }
                         UdpError::Blocked => {
                             self.waiting = Some(b);
                             return false;
@@ -270,13 +367,13 @@ impl Carrier {
                         reason => {
                             doubted = false;
                             if let UdpError::Unreachable(e) = &reason {
-                                self.unreached.on_refused(now, b.to.0, e);
+                                self.unreached.on_refused(now, to, e);
                             }
                             let len = b.segment.min(b.end - b.start);
-                            if let (UdpError::TooBig, Some(peer)) = (reason, b.to.1)
+                            if let (UdpError::TooBig, Some((peer, path))) = (reason, b.to.1)
                                 && let Some(session) = relay.endpoint.session_mut(peer)
                             {
-                                session.on_too_big(now, len);
+                                session.on_too_big(now, path, len);
                             }
                             self.send_errors += 1;
                             b.start += len;
@@ -287,6 +384,11 @@ impl Carrier {
         }
         true
     }
+}
+
+/// What the poller calls a socket.
+fn token_of(at: usize, first: u64, more: u64) -> u64 {
+    if at == 0 { first } else { more + at as u64 }
 }
 
 #[cfg(test)]
@@ -322,8 +424,8 @@ mod tests {
         let mut carrier = Carrier::open(ANYWHERE.parse().unwrap(), None, 1).unwrap().remove(0);
         let (mut relay, mut sender) = (relays(1).remove(0), sender());
         let (mut poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(4));
-        carrier.watch(&poller, 1).unwrap();
-        let to = carrier.socket.local_addr();
+        carrier.watch(&poller, 1, 10).unwrap();
+        let to = carrier.local_addr();
         let mut send = |packets: usize| {
             let payload = vec![7; 100 * packets];
             sender.send(&Transmit { to, from: None, payload: &payload, segment: 100 }).unwrap();
@@ -331,20 +433,20 @@ mod tests {
         // A busy machine may not look in time.
         for _ in 0..1_000 {
             send(64);
-            carrier.more = true;
+            carrier.on_event(0, true, false);
             carrier.receive(&clock, &mut relay);
             if carrier.poll_timeout().is_some() {
                 break;
             }
         }
         assert!(carrier.poll_timeout().is_some(), "a run of packets gathers");
-        carrier.watch_anew(&poller, 1).unwrap();
+        carrier.watch_anew(&poller, 1, 10).unwrap();
         send(1);
         assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
         while carrier.poll_timeout().is_some() {
             carrier.receive(&clock, &mut relay);
         }
-        carrier.watch_anew(&poller, 1).unwrap();
+        carrier.watch_anew(&poller, 1, 10).unwrap();
         poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
         send(1);
         assert_eq!(poller.wait(&mut events, Some(Duration::from_secs(10))).unwrap(), 1);
@@ -365,12 +467,12 @@ mod tests {
         };
         // One run for the kernel, which asks about its first packet only.
         let run = [initiation, data(0x1001), data(0x1000)].concat();
-        let to = carriers[0].socket.local_addr();
+        let to = carriers[0].local_addr();
         sender.send(&Transmit { to, from: None, payload: &run, segment: 200 }).unwrap();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         let stray = loop {
             for (carrier, relay) in carriers.iter_mut().zip(&mut relays) {
-                carrier.more = true;
+                carrier.on_event(0, true, false);
                 carrier.receive(&Clock::start(), relay);
             }
             if let Some(stray) = relays[0].endpoint.poll_handed_over() {

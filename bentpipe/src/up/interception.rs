@@ -63,7 +63,10 @@ impl Clear {
             }
             LinkEvent::Closed => self.from = Some(now),
             LinkEvent::Rekey(Rekey::Erased) => self.from = Some(now + PATIENCE),
-            LinkEvent::Moved(_) | LinkEvent::Failing(_) | LinkEvent::Rekey(_) => {}
+            LinkEvent::Moved(..)
+            | LinkEvent::Using(_)
+            | LinkEvent::Failing(_)
+            | LinkEvent::Rekey(_) => {}
         }
     }
 }

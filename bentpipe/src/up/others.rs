@@ -366,7 +366,7 @@ mod tests {
         let (mut first, mut others, _poller) = two();
         for _ in 0..STRAYS + 10 {
             let mut stray = [&[0b1100_0101, 0x10, 0x01][..], &[7; 40]].concat();
-            let from = ([192, 0, 2, 1], 4500).into();
+            let from = std::net::SocketAddr::from(([192, 0, 2, 1], 4500)).into();
             first.handle_packet(Instant::ZERO, Instant::ZERO, from, &mut stray);
             let it = first.poll_handed_over().expect("it is the other's");
             others.hand_over(it.shard as usize, Guest::HandedOver(it));

@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 
+use link::Remote;
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
-use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, best_packet};
+use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, PathConfig, best_packet};
 use relay::{Policy, Share, streams_for};
 use squeeze::dedup::Limits;
-use units::ByteCount;
+use units::{ByteCount, Duration};
 
-use crate::config::{Node, Peer, Queue, Source};
+use crate::config::{Carrier, LinkSettings, Node, Peer, Queue, Source};
 use crate::host::Host;
 
 /// Streams for which the configured memory is enough with a block of 8 kB each way and
@@ -26,9 +27,6 @@ fn history(memory: ByteCount, compress: bool) -> ByteCount {
 pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
     let memory = ByteCount(node.memory.0 / peers.max(1) as u64);
     let link = &peer.link;
-    // A full packet's framing stands for all: small ones then leave a little early.
-    let mtu = u64::from(link.mtu);
-    let overhead = link.overhead.on_the_line(mtu) - mtu;
     LinkConfig {
         send_rate: link.send,
         rate_mode: link.rate,
@@ -36,15 +34,11 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         rtt: link.delay.times(2),
         mtu: link.mtu,
         packet: best_packet(link.mtu, link.ber),
-        queue: match link.queue {
-            None => NEARLY_EMPTY,
-            Some(Queue::Time(time)) => time,
-            Some(Queue::Bytes(bytes)) => link.send.time_for(bytes),
-        },
+        queue: queue(link),
         bit_errors: link.ber,
-        overhead: overhead as u16,
+        overhead: overhead(link),
         memory,
-        stream_buffer: peer.stream_buffer,
+        stream_buffer: stream_buffer(peer),
         max_streams: streams_for((memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32),
         headers: link.headers,
         history: history(memory, peer.compress),
@@ -52,6 +46,45 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         facts: facts(node, peer),
         classes: peer.traffic.classes.clone(),
     }
+}
+
+/// What one of a peer's carriers is.
+pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
+    let link = &carrier.link;
+    PathConfig {
+        send_rate: link.send,
+        rate_mode: link.rate,
+        receive_rate: link.receive,
+        rtt: link.delay.times(2),
+        mtu: link.mtu,
+        packet: best_packet(link.mtu, link.ber),
+        queue: queue(link),
+        bit_errors: link.ber,
+        overhead: overhead(link),
+        priority: carrier.priority,
+        keepalive: peer.keepalive,
+    }
+}
+
+/// A full packet's framing stands for all: small ones then leave a little early.
+fn overhead(link: &LinkSettings) -> u16 {
+    let mtu = u64::from(link.mtu);
+    (link.overhead.on_the_line(mtu) - mtu) as u16
+}
+
+fn queue(link: &LinkSettings) -> Duration {
+    match link.queue {
+        None => NEARLY_EMPTY,
+        Some(Queue::Time(time)) => time,
+        Some(Queue::Bytes(bytes)) => link.send.time_for(bytes),
+    }
+}
+
+/// What one stream may have buffered: where there are several carriers, enough for the one that
+/// needs most.
+fn stream_buffer(peer: &Peer) -> Option<ByteCount> {
+    let most = peer.carriers.iter().map(|c| c.link.bandwidth_delay_product().0 * 4).max();
+    peer.stream_buffer.or(most.map(|n| ByteCount(n.max(256 * 1024))))
 }
 
 /// What the peer is told of this node's file. Without a TUN device no packet leaves here.
@@ -118,7 +151,7 @@ pub fn peer_config(
     PeerConfig {
         public_key: peer.public_key,
         preshared_key: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
-        endpoint: fixed_endpoint(peer).or(stored),
+        endpoint: fixed_endpoint(peer).or(stored).map(Remote::from),
         link: link_config(node, peer, peers),
         keepalive: peer.keepalive,
     }
@@ -147,7 +180,6 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use std::path::Path;
-    use units::Duration;
 
     #[test]
     fn the_modems_queue_is_used_as_configured() {

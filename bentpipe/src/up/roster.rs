@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-use link::PeerId;
 use link::session::Disagreements;
+use link::{PathId, PeerId};
 use units::Instant;
 
 use super::interception::Clear;
@@ -16,6 +16,8 @@ use crate::config::Peer;
 pub(super) struct KnownPeer {
     pub id: PeerId,
     pub config: Peer,
+    /// The path over each of its carriers.
+    pub paths: Vec<PathId>,
     pub meter: Meter,
     /// Since when one direction of its link is dead, if one is.
     pub silent_since: Option<Instant>,

@@ -11,6 +11,7 @@ mod flows;
 pub(super) mod inbox;
 mod links;
 mod packets;
+pub(super) mod paths;
 mod peers;
 pub(super) mod tidings;
 
@@ -50,8 +51,10 @@ const NAMES: u64 = OURS + 1;
 const MODEMS: u64 = OURS + 2;
 const CHUNKS: u64 = OURS + 3;
 const COPIES: u64 = OURS + 4;
+/// Further carriers' sockets follow this.
+const MORE_UDP: u64 = OURS + 100;
 /// From here on they are the owner's.
-pub(super) const OWNERS: u64 = OURS + 10;
+pub(super) const OWNERS: u64 = OURS + 1_000;
 
 /// How often the list of this host's own addresses is read again, while there is traffic.
 const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
@@ -158,7 +161,7 @@ impl Shard {
         shard.relay.tell_own_clients(node.own);
         shard.relay.set_own_addresses(os::addresses::own_addresses()?);
         let p = &shard.poller;
-        shard.carrier.watch(p, UDP)?;
+        shard.carrier.watch(p, UDP, MORE_UDP)?;
         p.add(&shard.names.waker, NAMES, Interest::READ)?;
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
@@ -180,13 +183,13 @@ impl Shard {
         events: &mut Events,
         timeout: Option<Duration>,
     ) -> Result<usize, OsError> {
-        self.carrier.watch_anew(&self.poller, UDP)?;
+        self.carrier.watch_anew(&self.poller, UDP, MORE_UDP)?;
         self.poller.wait(events, timeout)
     }
 
     /// When there is something to do next, if nothing happens; the present if at once.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let carrier = self.carrier.more || self.carrier.failed;
+        let carrier = self.carrier.has_work();
         let has_work = self.connections.has_work() || self.tests.has_work();
         if has_work || carrier || self.relay.has_files() {
             return Some(now);
@@ -207,9 +210,10 @@ impl Shard {
     /// Something happened to a descriptor of the shard.
     pub fn on_event(&mut self, now: Instant, event: os::poll::Event) {
         match event.token {
-            UDP => {
-                self.carrier.more |= event.readable;
-                self.carrier.failed |= event.failed;
+            UDP => self.carrier.on_event(0, event.readable, event.failed),
+            token if (MORE_UDP..MORE_UDP + 256).contains(&token) => {
+                let at = (token - MORE_UDP) as usize;
+                self.carrier.on_event(at, event.readable, event.failed);
             }
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),

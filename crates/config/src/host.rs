@@ -1,7 +1,7 @@
 //! A host as people and proxies name it: an address or a DNS name.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// An address, or a name that somebody has still to resolve.
@@ -20,6 +20,16 @@ pub struct HostPort {
     pub host: Host,
     /// The port, never 0.
     pub port: u16,
+}
+
+impl HostPort {
+    /// The address, where it is no name.
+    pub fn ip(&self) -> Option<SocketAddr> {
+        match &self.host {
+            Host::Ip(ip) => Some(SocketAddr::new(*ip, self.port)),
+            Host::Name(_) => None,
+        }
+    }
 }
 
 /// Why a text is no host, or no host and port.

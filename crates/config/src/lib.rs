@@ -7,6 +7,7 @@
 //!
 //! Keys never show in messages: quoted lines have them replaced by stars.
 
+mod carrier;
 mod cross;
 pub mod host;
 mod link;
@@ -38,6 +39,7 @@ use relay::Share;
 use toml::Spanned;
 use toml::de::DeTable;
 
+pub use self::carrier::{Binding, Carrier};
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue, rate_of};
 pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
@@ -163,6 +165,7 @@ impl Peer {
         let psk = |p: &Peer| p.preshared_key.as_ref().map(|key| key.to_base64());
         let (a, b) = (&self.link, &new.link);
         let differs = [
+            ("carrier of a peer", self.carriers != new.carriers),
             ("compress of a peer", self.compress != new.compress),
             ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),
             ("keepalive of a peer", self.keepalive != new.keepalive),

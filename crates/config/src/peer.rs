@@ -7,6 +7,7 @@ use link::keys::{PresharedKey, PublicKey};
 use relay::{DEFAULT_CONNECTS, Open, Share};
 use units::{ByteCount, Duration, IpPrefix};
 
+use super::carrier::{self, Carrier};
 use super::link::{self as link_table, LinkSettings};
 use super::problem::Problem;
 use super::reader::{At, Section};
@@ -31,6 +32,9 @@ pub struct Peer {
     pub profile: Option<&'static str>,
     /// What the link can do.
     pub link: LinkSettings,
+    /// The ways to it, the first of which `endpoint` and `link` are those of; none: one, by
+    /// the node's own socket.
+    pub carriers: Vec<Carrier>,
     /// How often something is sent on a silent link; `None` (the default) is never.
     pub keepalive: Option<Duration>,
     /// What becomes of its traffic while no gateway runs.
@@ -87,6 +91,7 @@ impl PartialEq for Peer {
             && self.routes == other.routes
             && self.profile == other.profile
             && self.link == other.link
+            && self.carriers == other.carriers
             && self.keepalive == other.keepalive
             && self.on_failure == other.on_failure
             && self.open == other.open
@@ -145,7 +150,17 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let psk_is_inline = section.has("preshared_key");
     let endpoint = section.get::<HostPort>("endpoint");
     let routes = read_prefixes(&mut section, "routes");
-    let link = link_table::read(&mut section);
+    let mut carriers = carrier::read(&mut section);
+    // What the first carrier says of its link stands for the peer's, if that says nothing.
+    let link = match carriers.first_link() {
+        Some(first) if !section.has("link") && !section.has("profile") => Some(first),
+        Some(first) => {
+            carriers.refuse_two_links(&section);
+            Some(first)
+        }
+        None => link_table::read(&mut section),
+    };
+    carriers.refuse_names(&section, endpoint.as_ref());
     let keepalive = read_keepalive(&mut section);
     let on_failure =
         section.word("on_failure", &[("block", OnFailure::Block), ("wire", OnFailure::Wire)]);
@@ -165,11 +180,15 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     section.finish();
 
     let (key, link) = (key?, link?);
+    let endpoint_value = endpoint.as_ref().map(|e| e.value.clone());
+    let carriers = carriers.finish(endpoint_value.as_ref(), &link.settings);
+    let first = carriers.first().and_then(|first| first.endpoint.clone());
     let peer = Peer {
         name: name.as_ref().map_or_else(|| short(&key.value), |n| n.value.clone()),
         public_key: key.value,
         preshared_key: psk.map(|p| p.value),
-        endpoint: endpoint.as_ref().map(|e| e.value.clone()),
+        endpoint: first.or(endpoint_value),
+        carriers,
         routes: values(&routes),
         profile: link.profile,
         link: link.settings,

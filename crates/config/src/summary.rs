@@ -9,7 +9,9 @@ use units::{BitRate, IpPrefix};
 
 use console::human::memory;
 
-use super::{Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source, SplitLink};
+use super::{
+    Carrier, Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source, SplitLink,
+};
 
 impl Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,6 +64,9 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     }
     row("routes", &list(&peer.routes))?;
     row("link", &Described { link: &peer.link, profile: peer.profile })?;
+    for carrier in &peer.carriers {
+        row("carrier", &of_carrier(carrier))?;
+    }
     if let Some(keepalive) = peer.keepalive {
         row("keepalive", &keepalive)?;
     }
@@ -104,6 +109,15 @@ fn write_split(f: &mut fmt::Formatter<'_>, split: &SplitLink) -> fmt::Result {
         Source::Nat => "nat: servers see this node's address",
     };
     row("source", &source)
+}
+
+fn of_carrier(carrier: &Carrier) -> String {
+    let Carrier { name, endpoint, binding, link, priority } = carrier;
+    let interface = binding.interface.as_ref().map(|i| format!(" by {i}"));
+    let source = binding.source.map(|s| format!(" from {s}"));
+    let to = endpoint.as_ref().map(|e| format!(" to {e}"));
+    let way: String = [interface, source, to].into_iter().flatten().collect();
+    format!("{name}{way}, priority {priority}: {}", Described { link, profile: None })
 }
 
 fn chunks(node: &Node) -> String {

@@ -14,6 +14,7 @@
 pub mod client;
 mod event;
 mod failing;
+mod paths;
 mod request;
 mod status;
 mod tested;
@@ -21,6 +22,7 @@ mod usage;
 
 pub use event::{Cause, Event, Flow, Notice, Outage, VERSION};
 pub use failing::{Failing, Reason, Stranger};
+pub use paths::{PathCommand, PathReport, PathState};
 pub use request::{Answer, Request};
 pub use status::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,

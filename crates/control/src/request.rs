@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{By, LinkTest, Outage, Status, TestProgress, UsageReport};
+use crate::{By, LinkTest, Outage, PathCommand, Status, TestProgress, UsageReport};
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,16 @@ pub enum Request {
         peer: String,
         /// Bits per second of link packets; more than the configured rate counts as that.
         bps: u64,
+    },
+    /// Something for one of the paths to a peer: answered with [`Answer::Done`], or with an
+    /// error if there is no such peer or path.
+    Path {
+        /// The peer's name.
+        peer: String,
+        /// The carrier's name, or the path's number.
+        path: String,
+        /// What becomes of it.
+        command: PathCommand,
     },
     /// Test the link to a peer: answered with [`Answer::Testing`] once a second, then with
     /// [`Answer::Tested`]. It ends when the client goes away.

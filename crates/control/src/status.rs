@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Failing, Stranger};
+use crate::{Failing, PathReport, Stranger};
 
 /// Everything an operator may want to know about a running gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -139,6 +139,9 @@ pub struct LinkStatus {
     /// The longest IP packet that is sent to the peer now, in bytes: what the configuration
     /// allows, or what the path was found to take.
     pub path_mtu: Option<u64>,
+    /// The paths to the peer, where there are several or the file names them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathReport>,
     /// Streams that are open.
     pub streams_open: u64,
     /// Streams since the start.

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use squeeze::headers::{Compressor, Token};
-use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
@@ -84,8 +83,6 @@ pub(crate) struct Outbox {
     limit: usize,
     next_id: u64,
     buffers: Buffers,
-    /// What is known of flows' headers.
-    headers: Compressor,
     pub dropped: u64,
     /// Bytes that compression kept off the link: a reference is longer than its packet.
     pub saved: i64,
@@ -93,35 +90,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub fn new(limit: usize) -> Outbox {
-        Outbox {
-            bytes: 0,
-            limit,
-            next_id: 0,
-            buffers: Buffers::default(),
-            headers: Compressor::new(0),
-            dropped: 0,
-            saved: 0,
-        }
-    }
-
-    /// The peer has room for so many contexts.
-    pub fn set_contexts(&mut self, contexts: usize) {
-        self.headers.set_contexts(contexts);
-    }
-
-    /// See [`Compressor::set_stopwatch`].
-    pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
-        self.headers.set_stopwatch(stopwatch);
-    }
-
-    /// The time that payloads have taken.
-    pub fn spent(&self) -> Duration {
-        self.headers.spent()
-    }
-
-    /// The packet with a reference arrived, or was lost.
-    pub fn on_reference(&mut self, token: Token, arrived: bool) {
-        self.headers.on_fate(token, arrived);
+        Outbox { bytes: 0, limit, next_id: 0, buffers: Buffers::default(), dropped: 0, saved: 0 }
     }
 
     /// Takes a datagram; false if it is too large or the queue has more than is free: one
@@ -166,11 +135,12 @@ impl Outbox {
     }
 
     /// Writes the first datagram, or the next piece of it. It is cut only where it does not
-    /// fit an empty packet.
+    /// fit an empty packet. `headers`: what is known of flows' headers on the path.
     pub fn write(
         &mut self,
         now: Instant,
         queue: &mut PacketQueue,
+        headers: &mut Compressor,
         w: &mut Writer<'_>,
         empty_room: usize,
     ) -> Wrote {
@@ -179,19 +149,19 @@ impl Outbox {
         let all = waiting.compress == Compress::All;
         if queue.sent == 0
             && waiting.compress != Compress::Nothing
-            && let Some(coded) = self.headers.compress(now, head, all)
+            && let Some(coded) = headers.compress(now, head, all)
         {
             let len = coded.len_of(head.len());
             if len < w.room() {
                 w.headers_head(len);
-                let pieces = [coded.bytes(), self.headers.packed(), &head[coded.skips..]];
+                let pieces = [coded.bytes(), headers.packed(), &head[coded.skips..]];
                 let mut room = w.reserve(len);
                 for piece in pieces {
                     let (first, rest) = room.split_at_mut(piece.len());
                     first.copy_from_slice(piece);
                     room = rest;
                 }
-                let token = self.headers.on_left(head, true);
+                let token = headers.on_left(head, true);
                 self.saved += head.len() as i64 - len as i64;
                 return self.pop(queue, token);
             }
@@ -203,14 +173,14 @@ impl Outbox {
         let whole = wire::frame_len(&Frame::Datagram(head));
         if queue.sent == 0 && whole <= w.room() {
             w.put(&Frame::Datagram(head));
-            return self.pop_as_it_is(queue);
+            return self.pop_as_it_is(queue, headers);
         }
         if queue.sent == 0 && head.len() < empty_room {
             if head.len() < w.room() {
                 // Fits without a length field.
                 w.datagram_head();
                 w.reserve(head.len()).copy_from_slice(head);
-                return self.pop_as_it_is(queue);
+                return self.pop_as_it_is(queue, headers);
             }
             return Wrote::Nothing;
         }
@@ -238,7 +208,7 @@ impl Outbox {
         if queue.sent == 0 {
             // Pieces of several datagrams may leave in turns.
             self.next_id += 1;
-            self.headers.on_left(head, false);
+            headers.on_left(head, false);
         }
         queue.sent += n;
         if queue.sent < head.len() {
@@ -252,9 +222,9 @@ impl Outbox {
     }
 
     /// The first datagram has left with its headers as they are.
-    fn pop_as_it_is(&mut self, queue: &mut PacketQueue) -> Wrote {
+    fn pop_as_it_is(&mut self, queue: &mut PacketQueue, headers: &mut Compressor) -> Wrote {
         if let Some(head) = queue.queue.front() {
-            self.headers.on_left(&head.bytes, false);
+            headers.on_left(&head.bytes, false);
         }
         self.pop(queue, None)
     }
@@ -415,7 +385,9 @@ mod tests {
         loop {
             let mut buf = vec![0; room];
             let mut w = Writer::new(&mut buf);
-            while out.0.write(Instant::ZERO, &mut out.1, &mut w, room) != Wrote::Nothing {}
+            while out.0.write(Instant::ZERO, &mut out.1, &mut Compressor::new(0), &mut w, room)
+                != Wrote::Nothing
+            {}
             let len = w.len();
             if len == 0 {
                 return;
@@ -507,7 +479,7 @@ mod tests {
             for queue in [&mut a, &mut b] {
                 let mut buf = vec![0; 700];
                 let mut w = Writer::new(&mut buf);
-                out.write(Instant::ZERO, queue, &mut w, 700);
+                out.write(Instant::ZERO, queue, &mut Compressor::new(0), &mut w, 700);
                 let len = w.len();
                 let mut r = Reader::new(&buf[..len]);
                 while let Some(Frame::Fragment(f)) = r.frame().unwrap() {
@@ -525,7 +497,7 @@ mod tests {
     fn headers_of_one_queue_and_pieces_of_another_do_not_meet() {
         let (mut out, mut a) = queue(1 << 20);
         let (mut b, room) = (PacketQueue::default(), 55);
-        out.set_contexts(16);
+        let mut headers = Compressor::new(16);
         let mut inbox = Inbox::new(1 << 20);
         // IPv6 with TCP and timestamps, whose fields end at 72; it is cut as well.
         let mut long = packet(90, 0);
@@ -542,7 +514,7 @@ mod tests {
                 for queue in [&mut a, &mut b] {
                     let mut buf = vec![0; room];
                     let mut w = Writer::new(&mut buf);
-                    out.write(Instant::ZERO, queue, &mut w, room);
+                    out.write(Instant::ZERO, queue, &mut headers, &mut w, room);
                     let len = w.len();
                     let mut r = Reader::new(&buf[..len]);
                     while let Some(frame) = r.frame().unwrap() {

@@ -1,4 +1,4 @@
-//! All peers of one node on one carrier: who a packet concerns, who may speak, and
+//! All peers of one node: who a packet concerns, who may speak, and
 //! whose turn it is to send.
 //!
 //! Only peers that something happened to are looked at: a packet, a call of the user,
@@ -7,6 +7,7 @@
 //! until nothing is left, then wait for [`Endpoint::poll_timeout`].
 
 mod indices;
+mod paths;
 mod receive;
 mod shards;
 mod strangers;
@@ -15,13 +16,13 @@ mod tests;
 mod transmit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 
 use squeeze::stream::Stopwatch;
 use units::{BitRate, Duration, Instant};
 
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
+pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
 use self::strangers::Strangers;
@@ -29,6 +30,7 @@ pub use self::strangers::{Strange, Stranger, StrangerNews};
 use crate::cookie::Guard;
 use crate::handshake::{Message, Offer, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
+use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
 use crate::session::{Event, Facts, LinkConfig, Reach, Session, SessionStats};
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
@@ -74,7 +76,7 @@ pub struct PeerConfig {
     /// The secret shared beforehand, or none.
     pub preshared_key: PresharedKey,
     /// Where it is, if known.
-    pub endpoint: Option<SocketAddr>,
+    pub endpoint: Option<Remote>,
     /// The link to it.
     pub link: LinkConfig,
     /// Send something at least this often; `None`: only what must be sent.
@@ -87,9 +89,9 @@ pub struct Transmit {
     /// Its length.
     pub len: usize,
     /// Its destination.
-    pub to: SocketAddr,
-    /// Whose it is; `None` for answers to strangers.
-    pub peer: Option<PeerId>,
+    pub to: Remote,
+    /// Whose it is, and on which path; `None` for answers to strangers.
+    pub peer: Option<(PeerId, PathId)>,
 }
 
 /// What happened to a link.
@@ -104,8 +106,10 @@ pub enum LinkEvent {
         /// How long the peer took to answer.
         rtt: Duration,
     },
-    /// The peer is at a new address.
-    Moved(SocketAddr),
+    /// On a path the peer is at a new address.
+    Moved(PathId, Remote),
+    /// Everything goes by this path now.
+    Using(PathId),
     /// The peer does not answer: nothing was received since then.
     Silent(Instant),
     /// The peer is heard and hears nothing of what was sent since then.
@@ -167,17 +171,15 @@ struct Peer {
     /// What was told of it, and of its keys.
     reach: Reach,
     rekey: Rekey,
+    path: PathId,
     dirty: bool,
     noisy: bool,
     has_datagrams: bool,
-    /// The answer to the last challenge, and where that came from.
-    answer: Option<(SocketAddr, u64)>,
     timer: Option<Instant>,
-    last_sent: Instant,
     stats: PeerStats,
 }
 
-/// All peers of a node on one carrier.
+/// All peers of a node.
 pub struct Endpoint {
     config: EndpointConfig,
     stopwatch: Option<Stopwatch>,
@@ -188,7 +190,7 @@ pub struct Endpoint {
     indices: IndexTable,
     elsewhere: Elsewhere,
     strangers: Strangers,
-    replies: VecDeque<(SocketAddr, Message)>,
+    replies: VecDeque<(Remote, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
     with_datagrams: VecDeque<PeerId>,
@@ -257,6 +259,7 @@ impl Endpoint {
         let side = u64::from(self.public_key() > &config.public_key);
         let mut session = Session::new(now, config.link.clone(), side);
         session.set_stopwatch(self.stopwatch);
+        session.set_path_habits(PathId::FIRST, config.keepalive, 0);
         let mut tunnel = Tunnel::new(
             TunnelConfig {
                 local: self.config.private_key.clone(),
@@ -269,7 +272,7 @@ impl Endpoint {
             },
             self.entropy.fork(),
         )?;
-        tunnel.set_rtt(config.link.full_rtt(config.link.rtt));
+        tunnel.set_rtt(config.link.path().full_rtt(config.link.rtt));
         tunnel.connect(now);
         let key = config.public_key;
         let peer = Box::new(Peer {
@@ -282,12 +285,11 @@ impl Endpoint {
             begun: false,
             reach: Reach::Both,
             rekey: Rekey::InTime,
+            path: PathId::FIRST,
             dirty: false,
             noisy: false,
             has_datagrams: false,
-            answer: None,
             timer: None,
-            last_sent: now,
             stats: PeerStats::default(),
         });
         let id = match self.peers.iter().position(Option::is_none) {
@@ -355,19 +357,6 @@ impl Endpoint {
         self.mark(id);
         self.mark_noisy(id);
         self.peers[id.index()].as_deref_mut().map(|p| &mut p.session)
-    }
-
-    /// The peer is at `addr` (configured or resolved anew).
-    pub fn set_endpoint(&mut self, now: Instant, id: PeerId, addr: SocketAddr) {
-        if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::as_deref_mut) {
-            peer.tunnel.set_endpoint(now, addr);
-            self.mark(id);
-        }
-    }
-
-    /// Where the peer is.
-    pub fn peer_endpoint(&self, id: PeerId) -> Option<SocketAddr> {
-        self.peer(id)?.tunnel.endpoint()
     }
 
     /// The secret of chunks that this node and the peer share (L-DD-14): it lasts as long as

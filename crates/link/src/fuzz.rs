@@ -17,6 +17,7 @@ pub(crate) use exchange::Remembered;
 pub use handshakes::handshakes;
 pub use repair::repair;
 pub use session::sessions;
+use squeeze::headers::Compressor;
 use units::{Duration, Instant};
 
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox, PacketQueue, Wrote};
@@ -128,9 +129,11 @@ fn cut_and_join(bytes: &mut Bytes<'_>, outbox: &mut Outbox) {
         return;
     }
     let (mut inbox, mut packet) = (Inbox::new(1 << 17), vec![0; room]);
+    let mut headers = Compressor::new(0);
     while !outbox.is_empty() {
         let mut writer = Writer::new(&mut packet);
-        while outbox.write(Instant::ZERO, &mut queue, &mut writer, room) != Wrote::Nothing {}
+        let now = Instant::ZERO;
+        while outbox.write(now, &mut queue, &mut headers, &mut writer, room) != Wrote::Nothing {}
         let written = writer.len();
         assert!(written > 0, "an empty packet takes a piece of any datagram");
         let mut reader = Reader::new(&packet[..written]);

@@ -104,6 +104,9 @@ pub enum HandshakeError {
     /// It answers nothing that we asked.
     #[error("unsolicited")]
     Unsolicited,
+    /// It came by a carrier on which nothing is sent now (L-PT-7).
+    #[error("the path is down")]
+    PathDown,
     /// An authenticated peer broke the protocol: no common cipher, or a cipher not offered.
     #[error("a choice that was not offered")]
     NotOffered,

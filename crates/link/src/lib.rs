@@ -12,6 +12,7 @@ mod kept;
 pub mod keys;
 mod loss_by_size;
 mod pacer;
+pub mod path;
 mod path_mtu;
 mod ranges;
 mod rate;
@@ -27,3 +28,4 @@ pub mod tunnel;
 pub mod wire;
 
 pub use endpoint::{PeerConfig, PeerId};
+pub use path::{CarrierId, PathId, Remote};

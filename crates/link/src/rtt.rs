@@ -28,6 +28,13 @@ impl Rtt {
         }
     }
 
+    /// Something else is expected, if nothing was measured yet.
+    pub fn expect(&mut self, expected: Duration) {
+        if !self.sampled {
+            *self = Rtt { doubted: self.doubted, ..Rtt::new(expected) };
+        }
+    }
+
     /// The longest time without a packet that says nothing about the round trip.
     pub fn longest_pause(&self) -> Duration {
         Duration::from_secs(10).max(self.smoothed.times(4))

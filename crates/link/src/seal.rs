@@ -7,6 +7,7 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use crate::keys::KEY_LEN;
+use crate::path::PathId;
 
 /// Bytes of the authentication tag behind every sealed payload.
 pub const TAG_LEN: usize = 16;
@@ -95,16 +96,17 @@ impl SealingKey {
     }
 
     /// Encrypts all of `buf` but its last [`TAG_LEN`] bytes, which become the tag over
-    /// it and `header`. Each `number` seals at most one packet under a key (L-PP-3).
+    /// it and `header`. Each `number` of a path seals at most one packet under a
+    /// key (L-PP-3).
     ///
     /// # Panics
     /// If `buf` has no room for the tag.
-    pub fn seal_in_place(&self, number: u64, header: &[u8], buf: &mut [u8]) {
+    pub fn seal_in_place(&self, path: PathId, number: u64, header: &[u8], buf: &mut [u8]) {
         let at = buf.len().checked_sub(TAG_LEN).expect("the caller leaves room for the tag");
         let (payload, room) = buf.split_at_mut(at);
         let tag = self
             .key
-            .seal_in_place_separate_tag(nonce(number), Aad::from(header), payload)
+            .seal_in_place_separate_tag(nonce(path, number), Aad::from(header), payload)
             .expect("a packet is far below the length that an AEAD refuses");
         room.copy_from_slice(tag.as_ref());
     }
@@ -120,24 +122,29 @@ impl OpeningKey {
     /// the payload at its start.
     ///
     /// # Errors
-    /// [`Forged`] if any bit of `buf`, `header` or `number` is not the sender's; then
+    /// [`Forged`] if any bit of `buf`, `header`, `path` or `number` is not the sender's; then
     /// the content of `buf` means nothing.
     pub fn open_in_place(
         &self,
+        path: PathId,
         number: u64,
         header: &[u8],
         buf: &mut [u8],
     ) -> Result<usize, Forged> {
-        let payload =
-            self.key.open_in_place(nonce(number), Aad::from(header), buf).map_err(|_| Forged)?;
+        let payload = self
+            .key
+            .open_in_place(nonce(path, number), Aad::from(header), buf)
+            .map_err(|_| Forged)?;
         Ok(payload.len())
     }
 }
 
-/// Four zero bytes and the packet number in network order (L-PP-3), as RFC 9001
-/// section 5.3 builds it, without the static mask: each key has a direction of its own.
-fn nonce(number: u64) -> Nonce {
+/// The path's number in four bytes and the packet number in eight, in network order (L-PP-3), as
+/// draft-ietf-quic-multipath builds it, without the static mask: each key has a direction of its
+/// own.
+fn nonce(path: PathId, number: u64) -> Nonce {
     let mut bytes = [0; 12];
+    bytes[3] = path.number();
     bytes[4..].copy_from_slice(&number.to_be_bytes());
     Nonce::assume_unique_for_key(bytes)
 }
@@ -146,12 +153,13 @@ fn nonce(number: u64) -> Nonce {
 mod tests {
     use super::*;
 
+    const FIRST: PathId = PathId::FIRST;
     const BOTH: [Cipher; 2] = [Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm];
 
     fn sealed(cipher: Cipher, number: u64, header: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut buf = payload.to_vec();
         buf.resize(payload.len() + TAG_LEN, 0);
-        SealingKey::new(cipher, &[7; 32]).seal_in_place(number, header, &mut buf);
+        SealingKey::new(cipher, &[7; 32]).seal_in_place(FIRST, number, header, &mut buf);
         buf
     }
 
@@ -163,7 +171,7 @@ mod tests {
                 let payload = vec![0xa5; len];
                 let mut buf = sealed(cipher, 1 << 40, b"header", &payload);
                 assert!(len < 16 || buf[..len] != payload[..], "it is encrypted");
-                assert_eq!(opening.open_in_place(1 << 40, b"header", &mut buf), Ok(len));
+                assert_eq!(opening.open_in_place(FIRST, 1 << 40, b"header", &mut buf), Ok(len));
                 assert_eq!(buf[..len], payload[..]);
             }
         }
@@ -177,12 +185,14 @@ mod tests {
             for bit in 0..good.len() * 8 {
                 let mut bad = good.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(opening.open_in_place(5, b"header", &mut bad), Err(Forged));
+                assert_eq!(opening.open_in_place(FIRST, 5, b"header", &mut bad), Err(Forged));
             }
-            assert_eq!(opening.open_in_place(6, b"header", &mut good.clone()), Err(Forged));
-            assert_eq!(opening.open_in_place(5, b"heather", &mut good.clone()), Err(Forged));
+            assert_eq!(opening.open_in_place(FIRST, 6, b"header", &mut good.clone()), Err(Forged));
+            assert_eq!(opening.open_in_place(FIRST, 5, b"heather", &mut good.clone()), Err(Forged));
+            let path = PathId::new(2).expect("a path");
+            assert_eq!(opening.open_in_place(path, 5, b"header", &mut good.clone()), Err(Forged));
             let other = OpeningKey::new(cipher, &[8; 32]);
-            assert_eq!(other.open_in_place(5, b"header", &mut good.clone()), Err(Forged));
+            assert_eq!(other.open_in_place(FIRST, 5, b"header", &mut good.clone()), Err(Forged));
         }
     }
 
@@ -191,7 +201,7 @@ mod tests {
         for cipher in BOTH {
             let opening = OpeningKey::new(cipher, &[7; 32]);
             for len in 0..=TAG_LEN {
-                assert_eq!(opening.open_in_place(0, b"", &mut vec![0; len]), Err(Forged));
+                assert_eq!(opening.open_in_place(FIRST, 0, b"", &mut vec![0; len]), Err(Forged));
             }
         }
     }
@@ -202,10 +212,10 @@ mod tests {
         // Test cases 13 and 14 of McGrew and Viega's specification of GCM.
         let key = SealingKey::new(Cipher::Aes256Gcm, &[0; 32]);
         let mut empty = [0; TAG_LEN];
-        key.seal_in_place(0, b"", &mut empty);
+        key.seal_in_place(FIRST, 0, b"", &mut empty);
         assert_eq!(u128::from_be_bytes(empty), 0x530f8afbc74536b9a963b4f1c4cb738b);
         let mut block = [0; 16 + TAG_LEN];
-        key.seal_in_place(0, b"", &mut block);
+        key.seal_in_place(FIRST, 0, b"", &mut block);
         let (text, tag) = block.split_at(16);
         assert_eq!(text, 0xcea7403d4d606b6e074ec5d3baf39d18u128.to_be_bytes());
         assert_eq!(tag, 0xd0d1c8a799996bf0265b98b5d48ab919u128.to_be_bytes());
@@ -223,14 +233,14 @@ mod tests {
             let mut buf = vec![0; 1400 + TAG_LEN];
             let n = 1_000_000u64;
             let start = std::time::Instant::now();
-            (0..n).for_each(|number| seal.seal_in_place(number, &[0; 5], &mut buf));
+            (0..n).for_each(|number| seal.seal_in_place(FIRST, number, &[0; 5], &mut buf));
             let sealing = start.elapsed();
-            seal.seal_in_place(n, &[0; 5], &mut buf);
+            seal.seal_in_place(FIRST, n, &[0; 5], &mut buf);
             let start = std::time::Instant::now();
             for _ in 0..n {
                 let mut copy = [0; 1400 + TAG_LEN];
                 copy.copy_from_slice(&buf);
-                open.open_in_place(n, &[0; 5], &mut copy).expect("it was sealed so");
+                open.open_in_place(FIRST, n, &[0; 5], &mut copy).expect("it was sealed so");
             }
             let gbps = |t: std::time::Duration| n as f64 * 1400.0 * 8.0 / t.as_secs_f64() / 1e9;
             println!(

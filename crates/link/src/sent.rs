@@ -13,6 +13,7 @@ use squeeze::headers::Token;
 use units::{Duration, Instant};
 
 use crate::loss_by_size::LossBySize;
+use crate::path::PathId;
 use crate::path_mtu::Evidence;
 use crate::ranges::RangeSet;
 use crate::rate::Told;
@@ -50,6 +51,10 @@ pub(crate) enum SentFrame {
     Credit(StreamId, u64),
     /// A datagram that is kept under this number.
     Datagram(u64),
+    /// What was said of a path, in this version.
+    Path(PathId, u64),
+    /// A wish to use a path, with its sequence number.
+    Use(u64),
     /// A header that others of its flow are told by once it has arrived.
     Reference(Token),
 }
@@ -63,7 +68,10 @@ impl SentFrame {
             | SentFrame::Accepted(id)
             | SentFrame::Reset(id)
             | SentFrame::Credit(id, _) => id,
-            SentFrame::Datagram(_) | SentFrame::Reference(_) => return None,
+            SentFrame::Datagram(_)
+            | SentFrame::Reference(_)
+            | SentFrame::Path(..)
+            | SentFrame::Use(_) => return None,
         })
     }
 }
@@ -621,6 +629,25 @@ impl Sent {
         }
         self.told.remove_below(self.base);
         self.spoken.remove_below(self.base);
+    }
+
+    /// Gives up all that is in flight: the path is down, or dead. It says nothing about its
+    /// losses.
+    pub fn give_up_all(&mut self, now: Instant, mut fate: impl FnMut(Fate, &SentFrame)) {
+        for at in 0..self.packets.len() {
+            let packet = self.packets[at];
+            match packet.state {
+                State::InFlight => {
+                    self.packets[at].state = State::Lost(now);
+                    self.counts.lost += 1;
+                    self.counts.in_outages += 1;
+                    self.frames_of(&packet).for_each(|frame| fate(Fate::Lost, frame));
+                }
+                State::Probing => self.packets[at].state = State::Settled,
+                State::Lost(_) | State::Settled => {}
+            }
+        }
+        self.in_flight = 0;
     }
 
     /// Takes out the oldest packet with its frames.

@@ -16,8 +16,10 @@ mod facts;
 mod hearing;
 mod hosts;
 mod messages;
+mod mtu;
 mod packets;
 mod path;
+mod paths;
 mod receive;
 mod repair;
 mod schedule;
@@ -29,20 +31,14 @@ mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use squeeze::headers::Decompressor;
 use squeeze::stream::Stopwatch;
-use units::{BitRate, ByteCount, Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
 use crate::kept::Kept;
-use crate::pacer::Pacer;
-use crate::path_mtu::PathMtu;
+use crate::path::PathId;
 use crate::ranges::RangeSet;
-use crate::rate::Rate;
-use crate::received::Received;
-use crate::rtt::Rtt;
-use crate::sent::Sent;
 use crate::stream::{Carries, Delivery, Queue, Stream};
 use crate::wire::{Origin, ResetReason, StreamId};
 
@@ -53,14 +49,15 @@ pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 pub use facts::{Disagreements, End, Facts, Families};
 use facts::{Told, rate_bits};
-use hearing::Hearing;
 pub use hearing::Reach;
 pub(crate) use hosts::HostId;
 pub use packets::Carry;
 use packets::LaneHeaders;
+use path::Path;
+pub use path::{PathConfig, PathTraffic};
+use paths::Paths;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
-use repair::Repair;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
 use urgency::Flows;
@@ -172,12 +169,7 @@ pub struct Session {
     /// 0 for the node with the lower public key, else 1.
     side: u64,
 
-    pub(crate) sent: Sent,
-    received: Received,
-    rtt: Rtt,
-    pacer: Pacer,
-    rate: Rate,
-    path: PathMtu,
+    paths: Paths,
     pool: Pool,
     streams: BTreeMap<StreamId, Box<Stream>>,
     next_stream: u64,
@@ -195,8 +187,6 @@ pub struct Session {
     credit_due: Option<Instant>,
     outbox: Outbox,
     inbox: Inbox,
-    /// What the peer's headers refer to.
-    headers: Decompressor,
     /// Datagrams that go again if they are lost.
     kept: Kept,
     /// Our streams of packets, and how many there are of both sides.
@@ -206,50 +196,28 @@ pub struct Session {
     lane_headers: LaneHeaders,
     /// The streams of messages about chunks, ours and the peer's.
     messages: [Option<StreamId>; 2],
+    stopwatch: Option<Stopwatch>,
     /// Datagrams that were sent lately, by flow.
     flows: Flows,
     /// Somebody waits for single packets, or did lately.
     interactive_until: Instant,
     /// Somebody waits for an answer, or hears a call: what comes is to be read at once.
     awaited_until: Instant,
-    repair: Repair,
     excess: u64,
     recv_excess: u64,
     events: VecDeque<Event>,
 
-    ping: bool,
-    /// Bytes of the packet being filled that streams' bytes may reach to.
-    longest_piece: usize,
-    /// The next PING goes alone, so that its packet is small.
-    alone: bool,
-    /// Small packets that asked since something was heard of what left, and when the last did.
-    asked: u32,
-    asked_at: Instant,
-    loss_check: Option<Instant>,
-    backoff: u32,
-    last_eliciting: Instant,
-    last_progress: Instant,
-    last_heard: Instant,
-    /// The peer does not answer, or does not hear: streams wait.
-    silent: bool,
-    hearing: Hearing,
-    floor_told: u64,
-    floor_told_at: Instant,
     closing: Option<ResetReason>,
     /// Copies of CLOSE to be sent yet: nothing asks for a lost one again.
     closes_left: u8,
     /// When the next of them is due.
     close_at: Instant,
     peer_closed: bool,
-    /// The packet in hand had a report, after which losses were looked for.
-    looked_for_losses: bool,
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
     touched: Touched,
     #[cfg(feature = "mistakes")]
     mistake: Option<Mistake>,
-    /// IP and UDP header bytes, and framing, that the link counts per packet.
-    wire_overhead: u64,
     stats: SessionStats,
 }
 
@@ -265,20 +233,17 @@ impl Session {
     /// A session before its first handshake. `side`: 0 for the lower public key.
     pub(crate) fn new(now: Instant, config: LinkConfig, side: u64) -> Session {
         let params = Params::of(&config);
+        let memory = (config.memory, params.contexts);
+        let first = Path::new(now, PathId::FIRST, config.path(), params.mtu, memory);
         let half_second = config.send_rate.bytes_in(Duration::from_millis(500)).0;
         let queue = half_second.max(MAX_DATAGRAM as u64);
-        let mut session = Session {
+        Session {
             params,
             // Nothing is known of what it can take apart.
             peer: Params { contexts: 0, told: None, ..params },
             told: false,
             side,
-            sent: Sent::new(),
-            received: Received::new(),
-            rtt: Rtt::new(config.rtt),
-            pacer: Pacer::new(config.send_rate, config.queue),
-            rate: Rate::new(config.rate_mode, config.send_rate),
-            path: PathMtu::new(config.packet.min(config.mtu)),
+            paths: Paths::new(first, side),
             pool: Pool::default(),
             streams: BTreeMap::new(),
             next_stream: 0,
@@ -292,48 +257,29 @@ impl Session {
             credit_due: None,
             outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
-            headers: Decompressor::new(params.contexts as usize),
             kept: Kept::new(config.memory.0 as usize / 8),
             lanes: BTreeMap::new(),
             packet_streams: 0,
             lane_headers: LaneHeaders::default(),
             messages: [None; 2],
+            stopwatch: None,
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             awaited_until: Instant::ZERO,
-            repair: Repair::new(&config),
             excess: 0,
             recv_excess: 0,
             events: VecDeque::new(),
-            ping: false,
-            longest_piece: 0,
-            alone: false,
-            asked: 0,
-            asked_at: now,
-            loss_check: None,
-            backoff: 0,
-            last_eliciting: now,
-            last_progress: now,
-            last_heard: now,
-            silent: false,
-            hearing: Hearing::default(),
-            floor_told: 0,
-            floor_told_at: now,
             closing: None,
             closes_left: 0,
             close_at: now,
             peer_closed: false,
-            looked_for_losses: false,
             overfull: false,
             touched: Touched::default(),
             #[cfg(feature = "mistakes")]
             mistake: None,
-            wire_overhead: 28 + u64::from(config.overhead),
             stats: SessionStats::default(),
             config,
-        };
-        session.fit_sizes();
-        session
+        }
     }
 
     /// Our side's parameters, for the handshake.
@@ -342,14 +288,17 @@ impl Session {
     }
 
     /// The handshake told the peer's parameters.
-    pub(crate) fn set_peer(&mut self, peer: Params, ipv6: bool) {
+    pub(crate) fn set_peer(&mut self, peer: Params) {
         let peer = self.params.limited(peer);
         // Whether streams are coded is settled once (L-CO-1, L-DD-11).
         let settled = if self.told { self.peer } else { peer };
         self.peer = Params { history: settled.history, dedup: settled.dedup, ..peer };
-        self.outbox.set_contexts(self.peer.contexts as usize);
-        self.set_ipv6(ipv6);
-        self.set_largest_packet();
+        for path in self.paths.iter_mut() {
+            path.headers.set_contexts(peer.contexts as usize);
+            path.set_largest_packet(peer.mtu);
+            // The peer does not know of it yet.
+            path.ping |= path.is_own && !path.heard_here;
+        }
         if !std::mem::replace(&mut self.told, true) {
             self.wake_coded();
         }
@@ -369,59 +318,28 @@ impl Session {
         self.params.told = Some(Told { facts, send, receive });
     }
 
-    /// The peer is at an IPv6 address, or at an IPv4 one: their headers differ.
-    pub(crate) fn set_ipv6(&mut self, ipv6: bool) {
-        self.wire_overhead = if ipv6 { 48 } else { 28 } + u64::from(self.config.overhead);
-        self.fit_sizes();
-    }
-
-    /// The largest UDP payload of this link.
-    pub(crate) fn max_packet(&self) -> usize {
-        self.payload_of(u64::from(self.config.mtu))
-    }
-
-    /// The largest UDP payload that is worth its risk: repair alone may be longer.
-    fn best_packet(&self) -> usize {
-        self.payload_of(u64::from(self.config.packet.min(self.config.mtu))).min(self.path_packet())
-    }
-
-    /// The largest UDP payload that crosses the path as far as is known (L-PM-1).
-    fn path_packet(&self) -> usize {
-        let limit = self.path.limit().unwrap_or(self.config.mtu);
-        self.payload_of(u64::from(limit.min(self.config.mtu)))
-    }
-
-    fn payload_of(&self, packet: u64) -> usize {
-        let packet = packet.min(self.peer.mtu) + u64::from(self.config.overhead);
-        (packet - self.wire_overhead) as usize
-    }
-
-    /// What the link counts per packet beside our bytes.
-    pub(crate) fn wire_overhead(&self) -> u64 {
-        self.wire_overhead
-    }
-
     /// The largest IP packet that crosses in one piece.
     pub fn max_whole_datagram(&self) -> usize {
-        // The longest header and tag (25) and the frame's type.
-        self.best_packet().saturating_sub(26)
+        // The longest header and tag (26) and the frame's type.
+        self.paths.active().best_packet().saturating_sub(27)
     }
 
-    /// The number of the next packet.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.sent.next_number()
+    /// The largest IP packet that is sent now: what the configuration allows, or what is
+    /// known to cross the path.
+    pub fn path_mtu(&self) -> u16 {
+        self.paths.active().path_mtu()
     }
 
-    /// The highest packet number that the peer is known to have received.
-    pub(crate) fn confirmed(&self) -> Option<u64> {
-        self.sent.confirmed()
+    /// The kernel refuses packets of `len` bytes of UDP payload on a path: the way out is narrower.
+    pub fn on_too_big(&mut self, now: Instant, path: PathId, len: usize) {
+        if let Some(path) = self.path_mut(path) {
+            path.on_too_big(now, len);
+        }
     }
 
-    /// Books a packet of `len` bytes that the endpoint filled with `payload`.
-    pub(crate) fn book_other(&mut self, now: Instant, payload: &[u8], len: usize) {
-        self.on_other_sent(now, len);
-        let number = self.sent.push_packet(now, false, len as u64 + self.wire_overhead);
-        self.repair.keep_between(number, 0, payload);
+    /// Which directions are alive, as far as this side knows.
+    pub fn reach(&self) -> Reach {
+        self.paths.active().reach()
     }
 
     /// Do datagrams wait to be taken?
@@ -432,11 +350,6 @@ impl Session {
     /// Do events wait?
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
-    }
-
-    /// Link time of a packet that is not the session's (a handshake).
-    pub(crate) fn on_other_sent(&mut self, now: Instant, len: usize) {
-        self.pacer.on_sent(now, len as u64 + self.wire_overhead);
     }
 
     // ---- datagrams -----------------------------------------------------------
@@ -480,10 +393,9 @@ impl Session {
         self.peer_closed
     }
 
-    /// Sets how the sending rate is known, and the most that it may be (R-RATE).
+    /// Sets how the sending rate of the first path is known, and the most that it may be (R-RATE).
     pub fn set_rate_mode(&mut self, now: Instant, mode: RateMode, cap: BitRate) {
-        self.rate.set_mode(mode);
-        self.set_send_rate(now, cap);
+        self.paths[0].set_rate(now, Some(mode), cap);
     }
 
     /// Changes what classes may have of the link ([`LinkConfig::classes`]).
@@ -495,53 +407,42 @@ impl Session {
     /// The configuration or the modem says what the link carries: it is believed at once,
     /// and is the most that is sent.
     pub fn set_send_rate(&mut self, now: Instant, cap: BitRate) {
-        self.rate.set_cap(cap, self.sent.next_number());
-        self.follow_rate(now);
+        self.paths[0].set_rate(now, None, cap);
     }
 
     /// The rate that is sent at, the most that it may be, and what they follow from.
     pub fn rate_status(&self) -> RateStatus {
-        self.rate.status()
+        self.paths.active().rate.status()
     }
 
     /// Goes on with what the session before knew of the link.
     pub(crate) fn inherit_link(&mut self, now: Instant, before: &Session) {
-        self.rate = before.rate.renewed();
-        self.path = before.path.renewed();
-        self.sent.by_size = before.sent.by_size.renewed();
-        self.repair.learned_from(&before.repair);
-        self.use_path_mtu();
-        self.follow_rate(now);
-    }
-
-    fn follow_rate(&mut self, now: Instant) {
-        if self.rate.rate() != self.pacer.rate() {
-            self.pacer.set_rate(now, self.rate.rate());
+        let memory = (self.config.memory, self.params.contexts);
+        for path in before.paths.iter().filter(|p| before.paths.outlasts(p)) {
+            let renewed = path.renewed(now, memory);
+            match path.id.is_first() {
+                true => self.paths[0] = renewed,
+                false => drop(self.paths.push(renewed)),
+            }
         }
-    }
-
-    /// What a full packet takes on the line, and the first report of one, before the round trip
-    /// is known: on the slowest links longer than all else together.
-    fn on_line(&self) -> Duration {
-        let report = if self.rtt.is_sampled() { 0 } else { 100 };
-        self.config.send_rate.time_for(ByteCount(self.config.packet.into()))
-            + self.config.receive_rate.time_for(ByteCount(report))
+        self.paths.inherit_choice(&before.paths);
+        self.follow_paths(now);
     }
 
     /// What a question and its answer may take with which nothing goes wrong.
     pub(crate) fn full_rtt(&self) -> Duration {
-        self.config.full_rtt(self.rtt.smoothed())
+        self.paths.active().full_rtt()
     }
 
     /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
-        self.rtt.smoothed()
+        self.paths.active().rtt.smoothed()
     }
 
     /// How many round trips were measured so far, and the newest, which unlike
     /// [`Session::rtt`] is not smoothed.
     pub fn newest_rtt(&self) -> (u64, Duration) {
-        self.rtt.newest()
+        self.paths.active().rtt.newest()
     }
 
     /// Has the peer told that it answers self-tests (L-TE-1)?
@@ -562,41 +463,41 @@ impl Session {
     /// Nothing is on its way or waiting: a drain is over.
     pub fn is_quiet(&self) -> bool {
         let waits = !self.schedule.is_empty() || !self.outbox.is_empty();
-        self.streams() == 0 && !waits && self.sent.in_flight() == 0
+        self.streams() == 0 && !waits && self.paths.iter().all(Path::is_settled)
     }
 
     /// Since when something has been waiting for the peer's answer.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        let in_flight = self.sent.oldest_in_flight();
+        let in_flight = self.paths.active().sent.oldest_in_flight();
         if in_flight.is_none() && (!self.streams.is_empty() || !self.outbox.is_empty()) {
             let has_work = !self.control.is_empty()
                 || !self.schedule.is_empty()
                 || !self.opening.is_empty()
                 || !self.outbox.is_empty();
-            return has_work.then_some(self.last_eliciting);
+            return has_work.then_some(self.paths.active().last_eliciting);
         }
         in_flight
     }
 
     /// Counts so far.
     pub fn stats(&self) -> SessionStats {
-        let c = self.sent.counts;
+        let mut stats = self.stats;
+        for path in self.paths.iter() {
+            path.add_to(&mut stats);
+        }
         SessionStats {
-            packets_arrived: c.arrived,
-            packets_lost: c.lost,
-            packets_late: c.late,
             datagrams_dropped: self.outbox.dropped + self.inbox.dropped,
             datagram_bytes_saved_out: self.outbox.saved.max(0) as u64,
             datagram_bytes_saved_in: self.inbox.saved.max(0) as u64,
-            datagram_cpu: self.outbox.spent() + self.headers.spent() + self.lane_headers.spent(),
-            ..self.stats
+            datagram_cpu: stats.datagram_cpu + self.lane_headers.spent(),
+            ..stats
         }
     }
 
     /// Measures the compression of datagrams by this clock of processor time.
     pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
-        self.outbox.set_stopwatch(stopwatch);
-        self.headers.set_stopwatch(stopwatch);
+        self.stopwatch = stopwatch;
+        self.paths.iter_mut().for_each(|p| p.set_stopwatch(stopwatch));
         self.lane_headers.stopwatch = stopwatch;
     }
 
@@ -604,6 +505,18 @@ impl Session {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn credit_in_use(&self) -> (u64, u64) {
         (self.excess, self.recv_excess)
+    }
+
+    /// The first path.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn first(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// The same, to change something.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn first_mut(&mut self) -> &mut Path {
+        &mut self.paths[0]
     }
 
     /// From now on the session makes this mistake.
@@ -620,16 +533,7 @@ impl Session {
 
     /// Asks the peer for a sign of life.
     pub fn ping(&mut self) {
-        self.ping = true;
-    }
-
-    /// Does the question wait for the departure clock?
-    pub(crate) fn ping_waits(&self) -> bool {
-        self.ping
-    }
-
-    fn report_interval(&self) -> Duration {
-        self.rtt.smoothed().divided_by(8).max(Duration::from_millis(20))
+        self.paths.active_mut().ping = true;
     }
 }
 

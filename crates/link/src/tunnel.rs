@@ -1,4 +1,5 @@
-//! One peer's tunnel: handshakes, keys, replay protection and the peer's address.
+//! One peer's tunnel: handshakes, keys, replay protection and the peer's addresses, one on each
+//! path.
 //!
 //! A **session** is what outlives everything else: a pair of packet-number spaces,
 //! named by two random epochs, one drawn by each side. Each handshake gives fresh keys
@@ -18,17 +19,17 @@
 //! [`owes_packet`](Tunnel::owes_packet), and comes back at
 //! [`poll_timeout`](Tunnel::poll_timeout).
 
+mod address;
 mod attempt;
 mod failing;
 mod handshaking;
 mod header;
 mod keyring;
-mod path;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::ops::Range;
 
 use units::{Duration, Instant};
@@ -36,6 +37,7 @@ use units::{Duration, Instant};
 use crate::cookie::{Cookie, MacKeys};
 use crate::handshake::{Message, Offer, Params, SessionId};
 use crate::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
+use crate::path::{CarrierId, PathId, Remote};
 use crate::replay::{ReplayWindow, Stale};
 use crate::seal::Cipher;
 use attempt::{Attempt, patience};
@@ -44,7 +46,8 @@ pub use failing::{Failing, Failure};
 use header::DataHeader;
 pub use header::{MAX_HINT, MAX_OVERHEAD, NUMBER_LENS, PacketKind};
 use keyring::{Keyring, MAX_NUMBER, Session, Slot, Wear};
-use path::Path;
+pub use ways::Route;
+use ways::Ways;
 
 /// Replaced keys open packets for max(3 round trips, 10 s) after the last came under them.
 const GRACE: Duration = Duration::from_secs(10);
@@ -74,8 +77,8 @@ pub struct TunnelConfig {
     pub offer: Offer,
     /// What the handshake tells the peer of this side of the link.
     pub params: Params,
-    /// Where the peer is, if known.
-    pub endpoint: Option<SocketAddr>,
+    /// Where the peer is on the first path, if known.
+    pub endpoint: Option<Remote>,
     /// How long a key may be in use.
     pub key_lifetime: Duration,
 }
@@ -112,6 +115,9 @@ pub enum PacketError {
     /// No key of this tunnel has its index.
     #[error("unknown index")]
     UnknownIndex,
+    /// Of a path that is not there and that the peer may not open (L-PT-3).
+    #[error("unknown path")]
+    UnknownPath,
     /// Not what the peer sealed.
     #[error("does not authenticate")]
     Forged,
@@ -149,7 +155,9 @@ pub enum SealError {
 /// A data packet that authenticated, opened in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its number in the session.
+    /// The path that it came on.
+    pub path: PathId,
+    /// Its number on that path.
     pub number: u64,
     /// The hint of its header.
     pub hint: u8,
@@ -176,9 +184,11 @@ pub enum Event {
         params: Params,
         /// How long the peer took to answer in this handshake.
         rtt: Duration,
+        /// The path that the handshake went by.
+        path: PathId,
     },
-    /// The peer is here now, validated: worth storing for the next start.
-    Moved(SocketAddr),
+    /// On this path the peer is here now, validated: worth storing for the next start.
+    Moved(PathId, Remote),
 }
 
 /// Gives out receiver indices: unique among the endpoint's, random, and unused for a
@@ -205,7 +215,7 @@ pub struct Tunnel {
     goes_first: bool,
     rtt: Duration,
 
-    path: Path,
+    ways: Ways,
     keys: Keyring,
     session: Option<Session>,
     /// Our name for the next session that is not this one; nothing was sent or heard
@@ -228,6 +238,8 @@ pub struct Tunnel {
     /// An initiation of the peer's was set aside for ours; the next will be answered.
     set_aside: bool,
     owes_packet: bool,
+    /// The path that it is owed on.
+    owed_on: PathId,
     owed_again: Instant,
     /// How often the peer may still be asked whether it has our new keys.
     unconfirmed: u32,
@@ -236,9 +248,9 @@ pub struct Tunnel {
     /// Index and mac1 of our last response.
     response_mac1: Option<(u32, [u8; 16])>,
     recent: VecDeque<[u8; 16]>,
-    outbox: VecDeque<(SocketAddr, Message)>,
+    outbox: VecDeque<(Remote, Message)>,
     established: Option<Event>,
-    moved: Option<SocketAddr>,
+    moved: VecDeque<(PathId, Remote)>,
 }
 
 impl Tunnel {
@@ -258,7 +270,7 @@ impl Tunnel {
             peer_macs: MacKeys::of(&config.peer),
             goes_first: config.local.public() < &config.peer,
             rtt: DEFAULT_RTT,
-            path: Path::new(config.endpoint),
+            ways: Ways::new(u64::from(config.local.public() > &config.peer), config.endpoint),
             keys: Keyring::default(),
             session: None,
             fresh_epoch: draw_epoch(&mut entropy),
@@ -271,6 +283,7 @@ impl Tunnel {
             answered_until: None,
             set_aside: false,
             owes_packet: false,
+            owed_on: PathId::FIRST,
             owed_again: Instant::ZERO,
             unconfirmed: 0,
             cookie: None,
@@ -278,7 +291,7 @@ impl Tunnel {
             recent: VecDeque::new(),
             outbox: VecDeque::new(),
             established: None,
-            moved: None,
+            moved: VecDeque::new(),
             config,
             entropy,
         })
@@ -328,13 +341,42 @@ impl Tunnel {
         }
     }
 
-    /// The peer is at `addr`: configured, stored, or resolved anew. Not for addresses
+    /// The peer is there on a path: configured, stored, or resolved anew. Not for addresses
     /// that packets came from; those are validated first.
-    pub fn set_endpoint(&mut self, now: Instant, addr: SocketAddr) {
-        if self.path.set_endpoint(addr)
+    pub fn set_endpoint(&mut self, now: Instant, path: PathId, to: Remote) {
+        if self.ways.make(path, to.carrier).address.set_endpoint(to)
             && let Some(attempt) = &mut self.attempt
         {
             attempt.restart(now);
+        }
+    }
+
+    /// There is such a path, which begins at this carrier.
+    pub fn make_path(&mut self, path: PathId, carrier: CarrierId) {
+        self.ways.make(path, carrier);
+    }
+
+    /// Whether this node sends on a path.
+    pub fn set_path_up(&mut self, path: PathId, up: bool) {
+        if let Some(way) = self.ways.get_mut(path) {
+            way.up = up;
+        }
+    }
+
+    /// The paths that packets may leave by.
+    pub fn route(&self) -> Route {
+        self.ways.route
+    }
+
+    /// The paths that packets may leave by, best first. Nothing leaves by others.
+    pub fn set_route(&mut self, route: Route) {
+        self.ways.route = route;
+    }
+
+    /// The peer asks, in a packet of this path, whether this node is where it came from.
+    pub fn on_challenge(&mut self, path: PathId, from: Remote, token: u64) {
+        if let Some(way) = self.ways.get_mut(path) {
+            way.answer = Some((from, token));
         }
     }
 
@@ -363,9 +405,9 @@ impl Tunnel {
 
     // ---- what the owner asks ----
 
-    /// Where the peer is.
-    pub fn endpoint(&self) -> Option<SocketAddr> {
-        self.path.endpoint()
+    /// Where the peer is on a path.
+    pub fn endpoint(&self, path: PathId) -> Option<Remote> {
+        self.ways.endpoint(path)
     }
 
     /// Whether packets can be sealed.
@@ -395,21 +437,21 @@ impl Tunnel {
         self.session.as_ref().map(|s| s.id)
     }
 
-    /// The number that the next sealed packet will have.
-    pub fn next_number(&self) -> Option<u64> {
-        self.session.as_ref().map(|s| s.next_number)
+    /// The number that the next sealed packet of a path will have.
+    pub fn next_number(&self, path: PathId) -> Option<u64> {
+        Some(self.session.as_ref()?.space(path).map_or(0, |s| s.next_number))
     }
 
-    /// Bytes before the frames of a packet whose number takes `number_len` bytes, as
+    /// Bytes before the frames of a packet of a path whose number takes `number_len` bytes, as
     /// long as the keys last: ask again for every packet.
-    pub fn header_len(&self, number_len: usize) -> Option<usize> {
-        let keys = self.keys.current()?;
-        Some(1 + header::index_len(keys.remote_index) + number_len)
+    pub fn header_len(&self, path: PathId, number_len: usize) -> Option<usize> {
+        Some(header::header_len(self.keys.current()?.remote_index, path, number_len))
     }
 
-    /// The peer waits for a packet under our new keys: seal one, if only an empty one (L-HS-8).
-    pub fn owes_packet(&self) -> bool {
-        self.owes_packet
+    /// The peer waits for a packet under our new keys: seal one on this path, if only an empty
+    /// one (L-HS-8).
+    pub fn owes_packet(&self) -> Option<PathId> {
+        self.owes_packet.then_some(self.owed_on)
     }
 
     /// Why handshakes with the peer come to nothing, if they have for ten seconds, or four
@@ -431,7 +473,7 @@ impl Tunnel {
 
     // ---- data packets ----
 
-    /// Seals `packet` in place: [`header_len`](Tunnel::header_len) bytes of room for the
+    /// Seals `packet` of a path in place: [`header_len`](Tunnel::header_len) bytes of room for the
     /// header, the frames, [`TAG_LEN`](crate::seal::TAG_LEN) bytes of room for the tag.
     /// Answers its number.
     ///
@@ -443,6 +485,7 @@ impl Tunnel {
     pub fn seal_packet(
         &mut self,
         now: Instant,
+        path: PathId,
         hint: u8,
         number_len: usize,
         packet: &mut [u8],
@@ -453,15 +496,16 @@ impl Tunnel {
         );
         let session = self.session.as_mut().ok_or(SealError::NoSession)?;
         let keys = self.keys.current_mut().ok_or(SealError::NoSession)?;
-        let number = session.next_number;
+        let next = &mut session.space_mut(path).next_number;
+        let number = *next;
         if number > MAX_NUMBER {
             return Err(SealError::Exhausted);
         }
-        session.next_number += 1;
+        *next += 1;
         let truncated = number as u32 & (u32::MAX >> (32 - 8 * number_len));
-        let header = DataHeader { receiver: keys.remote_index, hint, truncated, number_len };
+        let header = DataHeader { receiver: keys.remote_index, path, hint, truncated, number_len };
         header.write(packet);
-        keys.seal(number, header.len(), packet);
+        keys.seal(path, number, header.len(), packet);
         if keys.wear(now, self.config.key_lifetime) >= Wear::Due {
             self.renew.get_or_insert(now);
         }
@@ -476,10 +520,14 @@ impl Tunnel {
     pub fn open_packet(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         packet: &mut [u8],
     ) -> Result<Opened, PacketError> {
         let header = DataHeader::read(packet).ok_or(PacketError::Malformed)?;
+        let path = header.path;
+        if !self.ways.admits(path) {
+            return Err(PacketError::UnknownPath);
+        }
         let (slot, number, len) = match header.receiver {
             0 => self.open_nameless(now, &header, packet)?,
             receiver => {
@@ -490,17 +538,17 @@ impl Tunnel {
         };
         let confirmed_now = matches!(slot, Slot::Pending(_));
         if let Slot::Pending(index) = slot {
-            self.confirm(now, from, index);
+            self.confirm(now, path, from, index);
         }
         let session = self.session.as_mut().expect("keys that opened a packet have a session");
-        let newest = session.window.mark(number);
+        let newest = session.space_mut(path).window.mark(number);
         if newest {
             self.on_newest_under(now, slot);
         }
-        self.path.on_authenticated(now, from, newest, packet.len(), &mut self.entropy);
+        self.ways.on_authenticated(now, path, from, newest, packet.len(), &mut self.entropy);
         self.on_alive(now);
         let payload = header.len()..header.len() + len;
-        Ok(Opened { number, hint: header.hint, payload, newest, confirmed_now })
+        Ok(Opened { path, number, hint: header.hint, payload, newest, confirmed_now })
     }
 
     fn open_with(
@@ -511,15 +559,18 @@ impl Tunnel {
         packet: &mut [u8],
     ) -> Result<(u64, usize), PacketError> {
         let keys = self.keys.get_mut(slot).ok_or(PacketError::UnknownIndex)?;
-        let number = match &self.session {
+        let window = match &self.session {
             Some(session) if session.id == keys.session => {
-                let number = session.window.decode(header.truncated, header.number_len);
-                session.window.check(number)?;
-                number
+                session.space(header.path).map(|space| &space.window)
             }
             // The first packet of a new session: nothing was received in it yet.
-            _ => ReplayWindow::decode_after(None, header.truncated, header.number_len),
+            _ => None,
         };
+        let largest = window.and_then(|w| w.largest());
+        let number = ReplayWindow::decode_after(largest, header.truncated, header.number_len);
+        if let Some(window) = window {
+            window.check(number)?;
+        }
         if number > MAX_NUMBER {
             return Err(PacketError::Malformed);
         }
@@ -574,28 +625,36 @@ impl Tunnel {
     }
 
     /// The first packet under keys that we answered an initiation with (L-HS-8).
-    fn confirm(&mut self, now: Instant, from: SocketAddr, index: usize) {
+    fn confirm(&mut self, now: Instant, path: PathId, from: Remote, index: usize) {
         let pending = self.keys.take_pending(index);
-        // The response went to `pending.from` and the peer has it. If its packet comes from
-        // there as well, it is there; if not, someone may have carried the response over.
-        if from == pending.from || self.path.endpoint().is_none() {
-            self.go_to(pending.from);
-        }
         let rtt = now.since(pending.answered);
-        self.establish(now, pending.keys, pending.params, rtt);
+        self.establish(now, pending.keys, pending.params, rtt, path);
+        // The response went to `pending.from` and the peer has it. If its packet comes from
+        // there as well, it is there; if not, someone may have carried the response over, or
+        // the packet took another path than the handshake.
+        if from == pending.from {
+            self.go_to(path, from);
+        } else if self.ways.endpoint(PathId::FIRST).is_none() {
+            self.go_to(PathId::FIRST, pending.from);
+        }
     }
 
-    fn post(&mut self, to: SocketAddr, message: Message) {
+    fn post(&mut self, to: Remote, message: Message) {
         if self.outbox.len() == MAX_OUTBOX {
             self.outbox.pop_front();
         }
         self.outbox.push_back((to, message));
     }
 
-    fn go_to(&mut self, addr: SocketAddr) {
-        if self.path.set_endpoint(addr) {
-            self.moved = Some(addr);
+    fn go_to(&mut self, path: PathId, to: Remote) {
+        if self.ways.make(path, to.carrier).address.set_endpoint(to) {
+            self.on_moved(path, to);
         }
+    }
+
+    fn on_moved(&mut self, path: PathId, to: Remote) {
+        self.moved.retain(|(other, _)| *other != path);
+        self.moved.push_back((path, to));
     }
 
     // ---- what the owner drains ----
@@ -605,7 +664,7 @@ impl Tunnel {
         &mut self,
         now: Instant,
         indices: &mut dyn Indices,
-    ) -> Option<(SocketAddr, Message)> {
+    ) -> Option<(Remote, Message)> {
         if self.keys.expire(now, self.config.key_lifetime) {
             self.renew.get_or_insert(now);
         }
@@ -620,7 +679,8 @@ impl Tunnel {
 
     /// News, to be seen to before the next packet.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.established.take().or_else(|| self.moved.take().map(Event::Moved))
+        let moved = |(path, to)| Event::Moved(path, to);
+        self.established.take().or_else(|| self.moved.pop_front().map(moved))
     }
 
     /// Handshakes have failed for a while, or more is known of why: told once each.
@@ -634,29 +694,35 @@ impl Tunnel {
         self.keys.poll_freed()
     }
 
-    /// A challenge to send now in a packet to this address, not to the endpoint: the
+    /// A challenge to send now in a packet of this path to this place, not to the endpoint: the
     /// peer seems to have moved there. The packet must not be longer than 60 bytes.
-    pub fn poll_challenge(&mut self, now: Instant) -> Option<(SocketAddr, u64)> {
-        self.path.poll_challenge(now, patience(self.rtt))
+    pub fn poll_challenge(&mut self, now: Instant) -> Option<(PathId, Remote, u64)> {
+        self.ways.poll_challenge(now, patience(self.rtt))
     }
 
-    /// The answer to a challenge arrived in a packet that authenticated. True if the
-    /// endpoint moved.
-    pub fn on_challenge_response(&mut self, from: SocketAddr, token: u64) -> bool {
-        let moved = self.path.on_response(from, token);
+    /// An answer to a challenge, to where that came from: the path that it asks about is the one
+    /// back from there (L-AC-2). No longer than the challenge was, and one for each.
+    pub fn poll_answer(&mut self) -> Option<(PathId, Remote, u64)> {
+        self.ways.poll_answer()
+    }
+
+    /// The answer to a challenge arrived in a packet of this path that authenticated. True if
+    /// the endpoint moved.
+    pub fn on_challenge_response(&mut self, path: PathId, from: Remote, token: u64) -> bool {
+        let moved = self.ways.get_mut(path).is_some_and(|w| w.address.on_response(from, token));
         if moved {
-            self.moved = Some(from);
+            self.on_moved(path, from);
         }
         moved
     }
 
     /// When something is due next; [`Instant::ZERO`] if something waits already.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !self.outbox.is_empty() || self.established.is_some() || self.moved.is_some() {
+        if !self.outbox.is_empty() || self.established.is_some() || !self.moved.is_empty() {
             return Some(Instant::ZERO);
         }
         // Without keys nothing can be asked of an address.
-        let validation = self.path.timeout().filter(|_| self.is_established());
+        let validation = self.ways.timeout().filter(|_| self.is_established());
         let confirmation = self.confirmation_due();
         let failing = self.tally.due(self.rtt, self.is_established());
         [self.initiation_due(), confirmation, validation, failing, self.keys.timeout()]

@@ -18,6 +18,8 @@ use std::ops::RangeInclusive;
 
 use units::Duration;
 
+use crate::path::PathId;
+
 pub use read::Reader;
 pub use reset::ResetReason;
 pub use units::varint::len as varint_len;
@@ -97,6 +99,38 @@ pub struct LossesSeen {
     pub gaps: u64,
     /// Packets that were missing then, whatever came back or late.
     pub missing: u64,
+}
+
+/// What a node says of one path (L-PT-5). Of what one node said the highest version holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathNews {
+    /// Which path.
+    pub path: PathId,
+    /// Counts what the node said of this path.
+    pub version: u64,
+    /// The node sends on it; else it is down, and nothing is to be sent to it either.
+    pub up: bool,
+    /// The node does not miss packets of it that should have come.
+    pub hears: bool,
+    /// Lower ones are preferred.
+    pub priority: u8,
+    /// What the path is, from the node that opened it.
+    pub facts: Option<PathFacts>,
+}
+
+/// What a path is, as the node tells that opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathFacts {
+    /// The node sends at this rate, coded as in the handshake's parameters.
+    pub send: u64,
+    /// And receives at this.
+    pub receive: u64,
+    /// The round trip in milliseconds.
+    pub rtt: u64,
+    /// The largest IP packet.
+    pub mtu: u64,
+    /// Bytes of framing that the rates count for each packet.
+    pub overhead: u64,
 }
 
 /// The receive state (R-STATE-ACK): which packet numbers in `lo..=hi` arrived.
@@ -188,6 +222,16 @@ pub enum Frame<'a> {
     Fragment(FragmentFrame<'a>),
     /// Data of a stream.
     Stream(StreamFrame<'a>),
+    /// What the sender says of a path.
+    Path(PathNews),
+    /// Both nodes are to send on this path while it lives. Of all that were sent the one with
+    /// the highest sequence number holds (L-PT-6).
+    Use {
+        /// Counts such wishes of both nodes.
+        sequence: u64,
+        /// Which path.
+        path: PathId,
+    },
 }
 
 /// Is this the plaintext of a packet of PING and PADDING only?
@@ -218,11 +262,16 @@ const FRAGMENT: u8 = 0x0d;
 const RECOVERED: u8 = 0x0e;
 const PACKETS: u8 = 0x0f;
 const MESSAGES: u8 = 0x18;
+const PATH: u8 = 0x19;
+const USE: u8 = 0x1a;
 const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x01;
 const STREAM_OFFSET: u8 = 0x02;
 const STREAM_LEN: u8 = 0x04;
 const ORIGIN_DSCP: u8 = 0x10;
+const PATH_UP: u8 = 0x01;
+const PATH_HEARS: u8 = 0x02;
+const PATH_FACTS: u8 = 0x04;
 
 /// The report's delay counts in units of 16 µs: finer than any satellite needs,
 /// and one byte up to 2 ms, two up to 262 ms.

@@ -25,7 +25,7 @@ use units::Duration;
 use crate::OsError;
 use crate::error::{OrCannot, bind_error};
 use crate::stamp::{age, wall_clock};
-use crate::sys::{self, RawAddr, check, check_len, retry, set_option};
+use crate::sys::{self, RawAddr, check, check_len, retry, set_option, set_text_option};
 use control::Control;
 pub use errors::{Icmp, NotArrived};
 pub use group::Instruction;
@@ -62,6 +62,8 @@ pub struct UdpConfig {
     pub local: SocketAddr,
     /// The routing mark of everything sent (needs CAP_NET_ADMIN).
     pub mark: Option<u32>,
+    /// Packets leave and come by this network interface only.
+    pub interface: Option<String>,
     /// Kernel buffer for packets not yet received, in bytes.
     pub receive_buffer: usize,
     /// Kernel buffer for packets not yet sent, in bytes. Small keeps the queue ours.
@@ -84,6 +86,7 @@ impl UdpConfig {
         UdpConfig {
             local,
             mark: None,
+            interface: None,
             receive_buffer: 4 << 20,
             send_buffer: 4 << 20,
             gso: true,
@@ -224,6 +227,14 @@ impl UdpSocket {
                 OsError::new("mark the carrier's packets", e)
                     .mend("grant CAP_NET_ADMIN or run as root")
             })?;
+        }
+        if let Some(name) = &config.interface {
+            set_text_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name).map_err(
+                |e| {
+                    OsError::new(format!("bind a carrier to the interface \"{name}\""), e)
+                        .mend("`ip link` lists the interfaces; start when it is there")
+                },
+            )?;
         }
         sys::bind(fd.as_fd(), config.local, false)
             .map_err(|e| bind_error("UDP", config.local, e))?;

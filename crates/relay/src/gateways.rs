@@ -79,7 +79,7 @@ impl Gateways {
             let config = PeerConfig {
                 public_key: *keys[1 - side].public(),
                 preshared_key: PresharedKey::NONE,
-                endpoint: Some(address(1 - side)),
+                endpoint: Some(address(1 - side).into()),
                 link: links[side].clone(),
                 keepalive: None,
             };

@@ -44,6 +44,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
+use link::Remote;
 use link::endpoint::{Endpoint, LinkEvent, Transmit};
 pub use link::session::{Carry, ClassId};
 pub use link::tunnel::TunnelError;
@@ -202,10 +203,10 @@ impl Relay {
         &mut self,
         now: Instant,
         arrived: Instant,
-        from: SocketAddr,
+        from: impl Into<Remote>,
         packet: &mut [u8],
     ) {
-        self.endpoint.handle_packet(now, arrived, from, packet);
+        self.endpoint.handle_packet(now, arrived, from.into(), packet);
     }
 
     /// The next packet for a carrier, written into `buf`.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey, PublicKey};
-use link::session::{LinkConfig, Session};
-use link::{PeerConfig, PeerId};
+use link::session::{LinkConfig, PathConfig, Session};
+use link::{CarrierId, PathId, PeerConfig, PeerId, Remote};
 use relay::{FlowId, Policy, Relay, Share};
 use squeeze::dedup::disk::Disk;
 use squeeze::dedup::{Keys, Limits};
 use units::{Duration, Instant, Rng};
 
 use crate::check::Meter;
-use crate::plan::Plan;
+use crate::plan::{Plan, Second};
 
 /// One of the two nodes.
 pub(crate) struct Node {
@@ -25,7 +25,10 @@ pub(crate) struct Node {
     pub address: SocketAddr,
     /// Which connection's socket a flow is.
     pub flows: BTreeMap<FlowId, usize>,
-    pub meter: Meter,
+    /// Of each carrier.
+    pub meters: [Meter; 2],
+    /// Paths that this node put down, by carrier.
+    pub down: [bool; 2],
     /// When its driver wakes up for the timeout that it was told.
     pub wake: Option<(Instant, Instant)>,
     pub rng: Rng,
@@ -46,16 +49,13 @@ impl Node {
     /// A node that is down.
     pub fn new(node: usize, plan: &Plan, rng: &mut Rng) -> Node {
         let mut rng = rng.fork();
-        let ip: IpAddr = match plan.ipv6 {
-            false => IpAddr::from([192, 0, 2, node as u8 + 1]),
-            true => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, node as u16 + 1]),
-        };
         Node {
             relay: None,
             peer: PeerId::from_index(0),
-            address: SocketAddr::new(ip, 4500),
+            address: SocketAddr::new(address(node, plan), 4500),
             flows: BTreeMap::new(),
-            meter: meter(node, plan),
+            meters: meters(node, plan),
+            down: [false; 2],
             wake: None,
             key: PrivateKey::from_bytes(bytes32(&mut rng)),
             rng,
@@ -91,7 +91,7 @@ impl Node {
         let config = PeerConfig {
             public_key: peer_key,
             preshared_key: PresharedKey::NONE,
-            endpoint: if resolved { known } else { self.stored.or(known) },
+            endpoint: if resolved { known } else { self.stored.or(known) }.map(Remote::from),
             link: link_config(node, plan),
             keepalive: plan.keepalives[node],
         };
@@ -116,15 +116,22 @@ impl Node {
             let dedup = self.disk.recover(&keys, &limits(plan), self.rng.next_u64() | 1);
             relay.set_dedup(self.peer, dedup);
         }
+        if let Some(second) = plan.second.filter(|_| node == 0) {
+            let to = second_remote(1, plan);
+            let config = second_path(node, plan, &second);
+            relay.endpoint.add_path(now, self.peer, config, to.carrier, Some(to));
+        }
+        self.down = [false; 2];
         self.relay = Some(relay);
-        self.meter = meter(node, plan);
+        self.meters = meters(node, plan);
         self.wake = None;
     }
 
     /// The program dies.
     pub fn stop(&mut self) {
         if let Some(relay) = self.relay.take() {
-            self.stored = relay.endpoint.peer_endpoint(self.peer).or(self.stored);
+            let first = relay.endpoint.paths(self.peer).into_iter().find(|p| p.id == PathId::FIRST);
+            self.stored = first.and_then(|p| p.remote?.addr).or(self.stored);
         }
         self.flows.clear();
     }
@@ -152,6 +159,39 @@ impl Node {
         any
     }
 
+    /// Where this node is on a carrier.
+    pub fn at(&self, carrier: CarrierId) -> Remote {
+        match carrier.0 {
+            0 => self.address.into(),
+            _ => Remote { carrier, addr: Some(SocketAddr::new(self.address.ip(), SECOND_PORT)) },
+        }
+    }
+
+    /// The path over a carrier, if there is one.
+    fn path(&self, carrier: usize) -> Option<PathId> {
+        let paths = self.relay.as_ref()?.endpoint.paths(self.peer);
+        paths.into_iter().map(|p| p.id).find(|id| (*id == PathId::FIRST) == (carrier == 0))
+    }
+
+    /// A command: everything goes by the path over this carrier.
+    pub fn use_path(&mut self, now: Instant, carrier: usize) {
+        if let Some(path) = self.path(carrier)
+            && let Some(relay) = &mut self.relay
+        {
+            relay.endpoint.use_path(now, self.peer, path);
+        }
+    }
+
+    /// The path over this carrier is up, or down.
+    pub fn set_path_up(&mut self, now: Instant, carrier: usize, up: bool) {
+        if let Some(path) = self.path(carrier)
+            && let Some(relay) = &mut self.relay
+        {
+            relay.endpoint.set_path_up(now, self.peer, path, up);
+            self.down[carrier] = !up;
+        }
+    }
+
     /// The session's names, its own first, if there is one.
     pub fn session_names(&self) -> Option<(u64, u64)> {
         let id = self.relay.as_ref()?.endpoint.session_id(self.peer)?;
@@ -171,7 +211,7 @@ impl Node {
         if let Some(relay) = &mut self.relay {
             relay.endpoint.distrust_keys(now);
         }
-        self.meter = meter(node, plan);
+        self.meters = meters(node, plan);
     }
 
     /// What it shares with the other node, if it runs.
@@ -234,8 +274,34 @@ fn limits(plan: &Plan) -> Limits {
 /// Two challenges, or an empty packet and one; and the answer to one.
 const UNPACED: u64 = 3 * (60 + 48);
 
-fn meter(node: usize, plan: &Plan) -> Meter {
-    Meter::new(plan.rates[node], units::ByteCount(UNPACED + 2 * u64::from(plan.overhead)))
+fn meters(node: usize, plan: &Plan) -> [Meter; 2] {
+    let second = plan.second.map_or(plan.rates[node], |s| s.rates[node]);
+    let unpaced = units::ByteCount(UNPACED + 2 * u64::from(plan.overhead));
+    [plan.rates[node], second].map(|rate| Meter::new(rate, unpaced))
+}
+
+const SECOND_PORT: u16 = 5500;
+
+fn second_remote(node: usize, plan: &Plan) -> Remote {
+    let addr = Some(SocketAddr::new(address(node, plan), SECOND_PORT));
+    Remote { carrier: CarrierId(1), addr }
+}
+
+fn second_path(node: usize, plan: &Plan, second: &Second) -> PathConfig {
+    PathConfig {
+        send_rate: second.rates[node],
+        receive_rate: second.rates[1 - node],
+        rtt: second.delays[0] + second.delays[1],
+        priority: 10,
+        ..link_config(node, plan).path()
+    }
+}
+
+fn address(node: usize, plan: &Plan) -> IpAddr {
+    match plan.ipv6 {
+        false => IpAddr::from([192, 0, 2, node as u8 + 1]),
+        true => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, node as u16 + 1]),
+    }
 }
 
 fn bytes32(rng: &mut Rng) -> [u8; 32] {

@@ -14,6 +14,8 @@ pub struct Plan {
     pub rates: [BitRate; 2],
     /// One-way delays, by sender.
     pub delays: [Duration; 2],
+    /// A second carrier between the nodes, which node 0 opens a path over.
+    pub second: Option<Second>,
     /// What the profile says of the round trip; never exactly true.
     pub promised_rtt: Duration,
     /// The largest IP packet, by node.
@@ -77,6 +79,7 @@ impl Plan {
             seed: 1,
             rates,
             delays: [rtt.divided_by(2); 2],
+            second: None,
             promised_rtt: rtt,
             mtus: [MTU; 2],
             packets: [MTU; 2],
@@ -105,6 +108,15 @@ impl Plan {
             datagrams: Vec::new(),
         }
     }
+}
+
+/// What a second carrier is. Faults but those of its own do not meet it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Second {
+    /// Its rates, by sender.
+    pub rates: [BitRate; 2],
+    /// One-way delays, by sender.
+    pub delays: [Duration; 2],
 }
 
 /// Something that goes wrong for a while.
@@ -149,6 +161,12 @@ pub enum FaultKind {
     Move(usize),
     /// A node dies, and starts anew when the fault is over.
     Restart(usize),
+    /// Nothing arrives over the second carrier.
+    SecondDead(Way),
+    /// A command at this node: everything goes by the second path, and later by the first.
+    UseSecond(usize),
+    /// Both nodes put the path over this carrier down.
+    PathDown(usize),
 }
 
 impl FaultKind {
@@ -169,6 +187,9 @@ impl FaultKind {
             FaultKind::Leap(..) => "clock leap",
             FaultKind::Move(_) => "move",
             FaultKind::Restart(_) => "restart",
+            FaultKind::SecondDead(_) => "second carrier dead",
+            FaultKind::UseSecond(_) => "path by command",
+            FaultKind::PathDown(_) => "path down",
         }
     }
 }
@@ -301,6 +322,7 @@ impl Plan {
             (moves || one_in(&mut faults, 4)).then(|| secs(&mut faults, 5, 25))
         });
         draw_narrow_path(seed, &mut plan);
+        draw_second(seed, &mut plan);
         let mut traffic = rng.fork();
         plan.connections = draw_connections(&mut traffic, &plan);
         plan.datagrams = draw_datagrams(&mut traffic, &plan);
@@ -311,6 +333,13 @@ impl Plan {
     /// The round trip of the link without anything waiting.
     pub fn rtt(&self) -> Duration {
         self.delays[0] + self.delays[1]
+    }
+
+    /// The longest round trip of all carriers, and the lowest rate.
+    pub(crate) fn worst(&self) -> (Duration, BitRate) {
+        let first = (self.rtt(), self.rates[0].min(self.rates[1]));
+        let second = self.second.map(|s| (s.delays[0] + s.delays[1], s.rates[0].min(s.rates[1])));
+        second.map_or(first, |(rtt, rate)| (first.0.max(rtt), first.1.min(rate)))
     }
 
     /// Stream bytes that cross if nothing goes wrong.
@@ -401,6 +430,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         seed,
         rates,
         delays,
+        second: None,
         promised_rtt: Duration::from_micros(rng.between(truth / 2, truth + truth / 2)),
         mtus: [mtu, other_mtu],
         packets: [mtu, other_mtu],
@@ -470,6 +500,34 @@ fn draw_narrow_path(seed: u64, plan: &mut Plan) {
     let from = Instant::ZERO + CALM + secs(&mut rng, 0, 45);
     let until = (from + secs(&mut rng, 0, 50)).min(plan.heal_at);
     plan.faults.push(Fault { from, until, kind: FaultKind::Narrow(way, mtu) });
+    plan.faults.sort_by_key(|f| f.from);
+}
+
+/// Every fourth run has a second carrier, and what happens to paths happens to it. It has dice
+/// of its own, too.
+fn draw_second(seed: u64, plan: &mut Plan) {
+    let mut rng = Rng::new(seed ^ 0x0074_776f_2077_6179);
+    if !one_in(&mut rng, 4) {
+        return;
+    }
+    let rates = [0, 1].map(|_| BitRate::from_bps(magnitude(&mut rng, 64_000, 20_000_000)));
+    let delays = [0, 1].map(|_| Duration::from_micros(magnitude(&mut rng, 5_000, 500_000)));
+    plan.second = Some(Second { rates, delays });
+    for _ in 0..2 + rng.below(5) {
+        let way = Way { sender: rng.below(2) as usize, both: one_in(&mut rng, 2) };
+        let kind = match rng.below(5) {
+            0 => FaultKind::SecondDead(way),
+            1 => FaultKind::PathDown(way.sender),
+            2 => FaultKind::Outage(way),
+            _ => FaultKind::UseSecond(way.sender),
+        };
+        let from = Instant::ZERO + CALM + secs(&mut rng, 0, 45);
+        let until = (from + secs(&mut rng, 0, 25)).min(plan.heal_at);
+        let clashes = |f: &&Fault| f.kind == kind && from <= f.until && f.from <= until;
+        if !plan.faults.iter().any(|f| clashes(&f)) {
+            plan.faults.push(Fault { from, until, kind });
+        }
+    }
     plan.faults.sort_by_key(|f| f.from);
 }
 
@@ -637,7 +695,7 @@ mod tests {
         let mut kinds: Vec<_> = plans.iter().flat_map(Plan::fault_kinds).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        assert_eq!(kinds.len(), 13, "{kinds:?}");
+        assert_eq!(kinds.len(), 16, "{kinds:?}");
         let rates: Vec<_> = plans.iter().flat_map(|p| p.rates).collect();
         assert!(rates.iter().any(|r| *r < BitRate::from_kbps(100)));
         assert!(rates.iter().any(|r| *r > BitRate::from_mbps(25)));

@@ -24,6 +24,8 @@ pub enum LinkState {
     Back,
     /// The peer is at a new address, validated.
     Moved,
+    /// Everything goes by another path.
+    OtherPath,
     /// The keys were not replaced in time, and erased.
     KeysErased,
 }
@@ -46,7 +48,8 @@ impl LinkNews {
             LinkEvent::Unheard(_) => LinkState::TransmitDead,
             LinkEvent::Unreported(_) => LinkState::NothingReported,
             LinkEvent::Back => LinkState::Back,
-            LinkEvent::Moved(_) => LinkState::Moved,
+            LinkEvent::Moved(..) => LinkState::Moved,
+            LinkEvent::Using(_) => LinkState::OtherPath,
             LinkEvent::Rekey(Rekey::Erased) => LinkState::KeysErased,
             LinkEvent::Up { .. }
             | LinkEvent::Closed
@@ -160,8 +163,8 @@ const HOSTS: Duration = Duration::from_secs(130);
 fn patience(plan: &Plan) -> Duration {
     let fresh = plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Restart(_)));
     let find = if fresh { IDLE_PAUSE } else { URGENT_PAUSE };
-    let slowest = plan.rates[0].min(plan.rates[1]);
-    find + HOSTS + slowest.time_for(units::ByteCount(plan.bytes())).times(3) + plan.rtt().times(10)
+    let (rtt, slowest) = plan.worst();
+    find + HOSTS + slowest.time_for(units::ByteCount(plan.bytes())).times(3) + rtt.times(10)
 }
 
 /// Everything must come to its end.
@@ -193,9 +196,8 @@ fn finale(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     }
     let begun = world.now;
     let size = units::ByteCount(4 * FRESH_BYTES);
-    let slowest = plan.rates[0].min(plan.rates[1]);
-    let bound =
-        begun + slowest.time_for(size).times(3) + plan.rtt().times(10) + Duration::from_secs(5);
+    let (rtt, slowest) = plan.worst();
+    let bound = begun + slowest.time_for(size).times(3) + rtt.times(10) + Duration::from_secs(5);
     world.run(bound, |w| {
         w.talks[first..].iter().all(|t| t.hosts.iter().all(Option::is_some)) && w.is_converged()
     })?;

@@ -6,9 +6,9 @@
 //! there is nothing left, which is the law that the real driver keeps as well.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use channel::{Channel, ChannelConfig, Fate, OutageMode, QueueLimit, flip_bit};
+use link::Remote;
 use link::tunnel::PacketKind;
 use relay::{Action, Verdict};
 use units::{ByteCount, Duration, Instant, Rng};
@@ -24,8 +24,8 @@ use crate::{Report, Trace};
 /// A packet between the nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
-    from: SocketAddr,
-    to: SocketAddr,
+    from: Remote,
+    to: Remote,
     bytes: Vec<u8>,
 }
 
@@ -72,7 +72,8 @@ pub(crate) struct World<'a> {
     /// What both sessions do wrong.
     #[cfg(test)]
     pub mistake: Option<link::session::Mistake>,
-    channels: [Channel<Wire>; 2],
+    /// By sender and carrier.
+    channels: [[Channel<Wire>; 2]; 2],
     queue: BTreeMap<(Instant, u64), Happening>,
     serial: u64,
     at_once: u32,
@@ -91,9 +92,12 @@ impl<'a> World<'a> {
         let nodes = [0, 1].map(|node| Node::new(node, plan, &mut rng));
         let channels = [0, 1].map(|sender| {
             let seed = rng.next_u64();
-            let config = clean(plan, sender);
-            let channel = Channel::new(config, seed).expect("the plan's rates are above zero");
-            channel.with_series(Duration::from_secs(3_600), 1)
+            [0, 1].map(|carrier| {
+                let config = clean(plan, sender, carrier);
+                let channel = Channel::new(config, seed ^ carrier as u64);
+                let channel = channel.expect("the plan's rates are above zero");
+                channel.with_series(Duration::from_secs(3_600), 1)
+            })
         });
         let mut world = World {
             plan,
@@ -191,8 +195,8 @@ impl<'a> World<'a> {
         let now = self.now;
         let queue = self.queue.keys().next().map(|(at, _)| *at);
         let [a, b] = [0, 1].map(|node| self.wake_at(node));
-        let [c, d] = self.channels.each_ref().map(Channel::next_time);
-        [queue, a, b, c, d].into_iter().flatten().min().map(|t| t.max(now))
+        let channels = self.channels.iter().flatten().filter_map(Channel::next_time).min();
+        [queue, a, b, channels].into_iter().flatten().min().map(|t| t.max(now))
     }
 
     /// When a node's driver wakes up next.
@@ -203,7 +207,8 @@ impl<'a> World<'a> {
     /// Everything that is due now.
     fn happen(&mut self) -> Result<(), Failure> {
         for sender in 0..2 {
-            self.arrivals(sender)?;
+            self.arrivals(sender, 0)?;
+            self.arrivals(sender, 1)?;
         }
         for node in 0..2 {
             if self.wake_at(node).is_some_and(|t| t <= self.now)
@@ -239,8 +244,8 @@ impl<'a> World<'a> {
 
     // ---- packets ---------------------------------------------------------------
 
-    fn arrivals(&mut self, sender: usize) -> Result<(), Failure> {
-        while let Some(arrival) = self.channels[sender].pop(self.now) {
+    fn arrivals(&mut self, sender: usize, carrier: usize) -> Result<(), Failure> {
+        while let Some(arrival) = self.channels[sender][carrier].pop(self.now) {
             let mut wire = arrival.item;
             match arrival.fate {
                 Fate::Lost(_) => continue,
@@ -253,7 +258,7 @@ impl<'a> World<'a> {
                 self.trace(|| format!("node {} receives {kind:?}", 1 - sender));
             }
             let node = &mut self.nodes[1 - sender];
-            if wire.to == node.address
+            if wire.to == node.at(wire.to.carrier)
                 && let Some(relay) = &mut node.relay
             {
                 let now = self.now + self.clocks[1 - sender];
@@ -297,7 +302,7 @@ impl<'a> World<'a> {
         Ok(any)
     }
 
-    fn push(&mut self, node: usize, to: SocketAddr, bytes: &[u8]) -> Result<(), Failure> {
+    fn push(&mut self, node: usize, to: Remote, bytes: &[u8]) -> Result<(), Failure> {
         let headers = if self.plan.ipv6 { 48 } else { 28 };
         let ip = bytes.len() as u64 + headers;
         let len = ByteCount(ip + u64::from(self.plan.overhead));
@@ -315,7 +320,11 @@ impl<'a> World<'a> {
         if data && self.session_is_begun(node) && ip > u64::from(mtu) {
             return self.fail(format!("node {node} sent {ip} bytes over a link of {mtu}"));
         }
-        let early = self.nodes[node].meter.on_packet(self.now, len, paced);
+        let carrier = usize::from(to.carrier.0);
+        if self.nodes[node].down[carrier] {
+            return self.fail(format!("node {node} sent on a path that is down"));
+        }
+        let early = self.nodes[node].meters[carrier].on_packet(self.now, len, paced);
         if early > Duration::ZERO {
             return self.fail(format!("node {node} exceeds the link's rate: {early} too early"));
         }
@@ -323,9 +332,9 @@ impl<'a> World<'a> {
         if !data && self.active.iter().any(dropped) {
             return Ok(());
         }
-        let wire = Wire { from: self.nodes[node].address, to, bytes: bytes.to_vec() };
+        let wire = Wire { from: self.nodes[node].at(to.carrier), to, bytes: bytes.to_vec() };
         let held = self.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Hold(_)));
-        if self.channels[node].push(self.now, len, wire).is_err() && !held {
+        if self.channels[node][carrier].push(self.now, len, wire).is_err() && !held {
             return self.fail(format!("node {node} overran a queue of 50 ms of its own rate"));
         }
         Ok(())
@@ -407,6 +416,11 @@ impl<'a> World<'a> {
         match fault.kind {
             FaultKind::Restart(node) => self.die(node)?,
             FaultKind::Move(node) => self.nodes[node].relocate(),
+            FaultKind::UseSecond(node) => {
+                let local = self.now + self.clocks[node];
+                self.nodes[node].use_path(local, 1);
+            }
+            FaultKind::PathDown(carrier) => self.set_path_up(carrier, false),
             FaultKind::Leap(node, time) => {
                 self.clocks[node] += time;
                 self.forget_clients(node);
@@ -441,6 +455,11 @@ impl<'a> World<'a> {
                 }
             }
             FaultKind::Move(_) | FaultKind::Leap(..) => {}
+            FaultKind::UseSecond(node) => {
+                let local = self.now + self.clocks[node];
+                self.nodes[node].use_path(local, 0);
+            }
+            FaultKind::PathDown(carrier) => self.set_path_up(carrier, true),
             _ => {
                 let dark = matches!(fault.kind, FaultKind::Outage(_) | FaultKind::Hold(_));
                 self.dark_until = if dark { Some(self.now) } else { self.dark_until };
@@ -451,14 +470,25 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    fn set_path_up(&mut self, carrier: usize, up: bool) {
+        for node in 0..2 {
+            let local = self.now + self.clocks[node];
+            self.nodes[node].set_path_up(local, carrier, up);
+        }
+    }
+
     fn tune_channels(&mut self) {
         for sender in 0..2 {
-            let mut config = clean(self.plan, sender);
+            let is_dead =
+                |f: &Fault| matches!(f.kind, FaultKind::SecondDead(way) if way.meets(sender));
+            let dead = self.active.iter().any(is_dead);
+            self.channels[sender][1].set_outage(self.now, dead);
+            let mut config = clean(self.plan, sender, 0);
             let mut outage = false;
             for fault in &self.active {
                 worsen(&mut config, &mut outage, sender, fault.kind, self.plan.overhead);
             }
-            let channel = &mut self.channels[sender];
+            let channel = &mut self.channels[sender][0];
             channel.reconfigure(self.now, config).expect("drawn within the limits");
             channel.set_outage(self.now, outage);
         }
@@ -514,7 +544,7 @@ impl<'a> World<'a> {
 
     /// How many packets are in the channels.
     pub fn in_channels(&self) -> usize {
-        self.channels.iter().map(Channel::held).sum()
+        self.channels.iter().flatten().map(Channel::held).sum()
     }
 
     /// Shows what the sessions wait for.
@@ -535,12 +565,16 @@ impl<'a> World<'a> {
 
 /// A channel without faults: the rate that the sender was told, and room for what its
 /// departure clock may send ahead.
-fn clean(plan: &Plan, sender: usize) -> ChannelConfig {
-    let rate = plan.rates[sender];
+fn clean(plan: &Plan, sender: usize, carrier: usize) -> ChannelConfig {
+    let second = plan.second.filter(|_| carrier == 1);
+    let (rate, delay) = match second {
+        Some(second) => (second.rates[sender], second.delays[sender]),
+        None => (plan.rates[sender], plan.delays[sender]),
+    };
     let room = rate.bytes_in(Duration::from_millis(50)) + ByteCount(16_000);
     ChannelConfig {
         rate: Some(rate),
-        delay: plan.delays[sender],
+        delay,
         queue: QueueLimit::Bytes(room),
         ..ChannelConfig::default()
     }

@@ -51,6 +51,7 @@ fn plan(seed: u64, faults: Vec<Fault>) -> Plan {
     Plan {
         rates: [BitRate::from_kbps(256), BitRate::from_kbps(2_000)],
         delays: [RTT.divided_by(2); 2],
+        second: None,
         promised_rtt: RTT,
         mtus: [1500; 2],
         packets: [1500; 2],

@@ -10,6 +10,7 @@ use crate::up::kept::Range;
 use crate::up::modem;
 use crate::up::self_test::Wanted;
 use crate::up::shard::inbox::Order;
+use crate::up::shard::paths::Which;
 
 /// How long open connections may go on after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -32,7 +33,8 @@ impl Driver {
     pub(super) fn on_admin(&mut self, now: Instant, token: u64) {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop, mut ask) = (false, false, false);
-        let (mut rates, mut test, mut wanted) = (Vec::new(), None, None);
+        let (mut rates, mut paths) = (Vec::new(), Vec::new());
+        let (mut test, mut wanted) = (None, None);
         let this = &*self;
         admin.handle(&this.shard.poller, token, now, &mut |request| {
             Some(match request {
@@ -60,6 +62,13 @@ impl Driver {
                         Err(why) => admin::Answer::Error(why),
                     }
                 }
+                admin::Request::Path { peer, path, command } => match this.path_of(&peer, &path) {
+                    Ok((shard, key, which)) => {
+                        paths.push((shard, key, which, command));
+                        admin::Answer::Done
+                    }
+                    Err(why) => admin::Answer::Error(why),
+                },
                 admin::Request::Watch { peer, flows } => match this.watch_of(peer, flows) {
                     Ok(watch) => {
                         wanted = Some(watch);
@@ -91,6 +100,16 @@ impl Driver {
             match shard {
                 0 => self.shard.set_rate(now, &peer, rate),
                 other => self.others.order(other, Order::Rate(peer, rate)),
+            }
+        }
+        for (shard, peer, which, command) in paths {
+            match shard {
+                0 => {
+                    if let Err(why) = self.shard.set_path(now, &peer, which, command) {
+                        crate::log!(Warn, why);
+                    }
+                }
+                other => self.others.order(other, Order::Path(peer, which, command)),
             }
         }
         // A client's place must not be another's before its test has ended.
@@ -142,6 +161,22 @@ impl Driver {
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let rate = modem::reported_rate(&peer.config, bps)?;
         Ok((peer.shard, peer.config.public_key, rate))
+    }
+
+    /// The shard, the key and the path that `path` is to the peer called `name`. The first
+    /// shard knows its paths; a path of another's that is not there is told in the log.
+    fn path_of(
+        &self,
+        name: &str,
+        path: &str,
+    ) -> Result<(usize, link::keys::PublicKey, Which), String> {
+        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
+        let which = Which::of(&peer.config, path)?;
+        if peer.shard == 0 {
+            self.shard.find_path(&peer.config.public_key, which)?;
+        }
+        Ok((peer.shard, peer.config.public_key, which))
     }
 
     /// Takes nothing new; what is open may go on for a while. The second time: at once.

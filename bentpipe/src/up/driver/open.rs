@@ -58,7 +58,8 @@ impl Driver {
         let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);
-        let carriers = Carrier::open(node.listen, mark, node.shards)?;
+        let mut carriers = Carrier::open(node.listen, mark, node.shards)?;
+        carriers.iter_mut().try_for_each(|carrier| carrier.bind(&config.peers, mark))?;
         let tun = node.tun.as_ref().map(|name| Tun::open(name, TUN_MTU)).transpose()?;
         let listeners = match &tun {
             Some(_) => Some(Listeners::open(&TcpOptions::default(), [LISTENER_V4, LISTENER_V6])?),
@@ -170,7 +171,7 @@ impl Driver {
             lan: self.config.node.lan.clone(),
             direct: past_the_tunnel(&self.config),
             own: self.config.node.own,
-            carrier_ports: vec![self.shard.carrier.port()],
+            carrier_ports: self.shard.carrier.ports(),
             ..InterceptConfig::new(tun.name(), listeners.port())
         };
         let config = intercept_config(self.config.peers.iter(), base);
@@ -208,7 +209,7 @@ impl Driver {
 
     fn announce(&self) {
         let node = &self.config.node;
-        let listen = self.shard.carrier.socket.local_addr();
+        let listen = self.shard.carrier.local_addr();
         crate::log!(
             Info,
             "bentpipe is up",

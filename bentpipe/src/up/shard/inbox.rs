@@ -13,8 +13,10 @@ use os::poll::{Events, Interest, Waker};
 use os::tcp::Accepted;
 use units::{BitRate, Duration, Instant};
 
+use super::paths::Which;
 use super::tidings::Tidings;
 use super::{Note, OWNERS, Shard};
+use crate::admin::PathCommand;
 use crate::config::Config;
 use crate::up::driver::UpError;
 use crate::up::peers::Sharers;
@@ -46,6 +48,8 @@ pub enum Order {
     Reload(Box<Config>, Sharers, BTreeMap<PublicKey, SocketAddr>),
     /// A link's rate is another.
     Rate(PublicKey, BitRate),
+    /// Something for a path.
+    Path(PublicKey, Which, PathCommand),
     /// Test a link.
     Test(PublicKey, Wanted, Listener),
     /// Tell your part of the status.
@@ -227,6 +231,11 @@ impl Inbox {
                     }
                 }
                 Order::Rate(peer, rate) => shard.set_rate(now, &peer, rate),
+                Order::Path(peer, which, command) => {
+                    if let Err(why) = shard.set_path(now, &peer, which, command) {
+                        crate::log!(Warn, why);
+                    }
+                }
                 Order::Test(peer, wanted, listener) => shard.test(now, &peer, wanted, listener),
                 Order::Tell(part_to) => {
                     // Nobody hears it only where the first has ended.

@@ -97,7 +97,14 @@ impl Shard {
         }
         let note = self.notes.entry(key).or_default();
         // To be elsewhere, or to fail again, is not to answer again.
-        if !matches!(event, LinkEvent::Moved(_) | LinkEvent::Failing(_) | LinkEvent::Rekey(_)) {
+        let is_other = matches!(
+            event,
+            LinkEvent::Moved(..)
+                | LinkEvent::Using(_)
+                | LinkEvent::Failing(_)
+                | LinkEvent::Rekey(_)
+        );
+        if !is_other {
             note.event = Some((now, event));
         }
         match event {
@@ -111,9 +118,19 @@ impl Shard {
                 crate::log!(Debug, "new keys", peer = name);
                 self.tell_disagreements(id);
             }
-            LinkEvent::Moved(to) => {
-                crate::log!(Info, "the peer is at a new address", peer = name, address = to);
-                note.address = Some(to);
+            LinkEvent::Moved(path, to) => {
+                crate::log!(
+                    Info,
+                    "the peer is at a new address",
+                    peer = name,
+                    address = to,
+                    path = path
+                );
+                // The next start begins with the first path.
+                note.address = to.addr.filter(|_| path.is_first()).or(note.address);
+            }
+            LinkEvent::Using(path) => {
+                crate::log!(Info, "everything goes by another path", peer = name, path = path);
             }
             LinkEvent::Silent(since) => {
                 crate::log!(

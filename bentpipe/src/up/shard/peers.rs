@@ -30,12 +30,14 @@ impl Shard {
             .relay
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
+        let paths = self.open_paths(now, id, &peer);
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
         let told = Disagreements::default();
         self.peers.push(KnownPeer {
             id,
             config: peer,
+            paths,
             meter,
             silent_since: None,
             up: false,

@@ -73,7 +73,9 @@ impl Shard {
                 let (cipher, rtt_us) = (cipher.name().to_owned(), rtt.as_micros());
                 Some(Event::LinkUp { address, cipher, rtt_us, anew: false })
             }
-            LinkEvent::Moved(to) => Some(Event::LinkMoved { address: to.to_string() }),
+            LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
+            // The log and the status tell it.
+            LinkEvent::Using(_) => None,
             LinkEvent::Silent(since) => silent(Way::Receive, since),
             LinkEvent::Unheard(since) => silent(Way::Transmit, since),
             LinkEvent::Unreported(since) => silent(Way::Reports, since),

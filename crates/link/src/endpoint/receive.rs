@@ -1,14 +1,13 @@
 //! Packets in: whose they are, and what they change.
 
-use std::net::SocketAddr;
-
 use units::{Duration, Instant};
 
-use super::{Endpoint, EndpointEvent, LinkEvent, PeerId, Strange};
+use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Strange};
 use crate::cookie::Verdict;
 use crate::handshake::{HandshakeError, Initiation};
+use crate::path::Remote;
 use crate::session::{Params, PathFrame, Session};
-use crate::tunnel::{self, PacketError, PacketKind};
+use crate::tunnel::{self, Opened, PacketError, PacketKind};
 use crate::wire::ResetReason;
 
 /// Cookie replies that may wait.
@@ -25,7 +24,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         arrived: Instant,
-        from: SocketAddr,
+        from: Remote,
         packet: &mut [u8],
     ) {
         let kind = PacketKind::of(packet);
@@ -60,7 +59,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         arrived: Instant,
-        from: SocketAddr,
+        from: Remote,
         receiver: u32,
         packet: &mut [u8],
     ) -> Result<(), &'static str> {
@@ -68,17 +67,17 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         let opened = peer.tunnel.open_packet(now, from, packet).map_err(packet_reason)?;
         peer.stats.packets_in += 1;
-        peer.stats.bytes_in += packet.len() as u64 + peer.session.wire_overhead();
         peer.stats.heard = Some(now);
         if opened.confirmed_now {
             self.see_tunnel_events(now, id);
         }
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
+        peer.note_received(now, &opened, packet.len());
         let (mut challenge, mut response) = (None, None);
         peer.session.handle_packet(
             now,
             arrived.min(now),
-            opened.number,
+            (opened.path, opened.number),
             opened.hint,
             &packet[opened.payload],
             &mut |frame| match frame {
@@ -91,12 +90,15 @@ impl Endpoint {
             self.near_until = now + FAR;
         }
         if let Some(token) = challenge {
-            peer.answer = Some((from, token));
+            peer.tunnel.on_challenge(opened.path, from, token);
         }
         if let Some(token) = response {
-            peer.tunnel.on_challenge_response(from, token);
+            peer.tunnel.on_challenge_response(opened.path, from, token);
         }
         self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
+        if let Some(event) = peer.see_path(id) {
+            self.events.push_back(event);
+        }
         if peer.session.has_datagrams() && !peer.has_datagrams {
             peer.has_datagrams = true;
             self.with_datagrams.push_back(id);
@@ -116,7 +118,7 @@ impl Endpoint {
     fn handle_initiation(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         packet: &[u8],
     ) -> Result<(), &'static str> {
         self.admit(now, from, packet)?;
@@ -127,7 +129,7 @@ impl Endpoint {
             Some(id) => self.answer(now, from, *id, initiation),
             None if self.elsewhere.has(&key) => self.elsewhere.hand_over(from, initiation),
             None => {
-                self.strangers.note(now, from, Strange::UnknownNode(key));
+                self.strangers.note(now, from.source(), Strange::UnknownNode(key));
                 Err("unknown peer")
             }
         }
@@ -137,7 +139,7 @@ impl Endpoint {
     pub(super) fn answer(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         id: PeerId,
         initiation: Initiation,
     ) -> Result<(), &'static str> {
@@ -151,7 +153,7 @@ impl Endpoint {
     fn handle_response(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         receiver: u32,
         packet: &[u8],
     ) -> Result<(), &'static str> {
@@ -183,13 +185,13 @@ impl Endpoint {
         Ok(())
     }
 
-    fn admit(&mut self, now: Instant, from: SocketAddr, packet: &[u8]) -> Result<(), &'static str> {
-        match self.guard.admit(now, from, packet) {
+    fn admit(&mut self, now: Instant, from: Remote, packet: &[u8]) -> Result<(), &'static str> {
+        match self.guard.admit(now, from.source(), packet) {
             Verdict::Admitted => Ok(()),
             Verdict::Refused(why, reply) => {
                 if matches!(why, HandshakeError::Mac1 | HandshakeError::Version) {
                     let mac1 = why == HandshakeError::Mac1;
-                    self.strangers.note_refused(now, from, packet, mac1);
+                    self.strangers.note_refused(now, from.source(), packet, mac1);
                 }
                 if let Some(reply) = reply
                     && self.replies.len() < MAX_REPLIES
@@ -206,23 +208,24 @@ impl Endpoint {
         while let Some(peer) = self.peers[id.index()].as_deref_mut() {
             let Some(event) = peer.tunnel.poll_event() else { return };
             match event {
-                tunnel::Event::Moved(addr) => {
-                    peer.session.set_ipv6(addr.ip().to_canonical().is_ipv6());
-                    self.events.push_back(EndpointEvent::Link(id, LinkEvent::Moved(addr)));
+                tunnel::Event::Moved(path, to) => {
+                    peer.meet_path(now, path);
+                    self.events.push_back(EndpointEvent::Link(id, LinkEvent::Moved(path, to)));
                 }
-                tunnel::Event::Established { resumed, cipher, params, rtt } => {
+                tunnel::Event::Established { resumed, cipher, params, rtt, path } => {
                     peer.stats.handshakes += 1;
                     if !resumed && peer.begun {
                         self.replace_session(now, id, ResetReason::PeerRestarted);
                     }
                     let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
                     peer.begun = true;
-                    peer.session.on_heard_by_peer(now);
+                    peer.session.on_handshake(now, path);
                     self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
-                    let v6 =
-                        peer.tunnel.endpoint().is_some_and(|a| a.ip().to_canonical().is_ipv6());
+                    peer.session.paths().collect::<Vec<_>>().into_iter().for_each(|path| {
+                        peer.meet_path(now, path);
+                    });
                     if let Some(params) = Params::decode(params.as_bytes()) {
-                        peer.session.set_peer(params, v6);
+                        peer.session.set_peer(params);
                     }
                     let up = LinkEvent::Up { resumed, cipher, rtt };
                     self.events.push_back(EndpointEvent::Link(id, up));
@@ -246,10 +249,24 @@ impl Endpoint {
     }
 }
 
+impl Peer {
+    /// Counts a packet; it may be the first of its path.
+    fn note_received(&mut self, now: Instant, opened: &Opened, len: usize) {
+        let is_new = self.session.path(opened.path).is_none();
+        if is_new && self.session.accept_path(now, opened.path).is_some() {
+            self.meet_path(now, opened.path);
+        }
+        let Some(path) = self.session.path_mut(opened.path) else { return };
+        self.stats.bytes_in += len as u64 + path.wire_overhead();
+        path.on_came(now, len);
+    }
+}
+
 fn packet_reason(e: PacketError) -> &'static str {
     match e {
         PacketError::Malformed => "malformed",
         PacketError::UnknownIndex => "unknown index",
+        PacketError::UnknownPath => "unknown path",
         PacketError::Forged => "forged",
         PacketError::Duplicate => "replayed",
         PacketError::TooOld => "too old",
@@ -267,6 +284,7 @@ fn handshake_reason(e: HandshakeError) -> &'static str {
         HandshakeError::Replayed => "replayed",
         HandshakeError::NoCookie => "no cookie",
         HandshakeError::Unsolicited => "unsolicited",
+        HandshakeError::PathDown => "path down",
         _ => "handshake refused",
     }
 }

@@ -7,7 +7,6 @@
 //! an initiation and is another's by its index.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 
 use units::Instant;
 
@@ -16,6 +15,7 @@ use super::{Endpoint, EndpointConfig};
 use crate::cookie::Guard;
 use crate::handshake::Initiation;
 use crate::keys::{Entropy, PublicKey};
+use crate::path::Remote;
 
 /// Initiations that may wait for being handed over, and other packets.
 const MAX_WAITING: usize = 64;
@@ -24,7 +24,7 @@ const MAX_WAITING: usize = 64;
 pub struct HandedOver {
     /// The number of that shard.
     pub shard: u32,
-    pub(super) from: SocketAddr,
+    pub(super) from: Remote,
     pub(super) what: What,
 }
 
@@ -61,7 +61,7 @@ impl Elsewhere {
     /// Keeps an initiation until the owner takes it to its shard.
     pub(super) fn hand_over(
         &mut self,
-        from: SocketAddr,
+        from: Remote,
         initiation: Initiation,
     ) -> Result<(), &'static str> {
         let shard = *self.peers.get(initiation.peer()).ok_or("unknown peer")?;
@@ -73,7 +73,7 @@ impl Elsewhere {
     pub(super) fn hand_packet_over(
         &mut self,
         shard: u32,
-        from: SocketAddr,
+        from: Remote,
         arrived: Instant,
         packet: &[u8],
     ) -> Result<(), &'static str> {
@@ -85,7 +85,7 @@ impl Elsewhere {
 fn keep(
     waiting: &mut VecDeque<HandedOver>,
     shard: u32,
-    from: SocketAddr,
+    from: Remote,
     what: impl FnOnce() -> What,
 ) -> Result<(), &'static str> {
     if waiting.len() >= MAX_WAITING {

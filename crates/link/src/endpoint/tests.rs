@@ -2,14 +2,15 @@
 
 mod attack;
 mod failing;
+mod paths;
 mod shards;
 
 use super::*;
 use crate::wire::{Origin, Target};
 use units::{BitRate, ByteCount};
 
-fn addr(n: u8) -> SocketAddr {
-    ([192, 0, 2, n], 4500).into()
+fn addr(n: u8) -> Remote {
+    std::net::SocketAddr::from(([192, 0, 2, n], 4500)).into()
 }
 
 fn link() -> LinkConfig {
@@ -35,14 +36,14 @@ fn link() -> LinkConfig {
 }
 
 /// A node with one peer, which it knows at `peer_at`.
-fn node(own: u8, peer: u8, peer_at: Option<SocketAddr>) -> (Endpoint, PeerId) {
+fn node(own: u8, peer: u8, peer_at: Option<Remote>) -> (Endpoint, PeerId) {
     node_with(own, peer, peer_at, PresharedKey::NONE)
 }
 
 fn node_with(
     own: u8,
     peer: u8,
-    peer_at: Option<SocketAddr>,
+    peer_at: Option<Remote>,
     preshared_key: PresharedKey,
 ) -> (Endpoint, PeerId) {
     node_seeded(own, peer, peer_at, preshared_key, own)
@@ -51,7 +52,7 @@ fn node_with(
 fn node_seeded(
     own: u8,
     peer: u8,
-    peer_at: Option<SocketAddr>,
+    peer_at: Option<Remote>,
     preshared_key: PresharedKey,
     seed: u8,
 ) -> (Endpoint, PeerId) {
@@ -76,7 +77,7 @@ fn node_seeded(
 }
 
 /// All that a node sends now, with whereto.
-fn sent(now: Instant, node: &mut Endpoint) -> Vec<(SocketAddr, Vec<u8>)> {
+fn sent(now: Instant, node: &mut Endpoint) -> Vec<(Remote, Vec<u8>)> {
     let mut buf = [0; 2000];
     std::iter::from_fn(|| node.poll_transmit(now, &mut buf).map(|t| (t.to, buf[..t.len].to_vec())))
         .collect()
@@ -99,7 +100,7 @@ fn a_challenge_is_answered_to_where_it_came_from() {
         now += Duration::from_millis(50);
     }
     assert!(ship.is_established(shore_id) && shore.is_established(ship_id));
-    assert_eq!(shore.peer_endpoint(ship_id), Some(addr(1)));
+    assert_eq!(shore.peer_endpoint(ship_id), Some(addr(1).source()));
 
     // The ship is heard from elsewhere, and asked there, from another of shore's addresses.
     ship.session_mut(shore_id).expect("a session").ping();
@@ -120,8 +121,8 @@ fn a_challenge_is_answered_to_where_it_came_from() {
         shore.handle_packet(now, now, addr(11), &mut packet);
     }
     sent(now, &mut shore);
-    assert_eq!(shore.peer_endpoint(ship_id), Some(addr(11)));
-    assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2)), "where it was known to be");
+    assert_eq!(shore.peer_endpoint(ship_id), Some(addr(11).source()));
+    assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2).source()), "where it was known to be");
 }
 
 /// CT-4 (spec/control.md).

@@ -1,11 +1,10 @@
 //! Packets out: whose turn it is, and when somebody is to be asked again.
 
-use std::net::SocketAddr;
-
 use units::Instant;
 
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Rekey, Transmit};
 use crate::handshake::Message;
+use crate::path::{PathId, Remote};
 use crate::replay::number_len;
 use crate::seal::TAG_LEN;
 use crate::session::Reach;
@@ -36,10 +35,14 @@ impl Endpoint {
         let wanted = peer.session.waiting_since().is_some();
         peer.tunnel.set_wanted(now, wanted);
         peer.tunnel.set_rtt(peer.session.full_rtt());
+        peer.follow_route();
         if let Some((to, message)) = peer.tunnel.poll_transmit(now, &mut self.indices.giver(id)) {
-            peer.session.on_other_sent(now, message.as_bytes().len());
-            let transmit = put_message(&message, to, Some(id), buf);
-            peer.note_sent(now, transmit.len);
+            let path = peer.path_to(to);
+            let transmit = put_message(&message, to, Some((id, path)), buf);
+            if let Some(path) = peer.session.path_mut(path) {
+                path.on_other_sent(now, transmit.len);
+            }
+            peer.note_sent(now, path, transmit.len);
             return Some(transmit);
         }
         while let Some(index) = peer.tunnel.poll_freed_index() {
@@ -61,6 +64,9 @@ impl Endpoint {
             .or_else(|| peer.poll_session(now, id, buf));
         self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
         self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
+        if let Some(event) = peer.see_path(id) {
+            self.events.push_back(event);
+        }
         if peer.session.has_events() {
             self.mark_noisy(id);
         }
@@ -101,7 +107,7 @@ impl Endpoint {
                 peer.timer = None;
                 peer.session.handle_timeout(now);
                 if peer.keepalive_at().is_some_and(|t| t <= now) {
-                    peer.session.ping();
+                    peer.session.keep_alive(now);
                 }
             }
             self.mark(id);
@@ -131,15 +137,15 @@ impl Peer {
         news.then_some(LinkEvent::Rekey(rekey))
     }
 
-    fn note_sent(&mut self, now: Instant, len: usize) {
-        self.last_sent = now;
+    fn note_sent(&mut self, now: Instant, path: PathId, len: usize) {
+        let Some(path) = self.session.path_mut(path) else { return };
+        path.on_left(now, len);
         self.stats.packets_out += 1;
-        self.stats.bytes_out += len as u64 + self.session.wire_overhead();
+        self.stats.bytes_out += len as u64 + path.wire_overhead();
     }
 
     fn keepalive_at(&self) -> Option<Instant> {
-        let interval = self.config.keepalive.filter(|_| self.tunnel.is_established())?;
-        (!self.session.ping_waits()).then(|| self.last_sent + interval)
+        self.session.keepalive_at().filter(|_| self.tunnel.is_established())
     }
 
     fn next_timer(&self, now: Instant) -> Option<Instant> {
@@ -149,66 +155,83 @@ impl Peer {
 
     /// Asks an address that the peer seems to have moved to.
     fn poll_challenge(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
-        let (to, token) = self.tunnel.poll_challenge(now)?;
+        let (path, to, token) = self.tunnel.poll_challenge(now)?;
         let mut payload = [0; 9];
         Writer::new(&mut payload).put(&Frame::Challenge(token));
-        let len = self.seal_small(now, &payload, buf)?;
-        Some(Transmit { len, to, peer: Some(id) })
+        let len = self.seal_small(now, path, &payload, buf)?;
+        Some(Transmit { len, to, peer: Some((id, path)) })
     }
 
-    /// Answers a challenge, to where it came from: the path that it asks about is the one
-    /// back from there (L-AC-2). No longer than the challenge was, and one for each.
+    /// Answers a challenge, to where it came from (L-AC-2).
     fn poll_answer(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
-        let (to, token) = self.answer.take()?;
+        let (path, to, token) = self.tunnel.poll_answer()?;
         let mut payload = [0; 9];
         Writer::new(&mut payload).put(&Frame::Response(token));
-        let len = self.seal_small(now, &payload, buf)?;
-        Some(Transmit { len, to, peer: Some(id) })
+        let len = self.seal_small(now, path, &payload, buf)?;
+        Some(Transmit { len, to, peer: Some((id, path)) })
     }
 
+    /// The session's next packet, on the best path that has one.
     fn poll_session(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
-        let to = self.tunnel.endpoint()?;
-        let number_len = self.number_len();
-        let header = self.tunnel.header_len(number_len)?;
-        let max = self.session.max_packet();
+        let route = self.tunnel.route();
+        let packet = route.ids().iter().find_map(|path| self.poll_path(now, id, *path, buf));
+        packet.or_else(|| {
+            let path = self.tunnel.owes_packet()?;
+            let to = self.tunnel.endpoint(path).filter(|_| route.ids().contains(&path))?;
+            let len = self.seal_small(now, path, &[], buf)?;
+            Some(Transmit { len, to, peer: Some((id, path)) })
+        })
+    }
+
+    fn poll_path(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        path: PathId,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
+        let to = self.tunnel.endpoint(path)?;
+        let number_len = self.number_len(path)?;
+        let header = self.tunnel.header_len(path, number_len)?;
+        let max = self.session.path(path)?.max_packet();
         let room = buf.get_mut(header..max - TAG_LEN)?;
-        let sealing = (header + TAG_LEN) as u64;
-        let len = match self.session.poll_packet(now, room, sealing) {
-            Some(built) => {
-                let len = header + built.len + TAG_LEN;
-                let sealed =
-                    self.tunnel.seal_packet(now, built.hint, number_len, &mut buf[..len]).ok()?;
-                assert_eq!(sealed, built.number, "session and tunnel count alike");
-                self.note_sent(now, len);
-                len
-            }
-            None if self.tunnel.owes_packet() => self.seal_small(now, &[], buf)?,
-            None => return None,
-        };
-        Some(Transmit { len, to, peer: Some(id) })
+        let built = self.session.poll_packet(now, path, room, (header + TAG_LEN) as u64)?;
+        let len = header + built.len + TAG_LEN;
+        let packet = &mut buf[..len];
+        let sealed = self.tunnel.seal_packet(now, path, built.hint, number_len, packet).ok()?;
+        assert_eq!(sealed, built.number, "session and tunnel count alike");
+        self.note_sent(now, path, len);
+        Some(Transmit { len, to, peer: Some((id, path)) })
     }
 
     /// Seals a packet that the session does not know the content of.
-    fn seal_small(&mut self, now: Instant, payload: &[u8], buf: &mut [u8]) -> Option<usize> {
-        let number_len = self.number_len();
-        let header = self.tunnel.header_len(number_len)?;
+    fn seal_small(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        payload: &[u8],
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let number_len = self.number_len(path)?;
+        let header = self.tunnel.header_len(path, number_len)?;
         let len = header + payload.len() + TAG_LEN;
         buf.get_mut(header..header + payload.len())?.copy_from_slice(payload);
-        self.tunnel.seal_packet(now, 0, number_len, buf.get_mut(..len)?).ok()?;
-        self.session.book_other(now, payload, len);
-        self.note_sent(now, len);
+        self.tunnel.seal_packet(now, path, 0, number_len, buf.get_mut(..len)?).ok()?;
+        self.session.path_mut(path)?.book_other(now, payload, len);
+        self.note_sent(now, path, len);
         Some(len)
     }
 
-    fn number_len(&self) -> usize {
-        number_len(self.session.next_number(), self.session.confirmed())
+    fn number_len(&self, path: PathId) -> Option<usize> {
+        let path = self.session.path(path)?;
+        Some(number_len(path.next_number(), path.confirmed()))
     }
 }
 
 fn put_message(
     message: &Message,
-    to: SocketAddr,
-    peer: Option<PeerId>,
+    to: Remote,
+    peer: Option<(PeerId, PathId)>,
     buf: &mut [u8],
 ) -> Transmit {
     let bytes = message.as_bytes();

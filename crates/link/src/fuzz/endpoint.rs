@@ -10,6 +10,7 @@ use super::Bytes;
 use crate::PeerId;
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, PeerConfig};
 use crate::keys::{PresharedKey, PrivateKey};
+use crate::path::Remote;
 use crate::session::{Event, LinkConfig};
 use crate::wire::{Origin, ResetReason, StreamId, Target};
 
@@ -18,7 +19,7 @@ const DELAY: Duration = Duration::from_millis(40);
 struct Node {
     endpoint: Endpoint,
     peer: PeerId,
-    at: SocketAddr,
+    at: Remote,
     streams: Vec<StreamId>,
 }
 
@@ -26,9 +27,9 @@ struct World {
     now: Instant,
     nodes: [Node; 2],
     /// When, whereto, from, what.
-    flight: VecDeque<(Instant, usize, SocketAddr, Vec<u8>)>,
+    flight: VecDeque<(Instant, usize, Remote, Vec<u8>)>,
     /// Packets that came by, to be sent again.
-    kept: Vec<(usize, SocketAddr, Vec<u8>)>,
+    kept: Vec<(usize, Remote, Vec<u8>)>,
     fates: Vec<u8>,
     stuck: u32,
     /// Steps of time that one input may take: a keepalive a second for hours is no news.
@@ -49,11 +50,12 @@ pub fn endpoints(data: &[u8]) {
     world.run(Duration::from_secs(20));
 }
 
-fn address(n: u8) -> SocketAddr {
-    match n % 4 {
+fn address(n: u8) -> Remote {
+    let address: SocketAddr = match n % 4 {
         3 => (std::net::Ipv6Addr::LOCALHOST, 4500 + u16::from(n)).into(),
         _ => ([192, 0, 2, n % 4 + 1], 4500).into(),
-    }
+    };
+    address.into()
 }
 
 impl World {
@@ -201,7 +203,7 @@ impl World {
         self.buf = buf;
     }
 
-    fn transmit(&mut self, from: usize, to: SocketAddr, packet: &[u8]) {
+    fn transmit(&mut self, from: usize, to: Remote, packet: &[u8]) {
         let reached = self.nodes[1 - from].at == to;
         if self.kept.len() < 64 {
             self.kept.push((1 - from, self.nodes[from].at, packet.to_vec()));
@@ -274,7 +276,7 @@ struct LinkSetting {
 }
 
 impl LinkSetting {
-    fn peer(&self, key: &crate::keys::PublicKey, endpoint: Option<SocketAddr>) -> PeerConfig {
+    fn peer(&self, key: &crate::keys::PublicKey, endpoint: Option<Remote>) -> PeerConfig {
         let rate = BitRate::from_bps(if self.slow { 2_400 } else { 5_000_000 });
         PeerConfig {
             public_key: *key,

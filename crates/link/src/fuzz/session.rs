@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::Bytes;
+use crate::path::PathId;
 use crate::session::{Carry, Compress, Event, Label, LinkConfig, Params, RecvState, Session};
 use crate::wire::{
     FragmentFrame, Frame, Origin, ResetReason, StreamFrame, StreamId, Target, Writer,
@@ -88,7 +89,8 @@ impl World {
         let mut sides = [0, 1].map(|side| Session::new(now, config.clone(), side));
         let (params, v6) = (sides[0].params(), bytes.u8() % 2 == 1);
         for side in &mut sides {
-            side.set_peer(params, v6);
+            side.set_peer(params);
+            side.first_mut().set_ipv6(v6);
         }
         World {
             now,
@@ -280,7 +282,8 @@ impl World {
             told: None,
         };
         if let Some(params) = Params::decode(&params.encode()) {
-            self.sides[side].set_peer(params, bytes.u8() & 1 == 0);
+            self.sides[side].set_peer(params);
+            self.sides[side].first_mut().set_ipv6(bytes.u8() & 1 == 0);
         }
     }
 
@@ -316,7 +319,7 @@ impl World {
                 7 if offset & 1 == 0 => Frame::Packets(id),
                 7 => Frame::Fragment(FragmentFrame { id: id.0, total: 9000, offset: 0, data }),
                 8 => {
-                    let top = self.sides[side].next_number();
+                    let top = self.sides[side].first().next_number();
                     let hi = top.saturating_sub(1 + offset % 40);
                     let run = hi.saturating_sub(bytes.number())..hi + 1;
                     let delay = Duration::from_nanos(offset);
@@ -336,7 +339,14 @@ impl World {
         let highest = self.seen[side].last().map_or(0, |n| n + 1);
         let number = highest.saturating_add(jump % 5000).min((1 << 62) - 1);
         if self.seen[side].insert(number) {
-            self.sides[side].handle_packet(self.now, self.now, number, hint, payload, &mut |_| {});
+            self.sides[side].handle_packet(
+                self.now,
+                self.now,
+                (PathId::FIRST, number),
+                hint,
+                payload,
+                &mut |_| {},
+            );
         }
     }
 
@@ -357,9 +367,11 @@ impl World {
     }
 
     fn transmit(&mut self, side: usize) {
-        let room = self.sides[side].max_packet() - SEALING as usize;
+        let room = self.sides[side].first().max_packet() - SEALING as usize;
         let mut buf = vec![0; room];
-        while let Some(built) = self.sides[side].poll_packet(self.now, &mut buf, SEALING) {
+        while let Some(built) =
+            self.sides[side].poll_packet(self.now, PathId::FIRST, &mut buf, SEALING)
+        {
             assert!(built.len > 0 && built.len <= room);
             let fate = self.fates.pop().unwrap_or(255);
             let copies = [0, 0, 2, 1][usize::from(fate % 4)];
@@ -403,7 +415,7 @@ impl World {
                 self.sides[to].handle_packet(
                     self.now,
                     self.now,
-                    number,
+                    (PathId::FIRST, number),
                     hint,
                     &payload,
                     &mut |_| {},

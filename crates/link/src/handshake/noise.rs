@@ -381,7 +381,7 @@ mod tests {
         ] {
             let mut buf = [text, &[0; TAG_LEN]].concat();
             crate::seal::SealingKey::new(crate::seal::Cipher::ChaCha20Poly1305, key.as_bytes())
-                .seal_in_place(0, b"", &mut buf);
+                .seal_in_place(crate::path::PathId::FIRST, 0, b"", &mut buf);
             assert_eq!(buf, bytes(sealed));
         }
     }

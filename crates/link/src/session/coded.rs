@@ -97,7 +97,7 @@ impl Session {
     /// what leaves before the user of the link has its turn, two packets, so that neither
     /// is short.
     pub(super) fn low_water(&self) -> u64 {
-        let local = self.pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
         local.max(2 * u64::from(self.config.packet)).min(self.unsent_cap() / 2)
     }
 

@@ -3,6 +3,7 @@
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::facts::{Facts, Told, rate_bits};
+use super::path::PathConfig;
 use crate::handshake::MAX_PARAMS;
 use crate::rate::RateMode;
 use crate::wire::{Reader, Writer};
@@ -52,11 +53,21 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// The round trip of a message, where packets take `rtt`: each way a full packet may be on
-    /// the line before it, for which the slowest links take seconds.
-    pub(crate) fn full_rtt(&self, rtt: Duration) -> Duration {
-        let full = ByteCount(self.packet.into());
-        rtt + self.send_rate.time_for(full) + self.receive_rate.time_for(full)
+    /// What the link's first path is.
+    pub fn path(&self) -> PathConfig {
+        PathConfig {
+            send_rate: self.send_rate,
+            rate_mode: self.rate_mode,
+            receive_rate: self.receive_rate,
+            rtt: self.rtt,
+            mtu: self.mtu,
+            packet: self.packet,
+            queue: self.queue,
+            bit_errors: self.bit_errors,
+            overhead: self.overhead,
+            priority: 0,
+            keepalive: None,
+        }
     }
 
     /// The bandwidth–delay product of a rate.

@@ -30,7 +30,8 @@ impl Session {
         let peer = &self.peer;
         let total_free = peer.total_window.saturating_sub(self.excess - s.excess);
         let fresh_share = (peer.total_window / 2).saturating_sub(self.excess - s.excess) / 2;
-        let patience = self.rtt.with_margin() + self.report_interval().times(4);
+        let patience =
+            self.paths.active().rtt.with_margin() + self.paths.active().report_interval().times(4);
         // A reader that waits for a byte which was lost does not stall: it has taken all
         // before it.
         let could_read = s.send.unacked_from() > s.peer_consumed;
@@ -46,7 +47,7 @@ impl Session {
     /// Bytes a stream may have written and not sent: what the link takes in 20 ms,
     /// so that reading a local socket never idles the link, less when memory is short.
     pub(super) fn unsent_cap(&self) -> u64 {
-        let local = self.pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
         let free = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
         local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
     }
@@ -85,7 +86,7 @@ impl Session {
 
     /// The peer's reader has taken all below `consumed`.
     pub(super) fn on_credit(&mut self, now: Instant, id: StreamId, consumed: u64) {
-        let rtt = self.rtt.smoothed();
+        let rtt = self.paths.active().rtt.smoothed();
         let Some(s) = self.streams.get_mut(&id) else { return };
         if consumed <= s.peer_consumed || consumed > s.send.next() {
             return;
@@ -124,7 +125,7 @@ impl Session {
     /// Our reader took bytes. Credit is told at once when it is a sixteenth of the
     /// window, else with the next report, within a round trip.
     pub(super) fn queue_credit(&mut self, now: Instant, id: StreamId) {
-        let patience = self.rtt.smoothed().max(Duration::from_millis(100));
+        let patience = self.paths.active().rtt.smoothed().max(Duration::from_millis(100));
         let step = (self.params.stream_window / 16).max(8 * 1024);
         let Some(s) = self.streams.get_mut(&id) else { return };
         // What a reset left to be delivered needs credit like everything else. Once all
@@ -159,7 +160,10 @@ impl Session {
                 s.credit_queued = false;
                 s.referred_taken = 0;
                 s.credit_told = s.recv.consumed();
-                self.sent.push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
+                self.paths
+                    .active_mut()
+                    .sent
+                    .push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
                 any = true;
             }
             self.credits.pop_front();

@@ -6,7 +6,7 @@
 
 use units::{ByteCount, Duration, Instant};
 
-use super::Session;
+use super::path::Path;
 
 /// What a node knows of the two directions of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,9 +59,9 @@ const LEAST_OWED: Duration = Duration::from_secs(10);
 /// Bytes of eight questions.
 const QUESTIONS: ByteCount = ByteCount(640);
 
-impl Session {
+impl Path {
     /// Which directions are alive, as far as this side knows.
-    pub fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         match self.hearing.unheard {
             Some(since) if self.hearing.withheld => Reach::NothingReported { since },
             Some(since) => Reach::TransmitDead { since },
@@ -93,6 +93,7 @@ impl Session {
             self.go_on(now, dark);
         }
         self.last_heard = now;
+        self.heard_here = true;
         self.judge_reports(now);
     }
 

@@ -55,7 +55,7 @@ impl Session {
         let taken = match label.carry {
             Carry::Plain => self.send_once(now, data, label, None),
             Carry::Unordered(deadline) => {
-                let least = self.rtt.smoothed().times(DEADLINE_RTTS).max(DEADLINE);
+                let least = self.paths.active().rtt.smoothed().times(DEADLINE_RTTS).max(DEADLINE);
                 self.send_once(now, data, label, Some(now + deadline.unwrap_or(least)))
             }
             Carry::Ordered => self.send_in_order(now, data, label),
@@ -90,7 +90,9 @@ impl Session {
     /// What of a packet is worth a try? No payload where the peer does not compress streams
     /// either, nor on a link that is faster.
     fn may_compress(&self, wanted: Compress) -> Compress {
-        let all = self.told && self.peer.history > 0 && self.pacer.rate() <= PAYLOADS_BELOW;
+        let all = self.told
+            && self.peer.history > 0
+            && self.paths.active().pacer.rate() <= PAYLOADS_BELOW;
         if wanted == Compress::All && !all { Compress::Headers } else { wanted }
     }
 
@@ -134,7 +136,7 @@ impl Session {
         let compress = self.may_compress(label.compress);
         let Some(s) = self.streams.get_mut(&id) else { return false };
         let need = data.len() + LENGTH;
-        let queue = self.pacer.rate().bytes_in(Duration::from_millis(500)).0;
+        let queue = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(500)).0;
         let limit = queue.max(2 * MAX_DATAGRAM as u64);
         let memory = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
         let is_full = s.send.unsent() + need as u64 > limit || need as u64 > memory;

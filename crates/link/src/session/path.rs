@@ -1,84 +1,608 @@
-//! The path MTU in a session: when sizes are tried and what follows (spec/link.md, "Path
-//! MTU"). What losses say and which sizes are next is in `path_mtu.rs`.
+//! One way to the peer: its packet numbers, what is under way on it, its round trip, rate,
+//! packet sizes and repair, and whether it is alive.
+//!
+//! What belongs to a path is decided by what a packet of it can tell: a report speaks of the
+//! numbers of one path, a loss is a loss of that path. What a packet carries (bytes of
+//! streams, credit, datagrams) is the session's and may go again on another path.
 
-use units::{ByteCount, Duration, Instant};
+use std::collections::VecDeque;
 
-use super::send::Built;
-use super::{Reach, Session};
-use crate::wire::{Frame, Writer};
+use squeeze::headers::{Compressor, Decompressor};
+use squeeze::stream::Stopwatch;
+use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
-/// While interactive flows live a probe takes no more of the link than this, as others'
-/// packets do.
-const BESIDE_INTERACTIVE: Duration = Duration::from_millis(100);
+use super::SessionStats;
+use super::hearing::{Hearing, Reach};
+use super::paths::Said;
+use super::repair::Repair;
+use super::schedule::Schedule;
+use crate::endpoint::PathStatus;
+use crate::pacer::Pacer;
+use crate::path::{PathId, Remote};
+use crate::path_mtu::PathMtu;
+use crate::rate::{Rate, RateMode};
+use crate::received::{MAX_STATE, Received};
+use crate::rtt::Rtt;
+use crate::sent::{Report, Sent};
+use crate::wire::{Frame, StreamId, Writer};
 
-/// Bytes of a packet's header and tag, and of the short form's head.
-const OURS: u64 = 24;
+/// What one path of a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathConfig {
+    /// The rate we send at, counted on IP packets (R-RATE).
+    pub send_rate: BitRate,
+    /// How that rate is known.
+    pub rate_mode: RateMode,
+    /// The rate the peer sends at.
+    pub receive_rate: BitRate,
+    /// The round trip that the profile promises: two one-way delays.
+    pub rtt: Duration,
+    /// The largest IP packet of the path in bytes, 128…9000.
+    pub mtu: u16,
+    /// The largest IP packet that we send, at most `mtu`.
+    pub packet: u16,
+    /// What the modem may hold, in time at `send_rate`.
+    pub queue: Duration,
+    /// The bit-error ratio that the profile promises: repair starts from it.
+    pub bit_errors: Ratio,
+    /// Bytes of framing that the link adds to each IP packet and that its rate counts.
+    pub overhead: u16,
+    /// Of paths that are alive the one with the lowest carries everything.
+    pub priority: u8,
+    /// Send something at least this often; `None`: only what must be sent.
+    pub keepalive: Option<Duration>,
+}
 
-impl Session {
-    /// The largest IP packet that is sent now: what the configuration allows, or what is
-    /// known to cross the path.
-    pub fn path_mtu(&self) -> u16 {
-        self.path.size()
+impl PathConfig {
+    /// The round trip of a message, where packets take `rtt`: each way a full packet may be on
+    /// the line before it, for which the slowest links take seconds.
+    pub(crate) fn full_rtt(&self, rtt: Duration) -> Duration {
+        let full = ByteCount(self.packet.into());
+        rtt + self.send_rate.time_for(full) + self.receive_rate.time_for(full)
     }
+}
 
-    /// The kernel refuses packets of `len` bytes of UDP payload: the way out is narrower.
-    pub fn on_too_big(&mut self, now: Instant, len: usize) {
-        let size = len as u64 + self.wire_overhead - u64::from(self.config.overhead);
-        if self.path.on_refused(now, size) {
-            self.use_path_mtu();
+/// Counts of one path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PathStats {
+    pub violations: u64,
+    pub contradictions: u64,
+    pub too_dear: u64,
+    pub recovered: u64,
+    pub peer_recovered: u64,
+    pub repairs_sent: u64,
+    pub reports: u64,
+    pub probes: u64,
+}
+
+/// What the session has to send on a path, for the path's own decisions.
+#[derive(Clone, Copy)]
+pub(super) struct Load<'a> {
+    /// What waits, where the path is the one that carries it.
+    pub schedule: Option<&'a Schedule>,
+    /// Control frames wait.
+    pub control: bool,
+    /// Somebody waits for single packets, or did lately.
+    pub interactive_until: Instant,
+}
+
+impl<'a> Load<'a> {
+    /// Everything, on the path that carries it; nothing elsewhere.
+    pub fn of(
+        here: bool,
+        schedule: &'a Schedule,
+        control: &VecDeque<StreamId>,
+        interactive_until: Instant,
+    ) -> Load<'a> {
+        match here {
+            true => {
+                Load { schedule: Some(schedule), control: !control.is_empty(), interactive_until }
+            }
+            false => Load { schedule: None, control: false, interactive_until },
         }
     }
 
-    /// Is a probe to be sent now? Not while something more urgent waits, and not by a
-    /// session that has nothing under way but a keepalive.
-    pub(super) fn path_probe_waits(&self, now: Instant) -> bool {
-        self.path.waits(now)
-            && !self.silent
-            && self.sent.in_flight() > 0
-            && self.path.used_within(now, self.full_rtt().times(4))
-            && !self.urgent_waits()
-            && self.report_due().is_none_or(|t| t > now)
-            && (now >= self.interactive_until || !self.is_long(self.path.largest_probe()))
+    /// Does something wait that a user waits for?
+    pub fn is_urgent(&self) -> bool {
+        self.control || self.schedule.is_some_and(Schedule::has_small)
     }
 
-    /// When a probe is to be sent or given up.
-    pub(super) fn path_timeout(&self, now: Instant) -> Option<Instant> {
-        let next = self.path.next_probe_at().map(|t| {
-            let waits = self.is_long(self.path.largest_probe());
-            if waits { t.max(self.interactive_until) } else { t }
-        });
-        // A silent peer is asked otherwise; what is due now counts as work.
-        let next = next.filter(|t| !self.silent && self.sent.in_flight() > 0 && *t > now);
-        [next, self.path.due()].into_iter().flatten().min()
+    /// Has a stream or a datagram something to be sent?
+    pub fn has_data(&self) -> bool {
+        self.schedule.is_some_and(|s| !s.is_empty())
     }
 
-    fn is_long(&self, size: u16) -> bool {
-        self.pacer.rate().time_for(ByteCount(u64::from(size))) > BESIDE_INTERACTIVE
+    /// May some of it be sent now, as far as caps allow?
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.schedule.is_some_and(|s| s.has_work(now, true))
+    }
+}
+
+/// What crossed a path, for `status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathTraffic {
+    /// Packets and bytes (IP length) sent.
+    pub packets_out: u64,
+    /// See `packets_out`.
+    pub bytes_out: u64,
+    /// Authentic packets and bytes that came.
+    pub packets_in: u64,
+    /// See `packets_in`.
+    pub bytes_in: u64,
+    /// When the last of these came.
+    pub heard: Option<Instant>,
+}
+
+/// One way to the peer.
+pub(crate) struct Path {
+    pub(super) id: PathId,
+    pub(super) config: PathConfig,
+    /// This node opened it, and tells what it is.
+    pub(super) is_own: bool,
+    /// This node sends on it; else it is down.
+    pub(super) up: bool,
+    /// The peer's address is known.
+    pub(super) reachable: bool,
+    /// A packet of this session came on it.
+    pub(super) heard_here: bool,
+    /// It is known what it carries: by the file, or from its opener.
+    pub(super) is_described: bool,
+    /// What was under way on it when it went down or died goes on another.
+    pub(super) given_up: bool,
+    pub(super) priority: u8,
+    /// What this node says of it, and the peer.
+    pub(super) said: Said,
+    pub(super) peer: Said,
+    /// What is known of datagrams' headers that leave here, and that come.
+    pub(super) headers: Compressor,
+    pub(super) peer_headers: Decompressor,
+    last_sent: Instant,
+    traffic: PathTraffic,
+    /// The largest IP packet that the peer takes.
+    pub(super) peer_mtu: u64,
+
+    pub(super) sent: Sent,
+    pub(super) received: Received,
+    pub(super) rtt: Rtt,
+    pub(super) pacer: Pacer,
+    pub(super) rate: Rate,
+    pub(super) mtu: PathMtu,
+    pub(super) repair: Repair,
+    pub(super) hearing: Hearing,
+
+    /// The peer is to be asked for a report.
+    pub(super) ping: bool,
+    /// The next PING goes alone, so that its packet is small.
+    pub(super) alone: bool,
+    /// Small packets that asked since something was heard of what left, and when the last did.
+    pub(super) asked: u32,
+    pub(super) asked_at: Instant,
+    pub(super) loss_check: Option<Instant>,
+    pub(super) backoff: u32,
+    pub(super) last_eliciting: Instant,
+    pub(super) last_progress: Instant,
+    pub(super) last_heard: Instant,
+    /// The peer does not answer, or does not hear: streams wait.
+    pub(super) silent: bool,
+    pub(super) floor_told: u64,
+    pub(super) floor_told_at: Instant,
+    /// Bytes of the packet being filled that streams' bytes may reach to.
+    pub(super) longest_piece: usize,
+    /// The packet in hand had a report, after which losses were looked for.
+    pub(super) looked_for_losses: bool,
+    /// IP and UDP header bytes of a packet.
+    ip_headers: u64,
+    pub(super) stats: PathStats,
+}
+
+impl Path {
+    /// A path on which nothing was sent yet. `memory` and `contexts` are the session's: bytes,
+    /// and flows whose headers are kept.
+    pub fn new(
+        now: Instant,
+        id: PathId,
+        config: PathConfig,
+        peer_mtu: u64,
+        (memory, contexts): (ByteCount, u64),
+    ) -> Path {
+        let mut path = Path {
+            id,
+            is_own: false,
+            up: true,
+            reachable: id.is_first(),
+            heard_here: false,
+            is_described: id.is_first(),
+            given_up: false,
+            priority: config.priority,
+            said: Said::default(),
+            peer: Said::default(),
+            headers: Compressor::new(0),
+            peer_headers: Decompressor::new(contexts as usize),
+            last_sent: now,
+            traffic: PathTraffic::default(),
+            peer_mtu,
+            sent: Sent::new(),
+            received: Received::new(),
+            rtt: Rtt::new(config.rtt),
+            pacer: Pacer::new(config.send_rate, config.queue),
+            rate: Rate::new(config.rate_mode, config.send_rate),
+            mtu: PathMtu::new(config.packet.min(config.mtu)),
+            repair: Repair::new(&config, memory),
+            hearing: Hearing::default(),
+            ping: false,
+            alone: false,
+            asked: 0,
+            asked_at: now,
+            loss_check: None,
+            backoff: 0,
+            last_eliciting: now,
+            last_progress: now,
+            last_heard: now,
+            silent: false,
+            floor_told: 0,
+            floor_told_at: now,
+            longest_piece: 0,
+            looked_for_losses: false,
+            ip_headers: 28,
+            stats: PathStats::default(),
+            config,
+        };
+        path.fit_sizes();
+        path
     }
 
-    /// Writes a probe: a question, filled up to the size that is tried.
-    pub(super) fn write_path_probe(
+    /// Goes on with what the session before knew of the path.
+    pub fn inherit(&mut self, now: Instant, before: &Path) {
+        self.rate = before.rate.renewed();
+        self.mtu = before.mtu.renewed();
+        self.sent.by_size = before.sent.by_size.renewed();
+        self.repair.learned_from(&before.repair);
+        self.use_path_mtu();
+        self.follow_rate(now);
+    }
+
+    /// The same path in a new session, with what the one before knew of it.
+    pub fn renewed(&self, now: Instant, memory: (ByteCount, u64)) -> Path {
+        let mut path = Path::new(now, self.id, self.config, self.peer_mtu, memory);
+        (path.is_own, path.up, path.reachable) = (self.is_own, self.up, self.reachable);
+        path.is_described = self.is_described;
+        (path.priority, path.ip_headers) = (self.priority, self.ip_headers);
+        (path.last_sent, path.traffic) = (self.last_sent, self.traffic);
+        path.inherit(now, self);
+        path
+    }
+
+    /// What a carrier puts before each packet depends on where the peer is.
+    pub fn set_remote(&mut self, remote: Remote) {
+        self.ip_headers = match remote.addr {
+            None => 0,
+            Some(_) if remote.is_ipv6() => 48,
+            Some(_) => 28,
+        };
+        self.fit_sizes();
+    }
+
+    /// The peer is at an IPv6 address, or at an IPv4 one.
+    #[cfg(any(test, fuzzing))]
+    pub fn set_ipv6(&mut self, ipv6: bool) {
+        self.ip_headers = if ipv6 { 48 } else { 28 };
+        self.fit_sizes();
+    }
+
+    pub(super) fn set_framing(&mut self, overhead: u16) {
+        self.config.overhead = overhead;
+        self.fit_sizes();
+    }
+
+    pub(super) fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
+        self.headers.set_stopwatch(stopwatch);
+        self.peer_headers.set_stopwatch(stopwatch);
+    }
+
+    /// What the link counts per packet beside our bytes.
+    pub fn wire_overhead(&self) -> u64 {
+        self.ip_headers + u64::from(self.config.overhead)
+    }
+
+    /// How often something is sent at least.
+    pub fn keepalive(&self) -> Option<Duration> {
+        self.config.keepalive
+    }
+
+    /// What is known of it, but for where the peer is and whether it is the active one.
+    pub fn status(&self) -> PathStatus {
+        PathStatus {
+            id: self.id,
+            remote: None,
+            is_active: false,
+            is_up: self.up,
+            is_peer_up: self.peer.says.up,
+            is_alive: self.is_alive(),
+            reach: self.reach(),
+            rate: self.rate.status(),
+            rtt: self.rtt.smoothed(),
+            mtu: self.path_mtu(),
+            arrived: self.sent.counts.arrived,
+            lost: self.sent.counts.lost,
+            traffic: self.traffic,
+        }
+    }
+
+    // ---- its life ---------------------------------------------------------------
+
+    /// Do both nodes want it used?
+    pub(super) fn is_up(&self) -> bool {
+        self.up && self.peer.says.up
+    }
+
+    /// May anything at all be sent on it?
+    pub fn is_open(&self) -> bool {
+        self.is_up() && self.reachable
+    }
+
+    /// Does it carry packets both ways, as far as is known, and is it known how many?
+    pub fn is_alive(&self) -> bool {
+        let works = self.heard_here && !self.silent && self.peer.says.hears;
+        works && self.is_described && self.is_open()
+    }
+
+    /// Did something not come that should have?
+    pub(super) fn misses_packets(&self) -> bool {
+        matches!(self.reach(), Reach::NothingReceived { .. })
+    }
+
+    /// It may be sent on, from now on. What was before says nothing.
+    pub(super) fn rise(&mut self, now: Instant) {
+        let dark = now.since(self.last_sent);
+        self.rest();
+        (self.last_eliciting, self.last_progress, self.last_heard) = (now, now, now);
+        self.asked_at = now;
+        if self.sent.next_number() > 0 {
+            self.rtt.doubt(now);
+            self.rate.on_return(dark, self.sent.next_number());
+            self.follow_rate(now);
+        }
+        self.ping = self.is_own || !self.id.is_first() && self.heard_here;
+    }
+
+    /// Nothing more is asked or awaited.
+    pub(super) fn rest(&mut self) {
+        (self.ping, self.alone, self.silent) = (false, false, false);
+        (self.backoff, self.asked) = (0, 0);
+        (self.hearing, self.loss_check) = (Hearing::default(), None);
+        self.repair.forget_sent();
+    }
+
+    /// Is nothing on its way, or nothing that may be heard of?
+    pub(super) fn is_settled(&self) -> bool {
+        self.sent.in_flight() == 0 || self.given_up
+    }
+
+    pub(super) fn add_to(&self, stats: &mut SessionStats) {
+        let (c, own) = (self.sent.counts, self.stats);
+        stats.packets_arrived += c.arrived;
+        stats.packets_lost += c.lost;
+        stats.packets_late += c.late;
+        stats.violations += own.violations;
+        stats.contradictions += own.contradictions;
+        stats.too_dear += own.too_dear;
+        stats.recovered += own.recovered;
+        stats.peer_recovered += own.peer_recovered;
+        stats.repairs_sent += own.repairs_sent;
+        stats.reports += own.reports;
+        stats.probes += own.probes;
+        stats.datagram_cpu += self.headers.spent() + self.peer_headers.spent();
+    }
+
+    /// A packet of `len` bytes left.
+    pub fn on_left(&mut self, now: Instant, len: usize) {
+        self.last_sent = now;
+        self.traffic.packets_out += 1;
+        self.traffic.bytes_out += len as u64 + self.wire_overhead();
+    }
+
+    /// An authentic packet of `len` bytes came.
+    pub fn on_came(&mut self, now: Instant, len: usize) {
+        self.traffic.packets_in += 1;
+        self.traffic.bytes_in += len as u64 + self.wire_overhead();
+        self.traffic.heard = Some(now);
+    }
+
+    /// When something is to be sent, whatever it is.
+    pub fn keepalive_at(&self) -> Option<Instant> {
+        let interval = self.config.keepalive.filter(|_| self.is_open() && !self.ping)?;
+        Some(self.last_sent + interval)
+    }
+
+    /// The largest UDP payload of this path.
+    pub fn max_packet(&self) -> usize {
+        self.payload_of(u64::from(self.config.mtu))
+    }
+
+    /// The largest UDP payload that is worth its risk: repair alone may be longer.
+    pub fn best_packet(&self) -> usize {
+        self.payload_of(u64::from(self.config.packet.min(self.config.mtu))).min(self.path_packet())
+    }
+
+    /// The largest UDP payload that crosses the path as far as is known (L-PM-1).
+    pub(super) fn path_packet(&self) -> usize {
+        let limit = self.mtu.limit().unwrap_or(self.config.mtu);
+        self.payload_of(u64::from(limit.min(self.config.mtu)))
+    }
+
+    pub(super) fn payload_of(&self, packet: u64) -> usize {
+        let packet = packet.min(self.peer_mtu) + u64::from(self.config.overhead);
+        (packet - self.wire_overhead()) as usize
+    }
+
+    /// The number of the next packet.
+    pub fn next_number(&self) -> u64 {
+        self.sent.next_number()
+    }
+
+    /// The highest packet number that the peer is known to have received.
+    pub fn confirmed(&self) -> Option<u64> {
+        self.sent.confirmed()
+    }
+
+    /// Books a packet of `len` bytes that the endpoint filled with `payload`.
+    pub fn book_other(&mut self, now: Instant, payload: &[u8], len: usize) {
+        self.on_other_sent(now, len);
+        let number = self.sent.push_packet(now, false, len as u64 + self.wire_overhead());
+        self.repair.keep_between(number, 0, payload);
+    }
+
+    /// Link time of a packet that is not the session's (a handshake).
+    pub fn on_other_sent(&mut self, now: Instant, len: usize) {
+        self.pacer.on_sent(now, len as u64 + self.wire_overhead());
+    }
+
+    // ---- rate and time ---------------------------------------------------------
+
+    /// Sets how the sending rate is known, and the most that it may be (R-RATE).
+    pub fn set_rate(&mut self, now: Instant, mode: Option<RateMode>, cap: BitRate) {
+        if let Some(mode) = mode {
+            self.rate.set_mode(mode);
+        }
+        self.rate.set_cap(cap, self.sent.next_number());
+        self.follow_rate(now);
+    }
+
+    pub(super) fn follow_rate(&mut self, now: Instant) {
+        if self.rate.rate() != self.pacer.rate() {
+            self.pacer.set_rate(now, self.rate.rate());
+        }
+    }
+
+    /// What a full packet takes on the line, and the first report of one, before the round trip
+    /// is known: on the slowest links longer than all else together.
+    pub(super) fn on_line(&self) -> Duration {
+        let report = if self.rtt.is_sampled() { 0 } else { 100 };
+        self.config.send_rate.time_for(ByteCount(self.config.packet.into()))
+            + self.config.receive_rate.time_for(ByteCount(report))
+    }
+
+    /// What a question and its answer may take with which nothing goes wrong.
+    pub fn full_rtt(&self) -> Duration {
+        self.config.full_rtt(self.rtt.smoothed())
+    }
+
+    // ---- reports ---------------------------------------------------------------
+
+    pub(super) fn report_interval(&self) -> Duration {
+        self.rtt.smoothed().divided_by(8).max(Duration::from_millis(20))
+    }
+
+    pub(super) fn report_due(&self) -> Option<Instant> {
+        self.received.due(self.report_interval(), self.rtt.smoothed(), self.pacer.rate())
+    }
+
+    /// Writes what has arrived, in `max` bytes.
+    pub(super) fn write_report(&mut self, now: Instant, max: usize, w: &mut Writer<'_>) {
+        let interval = self.report_interval();
+        self.stats.reports += u64::from(self.received.write(now, interval, max, w));
+    }
+
+    /// Reports and the floor, in as far as they are due; answers whether they were.
+    pub(super) fn write_reports(&mut self, now: Instant, w: &mut Writer<'_>) -> bool {
+        // Whoever asks tells as well (L-LO-5).
+        let report = self.ping || self.report_due().is_some_and(|t| t <= now);
+        if report {
+            self.tell_losses(now, w);
+            self.write_report(now, MAX_STATE, w);
+        }
+        let floor = self.sent.floor();
+        let floor_age = self.rtt.smoothed().divided_by(2);
+        if floor > self.floor_told
+            && now.since(self.floor_told_at) >= floor_age
+            && w.put(&Frame::Floor(floor))
+        {
+            self.floor_told = floor;
+            self.floor_told_at = now;
+        }
+        report
+    }
+
+    /// Books a packet of `size` bytes as the link counts them, and answers its number.
+    /// `is_report`: nothing but reports, credit and control. `alone`: a question in between.
+    pub(super) fn book(
         &mut self,
         now: Instant,
-        buf: &mut [u8],
-        sealing: u64,
-    ) -> Option<Built> {
-        if !self.path_probe_waits(now) {
+        size: u64,
+        is_report: bool,
+        eliciting: bool,
+        alone: bool,
+    ) -> u64 {
+        self.pacer.on_sent(now, size);
+        if is_report {
+            // The return link's share.
+            self.received.set_cost(size);
+        }
+        if eliciting {
+            // A question in between does not put off the probe that follows data.
+            self.last_eliciting = if alone { self.last_eliciting } else { now };
+            self.mtu.on_sent(now, size - u64::from(self.config.overhead));
+        }
+        self.sent.push_packet(now, eliciting, size)
+    }
+
+    /// Is something under way of which the peer, if it is there, will tell?
+    pub(super) fn waits(&self) -> bool {
+        !self.silent && self.sent.in_flight() > 0
+    }
+
+    /// The length of packet numbers grows with the distance to the last that is known to
+    /// have arrived, and nobody reports reports: then ask.
+    pub(super) fn knows_too_little(&self) -> bool {
+        let known = self.sent.confirmed().map_or(0, |n| n + 1);
+        self.sent.in_flight() == 0 && self.sent.next_number() - known >= ASK_AFTER
+    }
+
+    /// A report told what became of packets, `dark` of which an outage had taken before.
+    pub(super) fn on_report(&mut self, now: Instant, report: &Report, dark: u64) {
+        self.follow_path(now);
+        self.end_tail_that_arrived();
+        if report.progress {
+            self.last_progress = now;
+            self.backoff = 0;
+            self.asked = 0;
+        }
+        if self.sent.counts.in_the_dark > dark {
+            self.rate.on_outage();
+        }
+        if let Some(told) = &report.told {
+            let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
+            self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
+            self.follow_rate(now);
+        }
+        let caused = self.rate.causes_losses();
+        self.repair.observe(self.sent.counts, caused);
+        if self.rate.take_caused() {
+            self.repair.forget_losses(&self.config);
+            self.sent.by_size.forget();
+        }
+    }
+
+    // ---- probes ----------------------------------------------------------------
+
+    /// When to ask, if no report comes: a round trip with margin and the peer's
+    /// report timer after the last packet or progress, then doubling.
+    pub(super) fn probe_at(&self) -> Option<Instant> {
+        if self.sent.in_flight() == 0 && !self.silent {
             return None;
         }
-        let (rate, framing) = (self.pacer.rate(), u64::from(self.config.overhead));
-        let time_of = |size: u16| rate.time_for(ByteCount(u64::from(size) + framing));
-        let (rung, size) = self.path.next_probe(now, time_of)?;
-        let len = self.payload_of(u64::from(size)).checked_sub(sealing as usize)?;
-        let buf = buf.get_mut(..len)?;
-        // What follows the question is PADDING.
-        buf.fill(0);
-        Writer::new(buf).put(&Frame::Ping);
-        self.pacer.on_sent(now, len as u64 + sealing + self.wire_overhead);
-        let number = self.sent.push_probe(now);
-        self.path.on_probe_sent(rung, number, now + self.report_overdue());
-        self.keep_for_repair(now, number, 0, buf, false);
-        Some(Built { number, len, hint: 0 })
+        let first = self.report_overdue() + self.on_line();
+        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
+        let wait = first.times(1 << self.backoff.min(6)).min(longest);
+        let wait = self.doubt_interval().unwrap_or(wait);
+        Some(self.last_eliciting.max(self.last_progress) + wait)
+    }
+
+    /// When the peer counts as silent: new data then waits for its first sign of life.
+    pub(super) fn silent_at(&self) -> Instant {
+        let heard =
+            self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
+        heard + self.patience() + self.on_line()
     }
 
     /// No report for so long after a packet left: it, or the report, is lost.
@@ -90,8 +614,8 @@ impl Session {
     /// be for their size (L-PM-3).
     pub(super) fn ask_at(&self) -> Option<Instant> {
         // A peer that is heard and confirms nothing may be missing only what is too long.
-        let dark = matches!(self.reach(), Reach::NothingReceived { .. });
-        if dark || !self.path.can_shrink() {
+        let dark = self.misses_packets();
+        if dark || !self.mtu.can_shrink() {
             return None;
         }
         let mut since = self.last_progress.max(self.sent.oldest_in_flight()?);
@@ -104,49 +628,21 @@ impl Session {
     /// Asks in a packet of its own, which arrives whatever the path takes.
     pub(super) fn ask_alone(&mut self, now: Instant) {
         (self.asked, self.asked_at) = (self.asked.saturating_add(1), now);
-        (self.alone, self.ping) = (self.path.can_shrink(), true);
+        (self.alone, self.ping) = (self.mtu.can_shrink(), true);
     }
 
-    /// Reports or time told more about sizes.
-    pub(super) fn follow_path(&mut self, now: Instant) {
-        let sent = &mut self.sent;
-        let mut changed = self.path.take_answers(now, |number, give_up| {
-            let open = sent.is_probing(number);
-            if open && give_up {
-                sent.give_up_probe(number);
-            }
-            open
-        });
-        if self.path.on_evidence(now, &self.sent.evidence, self.asked > 0) {
-            self.sent.counts.too_long += self.sent.evidence.in_a_row();
-            changed = true;
-        }
-        if changed {
-            self.use_path_mtu();
-        }
-    }
-
-    /// Another size is in use: what was gathered about the old one is void, and repair
-    /// packets would be as long as what they combine.
-    pub(super) fn use_path_mtu(&mut self) {
-        self.sent.evidence = self.path.evidence(u64::from(self.config.overhead));
-        self.fit_sizes();
-        self.repair.forget_sent();
-    }
-
-    /// The longest packet, or the headers of all, may be others.
-    pub(super) fn fit_sizes(&mut self) {
-        let framing = u64::from(self.config.overhead);
-        let longest = u64::from(self.path.size()).min(self.peer.mtu) + framing;
-        self.sent.by_size.fit(self.wire_overhead + OURS, longest);
-    }
-
-    /// The largest size follows from both nodes' parameters.
-    pub(super) fn set_largest_packet(&mut self) {
-        let own = self.config.packet.min(self.config.mtu);
-        let largest = self.peer.mtu.min(u64::from(own)) as u16;
-        self.path.set_largest(largest);
-        self.sent.evidence = self.path.evidence(u64::from(self.config.overhead));
-        self.fit_sizes();
+    /// How many packets may be unsettled: those of a round trip, or 65,536 (L-LO-8).
+    pub(super) fn most_unsettled(&self) -> usize {
+        // Not by the round trip alone, which a peer can stretch.
+        let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
+        let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
+        MOST_UNSETTLED.max(trip as usize)
     }
 }
+
+/// Packets that may leave in a row without word that one arrived: numbers of 2 bytes
+/// serve for twice as many.
+const ASK_AFTER: u64 = 0x4000;
+/// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
+pub(super) const MOST_UNSETTLED: usize = 65_536;
+const LEAST_PACKET: u64 = 256;

@@ -1,9 +1,11 @@
 //! What arrives: frames of an authentic packet, and what reports say became of ours.
 
 use squeeze::headers::{Refused, Token};
-use units::{Duration, Instant};
+use units::Instant;
 
+use super::path::Path;
 use super::{Event, Session};
+use crate::path::PathId;
 use crate::repair;
 use crate::sent::{Fate, SentFrame};
 use crate::stream::{Delivery, Stream};
@@ -17,6 +19,7 @@ pub(super) struct Touched {
     streams: Vec<StreamId>,
     datagrams: Vec<(u64, Fate)>,
     references: Vec<(Token, Fate)>,
+    paths: Vec<(SentFrame, Fate)>,
 }
 
 /// What the session leaves to the endpoint, which knows addresses.
@@ -54,37 +57,39 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
-/// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
-const MOST_UNSETTLED: usize = 65_536;
-const LEAST_PACKET: u64 = 256;
-
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
-    /// received at `arrived`. `hint` is the header's first-frame hint. `path` hears of
+    /// received at `arrived`, on a path that there is. `hint` is the header's first-frame hint. `path` hears of
     /// frames about addresses.
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,
         arrived: Instant,
-        number: u64,
+        (path, number): (PathId, u64),
         hint: u8,
         payload: &[u8],
-        path: &mut impl FnMut(PathFrame),
+        tell: &mut impl FnMut(PathFrame),
     ) {
-        self.hear(now);
-        self.looked_for_losses = false;
+        let Some(at) = self.accept_path(now, path) else { return };
+        let path = &mut self.paths[at];
+        path.hear(now);
+        path.looked_for_losses = false;
         if hint == repair::HINT {
-            self.received.on_packet(arrived, number, false);
-            self.on_repair(now, number, payload);
-        } else if !self.received.has(number)
+            path.received.on_packet(arrived, number, false);
+            path.on_repair(now, number, payload);
+        } else if !path.received.has(number)
             && self
-                .handle_content(now, arrived, number, hint, payload, Source::Carrier(path))
+                .handle_content(now, arrived, (at, number), hint, payload, Source::Carrier(tell))
                 .is_some()
         {
-            self.repair.arm_if(self.received.gaps().0 > 0);
-            self.repair.on_packet(now, number, hint, payload);
+            let path = &mut self.paths[at];
+            path.repair.arm_if(path.received.gaps().0 > 0);
+            path.repair.on_packet(now, number, hint, payload);
         }
-        self.take_recovered(now, arrived);
+        self.take_recovered(now, arrived, at);
+        if !self.paths.is_single() {
+            self.follow_paths(now);
+        }
     }
 
     /// Takes what a packet said, and answers whether it calls for a report; `None` where it
@@ -93,26 +98,35 @@ impl Session {
         &mut self,
         now: Instant,
         arrived: Instant,
-        number: u64,
+        (at, number): (usize, u64),
         hint: u8,
         payload: &[u8],
         source: Source<'_>,
     ) -> Option<bool> {
         let eliciting = match hint {
-            0 => Some(self.handle_frames(now, number, payload, source)),
-            _ => self.handle_short(now, number, usize::from(hint), payload).then_some(true),
+            0 => Some(self.handle_frames(now, (at, number), payload, source)),
+            _ => self.handle_short(now, (at, number), usize::from(hint), payload).then_some(true),
         };
         let in_vain = std::mem::take(&mut self.overfull);
         let eliciting = eliciting.filter(|_| !in_vain)?;
-        self.received.on_packet(arrived, number, eliciting);
+        self.paths[at].received.on_packet(arrived, number, eliciting);
         Some(eliciting)
     }
 
     /// A packet in the short form (spec/link.md, L-SF). False where it came too
     /// late to be understood: then it counts as lost.
-    fn handle_short(&mut self, now: Instant, number: u64, n: usize, payload: &[u8]) -> bool {
-        let newest = self.received.highest().unwrap_or(0);
+    fn handle_short(
+        &mut self,
+        now: Instant,
+        (at, number): (usize, u64),
+        n: usize,
+        payload: &[u8],
+    ) -> bool {
+        let newest = self.paths[at].received.highest().unwrap_or(0);
         if !(2..=4).contains(&n)
+            // How late it is its number does not tell any more (L-PT-8).
+            || self.paths.moved
+            || at > 0
             || newest.saturating_sub(number) > short::late_limit(n, self.params.mtu)
         {
             return false;
@@ -131,7 +145,7 @@ impl Session {
     fn handle_frames(
         &mut self,
         now: Instant,
-        number: u64,
+        (at, number): (usize, u64),
         payload: &[u8],
         mut source: Source<'_>,
     ) -> bool {
@@ -165,29 +179,35 @@ impl Session {
             }
             match frame {
                 Frame::Ping => {
-                    self.received.on_ping();
+                    let path = &mut self.paths[at];
+                    path.received.on_ping();
                     // Otherwise a report comes with it (L-LO-5), but for path probes.
                     let probes = payload.len() > 1 && is_question(payload);
-                    if self.sent.confirmed().is_none() && !probes {
-                        self.judge_hearing(now, None, false);
+                    if path.sent.confirmed().is_none() && !probes {
+                        path.judge_hearing(now, None, false);
                     }
                 }
-                Frame::State(state) => self.on_state(now, &state),
-                Frame::Floor(floor) => self.received.on_floor(floor),
+                Frame::State(state) => self.on_state(now, at, &state),
+                Frame::Floor(floor) => self.paths[at].received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
                 Frame::Packets(id) => self.on_packets(now, id),
                 Frame::Messages(id) => self.on_messages(now, id),
                 Frame::Accepted(id) => self.on_accepted(id),
                 Frame::Reset { id, reason, end } => self.on_reset(now, id, reason, end),
                 Frame::Credit(id, consumed) => self.on_credit(now, id, consumed),
-                Frame::Recovered(seen) => self.on_losses_seen(seen),
+                Frame::Recovered(seen) => self.paths[at].on_losses_seen(seen),
                 Frame::Challenge(token) => source.tell(PathFrame::Challenge(token)),
                 Frame::Response(token) => source.tell(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,
                 Frame::Datagram(data) => self.inbox.on_datagram(data),
-                Frame::Headers(body) => self.on_headers(number, body),
+                Frame::Headers(body) => self.on_headers((at, number), body),
                 Frame::Fragment(f) => self.inbox.on_fragment(now, &f),
-                Frame::Stream(f) => self.on_stream(now, f),
+                Frame::Stream(f) => {
+                    self.paths.moved |= at > 0;
+                    self.on_stream(now, f);
+                }
+                Frame::Path(news) => self.on_path_news(now, &news),
+                Frame::Use { sequence, path } => self.on_path_use(sequence, path),
             }
         }
         if std::mem::take(&mut self.freed) {
@@ -197,8 +217,8 @@ impl Session {
     }
 
     /// A datagram with compressed headers.
-    fn on_headers(&mut self, number: u64, body: &[u8]) {
-        let (headers, inbox) = (&mut self.headers, &mut self.inbox);
+    fn on_headers(&mut self, (at, number): (usize, u64), body: &[u8]) {
+        let (headers, inbox) = (&mut self.paths[at].peer_headers, &mut self.inbox);
         match inbox.on_coded(body.len(), |out| headers.decompress(number, body, out)) {
             Ok(()) => {}
             Err(Refused::Late) => inbox.dropped += 1,
@@ -338,8 +358,9 @@ impl Session {
         }
     }
 
-    fn on_state(&mut self, now: Instant, state: &StateFrame<'_>) {
+    fn on_state(&mut self, now: Instant, at: usize, state: &StateFrame<'_>) {
         let mut touched = std::mem::take(&mut self.touched);
+        let path = &mut self.paths[at];
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
         #[cfg(feature = "mistakes")]
         let forgetful = self.mistake == Some(super::Mistake::DroppedAcknowledgement);
@@ -350,84 +371,76 @@ impl Session {
             }
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
-        let (confirmed, dark) = (self.sent.confirmed(), self.sent.counts.in_the_dark);
-        let report = self.sent.handle_state(now, state, &mut self.rtt, &mut fate);
+        let (confirmed, dark) = (path.sent.confirmed(), path.sent.counts.in_the_dark);
+        let report = path.sent.handle_state(now, state, &mut path.rtt, &mut fate);
         // Once for each packet: each look may go through all that no report has spoken of, and a
         // packet holds 150 reports.
-        self.loss_check = match std::mem::replace(&mut self.looked_for_losses, true) {
+        path.loss_check = match std::mem::replace(&mut path.looked_for_losses, true) {
             true => Some(now),
-            false => self.sent.detect_lost(now, &self.rtt, &mut fate),
+            false => path.sent.detect_lost(now, &path.rtt, &mut fate),
         };
-        self.follow_path(now);
-        self.end_tail_that_arrived();
-        if report.progress {
-            self.last_progress = now;
-            self.backoff = 0;
-            self.asked = 0;
-        }
-        if self.sent.counts.in_the_dark > dark {
-            self.rate.on_outage();
-        }
-        if let Some(told) = &report.told {
-            let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
-            self.rate.on_report(now, told, self.rtt.smoothed(), sent, next);
-            self.follow_rate(now);
-        }
-        let caused = self.rate.causes_losses();
-        self.repair.observe(self.sent.counts, caused);
-        if self.rate.take_caused() {
-            self.repair.forget_losses(&self.config);
-            self.sent.by_size.forget();
-        }
-        self.after_fates(now, touched);
-        let news = report.progress || self.sent.confirmed() != confirmed;
-        self.judge_hearing(now, Some(state.hi), news);
+        path.on_report(now, &report, dark);
+        self.after_fates(now, at, touched);
+        let path = &mut self.paths[at];
+        let news = report.progress || path.sent.confirmed() != confirmed;
+        path.judge_hearing(now, Some(state.hi), news);
     }
 
     /// The reordering window of a packet has passed.
-    pub(super) fn check_lost(&mut self, now: Instant) {
-        let mut touched = std::mem::take(&mut self.touched);
-        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
-        self.loss_check = self.sent.detect_lost(now, &self.rtt, |fate, frame| {
-            settle(streams, pool, stats, &mut touched, fate, frame);
+    pub(super) fn check_lost(&mut self, now: Instant, at: usize) {
+        self.with_fates(now, at, |path, fate| {
+            path.loss_check = path.sent.detect_lost(now, &path.rtt, fate);
         });
-        self.after_fates(now, touched);
-        self.follow_path(now);
+        self.paths[at].follow_path(now);
     }
 
     /// Silence: the newest packet goes again.
-    pub(super) fn give_up_newest(&mut self, now: Instant) {
-        let mut touched = std::mem::take(&mut self.touched);
-        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
-        self.sent.give_up_newest(now, |fate, frame| {
-            settle(streams, pool, stats, &mut touched, fate, frame);
-        });
-        self.after_fates(now, touched);
+    pub(super) fn give_up_newest(&mut self, now: Instant, at: usize) {
+        self.with_fates(now, at, |path, fate| path.sent.give_up_newest(now, fate));
     }
 
     /// Gives up the oldest of more unsettled packets than any round trip has (L-LO-8).
-    pub(super) fn bound_unsettled(&mut self, now: Instant) {
-        if self.sent.unsettled() <= MOST_UNSETTLED {
-            return;
+    pub(super) fn bound_unsettled(&mut self, now: Instant, at: usize) {
+        if self.paths[at].sent.unsettled() > super::path::MOST_UNSETTLED {
+            let most = self.paths[at].most_unsettled();
+            self.with_fates(now, at, |path, fate| path.sent.give_up_oldest(most, fate));
         }
-        // Not by the round trip alone, which a peer can stretch.
-        let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
-        let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
-        let most = MOST_UNSETTLED.max(trip as usize);
-        let mut touched = std::mem::take(&mut self.touched);
-        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
-        self.sent.give_up_oldest(most, |fate, frame| {
-            settle(streams, pool, stats, &mut touched, fate, frame);
-        });
-        self.after_fates(now, touched);
     }
 
-    fn after_fates(&mut self, now: Instant, mut touched: Touched) {
+    /// The path is down or dead: what was under way goes again.
+    pub(super) fn give_up_path(&mut self, now: Instant, at: usize) {
+        self.with_fates(now, at, |path, fate| path.sent.give_up_all(now, fate));
+        let path = &mut self.paths[at];
+        match path.is_open() {
+            true => path.repair.forget_sent(),
+            false => path.rest(),
+        }
+    }
+
+    /// Lets a path say what became of packets, and sees to what follows.
+    fn with_fates(
+        &mut self,
+        now: Instant,
+        at: usize,
+        say: impl FnOnce(&mut Path, &mut dyn FnMut(Fate, &SentFrame)),
+    ) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
+        say(&mut self.paths[at], &mut |fate, frame| {
+            settle(streams, pool, stats, &mut touched, fate, frame);
+        });
+        self.after_fates(now, at, touched);
+    }
+
+    fn after_fates(&mut self, now: Instant, at: usize, mut touched: Touched) {
         for (number, fate) in touched.datagrams.drain(..) {
             self.on_datagram_fate(now, number, fate);
         }
         for (token, fate) in touched.references.drain(..) {
-            self.outbox.on_reference(token, fate == Fate::Arrived);
+            self.paths[at].headers.on_fate(token, fate == Fate::Arrived);
+        }
+        for (frame, fate) in touched.paths.drain(..) {
+            self.paths.on_fate(&frame, fate == Fate::Arrived);
         }
         for id in touched.streams.drain(..) {
             let Some(s) = self.streams.get_mut(&id) else { continue };
@@ -466,7 +479,7 @@ fn settle(
     if let SentFrame::Reference(token) = frame {
         return touched.references.push((*token, fate));
     }
-    let Some(id) = frame.stream() else { return };
+    let Some(id) = frame.stream() else { return touched.paths.push((frame.clone(), fate)) };
     if let Some(s) = streams.get_mut(&id) {
         apply(s, pool, stats, fate, frame);
         if touched.streams.last() != Some(&id) {
@@ -513,6 +526,12 @@ fn apply(
                 s.credit_told = s.credit_known;
             }
         }
-        (SentFrame::Datagram(_) | SentFrame::Reference(_), _) => {}
+        (
+            SentFrame::Datagram(_)
+            | SentFrame::Reference(_)
+            | SentFrame::Path(..)
+            | SentFrame::Use(_),
+            _,
+        ) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Repair of a session's packets (R-COPIES; spec/link.md, "Repair"): when repair packets
+//! Repair of a path's packets (R-COPIES; spec/link.md, "Repair"): when repair packets
 //! leave, and what comes back by them.
 //!
 //! - Where one stream has most of the link, every so many packets one is repair: it saves
@@ -9,8 +9,9 @@
 
 use units::{ByteCount, Duration, Instant};
 
+use super::Session;
+use super::path::{Load, Path, PathConfig};
 use super::send::Built;
-use super::{LinkConfig, Session};
 use crate::repair::{
     BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, Purpose, Sky,
     tail_repairs, told_window,
@@ -114,11 +115,11 @@ impl Tail {
 }
 
 impl Repair {
-    pub fn new(config: &LinkConfig) -> Repair {
+    pub fn new(config: &PathConfig, memory: ByteCount) -> Repair {
         let in_flight = config.send_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
         let promises = config.bit_errors.as_f64() > 0.0;
         // Both directions' plaintexts take a sixteenth of the memory at most.
-        let affordable = (config.memory.0 / 32 / u64::from(config.mtu)).max(16);
+        let affordable = (memory.0 / 32 / u64::from(config.mtu)).max(16);
         let most = affordable.min(MAX_WINDOW as u64);
         Repair {
             encoder: Encoder::default(),
@@ -209,7 +210,7 @@ impl Repair {
     }
 
     /// The losses so far were caused by the sending rate.
-    pub fn forget_losses(&mut self, config: &LinkConfig) {
+    pub fn forget_losses(&mut self, config: &PathConfig) {
         self.loss = LossEstimate::new(config.bit_errors, config.packet);
         self.bursts = BurstEstimate::new();
         self.code = None;
@@ -271,27 +272,28 @@ impl Repair {
     }
 }
 
-impl Session {
+impl Path {
     /// Is a repair packet to be sent now?
-    pub(super) fn repair_waits(&self, now: Instant) -> bool {
+    pub(super) fn repair_waits(&self, now: Instant, load: Load<'_>) -> bool {
         let begins = self.repair.tail_due.is_some_and(|t| t <= now);
-        (begins || self.tail_goes_on(now)) && !self.urgent_waits()
+        (begins || self.tail_goes_on(now, load)) && !load.is_urgent()
     }
 
     /// Is it time for the tail's next repair packet?
-    fn tail_goes_on(&self, now: Instant) -> bool {
+    fn tail_goes_on(&self, now: Instant, load: Load<'_>) -> bool {
         let tail = &self.repair.tail;
         tail.left > 0
-            && if self.schedule.has_work(now, true) {
+            && if load.is_due(now) {
                 tail.number <= self.sent.next_number()
             } else {
                 tail.at <= now
             }
     }
 
-    /// Does something wait that a user waits for?
-    pub(super) fn urgent_waits(&self) -> bool {
-        !self.control.is_empty() || self.schedule.has_small()
+    /// Has a stream or a datagram something that may be sent here? While the peer is silent
+    /// none has.
+    fn data_waits(&self, load: Load<'_>) -> bool {
+        !self.silent && load.has_data()
     }
 
     /// The part of a packet's room that data may fill.
@@ -319,6 +321,7 @@ impl Session {
     pub(super) fn keep_for_repair(
         &mut self,
         now: Instant,
+        load: Load<'_>,
         number: u64,
         hint: u8,
         packet: &[u8],
@@ -345,8 +348,8 @@ impl Session {
             r.first_waited_for.get_or_insert(number);
             r.last_waited_for = number;
         }
-        let drained = !self.urgent_waits();
-        if drained && self.repair.tail_due.is_none() && (ends || !self.data_waits()) {
+        let drained = !load.is_urgent();
+        if drained && self.repair.tail_due.is_none() && (ends || !self.data_waits(load)) {
             self.repair.tail_due = Some(now + PAUSE);
         }
     }
@@ -355,6 +358,7 @@ impl Session {
     pub(super) fn write_repair(
         &mut self,
         now: Instant,
+        load: Load<'_>,
         buf: &mut [u8],
         sealing: u64,
     ) -> Option<Built> {
@@ -369,22 +373,22 @@ impl Session {
         if !steady && self.report_due().is_some_and(|t| t <= now) {
             return None;
         }
-        let busy = self.data_waits();
+        let busy = self.data_waits(load);
         let tail = &mut self.repair.tail;
         if tail.left > 0 && tail.in_pause && busy {
             self.repair.first = Some(tail.first);
             tail.left = 0;
         }
-        self.begin_tail(now);
+        self.begin_tail(now, load);
         let number = self.sent.next_number();
-        let (first, purpose) = if self.tail_goes_on(now) && !self.urgent_waits() {
+        let (first, purpose) = if self.tail_goes_on(now, load) && !load.is_urgent() {
             self.repair.tail.took(now, number);
             if self.repair.tail.in_pause {
                 self.repair.since = number;
             }
             (self.repair.tail.first, Purpose::Tail(self.repair.tail.end))
         } else {
-            let (first, period) = self.bulk_repair_due(number)?;
+            let (first, period) = self.bulk_repair_due(load, number)?;
             (first, Purpose::Flow(period))
         };
         let room = buf.len().saturating_sub(self.max_packet() - self.path_packet());
@@ -394,7 +398,7 @@ impl Session {
             return None;
         };
         let len = w.len();
-        let size = len as u64 + sealing + self.wire_overhead;
+        let size = len as u64 + sealing + self.wire_overhead();
         self.pacer.on_sent(now, size);
         self.stats.repairs_sent += 1;
         self.repair.used = now;
@@ -402,15 +406,15 @@ impl Session {
     }
 
     /// The pause is one: how many repair packets does what left before it get?
-    fn begin_tail(&mut self, now: Instant) {
+    fn begin_tail(&mut self, now: Instant, load: Load<'_>) {
         if self.repair.tail_due.is_none_or(|t| t > now) {
             return;
         }
         self.repair.tail_due = None;
-        if self.urgent_waits() {
+        if load.is_urgent() {
             return; // It goes on; another pause comes.
         }
-        let pauses = !self.data_waits();
+        let pauses = !self.data_waits(load);
         let newest = self.sent.next_number();
         // What left a round trip ago has been reported.
         let unreported = self.sent.first_since(now - self.rtt.smoothed());
@@ -466,7 +470,7 @@ impl Session {
 
     /// The first number that the repair packet of a steady flow covers, if it is due, and its
     /// distance from the one before.
-    fn bulk_repair_due(&mut self, number: u64) -> Option<(u64, u64)> {
+    fn bulk_repair_due(&mut self, load: Load<'_>, number: u64) -> Option<(u64, u64)> {
         let code = self.repair.code;
         if number - self.repair.last < code.map_or(8, |c| c.interval.max(2)) {
             return None;
@@ -477,7 +481,7 @@ impl Session {
         let r = &mut self.repair;
         let due = number - r.last;
         let dominant = r.lead >= due / 4;
-        let busy = self.data_waits();
+        let busy = self.data_waits(load);
         let r = &mut self.repair;
         // Where tails took its places it goes on in step.
         r.last = number - code.map_or(0, |c| due % c.interval);
@@ -516,22 +520,16 @@ impl Session {
         }
     }
 
-    /// Takes the packets that came back.
-    pub(super) fn take_recovered(&mut self, now: Instant, arrived: Instant) {
-        let mut content = std::mem::take(&mut self.repair.content);
-        while let Some((number, hint)) = self.repair.decoder.next_recovered(&mut content) {
-            let source = super::receive::Source::Repair;
-            if !self.received.has(number)
-                && let Some(eliciting) =
-                    self.handle_content(now, arrived, number, hint, &content, source)
-            {
-                self.stats.recovered += u64::from(eliciting);
-                if number < self.received.always_told() {
-                    self.repair.untold += u64::from(eliciting);
-                }
-            }
+    /// Packet `number` came back.
+    fn on_recovered(&mut self, number: u64, eliciting: bool) {
+        self.stats.recovered += u64::from(eliciting);
+        if number < self.received.always_told() {
+            self.repair.untold += u64::from(eliciting);
         }
-        self.repair.content = content;
+    }
+
+    /// All that could come back did.
+    fn after_recovery(&mut self) {
         self.stats.too_dear += self.repair.decoder.take_too_dear();
         if self.repair.decoder.take_contradiction() {
             self.repair.decoder.release();
@@ -569,5 +567,25 @@ impl Session {
         let mean = self.sent.sent_bytes() / self.sent.next_number().max(1);
         self.sent.discount(more.saturating_mul(mean));
         self.repair.loss.observe(0, more);
+    }
+}
+
+impl Session {
+    /// Takes the packets that came back on a path.
+    pub(super) fn take_recovered(&mut self, now: Instant, arrived: Instant, at: usize) {
+        let mut content = std::mem::take(&mut self.paths[at].repair.content);
+        while let Some((number, hint)) = self.paths[at].repair.decoder.next_recovered(&mut content)
+        {
+            let source = super::receive::Source::Repair;
+            if !self.paths[at].received.has(number)
+                && let Some(eliciting) =
+                    self.handle_content(now, arrived, (at, number), hint, &content, source)
+            {
+                self.paths[at].on_recovered(number, eliciting);
+            }
+        }
+        let path = &mut self.paths[at];
+        path.repair.content = content;
+        path.after_recovery();
     }
 }

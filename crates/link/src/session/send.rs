@@ -2,11 +2,12 @@
 
 use units::{Duration, Instant};
 
+use super::path::Load;
 use super::schedule::Turn;
 use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
-use crate::received::MAX_STATE;
+use crate::path::PathId;
 use crate::sent::SentFrame;
 use crate::stream::{Carries, Delivery};
 use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
@@ -26,107 +27,110 @@ pub(crate) struct Built {
 const MIN_PIECE: usize = 16;
 /// Probes that carry data again; later ones only ask.
 const DATA_PROBES: u32 = 2;
-/// Packets that may leave in a row without word that one arrived: numbers of 2 bytes
-/// serve for twice as many.
-const ASK_AFTER: u64 = 0x4000;
 /// Bytes of runs in the report beside a question in a packet of its own, which arrives
 /// whatever the path takes.
 const STATE_ALONE: usize = 100;
 
 impl Session {
-    /// Is something to be sent now, as far as the departure clock allows?
-    fn has_work(&self, now: Instant) -> bool {
-        if self.closing.is_some() {
-            return self.close_due().is_some_and(|t| t <= now);
+    /// Is something to be sent on a path now, as far as its departure clock allows?
+    fn has_work(&self, now: Instant, at: usize) -> bool {
+        let (path, here) = (&self.paths[at], at == self.paths.active_at());
+        if !path.is_open() {
+            return false;
         }
-        self.ping
-            || !self.control.is_empty()
+        if self.closing.is_some() {
+            return here && self.close_due().is_some_and(|t| t <= now);
+        }
+        path.ping
+            || here && self.has_content(now)
+            || path.report_due().is_some_and(|t| t <= now)
+            || path.repair_waits(now, self.load(at))
+            || path.path_probe_waits(now, self.load(at))
+    }
+
+    /// Does something wait that goes by the active path?
+    fn has_content(&self, now: Instant) -> bool {
+        !self.control.is_empty()
             // While the peer is silent streams wait.
-            || self.schedule.has_work(now, !self.silent)
+            || self.schedule.has_work(now, !self.paths.active().silent)
             || self.credit_due.is_some_and(|t| t <= now)
-            || self.report_due().is_some_and(|t| t <= now)
-            || self.repair_waits(now)
-            || self.path_probe_waits(now)
+            || self.paths.has_news()
     }
 
     fn close_due(&self) -> Option<Instant> {
         (self.closes_left > 0).then_some(self.close_at)
     }
 
-    /// Has a stream or a datagram something that may be sent? While the peer is silent
-    /// none has.
-    pub(super) fn data_waits(&self) -> bool {
-        !self.silent && !self.schedule.is_empty()
+    /// What is to be sent on a path, for its decisions.
+    fn load(&self, at: usize) -> Load<'_> {
+        let here = at == self.paths.active_at();
+        Load::of(here, &self.schedule, &self.control, self.interactive_until)
     }
 
-    pub(super) fn report_due(&self) -> Option<Instant> {
-        self.received.due(self.report_interval(), self.rtt.smoothed(), self.pacer.rate())
-    }
-
-    /// Fills `buf` (the plaintext room of one packet) and books it as sent. `None`
+    /// Fills `buf` (the plaintext room of one packet of a path) and books it as sent. `None`
     /// where nothing is to be sent now; [`Session::poll_timeout`] says when.
     pub(crate) fn poll_packet(
         &mut self,
         now: Instant,
+        path: PathId,
         buf: &mut [u8],
         sealing: u64,
     ) -> Option<Built> {
-        if !self.has_work(now) {
-            self.pacer.on_idle(now);
+        let at = self.paths.find(path)?;
+        if !self.has_work(now, at) {
+            self.paths[at].pacer.on_idle(now);
             return None;
         }
-        self.pacer.set_waited_for(now < self.interactive_until);
+        let here = at == self.paths.active_at();
+        let path = &mut self.paths[at];
+        path.pacer.set_waited_for(here && now < self.interactive_until);
         // A node that goes does not wait for its turn: it may not be there when it comes.
         if let Some(reason) = self.closing {
             return Some(self.write_close(now, reason, buf, sealing));
         }
-        if !self.pacer.ready(now) {
+        if !path.pacer.ready(now) {
             return None;
         }
-        if let Some(built) = self.write_repair(now, buf, sealing) {
+        let load = Load::of(here, &self.schedule, &self.control, self.interactive_until);
+        if let Some(built) = path.write_repair(now, load, buf, sealing) {
             return Some(built);
         }
-        if let Some(built) = self.write_path_probe(now, buf, sealing) {
+        if let Some(built) = path.write_path_probe(now, load, buf, sealing) {
             return Some(built);
         }
-        let buf = self.data_room(buf);
-        self.ping |= self.knows_too_little();
-        let room = self.packet_room(now, buf.len(), sealing + self.wire_overhead);
-        let outside = (sealing + self.wire_overhead) as usize;
-        self.longest_piece = (self.sent.by_size.best() as usize).saturating_sub(outside);
+        let buf = path.data_room(buf);
+        path.ping |= path.knows_too_little();
+        let outside = sealing + path.wire_overhead();
+        path.longest_piece = (path.sent.by_size.best() as usize).saturating_sub(outside as usize);
+        let alone = std::mem::take(&mut path.alone) && path.ping;
+        let room = if here { self.packet_room(now, buf.len(), outside) } else { buf.len() };
         let mut w = Writer::new(&mut buf[..room]);
-        let alone = std::mem::take(&mut self.alone) && self.ping;
         let mut eliciting = alone;
         let (mut head, mut hint) = (0, 0);
         if alone {
-            self.write_report(now, STATE_ALONE, &mut w);
-            self.ping = !w.put(&Frame::Ping);
+            let path = &mut self.paths[at];
+            path.write_report(now, STATE_ALONE, &mut w);
+            path.ping = !w.put(&Frame::Ping);
         } else {
-            eliciting |= self.write_control(now, &mut w);
+            eliciting |= self.write_control(now, at, &mut w);
             head = w.len();
-            hint = self.write_data(now, &mut w);
+            if here {
+                hint = self.write_data(now, &mut w);
+            }
             eliciting |= w.len() > head;
         }
         if w.is_empty() {
-            self.pacer.on_idle(now);
+            self.paths[at].pacer.on_idle(now);
             return None;
         }
         let len = w.len();
-        let size = len as u64 + sealing + self.wire_overhead;
-        self.pacer.on_sent(now, size);
-        self.schedule.charge_headers(now, sealing + self.wire_overhead);
-        if len == head {
-            // Nothing but reports, credit and control: the return link's share.
-            self.received.set_cost(size);
+        if here {
+            self.schedule.charge_headers(now, outside);
         }
-        if eliciting {
-            // A question in between does not put off the probe that follows data.
-            self.last_eliciting = if alone { self.last_eliciting } else { now };
-            self.path.on_sent(now, size - u64::from(self.config.overhead));
-        }
-        let number = self.sent.push_packet(now, eliciting, size);
-        self.bound_unsettled(now);
-        self.keep_for_repair(now, number, hint, &buf[..len], eliciting);
+        let number = self.paths[at].book(now, len as u64 + outside, len == head, eliciting, alone);
+        self.bound_unsettled(now, at);
+        let load = Load::of(here, &self.schedule, &self.control, self.interactive_until);
+        self.paths[at].keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
         Some(Built { number, len, hint })
     }
 
@@ -142,53 +146,36 @@ impl Session {
         let mut w = Writer::new(buf);
         w.put(&Frame::Close(reason));
         let len = w.len();
-        let size = len as u64 + sealing + self.wire_overhead;
-        self.pacer.on_sent(now, size);
-        Built { number: self.sent.push_packet(now, false, size), len, hint: 0 }
+        let path = self.paths.active_mut();
+        let size = len as u64 + sealing + path.wire_overhead();
+        path.pacer.on_sent(now, size);
+        Built { number: path.sent.push_packet(now, false, size), len, hint: 0 }
     }
 
-    /// The length of packet numbers grows with the distance to the last that is known to
-    /// have arrived, and nobody reports reports: then ask.
-    fn knows_too_little(&self) -> bool {
-        let known = self.sent.confirmed().map_or(0, |n| n + 1);
-        self.sent.in_flight() == 0 && self.sent.next_number() - known >= ASK_AFTER
-    }
-
-    /// Writes what has arrived, in `max` bytes.
-    fn write_report(&mut self, now: Instant, max: usize, w: &mut Writer<'_>) {
-        let interval = self.report_interval();
-        self.stats.reports += u64::from(self.received.write(now, interval, max, w));
-    }
-
-    /// Reports, credit and control frames; answers whether they call for a report.
-    fn write_control(&mut self, now: Instant, w: &mut Writer<'_>) -> bool {
+    /// Reports, and on the active path credit and control frames; answers whether they call for
+    /// a report.
+    fn write_control(&mut self, now: Instant, at: usize, w: &mut Writer<'_>) -> bool {
         let mut eliciting = false;
-        // Whoever asks tells as well (L-LO-5).
-        let report = self.ping || self.report_due().is_some_and(|t| t <= now);
-        if report {
-            self.tell_losses(now, w);
-            self.write_report(now, MAX_STATE, w);
-        }
-        let floor = self.sent.floor();
-        let floor_age = self.rtt.smoothed().divided_by(2);
-        if floor > self.floor_told
-            && now.since(self.floor_told_at) >= floor_age
-            && w.put(&Frame::Floor(floor))
-        {
-            self.floor_told = floor;
-            self.floor_told_at = now;
-        }
-        if report || self.credit_due.is_some_and(|t| t <= now) {
+        let here = at == self.paths.active_at();
+        let report = self.paths[at].write_reports(now, w);
+        if here && (report || self.credit_due.is_some_and(|t| t <= now)) {
             eliciting |= self.write_credits(w);
         }
-        if self.ping && w.put(&Frame::Ping) {
-            self.ping = false;
+        let path = &mut self.paths[at];
+        if path.ping && w.put(&Frame::Ping) {
+            path.ping = false;
             eliciting = true;
+        }
+        if !here {
+            return eliciting;
+        }
+        if self.paths.has_news() {
+            eliciting |= self.paths.write_news(w);
         }
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
                 Some(wrote) => {
-                    self.repair.on_control(wrote);
+                    self.paths.active_mut().repair.on_control(wrote);
                     eliciting |= wrote;
                 }
                 None if w.is_empty() => self.refuse_open(now, id),
@@ -214,7 +201,7 @@ impl Session {
                     return None;
                 }
                 s.open = Delivery::InFlight;
-                self.sent.push_frame(SentFrame::Open(id));
+                self.paths.active_mut().sent.push_frame(SentFrame::Open(id));
                 wrote = true;
             }
         }
@@ -223,7 +210,7 @@ impl Session {
                 return None;
             }
             s.accepted = Delivery::InFlight;
-            self.sent.push_frame(SentFrame::Accepted(id));
+            self.paths.active_mut().sent.push_frame(SentFrame::Accepted(id));
             wrote = true;
         }
         if s.reset.is_wanted() {
@@ -233,7 +220,7 @@ impl Session {
                 return None;
             }
             s.reset = Delivery::InFlight;
-            self.sent.push_frame(SentFrame::Reset(id));
+            self.paths.active_mut().sent.push_frame(SentFrame::Reset(id));
             wrote = true;
         }
         s.in_control = false;
@@ -264,22 +251,28 @@ impl Session {
         let empty_room = w.room() + w.len();
         let mut strict = false;
         while w.room() >= MIN_PIECE
-            && let Some(turn) = self.schedule.next(now, !self.silent, strict)
+            && let Some(turn) = self.schedule.next(now, !self.paths.active_mut().silent, strict)
         {
             let before = w.len();
             let mut unfinished = None;
             let filled = match turn {
                 Turn::Packets { class, host } => {
                     let queue = self.schedule.packets(class, host);
-                    match self.outbox.write(now, queue, w, empty_room) {
+                    let headers = &mut self.paths.active_mut().headers;
+                    match self.outbox.write(now, queue, headers, w, empty_room) {
                         Wrote::Nothing => return 0,
                         Wrote::Piece => unfinished = Some((class, host)),
                         Wrote::Whole(waiting, reference) => {
                             let reference = reference.map(SentFrame::Reference);
-                            reference.into_iter().for_each(|r| self.sent.push_frame(r));
+                            reference
+                                .into_iter()
+                                .for_each(|r| self.paths.active_mut().sent.push_frame(r));
                             self.schedule.on_packet_left(class, waiting.bytes.len());
                             if let Some(number) = self.on_datagram_left(class, host, waiting) {
-                                self.sent.push_frame(SentFrame::Datagram(number));
+                                self.paths
+                                    .active_mut()
+                                    .sent
+                                    .push_frame(SentFrame::Datagram(number));
                             }
                         }
                     }
@@ -288,11 +281,11 @@ impl Session {
                 Turn::Lost(_, id) => self.write_lost(now, id, w),
                 Turn::Stream { id, small, .. } => {
                     let waited_for = small || turn.class().is_strict();
-                    self.repair.on_stream(id, waited_for);
+                    self.paths.active_mut().repair.on_stream(id, waited_for);
                     let filled = self.write_stream(now, id, w);
                     self.requeue(now, id, small);
                     let drained = self.streams.get(&id).is_none_or(|s| !s.has_data(u64::MAX));
-                    self.repair.after_stream(waited_for, drained);
+                    self.paths.active_mut().repair.after_stream(waited_for, drained);
                     filled
                 }
             };
@@ -316,7 +309,7 @@ impl Session {
             return Filled::Partly;
         }
         let small = s.burst < SMALL;
-        self.repair.on_stream(id, small);
+        self.paths.active_mut().repair.on_stream(id, small);
         let filled = self.write_stream(now, id, w);
         let Some(s) = self.streams.get_mut(&id) else { return filled };
         s.in_lost = s.must_repeat();
@@ -331,27 +324,33 @@ impl Session {
     fn write_stream(&mut self, now: Instant, id: StreamId, w: &mut Writer<'_>) -> Filled {
         let Some(s) = self.streams.get(&id) else { return Filled::Partly };
         let limit = self.send_limit(now, s);
-        let left_free = self.room_for_repair(s.local_end || s.burst < SMALL);
+        let left_free = self.paths.active_mut().room_for_repair(s.local_end || s.burst < SMALL);
         let cap = self.unsent_cap();
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
         // Where credit ends nothing follows, not even the end.
         let offset = s.send.next_offset(limit).unwrap_or(s.send.next());
         let available = s.send.available(limit);
-        let mut room =
-            w.room().saturating_sub(left_free).min(self.longest_piece.saturating_sub(w.len()));
+        let mut room = w
+            .room()
+            .saturating_sub(left_free)
+            .min(self.paths.active_mut().longest_piece.saturating_sub(w.len()));
         if w.is_empty() && available >= room as u64 {
-            let shorter = self.sent.by_size.best() - self.sent.by_size.next();
-            room = room.min(self.longest_piece.saturating_sub(shorter as usize));
+            let shorter = self.paths.active_mut().sent.by_size.best()
+                - self.paths.active_mut().sent.by_size.next();
+            room = room.min(self.paths.active_mut().longest_piece.saturating_sub(shorter as usize));
         }
 
         // A packet full of one stream's bytes: the short form.
         if w.is_empty() && available >= room as u64 {
             let highest = s.send.next().max(offset + room as u64);
             let span = highest - s.send.unacked_from();
-            // Late packets must still be understood (L-SF-1).
-            let late = self.sent.reorder_window() > Duration::ZERO || self.repair.is_on();
+            // Late packets must still be understood (L-SF-1), and where there are several paths
+            // none says how late it is (L-PT-8).
+            let late = self.paths.active_mut().sent.reorder_window() > Duration::ZERO
+                || self.paths.active_mut().repair.is_on();
             let least = if late { 3 } else { 2 };
-            if let Some(n) = short::offset_len(span).map(|n| n.max(least)) {
+            let may = self.paths.is_single();
+            if let Some(n) = short::offset_len(span).filter(|_| may).map(|n| n.max(least)) {
                 let head = wire::varint_len(id.0) + n;
                 if room > head {
                     short::write_head(w, id, offset, n);
@@ -409,7 +408,7 @@ impl Session {
             s.send.copy_out(range.clone(), w.reserve(len as usize));
             s.on_bytes_sent(len);
         }
-        self.sent.push_frame(SentFrame::Stream { id, range, fin });
+        self.paths.active_mut().sent.push_frame(SentFrame::Stream { id, range, fin });
         self.update_excess(id);
     }
 
@@ -429,85 +428,102 @@ impl Session {
     /// The time of the next [`Session::handle_timeout`] or [`Session::poll_packet`].
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         if self.closing.is_some() {
-            return self.close_due();
+            return self.close_due().filter(|_| self.paths.active().is_open());
         }
-        self.timers(now).into_iter().filter_map(|(_, at)| at).min()
+        let soonest = |timers: &[(&str, Option<Instant>)]| timers.iter().filter_map(|t| t.1).min();
+        let mut next = soonest(&self.own_timers(now));
+        for at in 0..self.paths.len() {
+            let path = soonest(&self.path_timers(now, at));
+            next = next.into_iter().chain(path).min();
+        }
+        next
     }
 
     /// Every timer with its reason.
-    pub(crate) fn timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 14] {
-        let waiting = self.sent.in_flight() > 0;
+    pub(crate) fn timers(&self, now: Instant) -> Vec<(&'static str, Option<Instant>)> {
+        let paths = (0..self.paths.len()).flat_map(|at| self.path_timers(now, at));
+        self.own_timers(now).into_iter().chain(paths).collect()
+    }
+
+    /// Those of what belongs to no path.
+    fn own_timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 4] {
         [
-            ("work", self.has_work(now).then(|| self.pacer.next())),
-            // What is overdue counts as work, which the departure clock may hold back.
-            ("report", self.report_due().filter(|t| *t > now)),
             ("credit", self.credit_due.filter(|t| *t > now)),
             ("close", self.close_due().filter(|t| *t > now)),
             ("open", self.opening.front().map(|(t, _)| *t)),
-            ("loss", self.loss_check),
-            ("rate", self.rate.poll_timeout()),
-            ("probe", self.probe_at()),
-            ("ask", self.ask_at()),
-            ("path", self.path_timeout(now)),
             ("cap", self.schedule.poll_timeout(now)),
-            ("repair", self.repair.poll_timeout(now)),
-            ("release", self.repair.release_at()),
-            ("silence", (waiting && !self.silent).then(|| self.silent_at())),
         ]
+    }
+
+    /// Those of a path.
+    fn path_timers(&self, now: Instant, at: usize) -> [(&'static str, Option<Instant>); 10] {
+        let (path, load) = (&self.paths[at], self.load(at));
+        let mut timers = [
+            ("release", path.repair.release_at()),
+            ("work", self.has_work(now, at).then(|| path.pacer.next())),
+            // What is overdue counts as work, which the departure clock may hold back.
+            ("report", path.report_due().filter(|t| *t > now)),
+            ("loss", path.loss_check),
+            ("rate", path.rate.poll_timeout()),
+            ("probe", path.probe_at()),
+            ("ask", path.ask_at()),
+            ("path", path.path_timeout(now, load)),
+            ("repair", path.repair.poll_timeout(now)),
+            ("silence", path.waits().then(|| path.silent_at())),
+        ];
+        if !path.is_open() {
+            timers[1..].fill(("down", None));
+        }
+        timers
     }
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.rate.poll_timeout().is_some_and(|t| t <= now) {
-            self.rate.handle_timeout(now, self.rtt.smoothed(), self.sent.next_number());
-            self.follow_rate(now);
-        }
         while let Some((_, id)) = self.opening.front().copied().filter(|(t, _)| *t <= now) {
             self.opening.pop_front();
             self.start_open(id);
         }
-        if self.loss_check.is_some_and(|t| t <= now) {
-            self.check_lost(now);
+        for at in 0..self.paths.len() {
+            self.handle_path_timeout(now, at);
         }
-        if self.path.due().is_some_and(|t| t <= now) {
-            self.follow_path(now);
+        if !self.paths.is_single() {
+            self.follow_paths(now);
         }
-        if self.ask_at().is_some_and(|t| t <= now) {
-            self.ask_alone(now);
+    }
+
+    fn handle_path_timeout(&mut self, now: Instant, at: usize) {
+        let path = &mut self.paths[at];
+        path.repair.release(now);
+        if !path.is_open() {
+            return;
         }
-        self.repair.release(now);
-        if !self.silent && self.sent.in_flight() > 0 && self.silent_at() <= now {
-            self.silent = true;
+        if path.rate.poll_timeout().is_some_and(|t| t <= now) {
+            path.rate.handle_timeout(now, path.rtt.smoothed(), path.sent.next_number());
+            path.follow_rate(now);
         }
-        if self.probe_at().is_some_and(|t| t <= now) {
-            if self.backoff < DATA_PROBES {
-                self.give_up_newest(now);
+        if path.loss_check.is_some_and(|t| t <= now) {
+            self.check_lost(now, at);
+        }
+        let path = &mut self.paths[at];
+        if path.mtu.due().is_some_and(|t| t <= now) {
+            path.follow_path(now);
+        }
+        if path.ask_at().is_some_and(|t| t <= now) {
+            path.ask_alone(now);
+        }
+        if path.waits() && path.silent_at() <= now {
+            path.silent = true;
+        }
+        if path.probe_at().is_some_and(|t| t <= now) {
+            if path.backoff < DATA_PROBES {
+                self.give_up_newest(now, at);
             }
-            self.backoff += 1;
-            self.ask_alone(now);
-            self.last_eliciting = now;
-            self.stats.probes += 1;
+            let path = &mut self.paths[at];
+            path.backoff += 1;
+            path.ask_alone(now);
+            path.last_eliciting = now;
+            path.stats.probes += 1;
         }
-    }
-
-    /// When to ask, if no report comes: a round trip with margin and the peer's
-    /// report timer after the last packet or progress, then doubling.
-    fn probe_at(&self) -> Option<Instant> {
-        if self.sent.in_flight() == 0 && !self.silent {
-            return None;
-        }
-        let first = self.report_overdue() + self.on_line();
-        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
-        let wait = first.times(1 << self.backoff.min(6)).min(longest);
-        let wait = self.doubt_interval().unwrap_or(wait);
-        Some(self.last_eliciting.max(self.last_progress) + wait)
-    }
-
-    /// When the peer counts as silent: new data then waits for its first sign of life.
-    fn silent_at(&self) -> Instant {
-        let heard =
-            self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
-        heard + self.patience() + self.on_line()
     }
 }
 

@@ -11,14 +11,17 @@ impl fmt::Debug for Session {
             .field("streams", &self.streams)
             .field("blocked", &self.blocked.len())
             .field("control", &self.control)
-            .field("in_flight", &self.sent.in_flight())
-            .field("numbers", &(self.sent.floor()..self.sent.next_number()))
+            .field("in_flight", &self.paths.active().sent.in_flight())
+            .field(
+                "numbers",
+                &(self.paths.active().sent.floor()..self.paths.active().sent.next_number()),
+            )
             .field("reach", &self.reach())
-            .field("timers", &self.timers(self.last_heard))
+            .field("timers", &self.timers(self.paths.active().last_heard))
             .field("excess", &(self.excess, self.recv_excess))
             .field("peer", &self.peer)
             .field("rate", &self.rate_status())
-            .field("rtt", &self.rtt)
+            .field("rtt", &self.paths.active().rtt)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

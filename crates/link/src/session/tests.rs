@@ -90,7 +90,7 @@ impl World {
         let mut sides = [0, 1].map(|side| Session::new(now, config.clone(), side));
         let params = sides[0].params();
         for s in &mut sides {
-            s.set_peer(params, false);
+            s.set_peer(params);
         }
         World {
             now,
@@ -111,9 +111,11 @@ impl World {
 
     fn transmit(&mut self) {
         for side in 0..2 {
-            let room = self.sides[side].max_packet() - SEALING as usize;
+            let room = self.sides[side].first().max_packet() - SEALING as usize;
             let mut buf = vec![0u8; room];
-            while let Some(b) = self.sides[side].poll_packet(self.now, &mut buf, SEALING) {
+            while let Some(b) =
+                self.sides[side].poll_packet(self.now, PathId::FIRST, &mut buf, SEALING)
+            {
                 self.longest[side] = self.longest[side].max(b.len);
                 self.wire_bytes[side] += b.len as u64 + SEALING + 28;
                 let copies = 1 + usize::from(self.rng.chance(Ratio::from_f64(self.pipe.duplicate)));
@@ -162,7 +164,7 @@ impl World {
                 self.sides[1 - from].handle_packet(
                     self.now,
                     self.now,
-                    number,
+                    (PathId::FIRST, number),
                     hint,
                     &payload,
                     &mut |_| {},
@@ -274,7 +276,7 @@ fn transfer(seed: u64, pipe: Pipe, config: LinkConfig, count: u64, size: u64) ->
         assert_eq!(side.memory_used(), 0);
         assert_eq!((side.excess, side.recv_excess), (0, 0), "credit does not leak");
         assert_eq!(side.stats.violations, 0);
-        assert_eq!(side.sent.in_flight(), 0);
+        assert_eq!(side.paths[0].sent.in_flight(), 0);
     }
     (done.unwrap(), w)
 }

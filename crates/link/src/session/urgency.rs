@@ -102,12 +102,18 @@ impl Session {
 
     /// Bytes that an interactive flow may send at once.
     fn quick(&self) -> u64 {
-        self.pacer.rate().bytes_in(QUICK).0.clamp(*QUICK_BYTES.start(), *QUICK_BYTES.end())
+        self.paths
+            .active()
+            .pacer
+            .rate()
+            .bytes_in(QUICK)
+            .0
+            .clamp(*QUICK_BYTES.start(), *QUICK_BYTES.end())
     }
 
     /// In which class the stream waits now.
     fn class_now(&mut self, now: Instant, id: StreamId) -> ClassId {
-        let (quick, time) = (self.quick(), self.rtt.smoothed().times(2));
+        let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
         let Some(s) = self.streams.get_mut(&id) else { return ClassId::NORMAL };
         let level = s.recent.level(now, quick, time);
         let again = if s.send.has_lost() { s.send.available(0) } else { 0 };
@@ -116,7 +122,7 @@ impl Session {
         // Nobody waits for messages about chunks alone: they go on as long as content does.
         let is_small = !s.has_more && s.carries != Carries::Messages && level <= quick;
         let (class, host) = (s.class, s.host);
-        let rate = self.pacer.rate();
+        let rate = self.paths.active().pacer.rate();
         match class == ClassId::NORMAL && is_small && self.schedule.is_quick(now, rate, host) {
             true => ClassId::INTERACTIVE,
             false => class,
@@ -129,7 +135,7 @@ impl Session {
         if class != ClassId::NORMAL {
             return class;
         }
-        let (quick, time) = (self.quick(), self.rtt.smoothed().times(2));
+        let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
         let flow = self.flows.get(label.flow);
         let calm = now.since(flow.last) >= CALM.max(time);
         flow.last = now;
@@ -146,7 +152,7 @@ impl Session {
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.queue = Queue::Turn;
         let (host, small) = (s.host, s.burst < SMALL);
-        self.schedule.wait(now, self.pacer.rate(), class, host, id, small, first);
+        self.schedule.wait(now, self.paths.active().pacer.rate(), class, host, id, small, first);
     }
 
     /// The stream has bytes and no credit.
@@ -187,14 +193,14 @@ impl Session {
         if now >= self.interactive_until || self.schedule.has_strict(now) {
             return room;
         }
-        let least = SHRUNK_LEAST + u64::from(self.config.overhead);
-        let longest = self.pacer.rate().bytes_in(SHRUNK).0.max(least);
+        let least = SHRUNK_LEAST + u64::from(self.paths.active().config.overhead);
+        let longest = self.paths.active().pacer.rate().bytes_in(SHRUNK).0.max(least);
         room.min(longest.saturating_sub(outside) as usize)
     }
 
     /// Must others' data wait for the next packet once urgent data is in one of this length?
     pub(super) fn keeps_short(&self, packet: usize) -> bool {
-        self.pacer.rate().time_for(units::ByteCount(packet as u64)) > SHARED
+        self.paths.active().pacer.rate().time_for(units::ByteCount(packet as u64)) > SHARED
     }
 
     /// A turn was used.
@@ -205,8 +211,8 @@ impl Session {
         };
         self.schedule.charge(now, turn, host, bytes);
         if turn.class() == ClassId::INTERACTIVE && bytes > 0 {
-            self.interactive_until = now + LIVES.max(self.rtt.smoothed().times(4));
-            self.awaited_until = now + self.rtt.smoothed() + ANSWERED;
+            self.interactive_until = now + LIVES.max(self.paths.active().rtt.smoothed().times(4));
+            self.awaited_until = now + self.paths.active().rtt.smoothed() + ANSWERED;
         }
     }
 

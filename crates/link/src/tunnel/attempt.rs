@@ -1,11 +1,10 @@
 //! When and how often a node initiates.
 
-use std::net::SocketAddr;
-
 use units::{Duration, Instant};
 
 use crate::handshake::Asked;
 use crate::keys::Entropy;
+use crate::path::{PathId, Remote};
 
 /// Initiations that may wait for their response at once: two come in a round trip, and the
 /// first response may take several where a queue or a slow line delays it.
@@ -38,7 +37,8 @@ pub(super) fn quick(rtt: Duration) -> Duration {
 /// An initiation that was sent.
 pub(super) struct Try {
     pub asked: Asked,
-    pub to: SocketAddr,
+    pub path: PathId,
+    pub to: Remote,
     pub sent: Instant,
     /// To recognise a cookie reply; taken by the first.
     pub mac1: Option<[u8; 16]>,
@@ -83,6 +83,11 @@ impl Attempt {
         gone
     }
 
+    /// Initiations of the series so far.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
     /// Begins the waits anew, for a new address.
     pub fn restart(&mut self, now: Instant) {
         self.count = 0;
@@ -101,7 +106,7 @@ impl Attempt {
     }
 
     /// Whether an initiation to `to` may still be on its way.
-    pub fn is_under_way(&self, now: Instant, to: SocketAddr, patience: Duration) -> bool {
+    pub fn is_under_way(&self, now: Instant, to: Remote, patience: Duration) -> bool {
         self.tries.last().is_some_and(|t| t.to == to && now.since(t.sent) < patience)
     }
 }

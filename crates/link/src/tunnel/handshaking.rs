@@ -1,7 +1,5 @@
 //! A tunnel's part in handshakes: asking, answering, taking answers.
 
-use std::net::SocketAddr;
-
 use units::{Duration, Instant};
 
 use super::attempt::{Attempt, Try, patience, quick};
@@ -12,6 +10,7 @@ use crate::cookie::{COOKIE_ROTATION, Cookie, Guard};
 use crate::handshake::{
     Agreed, Asked, HandshakeError, Hello, Initiation, Message, Params, SessionId, check_form,
 };
+use crate::path::{PathId, Remote};
 
 impl Tunnel {
     /// Takes the response that [`Guard::admit`] let pass to an initiation of ours.
@@ -21,7 +20,7 @@ impl Tunnel {
     pub fn handle_response(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         packet: &[u8],
     ) -> Result<(), HandshakeError> {
         check_form(packet)?;
@@ -37,21 +36,21 @@ impl Tunnel {
             };
             self.tally.on_bad(now, failure);
         })?;
-        let Try { asked, to, sent, .. } = attempt.tries.remove(index);
+        let Try { asked, path, to, sent, .. } = attempt.tries.remove(index);
         let local_index = asked.index();
         let agreed = asked.finish(response);
         let keys = Keypair::new(&agreed, local_index, true, now);
         if self.goes_first {
             self.keys.drop_pending_of_others(agreed.session);
         }
+        self.establish(now, keys, agreed.params, now.since(sent), path);
         if from == to {
-            self.go_to(to);
+            self.go_to(path, to);
         }
-        self.establish(now, keys, agreed.params, now.since(sent));
-        self.owes_packet = true;
+        (self.owes_packet, self.owed_on) = (true, path);
         self.owed_again = now + patience(self.rtt);
         self.unconfirmed = CONFIRMATIONS;
-        self.path.on_authenticated(now, from, true, packet.len(), &mut self.entropy);
+        self.ways.on_authenticated(now, path, from, true, packet.len(), &mut self.entropy);
         Ok(())
     }
 
@@ -105,7 +104,7 @@ impl Tunnel {
     pub fn accept(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         initiation: Initiation,
         guard: &mut Guard,
         indices: &mut dyn Indices,
@@ -113,15 +112,19 @@ impl Tunnel {
         if initiation.peer() != &self.config.peer {
             return Err(HandshakeError::WrongPeer);
         }
+        if self.ways.is_down(from) {
+            return Err(HandshakeError::PathDown);
+        }
         if !initiation.suits(self.config.offer) {
             self.tally.on_bad(now, Failure::NoCommonCipher);
             return Err(HandshakeError::NotOffered);
         }
         self.remember(initiation.ephemeral())?;
         self.give_way_or_refuse(now, from)?;
-        let proven = initiation.cookie().is_some_and(|c| guard.gave(now, from, c));
+        let proven = initiation.cookie().is_some_and(|c| guard.gave(now, from.source(), c));
         if !proven && self.keys.is_crowded(now, CROWDED) {
-            let reply = guard.reply(now, from, initiation.sender_index(), initiation.mac1());
+            let reply =
+                guard.reply(now, from.source(), initiation.sender_index(), initiation.mac1());
             self.post(from, reply);
             return Err(HandshakeError::NoCookie);
         }
@@ -131,7 +134,7 @@ impl Tunnel {
     fn answer(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         initiation: Initiation,
         proven: bool,
         indices: &mut dyn Indices,
@@ -153,7 +156,7 @@ impl Tunnel {
             proven,
         });
         self.answered_until.get_or_insert(now + patience(self.rtt));
-        self.tally.on_answered(now, from);
+        self.tally.on_answered(now, from.source());
         self.post(from, message);
         Ok(())
     }
@@ -166,7 +169,7 @@ impl Tunnel {
     /// that we have its answer, whichever key is the lower: our packet was lost and goes
     /// again. To answer instead would give up a session in which much may have begun; to
     /// do both would let each side go over to the session that the other leaves.
-    fn give_way_or_refuse(&mut self, now: Instant, from: SocketAddr) -> Result<(), HandshakeError> {
+    fn give_way_or_refuse(&mut self, now: Instant, from: Remote) -> Result<(), HandshakeError> {
         let patience = patience(self.rtt);
         if self.set_aside {
             return Ok(());
@@ -174,7 +177,7 @@ impl Tunnel {
         let asking = self.goes_first
             && self.attempt.as_ref().is_some_and(|a| a.is_under_way(now, from, patience));
         let alone = self.attempt.is_none();
-        let telling = self.path.endpoint() == Some(from)
+        let telling = self.ways.is_endpoint(from)
             && self.keys.current().is_some_and(|k| {
                 k.ours && !k.heard && (alone || self.goes_first && k.age(now) < patience)
             });
@@ -217,11 +220,19 @@ impl Tunnel {
     }
 
     /// New keys are in force.
-    pub(super) fn establish(&mut self, now: Instant, keys: Keypair, params: Params, rtt: Duration) {
+    pub(super) fn establish(
+        &mut self,
+        now: Instant,
+        keys: Keypair,
+        params: Params,
+        rtt: Duration,
+        path: PathId,
+    ) {
         let (id, cipher) = (keys.session, keys.cipher);
         let resumed = self.session.as_ref().is_some_and(|s| s.id == id);
         if !resumed {
             self.session = Some(Session::new(id));
+            self.ways.begin_anew(path);
             self.fresh_epoch = draw_epoch(&mut self.entropy);
         }
         self.keys.install(keys);
@@ -235,15 +246,16 @@ impl Tunnel {
         // The owner may have not yet seen that the session is a new one.
         let unseen = matches!(self.established, Some(Event::Established { resumed: false, .. }));
         let resumed = resumed && !unseen;
-        self.established = Some(Event::Established { resumed, cipher, params, rtt });
+        self.established = Some(Event::Established { resumed, cipher, params, rtt, path });
     }
 
     pub(super) fn initiate(
         &mut self,
         now: Instant,
         indices: &mut dyn Indices,
-    ) -> Option<(SocketAddr, Message)> {
-        let to = self.path.endpoint()?;
+    ) -> Option<(Remote, Message)> {
+        let before = self.attempt.as_ref().map_or(0, Attempt::count);
+        let (path, to) = self.ways.for_initiation(before)?;
         let epochs = match &self.session {
             Some(session) => session.id,
             None => SessionId { local: self.fresh_epoch, remote: 0 },
@@ -261,7 +273,8 @@ impl Tunnel {
         )
         .expect("the peer's key was tried when the tunnel was made");
         let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
-        let sent = Try { asked, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
+        let sent =
+            Try { asked, path, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
         let (rtt, waiting) = (self.rtt, self.wanted.is_some());
         if self.attempt.is_none() {
             self.set_aside = false;
@@ -293,7 +306,6 @@ impl Tunnel {
 
     /// When the next initiation is due, if one is wanted.
     pub(super) fn initiation_due(&self) -> Option<Instant> {
-        self.path.endpoint()?;
         let patience = patience(self.rtt);
         let reason = match self.is_established() {
             false => [self.start, self.wanted, self.renew].into_iter().flatten().min()?,
@@ -302,6 +314,7 @@ impl Tunnel {
                 [silent, self.renew].into_iter().flatten().min()?
             }
         };
+        self.ways.for_initiation(0)?;
         let not_before = self.attempt.as_ref().map_or(Instant::ZERO, |a| a.not_before);
         Some(reason.max(not_before).max(self.answered_until.unwrap_or(Instant::ZERO)))
     }

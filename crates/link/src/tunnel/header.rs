@@ -1,28 +1,34 @@
 //! The header of a data packet, and what kind a packet is.
 //!
 //! ```text
-//!  1 ii pp hhh   receiver index (0, 1, 2 or 4)   packet number (1…4)   sealed frames   tag (16)
+//!  1 ii pp hhh   receiver index (0, 1, 2 or 4)   packet number (1…4)   [ppppp hhh]
+//!                sealed frames   tag (16)
 //! ```
 //!
 //! `ii` tells the length of the index (codes 0…3), `pp` that of the packet number less
 //! one; `hhh` is a hint for the receiver's frames. The index takes as few bytes as it
 //! needs, and 0, which names no index, takes none: such a packet belongs to the only
-//! peer of its carrier. All of the header is authenticated as sent (L-PP-1, L-PP-2).
+//! peer of its carrier. A packet of another path than the first has the hint 7 and behind its
+//! number a byte with the path's number and its true hint (L-PT-2). All of the header is authenticated as sent (L-PP-1, L-PP-2).
 
 use std::ops::RangeInclusive;
 
 use crate::handshake::{COOKIE_REPLY, INITIATION, RESPONSE, be32};
+use crate::path::PathId;
 use crate::seal::TAG_LEN;
 
-/// Bytes that a packet costs beyond its frames with the longest header: 1 + 4 + 4 + 16.
-/// With a 2-byte index and number it is 21.
-pub const MAX_OVERHEAD: usize = 1 + 4 + 4 + TAG_LEN;
+/// Bytes that a packet costs beyond its frames with the longest header: 1 + 4 + 4 + 1 + 16.
+/// With a 2-byte index and number it is 21 on the first path.
+pub const MAX_OVERHEAD: usize = 1 + 4 + 4 + 1 + TAG_LEN;
 /// The lengths that a packet number may take.
 pub const NUMBER_LENS: RangeInclusive<usize> = 1..=4;
 /// The largest hint.
-pub const MAX_HINT: u8 = 7;
+pub const MAX_HINT: u8 = 6;
 
 const DATA: u8 = 0x80;
+/// The bits of a hint, and the hint that the path and the true hint follow.
+const HINT: u8 = 7;
+const OTHER_PATH: u8 = 7;
 
 /// What a packet is, by its first bytes: enough to find whom it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +79,7 @@ impl PacketKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataHeader {
     pub receiver: u32,
+    pub path: PathId,
     pub hint: u8,
     /// The low bits of the packet number.
     pub truncated: u32,
@@ -82,16 +89,21 @@ pub(crate) struct DataHeader {
 impl DataHeader {
     /// Bytes that the header takes.
     pub const fn len(&self) -> usize {
-        1 + index_len(self.receiver) + self.number_len
+        header_len(self.receiver, self.path, self.number_len)
     }
 
     /// Writes the header to the front of `out`.
     pub fn write(&self, out: &mut [u8]) {
         let index_len = index_len(self.receiver);
         let code = if index_len == 4 { 3 } else { index_len as u8 };
-        out[0] = DATA | code << 5 | (self.number_len as u8 - 1) << 3 | self.hint;
+        let hint = if self.path.is_first() { self.hint } else { OTHER_PATH };
+        out[0] = DATA | code << 5 | (self.number_len as u8 - 1) << 3 | hint;
+        let number_end = 1 + index_len + self.number_len;
         put(self.receiver, &mut out[1..1 + index_len]);
-        put(self.truncated, &mut out[1 + index_len..self.len()]);
+        put(self.truncated, &mut out[1 + index_len..number_end]);
+        if !self.path.is_first() {
+            out[number_end] = self.path.number() << 3 | self.hint;
+        }
     }
 
     /// Reads the header of a packet that is long enough to be one; `None` for what is
@@ -105,15 +117,30 @@ impl DataHeader {
         let number_len = usize::from(first >> 3 & 3) + 1;
         let (index, rest) = packet[1..].split_at_checked(index_len)?;
         let (number, sealed) = rest.split_at_checked(number_len)?;
+        let (path, hint, sealed) = match first & HINT {
+            OTHER_PATH => {
+                let (byte, sealed) = sealed.split_first()?;
+                let path = PathId::new(byte >> 3).filter(|path| !path.is_first())?;
+                let hint = Some(byte & HINT).filter(|hint| *hint <= MAX_HINT)?;
+                (path, hint, sealed)
+            }
+            hint => (PathId::FIRST, hint, sealed),
+        };
         let receiver = get(index);
         let canonical = self::index_len(receiver) == index_len;
         (canonical && sealed.len() >= TAG_LEN).then(|| DataHeader {
             receiver,
-            hint: first & MAX_HINT,
+            path,
+            hint,
             truncated: get(number),
             number_len,
         })
     }
+}
+
+/// Bytes of a header.
+pub(crate) const fn header_len(receiver: u32, path: PathId, number_len: usize) -> usize {
+    1 + index_len(receiver) + number_len + !path.is_first() as usize
 }
 
 /// Bytes that an index takes in a data packet.
@@ -143,14 +170,31 @@ mod tests {
 
     #[test]
     fn a_header_looks_as_drawn() {
-        let header = DataHeader { receiver: 0x1234, hint: 5, truncated: 0xab_cdef, number_len: 3 };
+        let path = PathId::FIRST;
+        let (receiver, number_len) = (0x1234, 3);
+        let header = DataHeader { receiver, path, hint: 5, truncated: 0xab_cdef, number_len };
         let mut out = [0; 6];
         header.write(&mut out);
         assert_eq!(out, [0b1101_0101, 0x12, 0x34, 0xab, 0xcd, 0xef]);
-        let nameless = DataHeader { receiver: 0, hint: 0, truncated: 7, number_len: 1 };
+        let nameless = DataHeader { receiver: 0, path, hint: 0, truncated: 7, number_len: 1 };
         let mut out = [0; 2];
         nameless.write(&mut out);
         assert_eq!(out, [0b1000_0000, 7]);
+        let path = PathId::new(3).expect("a path");
+        let other = DataHeader { receiver: 0x12, path, hint: 4, truncated: 7, number_len: 1 };
+        let mut out = [0; 4];
+        other.write(&mut out);
+        assert_eq!(out, [0b1010_0111, 0x12, 7, 0b0001_1100]);
+    }
+
+    /// L-PT-2.
+    #[test]
+    fn a_path_in_another_form_than_its_own_is_no_header() {
+        for byte in [0b0000_0000, 0b0000_1000, 0b0001_0111] {
+            let mut packet = vec![0b1000_0111, 9, byte];
+            packet.extend([0; TAG_LEN]);
+            assert_eq!(DataHeader::read(&packet), None, "{byte:b}");
+        }
     }
 
     /// L-PP-2.
@@ -167,10 +211,12 @@ mod tests {
         #[test]
         fn a_header_comes_back_as_it_was_written(
             receiver in prop_oneof![Just(0u32), 0u32..0x100, 0u32..0x1_0000, any::<u32>()],
-            number in any::<u32>(), number_len in 1usize..=4, hint in 0u8..=7,
+            number in any::<u32>(), number_len in 1usize..=4, hint in 0u8..=MAX_HINT,
+            path in prop_oneof![2 => Just(0u8), 1 => 2u8..=31],
         ) {
             let mask = u32::MAX >> (32 - 8 * number_len);
-            let header = DataHeader { receiver, hint, truncated: number & mask, number_len };
+            let path = PathId::new(path).expect("a number of a path");
+            let header = DataHeader { receiver, path, hint, truncated: number & mask, number_len };
             let mut packet = vec![0; header.len() + TAG_LEN];
             header.write(&mut packet);
             prop_assert_eq!(DataHeader::read(&packet), Some(header));

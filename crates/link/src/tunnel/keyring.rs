@@ -1,11 +1,10 @@
 //! The keys of one peer: those we send under, those that packets may still come under,
 //! and those that wait for their first packet.
 
-use std::net::SocketAddr;
-
 use units::{Duration, Instant};
 
 use crate::handshake::{Agreed, Params, SessionId};
+use crate::path::{PathId, Remote};
 use crate::replay::ReplayWindow;
 use crate::seal::{Cipher, OpeningKey, SealingKey};
 use crate::tunnel::PacketError;
@@ -68,7 +67,7 @@ pub(super) struct Pending {
     pub keys: Keypair,
     pub params: Params,
     /// Where the initiation came from and the response went.
-    pub from: SocketAddr,
+    pub from: Remote,
     pub answered: Instant,
     /// The initiation held a cookie of ours, so it is no replay.
     pub proven: bool,
@@ -121,9 +120,9 @@ impl Keypair {
     }
 
     /// Seals a packet whose header is written; `header_len` bytes of it.
-    pub fn seal(&mut self, number: u64, header_len: usize, packet: &mut [u8]) {
+    pub fn seal(&mut self, path: PathId, number: u64, header_len: usize, packet: &mut [u8]) {
         let (header, rest) = packet.split_at_mut(header_len);
-        self.seal.seal_in_place(number, header, rest);
+        self.seal.seal_in_place(path, number, header, rest);
         self.sealed += 1;
     }
 
@@ -138,8 +137,9 @@ impl Keypair {
         if self.forgeries >= self.cipher.forgery_limit() {
             return Err(PacketError::KeyWornOut);
         }
+        let path = header.path;
         let (header, rest) = packet.split_at_mut(header.len());
-        let opened = self.open.open_in_place(number, header, rest).map_err(|_| {
+        let opened = self.open.open_in_place(path, number, header, rest).map_err(|_| {
             self.forgeries += 1;
             PacketError::Forged
         })?;
@@ -320,15 +320,44 @@ impl Keyring {
     }
 }
 
-/// What outlives keys: packet numbers both ways.
+/// What outlives keys: packet numbers both ways, of every path.
 pub(super) struct Session {
     pub id: SessionId,
+    spaces: Vec<Space>,
+}
+
+/// The packet numbers of one path.
+pub(super) struct Space {
+    path: PathId,
     pub next_number: u64,
     pub window: ReplayWindow,
 }
 
 impl Session {
     pub fn new(id: SessionId) -> Session {
-        Session { id, next_number: 0, window: ReplayWindow::default() }
+        Session { id, spaces: vec![Space::new(PathId::FIRST)] }
+    }
+
+    /// The numbers of a path; `None` where nothing was sent or received on it.
+    pub fn space(&self, path: PathId) -> Option<&Space> {
+        self.spaces.iter().find(|s| s.path == path)
+    }
+
+    /// The same, made if they are not there.
+    pub fn space_mut(&mut self, path: PathId) -> &mut Space {
+        let at = match self.spaces.iter().position(|s| s.path == path) {
+            Some(at) => at,
+            None => {
+                self.spaces.push(Space::new(path));
+                self.spaces.len() - 1
+            }
+        };
+        &mut self.spaces[at]
+    }
+}
+
+impl Space {
+    fn new(path: PathId) -> Space {
+        Space { path, next_number: 0, window: ReplayWindow::default() }
     }
 }

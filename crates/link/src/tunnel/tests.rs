@@ -22,7 +22,7 @@ struct Node {
     tunnel: Tunnel,
     guard: Guard,
     entropy: Entropy,
-    addr: SocketAddr,
+    addr: Remote,
     indices: BTreeMap<u32, ()>,
     next_index: u32,
     /// What was opened: number and content.
@@ -59,16 +59,16 @@ impl Indices for Sequence<'_> {
 /// A packet under way.
 #[derive(Clone, Debug)]
 struct Flying {
-    from: SocketAddr,
-    to: SocketAddr,
+    from: Remote,
+    to: Remote,
     bytes: Vec<u8>,
 }
 
 /// A question that any packet answers, as a session asks it (L-HS-8).
 const PING: &[u8] = b"P12345678";
 
-fn addr(host: u8) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, host], 4500))
+fn addr(host: u8) -> Remote {
+    Remote::from(std::net::SocketAddr::from(([192, 0, 2, host], 4500)))
 }
 
 fn key(n: u8) -> PrivateKey {
@@ -76,14 +76,14 @@ fn key(n: u8) -> PrivateKey {
 }
 
 impl Node {
-    fn new(own: u8, peer: u8, endpoint: Option<SocketAddr>, seed: u8) -> Node {
+    fn new(own: u8, peer: u8, endpoint: Option<Remote>, seed: u8) -> Node {
         Node::with_psk(own, peer, endpoint, seed, PresharedKey::NONE)
     }
 
     fn with_psk(
         own: u8,
         peer: u8,
-        endpoint: Option<SocketAddr>,
+        endpoint: Option<Remote>,
         seed: u8,
         preshared: PresharedKey,
     ) -> Node {
@@ -121,7 +121,7 @@ impl Node {
 
     /// The node after a crash: only its configuration and the last endpoint are left.
     fn restart(&mut self, own: u8, seed: u8) {
-        let endpoint = self.tunnel.endpoint();
+        let endpoint = self.tunnel.endpoint(PathId::FIRST);
         let addr = self.addr;
         *self = Node::with_psk(own, self.peer, endpoint, seed, self.preshared.clone());
         self.addr = addr;
@@ -157,7 +157,7 @@ impl Node {
     fn handle_payload(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         payload: &[u8],
         out: &mut VecDeque<Flying>,
     ) {
@@ -170,7 +170,7 @@ impl Node {
             }
             b'P' => out.extend(self.seal(now, b"")),
             b'R' => {
-                self.tunnel.on_challenge_response(from, u64::from_be_bytes(token));
+                self.tunnel.on_challenge_response(PathId::FIRST, from, u64::from_be_bytes(token));
             }
             _ => {}
         }
@@ -191,7 +191,7 @@ impl Node {
             }
             _ => {}
         }
-        if let Verdict::Refused(why, reply) = self.guard.admit(now, packet.from, bytes) {
+        if let Verdict::Refused(why, reply) = self.guard.admit(now, packet.from.source(), bytes) {
             if let Some(reply) = reply {
                 assert!(reply.as_bytes().len() < bytes.len(), "never longer than the question");
                 out.push_back(Flying {
@@ -249,10 +249,10 @@ impl Node {
         if self.tunnel.asks_for_confirmation(now) {
             out.extend(self.seal(now, PING));
         }
-        if self.tunnel.owes_packet() {
+        if self.tunnel.owes_packet().is_some() {
             out.push_back(self.seal(now, b"").expect("keys that owe a packet can seal one"));
         }
-        while let Some((to, token)) = self.tunnel.poll_challenge(now) {
+        while let Some((_, to, token)) = self.tunnel.poll_challenge(now) {
             let mut packet = self.seal(now, &[&b"C"[..], &token.to_be_bytes()].concat());
             let packet = packet.as_mut().expect("a session");
             packet.to = to;
@@ -264,12 +264,15 @@ impl Node {
 
     /// A data packet to the endpoint.
     fn seal(&mut self, now: Instant, payload: &[u8]) -> Option<Flying> {
-        let header = self.tunnel.header_len(2)?;
+        let header = self.tunnel.header_len(PathId::FIRST, 2)?;
         let mut bytes = vec![0; header];
         bytes.extend(payload);
         bytes.extend([0; TAG_LEN]);
-        self.tunnel.seal_packet(now, 3, 2, &mut bytes).expect("a session");
-        let to = self.tunnel.endpoint().expect("an established tunnel knows where the peer is");
+        self.tunnel.seal_packet(now, PathId::FIRST, 3, 2, &mut bytes).expect("a session");
+        let to = self
+            .tunnel
+            .endpoint(PathId::FIRST)
+            .expect("an established tunnel knows where the peer is");
         Some(Flying { from: self.addr, to, bytes })
     }
 }

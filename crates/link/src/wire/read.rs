@@ -128,6 +128,30 @@ impl<'a> Reader<'a> {
         Ok(StreamFrame { id, offset, fin: kind & STREAM_FIN != 0, data })
     }
 
+    fn path(&mut self) -> Result<PathId, WireError> {
+        PathId::new(self.byte()?).ok_or(WireError::Invalid)
+    }
+
+    fn path_news(&mut self) -> Result<PathNews, WireError> {
+        let (path, version) = (self.path()?, self.varint()?);
+        let (flags, priority) = (self.byte()?, self.byte()?);
+        if flags & !(PATH_UP | PATH_HEARS | PATH_FACTS) != 0 {
+            return Err(WireError::Invalid);
+        }
+        let facts = match flags & PATH_FACTS {
+            0 => None,
+            _ => Some(PathFacts {
+                send: self.varint()?,
+                receive: self.varint()?,
+                rtt: self.varint()?,
+                mtu: self.varint()?,
+                overhead: self.varint()?,
+            }),
+        };
+        let (up, hears) = (flags & PATH_UP != 0, flags & PATH_HEARS != 0);
+        Ok(PathNews { path, version, up, hears, priority, facts })
+    }
+
     /// The next frame; `None` at the end of the packet.
     pub fn frame(&mut self) -> Result<Option<Frame<'a>>, WireError> {
         if self.rest.is_empty() {
@@ -180,6 +204,8 @@ impl<'a> Reader<'a> {
                 }
                 Frame::Fragment(FragmentFrame { id, total, offset, data })
             }
+            PATH => Frame::Path(self.path_news()?),
+            USE => Frame::Use { sequence: self.varint()?, path: self.path()? },
             kind @ STREAM..=0x17 => Frame::Stream(self.stream(kind)?),
             _ => return Err(WireError::Invalid),
         };

@@ -85,6 +85,13 @@ proptest! {
         round_trip(Frame::Challenge(n))?;
         round_trip(Frame::Response(n))?;
         round_trip(Frame::Close(reason))?;
+        let path = PathId::new(2 + (n % 30) as u8).expect("a number of a path");
+        let facts = PathFacts { send: n, receive: offset, rtt: n / 3, mtu: 1500, overhead: 4 };
+        let facts = Some(facts).filter(|_| n % 2 == 0);
+        let priority = offset as u8;
+        let news = PathNews { path, version: n, up: fin, hears: n % 3 == 0, priority, facts };
+        round_trip(Frame::Path(news))?;
+        round_trip(Frame::Use { sequence: n, path })?;
         round_trip(Frame::Datagram(&data))?;
         if !data.is_empty() {
             let total = 100 + data.len() as u64;

@@ -132,8 +132,27 @@ impl<'a> Writer<'a> {
                 self.state_head(f.hi, f.lo, f.delay, f.arrival, f.count);
                 self.bytes(f.runs);
             }
+            Frame::Path(news) => self.path_news(news),
+            Frame::Use { sequence, path } => {
+                self.byte(USE);
+                self.varint(*sequence);
+                self.byte(path.number());
+            }
         }
         true
+    }
+
+    fn path_news(&mut self, news: &PathNews) {
+        let flag = |bit: u8, set: bool| if set { bit } else { 0 };
+        let state = flag(PATH_UP, news.up) | flag(PATH_HEARS, news.hears);
+        self.byte(PATH);
+        self.byte(news.path.number());
+        self.varint(news.version);
+        self.byte(state | flag(PATH_FACTS, news.facts.is_some()));
+        self.byte(news.priority);
+        for n in news.facts.iter().flat_map(PathFacts::numbers) {
+            self.varint(n);
+        }
     }
 
     /// Writes the head of a STREAM frame; answers its length. Without `len` the
@@ -273,6 +292,12 @@ impl<'a> Writer<'a> {
     }
 }
 
+impl PathFacts {
+    fn numbers(&self) -> [u64; 5] {
+        [self.send, self.receive, self.rtt, self.mtu, self.overhead]
+    }
+}
+
 fn arrival_units(at: Instant) -> u64 {
     (at.as_nanos() / ARRIVAL_UNIT) & ((1 << ARRIVAL_BITS) - 1)
 }
@@ -329,5 +354,10 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
                 + varint_len(f.count)
                 + f.runs.len()
         }
+        Frame::Path(news) => {
+            let facts = news.facts.iter().flat_map(PathFacts::numbers);
+            4 + varint_len(news.version) + facts.map(varint_len).sum::<usize>()
+        }
+        Frame::Use { sequence, .. } => 2 + varint_len(*sequence),
     }
 }

@@ -441,7 +441,7 @@ fn a_flow_of_the_session_before_is_not_spliced_into_a_new_stream() {
     let config = PeerConfig {
         public_key: *PrivateKey::from_bytes([1; 32]).public(),
         preshared_key: PresharedKey::NONE,
-        endpoint: Some(address(0)),
+        endpoint: Some(address(0).into()),
         link: link(),
         keepalive: None,
     };

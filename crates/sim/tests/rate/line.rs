@@ -182,7 +182,7 @@ impl Line {
             let config = PeerConfig {
                 public_key: *keys[1 - node].public(),
                 preshared_key: PresharedKey::NONE,
-                endpoint: (node == 0).then(|| address(1)),
+                endpoint: (node == 0).then(|| address(1).into()),
                 link: beliefs.next().expect("two beliefs"),
                 keepalive: None,
             };
@@ -241,7 +241,7 @@ impl Line {
             && *came + self.behind[node] <= self.now
             && let Some((came, mut bytes)) = self.sockets[node].pop_front()
         {
-            self.nodes[node].handle_packet(self.now, came, address(1 - node), &mut bytes);
+            self.nodes[node].handle_packet(self.now, came, address(1 - node).into(), &mut bytes);
         }
     }
 

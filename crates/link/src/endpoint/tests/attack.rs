@@ -16,8 +16,8 @@ const PEER: PeerId = PeerId::from_index(0);
 const QUESTION: usize = 168;
 const FLOOD: u32 = 50;
 
-fn address(node: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, node as u8 + 1], 4500))
+fn address(node: usize) -> Remote {
+    Remote::from(std::net::SocketAddr::from(([192, 0, 2, node as u8 + 1], 4500)))
 }
 
 /// Two nodes and a stream from the first to the second.
@@ -154,7 +154,7 @@ struct Flood {
 }
 
 impl Flood {
-    fn next(&mut self) -> (SocketAddr, [u8; QUESTION]) {
+    fn next(&mut self) -> (Remote, [u8; QUESTION]) {
         self.count += 1;
         let n = self.count.to_be_bytes();
         let mut packet = [0x5a; QUESTION];
@@ -164,7 +164,7 @@ impl Flood {
         let mac1 = self.macs.mac1(&packet[..QUESTION - 32]);
         packet[QUESTION - 32..QUESTION - 16].copy_from_slice(&mac1);
         packet[QUESTION - 16..].fill(0);
-        (SocketAddr::from(([10, n[1], n[2], n[3]], 1024)), packet)
+        (Remote::from(std::net::SocketAddr::from(([10, n[1], n[2], n[3]], 1024))), packet)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A node of key `own` whose file names one peer.
-fn mistaken(own: u8, peer: u8, peer_at: Option<SocketAddr>, secret: u8) -> (Endpoint, PeerId) {
+fn mistaken(own: u8, peer: u8, peer_at: Option<Remote>, secret: u8) -> (Endpoint, PeerId) {
     let preshared = match secret {
         0 => PresharedKey::NONE,
         n => PresharedKey::from_bytes([n; 32]),
@@ -66,7 +66,7 @@ fn a_wrong_key_is_told_at_the_side_that_is_called() {
     let (mut b, _) = node(2, 1, None);
     run(&mut a, &mut b, 0, 12);
     let stranger = *b.strangers().next().expect("one");
-    assert_eq!((stranger.why, stranger.from), (Strange::OtherKey, addr(1)));
+    assert_eq!((stranger.why, stranger.from), (Strange::OtherKey, addr(1).source()));
     assert!(stranger.count > 3);
     assert_eq!(b.strangers().count(), 1);
     let news = b.poll_stranger(later(13)).expect("told");
@@ -82,7 +82,7 @@ fn an_unknown_node_is_told_with_its_key() {
     let news = b.poll_stranger(later(12)).expect("told");
     let key = *PrivateKey::from_bytes([1; 32]).public();
     assert_eq!(news.stranger.why, Strange::UnknownNode(key));
-    assert_eq!(news.stranger.from, addr(1));
+    assert_eq!(news.stranger.from, addr(1).source());
     assert_eq!(b.failing(later(12), of_b), None, "its own peer has not been heard of");
     assert_eq!(b.drops()["unknown peer"], news.stranger.count);
 }

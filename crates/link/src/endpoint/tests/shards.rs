@@ -21,7 +21,7 @@ fn config(own: u8) -> EndpointConfig {
     }
 }
 
-fn peer_config(peer: u8, peer_at: Option<SocketAddr>) -> PeerConfig {
+fn peer_config(peer: u8, peer_at: Option<Remote>) -> PeerConfig {
     PeerConfig {
         public_key: *PrivateKey::from_bytes([peer; 32]).public(),
         preshared_key: PresharedKey::NONE,
@@ -83,7 +83,7 @@ impl Star {
     }
 
     /// As the kernel does: by the index, what has none to the first.
-    fn deliver(&mut self, from: SocketAddr, mut packet: Vec<u8>) {
+    fn deliver(&mut self, from: Remote, mut packet: Vec<u8>) {
         let shard = match PacketKind::of(&packet).expect("a packet") {
             PacketKind::Initiation => 0,
             PacketKind::Response { receiver }
@@ -97,7 +97,7 @@ impl Star {
             assert_ne!(owner, 0);
             self.hub[owner].take_handed_over(now, it);
         }
-        let n = usize::from(from.port() - 1000);
+        let n = usize::from(from.source().port() - 1000);
         self.strays += usize::from(shard as usize != n && shard != 0);
     }
 
@@ -106,13 +106,19 @@ impl Star {
             for n in 0..self.peers.len() {
                 self.peers[n].handle_timeout(self.now);
                 for (_, packet) in sent(self.now, &mut self.peers[n]) {
-                    self.deliver(SocketAddr::from(([192, 0, 2, 10], 1000 + n as u16)), packet);
+                    self.deliver(
+                        Remote::from(std::net::SocketAddr::from((
+                            [192, 0, 2, 10],
+                            1000 + n as u16,
+                        ))),
+                        packet,
+                    );
                 }
             }
             for shard in 0..self.hub.len() {
                 self.hub[shard].handle_timeout(self.now);
                 for (to, mut packet) in sent(self.now, &mut self.hub[shard]) {
-                    let n = usize::from(to.port() - 1000);
+                    let n = usize::from(to.source().port() - 1000);
                     self.peers[n].handle_packet(self.now, self.now, addr(HUB), &mut packet);
                 }
             }
@@ -146,7 +152,8 @@ fn peers_that_initiate_have_their_sessions_with_the_shards_that_have_them() {
 fn a_packet_that_arrives_at_the_first_shard_is_handed_over_to_its_own() {
     let mut star = Star::new();
     star.pass(10);
-    let (id, from) = (PeerId::from_index(0), SocketAddr::from(([192, 0, 2, 10], 1002)));
+    let (id, from) =
+        (PeerId::from_index(0), Remote::from(std::net::SocketAddr::from(([192, 0, 2, 10], 1002))));
     star.peers[2].session_mut(id).expect("a session").ping();
     let before = [0, 2].map(|n: usize| star.hub[n].peer_stats(id).packets_in);
     let mut handed_over = 0;
@@ -204,7 +211,7 @@ fn packets_of_strangers_are_handed_over_up_to_a_bound_and_keep_no_initiation_out
 #[test]
 fn an_initiation_that_arrives_where_its_peer_is_needs_no_other_shard() {
     let mut star = Star::new();
-    let from = SocketAddr::from(([192, 0, 2, 10], 1001));
+    let from = Remote::from(std::net::SocketAddr::from(([192, 0, 2, 10], 1001)));
     for (_, mut packet) in sent(star.now, &mut star.peers[1]) {
         star.hub[1].handle_packet(star.now, star.now, from, &mut packet);
     }
@@ -249,13 +256,13 @@ fn a_cookie_of_one_shard_is_good_at_the_others() {
     let (from, mac1) = (addr(9), [3; 16]);
     for at in [1, 119, 121, 1_000] {
         let now = Instant::ZERO + Duration::from_secs(at);
-        let reply = hub[2].guard.reply(now, from, 5, &mac1);
+        let reply = hub[2].guard.reply(now, from.source(), 5, &mac1);
         let sealed_for = MacKeys::of(hub[2].public_key());
         let cookie = sealed_for.open_reply(&mac1, reply.as_bytes()).expect("our own reply");
         for shard in &mut hub {
-            assert!(shard.guard.gave(now, from, &cookie));
-            assert!(!shard.guard.gave(now, addr(8), &cookie));
-            assert!(!shard.guard.gave(now + Duration::from_secs(241), from, &cookie));
+            assert!(shard.guard.gave(now, from.source(), &cookie));
+            assert!(!shard.guard.gave(now, addr(8).source(), &cookie));
+            assert!(!shard.guard.gave(now + Duration::from_secs(241), from.source(), &cookie));
         }
     }
 }

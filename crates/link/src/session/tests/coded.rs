@@ -17,20 +17,20 @@ fn whether_streams_are_coded_is_settled_once() {
     assert_eq!(session.coding(), None, "not before the peer has told");
     assert_eq!(session.room_to_code(id), 0);
 
-    session.set_peer(with, false);
+    session.set_peer(with);
     assert_eq!(session.poll_event(), Some(Event::Writable(id)), "now it has");
     assert!(session.room_to_code(id) > 0);
     let coding = session.coding().expect("it is settled");
     assert_eq!((coding.history, coding.own_history), (1 << 20, 1 << 20));
-    session.set_peer(without, false);
+    session.set_peer(without);
     assert_eq!(session.coding(), Some(coding), "new keys change nothing");
 
     let mut session = Session::new(now, coded(), 0);
-    session.set_peer(without, false);
+    session.set_peer(without);
     assert_eq!(session.coding().map(|c| c.history), Some(0), "the peer takes none");
     let mut session = Session::new(now, config(), 0);
     assert_eq!(session.coding().map(|c| c.history), Some(0), "nor does this node");
-    session.set_peer(with, false);
+    session.set_peer(with);
     assert_eq!(session.coding().map(|c| c.history), Some(0));
 }
 

@@ -112,8 +112,8 @@ fn headers_stay_as_they_are_unless_both_want_it() {
         let mut w = World::new(52, CLEAN, config());
         w.sides[off] = Session::new(w.now, LinkConfig { headers: false, ..config() }, off as u64);
         let params = [0, 1].map(|side| Params::decode(&w.sides[side].params().encode()).unwrap());
-        w.sides[0].set_peer(params[1], false);
-        w.sides[1].set_peer(params[0], false);
+        w.sides[0].set_peer(params[1]);
+        w.sides[1].set_peer(params[0]);
         let mut got = 0;
         for n in 0..200 {
             assert!(w.sides[0].send_datagram(w.now, &voice(1, n), &Label::default()));
@@ -157,8 +157,8 @@ fn reports(config: LinkConfig, other: LinkConfig, label: Label) -> f64 {
     let mut w = World::new(54, pipe, config.clone());
     w.sides = [Session::new(w.now, config, 0), Session::new(w.now, other, 1)];
     let params = [0, 1].map(|side| Params::decode(&w.sides[side].params().encode()).unwrap());
-    w.sides[0].set_peer(params[1], false);
-    w.sides[1].set_peer(params[0], false);
+    w.sides[0].set_peer(params[1]);
+    w.sides[1].set_peer(params[0]);
     let (mut got, mut bytes) = (0, 0);
     for n in 0..1000 {
         let packet = report(n);

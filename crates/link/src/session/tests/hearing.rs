@@ -23,10 +23,10 @@ fn state_and_ping(payload: &[u8]) -> (Option<usize>, Option<usize>) {
 fn who_asks_says_before_it_what_has_arrived() {
     let (_, mut w) = transfer(1, CLEAN, config(), 1, 100_000);
     for side in &mut w.sides {
-        assert_eq!(side.report_due(), None);
-        side.ping = true;
+        assert_eq!(side.first().report_due(), None);
+        side.paths[0].ping = true;
         let mut buf = [0; 1400];
-        let built = side.poll_packet(w.now, &mut buf, SEALING).expect("a question");
+        let built = side.poll_packet(w.now, PathId::FIRST, &mut buf, SEALING).expect("a question");
         let (state, ping) = state_and_ping(&buf[..built.len]);
         assert!(ping.is_some(), "{:?}", &buf[..built.len]);
         assert!(state.is_some() && state < ping, "{state:?} {ping:?}");

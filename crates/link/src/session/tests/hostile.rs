@@ -12,7 +12,7 @@ fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
         assert!(writer.put(frame));
     }
     let n = writer.len();
-    w.sides[to].handle_packet(w.now, w.now, number, 0, &buf[..n], &mut |_| {});
+    w.sides[to].handle_packet(w.now, w.now, (PathId::FIRST, number), 0, &buf[..n], &mut |_| {});
 }
 
 fn stream(id: u64, offset: u64, fin: bool, data: &[u8]) -> Frame<'_> {
@@ -43,7 +43,7 @@ fn a_node_that_only_receives_datagrams_keeps_nothing_of_its_reports() {
         w.run(Duration::from_millis(200), |w| while w.sides[1].take_datagram(|_| {}) {});
     }
     assert!(w.sides[1].stats().reports > 300);
-    assert_eq!(w.sides[1].sent.next_number(), w.sides[1].sent.floor());
+    assert_eq!(w.sides[1].paths[0].sent.next_number(), w.sides[1].paths[0].sent.floor());
 }
 
 #[test]
@@ -52,15 +52,15 @@ fn the_peer_is_asked_before_packet_numbers_grow_long() {
     let mut buf = [0; 1451];
     for _ in 0..40_000u32 {
         w.now += Duration::from_millis(30);
-        w.sides[1].received.on_ping();
-        let number = w.sides[0].next_number();
-        w.sides[0].book_other(w.now, &[], 60);
+        w.sides[1].paths[0].received.on_ping();
+        let number = w.sides[0].first().next_number();
+        w.sides[0].first_mut().book_other(w.now, &[], 60);
         inject(&mut w, 1, number, &[]);
-        w.sides[1].poll_packet(w.now, &mut buf, SEALING);
+        w.sides[1].poll_packet(w.now, PathId::FIRST, &mut buf, SEALING);
     }
     let s = &w.sides[1];
-    assert!(s.sent.in_flight() > 0, "a question is on its way");
-    assert!(s.sent.next_number() > 20_000);
+    assert!(s.paths[0].sent.in_flight() > 0, "a question is on its way");
+    assert!(s.paths[0].sent.next_number() > 20_000);
 }
 
 #[test]
@@ -70,13 +70,13 @@ fn what_was_merely_settled_does_not_count_as_received() {
     let mut buf = [0; 1451];
     for _ in 0..200 {
         w.now += Duration::from_secs(1);
-        let number = w.sides[0].next_number();
-        w.sides[0].book_other(w.now, &[], 60);
+        let number = w.sides[0].first().next_number();
+        w.sides[0].first_mut().book_other(w.now, &[], 60);
         inject(&mut w, 1, number, &[Frame::Ping]);
-        assert!(w.sides[1].poll_packet(w.now, &mut buf, SEALING).is_some());
+        assert!(w.sides[1].poll_packet(w.now, PathId::FIRST, &mut buf, SEALING).is_some());
     }
-    assert_eq!(w.sides[1].sent.floor(), 200);
-    assert_eq!(w.sides[1].confirmed(), None, "the peer decodes numbers from its last one");
+    assert_eq!(w.sides[1].paths[0].sent.floor(), 200);
+    assert_eq!(w.sides[1].first().confirmed(), None, "the peer decodes numbers from its last one");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_peer_that_offers_the_moon_gets_no_more_than_our_memory() {
     let told = None;
     let moon = Params { mtu, stream_window, total_window, reserve, contexts, history, dedup, told };
     let encoded = Params::decode(&moon.encode()).unwrap();
-    w.sides[0].set_peer(encoded, false);
+    w.sides[0].set_peer(encoded);
     let id = w.sides[0].open(w.now, origin()).unwrap();
     let mut feeder = Feeder::default();
     feeder.left.insert(id, (0, 1 << 40));
@@ -205,7 +205,8 @@ fn the_smallest_link_carries_datagrams_and_refuses_names_that_do_not_fit() {
     let mut w = World::new(21, CLEAN, LinkConfig { mtu: 128, packet: 128, ..config() });
     let params = w.sides[0].params();
     for side in &mut w.sides {
-        side.set_peer(params, true);
+        side.set_peer(params);
+        side.first_mut().set_ipv6(true);
     }
     assert!(w.sides[0].send_datagram(w.now, &[5; 1400], &Label::default()));
     let target = Target::Name("a".repeat(MAX_NAME), 80);
@@ -235,14 +236,18 @@ fn the_end_of_a_session_does_not_wait_for_a_busy_link() {
     let before = w.flight.len();
     w.transmit();
     assert_eq!(w.flight.len() - before, 1, "the first copy leaves at once");
-    let first = w.sides[0].next_number();
+    let first = w.sides[0].first().next_number();
     assert!(w.sides[0].is_closing());
     w.run(Duration::from_millis(200), |_| {});
-    assert_eq!(w.sides[0].next_number() - first, 2, "one lost packet does not hide the end");
+    assert_eq!(
+        w.sides[0].first().next_number() - first,
+        2,
+        "one lost packet does not hide the end"
+    );
     assert!(!w.sides[0].is_closing());
     w.run(Duration::from_secs(1), |_| {});
     assert!(w.sides[1].peer_closed());
-    assert_eq!(w.sides[0].next_number() - first, 2, "and nothing follows it");
+    assert_eq!(w.sides[0].first().next_number() - first, 2, "and nothing follows it");
 }
 
 #[test]
@@ -337,11 +342,11 @@ fn a_peer_of_an_older_version_tells_no_facts_and_nothing_is_compared() {
     );
     assert_eq!(own.encode().len(), old.encode().len() + 5, "what the facts cost");
     let mut session = Session::new(Instant::from_nanos(1), config(), 0);
-    session.set_peer(old, false);
+    session.set_peer(old);
     assert_eq!(session.disagreements(), Default::default());
     // One that tells a part of them is compared by that.
     let told = own.told.map(|told| Told { send: 0, receive: 0, ..told });
-    session.set_peer(Params { told, ..own }, false);
+    session.set_peer(Params { told, ..own });
     assert_eq!(session.disagreements(), Default::default());
 }
 
@@ -362,7 +367,10 @@ fn a_stream_of_holes_takes_no_more_than_its_window() {
     let side = &w.sides[1];
     let pieces = side.streams[&StreamId(0)].recv.pieces();
     assert!(pieces <= most, "{pieces} pieces of {most}");
-    assert!(!side.received.has(offsets.len() as u64 / 150), "what was not taken is not reported");
+    assert!(
+        !side.paths[0].received.has(offsets.len() as u64 / 150),
+        "what was not taken is not reported"
+    );
 }
 
 /// The same from a peer whose packets get lost: all of it arrives.
@@ -394,19 +402,19 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
         w.now += Duration::from_millis(1);
         (0..4).for_each(|_| _ = w.sides[0].send_datagram(w.now, &[1; 64], &Label::default()));
         w.sides[0].handle_timeout(w.now);
-        while w.sides[0].poll_packet(w.now, &mut buf, SEALING).is_some() {}
+        while w.sides[0].poll_packet(w.now, PathId::FIRST, &mut buf, SEALING).is_some() {}
         if ms % 500 == 0 {
             inject(&mut w, 0, said, &[Frame::Datagram(&[0x45; 40])]);
             while w.sides[0].take_datagram(|_| {}) {}
             said += 1;
         }
-        assert!(w.sides[0].sent.unsettled() <= 65_536);
+        assert!(w.sides[0].paths[0].sent.unsettled() <= 65_536);
         if let Reach::NothingReported { .. } = w.sides[0].reach() {
             told.get_or_insert(ms);
         }
     }
     assert!(told.is_some_and(|ms| (10_000..40_000).contains(&ms)), "{told:?}");
-    assert!(w.sides[0].sent.next_number() > 200_000, "datagrams go on");
+    assert!(w.sides[0].paths[0].sent.next_number() > 200_000, "datagrams go on");
 }
 
 #[test]
@@ -432,14 +440,14 @@ fn a_packet_full_of_reports_has_losses_looked_for_once() {
         w.now += Duration::from_millis(1);
         w.sides[0].send_datagram(w.now, &[1; 64], &Label::default());
         w.sides[0].handle_timeout(w.now);
-        while w.sides[0].poll_packet(w.now, &mut buf, SEALING).is_some() {}
+        while w.sides[0].poll_packet(w.now, PathId::FIRST, &mut buf, SEALING).is_some() {}
     }
-    let newest = w.sides[0].sent.next_number() - 1;
+    let newest = w.sides[0].paths[0].sent.next_number() - 1;
     let state = |n: u64| Frame::State(StateFrame::of_one(newest - n));
     let frames: Vec<Frame<'_>> = (0..100).rev().map(state).collect();
     inject(&mut w, 0, 0, &frames);
-    assert!(w.sides[0].looked_for_losses);
+    assert!(w.sides[0].paths[0].looked_for_losses);
     assert_eq!(w.sides[0].poll_timeout(w.now), Some(w.now), "the rest is looked at afterwards");
     w.sides[0].handle_timeout(w.now);
-    assert!(w.sides[0].sent.confirmed() == Some(newest));
+    assert!(w.sides[0].paths[0].sent.confirmed() == Some(newest));
 }

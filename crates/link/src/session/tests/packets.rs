@@ -172,7 +172,7 @@ fn a_stream_of_packets_with_a_length_that_cannot_be_is_given_up() {
         let frame = StreamFrame { id: StreamId(0), offset: 0, fin: false, data: &data };
         writer.put(&Frame::Stream(frame));
         let len = writer.len();
-        w.sides[1].handle_packet(w.now, w.now, 0, 0, &buf[..len], &mut |_| {});
+        w.sides[1].handle_packet(w.now, w.now, (PathId::FIRST, 0), 0, &buf[..len], &mut |_| {});
         assert_eq!(w.sides[1].stats().violations, 1);
         let mut got = Vec::new();
         while w.sides[1].take_datagram(|d| got.push(d.to_vec())) {}

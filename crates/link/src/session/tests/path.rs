@@ -55,7 +55,7 @@ fn a_path_that_narrows_and_widens_in_mid_transfer_is_followed_within_ten_seconds
             w.run(SECOND.times(10));
             let what = format!("{loss}, {reorder}: {mtu}");
             let side = &w.world.sides[0];
-            assert_eq!(w.mtu(), found, "{what}: {:#?}\n{:#?}", side, side.sent.evidence);
+            assert_eq!(w.mtu(), found, "{what}: {:#?}\n{:#?}", side, side.paths[0].sent.evidence);
             let then = w.run(SECOND.times(5)) / 5;
             // Headers take 10 % of 576 bytes; where much is lost readers are held up at times.
             let least = if loss < 0.05 { 8 } else { 4 };
@@ -171,9 +171,9 @@ fn what_the_own_interface_refuses_is_cut_smaller_at_once() {
     let mut w = Seen::new(37, CLEAN, config());
     w.run(SECOND);
     let now = w.world.now;
-    w.world.sides[0].on_too_big(now, 1472);
+    w.world.sides[0].on_too_big(now, PathId::FIRST, 1472);
     assert_eq!(w.mtu(), 1492);
-    w.world.sides[0].on_too_big(now, 1464);
+    w.world.sides[0].on_too_big(now, PathId::FIRST, 1464);
     assert_eq!(w.mtu(), 1400);
     w.run(SECOND.times(8));
     assert_eq!(w.mtu(), 1500, "it was the interface's for a while only");
@@ -185,16 +185,18 @@ fn a_new_session_goes_on_with_the_length_that_losses_made_best() {
     let config = config();
     let now = Instant::ZERO;
     let mut before = Session::new(now, config.clone(), 0);
-    before.set_peer(Params::of(&config), true);
+    before.set_peer(Params::of(&config));
+    before.first_mut().set_ipv6(true);
     for number in 0..200 {
-        before.sent.by_size.on_lost(number * 20, 1500);
-        (0..8).for_each(|_| before.sent.by_size.on_arrived(1500));
+        before.paths[0].sent.by_size.on_lost(number * 20, 1500);
+        (0..8).for_each(|_| before.paths[0].sent.by_size.on_arrived(1500));
     }
-    before.fit_sizes();
-    let best = before.sent.by_size.best();
+    before.paths[0].fit_sizes();
+    let best = before.paths[0].sent.by_size.best();
     assert!(best < 1400, "{best}");
     let mut after = Session::new(now, config.clone(), 0);
     after.inherit_link(now, &before);
-    after.set_peer(Params::of(&config), true);
-    assert_eq!(after.sent.by_size.best(), best);
+    after.set_peer(Params::of(&config));
+    after.first_mut().set_ipv6(true);
+    assert_eq!(after.paths[0].sent.by_size.best(), best);
 }

@@ -154,7 +154,7 @@ proptest! {
         chaos.w.b.received.clear();
         // If both moved at once neither knows where the other is; then one is told.
         let there = chaos.w.a.addr;
-        chaos.w.b.tunnel.set_endpoint(chaos.w.now, there);
+        chaos.w.b.tunnel.set_endpoint(chaos.w.now, PathId::FIRST, there);
         chaos.w.settle();
         chaos.w.assert_talking();
         chaos.w.pass(Duration::from_secs(60));

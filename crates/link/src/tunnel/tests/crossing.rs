@@ -315,11 +315,11 @@ fn the_lower_key_does_not_insist_when_its_own_way_leads_nowhere() {
     w.b.restart(b, 40);
     w.b.addr = addr(77);
     w.a.restart(a, 41);
-    w.a.tunnel.set_endpoint(w.now, addr(b));
+    w.a.tunnel.set_endpoint(w.now, PathId::FIRST, addr(b));
     w.a.tunnel.connect(w.now);
     w.b.tunnel.connect(w.now);
     w.run();
     assert!(w.a.tunnel.is_established(), "at once: its initiation went elsewhere");
-    assert_eq!(w.a.tunnel.endpoint(), Some(addr(77)));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(addr(77)));
     w.assert_talking();
 }

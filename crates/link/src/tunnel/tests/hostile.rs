@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use super::*;
 
 /// What must not change by whatever a stranger sends.
-fn state(node: &Node) -> (Option<SessionId>, Option<u64>, Option<u32>, Option<SocketAddr>, usize) {
+fn state(node: &Node) -> (Option<SessionId>, Option<u64>, Option<u32>, Option<Remote>, usize) {
     (
         node.tunnel.session(),
-        node.tunnel.next_number(),
+        node.tunnel.next_number(PathId::FIRST),
         node.tunnel.keys.current().map(|k| k.local_index),
-        node.tunnel.endpoint(),
+        node.tunnel.endpoint(PathId::FIRST),
         node.received.len(),
     )
 }

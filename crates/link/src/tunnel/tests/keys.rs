@@ -55,12 +55,12 @@ fn an_hour_of_use_without_a_renewal_is_the_end_and_is_told_long_before() {
     w.deliver(&late);
     assert_eq!(w.b.packet_drops.last(), Some(&PacketError::UnknownIndex), "no key is left");
 
-    let numbers = w.a.tunnel.next_number();
+    let numbers = w.a.tunnel.next_number(PathId::FIRST);
     w.pass(MINUTE);
     w.settle();
     assert_eq!(w.rekey(), [Rekey::InTime; 2]);
     assert_eq!((w.a.sessions, w.b.sessions), (1, 1), "the session goes on");
-    assert!(w.a.tunnel.next_number() > numbers, "and so do its numbers");
+    assert!(w.a.tunnel.next_number(PathId::FIRST) > numbers, "and so do its numbers");
     w.assert_talking();
 }
 
@@ -135,13 +135,13 @@ fn pending_keys_are_erased_after_a_day() {
 fn keys_that_a_copy_may_have_seal_nothing_and_the_session_goes_on() {
     let mut w = World::established();
     w.assert_talking();
-    let numbers = w.a.tunnel.next_number();
+    let numbers = w.a.tunnel.next_number(PathId::FIRST);
     w.a.tunnel.distrust_keys(w.now);
     assert!(w.a.seal(w.now, b"no").is_none() && !w.a.tunnel.is_established());
     w.run();
     w.assert_talking();
     assert_eq!((w.a.sessions, w.b.sessions), (1, 1));
-    assert!(w.a.tunnel.next_number() > numbers);
+    assert!(w.a.tunnel.next_number(PathId::FIRST) > numbers);
 }
 
 /// A handshake under way has a key that a copy has as well.

@@ -1,5 +1,7 @@
 //! Cookies: what a node under load spends on strangers.
 
+use std::net::SocketAddr;
+
 use super::*;
 use crate::cookie::COOKIE_ROTATION;
 
@@ -68,7 +70,7 @@ fn a_cookie_is_good_for_its_own_address_only() {
     }
     let mut proven = w.net.pop_front().expect("an initiation with a cookie");
     let good_from = proven.from;
-    for elsewhere in [addr(99), SocketAddr::new(good_from.ip(), 4501)] {
+    for elsewhere in [addr(99), SocketAddr::new(good_from.source().ip(), 4501).into()] {
         w.b.handshake_drops.clear();
         proven.from = elsewhere;
         w.deliver(&proven);
@@ -145,7 +147,7 @@ fn one_source_with_a_cookie_gets_five_handshakes_a_second() {
     let macs = MacKeys::of(w.b.key.public());
     let mac1 = macs.sign(&mut message, None);
     let Verdict::Refused(HandshakeError::NoCookie, Some(reply)) =
-        w.b.guard.admit(w.now, from, message.as_bytes())
+        w.b.guard.admit(w.now, from.source(), message.as_bytes())
     else {
         panic!("a cookie is demanded")
     };
@@ -155,7 +157,7 @@ fn one_source_with_a_cookie_gets_five_handshakes_a_second() {
     for _ in 0..100 {
         burden(w.now, &mut w.b);
         for _ in 0..10 {
-            match w.b.guard.admit(w.now, from, message.as_bytes()) {
+            match w.b.guard.admit(w.now, from.source(), message.as_bytes()) {
                 Verdict::Admitted => admitted += 1,
                 Verdict::Refused(why, None) => assert_eq!(why, HandshakeError::SourceLimit),
                 Verdict::Refused(why, Some(_)) => panic!("{why}"),
@@ -230,7 +232,7 @@ fn below_its_limit_a_node_asks_nobody_for_a_cookie() {
     for n in 0..500u32 {
         message.as_mut()[6..10].copy_from_slice(&n.to_be_bytes());
         MacKeys::of(w.b.key.public()).sign(&mut message, None);
-        let verdict = w.b.guard.admit(w.now, addr(99), message.as_bytes());
+        let verdict = w.b.guard.admit(w.now, addr(99).source(), message.as_bytes());
         assert!(matches!(verdict, Verdict::Admitted), "{n}");
         w.pass(Duration::from_millis(11));
     }
@@ -262,14 +264,14 @@ fn handshake_speed() {
     let start = std::time::Instant::now();
     for _ in 0..n {
         w.pass(Duration::from_millis(20));
-        w.b.guard.admit(w.now, addr(99), message.as_bytes());
+        w.b.guard.admit(w.now, addr(99).source(), message.as_bytes());
     }
     let admitting = start.elapsed() / n;
     let start = std::time::Instant::now();
     let packets = 1_000_000;
     let mut packet = [0; 1400 + 5 + TAG_LEN];
     for _ in 0..packets {
-        w.a.tunnel.seal_packet(w.now, 0, 2, &mut packet).expect("a session");
+        w.a.tunnel.seal_packet(w.now, PathId::FIRST, 0, 2, &mut packet).expect("a session");
     }
     let seal = start.elapsed() / packets;
     println!(

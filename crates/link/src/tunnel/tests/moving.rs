@@ -12,12 +12,12 @@ fn a_terminal_that_moves_is_challenged_and_then_followed() {
     let packet = w.b.seal(w.now, b"hello from elsewhere").expect("a session");
     w.deliver(&packet);
     assert_eq!(w.a.received.last().map(|(_, p)| &p[..]), Some(&b"hello from elsewhere"[..]));
-    assert_eq!(w.a.tunnel.endpoint(), Some(old), "not yet");
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(old), "not yet");
     let still = w.a.seal(w.now, b"to where it was").expect("a session");
     assert_eq!(still.to, old);
     w.run();
-    assert_eq!(w.a.tunnel.endpoint(), Some(addr(77)));
-    assert_eq!(w.a.events.last(), Some(&Event::Moved(addr(77))));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(addr(77)));
+    assert_eq!(w.a.events.last(), Some(&Event::Moved(PathId::FIRST, addr(77))));
     w.assert_talking();
     assert_eq!(w.a.sessions, 1, "in the same session");
 }
@@ -33,7 +33,7 @@ fn a_copy_sent_from_elsewhere_does_not_draw_the_traffic_away() {
         w.deliver(&original);
         w.net.retain(|p| p.to != addr(99)); // the attacker cannot answer a challenge
         w.run();
-        assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+        assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(w.b.addr));
         w.pass(Duration::from_millis(100));
     }
     assert_eq!(w.a.packet_drops.len(), 50, "each original was a duplicate");
@@ -51,9 +51,9 @@ fn a_mover_is_followed_although_copies_come_from_many_places() {
             w.deliver(&copy);
         }
         w.deliver(&original);
-        w.net.retain(|p| p.to.port() == 4500 && (p.to == w.a.addr || p.to == w.b.addr));
+        w.net.retain(|p| p.to.source().port() == 4500 && (p.to == w.a.addr || p.to == w.b.addr));
         w.run();
-        followed |= w.a.tunnel.endpoint() == Some(addr(77));
+        followed |= w.a.tunnel.endpoint(PathId::FIRST) == Some(addr(77));
         w.pass(Duration::from_millis(300));
     }
     assert!(followed);
@@ -69,9 +69,13 @@ fn a_handshake_from_a_new_address_moves_the_endpoint_once_confirmed_from_there()
     w.drain();
     let initiation = w.net.pop_front().expect("an initiation");
     w.deliver(&initiation);
-    assert_eq!(w.a.tunnel.endpoint(), Some(addr(b)), "an initiation alone moves nothing");
+    assert_eq!(
+        w.a.tunnel.endpoint(PathId::FIRST),
+        Some(addr(b)),
+        "an initiation alone moves nothing"
+    );
     w.run();
-    assert_eq!(w.a.tunnel.endpoint(), Some(addr(77)));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(addr(77)));
     w.assert_talking();
 }
 
@@ -94,9 +98,9 @@ fn a_handshake_carried_over_by_someone_else_does_not_lead_the_traffic_to_them() 
     let confirmation = w.net.pop_front().expect("the packet that the initiator owes");
     w.deliver(&confirmation);
     assert_eq!(w.a.sessions, 2, "the handshake itself is good");
-    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(w.b.addr));
     w.run();
-    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(w.b.addr));
     w.assert_talking();
 }
 
@@ -111,8 +115,8 @@ fn a_response_passed_on_from_elsewhere_does_not_lead_the_traffic_there() {
     let passed_on = Flying { from: addr(99), ..response };
     w.deliver(&passed_on);
     assert!(w.a.tunnel.is_established());
-    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(w.b.addr));
     w.run();
-    assert_eq!(w.a.tunnel.endpoint(), Some(w.b.addr));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(w.b.addr));
     w.assert_talking();
 }

@@ -9,7 +9,7 @@ fn established(events: &[Event]) -> Vec<bool> {
         .iter()
         .filter_map(|e| match e {
             Event::Established { resumed, .. } => Some(*resumed),
-            Event::Moved(_) => None,
+            Event::Moved(..) => None,
         })
         .collect()
 }
@@ -121,7 +121,7 @@ fn a_session_survives_any_time_without_packets() {
 fn keys_in_use_for_two_hours_are_replaced_in_the_background() {
     let mut w = World::established();
     w.assert_talking();
-    let before = w.a.tunnel.next_number();
+    let before = w.a.tunnel.next_number(PathId::FIRST);
     let old_index = w.b.tunnel.keys.current().map(|k| k.local_index);
     w.pass(Duration::from_secs(2 * 3600));
     w.assert_talking();
@@ -129,7 +129,7 @@ fn keys_in_use_for_two_hours_are_replaced_in_the_background() {
     assert_ne!(w.b.tunnel.keys.current().map(|k| k.local_index), old_index);
     assert_eq!(established(&w.a.events), [false, true]);
     assert_eq!(established(&w.b.events), [false, true]);
-    assert!(w.a.tunnel.next_number() > before, "packet numbers go on");
+    assert!(w.a.tunnel.next_number(PathId::FIRST) > before, "packet numbers go on");
     w.assert_talking();
 }
 
@@ -138,7 +138,7 @@ fn aes_keys_are_replaced_after_4_million_packets() {
     let mut w = World::established();
     let mut packet = [0; 40];
     for _ in 0..(1 << 22) {
-        w.a.tunnel.seal_packet(w.now, 0, 2, &mut packet).expect("a session");
+        w.a.tunnel.seal_packet(w.now, PathId::FIRST, 0, 2, &mut packet).expect("a session");
     }
     w.run();
     assert_eq!(established(&w.a.events), [false, true]);
@@ -263,7 +263,7 @@ fn a_survivor_with_data_finds_out_that_its_peer_restarted() {
     let mut w = World::established();
     let (_, b) = World::ordered();
     w.b.restart(b, 77);
-    w.b.tunnel.path = Path::new(None); // it does not know where `a` is
+    w.b.tunnel.ways = Ways::new(1, None); // it does not know where `a` is
     w.a.tunnel.set_wanted(w.now, true);
     let packet = w.a.seal(w.now, b"to whom it knew").expect("a session");
     w.deliver(&packet);
@@ -376,7 +376,7 @@ fn nothing_is_sent_without_an_endpoint() {
     w.run();
     assert!(w.log.is_empty());
     assert_eq!(w.a.tunnel.poll_timeout(), None);
-    w.a.tunnel.set_endpoint(w.now, addr(b));
+    w.a.tunnel.set_endpoint(w.now, PathId::FIRST, addr(b));
     w.run();
     w.assert_talking();
 }
@@ -388,8 +388,8 @@ fn a_hub_learns_a_terminals_address_from_its_handshake() {
     w.a = Node::new(a, b, None, 10);
     w.b.tunnel.connect(w.now);
     w.run();
-    assert_eq!(w.a.tunnel.endpoint(), Some(addr(b)));
-    assert!(w.a.events.contains(&Event::Moved(addr(b))));
+    assert_eq!(w.a.tunnel.endpoint(PathId::FIRST), Some(addr(b)));
+    assert!(w.a.events.contains(&Event::Moved(PathId::FIRST, addr(b))));
     w.assert_talking();
 }
 
@@ -414,7 +414,7 @@ fn a_carrier_with_one_peer_needs_no_index() {
     }
     w.a.tunnel.connect(w.now);
     w.run();
-    assert_eq!(w.a.tunnel.header_len(2), Some(3));
+    assert_eq!(w.a.tunnel.header_len(PathId::FIRST, 2), Some(3));
     w.assert_talking();
     renew(w.now, &mut w.b);
     let late = w.a.seal(w.now, b"old keys").expect("a session");

@@ -1,14 +1,13 @@
-//! Where the peer is: its validated address, and addresses that it may have moved to.
+//! Where the peer is on a path: its validated address, and addresses that it may have moved to.
 //!
 //! A packet that authenticates shows who sealed it, not whence it came: anyone on the
 //! way can send a copy from an address of their own. So a new address first answers a
 //! challenge, and until then traffic stays where it was (RFC 9000 section 9 is the model).
 
-use std::net::SocketAddr;
-
 use units::{Duration, Instant};
 
 use crate::keys::Entropy;
+use crate::path::Remote;
 
 /// Addresses that may be under validation at once; when full the one not heard for
 /// longest gives way, so that copies sent from elsewhere cannot push out a peer that moved.
@@ -21,13 +20,13 @@ const CHALLENGE_BYTES: u64 = 60;
 const AMPLIFICATION: u64 = 3;
 
 /// The state of a peer's address.
-pub(super) struct Path {
-    endpoint: Option<SocketAddr>,
+pub(super) struct Address {
+    endpoint: Option<Remote>,
     candidates: Vec<Candidate>,
 }
 
 struct Candidate {
-    addr: SocketAddr,
+    addr: Remote,
     token: u64,
     heard: Instant,
     received: u64,
@@ -36,18 +35,18 @@ struct Candidate {
     next_challenge: Instant,
 }
 
-impl Path {
-    pub fn new(endpoint: Option<SocketAddr>) -> Path {
-        Path { endpoint, candidates: Vec::new() }
+impl Address {
+    pub fn new(endpoint: Option<Remote>) -> Address {
+        Address { endpoint, candidates: Vec::new() }
     }
 
-    pub fn endpoint(&self) -> Option<SocketAddr> {
+    pub fn endpoint(&self) -> Option<Remote> {
         self.endpoint
     }
 
     /// Goes to `addr` without asking: it is configured, or a handshake validated it.
     /// True if that is news.
-    pub fn set_endpoint(&mut self, addr: SocketAddr) -> bool {
+    pub fn set_endpoint(&mut self, addr: Remote) -> bool {
         self.candidates.clear();
         self.endpoint.replace(addr) != Some(addr)
     }
@@ -57,7 +56,7 @@ impl Path {
     pub fn on_authenticated(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Remote,
         newest: bool,
         len: usize,
         entropy: &mut Entropy,
@@ -81,7 +80,7 @@ impl Path {
         }
     }
 
-    fn add(&mut self, now: Instant, addr: SocketAddr, len: usize, entropy: &mut Entropy) {
+    fn add(&mut self, now: Instant, addr: Remote, len: usize, entropy: &mut Entropy) {
         if self.candidates.len() == MAX_CANDIDATES
             && let Some((oldest, _)) =
                 self.candidates.iter().enumerate().min_by_key(|(_, c)| c.heard)
@@ -101,11 +100,7 @@ impl Path {
 
     /// A challenge that is due, with the address to send it to. `patience` is how long
     /// to wait for its answer before the next.
-    pub fn poll_challenge(
-        &mut self,
-        now: Instant,
-        patience: Duration,
-    ) -> Option<(SocketAddr, u64)> {
+    pub fn poll_challenge(&mut self, now: Instant, patience: Duration) -> Option<(Remote, u64)> {
         let due = self.candidates.iter_mut().find(|c| c.may_ask() && c.next_challenge <= now)?;
         due.sent += CHALLENGE_BYTES;
         due.challenges += 1;
@@ -119,7 +114,7 @@ impl Path {
     }
 
     /// The peer answered a challenge from `from`. True if it now is there (L-AC-2).
-    pub fn on_response(&mut self, from: SocketAddr, token: u64) -> bool {
+    pub fn on_response(&mut self, from: Remote, token: u64) -> bool {
         let answered = self.candidates.iter().any(|c| c.addr == from && c.token == token);
         answered && self.set_endpoint(from)
     }
@@ -134,29 +129,31 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn addr(n: u16) -> SocketAddr {
-        SocketAddr::from(([192, 0, 2, 1], n))
+    fn addr(n: u16) -> Remote {
+        SocketAddr::from(([192, 0, 2, 1], n)).into()
     }
     fn at(s: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(s)
     }
 
     struct World {
-        path: Path,
+        path: Address,
         entropy: Entropy,
     }
     impl World {
         fn new() -> World {
-            World { path: Path::new(Some(addr(1))), entropy: Entropy::new([1; 32]) }
+            World { path: Address::new(Some(addr(1))), entropy: Entropy::new([1; 32]) }
         }
-        fn hear(&mut self, s: u64, from: SocketAddr, newest: bool, len: usize) {
+        fn hear(&mut self, s: u64, from: Remote, newest: bool, len: usize) {
             self.path.on_authenticated(at(s), from, newest, len, &mut self.entropy);
         }
-        fn challenge(&mut self, s: u64) -> Option<(SocketAddr, u64)> {
+        fn challenge(&mut self, s: u64) -> Option<(Remote, u64)> {
             self.path.poll_challenge(at(s), SECOND)
         }
     }

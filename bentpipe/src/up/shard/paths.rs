@@ -1,0 +1,140 @@
+//! The paths to a shard's peers: opened as the file says, and used as the operator does.
+
+use link::endpoint::PathStatus;
+use link::keys::PublicKey;
+use link::{PathId, PeerId, Remote};
+use units::Instant;
+
+use super::Shard;
+use crate::admin::{PathCommand, PathReport, PathState};
+use crate::config::Peer;
+use crate::config::host::HostPort;
+use crate::up::peers;
+use crate::up::roster::KnownPeer;
+
+/// A path, by its carrier's place in the file or by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Carrier(usize),
+    Number(PathId),
+}
+
+impl Which {
+    /// What `text` means: a carrier's name, or a path's number.
+    ///
+    /// # Errors
+    /// If the peer has no such carrier.
+    pub fn of(peer: &Peer, text: &str) -> Result<Which, String> {
+        let named = peer.carriers.iter().position(|c| c.name == text).map(Which::Carrier);
+        let number = || text.parse().ok().and_then(PathId::new).map(Which::Number);
+        named.or_else(number).ok_or_else(|| {
+            let names: Vec<&str> = peer.carriers.iter().map(|c| c.name.as_str()).collect();
+            format!(
+                "peer \"{}\" has no carrier \"{text}\"; `bentpipe path {}` lists its paths{}",
+                peer.name,
+                peer.name,
+                if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) }
+            )
+        })
+    }
+}
+
+impl Shard {
+    /// Opens a path over each of the peer's carriers but the first, which sessions begin with.
+    /// Answers which path each carrier has.
+    pub(super) fn open_paths(&mut self, now: Instant, id: PeerId, peer: &Peer) -> Vec<PathId> {
+        let Some(first) = peer.carriers.first() else { return Vec::new() };
+        let endpoint = &mut self.relay.endpoint;
+        let place = |way: &crate::config::Carrier| {
+            let carrier = self.carrier.id_of(&way.binding)?;
+            let addr = way.endpoint.as_ref().and_then(HostPort::ip)?;
+            Some(Remote { carrier, addr: Some(addr) })
+        };
+        if let Some(to) = place(first) {
+            endpoint.set_endpoint(now, id, to);
+        }
+        endpoint.set_path_priority(id, PathId::FIRST, first.priority);
+        let mut paths = vec![PathId::FIRST];
+        // A node that is called learns of paths from whoever calls.
+        for way in &peer.carriers[1..] {
+            let config = peers::path_config(peer, way);
+            if let Some(to) = place(way)
+                && let Some(path) = endpoint.add_path(now, id, config, to.carrier, Some(to))
+            {
+                paths.push(path);
+            }
+        }
+        paths
+    }
+
+    /// The operator wants something of a path.
+    ///
+    /// # Errors
+    /// If there is no such path now.
+    pub fn set_path(
+        &mut self,
+        now: Instant,
+        key: &PublicKey,
+        which: Which,
+        command: PathCommand,
+    ) -> Result<(), String> {
+        let (peer, path) = self.find_path(key, which)?;
+        let endpoint = &mut self.relay.endpoint;
+        match command {
+            PathCommand::Use => endpoint.use_path(now, peer, path),
+            PathCommand::Up => endpoint.set_path_up(now, peer, path, true),
+            PathCommand::Down => endpoint.set_path_up(now, peer, path, false),
+        }
+        Ok(())
+    }
+
+    /// The path that is meant.
+    ///
+    /// # Errors
+    /// If there is no such path now.
+    pub fn find_path(&self, key: &PublicKey, which: Which) -> Result<(PeerId, PathId), String> {
+        let known = self.peers.iter().find(|p| p.config.public_key == *key);
+        let Some(known) = known else { return Err("the peer was taken out".to_owned()) };
+        let all = self.relay.endpoint.paths(known.id);
+        let path = match which {
+            Which::Carrier(at) => known.paths.get(at).copied(),
+            Which::Number(id) => all.iter().map(|p| p.id).find(|p| *p == id),
+        };
+        let missing = || format!("peer \"{}\" has no such path now", known.config.name);
+        path.map(|path| (known.id, path)).ok_or_else(missing)
+    }
+
+    /// What the operator is told of a peer's paths; nothing where there is one.
+    pub(in crate::up) fn path_reports(&self, peer: &KnownPeer) -> Vec<PathReport> {
+        let paths = self.relay.endpoint.paths(peer.id);
+        if paths.len() < 2 && peer.config.carriers.is_empty() {
+            return Vec::new();
+        }
+        paths.iter().map(|path| report(peer, path)).collect()
+    }
+}
+
+fn report(peer: &KnownPeer, path: &PathStatus) -> PathReport {
+    let at = peer.paths.iter().position(|id| *id == path.id);
+    let carrier = at.and_then(|at| peer.config.carriers.get(at));
+    let state = match path {
+        PathStatus { is_up: false, .. } => PathState::Down,
+        PathStatus { is_peer_up: false, .. } => PathState::PeerDown,
+        PathStatus { is_alive: false, .. } => PathState::Dead,
+        PathStatus { is_active: true, .. } => PathState::InUse,
+        _ => PathState::StandsBy,
+    };
+    let told = path.arrived + path.lost;
+    PathReport {
+        name: carrier.map_or_else(|| path.id.to_string(), |c| c.name.clone()),
+        number: path.id.number().into(),
+        state,
+        endpoint: path.remote.map(|remote| remote.to_string()),
+        rate_bps: path.rate.rate.as_bps(),
+        rtt_us: path.rtt.as_micros(),
+        loss_ppm: (path.lost * 1_000_000).checked_div(told).unwrap_or(0),
+        mtu: path.mtu.into(),
+        sent_bytes: path.traffic.bytes_out,
+        received_bytes: path.traffic.bytes_in,
+    }
+}

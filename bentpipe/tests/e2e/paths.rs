@@ -1,0 +1,189 @@
+//! Two ways between the gateways, and what moves from one to the other
+//! (spec/link.md, "Paths").
+
+use std::net::TcpStream;
+use std::process::Output;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe::admin::{PathReport, PathState};
+use bentpipe_lab::emulate::{Direction, Emulator, EmulatorHandle, EmulatorOptions};
+use channel::ChannelConfig;
+use os::port::Port;
+use units::BitRate;
+
+use crate::gateway::{Gateway, PROGRAM};
+use crate::harness::{Plan, World, root, run, said, wait_for};
+use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};
+
+const SECOND: &str = "sat1";
+
+/// The network, and its second way: 6 Mbit/s, 20 ms there and back, beside 10 Mbit/s, 100 ms.
+struct Two {
+    world: World,
+    second: EmulatorHandle,
+}
+
+impl Two {
+    fn new() -> Two {
+        let mut plan = Plan { rate: BitRate::from_mbps(10), ..Plan::default() };
+        plan.b.listen = "0.0.0.0:4500".into();
+        plan.a.peer = format!(
+            "[[peer.carrier]]\nname = \"geo\"\n\
+             [[peer.carrier]]\nname = \"lte\"\nendpoint = \"198.51.100.2:4500\"\n\
+             interface = \"{SECOND}\"\n\
+             link = {{ send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }}\n"
+        );
+        let mut world = World::without_gateways(&plan);
+        let one = ChannelConfig {
+            rate: Some(BitRate::from_mbps(6)),
+            delay: units::Duration::from_millis(10),
+            ..ChannelConfig::default()
+        };
+        let [left, right] = [&world.gwa, &world.gwb]
+            .map(|ns| ns.run(|| Port::tap(None, SECOND, 1500)).expect("a port"));
+        let second = Emulator::start(left, right, one.clone(), one, EmulatorOptions::default())
+            .expect("an emulated link");
+        world.gwa.address(SECOND, "198.51.100.1/24").expect("an address");
+        world.gwb.address(SECOND, "198.51.100.2/24").expect("an address");
+        world.b.start();
+        world.a.start();
+        world.a.wait_until_up();
+        world.b.wait_until_up();
+        let two = Two { world, second };
+        two.wait_for("geo", PathState::InUse);
+        two.wait_for("lte", PathState::StandsBy);
+        two
+    }
+
+    /// What the ship says of a path.
+    fn path(&self, name: &str) -> PathReport {
+        let paths = self.world.a.status().links.remove(0).paths;
+        let found = paths.iter().find(|p| p.name == name).cloned();
+        found.unwrap_or_else(|| panic!("no path {name}: {paths:?}"))
+    }
+
+    fn wait_for(&self, name: &str, state: PathState) {
+        wait_for(&format!("{name} to be {state:?}"), || {
+            let path = self.path(name);
+            let shore = self.world.b.status();
+            let told = (&shore.links[0].paths, &shore.node.dropped);
+            (path.state == state).then_some(()).ok_or(format!("{path:?}; shore: {told:?}"))
+        });
+    }
+
+    /// Waits until the shore sends by its path of this number, too.
+    fn wait_for_shore(&self, is_first: bool) {
+        wait_for("the shore to follow", || {
+            let paths = self.world.b.status().links.remove(0).paths;
+            let used = paths.iter().find(|p| p.state == PathState::InUse);
+            let follows = used.is_some_and(|p| (p.number == 0) == is_first);
+            follows.then_some(()).ok_or(format!("{paths:?}"))
+        });
+    }
+
+    /// Bytes that have gone over both ways, in either direction.
+    fn carried(&self) -> [u64; 2] {
+        [&self.world.link, &self.second].map(|link| {
+            let of = |d| link.counters(d).offered.bytes;
+            of(Direction::Up) + of(Direction::Down)
+        })
+    }
+}
+
+fn check(mut stream: TcpStream, data: &[u8]) {
+    let (read, end) = read_to_end(&mut stream);
+    assert!(read == data && end == End::Clean, "{} bytes of {}", read.len(), data.len());
+}
+
+fn command(gateway: &Gateway, args: &[&str]) -> Output {
+    let socket = gateway.dir().join("admin.sock");
+    let mut command = std::process::Command::new(PROGRAM);
+    run(command.arg("path").arg("--socket").arg(socket).arg("far").args(args))
+}
+
+fn must(gateway: &Gateway, args: &[&str]) -> String {
+    let output = command(gateway, args);
+    assert!(output.status.success(), "{args:?}: {}", said(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// L-PT-6, L-PT-7: transfers both ways move by command, one way is silent while it is down, and
+/// every byte comes once.
+#[test]
+fn transfers_both_ways_move_between_two_carriers_by_command() {
+    if !root() {
+        return;
+    }
+    let two = Two::new();
+    let (a, b) = (&two.world.a, &two.world.b);
+    let (near, far) = joined(&two.world.client, &listen(&two.world.server, SERVER));
+    let (up, down) = (pattern(81, 12_000_000), pattern(82, 12_000_000));
+    let senders = [send_all(&near, up.clone()), send_all(&far, down.clone())];
+    let readers =
+        [(far, up), (near, down)].map(|(stream, data)| thread::spawn(move || check(stream, &data)));
+    let move_on = || thread::sleep(Duration::from_secs(1));
+
+    // The ship's command; both ends follow, and the first way falls silent.
+    move_on();
+    must(a, &["use", "lte"]);
+    two.wait_for("lte", PathState::InUse);
+    two.wait_for_shore(false);
+    move_on();
+    let before = two.carried();
+    move_on();
+    let after = two.carried();
+    assert!(after[1] - before[1] > 500_000, "{before:?} {after:?}");
+    assert!(after[0] - before[0] < 10_000, "{before:?} {after:?}");
+
+    // The shore's command moves it back.
+    must(b, &["use", "0"]);
+    two.wait_for_shore(true);
+    two.wait_for("geo", PathState::InUse);
+    // Down is down: everything goes by the other, and nothing at all by this one.
+    move_on();
+    must(a, &["down", "geo"]);
+    two.wait_for("geo", PathState::Down);
+    two.wait_for_shore(false);
+    move_on();
+    let before = two.carried();
+    move_on();
+    let after = two.carried();
+    // Neighbours may ask for each other's addresses.
+    assert!(after[0] - before[0] < 500, "{before:?} {after:?}");
+    assert!(after[1] > before[1]);
+    must(a, &["up", "geo"]);
+
+    for reader in readers {
+        reader.join().expect("what was sent");
+    }
+    for sender in senders {
+        sender.join().expect("a thread").expect("all was taken");
+    }
+    let text = must(a, &[]);
+    assert!(text.contains("geo: ") && text.contains("lte: "), "{text}");
+    let refused = command(a, &["use", "vsat"]);
+    assert!(!refused.status.success() && said(&refused).contains("geo, lte"), "{refused:?}");
+}
+
+/// A carrier that dies in mid-transfer is left by itself, and taken up again.
+#[test]
+fn a_transfer_goes_on_by_the_other_carrier_when_one_dies() {
+    if !root() {
+        return;
+    }
+    let two = Two::new();
+    let (near, far) = joined(&two.world.client, &listen(&two.world.server, SERVER));
+    let data = pattern(83, 12_000_000);
+    let sender = send_all(&far, data.clone());
+    let reader = thread::spawn(move || check(near, &data));
+    thread::sleep(Duration::from_secs(1));
+    two.world.set_link_down(true);
+    two.wait_for("lte", PathState::InUse);
+    two.wait_for_shore(false);
+    reader.join().expect("what was sent");
+    sender.join().expect("a thread").expect("all was taken");
+    two.world.set_link_down(false);
+    two.wait_for("geo", PathState::InUse);
+    two.wait_for_shore(true);
+}

@@ -1,0 +1,169 @@
+//! The paths to a peer, for whoever has the carriers.
+
+use std::net::SocketAddr;
+
+use units::{Duration, Instant};
+
+use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
+use crate::path::{CarrierId, PathId, Remote};
+use crate::session::{PathConfig, PathTraffic, RateStatus, Reach};
+use crate::tunnel::Route;
+
+/// What is known of a path.
+#[derive(Clone, Debug)]
+pub struct PathStatus {
+    /// Which one.
+    pub id: PathId,
+    /// Where the peer is on it, if that is known.
+    pub remote: Option<Remote>,
+    /// It carries everything.
+    pub is_active: bool,
+    /// This node sends on it.
+    pub is_up: bool,
+    /// So does the peer, as far as it has told.
+    pub is_peer_up: bool,
+    /// Packets cross it both ways, as far as is known.
+    pub is_alive: bool,
+    /// Which directions are alive.
+    pub reach: Reach,
+    /// What it carries.
+    pub rate: RateStatus,
+    /// Its round trip, smoothed.
+    pub rtt: Duration,
+    /// The largest IP packet that is sent.
+    pub mtu: u16,
+    /// Packets that arrived, and that were lost.
+    pub arrived: u64,
+    /// See `arrived`.
+    pub lost: u64,
+    /// What crossed it in all sessions.
+    pub traffic: PathTraffic,
+}
+
+impl Endpoint {
+    fn peer_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.peers.get_mut(id.index())?.as_deref_mut()
+    }
+
+    /// Opens one more path to a peer, over this carrier; `to`: where the peer is there, if the
+    /// carrier has addresses. `None` if there are as many as there may be.
+    pub fn add_path(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        config: PathConfig,
+        carrier: CarrierId,
+        to: Option<Remote>,
+    ) -> Option<PathId> {
+        let peer = self.peer_mut(id)?;
+        let path = peer.session.add_path(now, config, to.is_some())?;
+        peer.tunnel.make_path(path, carrier);
+        if let Some(to) = to {
+            peer.tunnel.set_endpoint(now, path, to);
+        }
+        peer.meet_path(now, path);
+        self.mark(id);
+        Some(path)
+    }
+
+    /// Which of two paths that are alive is preferred: that with the lower number.
+    pub fn set_path_priority(&mut self, id: PeerId, path: PathId, priority: u8) {
+        if let Some(peer) = self.peer_mut(id) {
+            let keepalive = peer.session.path(path).and_then(|p| p.keepalive());
+            peer.session.set_path_habits(path, keepalive, priority);
+            self.mark(id);
+        }
+    }
+
+    /// The path is up, or down: then nothing at all is sent on it, and the session keeps
+    /// everything (L-PT-7).
+    pub fn set_path_up(&mut self, now: Instant, id: PeerId, path: PathId, up: bool) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.tunnel.set_path_up(path, up);
+            peer.session.set_path_up(now, path, up);
+            self.mark(id);
+        }
+    }
+
+    /// Both nodes are to send everything on this path, while it lives.
+    pub fn use_path(&mut self, now: Instant, id: PeerId, path: PathId) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.session.use_path(now, path);
+            self.mark(id);
+        }
+    }
+
+    /// The peer is there on its first path (configured or resolved anew).
+    pub fn set_endpoint(&mut self, now: Instant, id: PeerId, to: impl Into<Remote>) {
+        self.set_path_endpoint(now, id, PathId::FIRST, to.into());
+    }
+
+    /// The peer is there on a path (configured or resolved anew).
+    pub fn set_path_endpoint(&mut self, now: Instant, id: PeerId, path: PathId, to: Remote) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.tunnel.set_endpoint(now, path, to);
+            peer.meet_path(now, path);
+            self.mark(id);
+        }
+    }
+
+    /// Where the peer is, on the path that carries everything.
+    pub fn peer_endpoint(&self, id: PeerId) -> Option<SocketAddr> {
+        let peer = self.peer(id)?;
+        peer.tunnel.endpoint(peer.session.active_path())?.addr
+    }
+
+    /// What is known of the paths to a peer.
+    pub fn paths(&self, id: PeerId) -> Vec<PathStatus> {
+        let Some(peer) = self.peer(id) else { return Vec::new() };
+        peer.session.paths().filter_map(|path| peer.path_status(path)).collect()
+    }
+}
+
+impl Peer {
+    fn path_status(&self, id: PathId) -> Option<PathStatus> {
+        let remote = self.tunnel.endpoint(id);
+        let is_active = self.session.active_path() == id;
+        Some(PathStatus { remote, is_active, ..self.session.path(id)?.status() })
+    }
+
+    /// The path is there, and perhaps it is known where the peer is on it.
+    pub(super) fn meet_path(&mut self, now: Instant, id: PathId) {
+        let remote = self.tunnel.endpoint(id);
+        if let (Some(remote), Some(path)) = (remote, self.session.path_mut(id)) {
+            path.set_remote(remote);
+        }
+        self.session.set_reachable(now, id, remote.is_some());
+    }
+
+    /// The tunnel sends by the paths that the session would take.
+    pub(super) fn follow_route(&mut self) {
+        self.tunnel.set_route(match self.session.has_one_path() {
+            true => Route::default(),
+            false => Route::new(self.session.path_order()),
+        });
+    }
+
+    /// What is new about the path that carries everything.
+    pub(super) fn see_path(&mut self, id: PeerId) -> Option<EndpointEvent> {
+        let path = self.session.active_path();
+        let news = std::mem::replace(&mut self.path, path) != path;
+        news.then_some(EndpointEvent::Link(id, LinkEvent::Using(path)))
+    }
+
+    /// The path by which a packet to this place goes: the one whose peer is there, else one of the
+    /// same carrier.
+    pub(super) fn path_to(&self, to: Remote) -> PathId {
+        let active = self.session.active_path();
+        if self.session.has_one_path() {
+            return active;
+        }
+        let place = |id: &PathId| self.tunnel.endpoint(*id);
+        let here = self.session.paths().find(|id| place(id) == Some(to));
+        let near = || {
+            let same = |id: &PathId| place(id).is_some_and(|at| at.carrier == to.carrier);
+            self.session.paths().find(same)
+        };
+        here.or_else(near).unwrap_or(active)
+    }
+}

@@ -1,0 +1,447 @@
+//! Two nodes with two carriers between them: a satellite (carrier 0: 10 Mbit/s, 300 ms each
+//! way) and a faster line (carrier 1: 4 Mbit/s, 20 ms).
+
+use super::*;
+use crate::path::CarrierId;
+use crate::session::PathConfig;
+use crate::wire::{Origin, StreamId, Target};
+
+const SHIP: usize = 0;
+const SHORE: usize = 1;
+const SECOND: Duration = Duration::from_secs(1);
+const DELAYS: [u64; 2] = [300, 20];
+
+/// The bytes of the transfer, at any offset.
+fn byte(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// One direction of a transfer.
+#[derive(Default)]
+struct Transfer {
+    from: usize,
+    id: Option<StreamId>,
+    /// Where the other node knows it.
+    far: Option<StreamId>,
+    written: u64,
+    total: u64,
+    read: u64,
+}
+
+struct World {
+    now: Instant,
+    nodes: [Endpoint; 2],
+    peers: [PeerId; 2],
+    flight: BTreeMap<(Instant, u64), (usize, Remote, Vec<u8>)>,
+    serial: u64,
+    /// Carriers on which nothing arrives, by sender.
+    dead: [[bool; 2]; 2],
+    /// Packets that left, by sender and carrier.
+    left: [[u64; 2]; 2],
+    transfers: Vec<Transfer>,
+    used: [PathId; 2],
+}
+
+/// Where `node` is on `carrier`, as the other one sees it.
+fn at(carrier: usize, node: usize) -> Remote {
+    let addr = std::net::SocketAddr::from(([10, carrier as u8, 0, node as u8 + 1], 4500));
+    Remote { carrier: CarrierId(carrier as u8), addr: Some(addr) }
+}
+
+fn second_path() -> PathConfig {
+    let rate = BitRate::from_mbps(4);
+    PathConfig {
+        send_rate: rate,
+        receive_rate: rate,
+        rtt: Duration::from_millis(40),
+        priority: 10,
+        ..link().path()
+    }
+}
+
+impl World {
+    /// The ship calls the shore, by the satellite.
+    fn new() -> World {
+        World::at(BitRate::from_mbps(10))
+    }
+
+    /// The same with a satellite of this rate.
+    fn at(rate: BitRate) -> World {
+        let key = |n: u8| PrivateKey::from_bytes([n; 32]);
+        let make = |own: u8, peer: u8, known: Option<Remote>| {
+            let (mut endpoint, _) = node(own, 99, None);
+            endpoint.remove_peer(PeerId(0));
+            let config = PeerConfig {
+                public_key: *key(peer).public(),
+                preshared_key: PresharedKey::NONE,
+                endpoint: known,
+                link: LinkConfig {
+                    rtt: Duration::from_millis(600),
+                    send_rate: rate,
+                    receive_rate: rate,
+                    ..link()
+                },
+                keepalive: None,
+            };
+            let id = endpoint.add_peer(Instant::from_nanos(1), config).expect("two keys");
+            (endpoint, id)
+        };
+        let (ship, shore_id) = make(1, 2, Some(at(0, SHORE)));
+        let (shore, ship_id) = make(2, 1, None);
+        World {
+            now: Instant::from_nanos(1),
+            nodes: [ship, shore],
+            peers: [shore_id, ship_id],
+            flight: BTreeMap::new(),
+            serial: 0,
+            dead: Default::default(),
+            left: Default::default(),
+            transfers: Vec::new(),
+            used: [PathId::FIRST; 2],
+        }
+    }
+
+    /// With both paths open; answers the second's name.
+    fn with_two() -> (World, PathId) {
+        let mut w = World::new();
+        let (to, carrier) = (at(1, SHORE), CarrierId(1));
+        let id = w.peers[SHIP];
+        let path = w.nodes[SHIP].add_path(w.now, id, second_path(), carrier, Some(to));
+        w.run(SECOND.times(3));
+        (w, path.expect("there is room for it"))
+    }
+
+    fn session(&mut self, node: usize) -> &mut Session {
+        let id = self.peers[node];
+        self.nodes[node].session_mut(id).expect("a peer")
+    }
+
+    fn path(&self, node: usize, path: PathId) -> PathStatus {
+        let all = self.nodes[node].paths(self.peers[node]);
+        all.into_iter().find(|p| p.id == path).expect("it is there")
+    }
+
+    fn active(&self, node: usize) -> PathId {
+        self.nodes[node].session(self.peers[node]).expect("a peer").active_path()
+    }
+
+    fn begin(&mut self, from: usize, total: u64) {
+        let target = Target::Address(([192, 0, 2, 80], 80).into());
+        let now = self.now;
+        let origin = Origin { client: None, target, dscp: 0 };
+        let id = self.session(from).open(now, origin);
+        self.transfers.push(Transfer { from, id, total, ..Transfer::default() });
+    }
+
+    /// Everything that both nodes can do now.
+    fn drain(&mut self) {
+        let mut buf = [0; 2000];
+        for node in 0..2 {
+            while let Some(event) = self.nodes[node].poll_event() {
+                match event {
+                    EndpointEvent::Stream(_, Event::Opened(id, _)) => {
+                        let is_new = |t: &&mut Transfer| t.from != node && t.far.is_none();
+                        let new = self.transfers.iter_mut().find(is_new);
+                        new.expect("one was begun").far = Some(id);
+                    }
+                    EndpointEvent::Link(_, LinkEvent::Using(path)) => self.used[node] = path,
+                    EndpointEvent::SessionLost(..) => panic!("the session outlives everything"),
+                    _ => {}
+                }
+            }
+            self.serve(node);
+            while let Some(t) = self.nodes[node].poll_transmit(self.now, &mut buf) {
+                let carrier = usize::from(t.to.carrier.0);
+                self.left[node][carrier] += 1;
+                assert_eq!(t.to, at(carrier, 1 - node), "nobody moved");
+                if !self.dead[node][carrier] {
+                    self.serial += 1;
+                    let arrival = self.now + Duration::from_millis(DELAYS[carrier]);
+                    let packet = (1 - node, at(carrier, node), buf[..t.len].to_vec());
+                    self.flight.insert((arrival, self.serial), packet);
+                }
+            }
+        }
+    }
+
+    /// Writes and reads what can be, and compares each byte.
+    fn serve(&mut self, node: usize) {
+        let (now, peer) = (self.now, self.peers[node]);
+        for t in &mut self.transfers {
+            let Some(session) = self.nodes[node].session_mut(peer) else { continue };
+            match (t.from == node, t.id, t.far) {
+                (true, Some(id), _) if t.written < t.total => loop {
+                    let n = (t.total - t.written).min(4096);
+                    let bytes: Vec<u8> = (t.written..t.written + n).map(byte).collect();
+                    let taken = session.write(now, id, &bytes) as u64;
+                    t.written += taken;
+                    if taken < n || t.written == t.total {
+                        break;
+                    }
+                },
+                (false, _, Some(id)) => loop {
+                    let bytes = session.peek(id);
+                    let n = bytes.len();
+                    let right = |(i, b): (usize, &u8)| *b == byte(t.read + i as u64);
+                    assert!(bytes.iter().enumerate().all(right), "bytes at {}", t.read);
+                    session.recv_state(id);
+                    if n == 0 {
+                        break;
+                    }
+                    session.consume(now, id, n);
+                    t.read += n as u64;
+                },
+                _ => {}
+            }
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        let mut stuck = 0;
+        loop {
+            self.drain();
+            let timers = self.nodes.iter().filter_map(|n| n.poll_timeout(self.now));
+            let arrival = self.flight.keys().next().map(|(at, _)| *at);
+            let next = timers.chain(arrival).min().filter(|at| *at <= until);
+            let Some(next) = next else { break };
+            stuck = if next > self.now { 0 } else { stuck + 1 };
+            assert!(stuck < 1000, "time stands still: {:#?}", self.timers());
+            self.now = self.now.max(next);
+            while let Some(entry) = self.flight.first_entry().filter(|e| e.key().0 <= self.now) {
+                let (to, from, mut packet) = entry.remove();
+                self.nodes[to].handle_packet(self.now, self.now, from, &mut packet);
+            }
+            for node in &mut self.nodes {
+                node.handle_timeout(self.now);
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn timers(&self) -> [Vec<(&'static str, Option<Instant>)>; 2] {
+        let at = |n: usize| self.nodes[n].session(self.peers[n]).map(|s| s.timers(self.now));
+        [at(SHIP), at(SHORE)].map(Option::unwrap_or_default)
+    }
+
+    fn is_done(&self) -> bool {
+        self.transfers.iter().all(|t| t.read == t.total)
+    }
+
+    fn take_left(&mut self) -> [[u64; 2]; 2] {
+        std::mem::take(&mut self.left)
+    }
+}
+
+/// L-PT-1, L-PT-3, L-PT-5: both nodes know the path, its rates and its state, and use the first.
+#[test]
+fn a_path_that_one_node_opens_is_there_at_both_and_stands_by() {
+    let (mut w, second) = World::with_two();
+    assert_eq!(w.nodes[SHORE].paths(w.peers[SHORE]).len(), 2);
+    for node in [SHIP, SHORE] {
+        let path = w.path(node, second);
+        assert!(path.is_alive && path.is_up && path.is_peer_up && !path.is_active, "{path:?}");
+        assert_eq!(path.rate.rate, BitRate::from_mbps(4));
+        assert_eq!(path.remote, Some(at(1, 1 - node)));
+        assert_eq!(w.active(node), PathId::FIRST);
+    }
+    w.take_left();
+    w.begin(SHIP, 1_000_000);
+    w.begin(SHORE, 1_000_000);
+    w.run(SECOND.times(5));
+    assert!(w.is_done());
+    assert_eq!([w.left[SHIP][1], w.left[SHORE][1]], [0, 0], "it is silent");
+}
+
+/// L-PT-6, L-PT-9: reports of both paths go on while transfers move.
+#[test]
+fn a_command_at_either_end_moves_transfers_both_ways_and_back() {
+    for end in [SHIP, SHORE] {
+        let (mut w, second) = World::with_two();
+        w.begin(SHIP, 8_000_000);
+        w.begin(SHORE, 8_000_000);
+        w.run(SECOND.times(2));
+        for (path, carrier) in [(second, 1), (PathId::FIRST, 0), (second, 1)] {
+            let (now, id) = (w.now, w.peers[end]);
+            w.nodes[end].use_path(now, id, path);
+            w.run(SECOND.times(2));
+            assert_eq!([w.active(SHIP), w.active(SHORE)], [path; 2]);
+            assert_eq!(w.used, [path; 2], "and they say so");
+            w.take_left();
+            let before: u64 = w.transfers.iter().map(|t| t.read).sum();
+            w.run(SECOND);
+            let other = [w.left[SHIP][1 - carrier], w.left[SHORE][1 - carrier]];
+            assert!(other.iter().all(|n| *n < 10), "{other:?}: only reports, if anything");
+            assert!(w.transfers.iter().map(|t| t.read).sum::<u64>() > before + 500_000);
+        }
+        w.run(SECOND.times(40));
+        assert!(w.is_done());
+        let lost: u64 = [SHIP, SHORE].map(|n| w.session(n).stats().retransmitted).iter().sum();
+        assert_eq!(lost, 0, "nothing was lost, and nothing sent twice");
+    }
+}
+
+/// What was under way on a carrier that dies goes by the other, and everything comes back to
+/// the first when it lives again.
+#[test]
+fn a_carrier_that_dies_in_mid_transfer_is_left_and_taken_up_again() {
+    for directions in [[true, true], [true, false], [false, true]] {
+        let (mut w, second) = World::with_two();
+        w.begin(SHIP, 6_000_000);
+        w.begin(SHORE, 6_000_000);
+        w.run(SECOND.times(2));
+        for (sender, dies) in directions.into_iter().enumerate() {
+            w.dead[sender][0] = dies;
+        }
+        w.run(SECOND.times(8));
+        assert_eq!([w.active(SHIP), w.active(SHORE)], [second; 2], "{directions:?}");
+        let before: u64 = w.transfers.iter().map(|t| t.read).sum();
+        w.run(SECOND.times(2));
+        let moved = w.transfers.iter().map(|t| t.read).sum::<u64>() - before;
+        assert!(moved > 500_000, "{directions:?}: {moved}");
+        assert!(!w.path(SHIP, PathId::FIRST).is_alive);
+        w.dead = Default::default();
+        w.run(SECOND.times(10));
+        assert_eq!([w.active(SHIP), w.active(SHORE)], [PathId::FIRST; 2], "{directions:?}");
+        w.run(SECOND.times(20));
+        assert!(w.is_done(), "{directions:?}");
+    }
+}
+
+/// L-PT-7.
+#[test]
+fn with_every_path_down_nothing_is_sent_for_an_hour_and_streams_go_on() {
+    let (mut w, second) = World::with_two();
+    w.begin(SHIP, 4_000_000);
+    w.begin(SHORE, 4_000_000);
+    w.run(SECOND.times(2));
+    for node in [SHIP, SHORE] {
+        for path in [PathId::FIRST, second] {
+            let (now, id) = (w.now, w.peers[node]);
+            w.nodes[node].set_path_up(now, id, path, false);
+        }
+    }
+    w.drain();
+    w.run(SECOND); // What is in the air arrives.
+    w.take_left();
+    w.session(SHIP).ping();
+    w.run(Duration::from_secs(3600));
+    assert_eq!(w.left, [[0; 2]; 2]);
+    assert!(!w.is_done());
+    for node in [SHIP, SHORE] {
+        let (now, id) = (w.now, w.peers[node]);
+        w.nodes[node].set_path_up(now, id, PathId::FIRST, true);
+    }
+    w.run(SECOND.times(20));
+    assert!(w.is_done());
+    assert_eq!([w.left[SHIP][1], w.left[SHORE][1]], [0, 0], "the other one is down still");
+    assert_eq!(w.nodes[SHIP].session_number(w.peers[SHIP]), 0, "the session is the same");
+}
+
+/// One of two is down: the other carries everything, and the peer does not use it either.
+#[test]
+fn a_path_that_one_node_puts_down_is_silent_at_both_ends() {
+    let (mut w, second) = World::with_two();
+    w.begin(SHIP, 3_000_000);
+    w.begin(SHORE, 3_000_000);
+    w.run(SECOND);
+    let (now, id) = (w.now, w.peers[SHIP]);
+    w.nodes[SHIP].set_path_up(now, id, PathId::FIRST, false);
+    w.drain();
+    assert_eq!(w.active(SHIP), second);
+    w.run(SECOND);
+    assert_eq!(w.active(SHORE), second);
+    w.take_left();
+    w.run(SECOND.times(20));
+    assert!(w.is_done());
+    assert_eq!([w.left[SHIP][0], w.left[SHORE][0]], [0, 0]);
+    let (now, id) = (w.now, w.peers[SHIP]);
+    w.nodes[SHIP].set_path_up(now, id, PathId::FIRST, true);
+    w.run(SECOND.times(3));
+    assert_eq!([w.active(SHIP), w.active(SHORE)], [PathId::FIRST; 2], "by priority");
+}
+
+/// Handshakes go by another path where the first one comes to nothing.
+#[test]
+fn a_session_begins_on_the_second_path_where_the_first_is_dead() {
+    let mut w = World::new();
+    w.dead = [[true, false]; 2];
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let to = Some(at(1, SHORE));
+    let second = w.nodes[SHIP].add_path(now, id, second_path(), CarrierId(1), to);
+    w.begin(SHIP, 1_000_000);
+    w.run(SECOND.times(10));
+    assert!(w.is_done());
+    assert_eq!(Some(w.active(SHORE)), second);
+    w.dead = Default::default();
+    w.run(SECOND.times(10));
+    w.begin(SHORE, 1_000_000);
+    w.run(SECOND.times(5));
+    assert!(w.is_done());
+}
+
+/// L-PT-4: keys are the session's, and any path may carry the handshake that replaces them.
+#[test]
+fn keys_are_renewed_by_whichever_path_is_used() {
+    let (mut w, second) = World::with_two();
+    let (now, id) = (w.now, w.peers[SHIP]);
+    w.nodes[SHIP].use_path(now, id, second);
+    w.begin(SHIP, 2_000_000);
+    w.run(SECOND);
+    w.nodes[SHIP].distrust_keys(w.now);
+    w.take_left();
+    w.run(SECOND.times(10));
+    assert!(w.is_done());
+    assert_eq!(w.left[SHIP][0], 0, "all of it went by the path in use");
+    assert_eq!(w.nodes[SHIP].peer_stats(id).handshakes, 2);
+}
+
+/// L-PT-8: a packet in the short form that was under way on the first path when bytes came on
+/// another is no packet any more, and its bytes come again.
+#[test]
+fn what_is_late_on_one_path_is_never_put_to_a_wrong_place() {
+    // So little is under way that two bytes of an offset serve.
+    let mut w = World::at(BitRate::from_kbps(256));
+    w.begin(SHIP, 3_000_000);
+    w.run(SECOND.times(5));
+    // The second path is opened in mid-transfer, and carries much before that arrives.
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let to = Some(at(1, SHORE));
+    let fast = BitRate::from_mbps(100);
+    let config = PathConfig { send_rate: fast, receive_rate: fast, ..second_path() };
+    let path = w.nodes[SHIP].add_path(now, id, config, CarrierId(1), to).expect("a path");
+    w.nodes[SHIP].use_path(now, id, path);
+    w.run(SECOND.times(20));
+    assert!(w.is_done(), "every byte is compared as it comes");
+}
+
+/// L-PT-4, L-PT-7: a peer that starts anew is answered on a path that is up, and only there.
+#[test]
+fn a_path_that_is_down_answers_no_handshake() {
+    let (mut w, second) = World::with_two();
+    let (now, ship) = (w.now, w.peers[SHORE]);
+    w.nodes[SHORE].set_path_up(now, ship, PathId::FIRST, false);
+    w.run(SECOND.times(2));
+    w.take_left();
+    w.nodes[SHIP].distrust_keys(w.now);
+    w.begin(SHIP, 1_000_000);
+    w.run(SECOND.times(20));
+    assert!(w.is_done());
+    assert_eq!(w.left[SHORE][0], 0);
+    assert_eq!(w.active(SHORE), second);
+}
+
+/// L-PT-3.
+#[test]
+fn a_peer_opens_so_many_paths_and_no_more() {
+    let (mut w, _) = World::with_two();
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let add = |w: &mut World| {
+        let to = Some(at(1, SHORE));
+        w.nodes[SHIP].add_path(now, id, second_path(), CarrierId(1), to)
+    };
+    let more = (0..10).filter_map(|_| add(&mut w)).count();
+    assert_eq!(more, crate::path::MAX_PATHS - 2);
+    w.run(SECOND.times(3));
+    assert_eq!(w.nodes[SHORE].paths(w.peers[SHORE]).len(), crate::path::MAX_PATHS);
+}

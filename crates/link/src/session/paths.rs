@@ -1,0 +1,486 @@
+//! The paths of a session: which there are, what both nodes say of them, and which of them
+//! carries everything.
+//!
+//! The choice is [`Paths::best`] and nothing else: it can become one for each class, or one for
+//! each packet, without anything else knowing.
+
+use std::ops::{Index, IndexMut};
+
+use units::{Duration, Instant};
+
+use super::facts::{rate_bits, rate_of_bits};
+use super::path::{Path, PathConfig};
+use super::{Params, Session};
+use crate::path::{MAX_PATHS, PathId};
+use crate::sent::SentFrame;
+use crate::stream::Delivery;
+use crate::wire::{Frame, PathFacts, PathNews, Writer};
+
+/// What one node says of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Says {
+    pub up: bool,
+    pub hears: bool,
+    pub priority: u8,
+}
+
+impl Default for Says {
+    /// What holds until something else is said.
+    fn default() -> Says {
+        Says { up: true, hears: true, priority: 0 }
+    }
+}
+
+/// What was said last, and whether the peer knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    pub says: Says,
+    pub version: u64,
+    pub delivery: Delivery,
+}
+
+/// All paths: the first, those of this node, those that the peer opened.
+pub(super) struct Paths {
+    list: Vec<Path>,
+    active: usize,
+    side: u64,
+    /// The path that a command of either node chose, and how often that was done.
+    chosen: Option<PathId>,
+    sequence: u64,
+    wish: Delivery,
+    /// Bytes of streams came on another path than the first (L-PT-8).
+    pub moved: bool,
+}
+
+/// Rates below are not taken from a peer: a packet would take minutes.
+const LEAST_RATE: u64 = 100;
+/// Nor longer round trips.
+const LONGEST_RTT: Duration = Duration::from_secs(60);
+
+impl Index<usize> for Paths {
+    type Output = Path;
+    fn index(&self, at: usize) -> &Path {
+        &self.list[at]
+    }
+}
+
+impl IndexMut<usize> for Paths {
+    fn index_mut(&mut self, at: usize) -> &mut Path {
+        &mut self.list[at]
+    }
+}
+
+impl Paths {
+    /// The first path alone, for the node of this side.
+    pub fn new(first: Path, side: u64) -> Paths {
+        Paths {
+            list: vec![first],
+            active: 0,
+            side,
+            chosen: None,
+            sequence: 0,
+            wish: Delivery::None,
+            moved: false,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Is there only the path that every session begins with?
+    pub fn is_single(&self) -> bool {
+        self.list.len() == 1
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.list.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.list.iter_mut()
+    }
+
+    pub fn find(&self, id: PathId) -> Option<usize> {
+        match id.is_first() {
+            true => Some(0),
+            false => self.list.iter().position(|p| p.id == id),
+        }
+    }
+
+    /// Where the path is that carries everything.
+    pub fn active_at(&self) -> usize {
+        self.active
+    }
+
+    /// The path that carries everything.
+    pub fn active(&self) -> &Path {
+        &self.list[self.active]
+    }
+
+    pub fn active_mut(&mut self) -> &mut Path {
+        &mut self.list[self.active]
+    }
+
+    /// A number for one more path of this node.
+    pub fn free_id(&self) -> Option<PathId> {
+        let is_free = |id: &PathId| self.list.iter().all(|p| p.id != *id);
+        PathId::of_side(self.side).find(is_free).filter(|_| self.list.len() < MAX_PATHS)
+    }
+
+    /// May the peer open this path?
+    pub fn admits(&self, id: PathId) -> bool {
+        id.is_opened_by(1 - self.side) && self.list.len() < MAX_PATHS
+    }
+
+    pub fn push(&mut self, path: Path) -> usize {
+        self.list.push(path);
+        self.list.len() - 1
+    }
+
+    /// Is the path one that the next session begins with, too?
+    pub fn outlasts(&self, path: &Path) -> bool {
+        !path.id.is_opened_by(1 - self.side)
+    }
+
+    /// Goes on with what both nodes wanted in the session before. Whoever knows of a choice
+    /// tells it again: the other node may have restarted.
+    pub fn inherit_choice(&mut self, before: &Paths) {
+        self.chosen = before.chosen;
+        if before.sequence > 0 {
+            (self.sequence, self.wish) = (1, Delivery::Wanted);
+        }
+    }
+
+    // ---- which one ---------------------------------------------------------------
+
+    /// The path that should carry everything: of those that are up one that is alive, if there
+    /// is any; then the one that a command chose; then by priority. Where none is up it stays.
+    fn best(&self) -> usize {
+        self.order().next().unwrap_or(self.active)
+    }
+
+    /// The paths that may be used, best first.
+    pub fn order(&self) -> impl Iterator<Item = usize> {
+        let mut order = [0; MAX_PATHS];
+        let mut len = 0;
+        for at in (0..self.list.len()).filter(|at| self.list[*at].is_open()) {
+            order[len] = at;
+            len += 1;
+        }
+        let rank = |at: &usize| {
+            let path = &self.list[*at];
+            (!path.is_alive(), Some(path.id) != self.chosen, path.priority(), path.id)
+        };
+        order[..len].sort_unstable_by_key(rank);
+        order.into_iter().take(len)
+    }
+
+    /// Another path carries everything from now on, if it should.
+    fn follow_best(&mut self) -> bool {
+        let best = self.best();
+        std::mem::replace(&mut self.active, best) != best
+    }
+
+    // ---- what the nodes say --------------------------------------------------------
+
+    /// A command at this node: both nodes are to use this path.
+    pub fn choose(&mut self, id: PathId) {
+        self.chosen = Some(id);
+        self.sequence += 1;
+        self.wish = Delivery::Wanted;
+    }
+
+    /// The peer wishes so. Of two wishes at once that of the lower side holds.
+    fn on_use(&mut self, sequence: u64, id: PathId) {
+        if sequence > self.sequence || sequence == self.sequence && self.side == 1 {
+            (self.sequence, self.chosen, self.wish) = (sequence, Some(id), Delivery::None);
+        }
+    }
+
+    /// What is to be said of a path changed: it is said anew.
+    fn note_news(&mut self) {
+        for path in &mut self.list {
+            let says = path.says();
+            let is_new = path.is_own && path.said.version == 0;
+            if path.said.says != says || is_new {
+                let version = path.said.version + 1;
+                path.said = Said { says, version, delivery: Delivery::Wanted };
+            }
+        }
+    }
+
+    /// Is there something to be said?
+    pub fn has_news(&self) -> bool {
+        !self.is_single()
+            && (self.wish.is_wanted() || self.list.iter().any(|p| p.said.delivery.is_wanted()))
+    }
+
+    /// Writes what is to be said, as far as it fits, on the active path.
+    pub fn write_news(&mut self, w: &mut Writer<'_>) -> bool {
+        let active = self.active;
+        let mut any = false;
+        for at in 0..self.list.len() {
+            let path = &mut self.list[at];
+            let news = path.news();
+            if !path.said.delivery.is_wanted() || !w.put(&Frame::Path(news)) {
+                continue;
+            }
+            path.said.delivery = Delivery::InFlight;
+            self.list[active].sent.push_frame(SentFrame::Path(news.path, news.version));
+            any = true;
+        }
+        if let Some(path) = self.chosen
+            && self.wish.is_wanted()
+            && w.put(&Frame::Use { sequence: self.sequence, path })
+        {
+            self.wish = Delivery::InFlight;
+            self.list[active].sent.push_frame(SentFrame::Use(self.sequence));
+            any = true;
+        }
+        any
+    }
+
+    /// What became of something that was said.
+    pub fn on_fate(&mut self, frame: &SentFrame, arrived: bool) {
+        let delivery = match frame {
+            SentFrame::Path(id, version) => {
+                let path = self.list.iter_mut().find(|p| p.id == *id);
+                path.map(|p| &mut p.said).filter(|s| s.version == *version).map(|s| &mut s.delivery)
+            }
+            SentFrame::Use(sequence) if *sequence == self.sequence => Some(&mut self.wish),
+            _ => None,
+        };
+        match delivery {
+            Some(delivery) if arrived => delivery.arrived(),
+            Some(delivery) => delivery.lost(),
+            None => {}
+        }
+    }
+}
+
+impl Path {
+    /// Of both nodes' priorities the larger: the opener's, as the other one has none.
+    fn priority(&self) -> u8 {
+        self.priority.max(self.peer.says.priority)
+    }
+
+    /// What this node has to say of it.
+    fn says(&self) -> Says {
+        Says { up: self.up, hears: !self.misses_packets(), priority: self.priority }
+    }
+
+    fn news(&self) -> PathNews {
+        let Said { says: Says { up, hears, priority }, version, .. } = self.said;
+        let c = &self.config;
+        let facts = self.is_own.then(|| PathFacts {
+            send: rate_bits(c.send_rate),
+            receive: rate_bits(c.receive_rate),
+            rtt: c.rtt.as_millis().max(1),
+            mtu: c.mtu.into(),
+            overhead: c.overhead.into(),
+        });
+        PathNews { path: self.id, version, up, hears, priority, facts }
+    }
+
+    /// The peer says something of the path.
+    fn on_news(&mut self, now: Instant, news: &PathNews) {
+        if news.version <= self.peer.version {
+            return;
+        }
+        let PathNews { version, up, hears, priority, .. } = *news;
+        self.peer = Said { says: Says { up, hears, priority }, version, ..Said::default() };
+        if let Some(facts) = news.facts.filter(|_| !self.is_own && !self.id.is_first()) {
+            self.take_facts(now, &facts);
+        }
+    }
+
+    /// The opener tells what the path is: its rates are this node's the other way round.
+    fn take_facts(&mut self, now: Instant, facts: &PathFacts) {
+        let rate = |bits| rate_of_bits(bits).filter(|rate| rate.as_bps() >= LEAST_RATE);
+        if let Some((send, receive)) = rate(facts.receive).zip(rate(facts.send)) {
+            (self.config.send_rate, self.config.receive_rate) = (send, receive);
+            self.set_rate(now, None, send);
+            self.is_described = true;
+        }
+        self.config.rtt = Duration::from_millis(facts.rtt.max(1)).min(LONGEST_RTT);
+        self.rtt.expect(self.config.rtt);
+        // No longer than the endpoint has room for.
+        let largest = u64::from(self.config.mtu);
+        self.config.mtu = facts.mtu.clamp(128, largest.max(128)) as u16;
+        self.config.packet = self.config.packet.min(self.config.mtu);
+        self.set_framing(facts.overhead.min(200) as u16);
+        self.set_largest_packet(self.peer_mtu);
+    }
+}
+
+impl Session {
+    /// The paths that there are.
+    pub fn paths(&self) -> impl Iterator<Item = PathId> {
+        self.paths.iter().map(|p| p.id)
+    }
+
+    /// The path that carries everything.
+    pub fn active_path(&self) -> PathId {
+        self.paths.active().id
+    }
+
+    /// Is there one path, and is it up?
+    pub(crate) fn has_one_path(&self) -> bool {
+        self.paths.is_single() && self.paths[0].is_open()
+    }
+
+    /// The paths that packets may leave by, best first; then those whose address is not known
+    /// for sure yet.
+    pub(crate) fn path_order(&self) -> impl Iterator<Item = PathId> {
+        let unknown = self.paths.iter().filter(|p| p.is_up() && !p.reachable);
+        self.paths.order().map(|at| self.paths[at].id).chain(unknown.map(|p| p.id))
+    }
+
+    /// A handshake went by this path: it carries packets both ways.
+    pub(crate) fn on_handshake(&mut self, now: Instant, id: PathId) {
+        if let Some(at) = self.accept_path(now, id) {
+            self.paths[at].heard_here = true;
+            self.paths[at].on_heard_by_peer(now);
+            self.follow_paths(now);
+        }
+    }
+
+    /// How often something is to be sent on a path at least, and which is preferred.
+    pub(crate) fn set_path_habits(&mut self, id: PathId, keepalive: Option<Duration>, rank: u8) {
+        if let Some(path) = self.path_mut(id) {
+            (path.config.keepalive, path.config.priority, path.priority) = (keepalive, rank, rank);
+        }
+    }
+
+    /// When the next keepalive is due.
+    pub(crate) fn keepalive_at(&self) -> Option<Instant> {
+        self.paths.iter().filter_map(Path::keepalive_at).min()
+    }
+
+    /// Asks on the paths where it is.
+    pub(crate) fn keep_alive(&mut self, now: Instant) {
+        for path in self.paths.iter_mut() {
+            path.ping |= path.keepalive_at().is_some_and(|t| t <= now);
+        }
+    }
+
+    pub(crate) fn path(&self, id: PathId) -> Option<&Path> {
+        self.paths.find(id).map(|at| &self.paths[at])
+    }
+
+    /// The same, to change something.
+    pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.paths.find(id).map(|at| &mut self.paths[at])
+    }
+
+    /// Opens one more path; `None` where there are as many as there may be.
+    pub(crate) fn add_path(
+        &mut self,
+        now: Instant,
+        config: PathConfig,
+        reachable: bool,
+    ) -> Option<PathId> {
+        let id = self.paths.free_id()?;
+        let at = self.push_path(now, id, config);
+        let path = &mut self.paths[at];
+        (path.is_own, path.is_described, path.reachable) = (true, true, reachable);
+        path.ping = self.told;
+        self.follow_paths(now);
+        Some(id)
+    }
+
+    /// The path of a packet, or of what the peer says: made if the peer may open it.
+    pub(crate) fn accept_path(&mut self, now: Instant, id: PathId) -> Option<usize> {
+        if let Some(at) = self.paths.find(id) {
+            return Some(at);
+        }
+        if !self.paths.admits(id) {
+            return None;
+        }
+        // Until its opener has told what it is, it is as the first, and carries no content.
+        let first = &self.paths[0];
+        let at = self.push_path(now, id, PathConfig { priority: 0, ..first.config });
+        Some(at)
+    }
+
+    fn push_path(&mut self, now: Instant, id: PathId, config: PathConfig) -> usize {
+        let Params { contexts, .. } = self.params;
+        let mut path = Path::new(now, id, config, self.peer.mtu, (self.config.memory, contexts));
+        path.headers.set_contexts(self.peer.contexts as usize);
+        path.set_stopwatch(self.stopwatch);
+        path.set_largest_packet(self.peer.mtu);
+        self.paths.push(path)
+    }
+
+    /// A command: both nodes are to send on this path while it lives.
+    pub fn use_path(&mut self, now: Instant, id: PathId) {
+        if self.paths.find(id).is_some() {
+            self.paths.choose(id);
+            self.follow_paths(now);
+        }
+    }
+
+    /// The path is up, or down: then nothing at all is sent on it (L-PT-7).
+    pub fn set_path_up(&mut self, now: Instant, id: PathId, up: bool) {
+        let Some(at) = self.paths.find(id) else { return };
+        let path = &mut self.paths[at];
+        if std::mem::replace(&mut path.up, up) != up {
+            if up {
+                path.rise(now);
+            }
+            self.follow_paths(now);
+        }
+    }
+
+    /// Is the path up, as far as this node decides?
+    pub fn is_path_up(&self, id: PathId) -> bool {
+        self.path(id).is_some_and(|p| p.up)
+    }
+
+    /// The peer can be reached on a path, or not yet.
+    pub(crate) fn set_reachable(&mut self, now: Instant, id: PathId, reachable: bool) {
+        let Some(at) = self.paths.find(id) else { return };
+        if std::mem::replace(&mut self.paths[at].reachable, reachable) != reachable {
+            if reachable {
+                self.paths[at].rise(now);
+            }
+            self.follow_paths(now);
+        }
+    }
+
+    pub(super) fn on_path_news(&mut self, now: Instant, news: &PathNews) {
+        let Some(at) = self.accept_path(now, news.path) else { return };
+        let was_open = self.paths[at].is_open();
+        self.paths[at].on_news(now, news);
+        if !was_open && self.paths[at].is_open() {
+            self.paths[at].rise(now);
+        }
+    }
+
+    pub(super) fn on_path_use(&mut self, sequence: u64, id: PathId) {
+        self.paths.on_use(sequence, id);
+    }
+
+    /// Something happened to a path, or was said of one: what follows. What was under way on a
+    /// path that is down or dead goes again on the one that carries everything now.
+    pub(super) fn follow_paths(&mut self, now: Instant) {
+        if !self.paths.is_single() {
+            self.paths.note_news();
+        }
+        let moved = self.paths.follow_best();
+        if moved {
+            self.paths.active_mut().pacer.on_idle(now);
+        }
+        for at in 0..self.paths.len() {
+            let path = &mut self.paths[at];
+            let is_over = !path.is_open() || path.silent && at != self.paths.active_at();
+            if is_over != self.paths[at].given_up {
+                self.paths[at].given_up = is_over;
+                if is_over {
+                    self.give_up_path(now, at);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Two carriers between two nodes (spec/link.md, "Paths"): a satellite, and a faster and
+//! thinner line. The simulator itself checks every byte, and that nothing leaves on a path
+//! that is down.
+
+use sim::plan::{Answer, Connection, Fault, FaultKind, Host, Second, Way};
+use sim::{LinkState, Plan, Report};
+use units::{BitRate, Duration, Instant};
+
+const BOTH: Way = Way { sender: 0, both: true };
+const MB: u64 = 1_000_000;
+
+fn at(seconds: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(seconds)
+}
+
+fn fault(from: u64, until: u64, kind: FaultKind) -> Fault {
+    Fault { from: at(from), until: at(until), kind }
+}
+
+/// 20/2 Mbit/s over a satellite beside 5/1 Mbit/s with 80 ms, and a transfer each way that
+/// takes `seconds` on the satellite.
+fn plan(seed: u64, seconds: u64, faults: Vec<Fault>) -> Plan {
+    let host = |bytes| Host {
+        bytes,
+        pace: None,
+        after: 0,
+        after_end: false,
+        resets: false,
+        resets_at: None,
+        socket: 4 << 20,
+        reads: None,
+        pause: None,
+    };
+    let connection = Connection {
+        at: at(2),
+        node: 0,
+        sure: false,
+        name: None,
+        answer: (Answer::Accept, Duration::from_millis(5)),
+        hosts: [host(seconds * MB / 5), host(seconds * 2 * MB)],
+    };
+    let delay = Duration::from_millis(40);
+    Plan {
+        rates: [BitRate::from_mbps(2), BitRate::from_mbps(20)],
+        delays: [Duration::from_millis(300); 2],
+        second: Some(Second {
+            rates: [BitRate::from_mbps(1), BitRate::from_mbps(5)],
+            delays: [delay; 2],
+        }),
+        promised_rtt: Duration::from_millis(600),
+        heal_at: faults.iter().map(|f| f.until).max().expect("there are faults"),
+        faults,
+        connections: vec![connection],
+        datagrams: Vec::new(),
+        max_streams: [1000; 2],
+        mtus: [1500; 2],
+        packets: [1500; 2],
+        memories: [units::ByteCount(64 << 20); 2],
+        stream_buffer: None,
+        keepalives: [None; 2],
+        hub_knows: true,
+        ..Plan::of_seed(seed)
+    }
+}
+
+fn run(plan: &Plan) -> Report {
+    let report = sim::run_with(plan, None).unwrap_or_else(|e| panic!("{e:?}: {plan:?}"));
+    assert_eq!((report.finished, report.resets), (report.connections, 0), "{report:?}");
+    report
+}
+
+/// When a node went over to another path, in milliseconds.
+fn moves(report: &Report, node: usize) -> Vec<u64> {
+    let of_node = report.news.iter().filter(|n| n.node == node);
+    // At first each node uses the path on which it hears the other one.
+    of_node
+        .filter(|n| n.state == LinkState::OtherPath && n.at_ms > 2_000)
+        .map(|n| n.at_ms)
+        .collect()
+}
+
+#[test]
+fn a_transfer_is_moved_by_command_and_back_without_a_byte_lost_or_twice() {
+    for seed in 0..8 {
+        let commands =
+            [0, 1].map(|n| fault(5 + 10 * n, 10 + 10 * n, FaultKind::UseSecond(n as usize)));
+        let report = run(&plan(seed, 20, commands.to_vec()));
+        for node in 0..2 {
+            let moves = moves(&report, node);
+            assert_eq!(moves.len(), 4, "{moves:?}");
+            // At the node that was told at once, at the other one within a round trip or so.
+            for (is, told) in moves.iter().zip([5_000, 10_000, 15_000, 20_000]) {
+                assert!((told..told + 1_000).contains(is), "{moves:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_carrier_that_dies_in_mid_transfer_is_left_within_three_round_trips() {
+    for seed in 0..8 {
+        let report = run(&plan(seed, 20, vec![fault(6, 30, FaultKind::Outage(BOTH))]));
+        for node in 0..2 {
+            let moves = moves(&report, node);
+            // Silence is 2 RTT and a second; then the other node may have to be told.
+            assert!((6_000..10_000).contains(&moves[0]), "{moves:?}");
+            assert!((30_000..35_000).contains(moves.last().unwrap()), "and taken up: {moves:?}");
+        }
+    }
+}
+
+#[test]
+fn a_carrier_that_dies_one_way_is_left_by_both_nodes() {
+    for (seed, sender) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
+        let dead = FaultKind::Outage(Way { sender, both: false });
+        let report = run(&plan(seed, 20, vec![fault(6, 40, dead)]));
+        for node in 0..2 {
+            let moves = moves(&report, node);
+            assert!((6_000..13_000).contains(&moves[0]), "{moves:?}");
+            assert!(*moves.last().unwrap() >= 40_000, "and taken up again: {moves:?}");
+        }
+    }
+}
+
+/// L-PT-7.
+#[test]
+fn with_all_paths_down_nothing_is_sent_for_an_hour_and_transfers_go_on() {
+    for seed in 0..4 {
+        let faults = [0, 1].map(|carrier| fault(5, 3_605, FaultKind::PathDown(carrier)));
+        let report = run(&plan(seed, 10, faults.to_vec()));
+        assert!(report.converged_after_ms < 30_000, "{report:?}");
+    }
+}
+
+#[test]
+fn a_path_that_is_down_leaves_everything_to_the_other() {
+    for (seed, carrier) in [(0, 0), (1, 1)] {
+        run(&plan(seed, 20, vec![fault(5, 60, FaultKind::PathDown(carrier))]));
+    }
+}
+
+#[test]
+fn whatever_else_happens_seeds_with_two_carriers_converge() {
+    let seeds = (0..).filter(|seed| Plan::of_seed(*seed).second.is_some());
+    for seed in seeds.take(24) {
+        sim::run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
+    }
+}
