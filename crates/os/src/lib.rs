@@ -12,6 +12,7 @@
 //! * [`netns`]: whole networks of hosts on one machine.
 //! * [`port`]: whole Ethernet frames, for the link emulator.
 //! * [`proc`]: limits, rights, use of memory and time; and children.
+//! * [`seqpacket`]: packets and descriptors between programs.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
 
@@ -25,6 +26,7 @@ pub mod netns;
 pub mod poll;
 pub mod port;
 pub mod proc;
+pub mod seqpacket;
 mod stamp;
 mod sys;
 pub mod tcp;

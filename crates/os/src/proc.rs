@@ -1,5 +1,6 @@
 //! This process: limits, rights, precision, use of memory and time; and its children.
 
+pub mod jail;
 mod rights;
 
 pub(crate) use rights::confine;

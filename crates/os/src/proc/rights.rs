@@ -58,8 +58,25 @@ pub fn drop_rights() -> Result<(), OsError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: String,
-    uid: libc::uid_t,
-    gid: libc::gid_t,
+    pub(super) uid: libc::uid_t,
+    pub(super) gid: libc::gid_t,
+}
+
+impl User {
+    /// One who need not be in any list.
+    pub fn numbered(number: u32) -> User {
+        User { name: number.to_string(), uid: number, gid: number }
+    }
+
+    /// Is he root?
+    pub fn is_root(&self) -> bool {
+        self.uid == 0 || self.gid == 0
+    }
+
+    /// His number and his group's.
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
 }
 
 /// As [`drop_rights`], and goes on as this user, with his group and no other. Needs root.
@@ -111,6 +128,39 @@ pub(crate) fn confine(right: Right) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Between fork and exec: this process goes on as this user, with his group and no other. Where
+/// it is that user already, it stays so. Allocates nothing.
+pub(super) fn leave_root(uid: libc::uid_t, gid: libc::gid_t) -> io::Result<()> {
+    // SAFETY: no pointers are passed: an empty list of groups is not looked at.
+    unsafe {
+        if libc::geteuid() == uid {
+            return Ok(());
+        }
+        check(libc::setgroups(0, std::ptr::null()))?;
+        check(libc::setresgid(gid, gid, gid))?;
+        check(libc::setresuid(uid, uid, uid)).map(drop)
+    }
+}
+
+/// Between fork and exec: no child of root's gets rights anew. Allocates nothing.
+pub(super) fn empty_bounding_set() {
+    for number in 0..64 {
+        // SAFETY: no pointers are passed. It fails for numbers that this kernel does not have,
+        // and without CAP_SETPCAP, where "no new privileges" has to do.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
+    }
+}
+
+/// Between fork and exec: what follows has no rights and gains none. Allocates nothing.
+pub(super) fn drop_all_rights() -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    unsafe {
+        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+    }
+    write([Word::default(), Word::default()])
 }
 
 fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
