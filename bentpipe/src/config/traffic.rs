@@ -178,6 +178,7 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
         compress: compress.map(|c| c.value),
         headers: headers.map(|h| h.value),
         dedup: dedup.map(|d| d.value),
+        via: via.map(|v| v.value),
     })
 }
 

@@ -290,6 +290,12 @@ impl From<Stream> for OwnedFd {
     }
 }
 
+/// From now on closing the socket ends the connection instead of resetting it. For sockets that
+/// another program gave (see [`Stream::close_in_order`]).
+pub fn close_in_order(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_linger(fd, false)
+}
+
 /// With `reset`, closing sends a reset and forgets unsent data.
 fn set_linger(fd: BorrowedFd<'_>, reset: bool) -> io::Result<()> {
     let linger = libc::linger { l_onoff: libc::c_int::from(reset), l_linger: 0 };

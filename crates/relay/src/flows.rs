@@ -165,6 +165,13 @@ impl Flows {
         }
     }
 
+    /// The flow is in another class.
+    pub fn set_class(&mut self, id: FlowId, class: ClassId) {
+        if let Some(flow) = self.get_mut(id) {
+            flow.kind.class = class;
+        }
+    }
+
     fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
         let (generation, flow) = self.slots.get_mut(id.slot as usize)?;
         flow.as_mut().filter(|_| *generation == id.generation)
