@@ -10,6 +10,7 @@
 //! ask others first.
 
 mod failing;
+mod services;
 mod tested;
 mod types;
 
@@ -26,6 +27,7 @@ use units::{Duration, Instant};
 use crate::down;
 
 pub use failing::{Failing, Reason, Stranger};
+pub use services::{ServiceState, ServiceStatus, ServiceWaiting};
 pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};
 pub use types::{
     Answer, CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, down, emulate, keygen, lab, manual, rate, reload, sim, status,
+    bench, check, demo, doctor, down, emulate, keeper, keygen, lab, manual, rate, reload, sim, status,
     test, up,
 };
 
@@ -68,6 +68,8 @@ pub enum Command {
     #[command(hide = true)]
     Bench(bench::Args),
     #[command(hide = true)]
+    Keeper(keeper::Args),
+    #[command(hide = true)]
     Manual(manual::Args),
     Sim(sim::Args),
 }
@@ -95,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
         Command::Bench(args) => bench::run(args, &global),
+        Command::Keeper(args) => keeper::run(args, &global),
         Command::Manual(args) => manual::run(args, &global),
         Command::Sim(args) => sim::run(args, &global),
     };

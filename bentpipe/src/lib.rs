@@ -18,6 +18,7 @@ pub mod down;
 pub mod emulate;
 pub mod host;
 pub mod human;
+pub mod keeper;
 pub mod keygen;
 pub mod lab;
 pub mod logging;

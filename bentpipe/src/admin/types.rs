@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failing, LinkTest, Stranger, TestProgress};
+use super::{Failing, LinkTest, ServiceStatus, Stranger, TestProgress};
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,9 @@ pub struct Status {
     pub node: NodeStatus,
     /// One entry per peer, in the order of the configuration.
     pub links: Vec<LinkStatus>,
+    /// Programs that the gateway runs, in the order of the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceStatus>,
 }
 
 /// The node itself.

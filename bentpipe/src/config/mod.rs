@@ -17,6 +17,7 @@ mod reader;
 #[cfg(test)]
 mod reload_tests;
 mod secret;
+mod service;
 mod suggest;
 mod summary;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
+pub use service::{MAX_SERVICES, Service};
 pub use traffic::Traffic;
 
 use problem::Problems;
@@ -143,6 +145,7 @@ impl Node {
             ("user", self.user != new.user),
             ("shards", self.shards != new.shards),
             ("key_lifetime", self.key_lifetime != new.key_lifetime),
+            ("service", self.services != new.services),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
     }
@@ -222,12 +225,14 @@ fn read(
             None
         }
     };
+    let services = service::read(section.named_tables("service"), &dir);
     let mut peers = Vec::new();
     for table in section.tables("peer") {
         peers.extend(peer::read(table, &dir));
     }
     section.finish();
     cross::check(node.as_ref(), &peers, problems);
+    cross::refuse_unknown_services(&services, &peers, problems);
     let node = node?;
     let secret_inside = node.key_is_inline || peers.iter().any(|p| p.psk_is_inline);
     if secret_inside && let Some(wrong) = mode.and_then(|mode| secret::mode_fault(path, mode)) {
@@ -236,7 +241,7 @@ fn read(
         problems.doubt(problem.help(wrong.help.unwrap_or_default()));
     }
     Some(Config {
-        node: node.node,
+        node: Node { services, ..node.node },
         peers: peers.into_iter().map(|draft| draft.peer).collect(),
         elsewhere: Vec::new(),
         warnings: Vec::new(),

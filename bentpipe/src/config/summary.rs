@@ -44,6 +44,9 @@ impl Display for Config {
         if node.shards > 1 {
             row("shards", &format!("{} threads with peers each", node.shards))?;
         }
+        for service in &node.services {
+            row("service", &format!("{}: {}", service.name, service.command.join(" ")))?;
+        }
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))
     }
 }

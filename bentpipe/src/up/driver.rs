@@ -24,7 +24,8 @@ use super::listeners::Listeners;
 use super::others::Others;
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
-use super::shard::inbox::Guest;
+use super::services::{Do, Services, Work};
+use super::shard::inbox::{Guest, Order};
 use super::shard::{Note, OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
@@ -42,6 +43,8 @@ pub(super) const INTERCEPT: u64 = OWNERS + 6;
 const PROXY: u64 = OWNERS + 7;
 /// The other shards have news.
 const NEWS: u64 = OWNERS + 8;
+/// Services have news: their keeper, and each of them by two numbers.
+const SERVICES: u64 = OWNERS + 20;
 const ADMIN: u64 = OWNERS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OWNERS + (1 << 32);
@@ -95,6 +98,7 @@ pub struct Driver {
     /// That clients of the admin API have asked for.
     tests: Vec<tests::RunningTest>,
     signals: Signals,
+    pub(super) services: Services,
     pub(super) store: Store,
     /// Ending: connections may go on until then.
     draining: Option<Instant>,
@@ -148,7 +152,8 @@ impl Driver {
         let silence = self.silence_timeout();
         let others = self.others.poll_timeout(now);
         let store = self.store.poll_timeout();
-        let next = [shard, others, admin, proxy, listeners, silence, store, self.draining];
+        let services = self.services.poll_timeout();
+        let next = [shard, others, admin, proxy, listeners, silence, store, services, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -164,6 +169,10 @@ impl Driver {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.accept(now, &self.shard.poller);
                 }
+            }
+            token if self.services.has_token(token) => {
+                let todo = self.services.on_event(now, &self.shard.poller, token);
+                self.follow_services(now, todo);
             }
             token if token >= PROXY_CLIENTS => self.on_proxy_client(now, token),
             token if token >= ADMIN => self.on_admin(now, token),
@@ -185,6 +194,39 @@ impl Driver {
             listeners.handle_timeout(now, poller);
         }
         self.follow_silence(now);
+        if !self.services.is_empty() && self.draining.is_none() {
+            let todo = self.services.handle_timeout(now, &self.shard.poller);
+            self.follow_services(now, todo);
+        }
+    }
+
+    /// Tells shards of services, and gives them what services want.
+    fn follow_services(&mut self, now: Instant, todo: Vec<Do>) {
+        for it in todo {
+            match it {
+                Do::Is(name, line) => {
+                    let order = || Order::Service(name.clone(), line.clone());
+                    self.others.order_all(order);
+                    self.shard.set_service(now, &name, line);
+                }
+                Do::Of(peer, work) => {
+                    let shard = self.everyone.iter().find(|p| p.config.name == peer);
+                    let shard = shard.map_or(0, |p| p.shard);
+                    self.give_work(now, shard, work);
+                }
+                Do::Passed(server, work) => {
+                    let shard = self.shard_routes.lookup(server.ip()).unwrap_or(0);
+                    self.give_work(now, shard, work);
+                }
+            }
+        }
+    }
+
+    fn give_work(&mut self, now: Instant, shard: usize, work: Work) {
+        match shard {
+            0 => self.shard.work_for_service(now, work),
+            other => self.others.hand_over(other, Guest::Service(Box::new(work))),
+        }
     }
 
     fn accept(&mut self, now: Instant, token: u64) {
@@ -213,6 +255,7 @@ impl Driver {
     fn shard_for(&self, asked: &Asked) -> Option<usize> {
         match &asked.target {
             Target::Address(a) => self.shard_routes.lookup(a.ip()),
+            Target::Service(..) => None, // No client of a proxy can say that.
             Target::Name(..) => self.shard_routes.default_route().or_else(|| {
                 let mut everyone = self.everyone.iter();
                 everyone.next().filter(|_| everyone.next().is_none()).map(|p| p.shard)

@@ -250,7 +250,7 @@ pub fn refusal_of(reason: ResetReason) -> Refusal {
         ResetReason::TimedOut => Refusal::TimedOut,
         ResetReason::NoSuchName => Refusal::UnknownName,
         ResetReason::Exhausted => Refusal::Overloaded,
-        ResetReason::PeerRestarted | ResetReason::ShuttingDown | ResetReason::Protocol => {
+        ResetReason::PeerRestarted | ResetReason::ShuttingDown | ResetReason::Protocol | ResetReason::NoSuchService => {
             Refusal::Failed
         }
     }

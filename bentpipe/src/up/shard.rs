@@ -12,6 +12,7 @@ pub(super) mod inbox;
 mod links;
 mod packets;
 mod peers;
+mod services;
 
 pub(super) use links::Note;
 
@@ -38,6 +39,7 @@ use super::proxy::{self, Waiting};
 use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
+use services::ServiceLines;
 use crate::config::Config;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
@@ -47,6 +49,8 @@ const NAMES: u64 = OURS + 1;
 const MODEMS: u64 = OURS + 2;
 const CHUNKS: u64 = OURS + 3;
 const COPIES: u64 = OURS + 4;
+/// With the number of a connection that a service wants; no flow's number has this bit.
+const CONNECTS: u64 = 1 << 62;
 /// From here on they are the owner's.
 pub(super) const OWNERS: u64 = OURS + 10;
 
@@ -77,6 +81,7 @@ pub(super) struct Shard {
     pub chunks: ChunkStores,
     /// Self-tests of links.
     pub tests: Tests,
+    services: ServiceLines,
     pub peers: Roster<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
@@ -129,6 +134,7 @@ impl Shard {
             modems: Modems::new()?,
             chunks: ChunkStores::new((*chunks).clone())?,
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
+            services: ServiceLines::default(),
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
@@ -183,7 +189,8 @@ impl Shard {
         let chunks = self.chunks.poll_timeout();
         let arrivals = self.carrier.poll_timeout();
         let tests = self.tests.poll_timeout();
-        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests];
+        let services = self.services.poll_timeout();
+        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests, services];
         timers.into_iter().flatten().min()
     }
 
@@ -204,6 +211,7 @@ impl Shard {
                     self.distrust_keys(now, "this machine was restored from a snapshot");
                 }
             }
+            token if token & (OURS | CONNECTS) == CONNECTS => self.on_dial(now, event),
             _ => self.on_flow(now, event),
         }
     }
@@ -248,20 +256,29 @@ impl Shard {
         self.write_tun(now);
         self.chunks.work(now, &mut self.relay);
         self.act(now);
+        self.settle_services(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
             for peer in self.peers.iter_mut() {
                 peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
             }
+            self.look_at_links(now);
         }
     }
 
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.relay.poll_action(now) {
+            if let Action::PeerReset(flow, reason) | Action::Abort(flow, reason) = action {
+                self.services.on_reset(flow, reason);
+            }
             match action {
                 Action::Connect { flow, target, source } => {
                     self.connect(now, flow, target, source);
                 }
+                Action::ServiceConnect { connect, target, source } => {
+                    self.connect_for(now, connect, target, source);
+                }
+                Action::ServiceRefused(connect, reason) => self.refuse_dial(now, connect, reason),
                 Action::Write(flow) | Action::Read(flow) => {
                     if !self.tests.enqueue(flow) {
                         self.connections.enqueue(flow);

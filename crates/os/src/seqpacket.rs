@@ -8,7 +8,7 @@ use std::ptr;
 
 use crate::OsError;
 use crate::error::OrCannot;
-use crate::sys::{check, check_len, get_option, own, retry, set_nonblocking};
+use crate::sys::{check, check_len, get_option, own, retry};
 
 /// Descriptors that a packet may carry.
 pub const MAX_DESCRIPTORS: usize = 4;
@@ -70,9 +70,17 @@ impl SeqPacket {
         Ok(SeqPacket { fd })
     }
 
-    /// Calls return `WouldBlock` instead of waiting, without being told so each time.
-    pub fn set_nonblocking(&self) -> io::Result<()> {
-        set_nonblocking(self.fd.as_fd())
+    /// Memory that packets take which the other end has not read. 0: it has read all.
+    pub fn unread(&self) -> io::Result<usize> {
+        let mut n: libc::c_int = 0;
+        // SAFETY: the request writes one int, to a value that outlives the call.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut n) })?;
+        Ok(n.max(0) as usize)
+    }
+
+    /// Another descriptor of this end.
+    pub fn try_clone(&self) -> io::Result<SeqPacket> {
+        Ok(SeqPacket { fd: self.fd.try_clone()? })
     }
 
     /// Sends `parts` as one packet with `descriptors`, of which the caller keeps its own. Where
@@ -202,7 +210,7 @@ mod tests {
 
     #[test]
     fn who_does_not_read_blocks_nobody_who_does_not_wait() {
-        let (a, _b) = SeqPacket::pair().unwrap();
+        let (a, b) = SeqPacket::pair().unwrap();
         let mut sent = 0;
         let end = loop {
             match a.send(&text("x"), &[], false) {
@@ -212,6 +220,9 @@ mod tests {
             assert!(sent < 100_000, "there is no end of room");
         };
         assert_eq!(end, ErrorKind::WouldBlock);
+        assert!(a.unread().unwrap() > sent);
+        while b.receive(&mut [0; 4], false).is_ok() {}
+        assert_eq!(a.unread().unwrap(), 0);
     }
 
     #[test]

@@ -146,6 +146,19 @@ impl Relay {
         self.openings.on_given(now, client, server);
     }
 
+    /// A service gives a host's connection back: its flow. `None`: reset the client.
+    pub fn open_passed(
+        &mut self,
+        now: Instant,
+        client: SocketAddr,
+        server: SocketAddr,
+        dscp: u8,
+    ) -> Option<FlowId> {
+        let peer = self.peer_for(server.ip())?;
+        let (client, target) = (self.told(client), Target::Address(server));
+        self.open(now, peer, Origin { client, target, dscp })
+    }
+
     /// A service wants a stream to the peer's service of the same name, for `client` if that is
     /// a host.
     ///

@@ -14,8 +14,8 @@ use relay::{Routes, Share};
 use units::Instant;
 
 use super::{
-    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SIGNALS, SYNS,
-    TUN, UpError,
+    ADMIN, Driver, INTERCEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SERVICES,
+    SIGNALS, SYNS, TUN, UpError,
 };
 use crate::admin;
 use crate::cli::Global;
@@ -27,6 +27,7 @@ use crate::up::listeners::Listeners;
 use crate::up::others::Others;
 use crate::up::proxy::Proxy;
 use crate::up::roster::Roster;
+use crate::up::services::Services;
 use crate::up::shard::{Common, Shard};
 use crate::up::store::{Store, state_directory};
 
@@ -53,6 +54,7 @@ impl Driver {
         os::proc::raise_descriptor_limit()?;
         let poller = Poller::new()?;
         let node = &config.node;
+        let services = Services::open(&node.services, &poller, SERVICES)?;
         let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);
@@ -109,6 +111,7 @@ impl Driver {
             admin: Some(admin),
             tests: Vec::new(),
             signals,
+            services,
             store,
             draining: None,
             packet: vec![0; 65_536],

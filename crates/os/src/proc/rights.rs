@@ -9,6 +9,14 @@ use crate::sys::check;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Right {
+    /// Signals to other users' processes.
+    Kill = 5,
+    /// To become another group, and user.
+    SetGid = 6,
+    /// The same.
+    SetUid = 7,
+    /// To take rights out of the bounding set.
+    SetPcap = 8,
     /// Ports below 1024.
     BindService = 10,
     /// Interfaces, routes, nftables, transparent sockets, marks.
@@ -51,7 +59,13 @@ pub fn has_right(right: Right) -> bool {
 ///
 /// Files stay readable as far as their owner and mode say: root loses its exemption.
 pub fn drop_rights() -> Result<(), OsError> {
-    narrow(|| Ok(())).or_cannot(|| "give up rights that are not needed".into())
+    narrow(&KEPT, || Ok(())).or_cannot(|| "give up rights that are not needed".into())
+}
+
+/// Gives up, for good, all rights but these, here and in every child. For programs that start
+/// others as other users.
+pub fn keep_rights(rights: &[Right]) -> Result<(), OsError> {
+    narrow(rights, || Ok(())).or_cannot(|| "give up rights that are not needed".into())
 }
 
 /// A user of this host.
@@ -64,8 +78,8 @@ pub struct User {
 
 impl User {
     /// One who need not be in any list.
-    pub fn numbered(number: u32) -> User {
-        User { name: number.to_string(), uid: number, gid: number }
+    pub fn numbered(uid: u32, gid: u32) -> User {
+        User { name: uid.to_string(), uid, gid }
     }
 
     /// Is he root?
@@ -92,7 +106,7 @@ pub fn become_user(user: &User) -> Result<(), OsError> {
             check(libc::setuid(*uid)).map(drop)
         }
     };
-    narrow(change).map_err(|e| {
+    narrow(&KEPT, change).map_err(|e| {
         OsError::new(format!("go on as the user {name}"), e).mend("start the program as root")
     })
 }
@@ -163,9 +177,9 @@ pub(super) fn drop_all_rights() -> io::Result<()> {
     write([Word::default(), Word::default()])
 }
 
-fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn narrow(rights: &[Right], change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let before = read()?;
-    let kept = KEPT.into_iter().map(bit).fold(0, |all, b| all | b) & before[0].permitted;
+    let kept = rights.iter().copied().map(bit).fold(0, |all, b| all | b) & before[0].permitted;
     // The bounding set ends what a child run by root would get anew. Without CAP_SETPCAP
     // it cannot be changed, but then "no new privileges" is what counts.
     for number in 0..64 {
@@ -180,10 +194,10 @@ fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     let word = Word { effective: kept, permitted: kept, inheritable: kept };
     write([word, Word::default()])?;
-    for right in KEPT.into_iter().filter(|r| kept & bit(*r) != 0) {
+    for right in rights.iter().filter(|r| kept & bit(**r) != 0) {
         let raise = libc::PR_CAP_AMBIENT_RAISE;
         // SAFETY: see above.
-        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, right as libc::c_ulong, 0, 0) })?;
+        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, *right as libc::c_ulong, 0, 0) })?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::seqpacket::SeqPacket;
 
 fn jail() -> Jail {
     Jail {
-        user: Some(User::numbered(60_700)),
+        user: Some(User::numbered(60_700, 60_700)),
         memory: ByteCount(256 << 20),
         descriptors: 40,
         reads: Vec::new(),
