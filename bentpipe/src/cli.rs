@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::logging::{self, Level};
 use crate::{
-    bench, check, demo, doctor, down, emulate, keeper, keygen, lab, manual, rate, reload, sim, status,
-    test, up,
+    bench, check, demo, doctor, down, emulate, keeper, keygen, lab, manual, rate, reload, sim,
+    status, test, up,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.

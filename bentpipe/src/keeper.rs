@@ -148,7 +148,9 @@ impl Keeper {
             }
             Ok((Order::Start { service }, _)) => self.start(service, got.descriptors),
             Ok((Order::End { service }, _)) => {
-                if let Some((child, _)) = self.kept.get_mut(service).and_then(|k| k.running.as_mut()) {
+                if let Some((child, _)) =
+                    self.kept.get_mut(service).and_then(|k| k.running.as_mut())
+                {
                     // Its end is told when it has come.
                     let _ = child.kill();
                 }

@@ -217,7 +217,8 @@ fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassI
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !["class", "carry", "compress", "headers", "dedup", "via"].iter().any(|key| section.has(key)) {
+    if !["class", "carry", "compress", "headers", "dedup", "via"].iter().any(|key| section.has(key))
+    {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;

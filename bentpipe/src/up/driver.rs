@@ -24,6 +24,7 @@ use super::listeners::Listeners;
 use super::others::Others;
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
+use super::services::line::Answer;
 use super::services::{Do, Services, Work};
 use super::shard::inbox::{Guest, Order};
 use super::shard::{Note, OWNERS, Shard};
@@ -152,8 +153,9 @@ impl Driver {
         let silence = self.silence_timeout();
         let others = self.others.poll_timeout(now);
         let store = self.store.poll_timeout();
-        let services = self.services.poll_timeout();
-        let next = [shard, others, admin, proxy, listeners, silence, store, services, self.draining];
+        let services = self.services.poll_timeout().filter(|_| self.draining.is_none());
+        let next =
+            [shard, others, admin, proxy, listeners, silence, store, services, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -213,6 +215,10 @@ impl Driver {
                     let shard = self.everyone.iter().find(|p| p.config.name == peer);
                     let shard = shard.map_or(0, |p| p.shard);
                     self.give_work(now, shard, work);
+                }
+                Do::Refuse(line, request) => {
+                    let answer = Answer::failed(request, service::Reason::Exhausted);
+                    self.shard.answer_service(now, &line, answer);
                 }
                 Do::Passed(server, work) => {
                     let shard = self.shard_routes.lookup(server.ip()).unwrap_or(0);

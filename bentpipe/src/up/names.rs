@@ -238,7 +238,10 @@ mod tests {
         let taken = (0..300).filter(|n| names.ask(greedy, server(*n), "slow", 80)).count();
         assert!((WAITING..=WAITING + AT_ONCE).contains(&taken), "{taken} were taken");
         for n in 0..20 {
-            assert!(names.ask(modest, server(1_000 + n), "quick", 443), "it has a queue of its own");
+            assert!(
+                names.ask(modest, server(1_000 + n), "quick", 443),
+                "it has a queue of its own"
+            );
         }
         // Nor does it hold up the search for its own endpoint.
         assert!(names.ask(greedy, Purpose::Endpoint(greedy), "quick", 4500));

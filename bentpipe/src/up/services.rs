@@ -86,6 +86,8 @@ pub enum Do {
     Of(String, Work),
     /// It passes a connection to this server.
     Passed(SocketAddr, Work),
+    /// It has too many requests open for one more.
+    Refuse(Arc<Line>, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,13 +266,17 @@ impl Services {
                 Ok(got) if got.len > 0 => {
                     p.alive = now;
                     match packet::decode::<Request>(&room[..got.len]) {
-                        Ok((request, bytes)) => p.obey(now, &line, request, bytes, got.descriptors, todo),
+                        Ok((request, bytes)) => {
+                            p.obey(now, &line, request, bytes, got.descriptors, todo)
+                        }
                         Err(_) => Some("it says what is no message"),
                     }
                 }
                 Ok(_) => Some("its socket has ended"),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => Some("it says what is no message"),
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    Some("it says what is no message")
+                }
                 Err(_) => Some("its socket has ended"),
             };
             if let Some(why) = why {
@@ -347,7 +353,14 @@ impl Services {
                     let Some(p) = self.programs.get_mut(service) else { continue };
                     p.pid = pid;
                     let name = &p.config.name;
-                    crate::log!(Info, "a service was started", service = name, pid = pid, landlock = landlock, seccomp = seccomp);
+                    crate::log!(
+                        Info,
+                        "a service was started",
+                        service = name,
+                        pid = pid,
+                        landlock = landlock,
+                        seccomp = seccomp
+                    );
                 }
                 Ok((Notice::Ended { service, how }, _)) => {
                     let Some(p) = self.programs.get_mut(service) else { continue };
@@ -422,7 +435,8 @@ impl Program {
         self.keep_counts();
         self.paused = false;
         self.waiting.clear();
-        if self.line.take().is_some() {
+        if let Some(line) = self.line.take() {
+            line.leave();
             todo.push(Do::Is(self.config.name.clone(), None));
         }
     }
@@ -460,6 +474,11 @@ impl Program {
             }
             Request::Hello { .. } => return Some("it speaks another version of the protocol"),
             _ if !running => return Some("it does not say hello first"),
+            Request::Open { request, .. } | Request::Connect { request, .. }
+                if !line.begin_request() =>
+            {
+                todo.push(Do::Refuse(line.clone(), request));
+            }
             Request::Open { request, peer, class, client } => {
                 let preface = bytes.to_vec();
                 let wish = Wish::Open { request, peer: peer.clone(), class, client, preface };
@@ -471,12 +490,17 @@ impl Program {
             }
             Request::Pass { dscp } => {
                 // What is no connection, or none any more, is dropped, which resets it.
-                let Some(stream) = socket.and_then(|fd| Stream::given(fd).ok()) else { return None };
+                let Some(stream) = socket.and_then(|fd| Stream::given(fd).ok()) else {
+                    return None;
+                };
                 let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else {
                     return None;
                 };
-                line.counts.passed.fetch_add(1, Relaxed);
-                let wish = Wish::Pass { stream, client, server, dscp: dscp & 63, read: bytes.to_vec() };
+                if !line.take_back() {
+                    return Some("it passes more connections than it was given");
+                }
+                let wish =
+                    Wish::Pass { stream, client, server, dscp: dscp & 63, read: bytes.to_vec() };
                 todo.push(Do::Passed(server, of(wish)));
             }
             Request::Waiting { peer, class, bytes, urgency, oldest_ms } => {
@@ -558,8 +582,9 @@ impl Keeper {
     }
 
     fn say(&self, order: &Order, sockets: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), OsError> {
-        let packet = packet::encode(order, b"")
-            .map_err(|_| OsError::refused("a service's command and paths are longer than 4,000 bytes"))?;
+        let packet = packet::encode(order, b"").map_err(|_| {
+            OsError::refused("a service's command and paths are longer than 4,000 bytes")
+        })?;
         self.socket
             .send(&[io::IoSlice::new(&packet)], sockets, false)
             .map_err(|e| OsError::new("tell the keeper of services", e))

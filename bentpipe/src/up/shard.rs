@@ -39,8 +39,8 @@ use super::proxy::{self, Waiting};
 use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
-use services::ServiceLines;
 use crate::config::Config;
+use services::ServiceLines;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 pub(super) const OURS: u64 = 1 << 63;

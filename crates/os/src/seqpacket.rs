@@ -121,6 +121,11 @@ impl SeqPacket {
         // SAFETY: `header` points to `parts` and `room`, which outlive the call.
         retry(|| check_len(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &header, flags) }))
             .map(drop)
+            // This user's descriptors that nobody has received yet are too many.
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::ETOOMANYREFS) => ErrorKind::WouldBlock.into(),
+                _ => e,
+            })
     }
 
     /// Takes the next packet into `buf`. Where there is none it waits if `wait`, and else it is

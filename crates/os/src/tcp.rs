@@ -155,7 +155,11 @@ impl Stream {
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let fd = self.fd.as_raw_fd();
         // SAFETY: pointer and length describe `buf`.
-        retry(|| check_len(unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) }))
+        retry(|| {
+            check_len(unsafe {
+                libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
+            })
+        })
     }
 
     /// Writes what the socket takes of `bytes` and says how much; `WouldBlock` means wait.
@@ -181,7 +185,9 @@ impl Stream {
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let (fd, ptr, len) = (self.fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len());
         // SAFETY: pointer and length describe `buf`.
-        retry(|| check_len(unsafe { libc::recv(fd, ptr, len, libc::MSG_PEEK | libc::MSG_DONTWAIT) }))
+        retry(|| {
+            check_len(unsafe { libc::recv(fd, ptr, len, libc::MSG_PEEK | libc::MSG_DONTWAIT) })
+        })
     }
 
     /// Ends our half: the far side reads an end once all that was written has arrived.

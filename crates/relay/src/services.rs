@@ -136,7 +136,8 @@ impl Relay {
         let ports = Some((client.port(), server.port()));
         let facts = Facts { protocol: classify::TCP, ports, dscp };
         let service = classify::via(rules, &facts)?;
-        let is_there = self.services.is_running(service) && self.peer_has_service(now, peer, service);
+        let is_there =
+            self.services.is_running(service) && self.peer_has_service(now, peer, service);
         let class = classify::class(rules, &facts);
         is_there.then(|| Via { service: service.to_owned(), peer, class, dscp })
     }

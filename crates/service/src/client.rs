@@ -200,7 +200,8 @@ impl Client {
         preface: &[u8],
     ) -> Result<(u64, OwnedFd), Reason> {
         let peer = peer.to_owned();
-        let answer = self.ask(preface, |request| Request::Open { request, peer, class: None, client });
+        let answer =
+            self.ask(preface, |request| Request::Open { request, peer, class: None, client });
         match answer? {
             (Event::Opened { id, .. }, socket) => Ok((id, socket)),
             _ => Err(Reason::Invalid),

@@ -95,7 +95,8 @@ mod tests {
             any::<(u64, u64)>().prop_map(|(request, id)| Event::Opened { request, id }),
             (any::<u64>(), address(), address())
                 .prop_map(|(request, local, server)| Event::Connected { request, local, server }),
-            (any::<u64>(), reason()).prop_map(|(request, reason)| Event::Failed { request, reason }),
+            (any::<u64>(), reason())
+                .prop_map(|(request, reason)| Event::Failed { request, reason }),
             (any::<u64>(), reason()).prop_map(|(id, reason)| Event::Reset { id, reason }),
             (name, any::<u64>(), prop::option::of(any::<u64>()), any::<bool>()).prop_map(
                 |(peer, rate, price, service)| {
@@ -115,12 +116,19 @@ mod tests {
                 |(request, peer, class, client)| Request::Open { request, peer, class, client }
             ),
             (any::<u64>(), name, name, prop::option::of(address())).prop_map(
-                |(request, peer, target, source)| Request::Connect { request, peer, target, source }
+                |(request, peer, target, source)| Request::Connect {
+                    request,
+                    peer,
+                    target,
+                    source
+                }
             ),
             (0u8..64).prop_map(|dscp| Request::Pass { dscp }),
-            (name, name, any::<[u64; 3]>()).prop_map(|(peer, class, [bytes, urgency, oldest_ms])| {
-                Request::Waiting { peer, class, bytes, urgency: urgency as u8, oldest_ms }
-            }),
+            (name, name, any::<[u64; 3]>()).prop_map(
+                |(peer, class, [bytes, urgency, oldest_ms])| {
+                    Request::Waiting { peer, class, bytes, urgency: urgency as u8, oldest_ms }
+                }
+            ),
             prop::collection::btree_map(name, any::<u64>(), 0..9)
                 .prop_map(|counters: BTreeMap<String, u64>| Request::Stats { counters }),
             Just(Request::Stop),
@@ -165,8 +173,7 @@ mod tests {
             assert_eq!(String::from_utf8(encode(&event, b"").unwrap()).unwrap(), text);
         }
         let open = r#"{"type":"open","request":3,"peer":"shore"}"#;
-        let request =
-            Request::Open { request: 3, peer: "shore".into(), class: None, client: None };
+        let request = Request::Open { request: 3, peer: "shore".into(), class: None, client: None };
         let packet = [open.as_bytes(), b"\nthe\npreface"].concat();
         assert_eq!(decode(&packet), Ok((request.clone(), &b"the\npreface"[..])));
         assert_eq!(encode(&request, b"the\npreface").unwrap(), packet);

@@ -46,6 +46,8 @@ pub struct Line {
     waiting: AtomicUsize,
     /// It takes nothing new.
     closed: AtomicBool,
+    /// Nobody is at its other end.
+    gone: AtomicBool,
 }
 
 /// What became of a packet.
@@ -68,6 +70,7 @@ impl Line {
             requests: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
         }
     }
 
@@ -78,10 +81,7 @@ impl Line {
         };
         match self.socket.send(&[IoSlice::new(&packet)], socket.as_slice(), false) {
             Ok(()) => Sent::Done,
-            // Too many descriptors are on their way to programs that do not take them.
-            Err(e) if e.kind() == ErrorKind::WouldBlock || e.raw_os_error() == Some(109) => {
-                Sent::Full
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Sent::Full,
             Err(_) => Sent::Gone,
         }
     }
@@ -93,9 +93,7 @@ impl Line {
 
     /// May it have one more connection, or stream?
     pub fn has_room(&self) -> bool {
-        !self.closed.load(Relaxed)
-            && self.waiting.load(Relaxed) == 0
-            && self.unread() < QUEUE
+        !self.closed.load(Relaxed) && self.waiting.load(Relaxed) == 0 && self.unread() < QUEUE
     }
 
     /// Memory of the packets that it has not read.
@@ -108,14 +106,30 @@ impl Line {
         self.closed.store(true, Relaxed);
     }
 
+    /// Its program has ended, or is about to.
+    pub fn leave(&self) {
+        self.close();
+        self.gone.store(true, Relaxed);
+    }
+
+    /// Is nobody at its other end?
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
     /// A number for a connection or a stream.
     pub fn next_id(&self) -> u64 {
         self.last.fetch_add(1, Relaxed) + 1
     }
 
-    /// A request has come; false if it has too many.
+    /// A request has come, and is open until [`Line::end_request`]; false if there are too many.
     pub fn begin_request(&self) -> bool {
         self.requests.fetch_add(1, Relaxed) < MOST_REQUESTS
+    }
+
+    /// A connection comes back; false if it has none that could.
+    pub fn take_back(&self) -> bool {
+        self.counts.passed.fetch_add(1, Relaxed) < self.counts.accepted.load(Relaxed)
     }
 
     /// Its answer was sent.

@@ -43,7 +43,9 @@ impl Words {
                         }
                     }
                 }
-                Err(e) => return matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+                Err(e) => {
+                    return matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                }
             }
         }
         true

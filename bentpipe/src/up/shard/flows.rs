@@ -38,9 +38,7 @@ impl Shard {
             Target::Name(name, port) => {
                 self.ask_for_server(Caller::Flow(flow), &name, port, source)
             }
-            Target::Service(name, preface) => {
-                self.serve_stream(now, flow, &name, &preface, source)
-            }
+            Target::Service(name, preface) => self.serve_stream(now, flow, &name, &preface, source),
         };
         if let Err(reason) = outcome {
             self.relay.connect_failed(now, flow, reason);

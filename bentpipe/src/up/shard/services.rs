@@ -99,7 +99,13 @@ impl ServiceLines {
         }
     }
 
-    fn add_stream(&mut self, flow: FlowId, line: &Arc<Line>, id: u64, exists: impl Fn(FlowId) -> bool) {
+    fn add_stream(
+        &mut self,
+        flow: FlowId,
+        line: &Arc<Line>,
+        id: u64,
+        exists: impl Fn(FlowId) -> bool,
+    ) {
         if self.streams.len() >= 64 && self.streams.len().is_power_of_two() {
             self.streams.retain(|flow, _| exists(*flow));
         }
@@ -123,16 +129,11 @@ impl Shard {
             Some(line) => drop(lines.running.insert(name.to_owned(), line)),
             None => {
                 lines.running.remove(name);
-                lines.streams.retain(|_, (line, _)| line.name != name);
-                lines.backlog.retain(|(line, _)| {
-                    let stays = line.name != name;
-                    if !stays {
-                        line.count_waiting(false);
-                    }
-                    stays
-                });
-                let of = |dial: &Dial| dial.line.name == name;
-                let over: Vec<_> = lines.dials.iter().filter(|(_, d)| of(d)).map(|(id, _)| *id).collect();
+                // One that drains has its answers still.
+                lines.streams.retain(|_, (line, _)| !line.is_gone());
+                lines.backlog.retain(|(line, _)| !line.is_gone());
+                let over = lines.dials.iter().filter(|(_, dial)| dial.line.is_gone());
+                let over: Vec<_> = over.map(|(id, _)| *id).collect();
                 for id in over {
                     self.services.dials.remove(&id);
                     self.relay.service_connect_failed(id);
@@ -140,6 +141,11 @@ impl Shard {
             }
         }
         self.services.wake_at(now);
+    }
+
+    /// Answers a request of a service.
+    pub fn answer_service(&mut self, now: Instant, line: &Arc<Line>, answer: Answer) {
+        self.services.answer(now, line, answer);
     }
 
     /// Gives an intercepted connection to a service, if a rule says so and the service can have
@@ -176,10 +182,8 @@ impl Shard {
                 }
             }
             Wish::Open { request, peer, class, client, preface } => {
-                if !line.begin_request() {
-                    return self.services.answer(now, &line, Answer::failed(request, Reason::Exhausted));
-                }
-                let opened = self.open_for_service(now, &line, &peer, class.as_deref(), client, &preface);
+                let opened =
+                    self.open_for_service(now, &line, &peer, class.as_deref(), client, &preface);
                 let answer = match opened {
                     Ok((id, socket)) => {
                         line.counts.opened.fetch_add(1, Relaxed);
@@ -190,9 +194,6 @@ impl Shard {
                 self.services.answer(now, &line, answer);
             }
             Wish::Connect { request, peer, target, source } => {
-                if !line.begin_request() {
-                    return self.services.answer(now, &line, Answer::failed(request, Reason::Exhausted));
-                }
                 let target = match target.parse::<HostPort>() {
                     Ok(HostPort { host: Host::Ip(ip), port }) => Target::Address((ip, port).into()),
                     Ok(HostPort { host: Host::Name(name), port }) => Target::Name(name, port),
@@ -325,7 +326,12 @@ impl Shard {
             return self.refuse_dial(now, id, reason);
         }
         let to = *to;
-        let Some(Dial { line, request, stream: Some((stream, _)) }) = self.services.dials.remove(&id)
+        // The peer's rules may be others by now, or the peer gone.
+        if !self.relay.permits(Caller::Service(id), to.ip()) {
+            return self.refuse_dial(now, id, ResetReason::Denied);
+        }
+        let Some(Dial { line, request, stream: Some((stream, _)) }) =
+            self.services.dials.remove(&id)
         else {
             return;
         };
@@ -372,7 +378,9 @@ impl Shard {
                 if self.services.told.get(&key).is_some_and(|told| !is_news(told, &link)) {
                     continue;
                 }
-                if line.waiting() > 0 || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done {
+                if line.waiting() > 0
+                    || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done
+                {
                     self.services.wake_at(now + AGAIN.times(50));
                     break;
                 }
@@ -440,7 +448,8 @@ fn stream_pair() -> Option<(Stream, Stream)> {
 /// Does the link differ from what was told of it?
 fn is_news(told: &Link, link: &Link) -> bool {
     let apart = |a: u64, b: u64| a.abs_diff(b) > a.max(b) / NEWS;
-    told.state != link.state
+    told.peer != link.peer
+        || told.state != link.state
         || told.service != link.service
         || told.price != link.price
         || apart(told.rate, link.rate)

@@ -285,7 +285,8 @@ mod tests {
 
     #[test]
     fn services_have_the_places_that_the_specification_says() {
-        let places = ["web", "mail", "dns", "echo"].map(|name| Services::slot(name).trailing_zeros());
+        let places =
+            ["web", "mail", "dns", "echo"].map(|name| Services::slot(name).trailing_zeros());
         assert_eq!(places, [15, 3, 7, 11]);
     }
 

@@ -35,7 +35,8 @@ impl Peer {
         });
         let Kind { host, .. } = kind;
         let target = origin(client, to, port).target;
-        let begun = self.connects.begin(self.now, (PEER, DEFAULT), Caller::Flow(flow), &target, host);
+        let begun =
+            self.connects.begin(self.now, (PEER, DEFAULT), Caller::Flow(flow), &target, host);
         begun.then_some(flow)
     }
 

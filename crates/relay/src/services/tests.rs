@@ -146,7 +146,7 @@ fn what_a_service_connects_to_is_what_the_peer_may_reach() {
     for (target, client) in [
         (to("127.0.0.1:80"), Some(CLIENT)),
         (to("192.168.0.1:80"), Some(CLIENT)),
-        (to("10.2.0.2:80"), None),                   // which source to keep?
+        (to("10.2.0.2:80"), None), // which source to keep?
         (to("10.2.0.2:80"), Some("10.2.0.9:40000")), // which is not the peer's
         (Target::Service("web".into(), vec![]), Some(CLIENT)),
     ] {

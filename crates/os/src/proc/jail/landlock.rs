@@ -59,7 +59,12 @@ impl Landlock {
         // SAFETY: the call is asked for its version and reads nothing.
         let version = unsafe {
             let nothing = std::ptr::null::<Ruleset>();
-            libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0usize, CREATE_RULESET_VERSION)
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                nothing,
+                0usize,
+                CREATE_RULESET_VERSION,
+            )
         };
         let Ok(version @ 1..) = u32::try_from(version) else { return Ok(None) };
         let later = |since, bits| if version >= since { bits } else { 0 };

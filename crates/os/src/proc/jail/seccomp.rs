@@ -71,8 +71,7 @@ const DENIED: [libc::c_long; 50] = [
 
 /// Families of sockets that programs have a use for; the others are the kernel's least used
 /// code. Netlink is how the C library learns this host's addresses.
-const FAMILIES: [libc::c_int; 4] =
-    [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 /// Namespaces that `clone` can make.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP

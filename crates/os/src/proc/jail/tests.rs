@@ -29,7 +29,9 @@ fn said(jail: &Jail, script: &str) -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.success() {
         true => Ok(text.trim().to_owned()),
-        false => Err(format!("{} {text}{}", output.status, String::from_utf8_lossy(&output.stderr))),
+        false => {
+            Err(format!("{} {text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+        }
     }
 }
 
