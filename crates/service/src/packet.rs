@@ -57,6 +57,20 @@ pub fn decode<M: DeserializeOwned>(packet: &[u8]) -> Result<(M, &[u8]), Malforme
     serde_json::from_slice(json).map(|message| (message, bytes)).map_err(|_| Malformed::NoMessage)
 }
 
+/// What either end says, by whoever wants it to go wrong.
+#[doc(hidden)]
+#[cfg(any(test, fuzzing))]
+pub fn fuzz(packet: &[u8]) {
+    fn back<M: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(packet: &[u8]) {
+        let Ok((message, bytes)) = decode::<M>(packet) else { return };
+        // Escapes may make a text longer than it came.
+        let Ok(again) = encode(&message, bytes) else { return };
+        assert_eq!(decode::<M>(&again), Ok((message, bytes)));
+    }
+    back::<crate::Event>(packet);
+    back::<crate::Request>(packet);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,8 +164,17 @@ mod tests {
 
         #[test]
         fn no_packet_panics(packet in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = decode::<Event>(&packet);
-            let _ = decode::<Request>(&packet);
+            fuzz(&packet);
+        }
+    }
+
+    #[test]
+    fn the_corpus_of_packets_replays() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/service");
+        let files: Vec<_> = std::fs::read_dir(dir).expect("a corpus").flatten().collect();
+        assert!(files.len() >= 10);
+        for file in files {
+            fuzz(&std::fs::read(file.path()).expect("a file of the corpus can be read"));
         }
     }
 
