@@ -106,6 +106,8 @@ struct Program {
     words: Option<Words>,
     pid: u32,
     starts: u64,
+    /// When it said hello last.
+    ready: Option<Instant>,
     /// Starts in a row that came to nothing.
     failures: u32,
     /// Its socket is not watched while its answers wait.
@@ -421,6 +423,7 @@ impl Program {
             words: None,
             pid: 0,
             starts: 0,
+            ready: None,
             failures: 0,
             paused: false,
             alive: Instant::ZERO,
@@ -442,7 +445,7 @@ impl Program {
     }
 
     fn rest(&mut self, now: Instant) {
-        if matches!(self.state, State::Running { since } if now.since(since) >= STEADY) {
+        if self.ready.take().is_some_and(|since| now.since(since) >= STEADY) {
             self.failures = 0;
         }
         let pause = PAUSE.times(1 << self.failures.min(10)).min(LONGEST_PAUSE);
@@ -469,6 +472,7 @@ impl Program {
         match request {
             Request::Hello { version: service::VERSION } if !running => {
                 self.state = State::Running { since: now };
+                self.ready = Some(now);
                 crate::log!(Info, "a service is ready", service = self.config.name);
                 todo.push(Do::Is(self.config.name.clone(), Some(line.clone())));
             }

@@ -1,4 +1,5 @@
-//! Seccomp (seccomp(2)): system calls that no accelerator needs are refused. What is new in a
+//! Seccomp (seccomp(2)): system calls that no accelerator needs are refused, and sockets of the
+//! Internet, which it is given. What is new in a
 //! kernel is not known here, so that this is a list of what is denied; files, users and rights
 //! are kept by other means.
 
@@ -69,9 +70,9 @@ const DENIED: [libc::c_long; 50] = [
     libc::SYS_nfsservctl,
 ];
 
-/// Families of sockets that programs have a use for; the others are the kernel's least used
-/// code. Netlink is how the C library learns this host's addresses.
-const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// Families of sockets that may be opened. Those of the Internet are given by whoever decides
+/// what may be reached; netlink is how the C library learns this host's addresses.
+const FAMILIES: [libc::c_int; 2] = [libc::AF_UNIX, libc::AF_NETLINK];
 /// Namespaces that `clone` can make.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
