@@ -2,14 +2,15 @@
 # make test    everything that continuous integration runs
 # make bench   the figures that the README promises, measured on this machine
 # make install   the program, its unit, manual and completions (PREFIX, DESTDIR)
+# make install-lab   the same of the laboratory: emulator, experiments, bench, simulator
 # make deb     a Debian package of the same, in target/debian
 # make test-long, seeds, grid   the longest tests; simulator seeds; its table of throughputs
 
 CARGO ?= cargo
-BENTPIPE = $(CARGO) run --quiet --release --package bentpipe --
+LAB = target/release/bentpipe-lab
 
-.PHONY: help setup build install deb demo test test-long format lint unit seeds package grid
-.PHONY: bench clean
+.PHONY: help setup build lab install install-lab deb demo test test-long format lint unit seeds
+.PHONY: package grid bench clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -21,15 +22,22 @@ setup:
 build: setup
 	$(CARGO) build --release --package bentpipe
 
-# Of what `make build` made, so that root need not build.
+# The gateway and the laboratory, which runs it.
+lab: setup
+	$(CARGO) build --release --package bentpipe --package bentpipe-lab
+
+# Of what `make build` and `make lab` made, so that root need not build.
 install:
-	@sh scripts/install.sh
+	@sh scripts/install.sh bentpipe
+
+install-lab:
+	@sh scripts/install.sh bentpipe-lab
 
 deb: build
 	@sh scripts/deb.sh
 
-demo: build
-	$(BENTPIPE) demo
+demo: lab
+	$(LAB) demo
 
 test: setup format lint unit seeds package
 
@@ -49,26 +57,26 @@ unit:
 # connections closed early), and how exact the emulator is, for which nothing else may run.
 test-long: setup
 	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
-	$(CARGO) test --release --package bentpipe --test emulator -- --ignored --nocapture
+	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
 
 # The simulator's seeds; a failure prints the command that repeats it.
 SEEDS ?= 1000
-seeds: build
-	$(BENTPIPE) sim --seeds $(SEEDS)
+seeds: lab
+	$(LAB) sim --seeds $(SEEDS)
 
 # The Debian package, installed, upgraded and purged in a copy of this system.
 package: build
 	@sh scripts/test-deb.sh
 
 # Rewrites the committed grid of throughputs; its test says if one became worse.
-grid: build
-	$(BENTPIPE) sim --grid > crates/sim/grid.new
+grid: lab
+	$(LAB) sim --grid > crates/sim/grid.new
 	mv crates/sim/grid.new crates/sim/grid.txt
 
 # The row "quic" has hosts of its own.
-bench: build
-	$(CARGO) build --release --manifest-path bench/quic/Cargo.toml --target-dir target/quic
-	BENTPIPE_QUIC_HOST=$(CURDIR)/target/quic/release/quic-host $(BENTPIPE) bench
+bench: lab
+	$(CARGO) build --release --manifest-path lab/quic/Cargo.toml --target-dir target/quic
+	BENTPIPE_QUIC_HOST=$(CURDIR)/target/quic/release/quic-host $(LAB) bench
 
 clean:
 	$(CARGO) clean

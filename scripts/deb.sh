@@ -17,7 +17,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 
-DESTDIR=$root PREFIX=/usr UNITDIR=/lib/systemd/system PROGRAM=$program sh scripts/install.sh
+DESTDIR=$root PREFIX=/usr UNITDIR=/lib/systemd/system PROGRAM=$program sh scripts/install.sh bentpipe
 objcopy --only-keep-debug "$program" "$out/$name.debug"
 gzip -9 -n "$root"/usr/share/man/man1/*
 doc=$root/usr/share/doc/bentpipe

@@ -65,7 +65,8 @@ fi
 echo "setup: installing$packages"
 # shellcheck disable=SC2086 # a list of words
 install() {
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $packages \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+        -o DPkg::Lock::Timeout=300 $packages \
         >/dev/null
 }
 # Lists that are there are mostly good enough; fresh ones cost a minute.

@@ -20,12 +20,14 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use config::socket::roots_socket;
 use miette::miette;
 use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
-use crate::down;
+use crate::blocked;
 
+pub use config::socket::default_socket;
 pub use failing::{Failing, Reason, Stranger};
 pub use services::{ServiceState, ServiceStatus, ServiceWaiting};
 pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};
@@ -57,24 +59,6 @@ pub enum AdminError {
     /// The system refused.
     #[error("cannot open the admin socket {0}: {1}")]
     Io(PathBuf, io::Error),
-}
-
-fn roots_socket() -> &'static Path {
-    Path::new("/run/bentpipe.sock")
-}
-
-/// The socket of the user who runs the program: root's in `/run`, others' in their
-/// runtime directory. Never in one that others can write to: theirs would be there first.
-pub fn default_socket() -> PathBuf {
-    // The owner of /proc/self is the effective user.
-    let uid = fs::metadata("/proc/self").map_or(0, |about| about.uid());
-    if uid == 0 {
-        return roots_socket().to_owned();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if !dir.is_empty() => Path::new(&dir).join("bentpipe.sock"),
-        _ => PathBuf::from(format!("/run/user/{uid}/bentpipe.sock")),
-    }
 }
 
 /// Bytes of memory that this process has in use, or `None` without `/proc`.
@@ -443,7 +427,7 @@ pub fn request_following(
         Ok(Answer::Error(why)) => Err(miette!("{why}")),
         Ok(answer) => Ok(answer),
         Err(e) => Err(match e.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => match down::blocked_now() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => match blocked::blocked_now() {
                 Some(blocked) => miette!(
                     help = "start it with `bentpipe up FILE`; `bentpipe down FILE` lets the \
                             traffic flow in clear",

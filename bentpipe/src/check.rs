@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json, show};
 use serde_json::json;
 
-use crate::cli::{Global, print, print_json, show};
 use crate::config::{Config, Entry};
 
 /// Says what a configuration means, or what is wrong with it.
@@ -39,7 +39,7 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for warning in &config.warnings {
-        show(warning);
+        show("bentpipe", warning);
     }
     print(&format!("{} is valid\n{config}", args.file.display()))?;
     Ok(ExitCode::SUCCESS)

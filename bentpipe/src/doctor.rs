@@ -14,10 +14,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use serde::Serialize;
 use serde_json::json;
-
-use crate::cli::{Global, print, print_json};
 
 /// Says what this machine lacks, and the command that mends it.
 ///

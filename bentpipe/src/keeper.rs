@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use service::packet;
 use units::ByteCount;
 
-use crate::cli::Global;
+use console::Global;
 
 /// Starts services for the gateway that starts it.
 #[derive(clap::Args, Debug)]

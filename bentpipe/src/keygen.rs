@@ -3,11 +3,10 @@
 use std::io::{IsTerminal as _, Read as _};
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use link::keys::{PresharedKey, PrivateKey};
 use miette::{IntoDiagnostic as _, miette};
 use serde_json::json;
-
-use crate::cli::{Global, print, print_json};
 
 /// Makes the keys of a node.
 ///
@@ -34,24 +33,19 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         let public = key.public().to_string();
         say(global, &[("public_key", &public)])?;
     } else if args.psk {
-        say(global, &[("preshared_key", &PresharedKey::from_bytes(random()?).to_base64())])?;
+        say(
+            global,
+            &[(
+                "preshared_key",
+                &PresharedKey::from_bytes(os::proc::entropy().into_diagnostic()?).to_base64(),
+            )],
+        )?;
     } else {
-        let key = PrivateKey::generate(random()?);
+        let key = PrivateKey::generate(os::proc::entropy().into_diagnostic()?);
         let public = key.public().to_string();
         say(global, &[("private_key", &key.to_base64()), ("public_key", &public)])?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// 32 bytes from the system's generator.
-///
-/// # Errors
-/// If the system has no generator, as in a broken sandbox.
-pub fn random() -> miette::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|e| miette!("the system's random generator gave no bytes: {e}"))?;
-    Ok(bytes)
 }
 
 fn say(global: &Global, lines: &[(&str, &str)]) -> miette::Result<()> {

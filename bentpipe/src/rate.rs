@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use config::rate_of;
+use console::Global;
 use units::{BitRate, Duration};
 
 use crate::admin::{self, Request};
-use crate::cli::Global;
 
 /// Tells the running gateway what a modem carries now (links with rate = "reported").
 ///
@@ -27,12 +28,6 @@ pub struct Args {
 
 /// A gateway answers between two rounds of its loop.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A number of bit/s, or a rate with its unit; above 0.
-pub fn rate_of(text: &str) -> Option<BitRate> {
-    let rate = text.parse::<u64>().ok().map(BitRate::from_bps);
-    rate.or_else(|| text.parse().ok()).filter(|r| r.as_bps() > 0)
-}
 
 fn read_rate(text: &str) -> Result<BitRate, String> {
     rate_of(text).ok_or_else(|| "it is a rate such as 8Mbit, or a number of bit/s".to_owned())

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use serde_json::json;
 use units::Duration;
 
 use crate::admin::{self, Answer, Request};
-use crate::cli::{Global, print, print_json};
 use crate::config::Config;
 
 /// Makes the running gateway read its configuration file again.

@@ -7,6 +7,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use miette::miette;
 use units::{BitRate, Duration};
 
@@ -14,7 +15,6 @@ use crate::admin::{
     self, Answer, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount,
     LinkState, LinkStatus, NodeStatus, RekeyState, Request, Status, Way,
 };
-use crate::cli::{Global, print, print_json};
 use crate::human::{bytes, grouped, memory, span};
 
 /// Shows what the running gateway does: links, rates, streams, memory.
@@ -78,7 +78,7 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
             Ok(status) if redraws => show(&status, &format!("{before}{REDRAW}"), global)?,
             Ok(status) => show(&status, before, global)?,
             Err(e) if before == CLEAR || before.is_empty() => return Err(e),
-            Err(e) => crate::cli::show(&*e),
+            Err(e) => console::show("bentpipe", &*e),
         }
         before = if redraws { REDRAW } else { "\n" };
         std::thread::sleep(std::time::Duration::from_secs(seconds));

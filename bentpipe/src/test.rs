@@ -4,13 +4,13 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::{Global, print, print_json};
 use miette::miette;
 use units::Duration;
 
 use crate::admin::{
     self, Answer, LinkTest, Request, Spread, TestProgress, TestedDirection, mbits, percent,
 };
-use crate::cli::{self, Global};
 use crate::human;
 
 /// Measures the link to a peer, with random bytes between the two running gateways.
@@ -77,8 +77,8 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         return Err(miette!("the gateway gave another answer: it is of another version"));
     };
     match global.json {
-        true => cli::print_json(&found)?,
-        false => cli::print(&text(&found))?,
+        true => print_json(&found)?,
+        false => print(&text(&found))?,
     }
     Ok(if found.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

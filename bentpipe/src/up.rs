@@ -29,9 +29,9 @@ mod unreached;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::Global;
 use miette::IntoDiagnostic as _;
 
-use crate::cli::Global;
 use crate::config::Config;
 
 /// Runs the gateway.
@@ -53,7 +53,7 @@ pub struct Args {
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let config = Config::load(&args.file)?;
     for warning in &config.warnings {
-        crate::cli::show(warning);
+        console::show("bentpipe", warning);
     }
     crate::logging::init(global.level(config.node.log), global.json);
     let mut driver = driver::Driver::open(config, &args.file, global).into_diagnostic()?;

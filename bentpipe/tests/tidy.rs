@@ -40,12 +40,14 @@ fn fail_with(faults: Vec<String>) {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
+/// Crates that read files, talk to people or call Linux.
+const NOT_CORE: [&str; 4] = ["config", "console", "os", "service"];
+
 /// Rooms that take facts and time and give work (ARCHITECTURE.md).
 fn core_rooms() -> Vec<String> {
     let rooms = fs::read_dir(root().join("crates")).expect("rooms").flatten();
     let names = rooms.filter(|e| e.path().is_dir()).map(|e| e.file_name());
-    let is_core = |name: &String| !["os", "service"].contains(&name.as_str());
-    names.filter_map(|n| n.into_string().ok()).filter(is_core).collect()
+    names.filter_map(|n| n.into_string().ok()).filter(|n| !NOT_CORE.contains(&n.as_str())).collect()
 }
 
 #[test]
@@ -117,6 +119,18 @@ fn unsafe_is_forbidden_everywhere_but_in_os() {
         }
     }
     fail_with(faults);
+}
+
+/// What a ship's router gets has no emulator, scenario, bench or plot in it.
+#[test]
+fn the_product_depends_on_nothing_of_the_laboratory() {
+    let manifest = fs::read_to_string(root().join("bentpipe/Cargo.toml")).expect("a manifest");
+    let manifest: toml::Table = manifest.parse().expect("TOML");
+    let mut product = manifest["dependencies"].as_table().expect("a table").keys();
+    assert_eq!(product.find(|d| ["bentpipe-lab", "sim", "channel"].contains(&d.as_str())), None);
+    let mut scripts = Vec::new();
+    walk(&root(), &mut |path| scripts.extend(path.ends_with("build.rs").then(|| path.to_owned())));
+    assert!(scripts.is_empty(), "build scripts hide what a build reads: {scripts:?}");
 }
 
 #[test]
@@ -306,8 +320,8 @@ fn every_must_of_the_protocol_is_cited_by_a_test() {
 fn nothing_but_logs_captures_and_ages_read_the_wall_clock() {
     const ALLOWED: [&str; 5] = [
         "bentpipe/src/calendar.rs",
-        "bentpipe/src/logging.rs",
-        "bentpipe/src/emulate/capture.rs",
+        "crates/console/src/logging.rs",
+        "lab/src/emulate/capture.rs",
         "crates/os/src/port/",
         "crates/os/src/stamp.rs",
     ];

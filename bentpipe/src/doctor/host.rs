@@ -8,7 +8,7 @@ use os::proc::{Right, has_right};
 use os::udp::{GRO_SLOT, Transmit, UdpConfig, UdpSocket};
 
 use super::{Check, State};
-use crate::down;
+use crate::blocked;
 
 /// A hub with a thousand hosts has that many connections on an evening.
 const FEW_DESCRIPTORS: u64 = 10_000;
@@ -77,7 +77,7 @@ fn forwarding(check: &'static str, key: &str) -> Check {
 /// What `on_failure = "block"` keeps from the hosts while no gateway runs.
 fn blocked() -> Option<Check> {
     let mend = "start the gateway; or `bentpipe down FILE`, and their traffic flows in clear";
-    down::blocked_now().map(|blocked| Check::warn("block", blocked, mend))
+    blocked::blocked_now().map(|blocked| Check::warn("block", blocked, mend))
 }
 
 /// Other programs' filters decide over forwarded packets, too; Docker's drop them.
@@ -160,7 +160,7 @@ fn congestion_control() -> Check {
 }
 
 fn user_namespaces() -> Check {
-    let check = "demo as a user";
+    let check = "lab as a user";
     let off = [
         ("user.max_user_namespaces", "0", "1000"),
         ("kernel.unprivileged_userns_clone", "0", "1"),
@@ -170,7 +170,7 @@ fn user_namespaces() -> Check {
         if sysctl(key).as_deref() == Some(bad) {
             return Check::warn(
                 check,
-                format!("`bentpipe demo` needs root here: {key} is {bad}"),
+                format!("`bentpipe-lab` needs root here: {key} is {bad}"),
                 format!("sysctl -w {key}={good}"),
             );
         }

@@ -10,6 +10,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use console::Global;
 use link::keys::PublicKey;
 use os::OsError;
 use os::intercept::Intercept;
@@ -30,7 +31,6 @@ use super::shard::inbox::{Guest, Order};
 use super::shard::{Note, OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
-use crate::cli::Global;
 use crate::config::Config;
 use crate::proxy_proto::Refusal;
 

@@ -16,8 +16,7 @@ use os::poll::Waker;
 use units::{BitRate, Instant};
 
 use super::shard::Shard;
-use crate::config::{Modem, ModemSource, Peer};
-use crate::rate::rate_of;
+use crate::config::{Modem, ModemSource, Peer, rate_of};
 
 /// A command that says nothing for so long is ended.
 const PATIENCE: StdDuration = StdDuration::from_secs(10);

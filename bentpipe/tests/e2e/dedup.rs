@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use bentpipe::emulate::Direction;
+use bentpipe_lab::emulate::Direction;
 
 use crate::harness::{World, root, wait_for};
 use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};

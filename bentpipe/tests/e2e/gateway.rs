@@ -9,7 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe::admin::{self, Answer, LinkState, Request, Status};
-use bentpipe::keygen;
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 
@@ -27,7 +26,7 @@ pub struct Keys {
 
 impl Keys {
     pub fn new() -> Keys {
-        let private = PrivateKey::generate(keygen::random().expect("entropy"));
+        let private = PrivateKey::generate(os::proc::entropy().expect("entropy"));
         Keys { private: private.to_base64(), public: private.public().to_string() }
     }
 

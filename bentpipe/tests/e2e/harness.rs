@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use bentpipe::emulate::{Direction, Emulator, EmulatorHandle, EmulatorOptions};
+use bentpipe_lab::emulate::{Direction, Emulator, EmulatorHandle, EmulatorOptions};
 use channel::ChannelConfig;
 use os::netns::{NetNs, veth};
 use os::port::Port;

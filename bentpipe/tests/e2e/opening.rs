@@ -272,7 +272,7 @@ fn the_first_contact_costs_two_round_trips_and_the_second_one() {
         });
         let (connected, first) = first_byte(&world, at);
         eprintln!("{at}: first contact: connected {connected:?}, first byte {first:?}");
-        // No less is possible. How much more it is, is measured by `bentpipe bench`.
+        // No less is possible. How much more it is, is measured by `bentpipe-lab bench`.
         assert!(connected >= rtt, "the server was asked: {connected:?}");
         assert!(first >= rtt * 2, "{first:?}");
         let (connected, second) = first_byte(&world, at);

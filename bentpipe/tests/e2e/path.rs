@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use bentpipe::emulate::Direction;
+use bentpipe_lab::emulate::Direction;
 
 use crate::harness::{SATELLITE, World, root_shared, wait_for};
 use crate::tcp::{SERVER, joined, listen, pattern, send_all};

@@ -14,7 +14,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bentpipe::admin::LinkState;
-use bentpipe::emulate::EmulatorHandle;
+use bentpipe_lab::emulate::EmulatorHandle;
 use os::netns::{NetNs, veth};
 use units::BitRate;
 

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use bentpipe::admin::LinkStatus;
-use bentpipe::emulate::{Emulator, EmulatorHandle, EmulatorOptions};
+use bentpipe_lab::emulate::{Emulator, EmulatorHandle, EmulatorOptions};
 use channel::ChannelConfig;
 use os::netns::{NetNs, veth};
 use os::port::Port;

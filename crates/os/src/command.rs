@@ -41,7 +41,10 @@ fn said(command: &Command) -> String {
 /// A missing tool is the usual reason, and the package that has it the remedy.
 pub(crate) fn start_error(name: &str, e: io::Error) -> OsError {
     let package = if name.ends_with("nft") { "nftables" } else { "iproute2" };
-    let missing = e.kind() == io::ErrorKind::NotFound;
+    // A name is looked for along PATH: where it is nowhere, and a directory there is closed to
+    // whom the child runs as, the kernel's last word is about the directory.
+    let denied = e.kind() == io::ErrorKind::PermissionDenied && !name.contains('/');
+    let missing = e.kind() == io::ErrorKind::NotFound || denied;
     let error = OsError::new(format!("run `{name}`"), e);
     if missing { error.mend(format!("install it: `apt install {package}`")) } else { error }
 }
@@ -136,6 +139,8 @@ mod tests {
         let e = run(Command::new("ip").arg("nonsense"), "").unwrap_err().to_string();
         assert!(e.starts_with("`ip nonsense` failed: Object"), "{e}");
         let e = run(&mut Command::new("no-such-nft"), "").unwrap_err().to_string();
+        assert!(e.ends_with("install it: `apt install nftables`"), "{e}");
+        let e = start_error("nft", ErrorKind::PermissionDenied.into()).to_string();
         assert!(e.ends_with("install it: `apt install nftables`"), "{e}");
         assert_eq!(run(&mut Command::new("cat"), "x\n").unwrap(), "x\n");
         let long = "0123456789\n".repeat(100_000);

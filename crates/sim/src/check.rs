@@ -19,7 +19,7 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { seed, at, what } = self;
-        write!(f, "{what} (at {at:?}); repeat it with: bentpipe sim --seed {seed}")
+        write!(f, "{what} (at {at:?}); repeat it with: bentpipe-lab sim --seed {seed}")
     }
 }
 impl std::error::Error for Failure {}

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use console::Global;
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::PublicKey;
 use link::seal::Cipher;
@@ -18,7 +19,6 @@ use super::{
     SIGNALS, SYNS, TUN, UpError,
 };
 use crate::admin;
-use crate::cli::Global;
 use crate::config::{Config, Peer};
 use crate::up::carrier::Carrier;
 use crate::up::chunks::ChunkPlace;

@@ -48,7 +48,7 @@ fn middle(mut values: Vec<f64>) -> f64 {
 }
 
 /// Issue "The limit": 45 Mbit/s, RTT 700 ms, one stream, 40 s. At 10 % it asks 82 %, and
-/// `bentpipe bench` for medians; one seed at 10 % lies between 80 and 82.5.
+/// `bentpipe-lab bench` for medians; one seed at 10 % lies between 80 and 82.5.
 #[test]
 fn one_stream_is_in_order_close_behind_the_link() {
     let config = link(45_000, 700, 0.0);

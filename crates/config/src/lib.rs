@@ -1,0 +1,251 @@
+//! The configuration file, in a WireGuard user's habit.
+//!
+//! A file is read whole: every table becomes a typed draft that remembers where in the
+//! file its values stood, the drafts are checked against each other, and all problems
+//! are reported at once, each with its place and the nearest thing that was probably
+//! meant. A [`Config`] that exists is valid.
+//!
+//! Keys never show in messages: quoted lines have them replaced by stars.
+
+mod cross;
+pub mod host;
+mod link;
+mod node;
+mod peer;
+mod problem;
+mod profile;
+mod reader;
+#[cfg(test)]
+mod reload_tests;
+mod secret;
+mod service;
+pub mod socket;
+mod suggest;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use miette::NamedSource;
+use relay::Share;
+use toml::Spanned;
+use toml::de::DeTable;
+
+pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue, rate_of};
+pub use node::{Node, OnStop};
+pub use peer::{OnFailure, Peer, Source};
+pub use problem::{ConfigError, Entry, Problem, Report};
+pub use profile::Profile;
+pub use service::Service;
+pub use traffic::Traffic;
+
+use problem::Problems;
+use reader::Section;
+
+/// A valid configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node.
+    pub node: Node,
+    /// Its peers, in the order of the file.
+    pub peers: Vec<Peer>,
+    /// Of a part of a node's peers: the prefixes of the others.
+    pub elsewhere: Vec<units::IpPrefix>,
+    /// What the owner of the file should look at.
+    pub warnings: Vec<Problem>,
+}
+
+/// How a new file differs from the one in force, for a reload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Names of keys that only a restart can change.
+    pub needs_restart: Vec<&'static str>,
+    /// Peers, by public key, that are new.
+    pub added: Vec<Peer>,
+    /// Peers that are the same node with other settings.
+    pub changed: Vec<Peer>,
+    /// Peers that are gone.
+    pub removed: Vec<Peer>,
+}
+
+/// The largest file that is read: 4,096 peers of a page each.
+const MAX_FILE: u64 = 16 << 20;
+/// Syntax errors shown; those after the first few are mostly its consequences.
+const MAX_SYNTAX_ERRORS: usize = 5;
+
+impl Config {
+    /// Reads the file `path`. Key files named in it are relative to its directory.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let unreadable = |e: std::io::Error| ConfigError::unreadable(path, &e);
+        let file = fs::File::open(path).map_err(unreadable)?;
+        let about = file.metadata().map_err(unreadable)?;
+        if about.is_dir() {
+            let message = format!("{} is a directory, not a configuration file", path.display());
+            return Err(ConfigError::File(message, None));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let text = as_text(path, bytes)?;
+        parse(&text, path, Some(about.mode()))
+    }
+
+    /// Reads `text` as if it were the file `path`, whatever that file's permissions.
+    pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+        parse(text, path, None)
+    }
+
+    /// The peer called `name`.
+    pub fn peer(&self, name: &str) -> Option<&Peer> {
+        self.peers.iter().find(|p| p.name == name)
+    }
+
+    /// What must be done to get from `self` to `new`.
+    pub fn changes(&self, new: &Config) -> Changes {
+        let same = |a: &Peer, b: &Peer| a.public_key == b.public_key;
+        let (mut added, mut changed) = (Vec::new(), Vec::new());
+        let mut fixed = BTreeSet::new();
+        for peer in &new.peers {
+            match self.peers.iter().find(|old| same(old, peer)) {
+                None => added.push(peer.clone()),
+                Some(old) if old != peer => {
+                    fixed.extend(old.fixed_differences(peer));
+                    changed.push(peer.clone());
+                }
+                Some(_) => {}
+            }
+        }
+        let gone = |old: &&Peer| !new.peers.iter().any(|peer| same(old, peer));
+        let removed = self.peers.iter().filter(gone).cloned().collect();
+        let mut needs_restart = self.node.fixed_differences(&new.node);
+        needs_restart.extend(fixed);
+        Changes { needs_restart, added, changed, removed }
+    }
+}
+
+impl Node {
+    /// Keys whose values differ and that a running program cannot change.
+    fn fixed_differences(&self, new: &Node) -> Vec<&'static str> {
+        let differs = [
+            ("private_key", self.private_key != new.private_key),
+            ("listen", self.listen != new.listen),
+            ("tun", self.tun != new.tun),
+            ("lan", self.lan != new.lan),
+            ("own", self.own != new.own),
+            ("proxy", self.proxy != new.proxy),
+            ("admin", self.admin != new.admin),
+            ("memory", self.memory != new.memory),
+            ("dedup_memory", self.chunks.memory != new.chunks.memory),
+            ("dedup_disk", self.chunks.disk != new.chunks.disk),
+            ("dedup_dir", self.chunks.dir != new.chunks.dir),
+            ("user", self.user != new.user),
+            ("shards", self.shards != new.shards),
+            ("key_lifetime", self.key_lifetime != new.key_lifetime),
+            ("service", self.services != new.services),
+        ];
+        differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
+    }
+}
+
+impl Peer {
+    /// The same of a peer: what is settled with the session.
+    fn fixed_differences(&self, new: &Peer) -> impl Iterator<Item = &'static str> + use<> {
+        let psk = |p: &Peer| p.preshared_key.as_ref().map(|key| key.to_base64());
+        let (a, b) = (&self.link, &new.link);
+        let differs = [
+            ("compress of a peer", self.compress != new.compress),
+            ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),
+            ("keepalive of a peer", self.keepalive != new.keepalive),
+            ("preshared_key of a peer", psk(self) != psk(new)),
+            ("stream_buffer of a peer", self.stream_buffer != new.stream_buffer),
+            ("ber of a link", a.ber != b.ber),
+            ("delay of a link", a.delay != b.delay),
+            ("headers of a link", a.headers != b.headers),
+            ("mtu of a link", a.mtu != b.mtu),
+            ("overhead of a link", a.overhead != b.overhead),
+            ("queue of a link", a.queue != b.queue),
+        ];
+        differs.into_iter().filter_map(|(name, differs)| differs.then_some(name))
+    }
+}
+
+fn as_text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
+    let name = path.display();
+    if bytes.len() as u64 > MAX_FILE {
+        let message = format!("{name} is larger than {} MiB", MAX_FILE >> 20);
+        return Err(ConfigError::File(message, None));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        ConfigError::File(format!("{name} is not UTF-8 text (byte {at})"), None)
+    })
+}
+
+fn parse(text: &str, path: &Path, mode: Option<u32>) -> Result<Config, ConfigError> {
+    let name = path.display().to_string();
+    let source = Arc::new(NamedSource::new(&name, secret::mask(text)).with_language("toml"));
+    let problems = Problems::default();
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let config = if errors.is_empty() {
+        read(&table, path, mode, &problems)
+    } else {
+        for e in errors.iter().take(MAX_SYNTAX_ERRORS) {
+            let span = e.span().unwrap_or(0..0);
+            problems.add(Problem::at(span, format!("not TOML: {}", e.message())));
+        }
+        None
+    };
+    let (errors, warnings) = problems.finish(&source);
+    match config {
+        Some(config) if errors.is_empty() => Ok(Config { warnings, ..config }),
+        _ => Err(ConfigError::Content { file: name, problems: errors }),
+    }
+}
+
+/// Reads all tables, then checks them together; `None` only if a problem was added.
+fn read(
+    root: &Spanned<DeTable<'_>>,
+    path: &Path,
+    mode: Option<u32>,
+    problems: &Problems,
+) -> Option<Config> {
+    let dir = secret::dir_of(path);
+    // The root's span is the whole file; what is missing is best shown at its start.
+    let mut section = Section::new("the file", root.get_ref(), 0..0, problems);
+    let node = match section.table("node", "[node]".to_owned()) {
+        Some(table) => node::read(table, &dir),
+        None => {
+            if !section.has("node") {
+                section.lacks("[node] table", "start it with [node] and private_key = \"…\"");
+            }
+            None
+        }
+    };
+    let services = service::read(section.named_tables("service"), &dir);
+    let mut peers = Vec::new();
+    for table in section.tables("peer") {
+        peers.extend(peer::read(table, &dir));
+    }
+    section.finish();
+    cross::check(node.as_ref(), &peers, problems);
+    cross::refuse_unknown_services(&services, &peers, problems);
+    let node = node?;
+    let secret_inside = node.key_is_inline || peers.iter().any(|p| p.psk_is_inline);
+    if secret_inside && let Some(wrong) = mode.and_then(|mode| secret::mode_fault(path, mode)) {
+        let message = format!("{}, and it holds a key", wrong.message);
+        let problem = Problem::at(0..0, message).label("this file");
+        problems.doubt(problem.help(wrong.help.unwrap_or_default()));
+    }
+    Some(Config {
+        node: Node { services, ..node.node },
+        peers: peers.into_iter().map(|draft| draft.peer).collect(),
+        elsewhere: Vec::new(),
+        warnings: Vec::new(),
+    })
+}

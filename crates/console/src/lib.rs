@@ -1,0 +1,101 @@
+//! What every program of the project says, and how: options that all commands take, results
+//! on standard output, errors and the log on standard error, figures as people read them,
+//! manual pages and completions.
+//!
+//! A program parses its command line into its own type, which flattens [`Global`], calls
+//! [`logging::init`], runs the command, and gives the error that comes back to [`show`].
+
+pub mod human;
+pub mod logging;
+pub mod manual;
+
+use std::io::{IsTerminal as _, Write as _};
+
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _};
+use serde::Serialize;
+
+use logging::Level;
+
+/// Options that every command takes.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Print results and log lines as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Log more; twice for every packet.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Log less; twice for errors only.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "verbose")]
+    pub quiet: u8,
+}
+
+impl Global {
+    /// The level `configured`, moved by `-v` and `-q`.
+    pub fn level(&self, configured: Level) -> Level {
+        configured.shifted(i32::from(self.verbose) - i32::from(self.quiet))
+    }
+}
+
+/// Shows an error or a warning of `program` on standard error: one sentence and what to do,
+/// or the place in a file.
+pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
+    let mut text = String::new();
+    let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
+    if has_places {
+        // Rendering into a String does not fail.
+        let _ = report_handler().render_report(&mut text, diagnostic);
+    } else {
+        text = format!("{program}: {diagnostic}\n");
+        let mut cause = diagnostic.source();
+        while let Some(e) = cause {
+            text.push_str(&format!("  because: {e}\n"));
+            cause = e.source();
+        }
+        if let Some(help) = diagnostic.help() {
+            text.push_str(&format!("  help: {help}\n"));
+        }
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn report_handler() -> GraphicalReportHandler {
+    let colour = std::env::var_os("NO_COLOR").is_none();
+    let theme = match std::io::stderr().is_terminal() {
+        true if colour => GraphicalTheme::unicode(),
+        true => GraphicalTheme::unicode_nocolor(),
+        // Files and pipes get what every program can show and search.
+        false => GraphicalTheme::none(),
+    };
+    GraphicalReportHandler::new_themed(theme).with_links(false)
+}
+
+/// Writes `text` to standard output.
+///
+/// # Errors
+/// If standard output is gone, as when a pager was closed.
+pub fn print(text: &str) -> miette::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).into_diagnostic()
+}
+
+/// Writes `value` to standard output as JSON, one line.
+///
+/// # Errors
+/// If standard output is gone.
+pub fn print_json(value: &impl Serialize) -> miette::Result<()> {
+    print(&(serde_json::to_string(value).into_diagnostic()? + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbosity_moves_the_configured_level() {
+        let global = Global { verbose: 1, ..Global::default() };
+        assert_eq!(global.level(Level::Info), Level::Debug);
+        let global = Global { quiet: 2, ..Global::default() };
+        assert_eq!(global.level(Level::Info), Level::Error);
+    }
+}

@@ -1,0 +1,205 @@
+//! `bentpipe-lab list`, `run` and `report`: published experiments, repeated with real hosts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use console::{Global, print};
+use miette::{Context as _, IntoDiagnostic as _, miette};
+
+use crate::testbed::progress::Board;
+use crate::testbed::results::Results;
+use crate::testbed::run::{Gate, run_scenario};
+use crate::testbed::scenario::{BUILT_IN, Scenario};
+use crate::testbed::{report, rights, write_json};
+
+/// Runs published experiments; "all" runs all of them.
+///
+/// Real hosts around an emulated link; published figures are printed beside the measured ones.
+///
+/// Example: bentpipe-lab run umd-ftp
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunArgs {
+    /// Which experiments.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Run each way with so many seeds instead of the scenario's number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// Fail if a figure leaves the bounds that its scenario names.
+    #[arg(long)]
+    check: bool,
+    /// Run only this way of the experiment; may be repeated.
+    #[arg(long, value_name = "ID")]
+    way: Vec<String>,
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+/// Shows the results of earlier runs again, and makes one page of them.
+///
+/// Example: bentpipe-lab report
+#[derive(clap::Args, Clone, Debug)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct OutArgs {
+    /// Also write the results to FILE as JSON.
+    #[arg(long = "save", id = "save", value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where results are kept and the page is written.
+    #[arg(long, value_name = "DIR", default_value = "report")]
+    dir: PathBuf,
+}
+
+/// Names the experiments.
+///
+/// Example: bentpipe-lab list
+#[derive(clap::Args, Clone, Debug)]
+pub struct ListArgs {}
+
+/// Names the experiments.
+///
+/// # Errors
+/// If standard output is gone.
+pub fn list(_: ListArgs, _: &Global) -> miette::Result<ExitCode> {
+    let mut rows = Vec::new();
+    for (name, _) in BUILT_IN {
+        let scenario = Scenario::built_in(name).into_diagnostic()?;
+        let ways: Vec<&str> = scenario.ways.iter().map(|w| w.id.as_str()).collect();
+        rows.push(vec![name.to_owned(), scenario.title.clone(), ways.join(", ")]);
+    }
+    let head = ["name", "what", "ways"].map(str::to_owned);
+    print(&report::columns(&head, &rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs experiments.
+///
+/// # Errors
+/// One sentence: no such scenario, no rights, or nothing to write to.
+pub fn run(args: RunArgs, global: &Global) -> miette::Result<ExitCode> {
+    let mut scenarios = Vec::new();
+    for name in expand(&args.names) {
+        scenarios.push(chosen(Scenario::built_in(name).into_diagnostic()?, &args)?);
+    }
+    if args.check && scenarios.iter().all(|s| s.bounds.is_empty()) {
+        return Err(miette!("there is nothing to check: the ways that were chosen have no bounds"));
+    }
+    rights::prepare()?;
+    fs::create_dir_all(&args.out.dir)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot make the directory {}", args.out.dir.display()))?;
+    let gate = Gate::default();
+    let mut all = Vec::new();
+    for scenario in scenarios {
+        let begin = Instant::now();
+        let board = Board::start(global.quiet > 0);
+        let results = run_scenario(&scenario, &board, &gate);
+        drop(board);
+        write_json(&saved(&args.out.dir, &scenario.name), &results)?;
+        print(&format!(
+            "\n{}\nRun in {:.0} s.\n",
+            report::text(&scenario, &results),
+            begin.elapsed().as_secs_f64(),
+        ))?;
+        all.push((scenario, results));
+    }
+    let code = finish(&all, &args.out)?;
+    if args.check { check(&all).map(|()| code) } else { Ok(code) }
+}
+
+/// Fails with every figure that is outside its bounds.
+fn check(all: &[(Scenario, Results)]) -> miette::Result<()> {
+    let bounds: usize = all.iter().map(|(scenario, _)| scenario.bounds.len()).sum();
+    let outside: Vec<String> = all.iter().flat_map(|(s, results)| results.outside(s)).collect();
+    match outside.is_empty() {
+        true => print(&format!("All {bounds} bounds hold.\n")),
+        false => Err(miette!("not every bound holds: {}", outside.join("; "))),
+    }
+}
+
+/// The scenario with the ways and seeds that were asked for.
+fn chosen(mut scenario: Scenario, args: &RunArgs) -> miette::Result<Scenario> {
+    scenario.seeds = args.seeds.unwrap_or(scenario.seeds);
+    if let Some(unknown) = args.way.iter().find(|id| scenario.way(id).is_none()) {
+        let name = &scenario.name;
+        return Err(miette!("{name} has no way \"{unknown}\"; `bentpipe-lab list` names them"));
+    }
+    if !args.way.is_empty() {
+        scenario.ways.retain(|w| args.way.contains(&w.id));
+        let ways = scenario.ways.clone();
+        scenario.published.retain(|p| ways.iter().any(|w| w.id == p.way));
+        scenario.bounds.retain(|b| ways.iter().any(|w| w.id == b.way));
+    }
+    Ok(scenario)
+}
+
+fn expand(names: &[String]) -> Vec<&str> {
+    if names.iter().any(|n| n == "all") {
+        return BUILT_IN.iter().map(|(name, _)| *name).collect();
+    }
+    names.iter().map(String::as_str).collect()
+}
+
+/// Shows what was kept of earlier runs.
+///
+/// # Errors
+/// One sentence: there is nothing, or it cannot be read.
+pub fn report(args: ReportArgs, _: &Global) -> miette::Result<ExitCode> {
+    let out = &args.out;
+    let mut all = Vec::new();
+    for (name, _) in BUILT_IN {
+        let scenario = Scenario::built_in(name).into_diagnostic()?;
+        match read_saved(&saved(&out.dir, name))? {
+            Some(results) => {
+                print(&format!("{}\n", report::text(&scenario, &results)))?;
+                all.push((scenario, results));
+            }
+            None => print(&format!("{name} has not been run: `bentpipe-lab run {name}`\n\n"))?,
+        }
+    }
+    if all.is_empty() {
+        return Err(miette!("there are no results in {}", out.dir.display()));
+    }
+    finish(&all, out)
+}
+
+/// Writes the page and the JSON; failure if a way that should have run did not.
+fn finish(all: &[(Scenario, Results)], out: &OutArgs) -> miette::Result<ExitCode> {
+    let page = out.dir.join("lab.html");
+    fs::write(&page, report::page(all))
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot write {}", page.display()))?;
+    print(&format!("Figures: {}\n", page.display()))?;
+    for (name, chart) in all.iter().flat_map(|(s, r)| report::traces(s, r)) {
+        let file = out.dir.join(name + ".svg");
+        fs::write(&file, chart.picture())
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(file) = &out.json {
+        let results: Vec<&Results> = all.iter().map(|(_, r)| r).collect();
+        write_json(file, &results)?;
+    }
+    let failed = all.iter().any(|(_, r)| !r.failures().is_empty());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn saved(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.json"))
+}
+
+fn read_saved(file: &Path) -> miette::Result<Option<Results>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(miette!("cannot read {}: {e}", file.display())),
+    };
+    let cannot = |e| miette!("{} holds no results of this version: {e}", file.display());
+    serde_json::from_str(&text).map(Some).map_err(cannot)
+}

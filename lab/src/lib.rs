@@ -1,0 +1,20 @@
+//! The laboratory: what measures bentpipe and is no part of it.
+//!
+//! * [`emulate`]: a satellite link between two interfaces, in real time.
+//! * [`testbed`]: real hosts and gateways around it, in namespaces, and what they measure. The
+//!   gateways are processes of the program `bentpipe`, as users have it.
+//! * [`experiments`], [`demo`], [`bench`]: what is measured and compared with what.
+//! * [`sim`]: whole nodes in virtual time, without a network.
+//! * [`plot`], [`pcapng`]: how results are drawn and captures written.
+//!
+//! A command is a module with `Args` and `run`, listed in [`cli::Command`].
+
+pub mod bench;
+pub mod cli;
+pub mod demo;
+pub mod emulate;
+pub mod experiments;
+pub mod pcapng;
+pub mod plot;
+pub mod sim;
+pub mod testbed;

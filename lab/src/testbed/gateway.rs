@@ -1,0 +1,416 @@
+//! The gateway pair of an experiment: two processes of the program `bentpipe`, each in
+//! the namespace of its gateway, with keys and files that nobody else sees.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe::admin::{self, Answer, LinkState, Request, Status};
+use link::keys::PrivateKey;
+use os::netns::NetNs;
+
+use os::proc::{die_with_parent, entropy, reset_signals};
+use units::BitRate;
+
+use super::results::Load;
+use super::scenario::{LinkSetup, Told};
+use super::topology::{LAN, LINK_A, LINK_B, Topology};
+
+/// Names the gateways' program where it does not lie beside this one.
+const PROGRAM: &str = "BENTPIPE";
+/// The port on which the gateways meet.
+pub const PORT: u16 = 4500;
+/// Starting takes well under a second; a loaded machine may take longer.
+const START: Duration = Duration::from_secs(20);
+/// How long a gateway may take to end in order before it is killed.
+const END: Duration = Duration::from_secs(3);
+/// The beginning of the names of peers that are never there.
+const ABSENT: &str = "absent-";
+/// How long one question to a gateway may take.
+const ANSWER: units::Duration = units::Duration::from_secs(5);
+/// Ticks of processor time in `/proc/PID/stat`: USER_HZ, 100 on every Linux.
+const TICKS: f64 = 100.0;
+
+/// Settings of a gateway pair beyond what follows from the link.
+#[derive(Clone, Debug, Default)]
+pub struct Pair {
+    /// What they are told of a link that has no rate of its own; 1 Gbit/s unless given.
+    pub rate: Option<BitRate>,
+    /// What they are told otherwise than the link is.
+    pub told: Told,
+    /// They split nothing: TCP crosses as packets, in order and surely.
+    pub unsplit: bool,
+    /// They compress TCP: the published figures, and those of bare links, are without.
+    pub compress: bool,
+    /// They deduplicate TCP.
+    pub dedup: bool,
+    /// Further peers of both, which are never there.
+    pub absent: usize,
+    /// Lines added to the `[node]` table of both.
+    pub node: String,
+    /// Lines added to the `[[peer]]` table of both.
+    pub peer: String,
+}
+
+/// Why a gateway does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The program is not there.
+    #[error(
+        "the gateways' program {0} is missing: install or build bentpipe (make build), or let \
+         {PROGRAM} name it"
+    )]
+    NoProgram(PathBuf),
+    /// Its files cannot be written, or it cannot be started.
+    #[error("cannot {what}: {cause}")]
+    Io {
+        /// What failed.
+        what: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// No keys.
+    #[error("{0}")]
+    Keys(String),
+    /// It ended, or never met its peer.
+    #[error("the gateway on the {side}'s side {what}{said}")]
+    NotReady {
+        /// `client` or `server`.
+        side: &'static str,
+        /// What happened instead.
+        what: String,
+        /// Its last words.
+        said: String,
+    },
+}
+
+/// The gateways' program: what the variable `BENTPIPE` names, else `bentpipe` in the directory
+/// of this one.
+///
+/// # Errors
+/// If nothing is there.
+pub fn program() -> Result<PathBuf, GatewayError> {
+    let program = match std::env::var_os(PROGRAM).filter(|name| !name.is_empty()) {
+        Some(name) => PathBuf::from(name),
+        None => std::env::current_exe()
+            .map_err(|cause| GatewayError::Io { what: "find this program".into(), cause })?
+            .with_file_name("bentpipe"),
+    };
+    // The system's own words would not say which program it is.
+    if program.is_file() { Ok(program) } else { Err(GatewayError::NoProgram(program)) }
+}
+
+/// One running gateway.
+pub struct Gateway {
+    side: &'static str,
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Pair {
+    /// Starts both gateways, and those of a mesh, and waits until each says that its links
+    /// are up.
+    pub fn start(
+        &self,
+        topology: &Topology,
+        link: &LinkSetup,
+    ) -> Result<([Gateway; 2], Vec<Gateway>), GatewayError> {
+        let link = &self.told.over(link);
+        let further = topology.mesh.as_ref().map_or(0, |m| m.nodes.len());
+        let key = || entropy().map(PrivateKey::generate);
+        let keys: Vec<PrivateKey> = (0..2 + further)
+            .map(|_| key())
+            .collect::<Result<_, _>>()
+            .map_err(|e: os::OsError| GatewayError::Keys(e.to_string()))?;
+        // The further links are as the experiment's own; the client's end is the lower node's.
+        let ends = [self.link(&link.up, &link.down), self.link(&link.down, &link.up)];
+        let mesh = topology.mesh.as_ref();
+        let more = |node| mesh.map_or(String::new(), |m| m.peers(node, &keys, &ends));
+        let config_b = self.config(&End {
+            key: &keys[1],
+            peer: &keys[0],
+            far: LINK_A,
+            behind: ["10.77.1.0/24", "fd77:1::/64"],
+            local: ["10.77.3.0/24", "fd77:3::/64"],
+            link,
+            towards_client: true,
+        }) + &more(1);
+        let config_a = self.config(&End {
+            key: &keys[0],
+            peer: &keys[1],
+            far: LINK_B,
+            behind: ["10.77.3.0/24", "fd77:3::/64"],
+            local: ["10.77.1.0/24", "fd77:1::/64"],
+            link,
+            towards_client: false,
+        }) + &more(0);
+        let mut b = Gateway::start("server", &topology.gwb, &config_b)?;
+        let mut a = Gateway::start("client", &topology.gwa, &config_a)?;
+        let mut others = match &topology.mesh {
+            Some(mesh) => mesh.start(&keys, &ends)?,
+            None => Vec::new(),
+        };
+        for gateway in [&mut b, &mut a].into_iter().chain(&mut others) {
+            gateway.wait_until_up()?;
+        }
+        Ok(([a, b], others))
+    }
+
+    /// The link as one end sees it. A link without a rate is as fast as this machine; the
+    /// gateway wants a number.
+    fn link(&self, send: &channel::ChannelConfig, receive: &channel::ChannelConfig) -> String {
+        let as_fast = self.rate.unwrap_or(BitRate::from_mbps(1_000));
+        let rate = |c: &channel::ChannelConfig| c.rate.unwrap_or(as_fast);
+        format!(
+            "{{ send = \"{}\", receive = \"{}\", delay = \"{}\", ber = {:e}, mtu = 1500, \
+             rate = \"{}\" }}",
+            rate(send),
+            rate(receive),
+            send.delay,
+            send.ber.as_f64(),
+            self.told.rate.as_deref().unwrap_or("fixed"),
+        )
+    }
+
+    /// What an operator would write: rates, delay, bit-error ratio and MTU. Random loss is
+    /// nothing that anybody knows beforehand; the gateways find it.
+    fn config(&self, end: &End<'_>) -> String {
+        let (down, up) = (&end.link.down, &end.link.up);
+        let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
+        let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
+        let [far, _] = end.far;
+        let Pair { node, peer, unsplit, .. } = self;
+        let (lan, rule) = match unsplit {
+            false => (format!("lan = [\"{LAN}\"]"), ""),
+            // Without the device nothing would come to the gateways at all.
+            true => (
+                "tun = \"bentpipe0\"".to_owned(),
+                "[[peer.rule]]\nprotocol = \"tcp\"\ncarry = \"ordered\"\n",
+            ),
+        };
+        // The published figures are of gateways that answer at once.
+        let open = if peer.contains("open =") { "" } else { "open = \"fast\"\n" };
+        format!(
+            "[node]\nprivate_key = \"{key}\"\nlisten = \"0.0.0.0:{PORT}\"\n{lan}\n\
+             admin = \"admin.sock\"\nlog = \"warn\"\ndedup_dir = \"chunks\"\n\
+             dedup_disk = \"1GiB\"\n{node}\n\
+             [[peer]]\nname = \"far\"\npublic_key = \"{public}\"\nendpoint = \"{far}:{PORT}\"\n\
+             routes = {routes}\nallow = {allow}\nsource = \"keep\"\n{open}compress = \"{compress}\"\n\
+             dedup = \"{dedup}\"\n\
+             link = {link}\n{peer}\n{rule}{absent}",
+            key = end.key.to_base64(),
+            public = end.peer.public(),
+            routes = list(end.behind),
+            allow = list(end.local),
+            link = self.link(send, receive),
+            absent = absent(self.absent),
+            compress = if self.compress { "auto" } else { "off" },
+            dedup = if self.dedup { "host" } else { "off" },
+        )
+    }
+}
+
+/// Peers that have keys and an address behind them, and are never heard of.
+fn absent(count: usize) -> String {
+    let peer = |n: usize| {
+        let mut secret = [0xab; 32];
+        secret[..8].copy_from_slice(&(n as u64).to_be_bytes());
+        let public = *PrivateKey::generate(secret).public();
+        let (high, low) = (n / 256, n % 256);
+        format!(
+            "\n[[peer]]\nname = \"{ABSENT}{n}\"\npublic_key = \"{public}\"\n\
+             routes = [\"10.78.{high}.{low}/32\"]\n\
+             link = {{ send = \"20Mbit\", receive = \"2Mbit\", delay = \"300ms\" }}\n"
+        )
+    };
+    (0..count).map(peer).collect()
+}
+
+/// What differs between the two configurations.
+struct End<'a> {
+    key: &'a PrivateKey,
+    peer: &'a PrivateKey,
+    far: [IpAddr; 2],
+    behind: [&'static str; 2],
+    local: [&'static str; 2],
+    link: &'a LinkSetup,
+    towards_client: bool,
+}
+
+impl Gateway {
+    /// Starts one with this configuration.
+    pub fn start(side: &'static str, host: &NetNs, config: &str) -> Result<Gateway, GatewayError> {
+        let dir = std::env::temp_dir().join(host.name());
+        let cannot = |what: String| move |cause| GatewayError::Io { what, cause };
+        // One left behind by a killed process of the same number is nobody's.
+        let _ = fs::remove_dir_all(&dir);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(cannot(format!("make {}", dir.display())))?;
+        let file = dir.join("gateway.toml");
+        write_private(&file, config).map_err(cannot(format!("write {}", file.display())))?;
+        let log =
+            File::create(dir.join("log")).map_err(cannot("write the gateway's log".into()))?;
+        let program = program()?;
+        let mut command = host.command(&program.to_string_lossy());
+        command.arg("up").arg(&file).stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(cannot("share the gateway's log".into()))?);
+        command.stderr(log);
+        // The gateway ends when the thread that started it is gone, however it went; the
+        // thread that builds a topology also drops it.
+        let child = die_with_parent(reset_signals(&mut command)).spawn();
+        let child = child.map_err(|cause| {
+            let _ = fs::remove_dir_all(&dir);
+            GatewayError::Io { what: "start a gateway".into(), cause }
+        })?;
+        Ok(Gateway { side, child, dir })
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The name by which messages call it: `client` or `server`.
+    pub fn side(&self) -> &'static str {
+        self.side
+    }
+
+    /// What it says of itself.
+    pub fn status(&self) -> io::Result<Status> {
+        match admin::ask(&self.socket(), &Request::Status, ANSWER)? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// Processor time since its start, and memory now.
+    pub fn load(&self) -> io::Result<Load> {
+        let pid = self.pid();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let unreadable = || io::Error::other(format!("/proc/{pid} has another form than expected"));
+        Ok(Load {
+            cpu: cpu_of(&stat).ok_or_else(unreadable)?,
+            memory: memory_of(&status).ok_or_else(unreadable)?,
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("admin.sock")
+    }
+
+    /// Waits until it says that all its links are up.
+    pub fn wait_until_up(&mut self) -> Result<(), GatewayError> {
+        let begin = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.not_ready(format!("ended at once ({status})")));
+            }
+            let up = |s: Status| {
+                s.links.iter().all(|l| l.state == LinkState::Up || l.peer.starts_with(ABSENT))
+            };
+            if self.status().is_ok_and(up) {
+                return Ok(());
+            }
+            if begin.elapsed() > START {
+                return Err(self.not_ready(format!("had no link after {} s", START.as_secs())));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn not_ready(&self, what: String) -> GatewayError {
+        let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n  ");
+        let said = if last.is_empty() { String::new() } else { format!("; it said:\n  {last}") };
+        GatewayError::NotReady { side: self.side, what, said }
+    }
+
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            if self.child.try_wait().is_ok_and(|s| s.is_some()) {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let asked = admin::ask(&self.socket(), &Request::Stop, ANSWER).is_ok();
+        if !(asked && self.ends_within(END)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// utime and stime of `/proc/PID/stat` (proc(5), fields 14 and 15), in seconds. The
+/// name in field 2 may hold anything, so fields are counted from its closing bracket.
+fn cpu_of(stat: &str) -> Option<f64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS)
+}
+
+fn memory_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::scenario::Scenario;
+    use config::Config;
+
+    #[test]
+    fn processor_time_is_read_past_any_name() {
+        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 1 0 9 1 2";
+        assert_eq!(cpu_of(stat), Some(1.75));
+        assert_eq!(cpu_of("42"), None);
+        assert_eq!(memory_of("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2 << 20));
+    }
+
+    #[test]
+    fn a_gateway_would_take_the_configuration_that_is_written_for_it() {
+        let key = PrivateKey::generate([7; 32]);
+        let peer = PrivateKey::generate([9; 32]);
+        for name in ["umd-ftp", "wise-web", "itu-single-window"] {
+            let scenario = Scenario::built_in(name).unwrap();
+            let end = End {
+                key: &key,
+                peer: &peer,
+                far: LINK_B,
+                behind: ["10.77.3.0/24", "fd77:3::/64"],
+                local: ["10.77.1.0/24", "fd77:1::/64"],
+                link: &scenario.link,
+                towards_client: false,
+            };
+            let text = Pair::default().config(&end);
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+            assert_eq!(Some(config.peers[0].link.send), scenario.link.up.rate);
+            assert_eq!(config.peers[0].link.delay, scenario.link.up.delay);
+            let text = Pair { unsplit: true, ..Pair::default() }.config(&end);
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|_| panic!("{text}"));
+            assert!(config.node.lan.is_empty() && config.node.tun.is_some(), "{text}");
+        }
+    }
+}
