@@ -510,7 +510,8 @@ fn the_service_of_the_documentation_works() {
 fn in_the_second_shard(settings: &mut Settings, n: u8) {
     let key = link::keys::PrivateKey::from_bytes([n; 32]);
     settings.node = format!(
-        "shards = 2\n{}\n[[peer]]\nname = \"nobody\"\npublic_key = \"{}\"\nprofile = \"leo\"\n",
+        "shards = 2\n{}\n[[peer]]\nname = \"nobody\"\npublic_key = \"{}\"\nprofile = \"leo\"\n\
+         end = \"hub\"\n",
         settings.node,
         key.public()
     );

@@ -100,7 +100,7 @@ mod tests {
         let key = |n| link::keys::PrivateKey::from_bytes([n; 32]);
         let text = format!(
             "[node]\nprivate_key = \"{}\"\n{more}\n[[peer]]\npublic_key = \"{}\"\n\
-             profile = \"leo\"\nname = \"far\"\n[[peer.rule]]\nports = [80]\nvia = \"web\"\n",
+             profile = \"leo\"\nend = \"hub\"\nname = \"far\"\n[[peer.rule]]\nports = [80]\nvia = \"web\"\n",
             key(1).to_base64(),
             key(2).public()
         );
@@ -133,7 +133,7 @@ mod tests {
             ("[service.web]\ncommand = [\"a\"]\nmemory = \"1MiB\"\n", "below 16MiB"),
             ("[service.web]\ncommand = [\"a\"]\ncomand = 1\n", "no key"),
             ("[service.Web]\ncommand = [\"a\"]\n", "no name of a service"),
-            ("service = 3\n", "it is written as one table for each"),
+            ("[[service]]\ncommand = [\"a\"]\n", "it is written as one table for each"),
         ] {
             let why = parse(text).expect_err(text);
             assert!(why.contains(said), "{text}: {why}");
