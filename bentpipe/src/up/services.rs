@@ -494,18 +494,14 @@ impl Program {
             }
             Request::Pass { dscp } => {
                 // What is no connection, or none any more, is dropped, which resets it.
-                let Some(stream) = socket.and_then(|fd| Stream::given(fd).ok()) else {
-                    return None;
-                };
-                let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else {
-                    return None;
-                };
-                if !line.take_back() {
-                    return Some("it passes more connections than it was given");
+                if let Some((stream, client, server)) = socket.and_then(connection) {
+                    if !line.take_back() {
+                        return Some("it passes more connections than it was given");
+                    }
+                    let (dscp, read) = (dscp & 63, bytes.to_vec());
+                    let wish = Wish::Pass { stream, client, server, dscp, read };
+                    todo.push(Do::Passed(server, of(wish)));
                 }
-                let wish =
-                    Wish::Pass { stream, client, server, dscp: dscp & 63, read: bytes.to_vec() };
-                todo.push(Do::Passed(server, of(wish)));
             }
             Request::Waiting { peer, class, bytes, urgency, oldest_ms } => {
                 let key = (peer.clone(), class.clone());
@@ -615,6 +611,13 @@ fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
         directory: config.directory.clone(),
         reads: config.reads.clone(),
     })
+}
+
+/// A connection that a service gives, with its client and its server.
+fn connection(fd: OwnedFd) -> Option<(Stream, SocketAddr, SocketAddr)> {
+    let stream = Stream::given(fd).ok()?;
+    let (client, server) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    Some((stream, client, server))
 }
 
 /// What the link protocol's reasons are called here.

@@ -32,9 +32,9 @@ pub struct Received {
 #[repr(align(8))]
 struct Room([u8; 64]);
 
-/// SAFETY of the sizes below: `CMSG_SPACE` and `CMSG_LEN` are arithmetic.
+/// What the header of so many takes.
 const fn space(descriptors: usize) -> usize {
-    // SAFETY: arithmetic.
+    // SAFETY: it is arithmetic.
     unsafe { libc::CMSG_SPACE((descriptors * size_of::<RawFd>()) as u32) as usize }
 }
 
@@ -141,8 +141,8 @@ impl SeqPacket {
         header.msg_control = room.0.as_mut_ptr().cast();
         header.msg_controllen = space(MAX_DESCRIPTORS) as _;
         let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
-        // SAFETY: `header` points to `piece` and `room`, which outlive the call.
         let len = retry(|| {
+            // SAFETY: `header` points to `piece` and `room`, which outlive the call.
             check_len(unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut header, flags) })
         })?;
         let mut descriptors = Vec::new();

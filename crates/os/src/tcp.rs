@@ -154,8 +154,8 @@ impl Stream {
     /// as `ConnectionReset` once what arrived before it has been read.
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let fd = self.fd.as_raw_fd();
-        // SAFETY: pointer and length describe `buf`.
         retry(|| {
+            // SAFETY: pointer and length describe `buf`.
             check_len(unsafe {
                 libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
             })
@@ -184,8 +184,8 @@ impl Stream {
     /// Looks at what has arrived without taking it.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let (fd, ptr, len) = (self.fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len());
-        // SAFETY: pointer and length describe `buf`.
         retry(|| {
+            // SAFETY: pointer and length describe `buf`.
             check_len(unsafe { libc::recv(fd, ptr, len, libc::MSG_PEEK | libc::MSG_DONTWAIT) })
         })
     }

@@ -2,77 +2,98 @@
 
 use std::io::{self, ErrorKind};
 
-use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
 
-const BUFFER: usize = 64 << 10;
+/// Bytes that one direction moves before other connections have their turn.
+const TURN: usize = 1 << 20;
+
+/// Two sockets that are carried to each other. Dropped before both directions have ended, it
+/// resets both.
+pub struct Carried {
+    pub ends: [Stream; 2],
+    there: Direction,
+    back: Direction,
+}
 
 /// One direction.
+#[derive(Default)]
 struct Direction {
-    buffer: Box<[u8]>,
-    begin: usize,
-    end: usize,
+    /// Read, and not taken by the destination.
+    held: Vec<u8>,
     /// Its source has ended, and its destination been told.
     ended: bool,
     told: bool,
 }
 
-/// Carries until both directions have ended in good order.
-///
-/// # Errors
-/// If one of the two was reset. Both are dropped then, which resets the other.
-pub fn carry(a: Stream, b: Stream, count: impl Fn(usize)) -> io::Result<()> {
-    let mut poller = Poller::new().map_err(io::Error::other)?;
-    for (socket, token) in [(&a, 0), (&b, 1)] {
-        let both = Interest::READ_WRITE.edge();
-        poller.add(socket, token, both).map_err(io::Error::other)?;
+/// How a turn ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing can be moved until there is news.
+    Rests,
+    /// It gave way to others.
+    HasMore,
+    /// Both directions have ended in good order.
+    Over,
+}
+
+impl Carried {
+    pub fn new(a: Stream, b: Stream) -> Carried {
+        Carried { ends: [a, b], there: Direction::default(), back: Direction::default() }
     }
-    let mut events = Events::with_capacity(2);
-    let (mut there, mut back) = (Direction::new(), Direction::new());
-    loop {
-        there.pump(&a, &b, &count)?;
-        back.pump(&b, &a, &count)?;
-        if there.told && back.told {
+
+    /// Moves what can be moved now; `count` hears how much.
+    ///
+    /// # Errors
+    /// If one of the two was reset.
+    pub fn turn(&mut self, room: &mut [u8], mut count: impl FnMut(usize)) -> io::Result<Turn> {
+        let [a, b] = &self.ends;
+        let more =
+            [self.there.pump(a, b, room, &mut count)?, self.back.pump(b, a, room, &mut count)?];
+        if self.there.told && self.back.told {
             // Only now: whoever dies before resets both.
             a.close_in_order()?;
-            return b.close_in_order();
+            b.close_in_order()?;
+            return Ok(Turn::Over);
         }
-        poller.wait(&mut events, None).map_err(io::Error::other)?;
-        for event in events.iter().filter(|event| event.failed) {
-            let socket = if event.token == 0 { &a } else { &b };
-            if let Some(error) = socket.take_error()? {
-                return Err(error);
-            }
-        }
+        Ok(if more.contains(&true) { Turn::HasMore } else { Turn::Rests })
     }
 }
 
 impl Direction {
-    fn new() -> Direction {
-        let buffer = vec![0; BUFFER].into_boxed_slice();
-        Direction { buffer, begin: 0, end: 0, ended: false, told: false }
-    }
-
-    /// Moves what can be moved now.
-    fn pump(&mut self, from: &Stream, to: &Stream, count: &impl Fn(usize)) -> io::Result<()> {
-        while !self.told {
-            let moved = if self.begin < self.end {
-                to.write(&self.buffer[self.begin..self.end]).map(|n| self.begin += n)
+    /// True if it gave way.
+    fn pump(
+        &mut self,
+        from: &Stream,
+        to: &Stream,
+        room: &mut [u8],
+        count: &mut impl FnMut(usize),
+    ) -> io::Result<bool> {
+        let mut moved = 0;
+        while !self.told && moved < TURN {
+            let step = if !self.held.is_empty() {
+                to.write(&self.held).map(|n| drop(self.held.drain(..n)))
             } else if self.ended {
                 self.told = true;
                 to.shutdown_write()
             } else {
-                from.read(&mut self.buffer).map(|n| {
-                    (self.begin, self.end, self.ended) = (0, n, n == 0);
+                from.read(room).and_then(|n| {
                     count(n);
+                    moved += n;
+                    self.ended = n == 0;
+                    let taken = match to.write(&room[..n]) {
+                        Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+                        taken => taken?,
+                    };
+                    self.held.extend_from_slice(&room[taken..n]);
+                    Ok(())
                 })
             };
-            match moved {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            match step {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                 other => other?,
             }
         }
-        Ok(())
+        Ok(!self.told)
     }
 }
 
@@ -80,20 +101,22 @@ impl Direction {
 mod tests {
     use super::*;
     use os::tcp::{TcpOptions, pair};
-    use std::thread;
 
-    fn read_to_end(stream: &Stream) -> io::Result<Vec<u8>> {
-        let (mut all, mut buf) = (Vec::new(), [0; 4096]);
-        loop {
-            match stream.read(&mut buf) {
-                Ok(0) => return Ok(all),
-                Ok(n) => all.extend_from_slice(&buf[..n]),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    thread::sleep(std::time::Duration::from_millis(1));
-                }
-                Err(e) => return Err(e),
+    /// Turns until it ends, or for a while.
+    fn carry(carried: &mut Carried) -> io::Result<Turn> {
+        let mut room = [0; 4096];
+        for _ in 0..100 {
+            match carried.turn(&mut room, |_| ())? {
+                Turn::Over => return Ok(Turn::Over),
+                _ => std::thread::sleep(std::time::Duration::from_millis(1)),
             }
         }
+        Ok(Turn::Rests)
+    }
+
+    fn read(stream: &Stream) -> io::Result<Vec<u8>> {
+        let mut buf = [0; 100];
+        stream.read(&mut buf).map(|n| buf[..n].to_vec())
     }
 
     #[test]
@@ -101,20 +124,25 @@ mod tests {
         for orderly in [true, false] {
             let (near, a) = pair(&TcpOptions::default()).unwrap();
             let (b, far) = pair(&TcpOptions::default()).unwrap();
-            let carrier = thread::spawn(move || carry(a, b, |_| ()));
+            let mut carried = Carried::new(a, b);
             near.write(b"request").unwrap();
             near.shutdown_write().unwrap();
-            assert_eq!(read_to_end(&far).unwrap(), b"request");
+            assert_eq!(carry(&mut carried).unwrap(), Turn::Rests);
+            assert_eq!((read(&far).unwrap(), read(&far).unwrap()), (b"request".to_vec(), vec![]));
             far.write(b"answer").unwrap();
             if orderly {
                 far.shutdown_write().unwrap();
-                assert_eq!(read_to_end(&near).unwrap(), b"answer");
-                carrier.join().unwrap().unwrap();
+                assert_eq!(carry(&mut carried).unwrap(), Turn::Over);
+                drop(carried);
+                let got = (read(&near).unwrap(), read(&near).unwrap());
+                assert_eq!(got, (b"answer".to_vec(), vec![]));
             } else {
+                assert_eq!(carry(&mut carried).unwrap(), Turn::Rests);
                 drop(far);
-                let end = read_to_end(&near).unwrap_err();
-                assert_eq!(end.kind(), ErrorKind::ConnectionReset);
-                carrier.join().unwrap().unwrap_err();
+                carry(&mut carried).unwrap_err();
+                drop(carried);
+                assert_eq!(read(&near).unwrap(), b"answer");
+                assert_eq!(read(&near).unwrap_err().kind(), ErrorKind::ConnectionReset);
             }
         }
     }

@@ -66,6 +66,7 @@ fn a_rule_gives_connections_to_a_service_that_runs_at_both_ends() {
 
 #[test]
 fn a_peer_that_has_not_the_service_is_not_asked_for_it() {
+    // L-SV-2, L-SV-3.
     let mut g = with_services([&["web"], &["mail"]]);
     g.sides[0].set_service("web", true);
     assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None);
@@ -109,6 +110,7 @@ fn a_stream_finds_the_service_and_carries_its_preface() {
 
 #[test]
 fn a_service_that_does_not_run_there_is_left_alone_for_a_while() {
+    // L-SV-4.
     let mut g = with_services([&["web"], &["web"]]);
     g.sides[0].set_service("web", true);
     let flow = g.sides[0].open_to_service(g.now, (PEER, "web"), None, b"", None).unwrap();
