@@ -636,6 +636,31 @@ impl Cable {
         [times[200], times[360]]
     }
 
+    /// Microseconds of a question and its answer over one connection, the median of 1,000.
+    fn again(&self, at: &str) -> u128 {
+        let listener = listen(&self.spaces[3], at);
+        let (mut near, mut far) = joined(&self.spaces[0], &listener);
+        let answers = thread::spawn(move || {
+            let mut word = [0; 100];
+            far.set_nodelay(true).expect("a socket");
+            while far.read_exact(&mut word).is_ok() {
+                far.write_all(&[0; 400]).expect("an answer");
+            }
+        });
+        near.set_nodelay(true).expect("a socket");
+        let mut ask = || {
+            let begin = Instant::now();
+            near.write_all(&[0; 100]).expect("a question");
+            near.read_exact(&mut [0; 400]).expect("an answer");
+            begin.elapsed().as_micros()
+        };
+        let mut times: Vec<u128> = (0..1000).map(|_| ask()).collect();
+        drop(near);
+        answers.join().expect("a server");
+        times.sort_unstable();
+        times[500]
+    }
+
     /// Mbit/s of one download.
     fn download(&self, at: &str) -> u128 {
         const BYTES: usize = 500 << 20;
@@ -666,7 +691,8 @@ fn the_cost_of_a_service_is_measured() {
     let ways = [("plain", "10.2.0.2:8000"), ("service", SERVER)];
     for (round, (what, at)) in (0..4).flat_map(|round| ways.map(|way| (round, way))) {
         let [median, p90] = cable.question(at);
-        eprintln!("{round} {what}: {median} us, p90 {p90} us");
+        let again = cable.again(at);
+        eprintln!("{round} {what}: {median} us, p90 {p90} us; on a connection {again} us");
     }
     for (round, (what, at)) in (0..3).flat_map(|round| ways.map(|way| (round, way))) {
         eprintln!("{round} {what}: {} Mbit/s", cable.download(at));
