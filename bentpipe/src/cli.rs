@@ -7,7 +7,8 @@ use console::logging::{self, Level};
 use console::{Global, manual};
 
 use crate::{
-    check, doctor, down, keygen, log, path, plan, rate, reload, status, test, tune, up, usage, watch,
+    check, doctor, down, keeper, keygen, log, path, plan, rate, reload, status, test, tune, up,
+    usage, watch,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -45,6 +46,8 @@ pub enum Command {
     Down(down::Args),
     Tune(tune::Args),
     #[command(hide = true)]
+    Keeper(keeper::Args),
+    #[command(hide = true)]
     Manual(manual::Args),
 }
 
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Rate(args) => rate::run(args, &global),
         Command::Path(args) => path::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
+        Command::Keeper(args) => keeper::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };
     done.unwrap_or_else(|report| {

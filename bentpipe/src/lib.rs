@@ -13,6 +13,7 @@ pub mod chunk_files;
 pub mod cli;
 pub mod doctor;
 pub mod down;
+pub mod keeper;
 pub mod keygen;
 pub mod log;
 pub mod path;

@@ -478,6 +478,7 @@ mod tests {
             link_bytes,
         };
         Status {
+            services: Vec::new(),
             node: NodeStatus {
                 version: "0.1.0".to_owned(),
                 uptime_ms: 11_520_000,

@@ -22,6 +22,7 @@ mod reload;
 mod report;
 mod roster;
 mod self_test;
+mod services;
 mod shard;
 mod steering;
 mod store;

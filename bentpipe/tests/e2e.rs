@@ -71,6 +71,8 @@ mod rights;
 mod self_test;
 #[path = "e2e/semantics.rs"]
 mod semantics;
+#[path = "e2e/service.rs"]
+mod service;
 #[path = "e2e/shards.rs"]
 mod shards;
 #[path = "e2e/tcp.rs"]

@@ -42,6 +42,8 @@ struct Connection {
     output_ended: bool,
     /// What of the host's bytes is for the far side.
     rest: Rest,
+    /// What a service has read of it, and the relay has not yet.
+    ahead: Vec<u8>,
 }
 
 /// All sockets that belong to flows.
@@ -98,11 +100,28 @@ impl Connections {
             input_ended: false,
             output_ended: false,
             rest: Rest::Everything,
+            ahead: Vec::new(),
         }));
         // A flow that the relay has given up leaves its place before the driver hears of it.
         self.count += usize::from(before.is_none());
         self.enqueue(flow);
         true
+    }
+
+    /// Takes a connection that a service passes, with what it has read of it. False as in
+    /// [`Connections::add`].
+    pub fn add_with(
+        &mut self,
+        poller: &Poller,
+        flow: FlowId,
+        stream: Stream,
+        ahead: Vec<u8>,
+    ) -> bool {
+        let added = self.add(poller, flow, stream, false);
+        if let Some(c) = self.get(flow) {
+            c.ahead = ahead;
+        }
+        added
     }
 
     /// Takes the connection of a client of the proxy, of whose bytes `rest` is for the server.
@@ -131,26 +150,10 @@ impl Connections {
         from: Option<SocketAddr>,
         mark: Option<u32>,
     ) -> Result<(), ResetReason> {
-        let begin = |from| tcp::connect(&Connect { to, from, mark, options: &self.options });
-        if from.is_some_and(|f| f.is_ipv4() != to.is_ipv4()) {
-            return Err(ResetReason::Denied);
-        }
-        let stream = match begin(from) {
-            // The client's port is still held by an earlier connection of its own.
-            Err(ConnectError::SourceInUse) => begin(from.map(|f| SocketAddr::new(f.ip(), 0))),
-            other => other,
-        };
-        match stream {
-            Ok(stream) => match self.add(poller, flow, stream, true) {
-                true => Ok(()),
-                false => Err(ResetReason::Exhausted),
-            },
-            Err(ConnectError::Unreachable(e)) => Err(reason_of_own(&e, to.is_ipv4())),
-            Err(ConnectError::SourceInUse) => Err(ResetReason::Exhausted),
-            Err(ConnectError::Failed(e)) => {
-                crate::log!(Warn, e);
-                Err(ResetReason::Exhausted)
-            }
+        let stream = begin(to, from, mark, &self.options)?;
+        match self.add(poller, flow, stream, true) {
+            true => Ok(()),
+            false => Err(ResetReason::Exhausted),
         }
     }
 
@@ -250,6 +253,32 @@ impl Connections {
     }
 }
 
+/// Begins a connection, as [`Connections::connect`].
+pub fn begin(
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    mark: Option<u32>,
+    options: &TcpOptions,
+) -> Result<Stream, ResetReason> {
+    if from.is_some_and(|f| f.is_ipv4() != to.is_ipv4()) {
+        return Err(ResetReason::Denied);
+    }
+    let begin = |from| tcp::connect(&Connect { to, from, mark, options });
+    let stream = match begin(from) {
+        // The client's port is still held by an earlier connection of its own.
+        Err(ConnectError::SourceInUse) => begin(from.map(|f| SocketAddr::new(f.ip(), 0))),
+        other => other,
+    };
+    stream.map_err(|e| match e {
+        ConnectError::Unreachable(e) => reason_of_own(&e, to.is_ipv4()),
+        ConnectError::SourceInUse => ResetReason::Exhausted,
+        ConnectError::Failed(e) => {
+            crate::log!(Warn, e);
+            ResetReason::Exhausted
+        }
+    })
+}
+
 /// How a connection's turn ended.
 enum Turn {
     /// Nothing to do until there is news.
@@ -326,6 +355,15 @@ impl Connection {
     /// From the host to the link.
     fn read(&mut self, now: Instant, relay: &mut Relay, buffer: &mut [u8]) -> Turn {
         for _ in 0..ROUNDS {
+            if !self.ahead.is_empty() {
+                let room = relay.read_room(now, self.flow).min(self.ahead.len());
+                if room == 0 {
+                    return Turn::Rests; // Action::Read follows.
+                }
+                let taken = relay.local_data(now, self.flow, &self.ahead[..room]);
+                self.ahead.drain(..taken);
+                continue;
+            }
             if !self.readable || self.input_ended {
                 return Turn::Rests;
             }
@@ -417,7 +455,7 @@ impl Connection {
 
 /// What the failure of an attempt means to the client: what was said on the way, if
 /// anything was.
-pub(super) fn reason_of_failure(failure: &Failure) -> ResetReason {
+pub fn reason_of_failure(failure: &Failure) -> ResetReason {
     match failure.unreachable {
         Some(Unreachable::V4(code)) => ResetReason::Icmp(code),
         Some(Unreachable::V6(code)) => ResetReason::Icmpv6(code),

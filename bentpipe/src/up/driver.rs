@@ -27,7 +27,9 @@ use super::one_sided::OneSidedLinks;
 use super::others::Others;
 use super::proxy::{Asked, Proxy};
 use super::roster::{ListedPeer, Roster};
-use super::shard::inbox::{Guest, News};
+use super::services::line::Answer;
+use super::services::{Do, Services, Work};
+use super::shard::inbox::{Guest, News, Order};
 use super::shard::{OWNERS, Shard};
 use super::store::Store;
 use crate::admin::{self, AdminError};
@@ -46,6 +48,8 @@ const PROXY: u64 = OWNERS + 7;
 const NEWS: u64 = OWNERS + 8;
 /// The thread that keeps things has news.
 const KEPT: u64 = OWNERS + 9;
+/// Services have news: their keeper, and each of them by two numbers.
+const SERVICES: u64 = OWNERS + 20;
 const ADMIN: u64 = OWNERS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OWNERS + (1 << 32);
@@ -99,6 +103,7 @@ pub struct Driver {
     /// That clients of the admin API have asked for.
     tests: Vec<tests::RunningTest>,
     signals: Signals,
+    pub(super) services: Services,
     pub(super) store: Store,
     pub(super) kept: Kept,
     /// What watchers have not heard of yet.
@@ -165,7 +170,9 @@ impl Driver {
         let silence = self.silence_timeout();
         let others = self.others.poll_timeout(now);
         let (store, kept) = (self.store.poll_timeout(), self.kept.poll_timeout());
-        let next = [shard, others, admin, proxy, listeners, silence, store, kept, self.draining];
+        let services = self.services.poll_timeout().filter(|_| self.draining.is_none());
+        let next =
+            [shard, others, admin, proxy, listeners, silence, store, kept, services, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
     }
 
@@ -182,6 +189,10 @@ impl Driver {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.accept(now, &self.shard.poller);
                 }
+            }
+            token if self.services.has_token(token) => {
+                let todo = self.services.on_event(now, &self.shard.poller, token);
+                self.follow_services(now, todo);
             }
             token if token >= PROXY_CLIENTS => self.on_proxy_client(now, token),
             token if token >= ADMIN => self.on_admin(now, token),
@@ -203,6 +214,43 @@ impl Driver {
             listeners.handle_timeout(now, poller);
         }
         self.follow_silence(now);
+        if !self.services.is_empty() && self.draining.is_none() {
+            let todo = self.services.handle_timeout(now, &self.shard.poller);
+            self.follow_services(now, todo);
+        }
+    }
+
+    /// Tells shards of services, and gives them what services want.
+    fn follow_services(&mut self, now: Instant, todo: Vec<Do>) {
+        for it in todo {
+            match it {
+                Do::Is(name, line) => {
+                    let order = || Order::Service(name.clone(), line.clone());
+                    self.others.order_all(order);
+                    self.shard.set_service(now, &name, line);
+                }
+                Do::Of(peer, work) => {
+                    let shard = self.everyone.iter().find(|p| p.config.name == peer);
+                    let shard = shard.map_or(0, |p| p.shard);
+                    self.give_work(now, shard, work);
+                }
+                Do::Refuse(line, request) => {
+                    let answer = Answer::failed(request, service::Reason::Exhausted);
+                    self.shard.answer_service(now, &line, answer);
+                }
+                Do::Passed(server, work) => {
+                    let shard = self.shard_routes.lookup(server.ip()).unwrap_or(0);
+                    self.give_work(now, shard, work);
+                }
+            }
+        }
+    }
+
+    fn give_work(&mut self, now: Instant, shard: usize, work: Work) {
+        match shard {
+            0 => self.shard.work_for_service(now, work),
+            other => self.others.hand_over(other, Guest::Service(Box::new(work))),
+        }
     }
 
     fn accept(&mut self, now: Instant, token: u64) {
@@ -231,6 +279,7 @@ impl Driver {
     fn shard_for(&self, asked: &Asked) -> Option<usize> {
         match &asked.target {
             Target::Address(a) => self.shard_routes.lookup(a.ip()),
+            Target::Service(..) => None, // No client of a proxy can say that.
             Target::Name(..) => self.shard_routes.default_route().or_else(|| {
                 let mut everyone = self.everyone.iter();
                 everyone.next().filter(|_| everyone.next().is_none()).map(|p| p.shard)

@@ -19,7 +19,7 @@ use std::thread;
 use link::PeerId;
 use os::OsError;
 use os::poll::Waker;
-use relay::FlowId;
+use relay::Caller;
 
 /// Threads that resolve, of all shards together, as far as each then has [`LEAST`].
 const THREADS: usize = 8;
@@ -35,8 +35,9 @@ const WAITING: usize = 64;
 pub enum Purpose {
     /// A peer's endpoint.
     Endpoint(PeerId),
-    /// A server that a peer's client named; to be connected to as this address.
-    Server(FlowId, Option<SocketAddr>),
+    /// A server that a peer's client named, or a service for it; to be connected to as this
+    /// address.
+    Server(Caller, Option<SocketAddr>),
 }
 
 /// A name's addresses; none where it does not resolve.
@@ -237,11 +238,16 @@ fn work(shared: &Shared, how: How, answers: &Sender<Answer>, waker: &Waker) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use relay::FlowId;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
     fn by(system: Resolve) -> How {
         How { system, mark: None }
+    }
+
+    fn server(n: u64) -> Purpose {
+        Purpose::Server(Caller::Flow(FlowId::from_u64(n)), None)
     }
 
     static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -261,12 +267,14 @@ mod tests {
     #[test]
     fn a_peer_whose_names_do_not_answer_starves_no_other() {
         let mut names = Names::with(LEAST, by(sometimes_slow)).unwrap();
-        let flow = |n: u64| Purpose::Server(FlowId::from_u64(n), None);
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
-        let taken = (0..300).filter(|n| names.ask(greedy, flow(*n), "slow", 80)).count();
+        let taken = (0..300).filter(|n| names.ask(greedy, server(*n), "slow", 80)).count();
         assert!((WAITING..=WAITING + AT_ONCE).contains(&taken), "{taken} were taken");
         for n in 0..20 {
-            assert!(names.ask(modest, flow(1_000 + n), "quick", 443), "it has a queue of its own");
+            assert!(
+                names.ask(modest, server(1_000 + n), "quick", 443),
+                "it has a queue of its own"
+            );
         }
         // Nor does it hold up the search for its own endpoint.
         assert!(names.ask(greedy, Purpose::Endpoint(greedy), "quick", 4500));
@@ -295,9 +303,9 @@ mod tests {
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         for n in 0..10 {
             assert!(names.ask(greedy, Purpose::Endpoint(greedy), "slow", 4500));
-            assert!(names.ask(greedy, Purpose::Server(FlowId::from_u64(n), None), "slow", 80));
+            assert!(names.ask(greedy, server(n), "slow", 80));
         }
-        assert!(names.ask(modest, Purpose::Server(FlowId::from_u64(100), None), "quick", 443));
+        assert!(names.ask(modest, server(100), "quick", 443));
         let begin = Instant::now();
         let answer = loop {
             match names.next() {
@@ -317,13 +325,15 @@ mod tests {
         let (begin, mut asked) = (Instant::now(), 0u64);
         while (asked < 5_000 || !open.is_empty()) && begin.elapsed() < Duration::from_secs(30) {
             let peer = PeerId::from_index(asked as usize % 7);
-            let purpose = Purpose::Server(FlowId::from_u64(asked), None);
+            let purpose = server(asked);
             if asked < 5_000 && names.ask(peer, purpose, "name", 1) {
                 open.insert(asked);
                 asked += 1;
             }
             while let Some(answer) = names.next() {
-                let Purpose::Server(flow, _) = answer.purpose else { panic!("nobody asked that") };
+                let Purpose::Server(Caller::Flow(flow), _) = answer.purpose else {
+                    panic!("nobody asked that")
+                };
                 assert!(open.remove(&flow.to_u64()), "answered twice");
             }
         }

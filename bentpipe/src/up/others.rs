@@ -134,7 +134,9 @@ impl Others {
     pub fn hand_over(&mut self, shard: usize, guest: Guest) {
         let Some(other) = shard.checked_sub(1).and_then(|n| self.each.get_mut(n)) else { return };
         let sent = match guest {
-            Guest::Connection(_) | Guest::ProxyClient(_) => other.door.hosts.send(guest).is_ok(),
+            Guest::Connection(_) | Guest::ProxyClient(_) | Guest::Service(_) => {
+                other.door.hosts.send(guest).is_ok()
+            }
             Guest::HandedOver(ref it) if it.is_initiation() => {
                 other.door.initiations.try_send(guest).is_ok()
             }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use link::Remote;
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
-use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, PathConfig, best_packet};
+use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, PathConfig, Services, best_packet};
 use relay::{Policy, Share, streams_for};
 use squeeze::dedup::Limits;
 use units::{ByteCount, Duration};
@@ -92,7 +92,9 @@ pub fn facts(node: &Node, peer: &Peer) -> Facts {
     let has = |is_v4| peer.routes.iter().any(|prefix| prefix.is_v4() == is_v4);
     let takes = Families { v4: has(true), v6: has(false) };
     let sends = if node.tun.is_some() { takes } else { Families::default() };
-    Facts { takes, sends, end: peer.link.end, tests: true }
+    let services = node.services.iter().map(|service| service.name.as_str());
+    let services = services.fold(Services::default(), Services::with);
+    Facts { takes, sends, end: peer.link.end, tests: true, services }
 }
 
 /// Peers that share the node's memory, and those of them that share its room for chunks.

@@ -250,9 +250,10 @@ pub fn refusal_of(reason: ResetReason) -> Refusal {
         ResetReason::TimedOut => Refusal::TimedOut,
         ResetReason::NoSuchName => Refusal::UnknownName,
         ResetReason::Exhausted => Refusal::Overloaded,
-        ResetReason::PeerRestarted | ResetReason::ShuttingDown | ResetReason::Protocol => {
-            Refusal::Failed
-        }
+        ResetReason::PeerRestarted
+        | ResetReason::ShuttingDown
+        | ResetReason::Protocol
+        | ResetReason::NoSuchService => Refusal::Failed,
     }
 }
 

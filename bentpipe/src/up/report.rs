@@ -108,6 +108,7 @@ impl Driver {
                 dropped: all.dropped,
             },
             links: all.links,
+            services: self.services.status(now),
         }
     }
 }

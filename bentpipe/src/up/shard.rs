@@ -13,6 +13,7 @@ mod links;
 mod packets;
 pub(super) mod paths;
 mod peers;
+mod services;
 pub(super) mod tidings;
 
 pub(super) use links::Note;
@@ -42,6 +43,7 @@ use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
 use crate::config::{Config, Node};
+use services::ServiceLines;
 use tidings::Tidings;
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
@@ -53,6 +55,8 @@ const CHUNKS: u64 = OURS + 3;
 const COPIES: u64 = OURS + 4;
 /// Further carriers' sockets follow this.
 const MORE_UDP: u64 = OURS + 100;
+/// With the number of a connection that a service wants; no flow's number has this bit.
+const CONNECTS: u64 = 1 << 62;
 /// From here on they are the owner's.
 pub(super) const OWNERS: u64 = OURS + 1_000;
 
@@ -83,6 +87,7 @@ pub(super) struct Shard {
     pub chunks: ChunkStores,
     /// Self-tests of links.
     pub tests: Tests,
+    services: ServiceLines,
     pub peers: Roster<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
@@ -145,6 +150,7 @@ impl Shard {
             modems: Modems::new()?,
             chunks: ChunkStores::new((*chunks).clone())?,
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
+            services: ServiceLines::default(),
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
@@ -203,7 +209,9 @@ impl Shard {
         let arrivals = self.carrier.poll_timeout();
         let tests = self.tests.poll_timeout();
         let usage = self.usage_timeout();
-        let timers = [link, connections, names, leaving, drain, chunks, arrivals, tests, usage];
+        let services = self.services.poll_timeout();
+        let timers =
+            [link, connections, names, leaving, drain, chunks, arrivals, tests, usage, services];
         timers.into_iter().flatten().min()
     }
 
@@ -225,6 +233,7 @@ impl Shard {
                     self.distrust_keys(now, "this machine was restored from a snapshot");
                 }
             }
+            token if token & (OURS | CONNECTS) == CONNECTS => self.on_dial(now, event),
             _ => self.on_flow(now, event),
         }
     }
@@ -269,22 +278,31 @@ impl Shard {
         self.write_tun(now);
         self.chunks.work(now, &mut self.relay);
         self.act(now);
+        self.settle_services(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
             for peer in self.peers.iter_mut() {
                 peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
             }
             self.tell_rates();
+            self.look_at_links(now);
         }
         self.tell_usage(now);
     }
 
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.relay.poll_action(now) {
+            if let Action::PeerReset(flow, reason) | Action::Abort(flow, reason) = action {
+                self.services.on_reset(flow, reason);
+            }
             match action {
                 Action::Connect { flow, target, source } => {
                     self.connect(now, flow, target, source);
                 }
+                Action::ServiceConnect { connect, target, source } => {
+                    self.connect_for(now, connect, target, source);
+                }
+                Action::ServiceRefused(connect, reason) => self.refuse_dial(now, connect, reason),
                 Action::Write(flow) | Action::Read(flow) => {
                     if !self.tests.enqueue(flow) {
                         self.connections.enqueue(flow);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use link::PathId;
 use link::endpoint::{Endpoint, EndpointConfig, MAX_KEY_LIFETIME};
 use link::handshake::{Offer, Params};
 use link::keys::{Entropy, PresharedKey, PrivateKey};
@@ -109,7 +110,7 @@ impl Node {
             preshared: PresharedKey::NONE,
             offer: Offer::new(true),
             params: moon(),
-            endpoint: Some(address(1)),
+            endpoint: Some(address(1).into()),
             key_lifetime: MAX_KEY_LIFETIME,
         };
         let tunnel = Tunnel::new(config, Entropy::new([9; 32])).expect("good keys");
@@ -137,7 +138,7 @@ impl Node {
         let answer = self.relay.poll_transmit(self.now, &mut buf).expect("an answer");
         let packet = &buf[..answer.len];
         assert!(matches!(PacketKind::of(packet), Some(PacketKind::Response { .. })));
-        self.tunnel.handle_response(self.now, address(1), packet).expect("a good answer");
+        self.tunnel.handle_response(self.now, address(1).into(), packet).expect("a good answer");
         self.receive(0, &[]);
         assert!(self.relay.endpoint.is_established(PEER));
     }
@@ -146,11 +147,11 @@ impl Node {
     /// come. Answers the processor time, in µs.
     pub fn receive(&mut self, hint: u8, payload: &[u8]) -> u64 {
         self.now += SPACING;
-        let head = self.tunnel.header_len(4).expect("a session");
+        let head = self.tunnel.header_len(PathId::FIRST, 4).expect("a session");
         let mut packet = vec![0; head];
         packet.extend_from_slice(payload);
         packet.resize(packet.len() + TAG_LEN, 0);
-        self.tunnel.seal_packet(self.now, hint, 4, &mut packet).expect("a session");
+        self.tunnel.seal_packet(self.now, PathId::FIRST, hint, 4, &mut packet).expect("a session");
         let begin = os::proc::thread_cpu();
         self.relay.handle_carrier(self.now, self.now, address(2), &mut packet);
         self.act();
@@ -209,7 +210,7 @@ impl Node {
     fn take_packets(&mut self) {
         let mut buf = [0; 9000];
         while let Some(t) = self.relay.poll_transmit(self.now, &mut buf) {
-            let opened = self.tunnel.open_packet(self.now, address(1), &mut buf[..t.len]);
+            let opened = self.tunnel.open_packet(self.now, address(1).into(), &mut buf[..t.len]);
             if let Ok(opened) = opened {
                 self.newest = self.newest.max(opened.number);
             }

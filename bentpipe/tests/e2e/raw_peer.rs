@@ -1,8 +1,10 @@
 //! A peer that has a key and says whatever a test likes, by a socket of its own.
 
+use std::net::SocketAddr;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use link::PathId;
 use link::handshake::{Offer, Params};
 use link::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use link::seal::TAG_LEN;
@@ -43,7 +45,7 @@ impl RawPeer {
             preshared: PresharedKey::NONE,
             offer: Offer::new(true),
             params: Params::new(&offer).expect("it fits"),
-            endpoint: Some(to.parse().expect("an address")),
+            endpoint: Some(to.parse::<SocketAddr>().expect("an address").into()),
             key_lifetime: MAX_KEY_LIFETIME,
         };
         let seed = os::proc::entropy().expect("entropy");
@@ -78,18 +80,18 @@ impl RawPeer {
         if let Some(PacketKind::Response { .. }) = PacketKind::of(&packet[..n]) {
             let from = self.socket.peer_addr().expect("connected");
             let now = self.now();
-            let _ = self.tunnel.handle_response(now, from, &packet[..n]);
+            let _ = self.tunnel.handle_response(now, from.into(), &packet[..n]);
         }
     }
 
     /// A packet of these frames; what comes back is not read.
     pub fn say(&mut self, frames: &[u8]) {
         let now = self.now();
-        let head = self.tunnel.header_len(4).expect("a session");
+        let head = self.tunnel.header_len(PathId::FIRST, 4).expect("a session");
         let mut packet = vec![0; head];
         packet.extend_from_slice(frames);
         packet.resize(packet.len() + TAG_LEN, 0);
-        self.tunnel.seal_packet(now, 0, 4, &mut packet).expect("a session");
+        self.tunnel.seal_packet(now, PathId::FIRST, 0, 4, &mut packet).expect("a session");
         // A full buffer loses it, as a link does.
         let _ = self.socket.send(&packet);
     }

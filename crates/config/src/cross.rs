@@ -9,6 +9,7 @@ use units::{ByteCount, IpPrefix};
 use super::node::NodeDraft;
 use super::peer::PeerDraft;
 use super::problem::{Problem, Problems};
+use super::service::Service;
 use crate::host::Host;
 use console::human::memory;
 
@@ -23,6 +24,26 @@ pub(super) fn check(node: Option<&NodeDraft>, peers: &[PeerDraft], problems: &Pr
         doubt_small_memory(node, peers, problems);
         doubt_idle_lan(node, peers, problems);
         doubt_open_proxy(node, problems);
+    }
+}
+
+/// Rules give connections to services of the file.
+pub(super) fn refuse_unknown_services(
+    services: &[Service],
+    peers: &[PeerDraft],
+    problems: &Problems,
+) {
+    for draft in peers {
+        let named = draft.peer.traffic.rules.iter().filter_map(|rule| rule.via.as_ref());
+        for via in named.filter(|via| services.iter().all(|service| service.name != **via)) {
+            let name = &draft.peer.name;
+            let message = format!(
+                "a rule of peer \"{name}\" gives connections to the service \"{via}\", which the \
+                 file does not have"
+            );
+            let help = format!("add [service.{via}] with its command");
+            problems.add(Problem::at(draft.key.clone(), message).help(help));
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod reader;
 #[cfg(test)]
 mod reload_tests;
 mod secret;
+mod service;
 pub mod socket;
 mod split;
 mod suggest;
@@ -45,6 +46,7 @@ pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
 pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
+pub use service::Service;
 pub use split::SplitLink;
 pub use traffic::Traffic;
 
@@ -154,6 +156,7 @@ impl Node {
             ("user", self.user != new.user),
             ("shards", self.shards != new.shards),
             ("key_lifetime", self.key_lifetime != new.key_lifetime),
+            ("service", self.services != new.services),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
     }
@@ -234,6 +237,7 @@ fn read(
             None
         }
     };
+    let services = service::read(section.named_tables("service"), &dir);
     let mut peers = Vec::new();
     let mut links = Vec::new();
     for table in section.tables("peer") {
@@ -245,6 +249,7 @@ fn read(
     section.finish();
     cross::check(node.as_ref(), &peers, problems);
     split::check(node.as_ref(), &links, &peers, problems);
+    cross::refuse_unknown_services(&services, &peers, problems);
     let node = node?;
     let secret_inside = node.key_is_inline || peers.iter().any(|p| p.psk_is_inline);
     if secret_inside && let Some(wrong) = mode.and_then(|mode| secret::mode_fault(path, mode)) {
@@ -253,7 +258,7 @@ fn read(
         problems.doubt(problem.help(wrong.help.unwrap_or_default()));
     }
     Some(Config {
-        node: node.node,
+        node: Node { services, ..node.node },
         peers: peers.into_iter().map(|draft| draft.peer).collect(),
         split: links.into_iter().map(|draft| draft.link).collect(),
         elsewhere: Vec::new(),

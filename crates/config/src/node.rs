@@ -11,6 +11,7 @@ use units::{ByteCount, Duration, IpPrefix};
 use super::problem::Problem;
 use super::reader::{At, Section};
 use super::secret;
+use super::service::Service;
 use console::logging::Level;
 
 /// This node.
@@ -52,6 +53,8 @@ pub struct Node {
     pub user: Option<String>,
     /// Whether what `on_failure = "block"` blocks stays blocked after an end in order.
     pub on_stop: OnStop,
+    /// Programs that it starts.
+    pub services: Vec<Service>,
 }
 
 /// What becomes of traffic that is to be blocked without the gateway when it ends in order.
@@ -161,6 +164,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         log,
         user,
         on_stop,
+        services: Vec::new(),
     };
     Some(NodeDraft { node, listen, proxy, lan: lan_span, key_is_inline })
 }

@@ -337,6 +337,29 @@ impl<'t> Section<'t> {
         })
     }
 
+    /// The tables that stand under `key` by names of their own, such as `[service.web]`.
+    pub fn named_tables(&mut self, key: &'static str) -> Vec<(String, Section<'t>)> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let problems = self.problems;
+        let section = |(name, value): (&'t Spanned<_>, &'t Spanned<DeValue<'t>>)| {
+            let DeValue::Table(table) = value.get_ref() else { return None };
+            let name: &std::borrow::Cow<'_, str> = name.get_ref();
+            let title = format!("[{key}.{name}]");
+            let section = Section::new(title, table, value.span(), problems).under(key);
+            Some((name.to_string(), section))
+        };
+        let tables: Option<Vec<_>> = match value.get_ref() {
+            DeValue::Table(table) => table.iter().map(section).collect(),
+            _ => None,
+        };
+        tables.unwrap_or_else(|| {
+            let wrong = Wrong::new("it is written as one table for each")
+                .help(format!("start each with its name, as in [{key}.web]"));
+            self.wrong(key, value.span(), wrong);
+            Vec::new()
+        })
+    }
+
     /// True if `key` holds the text `word`.
     pub fn is_word(&self, key: &str, word: &str) -> bool {
         self.table.get(key).is_some_and(|v| v.get_ref().as_str() == Some(word))

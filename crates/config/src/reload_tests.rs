@@ -129,6 +129,13 @@ const ROWS: &[Row] = &[
     ("rule", "compress", ["\"auto\"", "\"off\""], "", Effect::Peer),
     ("rule", "headers", ["\"on\"", "\"off\""], "", Effect::Peer),
     ("rule", "dedup", ["\"host\"", "\"lan\""], "", Effect::Peer),
+    ("rule", "via", ["\"a\"", "\"b\""], "", Effect::Peer),
+    ("service", "command", ["[\"a\"]", "[\"b\"]"], "", Restart("service")),
+    ("service", "user", ["\"a\"", "\"b\""], "", Restart("service")),
+    ("service", "memory", ["\"64MiB\"", "\"65MiB\""], "", Restart("service")),
+    ("service", "descriptors", ["100", "200"], "", Restart("service")),
+    ("service", "directory", ["\"/a\"", "\"/b\""], "", Restart("service")),
+    ("service", "reads", ["[\"/a\"]", "[\"/b\"]"], "", Restart("service")),
 ];
 
 fn private(n: u8) -> String {
@@ -195,7 +202,12 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         _ => sub("rule", &["ports = [80]"]),
     };
     let peer = peer.join("\n");
-    let text = format!("[node]\n{node}\n[[peer]]\n{peer}\n{link}\n{class}{rule}");
+    let service = match table {
+        "service" => lines("service", &["command = [\"a\"]"]).join("\n"),
+        _ => "command = [\"a\"]".into(),
+    };
+    let services = format!("[service.a]\n{service}\n[service.b]\ncommand = [\"b\"]\n");
+    let text = format!("[node]\n{node}\n{services}[[peer]]\n{peer}\n{link}\n{class}{rule}");
     Config::parse(&text, Path::new("t.toml"))
         .unwrap_or_else(|e| panic!("{text}\n{:#?}", e.to_report().problems))
 }

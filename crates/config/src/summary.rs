@@ -46,6 +46,9 @@ impl Display for Config {
         if node.shards > 1 {
             row("shards", &format!("{} threads with peers each", node.shards))?;
         }
+        for service in &node.services {
+            row("service", &format!("{}: {}", service.name, service.command.join(" ")))?;
+        }
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))?;
         self.split.iter().try_for_each(|link| write_split(f, link))
     }

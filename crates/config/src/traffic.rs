@@ -29,6 +29,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// The class of this name.
+    pub fn class_named(&self, name: &str) -> Option<ClassId> {
+        let own = self.names.iter().position(|n| n == name);
+        let built_in = || BUILT_IN.iter().position(|n| *n == name);
+        own.or_else(built_in).map(ClassId::from_index)
+    }
+
     /// The name of a class.
     pub fn class_name(&self, class: ClassId) -> &str {
         let own = self.names.get(class.index()).map(String::as_str);
@@ -163,10 +170,11 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
     let compress = section.word("compress", &COMPRESS);
     let headers = section.word("headers", &HEADERS);
     let dedup = section.word("dedup", &DEDUP);
+    let via = section.get::<String>("via");
     let class = read_class_name(&mut section, names);
     section.finish();
     let coded = compress.is_some() || headers.is_some() || dedup.is_some();
-    if class.is_none() && carry.is_none() && !coded {
+    if class.is_none() && carry.is_none() && via.is_none() && !coded {
         return None;
     }
     Some(Rule {
@@ -178,6 +186,7 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
         compress: compress.map(|c| c.value),
         headers: headers.map(|h| h.value),
         dedup: dedup.map(|d| d.value),
+        via: via.map(|v| v.value),
     })
 }
 
@@ -208,7 +217,8 @@ fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassI
         [] => BUILT_IN.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    if !["class", "carry", "compress", "headers", "dedup"].iter().any(|key| section.has(key)) {
+    if !["class", "carry", "compress", "headers", "dedup", "via"].iter().any(|key| section.has(key))
+    {
         section.lacks("class", format!("write one of {}", quoted(&known)));
     }
     let At { value: name, span } = section.get::<String>("class")?;

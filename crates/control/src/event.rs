@@ -222,7 +222,7 @@ pub struct Flow {
     pub id: String,
     /// The client's address, or `other` where it is not known.
     pub client: String,
-    /// Where it leads: an address or a name, and a port.
+    /// Where it leads: an address or a name, and a port; or `service NAME`.
     pub server: String,
     /// Its class's name.
     pub class: String,

@@ -16,6 +16,7 @@ mod event;
 mod failing;
 mod paths;
 mod request;
+mod services;
 mod status;
 mod tested;
 mod usage;
@@ -24,6 +25,7 @@ pub use event::{Cause, Event, Flow, Notice, Outage, VERSION};
 pub use failing::{Failing, Reason, Stranger};
 pub use paths::{PathCommand, PathReport, PathState};
 pub use request::{Answer, Request};
+pub use services::{ServiceState, ServiceStatus, ServiceWaiting};
 pub use status::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
     HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, RekeyState,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Failing, PathReport, Stranger};
+use crate::{Failing, PathReport, ServiceStatus, Stranger};
 
 /// Everything an operator may want to know about a running gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub struct Status {
     pub node: NodeStatus,
     /// One entry per peer, in the order of the configuration.
     pub links: Vec<LinkStatus>,
+    /// Programs that the gateway runs, in the order of the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceStatus>,
 }
 
 /// The node itself.

@@ -47,7 +47,7 @@ pub use crate::repair::bulk_repair_interval;
 pub use coded::Coding;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
-pub use facts::{Disagreements, End, Facts, Families};
+pub use facts::{Disagreements, End, Facts, Families, Services};
 use facts::{Told, rate_bits};
 pub use hearing::Reach;
 pub(crate) use hosts::HostId;
@@ -448,6 +448,11 @@ impl Session {
     /// Has the peer told that it answers self-tests (L-TE-1)?
     pub fn peer_answers_tests(&self) -> bool {
         self.peer.told.is_some_and(|told| told.facts.tests)
+    }
+
+    /// Has the peer told that it may have a service of this name (L-SV-2)?
+    pub fn peer_may_have(&self, service: &str) -> bool {
+        self.peer.told.is_some_and(|told| told.facts.services.may_have(service))
     }
 
     /// Open streams, but for those that carry packets.

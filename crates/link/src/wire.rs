@@ -48,6 +48,9 @@ pub enum Target {
     Address(SocketAddr),
     /// A name for the far node to resolve (explicit proxy), with the port.
     Name(String, u16),
+    /// A program of the far node's: its name, [`is_service_name`], and what it is told before the
+    /// first byte of the stream, [`MAX_PREFACE`] bytes at most.
+    Service(String, Vec<u8>),
 }
 
 /// The addresses of the connection behind a stream.
@@ -63,6 +66,16 @@ pub struct Origin {
 
 /// The longest name that an [`Origin`] carries (RFC 1035: 253 characters).
 pub const MAX_NAME: usize = 253;
+/// The longest name of a service.
+pub const MAX_SERVICE: usize = 32;
+/// The longest preface: OPEN with it is no longer than one with the longest name.
+pub const MAX_PREFACE: usize = 200;
+
+/// Is this a name that a service may have: small letters, digits and hyphens?
+pub fn is_service_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=MAX_SERVICE).contains(&name.len()) && name.bytes().all(plain)
+}
 
 /// A stream's data inside a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,6 +13,7 @@
 //! * [`port`]: whole Ethernet frames, for the link emulator.
 //! * [`proc`]: limits, rights, use of memory and time; and children.
 //! * [`serial`]: a modem's line, and ptys that look like one.
+//! * [`seqpacket`]: packets and descriptors between programs.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
 //! * [`heap`]: what threads hold of memory, for tests.
@@ -29,8 +30,9 @@ pub mod netns;
 pub mod poll;
 pub mod port;
 pub mod proc;
-pub mod settings;
+pub mod seqpacket;
 pub mod serial;
+pub mod settings;
 mod stamp;
 mod sys;
 pub mod tcp;

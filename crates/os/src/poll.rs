@@ -35,6 +35,11 @@ use crate::OsError;
 use crate::error::OrCannot;
 use crate::sys::{check, own, retry};
 
+/// Reads and writes of the descriptor return at once.
+pub fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
+    crate::sys::set_nonblocking(fd.as_fd())
+}
+
 /// What to be told about a descriptor. Errors and hang-ups are always told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest(u32);

@@ -1,12 +1,14 @@
 //! This process: limits, rights, precision, use of memory and time; and its children.
 
+pub mod jail;
 mod rights;
 
 pub(crate) use rights::confine;
-pub use rights::{Right, User, become_user, drop_rights, find_user, has_right};
+pub use rights::{Right, User, become_user, drop_rights, find_user, has_right, keep_rights};
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -157,6 +159,19 @@ pub fn has_ended(child: &Child) -> io::Result<bool> {
     check(unsafe { libc::waitid(libc::P_PID, child.id(), &mut about, how) })?;
     // SAFETY: waitid has filled it, with 0 where nothing has ended.
     Ok(unsafe { about.si_pid() } != 0)
+}
+
+/// A descriptor that can be read once the child has ended.
+pub fn end_of(child: &Child) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id() as libc::pid_t, 0u32) };
+    crate::sys::own(fd as libc::c_int)
+}
+
+/// Is this process root's?
+pub fn is_root() -> bool {
+    // SAFETY: it cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Ends a child that has a process group of its own, with all that is in the group.

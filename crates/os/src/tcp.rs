@@ -8,17 +8,22 @@
 //!   [`Stream::close_in_order`] is called: a dying gateway must not end a connection
 //!   cleanly whose last bytes it still holds (R-SEMANTICS).
 //!
-//! Every call is non-blocking. A `Stream` is one descriptor and nothing else.
+//! * [`pair`] makes two that are connected with each other, to hand one to another program.
+//!
+//! Every call is non-blocking, whatever another program does that has the socket, too. A
+//! `Stream` is one descriptor and nothing else.
 
 mod info;
 mod listener;
 mod options;
 mod outcome;
+mod pair;
 
 pub use info::TcpInfo;
 pub use listener::{Accepted, Listener, TransparentListener};
 pub use options::TcpOptions;
 pub use outcome::{Failure, Unreachable};
+pub use pair::pair;
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -28,6 +33,9 @@ use units::Duration;
 
 use crate::OsError;
 use crate::sys::{self, check, check_len, get_option, retry, set_option};
+
+/// How bytes are written.
+const AT_ONCE: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// How to connect.
 #[derive(Clone, Copy, Debug)]
@@ -129,19 +137,36 @@ impl From<std::net::TcpStream> for Stream {
 }
 
 impl Stream {
+    /// A descriptor that another program gave, if it is a TCP connection. It resets when it is
+    /// dropped, like any.
+    pub fn given(fd: OwnedFd) -> io::Result<Stream> {
+        let protocol: libc::c_int = get_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
+        if protocol != libc::IPPROTO_TCP {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sys::peer_addr(fd.as_fd())?;
+        sys::set_nonblocking(fd.as_fd())?;
+        set_linger(fd.as_fd(), true)?;
+        Ok(Stream { fd })
+    }
+
     /// Reads into `buf`. 0 is the far side's end; `WouldBlock` means wait. A reset comes
     /// as `ConnectionReset` once what arrived before it has been read.
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let fd = self.fd.as_raw_fd();
-        // SAFETY: pointer and length describe `buf`.
-        retry(|| check_len(unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), 0) }))
+        retry(|| {
+            // SAFETY: pointer and length describe `buf`.
+            check_len(unsafe {
+                libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
+            })
+        })
     }
 
     /// Writes what the socket takes of `bytes` and says how much; `WouldBlock` means wait.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let (fd, ptr, len) = (self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
         // SAFETY: pointer and length describe `bytes`.
-        retry(|| check_len(unsafe { libc::send(fd, ptr, len, libc::MSG_NOSIGNAL) }))
+        retry(|| check_len(unsafe { libc::send(fd, ptr, len, AT_ONCE) }))
     }
 
     /// Writes several pieces in one call, as [`Stream::write`]. At most 1,024 pieces.
@@ -153,14 +178,16 @@ impl Stream {
         header.msg_iovlen = pieces.len().min(1024) as _;
         let fd = self.fd.as_raw_fd();
         // SAFETY: `header` points to `pieces`, which outlive the call and are only read.
-        retry(|| check_len(unsafe { libc::sendmsg(fd, &header, libc::MSG_NOSIGNAL) }))
+        retry(|| check_len(unsafe { libc::sendmsg(fd, &header, AT_ONCE) }))
     }
 
     /// Looks at what has arrived without taking it.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let (fd, ptr, len) = (self.fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len());
-        // SAFETY: pointer and length describe `buf`.
-        retry(|| check_len(unsafe { libc::recv(fd, ptr, len, libc::MSG_PEEK) }))
+        retry(|| {
+            // SAFETY: pointer and length describe `buf`.
+            check_len(unsafe { libc::recv(fd, ptr, len, libc::MSG_PEEK | libc::MSG_DONTWAIT) })
+        })
     }
 
     /// Ends our half: the far side reads an end once all that was written has arrived.
@@ -273,6 +300,19 @@ impl From<OwnedFd> for Stream {
     fn from(fd: OwnedFd) -> Stream {
         Stream { fd }
     }
+}
+
+impl From<Stream> for OwnedFd {
+    /// The socket, which resets when it is closed, as the stream would have done.
+    fn from(stream: Stream) -> OwnedFd {
+        stream.fd
+    }
+}
+
+/// From now on closing the socket ends the connection instead of resetting it. For sockets that
+/// another program gave (see [`Stream::close_in_order`]).
+pub fn close_in_order(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_linger(fd, false)
 }
 
 /// With `reset`, closing sends a reset and forgets unsent data.

@@ -34,6 +34,8 @@ pub struct Rule {
     pub headers: Option<bool>,
     /// What streams that match share chunks with; `None`: later rules decide.
     pub dedup: Option<Share>,
+    /// The service that takes connections that match; `None`: later rules decide.
+    pub via: Option<String>,
 }
 
 /// With whose content a stream's content is deduplicated (R-COMPRESS).
@@ -90,6 +92,11 @@ fn headers(rules: &[Rule], facts: &Facts) -> Option<bool> {
 /// What a stream with these `facts` shares chunks with: what the first rule says that says it.
 pub fn share(rules: &[Rule], facts: &Facts) -> Option<Share> {
     rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.dedup)
+}
+
+/// The service that takes connections with these `facts`: of the first rule that names one.
+pub fn via<'a>(rules: &'a [Rule], facts: &Facts) -> Option<&'a str> {
+    rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.via.as_deref())
 }
 
 /// How an unsplit packet with these `facts` is carried, by the first rule that says it.
@@ -170,6 +177,7 @@ mod tests {
                 compress: None,
                 headers: None,
                 dedup: None,
+                via: None,
             }
         };
         let rules = [
@@ -200,6 +208,7 @@ mod tests {
             compress,
             headers,
             dedup: None,
+            via: None,
         };
         let bulk = [ClassId::BULK];
         for (compress, headers, classes, expected) in [
@@ -227,6 +236,7 @@ mod tests {
             compress: None,
             headers: None,
             dedup: None,
+            via: None,
         };
         let no_quic = Rule { protocol: Some(17), carry: Some(Carry::Plain), ..esp.clone() };
         let at =

@@ -28,7 +28,7 @@ use link::PeerId;
 use link::wire::Target;
 use units::{Duration, Instant};
 
-use crate::FlowId;
+use crate::Caller;
 use crate::debt::{Debt, ONE};
 
 /// Connections per second unless the file says otherwise: four pages of thirty connections
@@ -114,6 +114,7 @@ impl Limits {
 enum Destination {
     Address(IpAddr),
     Name(String),
+    Service(String),
 }
 
 impl Destination {
@@ -121,6 +122,7 @@ impl Destination {
         match target {
             Target::Address(to) => Destination::Address(to.ip().to_canonical()),
             Target::Name(name, _) => Destination::Name(name.to_ascii_lowercase()),
+            Target::Service(name, _) => Destination::Service(name.clone()),
         }
     }
 }
@@ -184,7 +186,7 @@ impl<K: Ord> Accounts<K> {
 #[derive(Debug, Default)]
 pub(crate) struct Connects {
     peers: BTreeMap<PeerId, OfPeer>,
-    waiting: BTreeMap<FlowId, (PeerId, Destination, Client)>,
+    waiting: BTreeMap<Caller, (PeerId, Destination, Client)>,
 }
 
 impl Connects {
@@ -193,7 +195,7 @@ impl Connects {
         &mut self,
         now: Instant,
         (peer, rate): (PeerId, u32),
-        flow: FlowId,
+        caller: Caller,
         target: &Target,
         client: Client,
     ) -> bool {
@@ -210,14 +212,14 @@ impl Connects {
         of.whole.begin();
         of.clients.begin(now, client, &limits);
         of.destinations.begin(now, to.clone(), &one);
-        self.waiting.insert(flow, (peer, to, client));
+        self.waiting.insert(caller, (peer, to, client));
         true
     }
 
-    /// The name that a flow goes to is at `to`, which counts from here on: many names may lead to
+    /// The name that a connection goes to is at `to`, which counts from here on: many names may lead to
     /// one host. False if that has too many.
-    pub fn leads_to(&mut self, now: Instant, rate: u32, flow: FlowId, to: IpAddr) -> bool {
-        let Some((peer, named, client)) = self.waiting.get_mut(&flow) else { return true };
+    pub fn leads_to(&mut self, now: Instant, rate: u32, caller: Caller, to: IpAddr) -> bool {
+        let Some((peer, named, client)) = self.waiting.get_mut(&caller) else { return true };
         let Some(of) = self.peers.get_mut(peer) else { return true };
         let to = Destination::Address(to.to_canonical());
         let [limits, one] = [Limits::of_peer(rate.into()), Limits::of_destination(rate.into())];
@@ -232,9 +234,9 @@ impl Connects {
         true
     }
 
-    /// The server has accepted, or the flow is no more.
-    pub fn end(&mut self, flow: FlowId, answered: bool) {
-        let Some((peer, to, client)) = self.waiting.remove(&flow) else { return };
+    /// The server has accepted, or nobody wants it any more.
+    pub fn end(&mut self, caller: Caller, answered: bool) {
+        let Some((peer, to, client)) = self.waiting.remove(&caller) else { return };
         let Some(of) = self.peers.get_mut(&peer) else { return };
         of.whole.end(answered);
         of.clients.end(&client, answered);
@@ -261,7 +263,7 @@ impl Connects {
 /// A connection that a peer asked for.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    pub flow: FlowId,
+    pub caller: Caller,
     pub target: Target,
     /// What it is to come from, if not this node's own address.
     pub source: Option<SocketAddr>,
@@ -301,9 +303,9 @@ impl Held {
         due
     }
 
-    /// Drops those of flows that are no more.
-    pub fn retain(&mut self, exists: impl Fn(FlowId) -> bool) {
-        self.by.values_mut().for_each(|asked| asked.retain(|a| exists(a.flow)));
+    /// Drops those that nobody wants any more.
+    pub fn retain(&mut self, exists: impl Fn(Caller) -> bool) {
+        self.by.values_mut().for_each(|asked| asked.retain(|a| exists(a.caller)));
     }
 
     /// How many there are of a peer.

@@ -10,7 +10,7 @@ use units::Instant;
 
 use crate::connects::Asked;
 use crate::routes::Owner;
-use crate::{Action, Policy, Relay, self_test};
+use crate::{Action, Caller, Policy, Relay, self_test};
 
 impl Relay {
     /// The next thing to do.
@@ -91,10 +91,15 @@ impl Relay {
     fn on_opened(&mut self, now: Instant, peer: PeerId, stream: StreamId, origin: Origin) {
         let policy = self.policies.of(peer);
         let keep = policy.is_some_and(|rules| rules.keep_source);
-        let client = self.client_of(peer, &origin, keep);
+        let to_service = matches!(origin.target, Target::Service(..));
+        let client = match to_service {
+            true => Ok(self.client_of_service(peer, &origin)),
+            false => self.client_of(peer, &origin, keep),
+        };
         let permitted = policy.is_some_and(|rules| match &origin.target {
             Target::Address(a) => rules.permits(a.ip(), &self.own),
             Target::Name(..) => true, // its addresses are asked for one by one
+            Target::Service(..) => true,
         });
         let is_test = self_test::is_for_service(&origin.target);
         let known = client.ok().flatten();
@@ -110,43 +115,63 @@ impl Relay {
         if !has_place {
             return self.connect_failed(now, flow, ResetReason::Exhausted);
         }
+        if let Target::Service(name, _) = &origin.target
+            && !self.services.is_running(name)
+        {
+            return self.connect_failed(now, flow, ResetReason::NoSuchService);
+        }
         if let Target::Address(to) = &origin.target {
             self.flows.leads_to(flow, to.ip());
         }
-        let source = known.filter(|_| keep);
+        let source = known.filter(|_| keep || to_service);
         let client = known.map(|c| c.ip());
-        let asked = Asked { flow, target: origin.target, source, client, since: now };
+        let caller = Caller::Flow(flow);
+        let asked = Asked { caller, target: origin.target, source, client, since: now };
         match is_test {
             true => self.connect(asked),
             false => self.connect_or_hold(now, peer, asked),
         }
     }
 
-    fn connect(&mut self, Asked { flow, target, source, .. }: Asked) {
-        self.actions.push_back(Action::Connect { flow, target, source });
+    fn connect(&mut self, Asked { caller, target, source, .. }: Asked) {
+        self.actions.push_back(match caller {
+            Caller::Flow(flow) => Action::Connect { flow, target, source },
+            Caller::Service(connect) => Action::ServiceConnect { connect, target, source },
+        });
+    }
+
+    fn is_wanted(&self, caller: Caller) -> bool {
+        match caller {
+            Caller::Flow(flow) => self.flows.get(flow).is_some(),
+            Caller::Service(connect) => self.services.peer_of(connect).is_some(),
+        }
     }
 
     /// Connects, or waits with it until the peer may have one more (L-ST-8).
-    fn connect_or_hold(&mut self, now: Instant, peer: PeerId, asked: Asked) {
+    pub(crate) fn connect_or_hold(&mut self, now: Instant, peer: PeerId, asked: Asked) {
         let rate = self.policies.of(peer).map_or(0, Policy::connects);
-        if self.connects.begin(now, (peer, rate), asked.flow, &asked.target, asked.client) {
+        if self.connects.begin(now, (peer, rate), asked.caller, &asked.target, asked.client) {
             return self.connect(asked);
         }
         if asked.is_over(now) {
             self.connects.refuse(peer);
-            return self.connect_failed(now, asked.flow, ResetReason::Exhausted);
+            return match asked.caller {
+                Caller::Flow(flow) => self.connect_failed(now, flow, ResetReason::Exhausted),
+                Caller::Service(id) => self.refuse_service(id, ResetReason::Exhausted),
+            };
         }
         // Of those that are over already nothing is kept for long.
         if self.held.len(peer) > 2 * self.flows.len() + 64 {
-            let flows = &self.flows;
-            self.held.retain(|flow| flows.get(flow).is_some());
+            let mut held = std::mem::take(&mut self.held);
+            held.retain(|caller| self.is_wanted(caller));
+            self.held = held;
         }
         self.held.push(now, peer, asked);
     }
 
     pub(crate) fn connect_held(&mut self, now: Instant) {
         for (peer, asked) in self.held.take_due(now) {
-            if self.flows.get(asked.flow).is_some() {
+            if self.is_wanted(asked.caller) {
                 self.connect_or_hold(now, peer, asked);
             }
         }
@@ -154,7 +179,7 @@ impl Relay {
 
     /// L-ST-7: the client of a stream that the peer opens, where it is the peer's to speak for.
     /// `keep`: a connection needs one that it can have as its source.
-    fn client_of(
+    pub(crate) fn client_of(
         &self,
         peer: PeerId,
         origin: &Origin,
@@ -174,14 +199,14 @@ impl Relay {
 
 /// A stream's client is none that this node may connect for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NoClient;
+pub(crate) struct NoClient;
 
 /// Is the client's address one that the connection can have? Addresses of names are chosen so.
 fn can_keep(client: SocketAddr, target: &Target) -> bool {
     let client = client.ip();
     let fits = match target {
         Target::Address(to) => client.is_ipv4() == to.ip().to_canonical().is_ipv4(),
-        Target::Name(..) => true,
+        Target::Name(..) | Target::Service(..) => true,
     };
     client == client.to_canonical() && fits
 }

@@ -186,6 +186,13 @@ impl Flows {
         }
     }
 
+    /// The flow is in another class.
+    pub fn set_class(&mut self, id: FlowId, class: ClassId) {
+        if let Some(flow) = self.get_mut(id) {
+            flow.kind.class = class;
+        }
+    }
+
     fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
         self.slot_mut(id)?.flow.as_mut()
     }

@@ -43,6 +43,7 @@ impl Known {
         let answered = |place| self.answered.holds(now, &(peer, place));
         match target {
             Target::Name(name, port) => answered(Place::Name(name.clone(), *port)),
+            Target::Service(..) => false,
             Target::Address(to) if self.failed.holds(now, &(peer, *to)) => false,
             Target::Address(to) => {
                 let works = || answered(Place::Family(is_v4(to.ip())));
@@ -54,6 +55,7 @@ impl Known {
     /// `target` stands.
     pub fn on_answer(&mut self, now: Instant, peer: PeerId, target: &Target) {
         let place = match target {
+            Target::Service(..) => return,
             Target::Name(name, port) => Place::Name(name.clone(), *port),
             Target::Address(to) => {
                 self.failed.forget(&(peer, *to));
@@ -74,7 +76,7 @@ impl Known {
             Target::Address(to) if self.expects(now, peer, target, listed) => {
                 self.failed.note(now, (peer, *to));
             }
-            Target::Address(_) => {}
+            Target::Address(_) | Target::Service(..) => {}
         }
     }
 

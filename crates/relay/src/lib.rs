@@ -36,6 +36,7 @@ pub use refusal::answer as refusal;
 mod refused;
 mod routes;
 pub mod self_test;
+mod services;
 mod sockets;
 mod tracking;
 mod unsplit;
@@ -69,6 +70,8 @@ pub use policy::{Open, Policy};
 use refused::Refused;
 pub use refused::{NotPassed, RefusedPacket};
 pub use routes::Routes;
+use services::Services;
+pub use services::{Caller, ConnectId, Via};
 use tracking::Tracking;
 
 /// What the driver is to do.
@@ -85,6 +88,18 @@ pub enum Action {
         /// name's address must be of its family.
         source: Option<SocketAddr>,
     },
+    /// Connect to a server for a service; then say [`Relay::service_connected`] or
+    /// [`Relay::service_connect_failed`].
+    ServiceConnect {
+        /// What the service asked for.
+        connect: ConnectId,
+        /// Where to, as with [`Action::Connect`].
+        target: Target,
+        /// Connect as this address, likewise.
+        source: Option<SocketAddr>,
+    },
+    /// What a service asked for is not permitted, or too much.
+    ServiceRefused(ConnectId, ResetReason),
     /// There is something for the flow's socket: bytes, or their end.
     Write(FlowId),
     /// The flow takes bytes from its socket again.
@@ -159,6 +174,7 @@ pub struct Relay {
     /// Connections to servers here that peers caused.
     connects: Connects,
     held: Held,
+    services: Services,
     coders: Coders,
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
@@ -185,6 +201,7 @@ impl Relay {
             openings: Openings::default(),
             connects: Connects::default(),
             held: Held::default(),
+            services: Services::default(),
             coders: Coders::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),

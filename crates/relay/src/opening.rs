@@ -149,6 +149,22 @@ impl Openings {
         self.intercepted.holds(now, pair)
     }
 
+    /// Does the SYN of these two wait for the far side, or its client for its connection?
+    pub fn is_withheld(&self, pair: Pair) -> bool {
+        self.withheld.contains_key(&pair)
+    }
+
+    /// The code point of a connection that is being made.
+    pub fn dscp(&self, pair: Pair) -> u8 {
+        self.intercepted.dscp(pair)
+    }
+
+    /// A connection was made, and is not to become a flow here.
+    pub fn on_given(&mut self, now: Instant, client: SocketAddr, server: SocketAddr) {
+        self.callers.on_handshake(now, client.ip());
+        self.intercepted.take_dscp((client, server));
+    }
+
     /// SYNs that wait.
     pub fn len(&self) -> usize {
         self.withheld.len()
@@ -187,6 +203,11 @@ impl Relay {
         }
         let target = Target::Address(server);
         let dscp = Packet::parse(packet).map_or(0, |p| p.facts(packet).dscp);
+        // A service answers for its servers itself.
+        if self.via_at(now, peer, client, server, dscp).is_some() {
+            self.openings.intercepted.note(now, pair, dscp);
+            return Verdict::Intercept;
+        }
         if !self.asks_first(now, peer, &target) {
             self.openings.intercepted.note(now, pair, dscp);
             return Verdict::Intercept;
@@ -289,6 +310,9 @@ impl Relay {
     /// The far side has given a flow up.
     pub(crate) fn on_peer_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
         let asked = self.openings.asked.remove(&flow);
+        if let Some((peer, target)) = &asked {
+            self.services.on_reset(now, *peer, target, reason);
+        }
         if let Some((peer, target)) = asked.filter(|_| is_the_servers(reason)) {
             let policy = self.policies.of(peer);
             let listed = policy.map_or(&[][..], |p| &p.fast_ports);

@@ -8,7 +8,7 @@ use link::{PeerConfig, PeerId};
 use units::{Instant, IpPrefix};
 
 use crate::places::connections_of;
-use crate::{Action, FlowId, Policy, Relay};
+use crate::{Action, Caller, FlowId, Policy, Relay};
 
 impl Relay {
     /// Adds a peer.
@@ -43,7 +43,7 @@ impl Relay {
         let flows = self.flows.before(peer, u64::MAX);
         let goes = |flow: &FlowId| {
             let to = self.flows.get(*flow).and_then(|f| f.to);
-            to.is_some_and(|to| !self.permits(*flow, to))
+            to.is_some_and(|to| !self.permits(Caller::Flow(*flow), to))
         };
         let over: Vec<FlowId> = flows.into_iter().filter(goes).collect();
         for flow in &over {
@@ -89,6 +89,7 @@ impl Relay {
         self.refused.forget(peer);
         self.accounts.forget_peer(peer);
         self.connects.forget_peer(peer);
+        self.services.forget_peer(peer);
         self.endpoint.remove_peer(peer);
     }
 
@@ -136,20 +137,21 @@ impl Relay {
         self.owners.here.default_route().or_else(only)
     }
 
-    /// May this node connect to `addr` for the peer of `flow`?
-    pub fn permits(&self, flow: FlowId, addr: IpAddr) -> bool {
-        let peer = self.flows.get(flow).map(|f| f.peer);
-        let policy = peer.and_then(|p| self.policies.of(p));
+    /// May this node connect to `addr` for the caller's peer?
+    pub fn permits(&self, caller: Caller, addr: IpAddr) -> bool {
+        let policy = self.caller_peer(caller).and_then(|p| self.policies.of(p));
         policy.is_some_and(|p| p.permits(addr, &self.own))
     }
 
     /// A name's address was permitted. May it be connected to? Not if the peer has too many
     /// connections there.
-    pub fn leads_to(&mut self, now: Instant, flow: FlowId, to: IpAddr) -> bool {
-        self.flows.leads_to(flow, to);
-        let policy = self.flow_peer(flow).and_then(|peer| self.policies.of(peer));
+    pub fn leads_to(&mut self, now: Instant, caller: Caller, to: IpAddr) -> bool {
+        if let Caller::Flow(flow) = caller {
+            self.flows.leads_to(flow, to);
+        }
+        let policy = self.caller_peer(caller).and_then(|peer| self.policies.of(peer));
         let rate = policy.map_or(0, Policy::connects);
-        self.connects.leads_to(now, rate, flow, to)
+        self.connects.leads_to(now, rate, caller, to)
     }
 
     /// None of the addresses of a name that a peer asked for is permitted.

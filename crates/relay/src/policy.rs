@@ -87,6 +87,7 @@ impl Policy {
         let port = match &origin.target {
             Target::Address(a) => a.port(),
             Target::Name(_, port) => *port,
+            Target::Service(..) => 0,
         };
         let ports = Some((origin.client.map_or(0, |c| c.port()), port));
         let facts = Facts { protocol: classify::TCP, ports, dscp: origin.dscp };

@@ -48,7 +48,8 @@ pub fn answer(syn: &[u8], reason: ResetReason) -> Option<Vec<u8>> {
             ResetReason::Refused
             | ResetReason::HostReset
             | ResetReason::Exhausted
-            | ResetReason::Protocol,
+            | ResetReason::Protocol
+            | ResetReason::NoSuchService,
             _,
         ) => reset(syn),
     }

@@ -7,7 +7,7 @@ use units::Instant;
 
 use crate::coding::{Coders, Turn};
 use crate::flows::{Flow, Kind};
-use crate::{Bytes, FlowId, Relay};
+use crate::{Bytes, Caller, FlowId, Relay};
 
 impl Relay {
     /// A client here wants a connection: opens a stream for it. `None` where there is no
@@ -87,7 +87,7 @@ impl Relay {
 
     /// The server stands ([`Action::Connect`]).
     pub fn connected(&mut self, flow: FlowId) {
-        self.connects.end(flow, true);
+        self.connects.end(Caller::Flow(flow), true);
         self.with(flow, |session, stream| session.accept(stream));
     }
 
@@ -194,7 +194,7 @@ impl Relay {
     }
 
     pub(crate) fn forget(&mut self, flow: FlowId) {
-        self.connects.end(flow, false);
+        self.connects.end(Caller::Flow(flow), false);
         if let Some(f) = self.flows.get(flow) {
             let lives = f.session == self.endpoint.session_number(f.peer);
             let session = self.endpoint.session(f.peer).filter(|_| lives);

@@ -41,6 +41,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         compress: None,
         headers: None,
         dedup: None,
+        via: None,
     };
     WAYS.map(rule).to_vec()
 }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use link::session::RecvState;
-use relay::{FlowId, Origin, ResetReason, Target};
+use relay::{Caller, FlowId, Origin, ResetReason, Target};
 use units::{Duration, Instant};
 
 use crate::check::Failure;
@@ -171,7 +171,7 @@ impl World<'_> {
             }
             Answer::Refuse(reason) => reason,
             Answer::Forbidden => {
-                if relay.permits(flow, forbidden()) {
+                if relay.permits(Caller::Flow(flow), forbidden()) {
                     return self.fail(format!("connection {index} may go to {}", forbidden()));
                 }
                 ResetReason::Denied
@@ -554,6 +554,6 @@ fn index_of(target: &Target) -> Option<usize> {
             let [_, _, high, low] = a.ip().octets();
             Some(usize::from(high) << 8 | usize::from(low))
         }
-        Target::Address(SocketAddr::V6(_)) => None,
+        Target::Address(SocketAddr::V6(_)) | Target::Service(..) => None,
     }
 }

@@ -382,6 +382,9 @@ impl<'a> World<'a> {
         self.digest.take(self.now.as_nanos());
         match action {
             Action::Connect { flow, target, source } => self.connect(node, flow, &target, source),
+            Action::ServiceConnect { .. } | Action::ServiceRefused(..) => {
+                self.fail("no service runs here, and something was done for one")
+            }
             Action::Write(flow) | Action::Read(flow) => self.serve_flow(node, flow),
             Action::Accepted(flow) => self.accepted(node, flow),
             Action::ToClient(packet) => self.write_to_client(node, &packet),

@@ -191,6 +191,7 @@ impl Driver {
         self.draining = Some(now + DRAIN);
         self.listeners = None;
         self.proxy = None;
+        self.services.stop();
         self.others.order_all(|| Order::Stop);
         self.shard.stop(now);
     }

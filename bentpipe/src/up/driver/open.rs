@@ -15,8 +15,8 @@ use relay::{Routes, Share};
 use units::Instant;
 
 use super::{
-    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SIGNALS,
-    SYNS, TUN, UpError,
+    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SERVICES,
+    SIGNALS, SYNS, TUN, UpError,
 };
 use crate::admin;
 use crate::config::{Config, Peer};
@@ -29,6 +29,7 @@ use crate::up::one_sided::OneSidedLinks;
 use crate::up::others::Others;
 use crate::up::proxy::Proxy;
 use crate::up::roster::Roster;
+use crate::up::services::Services;
 use crate::up::shard::{Common, Shard};
 use crate::up::store::{Store, state_directory};
 
@@ -55,6 +56,7 @@ impl Driver {
         os::proc::raise_descriptor_limit()?;
         let poller = Poller::new()?;
         let node = &config.node;
+        let services = Services::open(&node.services, &poller, SERVICES)?;
         let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);
@@ -113,6 +115,7 @@ impl Driver {
             admin: Some(admin),
             tests: Vec::new(),
             signals,
+            services,
             store,
             kept,
             news: Vec::new(),

@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 
 use os::intercept::Marks;
 use os::tcp::Accepted;
-use relay::{Origin, ResetReason, Target, self_test};
+use relay::{Caller, Origin, ResetReason, Target, self_test};
 use units::Instant;
 
 use super::Shard;
 use crate::proxy_proto::Refusal;
-use crate::up::names::Purpose;
 use crate::up::proxy::Asked;
 
 impl Shard {
     /// A client's connection was intercepted.
     pub fn take_connection(&mut self, now: Instant, accepted: Accepted) {
+        let Err(accepted) = self.give(now, accepted) else { return };
         // Without a peer or memory for it the socket is dropped, which resets it.
         let Some(flow) = self.relay.accept(now, accepted.client, accepted.server) else { return };
         if !self.connections.add(&self.poller, flow, accepted.stream, false) {
@@ -35,7 +35,10 @@ impl Shard {
                 return self.tests.serve(now, &mut self.relay, flow);
             }
             Target::Address(to) => self.connect_to(flow, to, source),
-            Target::Name(name, port) => self.ask_for_server(flow, &name, port, source),
+            Target::Name(name, port) => {
+                self.ask_for_server(Caller::Flow(flow), &name, port, source)
+            }
+            Target::Service(name, preface) => self.serve_stream(now, flow, &name, &preface, source),
         };
         if let Err(reason) = outcome {
             self.relay.connect_failed(now, flow, reason);
@@ -50,34 +53,20 @@ impl Shard {
         to: SocketAddr,
         source: Option<SocketAddr>,
     ) -> Result<(), ResetReason> {
-        let mark = self.mark_for(flow, to);
+        let mark = self.mark_for(Caller::Flow(flow), to);
         self.connections.connect(&self.poller, flow, to, source, mark)
     }
 
     /// Back behind the peer that asks nothing is split again: two nodes whose routes name each
     /// other would open streams without end, where packets end by their TTL.
-    fn mark_for(&self, flow: relay::FlowId, to: SocketAddr) -> Option<u32> {
+    pub(super) fn mark_for(&self, caller: Caller, to: SocketAddr) -> Option<u32> {
         self.syns.as_ref()?; // Without interception nobody follows marks.
         let marks = Marks::default();
         match self.relay.peer_for(to.ip()) {
-            Some(peer) if Some(peer) == self.relay.flow_peer(flow) => Some(marks.unsplit),
+            Some(peer) if Some(peer) == self.relay.caller_peer(caller) => Some(marks.unsplit),
             Some(_) => Some(marks.onward),
             // Another shard may have a peer for it.
             None => (self.config.node.shards > 1).then_some(marks.onward),
-        }
-    }
-
-    fn ask_for_server(
-        &mut self,
-        flow: relay::FlowId,
-        name: &str,
-        port: u16,
-        source: Option<SocketAddr>,
-    ) -> Result<(), ResetReason> {
-        let peer = self.relay.flow_peer(flow).ok_or(ResetReason::PeerRestarted)?;
-        match self.names.ask(peer, Purpose::Server(flow, source), name, port) {
-            true => Ok(()),
-            false => Err(ResetReason::Exhausted),
         }
     }
 
@@ -90,6 +79,7 @@ impl Shard {
         let peer = match &asked.target {
             Target::Address(a) => self.relay.peer_for(a.ip()),
             Target::Name(..) => self.relay.default_peer(),
+            Target::Service(..) => None, // No client of a proxy can say that.
         };
         let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
         let client = self.relay.proxy_client(asked.client);

@@ -23,6 +23,8 @@ use crate::up::peers::Sharers;
 use crate::up::proxy::Asked;
 use crate::up::report::Part;
 use crate::up::self_test::{Listener, Wanted};
+use crate::up::services::Work;
+use crate::up::services::line::Line;
 
 /// The poller's number for what the first shard says to another.
 const INBOX: u64 = OWNERS;
@@ -56,6 +58,8 @@ pub enum Order {
     Tell(Sender<Part>),
     /// Somebody watches, or nobody any more; split connections, too.
     Watched(bool, bool),
+    /// A service runs, or does not any more.
+    Service(String, Option<Arc<Line>>),
     /// Take nothing new, and tell when nothing is open any more.
     Stop,
     /// Tell the peers, and end.
@@ -70,6 +74,8 @@ pub enum Guest {
     Connection(Accepted),
     /// A client of the explicit proxy.
     ProxyClient(Asked),
+    /// What a service wants of one of the shard's peers.
+    Service(Box<Work>),
 }
 
 /// Packets that were read from a TUN device, end to end.
@@ -243,6 +249,7 @@ impl Inbox {
                     self.to_first.wake();
                 }
                 Order::Watched(any, flows) => shard.set_watched(any, flows),
+                Order::Service(name, line) => shard.set_service(now, &name, line),
                 Order::Stop => shard.stop(now),
                 Order::End => ends = true,
             }
@@ -256,6 +263,7 @@ impl Inbox {
                 Guest::HandedOver(it) => shard.relay.endpoint.take_handed_over(now, it),
                 Guest::Connection(accepted) => shard.take_connection(now, accepted),
                 Guest::ProxyClient(asked) => shard.take_proxy_client(now, asked),
+                Guest::Service(work) => shard.work_for_service(now, *work),
             }
         }
         let mut left = PACKETS;

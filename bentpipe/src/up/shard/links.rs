@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use link::PeerId;
 use link::endpoint::{LinkEvent, Rekey};
 use link::session::Reach;
-use relay::{NotPassed, ResetReason};
+use relay::{Caller, NotPassed, ResetReason};
 use units::{Duration, Instant};
 
 use super::Shard;
@@ -95,6 +95,7 @@ impl Shard {
         {
             peer.silent_since.get_or_insert(since);
         }
+        self.look_at_links(now);
         let note = self.notes.entry(key).or_default();
         // To be elsewhere, or to fail again, is not to answer again.
         let is_other = matches!(
@@ -228,14 +229,15 @@ impl Shard {
                         peer.resolve_at = (!established).then(|| now + wait);
                     }
                 }
-                Purpose::Server(flow, source) => {
+                Purpose::Server(caller, source) => {
                     let fits = |to: &SocketAddr| source.is_none_or(|s| s.is_ipv4() == to.is_ipv4());
                     let mut fitting = answer.addresses.iter().filter(|to| fits(to));
-                    let permitted = fitting.find(|a| self.relay.permits(flow, a.ip()));
+                    let permitted = fitting.find(|a| self.relay.permits(caller, a.ip()));
                     let outcome = match permitted {
-                        Some(to) if self.relay.leads_to(now, flow, to.ip()) => {
-                            self.connect_to(flow, *to, source)
-                        }
+                        Some(to) if self.relay.leads_to(now, caller, to.ip()) => match caller {
+                            Caller::Flow(flow) => self.connect_to(flow, *to, source),
+                            Caller::Service(id) => self.dial(id, *to, source),
+                        },
                         Some(_) => Err(ResetReason::Exhausted),
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
                         None => {
@@ -243,8 +245,12 @@ impl Shard {
                             Err(ResetReason::Denied)
                         }
                     };
-                    if let Err(reason) = outcome {
-                        self.relay.connect_failed(now, flow, reason);
+                    match (outcome, caller) {
+                        (Ok(()), _) => {}
+                        (Err(reason), Caller::Flow(flow)) => {
+                            self.relay.connect_failed(now, flow, reason);
+                        }
+                        (Err(reason), Caller::Service(id)) => self.refuse_dial(now, id, reason),
                     }
                 }
             }

@@ -189,6 +189,7 @@ fn told_flow(now: Instant, news: &FlowNews, peer: &KnownPeer, shard: usize) -> F
         server: match &news.target {
             Target::Address(to) => to.to_string(),
             Target::Name(name, port) => format!("{name}:{port}"),
+            Target::Service(name, _) => format!("service {name}"),
         },
         class: peer.config.traffic.class_name(news.class).to_owned(),
         from_here: news.from_here,

@@ -11,6 +11,7 @@ use crate::PeerId;
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, MAX_KEY_LIFETIME, PeerConfig};
 use crate::handshake::{Initiation, Message, Offer, Params, forged};
 use crate::keys::{Entropy, PresharedKey, PrivateKey};
+use crate::path::PathId;
 use crate::seal::TAG_LEN;
 use crate::session::{Label, LinkConfig};
 use crate::tunnel::{PacketKind, Tunnel, TunnelConfig};
@@ -69,7 +70,7 @@ impl World {
         let peer = PeerConfig {
             public_key: *keys[1].public(),
             preshared_key: PresharedKey::NONE,
-            endpoint: Some(address(2)),
+            endpoint: Some(address(2).into()),
             link: link(),
             keepalive: None,
         };
@@ -82,7 +83,7 @@ impl World {
                 preshared: PresharedKey::NONE,
                 offer: Offer::new(false),
                 params: Params::EMPTY,
-                endpoint: Some(address(1)),
+                endpoint: Some(address(1).into()),
                 key_lifetime: MAX_KEY_LIFETIME,
             },
             entropy.fork(),
@@ -132,17 +133,17 @@ impl World {
 
     /// A packet of the peer's, whatever it says.
     fn say(&mut self, hint: u8, payload: &[u8]) {
-        let Some(head) = self.tunnel.header_len(2) else { return };
+        let Some(head) = self.tunnel.header_len(PathId::FIRST, 2) else { return };
         let mut packet = vec![0; head];
         packet.extend_from_slice(payload);
         packet.resize(packet.len() + TAG_LEN, 0);
-        if self.tunnel.seal_packet(self.now, hint, 2, &mut packet).is_ok() {
+        if self.tunnel.seal_packet(self.now, PathId::FIRST, hint, 2, &mut packet).is_ok() {
             self.arrive(&packet);
         }
     }
 
     fn arrive(&mut self, packet: &[u8]) {
-        self.node.handle_packet(self.now, self.now, address(2), &mut packet.to_vec());
+        self.node.handle_packet(self.now, self.now, address(2).into(), &mut packet.to_vec());
     }
 
     fn use_session(&mut self, bytes: &mut Bytes<'_>) {
@@ -188,7 +189,7 @@ impl World {
         if let Some((_, message)) = message {
             return Some(message.as_bytes().to_vec());
         }
-        if self.tunnel.owes_packet() {
+        if self.tunnel.owes_packet().is_some() {
             self.say(0, &[]);
         }
         None
@@ -198,8 +199,8 @@ impl World {
     fn hear(&mut self, packet: &[u8]) {
         match PacketKind::of(packet) {
             Some(PacketKind::Response { .. }) => {
-                let _ = self.tunnel.handle_response(self.now, address(1), packet);
-                if self.tunnel.owes_packet() {
+                let _ = self.tunnel.handle_response(self.now, address(1).into(), packet);
+                if self.tunnel.owes_packet().is_some() {
                     self.say(0, &[]);
                 }
             }
@@ -212,7 +213,7 @@ impl World {
                 self.arrive(made.as_ref().map_or(&[], Message::as_bytes));
             }
             Some(PacketKind::Data { .. }) => {
-                let _ = self.tunnel.open_packet(self.now, address(1), &mut packet.to_vec());
+                let _ = self.tunnel.open_packet(self.now, address(1).into(), &mut packet.to_vec());
             }
             _ => {}
         }

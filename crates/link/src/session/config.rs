@@ -134,9 +134,9 @@ const CONTEXTS: u64 = 256;
 const MAX_RESERVE: u64 = 64 * 1024;
 const MAX_STREAM_WINDOW: u64 = 1 << 40;
 /// Ten varints, of which three are small.
-const MAX_ENCODED: usize = 7 * 9 + 5;
+const MAX_ENCODED: usize = 7 * 9 + 8;
 /// Of our own: of the first seven, mtu, reserve and contexts have two bytes or three, dedup one.
-const _: () = assert!(3 + 9 + 9 + 3 + 2 + 9 + 1 + 5 <= MAX_PARAMS);
+const _: () = assert!(3 + 9 + 9 + 3 + 2 + 9 + 1 + 8 <= MAX_PARAMS);
 
 impl Params {
     pub(super) fn of(config: &LinkConfig) -> Params {

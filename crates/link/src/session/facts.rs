@@ -63,6 +63,33 @@ pub enum End {
     Hub,
 }
 
+/// Services that a node's file names, told in a few bits: each name has one of [`SLOTS`]. That it
+/// is set says that the node may have the service, and that it is not set that it has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Services(u32);
+
+/// With the seven bits of the other facts they take four bytes.
+const SLOTS: u32 = 21;
+
+impl Services {
+    /// These, and the one of this name.
+    #[must_use]
+    pub fn with(self, name: &str) -> Services {
+        Services(self.0 | Services::slot(name))
+    }
+
+    /// May a service of this name be one of them?
+    pub fn may_have(self, name: &str) -> bool {
+        self.0 & Services::slot(name) != 0
+    }
+
+    /// By FNV-1a with 32 bits, of which the lowest byte mixes least.
+    fn slot(name: &str) -> u32 {
+        let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        1 << ((name.bytes().fold(0x811c_9dc5, mix) >> 8) % SLOTS)
+    }
+}
+
 /// What a node's file says of the link, beside its rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -74,17 +101,21 @@ pub struct Facts {
     pub end: Option<End>,
     /// This node answers self-tests (L-TE-1); the file has no say in it.
     pub tests: bool,
+    /// The services that it has.
+    pub services: Services,
 }
 
 impl Facts {
-    /// Two bits of families taken, two of families sent, two of the end, one of tests.
+    /// Two bits of families taken, two of families sent, two of the end, one of tests, and then
+    /// those of services.
     pub(super) fn bits(self) -> u64 {
         let end = match self.end {
             None => 0,
             Some(End::Terminal) => 1,
             Some(End::Hub) => 2,
         };
-        self.takes.bits() | self.sends.bits() << 2 | end << 4 | u64::from(self.tests) << 6
+        let files = self.takes.bits() | self.sends.bits() << 2 | end << 4;
+        files | u64::from(self.tests) << 6 | u64::from(self.services.0) << 7
     }
 
     /// Other bits are of later versions.
@@ -98,6 +129,7 @@ impl Facts {
                 _ => None,
             },
             tests: bits & 1 << 6 != 0,
+            services: Services((bits >> 7) as u32 & ((1 << SLOTS) - 1)),
         }
     }
 }
@@ -177,7 +209,8 @@ mod tests {
     fn told(send: u64, receive: u64, end: Option<End>) -> Told {
         let both = Families { v4: true, v6: true };
         let [send, receive] = [send, receive].map(|n| rate_bits(BitRate::from_kbps(n)));
-        Told { facts: Facts { takes: both, sends: both, end, tests: true }, send, receive }
+        let facts = Facts { takes: both, sends: both, end, tests: true, ..Facts::default() };
+        Told { facts, send, receive }
     }
 
     #[test]
@@ -250,6 +283,13 @@ mod tests {
         assert_eq!(Disagreements::between(&ship, &shore), Disagreements::default());
     }
 
+    #[test]
+    fn services_have_the_places_that_the_specification_says() {
+        let places =
+            ["web", "mail", "dns", "echo"].map(|name| Services::slot(name).trailing_zeros());
+        assert_eq!(places, [15, 3, 7, 11]);
+    }
+
     proptest! {
         #[test]
         fn every_rate_is_told_within_half_a_per_cent(bps in 1u64..100_000_000_000) {
@@ -260,10 +300,19 @@ mod tests {
         }
 
         #[test]
-        fn facts_come_back_from_their_bits(low in 0u64..48, tests in 0u64..2) {
-            let bits = low | tests << 6;
+        fn facts_come_back_from_their_bits(low in 0u64..48, rest in 0u64..1 << (SLOTS + 1)) {
+            let bits = low | rest << 6;
             prop_assert_eq!(Facts::of_bits(bits).bits(), bits);
-            prop_assert_eq!(Facts::of_bits(bits | 128), Facts::of_bits(bits));
+            prop_assert_eq!(Facts::of_bits(bits | 1 << (SLOTS + 7)), Facts::of_bits(bits));
+        }
+
+        #[test]
+        fn a_service_that_is_told_is_found(names in prop::collection::vec("[a-z-]{1,32}", 0..8)) {
+            let none = Services::default();
+            let told = names.iter().fold(none, |told, name| told.with(name));
+            prop_assert!(names.iter().all(|name| told.may_have(name) && !none.may_have(name)));
+            let facts = Facts { services: told, ..Facts::default() };
+            prop_assert_eq!(Facts::of_bits(facts.bits()).services, told);
         }
     }
 }

@@ -87,7 +87,18 @@ impl<'a> Reader<'a> {
                 Target::Name(name.to_owned(), u16::from_be_bytes(self.array()?))
             }
             n @ 1..=2 => Target::Address(self.address(n == 2)?),
-            _ => return Err(WireError::Invalid),
+            _ => {
+                let len = self.byte()?;
+                let name = std::str::from_utf8(self.bytes(u64::from(len))?);
+                let name = name.ok().filter(|name| is_service_name(name));
+                let name = name.ok_or(WireError::Invalid)?.to_owned();
+                let len = self.byte()?;
+                let preface = self.bytes(u64::from(len))?;
+                if preface.len() > MAX_PREFACE {
+                    return Err(WireError::Invalid);
+                }
+                Target::Service(name, preface.to_vec())
+            }
         };
         Ok(Origin { client, target, dscp })
     }

@@ -23,6 +23,8 @@ pub enum ResetReason {
     ShuttingDown,
     /// The peer broke the protocol on this stream.
     Protocol,
+    /// The far node has no such service, or it does not run now.
+    NoSuchService,
     /// An ICMP "destination unreachable" (type 3) with this code, 0…15 (RFC 792, RFC 1812).
     Icmp(u8),
     /// An ICMPv6 "destination unreachable" (type 1) with this code, 0…15 (RFC 4443).
@@ -30,7 +32,7 @@ pub enum ResetReason {
 }
 
 /// Reasons without a code; their numbers start at 1.
-const REASONS: [ResetReason; 10] = {
+const REASONS: [ResetReason; 11] = {
     use ResetReason::*;
     [
         HostReset,
@@ -43,6 +45,7 @@ const REASONS: [ResetReason; 10] = {
         PeerRestarted,
         ShuttingDown,
         Protocol,
+        NoSuchService,
     ]
 };
 /// The numbers of the reasons with an ICMP, and an ICMPv6, code start here.

@@ -24,6 +24,8 @@ fn origin() -> impl Strategy<Value = Origin> {
     let target = prop_oneof![
         address().prop_map(Target::Address),
         ("[a-z0-9.-]{1,253}", any::<u16>()).prop_map(|(n, p)| Target::Name(n, p)),
+        ("[a-z0-9-]{1,32}", prop::collection::vec(any::<u8>(), 0..=MAX_PREFACE))
+            .prop_map(|(name, preface)| Target::Service(name, preface)),
     ];
     (prop::option::of(address()), target, 0u8..64).prop_map(|(client, target, dscp)| Origin {
         client,
@@ -33,7 +35,7 @@ fn origin() -> impl Strategy<Value = Origin> {
 }
 
 fn reason() -> impl Strategy<Value = ResetReason> {
-    prop_oneof![1u8..=10, 32u8..64].prop_map(|n| ResetReason::from_u8(n).unwrap())
+    prop_oneof![1u8..=11, 32u8..64].prop_map(|n| ResetReason::from_u8(n).unwrap())
 }
 
 fn round_trip(frame: Frame<'_>) -> Result<(), TestCaseError> {

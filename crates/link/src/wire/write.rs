@@ -263,6 +263,7 @@ impl<'a> Writer<'a> {
             Target::Name(..) => 0,
             Target::Address(SocketAddr::V4(_)) => 1,
             Target::Address(SocketAddr::V6(_)) => 2,
+            Target::Service(..) => 3,
         };
         let has_dscp = if o.dscp > 0 { ORIGIN_DSCP } else { 0 };
         self.byte(has_dscp | client << 2 | target);
@@ -279,6 +280,13 @@ impl<'a> Writer<'a> {
                 self.byte(name.len() as u8);
                 self.bytes(name);
                 self.bytes(&port.to_be_bytes());
+            }
+            Target::Service(name, preface) => {
+                for (part, most) in [(name.as_bytes(), MAX_SERVICE), (preface, MAX_PREFACE)] {
+                    let part = &part[..part.len().min(most)];
+                    self.byte(part.len() as u8);
+                    self.bytes(part);
+                }
             }
         }
     }
@@ -329,6 +337,9 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
                 + match &o.target {
                     Target::Address(a) => address(*a),
                     Target::Name(n, _) => 3 + n.len().min(MAX_NAME),
+                    Target::Service(name, preface) => {
+                        2 + name.len().min(MAX_SERVICE) + preface.len().min(MAX_PREFACE)
+                    }
                 }
         }
         Frame::Accepted(id) | Frame::Packets(id) | Frame::Messages(id) => 1 + varint_len(id.0),

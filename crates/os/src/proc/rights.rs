@@ -9,6 +9,14 @@ use crate::sys::check;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Right {
+    /// Signals to other users' processes.
+    Kill = 5,
+    /// To become another group, and user.
+    SetGid = 6,
+    /// The same.
+    SetUid = 7,
+    /// To take rights out of the bounding set.
+    SetPcap = 8,
     /// Ports below 1024.
     BindService = 10,
     /// Interfaces, routes, nftables, transparent sockets, marks.
@@ -51,15 +59,38 @@ pub fn has_right(right: Right) -> bool {
 ///
 /// Files stay readable as far as their owner and mode say: root loses its exemption.
 pub fn drop_rights() -> Result<(), OsError> {
-    narrow(|| Ok(())).or_cannot(|| "give up rights that are not needed".into())
+    narrow(&KEPT, || Ok(())).or_cannot(|| "give up rights that are not needed".into())
+}
+
+/// Gives up, for good, all rights but these, here and in every child. For programs that start
+/// others as other users.
+pub fn keep_rights(rights: &[Right]) -> Result<(), OsError> {
+    narrow(rights, || Ok(())).or_cannot(|| "give up rights that are not needed".into())
 }
 
 /// A user of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: String,
-    uid: libc::uid_t,
-    gid: libc::gid_t,
+    pub(super) uid: libc::uid_t,
+    pub(super) gid: libc::gid_t,
+}
+
+impl User {
+    /// One who need not be in any list.
+    pub fn numbered(uid: u32, gid: u32) -> User {
+        User { name: uid.to_string(), uid, gid }
+    }
+
+    /// Is he root?
+    pub fn is_root(&self) -> bool {
+        self.uid == 0 || self.gid == 0
+    }
+
+    /// His number and his group's.
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
 }
 
 /// As [`drop_rights`], and goes on as this user, with his group and no other. Needs root.
@@ -75,7 +106,7 @@ pub fn become_user(user: &User) -> Result<(), OsError> {
             check(libc::setuid(*uid)).map(drop)
         }
     };
-    narrow(change).map_err(|e| {
+    narrow(&KEPT, change).map_err(|e| {
         OsError::new(format!("go on as the user {name}"), e).mend("start the program as root")
     })
 }
@@ -113,9 +144,42 @@ pub(crate) fn confine(right: Right) -> io::Result<()> {
     Ok(())
 }
 
-fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Between fork and exec: this process goes on as this user, with his group and no other. Where
+/// it is that user already, it stays so. Allocates nothing.
+pub(super) fn leave_root(uid: libc::uid_t, gid: libc::gid_t) -> io::Result<()> {
+    // SAFETY: no pointers are passed: an empty list of groups is not looked at.
+    unsafe {
+        if libc::geteuid() == uid {
+            return Ok(());
+        }
+        check(libc::setgroups(0, std::ptr::null()))?;
+        check(libc::setresgid(gid, gid, gid))?;
+        check(libc::setresuid(uid, uid, uid)).map(drop)
+    }
+}
+
+/// Between fork and exec: no child of root's gets rights anew. Allocates nothing.
+pub(super) fn empty_bounding_set() {
+    for number in 0..64 {
+        // SAFETY: no pointers are passed. It fails for numbers that this kernel does not have,
+        // and without CAP_SETPCAP, where "no new privileges" has to do.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
+    }
+}
+
+/// Between fork and exec: what follows has no rights and gains none. Allocates nothing.
+pub(super) fn drop_all_rights() -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    unsafe {
+        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+    }
+    write([Word::default(), Word::default()])
+}
+
+fn narrow(rights: &[Right], change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let before = read()?;
-    let kept = KEPT.into_iter().map(bit).fold(0, |all, b| all | b) & before[0].permitted;
+    let kept = rights.iter().copied().map(bit).fold(0, |all, b| all | b) & before[0].permitted;
     // The bounding set ends what a child run by root would get anew. Without CAP_SETPCAP
     // it cannot be changed, but then "no new privileges" is what counts.
     for number in 0..64 {
@@ -130,10 +194,10 @@ fn narrow(change_user: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     let word = Word { effective: kept, permitted: kept, inheritable: kept };
     write([word, Word::default()])?;
-    for right in KEPT.into_iter().filter(|r| kept & bit(*r) != 0) {
+    for right in rights.iter().filter(|r| kept & bit(**r) != 0) {
         let raise = libc::PR_CAP_AMBIENT_RAISE;
         // SAFETY: see above.
-        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, right as libc::c_ulong, 0, 0) })?;
+        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, *right as libc::c_ulong, 0, 0) })?;
     }
     Ok(())
 }

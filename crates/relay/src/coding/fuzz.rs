@@ -224,6 +224,8 @@ impl World {
                 Action::PeerReset(flow, _) => self.g.sides[0].closed(self.g.now, flow),
                 Action::Abort(..) | Action::Read(_) | Action::Write(_) => {}
                 Action::Connect { .. }
+                | Action::ServiceConnect { .. }
+                | Action::ServiceRefused(..)
                 | Action::Accepted(_)
                 | Action::ToClient(_)
                 | Action::ToHost(_) => {}

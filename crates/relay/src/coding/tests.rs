@@ -180,6 +180,7 @@ fn rules_and_classes_leave_streams_as_they_are() {
         compress,
         headers: None,
         dedup: None,
+        via: None,
     };
     let bulk = Some(ClassId::BULK);
     for (plain, rules, shrinks) in [

@@ -4,6 +4,7 @@ use link::wire::Origin;
 use units::Duration;
 
 use super::*;
+use crate::FlowId;
 use crate::flows::{Flow, Flows, Kind};
 use crate::gateways::{Gateways, PEER};
 use crate::{Action, Open, Policy, ResetReason};
@@ -28,7 +29,8 @@ impl Peer {
         let Kind { host, .. } = kind;
         let target = origin(client, to, port).target;
         let flow = self.flows.insert(flow, target.clone());
-        let begun = self.connects.begin(self.now, (PEER, DEFAULT), flow, &target, host);
+        let begun =
+            self.connects.begin(self.now, (PEER, DEFAULT), Caller::Flow(flow), &target, host);
         begun.then_some(flow)
     }
 
@@ -155,7 +157,7 @@ fn a_fleet_of_a_thousand_hosts_that_loads_its_pages_is_not_refused() {
             }
             while waiting.front().is_some_and(|(at, _)| *at <= p.now) {
                 let (_, flow) = waiting.pop_front().unwrap();
-                p.connects.end(flow, true);
+                p.connects.end(Caller::Flow(flow), true);
                 p.flows.remove(flow);
             }
         }
@@ -175,7 +177,7 @@ fn a_host_that_scans_leaves_the_others_their_half() {
         for n in 0..50 {
             // Most answer with a reset at once.
             match p.opens(666, scanned % 60_000, (scanned % 1_000) as u16) {
-                Some(flow) => p.connects.end(flow, false),
+                Some(flow) => p.connects.end(Caller::Flow(flow), false),
                 None => refused += 1,
             }
             scanned += 1;
@@ -184,7 +186,7 @@ fn a_host_that_scans_leaves_the_others_their_half() {
             waiting.extend(flow);
             assert!(n > 0 || flow.is_some(), "an honest host is refused");
         }
-        waiting.drain(..).for_each(|flow| p.connects.end(flow, true));
+        waiting.drain(..).for_each(|flow| p.connects.end(Caller::Flow(flow), true));
     }
     println!("{refused} of {scanned} scanned were refused; {} places", p.places());
     assert!(scanned as u64 - refused <= 4_000 + 61 * 200, "{}", scanned as u64 - refused);
@@ -203,12 +205,12 @@ fn names_count_by_the_address_that_they_lead_to() {
         let flow = Flow { peer: PEER, session: 0, stream, kind, moved: p.now, to: None };
         let target = Target::Name(format!("n{n}.example"), 80);
         let flow = p.flows.insert(flow, target.clone());
-        if p.connects.begin(p.now, (PEER, DEFAULT), flow, &target, kind.host)
-            && p.connects.leads_to(p.now, DEFAULT, flow, address(1))
+        if p.connects.begin(p.now, (PEER, DEFAULT), Caller::Flow(flow), &target, kind.host)
+            && p.connects.leads_to(p.now, DEFAULT, Caller::Flow(flow), address(1))
         {
             connects += 1;
         }
-        p.connects.end(flow, false);
+        p.connects.end(Caller::Flow(flow), false);
     }
     println!("{connects} connects to one address by 20000 names");
     assert!(connects <= 2_400, "{connects}");
@@ -235,7 +237,7 @@ fn what_counts_nothing_takes_no_place() {
     for n in 0..200_000u32 {
         p.now += Duration::from_millis(2);
         if let Some(flow) = p.opens(n % 50_000, n, 443) {
-            p.connects.end(flow, n % 2 == 0);
+            p.connects.end(Caller::Flow(flow), n % 2 == 0);
         }
         assert!(p.places() < 24_000, "{} after {n}", p.places());
     }

@@ -38,6 +38,11 @@ impl Intercepted {
         }
     }
 
+    /// The code point of a connection that is being made.
+    pub fn dscp(&self, pair: Pair) -> u8 {
+        self.by.get(&pair).map_or(0, |(_, dscp)| *dscp)
+    }
+
     /// The code point of a connection that was accepted.
     pub fn take_dscp(&mut self, pair: Pair) -> u8 {
         self.by.get_mut(&pair).map_or(0, |(_, dscp)| std::mem::take(dscp))

@@ -224,10 +224,13 @@ impl Explored {
     }
 
     fn check(&mut self) {
-        let third = [addr(THIRD), addr(STRANGER)];
+        let third = [addr(THIRD), addr(STRANGER)].map(Remote::from);
         for side in 0..2 {
             let node = self.node(side);
-            assert!(node.tunnel.endpoint().is_none_or(|at| !third.contains(&at)), "a foreign end");
+            assert!(
+                node.tunnel.endpoint(PathId::FIRST).is_none_or(|at| !third.contains(&at)),
+                "a foreign end"
+            );
             let (fresh, id) = (node.tunnel.fresh_epoch, node.tunnel.session());
             let (events, received) =
                 (std::mem::take(&mut node.events), std::mem::take(&mut node.received));
@@ -278,7 +281,7 @@ impl Explored {
         if self.both_moved == [true; 2] {
             // Neither knows where the other is; then one is told.
             let (now, there) = (self.w.now, self.w.a.addr);
-            self.w.b.tunnel.set_endpoint(now, there);
+            self.w.b.tunnel.set_endpoint(now, PathId::FIRST, there.into());
         }
         self.w.settle();
         self.w.assert_talking();

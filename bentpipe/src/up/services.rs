@@ -1,0 +1,648 @@
+//! Services: programs that the gateway has started, and what it exchanges with them
+//! (spec/service.md). Their sockets are shared by the shards; the first one watches over the
+//! programs, takes what they say, and hands it to the shard that it concerns.
+//!
+//! ```text
+//! Resting ── time ──▶ Starting ── hello ──▶ Running
+//!    ▲                   │ no hello in time    │ hangs, or its socket ends
+//!    └──── it ended ─────┴──────── Ending ◀────┘
+//! ```
+
+pub mod line;
+mod words;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use os::OsError;
+use os::poll::{Interest, Poller};
+use os::seqpacket::SeqPacket;
+use os::tcp::Stream;
+use service::{Event, Reason, Request, packet};
+use units::{Duration, Instant};
+
+use crate::admin::{ServiceState, ServiceStatus, ServiceWaiting};
+use crate::config::Service;
+use crate::keeper::{Notice, Order, Spec};
+use line::{Answer, Line};
+use words::Words;
+
+/// How long a program may take to say hello.
+const HELLO: Duration = Duration::from_secs(10);
+/// How long it may neither read its socket empty nor say anything, before it counts as hung.
+const HANGS: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause before a service that failed is started again: the first, and the longest.
+const PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Who has run for so long has not failed by being started.
+const STEADY: Duration = Duration::from_secs(60);
+/// Requests that are taken of one service before other work has its turn.
+const AT_ONCE: usize = 64;
+/// When it is looked again whether answers have found room.
+const ROOM: Duration = Duration::from_millis(2);
+/// Counters that a service may have, and kinds of what waits at it.
+const MOST_TOLD: usize = 64;
+/// The first user of those that services have who are given none: 60,706 to 61,183 belong to
+/// nobody by the habit of Linux systems.
+const FIRST_USER: u32 = 60_706;
+
+/// What a service wants of a shard.
+#[derive(Debug)]
+pub struct Work {
+    pub line: Arc<Line>,
+    pub wish: Wish,
+}
+
+/// See [`Work`].
+#[derive(Debug)]
+pub enum Wish {
+    /// [`Request::Open`].
+    Open {
+        request: u64,
+        peer: String,
+        class: Option<String>,
+        client: Option<SocketAddr>,
+        preface: Vec<u8>,
+    },
+    /// [`Request::Connect`].
+    Connect { request: u64, peer: String, target: String, source: Option<SocketAddr> },
+    /// [`Request::Pass`].
+    Pass { stream: Stream, client: SocketAddr, server: SocketAddr, dscp: u8, read: Vec<u8> },
+}
+
+/// What the driver is to do for a service.
+#[derive(Debug)]
+pub enum Do {
+    /// It runs, or does not any more: all shards are to know.
+    Is(String, Option<Arc<Line>>),
+    /// It wants something of a peer's shard.
+    Of(String, Work),
+    /// It passes a connection to this server.
+    Passed(SocketAddr, Work),
+    /// It has too many requests open for one more.
+    Refuse(Arc<Line>, u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Resting { until: Instant },
+    Starting { since: Instant },
+    Running { since: Instant },
+    Ending,
+}
+
+/// One service.
+struct Program {
+    config: Service,
+    state: State,
+    line: Option<Arc<Line>>,
+    words: Option<Words>,
+    pid: u32,
+    starts: u64,
+    /// When it said hello last.
+    ready: Option<Instant>,
+    /// Starts in a row that came to nothing.
+    failures: u32,
+    /// Its socket is not watched while its answers wait.
+    paused: bool,
+    /// When it had read all last, or said something.
+    alive: Instant,
+    counters: BTreeMap<String, u64>,
+    waiting: BTreeMap<(String, String), ServiceWaiting>,
+    /// What lines before this one counted.
+    before: BTreeMap<&'static str, u64>,
+}
+
+/// All services, and the keeper that starts them.
+pub struct Services {
+    keeper: Option<Keeper>,
+    programs: Vec<Program>,
+    token: u64,
+    looked: Instant,
+    /// When services that are paused are looked at.
+    resume: Option<Instant>,
+    room: Vec<u8>,
+}
+
+struct Keeper {
+    /// Killed when dropped would be too late for its children: its socket's end ends them.
+    _child: Child,
+    socket: SeqPacket,
+}
+
+impl Services {
+    /// Starts the keeper, if the file names services: before rights are given up. `token` is the
+    /// first of the poller's numbers for them, two for each service and one more.
+    ///
+    /// # Errors
+    /// If a user is not there, or the system has no more processes.
+    pub fn open(services: &[Service], poller: &Poller, token: u64) -> Result<Services, OsError> {
+        let mut all = Services {
+            keeper: None,
+            programs: Vec::new(),
+            token,
+            looked: Instant::ZERO,
+            resume: None,
+            room: Vec::new(),
+        };
+        if services.is_empty() {
+            return Ok(all);
+        }
+        all.room = service::room();
+        let keeper = Keeper::start()?;
+        poller.add(&keeper.socket, token, Interest::READ)?;
+        for (config, n) in services.iter().zip(0..) {
+            keeper.say(&Order::Service(spec(config, n)?), &[])?;
+            all.programs.push(Program::new(config.clone()));
+        }
+        all.keeper = Some(keeper);
+        Ok(all)
+    }
+
+    /// Is there anything to watch over?
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// Is the poller's number one of these?
+    pub fn has_token(&self, token: u64) -> bool {
+        (self.token..=self.token + 2 * self.programs.len() as u64).contains(&token)
+    }
+
+    /// When [`Services::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let looks = |p: &Program| !matches!(p.state, State::Resting { .. });
+        let rests = self.programs.iter().filter_map(|p| match p.state {
+            State::Resting { until } => Some(until),
+            _ => None,
+        });
+        let look = self.programs.iter().any(looks).then(|| self.looked + LOOK);
+        self.keeper.as_ref()?;
+        rests.chain(look).chain(self.resume).min()
+    }
+
+    /// Starts what is due, and ends what hangs.
+    pub fn handle_timeout(&mut self, now: Instant, poller: &Poller) -> Vec<Do> {
+        let mut todo = Vec::new();
+        if self.keeper.is_none() {
+            return todo;
+        }
+        for n in 0..self.programs.len() {
+            if matches!(self.programs[n].state, State::Resting { until } if until <= now) {
+                self.start(now, n, poller);
+            }
+        }
+        if self.resume.is_some_and(|at| at <= now) {
+            (0..self.programs.len()).for_each(|n| self.resume(n, poller));
+            self.resume = self.programs.iter().any(|p| p.paused).then(|| now + ROOM);
+        }
+        if now.since(self.looked) >= LOOK {
+            self.looked = now;
+            for n in 0..self.programs.len() {
+                self.look(now, n, &mut todo);
+            }
+        }
+        todo
+    }
+
+    /// Does it live?
+    fn look(&mut self, now: Instant, n: usize, todo: &mut Vec<Do>) {
+        let p = &mut self.programs[n];
+        let why = match (p.state, &p.line) {
+            (State::Starting { since }, _) if now.since(since) >= HELLO => "it does not say hello",
+            (State::Running { .. }, Some(line)) => {
+                if line.unread() == 0 {
+                    p.alive = now;
+                }
+                if now.since(p.alive) < HANGS {
+                    return;
+                }
+                "it does not read its socket"
+            }
+            _ => return,
+        };
+        self.end(n, why, todo);
+    }
+
+    /// Something happened to a descriptor.
+    pub fn on_event(&mut self, now: Instant, poller: &Poller, token: u64) -> Vec<Do> {
+        let mut todo = Vec::new();
+        let Some(at) = (token - self.token).checked_sub(1) else {
+            self.hear_keeper(now, poller, &mut todo);
+            return todo;
+        };
+        let n = at as usize / 2;
+        if at % 2 == 1 {
+            let p = &mut self.programs[n];
+            if let Some(words) = &mut p.words
+                && !words.hear(now, &p.config.name)
+            {
+                p.words = None;
+            }
+            return todo;
+        }
+        self.hear(now, n, poller, &mut todo);
+        todo
+    }
+
+    /// Takes what a service says.
+    fn hear(&mut self, now: Instant, n: usize, poller: &Poller, todo: &mut Vec<Do>) {
+        let mut room = std::mem::take(&mut self.room);
+        for _ in 0..AT_ONCE {
+            let p = &mut self.programs[n];
+            let Some(line) = p.line.clone() else { break };
+            if line.waiting() > 0 {
+                // It is to read answers before it asks for more.
+                p.paused = poller.modify(&*line, token_of(self.token, n), Interest::NONE).is_ok();
+                self.resume = Some(now + ROOM);
+                break;
+            }
+            let why = match line.receive(&mut room) {
+                Ok(got) if got.len > 0 => {
+                    p.alive = now;
+                    match packet::decode::<Request>(&room[..got.len]) {
+                        Ok((request, bytes)) => {
+                            p.obey(now, &line, request, bytes, got.descriptors, todo)
+                        }
+                        Err(_) => Some("it says what is no message"),
+                    }
+                }
+                Ok(_) => Some("its socket has ended"),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    Some("it says what is no message")
+                }
+                Err(_) => Some("its socket has ended"),
+            };
+            if let Some(why) = why {
+                self.end(n, why, todo);
+                break;
+            }
+        }
+        self.room = room;
+    }
+
+    fn resume(&mut self, n: usize, poller: &Poller) {
+        let (p, token) = (&mut self.programs[n], token_of(self.token, n));
+        if let Some(line) = p.line.as_ref().filter(|line| p.paused && line.waiting() == 0) {
+            p.paused = poller.modify(&**line, token, Interest::READ).is_err();
+        }
+    }
+
+    fn start(&mut self, now: Instant, n: usize, poller: &Poller) {
+        if let Err(why) = self.try_start(now, n, poller) {
+            let p = &mut self.programs[n];
+            crate::log!(Error, "a service was not started", service = p.config.name, because = why);
+            p.line = None;
+            p.rest(now);
+        }
+    }
+
+    fn try_start(&mut self, now: Instant, n: usize, poller: &Poller) -> Result<(), OsError> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let pipe = |e| OsError::new("make a pipe for a service", e);
+        let (ours, theirs) = SeqPacket::pair()?;
+        let (reader, writer) = io::pipe().map_err(pipe)?;
+        os::poll::set_nonblocking(&reader).map_err(pipe)?;
+        let p = &mut self.programs[n];
+        poller.add(&ours, token_of(self.token, n), Interest::READ)?;
+        poller.add(&reader, token_of(self.token, n) + 1, Interest::READ)?;
+        keeper.say(&Order::Start { service: n }, &[theirs.as_fd(), writer.as_fd()])?;
+        let line = Line::new(&p.config.name, ours);
+        let hello = Event::Hello { version: service::VERSION, service: p.config.name.clone() };
+        line.send(&hello, b"", None);
+        p.keep_counts();
+        p.line = Some(Arc::new(line));
+        p.words = Some(Words::new(reader));
+        p.state = State::Starting { since: now };
+        (p.paused, p.alive) = (false, now);
+        p.starts += 1;
+        Ok(())
+    }
+
+    /// Has a service ended, because of what it does or does not do.
+    fn end(&mut self, n: usize, why: &str, todo: &mut Vec<Do>) {
+        let p = &mut self.programs[n];
+        if p.state == State::Ending {
+            return;
+        }
+        crate::log!(Warn, "a service is ended", service = p.config.name, because = why);
+        p.state = State::Ending;
+        p.forget(todo);
+        if let Some(keeper) = &self.keeper {
+            // Without the keeper there is none that could be ended.
+            let _ = keeper.say(&Order::End { service: n }, &[]);
+        }
+    }
+
+    fn hear_keeper(&mut self, now: Instant, poller: &Poller, todo: &mut Vec<Do>) {
+        loop {
+            let Some(keeper) = &self.keeper else { return };
+            let got = match keeper.socket.receive(&mut self.room, false) {
+                Ok(got) if got.len > 0 => got,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                _ => return self.lose_keeper(poller, todo),
+            };
+            match packet::decode::<Notice>(&self.room[..got.len]) {
+                Ok((Notice::Started { service, pid, landlock, seccomp }, _)) => {
+                    let Some(p) = self.programs.get_mut(service) else { continue };
+                    p.pid = pid;
+                    let name = &p.config.name;
+                    crate::log!(
+                        Info,
+                        "a service was started",
+                        service = name,
+                        pid = pid,
+                        landlock = landlock,
+                        seccomp = seccomp
+                    );
+                }
+                Ok((Notice::Ended { service, how }, _)) => {
+                    let Some(p) = self.programs.get_mut(service) else { continue };
+                    let name = &p.config.name;
+                    crate::log!(Warn, "a service has ended", service = name, how = how);
+                    if let Some(words) = &mut p.words {
+                        words.hear(now, name);
+                    }
+                    p.words = None;
+                    p.forget(todo);
+                    p.rest(now);
+                }
+                Err(_) => return self.lose_keeper(poller, todo),
+            }
+        }
+    }
+
+    /// Without the keeper nothing can be started; what it had started has died with it.
+    fn lose_keeper(&mut self, poller: &Poller, todo: &mut Vec<Do>) {
+        if let Some(keeper) = self.keeper.take() {
+            let _ = poller.remove(&keeper.socket);
+            crate::log!(
+                Error,
+                "the keeper of services has ended; there are none until the gateway is started again"
+            );
+        }
+        for p in &mut self.programs {
+            p.forget(todo);
+            p.state = State::Ending;
+        }
+    }
+
+    /// The gateway ends: they are to take nothing new, and finish what is open.
+    pub fn stop(&self) {
+        for line in self.programs.iter().filter_map(|p| p.line.as_ref()) {
+            // One that does not read is ended with the gateway.
+            line.send(&Event::Stop, b"", None);
+            line.close();
+        }
+    }
+
+    /// What is told of them.
+    pub fn status(&self, now: Instant) -> Vec<ServiceStatus> {
+        self.programs.iter().map(|p| p.status(now)).collect()
+    }
+}
+
+fn token_of(first: u64, n: usize) -> u64 {
+    first + 1 + 2 * n as u64
+}
+
+impl Program {
+    fn new(config: Service) -> Program {
+        Program {
+            config,
+            state: State::Resting { until: Instant::ZERO },
+            line: None,
+            words: None,
+            pid: 0,
+            starts: 0,
+            ready: None,
+            failures: 0,
+            paused: false,
+            alive: Instant::ZERO,
+            counters: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// Its socket is nobody's any more.
+    fn forget(&mut self, todo: &mut Vec<Do>) {
+        self.keep_counts();
+        self.paused = false;
+        self.waiting.clear();
+        if let Some(line) = self.line.take() {
+            line.leave();
+            todo.push(Do::Is(self.config.name.clone(), None));
+        }
+    }
+
+    fn rest(&mut self, now: Instant) {
+        if self.ready.take().is_some_and(|since| now.since(since) >= STEADY) {
+            self.failures = 0;
+        }
+        let pause = PAUSE.times(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        self.failures += 1;
+        self.state = State::Resting { until: now + pause };
+    }
+
+    /// Does what it asks, or says why it has to end.
+    fn obey(
+        &mut self,
+        now: Instant,
+        line: &Arc<Line>,
+        request: Request,
+        bytes: &[u8],
+        mut sockets: Vec<OwnedFd>,
+        todo: &mut Vec<Do>,
+    ) -> Option<&'static str> {
+        let running = matches!(self.state, State::Running { .. });
+        let socket = sockets.pop();
+        if request.has_socket() != socket.is_some() && request != Request::Unknown {
+            return Some("it says what is no message");
+        }
+        let of = |wish| Work { line: line.clone(), wish };
+        match request {
+            Request::Hello { version: service::VERSION } if !running => {
+                self.state = State::Running { since: now };
+                self.ready = Some(now);
+                crate::log!(Info, "a service is ready", service = self.config.name);
+                todo.push(Do::Is(self.config.name.clone(), Some(line.clone())));
+            }
+            Request::Hello { .. } => return Some("it speaks another version of the protocol"),
+            _ if !running => return Some("it does not say hello first"),
+            Request::Open { request, .. } | Request::Connect { request, .. }
+                if !line.begin_request() =>
+            {
+                todo.push(Do::Refuse(line.clone(), request));
+            }
+            Request::Open { request, peer, class, client } => {
+                let preface = bytes.to_vec();
+                let wish = Wish::Open { request, peer: peer.clone(), class, client, preface };
+                todo.push(Do::Of(peer, of(wish)));
+            }
+            Request::Connect { request, peer, target, source } => {
+                let wish = Wish::Connect { request, peer: peer.clone(), target, source };
+                todo.push(Do::Of(peer, of(wish)));
+            }
+            Request::Pass { dscp } => {
+                // What is no connection, or none any more, is dropped, which resets it.
+                if let Some((stream, client, server)) = socket.and_then(connection) {
+                    if !line.take_back() {
+                        return Some("it passes more connections than it was given");
+                    }
+                    let (dscp, read) = (dscp & 63, bytes.to_vec());
+                    let wish = Wish::Pass { stream, client, server, dscp, read };
+                    todo.push(Do::Passed(server, of(wish)));
+                }
+            }
+            Request::Waiting { peer, class, bytes, urgency, oldest_ms } => {
+                let key = (peer.clone(), class.clone());
+                if bytes == 0 {
+                    self.waiting.remove(&key);
+                } else if self.waiting.len() < MOST_TOLD || self.waiting.contains_key(&key) {
+                    let it = ServiceWaiting { peer, class, bytes, urgency, oldest_ms };
+                    self.waiting.insert(key, it);
+                }
+            }
+            Request::Stats { mut counters } => {
+                while counters.len() > MOST_TOLD {
+                    counters.pop_last();
+                }
+                self.counters = counters;
+            }
+            Request::Stop => {
+                line.close();
+                todo.push(Do::Is(self.config.name.clone(), None));
+            }
+            Request::Unknown => {}
+        }
+        None
+    }
+
+    /// A line's counts are added to those of the lines before it.
+    fn keep_counts(&mut self) {
+        self.before = self.counts();
+    }
+
+    fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.before.clone();
+        let Some(line) = &self.line else { return all };
+        let c = &line.counts;
+        for (name, count) in [
+            ("accepted", &c.accepted),
+            ("overflowed", &c.overflowed),
+            ("passed", &c.passed),
+            ("opened", &c.opened),
+            ("incoming", &c.incoming),
+            ("connected", &c.connected),
+            ("failed", &c.failed),
+        ] {
+            *all.entry(name).or_default() += count.load(Relaxed);
+        }
+        all
+    }
+
+    fn status(&self, now: Instant) -> ServiceStatus {
+        let (state, since) = match self.state {
+            State::Resting { .. } => (ServiceState::Resting, None),
+            State::Starting { since } => (ServiceState::Starting, Some(since)),
+            State::Running { since } => (ServiceState::Running, Some(since)),
+            State::Ending => (ServiceState::Ending, None),
+        };
+        ServiceStatus {
+            name: self.config.name.clone(),
+            state,
+            running_ms: since.map(|since| now.since(since).as_millis()),
+            pid: self.line.as_ref().map(|_| u64::from(self.pid)),
+            starts: self.starts,
+            gateway: self.counts().into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            counters: self.counters.clone(),
+            waiting: self.waiting.values().cloned().collect(),
+        }
+    }
+}
+
+impl Keeper {
+    fn start() -> Result<Keeper, OsError> {
+        let failed = |e| OsError::new("start the keeper of services", e);
+        let (ours, theirs) = SeqPacket::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        std::os::unix::process::CommandExt::arg0(&mut command, "bentpipe");
+        command.arg("keeper").stdin(Stdio::from(OwnedFd::from(theirs)));
+        let child = command.spawn().map_err(failed)?;
+        Ok(Keeper { _child: child, socket: ours })
+    }
+
+    fn say(&self, order: &Order, sockets: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), OsError> {
+        let packet = packet::encode(order, b"").map_err(|_| {
+            OsError::refused("a service's command and paths are longer than 4,000 bytes")
+        })?;
+        self.socket
+            .send(&[io::IoSlice::new(&packet)], sockets, false)
+            .map_err(|e| OsError::new("tell the keeper of services", e))
+    }
+}
+
+/// How the service at place `n` is to be started.
+fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
+    let user = config.user.as_deref().map(os::proc::find_user).transpose()?;
+    if let Some(user) = user.as_ref().filter(|user| user.is_root()) {
+        let message = format!("the service {} would run as root: {user:?}", config.name);
+        return Err(OsError::refused(message).mend("give it a user of its own, or none"));
+    }
+    let user = match user {
+        Some(user) => Some(user.numbers()),
+        None => os::proc::is_root().then_some((FIRST_USER + n, FIRST_USER + n)),
+    };
+    Ok(Spec {
+        name: config.name.clone(),
+        command: config.command.clone(),
+        user,
+        memory: config.memory.0,
+        descriptors: config.descriptors,
+        directory: config.directory.clone(),
+        reads: config.reads.clone(),
+    })
+}
+
+/// A connection that a service gives, with its client and its server.
+fn connection(fd: OwnedFd) -> Option<(Stream, SocketAddr, SocketAddr)> {
+    let stream = Stream::given(fd).ok()?;
+    let (client, server) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    Some((stream, client, server))
+}
+
+/// What the link protocol's reasons are called here.
+pub fn reason_of(reason: relay::ResetReason) -> Reason {
+    use relay::ResetReason as R;
+    match reason {
+        R::HostReset => Reason::HostReset,
+        R::Refused => Reason::Refused,
+        R::Unreachable => Reason::Unreachable,
+        R::TimedOut => Reason::TimedOut,
+        R::Denied => Reason::Denied,
+        R::NoSuchName => Reason::NoSuchName,
+        R::Exhausted => Reason::Exhausted,
+        R::PeerRestarted => Reason::PeerRestarted,
+        R::ShuttingDown => Reason::ShuttingDown,
+        R::Protocol => Reason::Protocol,
+        R::NoSuchService => Reason::NoSuchService,
+        R::Icmp(code) => Reason::Icmp(code),
+        R::Icmpv6(code) => Reason::Icmpv6(code),
+    }
+}
+
+impl Answer {
+    /// A request came to nothing.
+    pub fn failed(request: u64, reason: Reason) -> Answer {
+        Answer { event: Event::Failed { request, reason }, socket: None }
+    }
+}

@@ -1,0 +1,165 @@
+//! A service's socket as all shards have it: each sends by itself, and the first one alone takes
+//! what the service says.
+
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use os::seqpacket::SeqPacket;
+use service::{Event, packet};
+
+/// Memory that unread packets may take while connections are still given: about a hundred. The
+/// rest of the kernel's queue is for answers.
+const QUEUE: usize = 96 * 1024;
+/// Requests of a service that may be open at once.
+const MOST_REQUESTS: usize = 4096;
+
+/// What has gone over a line since it stands.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Hosts' connections that were given.
+    pub accepted: AtomicU64,
+    /// Such as were split as plain streams because the queue was full.
+    pub overflowed: AtomicU64,
+    /// Such as came back.
+    pub passed: AtomicU64,
+    /// Streams of its own.
+    pub opened: AtomicU64,
+    /// Streams of the peers' services.
+    pub incoming: AtomicU64,
+    /// Connections to servers.
+    pub connected: AtomicU64,
+    /// Requests that came to nothing.
+    pub failed: AtomicU64,
+}
+
+/// A socket to a service that runs.
+#[derive(Debug)]
+pub struct Line {
+    /// The service.
+    pub name: String,
+    pub counts: Counts,
+    socket: SeqPacket,
+    last: AtomicU64,
+    requests: AtomicUsize,
+    /// Answers that wait for room at the shards.
+    waiting: AtomicUsize,
+    /// It takes nothing new.
+    closed: AtomicBool,
+    /// Nobody is at its other end.
+    gone: AtomicBool,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    Done,
+    /// There is no room now.
+    Full,
+    /// Nobody reads any more.
+    Gone,
+}
+
+impl Line {
+    pub fn new(name: &str, socket: SeqPacket) -> Line {
+        Line {
+            name: name.to_owned(),
+            counts: Counts::default(),
+            socket,
+            last: AtomicU64::new(0),
+            requests: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends a message.
+    pub fn send(&self, event: &Event, bytes: &[u8], socket: Option<BorrowedFd<'_>>) -> Sent {
+        let Ok(packet) = packet::encode(event, bytes) else {
+            return Sent::Gone; // Names of peers and classes are shorter than that.
+        };
+        match self.socket.send(&[IoSlice::new(&packet)], socket.as_slice(), false) {
+            Ok(()) => Sent::Done,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Sent::Full,
+            Err(_) => Sent::Gone,
+        }
+    }
+
+    /// Takes the next packet.
+    pub fn receive(&self, room: &mut [u8]) -> std::io::Result<os::seqpacket::Received> {
+        self.socket.receive(room, false)
+    }
+
+    /// May it have one more connection, or stream?
+    pub fn has_room(&self) -> bool {
+        !self.closed.load(Relaxed) && self.waiting.load(Relaxed) == 0 && self.unread() < QUEUE
+    }
+
+    /// Memory of the packets that it has not read.
+    pub fn unread(&self) -> usize {
+        self.socket.unread().unwrap_or(0)
+    }
+
+    /// It takes nothing new from now on.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    /// Its program has ended, or is about to.
+    pub fn leave(&self) {
+        self.close();
+        self.gone.store(true, Relaxed);
+    }
+
+    /// Is nobody at its other end?
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
+    /// A number for a connection or a stream.
+    pub fn next_id(&self) -> u64 {
+        self.last.fetch_add(1, Relaxed) + 1
+    }
+
+    /// A request has come, and is open until [`Line::end_request`]; false if there are too many.
+    pub fn begin_request(&self) -> bool {
+        self.requests.fetch_add(1, Relaxed) < MOST_REQUESTS
+    }
+
+    /// A connection comes back; false if it has none that could.
+    pub fn take_back(&self) -> bool {
+        self.counts.passed.fetch_add(1, Relaxed) < self.counts.accepted.load(Relaxed)
+    }
+
+    /// Its answer was sent.
+    pub fn end_request(&self) {
+        self.requests.fetch_sub(1, Relaxed);
+    }
+
+    /// Answers that wait for room; requests are not taken while there are some.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// One more waits, or one less.
+    pub fn count_waiting(&self, more: bool) {
+        match more {
+            true => self.waiting.fetch_add(1, Relaxed),
+            false => self.waiting.fetch_sub(1, Relaxed),
+        };
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// An answer to a request, which is not lost while the service lives.
+#[derive(Debug)]
+pub struct Answer {
+    pub event: Event,
+    pub socket: Option<OwnedFd>,
+}

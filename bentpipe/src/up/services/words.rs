@@ -1,0 +1,107 @@
+//! What a service writes to its standard error, in the gateway's log.
+
+use std::io::{ErrorKind, PipeReader, Read as _};
+
+use units::{Duration, Instant};
+
+/// The longest line that is logged.
+const LINE: usize = 500;
+/// Lines that are logged in a [`PERIOD`]; of those beyond the number alone.
+const LINES: u32 = 50;
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The reading end of its pipe.
+pub struct Words {
+    pub pipe: PipeReader,
+    line: Vec<u8>,
+    since: Instant,
+    lines: u32,
+    lost: u64,
+}
+
+impl Words {
+    pub fn new(pipe: PipeReader) -> Words {
+        Words { pipe, line: Vec::new(), since: Instant::ZERO, lines: 0, lost: 0 }
+    }
+
+    /// Logs what is there; false at its end.
+    pub fn hear(&mut self, now: Instant, name: &str) -> bool {
+        let mut room = [0; 4096];
+        // A turn's work; the poller tells of the rest.
+        for _ in 0..8 {
+            match self.pipe.read(&mut room) {
+                Ok(0) => {
+                    self.end_line(now, name);
+                    return false;
+                }
+                Ok(n) => {
+                    for byte in &room[..n] {
+                        match byte {
+                            b'\n' => self.end_line(now, name),
+                            byte if self.line.len() < LINE => self.line.push(*byte),
+                            _ => {}
+                        }
+                    }
+                }
+                Err(e) => {
+                    return matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                }
+            }
+        }
+        true
+    }
+
+    fn end_line(&mut self, now: Instant, name: &str) {
+        if self.line.is_empty() {
+            return;
+        }
+        let text = printable(&self.line);
+        self.line.clear();
+        if now.since(self.since) >= PERIOD {
+            if self.lost > 0 {
+                crate::log!(Warn, "a service writes too much", service = name, lines = self.lost);
+            }
+            (self.since, self.lines, self.lost) = (now, 0, 0);
+        }
+        match self.lines < LINES {
+            true => crate::log!(Info, text, service = name),
+            false => self.lost += 1,
+        }
+        self.lines = self.lines.saturating_add(1);
+    }
+}
+
+/// Without what a terminal would obey.
+fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_logged() {
+        assert_eq!(printable(b"a\x1b[31mb\tc\xff"), "a?[31mb?c\u{fffd}");
+    }
+
+    #[test]
+    fn long_and_many_lines_are_cut() {
+        let (pipe, mut writer) = std::io::pipe().unwrap();
+        os::poll::set_nonblocking(&pipe).unwrap();
+        let mut words = Words::new(pipe);
+        let now = Instant::ZERO + PERIOD;
+        writer.write_all(&[b'x'; 5000]).unwrap();
+        assert!(words.hear(now, "test"));
+        assert_eq!(words.line.len(), LINE);
+        for _ in 0..200 {
+            writer.write_all(b"\nline").unwrap();
+        }
+        assert!(words.hear(now, "test"));
+        assert_eq!(words.lost, 200 - u64::from(LINES));
+        drop(writer);
+        assert!(!words.hear(now, "test"), "the end");
+    }
+}

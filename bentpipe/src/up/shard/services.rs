@@ -1,0 +1,457 @@
+//! Services' connections and streams: sockets between them and this shard's peers and hosts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use link::PeerId;
+use link::session::Reach;
+use os::poll::{Event as Polled, Interest};
+use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
+use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via};
+use service::message::{Accepted, Incoming, Link, LinkState};
+use service::{Event, Reason};
+use units::{Duration, Instant};
+
+use super::{CONNECTS, Shard};
+use crate::host::{Host, HostPort};
+use crate::up::connections::{self, begin};
+use crate::up::names::Purpose;
+use crate::up::services::line::{Answer, Line, Sent};
+use crate::up::services::{Wish, Work, reason_of};
+
+/// When it is looked again whether a service takes its answers.
+const AGAIN: Duration = Duration::from_millis(2);
+/// What the kernel holds of a stream for the gateway to read.
+const SEND_BUFFER: usize = 256 << 10;
+/// A rate or a round trip that is another by less than its eighth is not news.
+const NEWS: u64 = 8;
+
+/// A connection to a server that a service wants.
+struct Dial {
+    line: Arc<Line>,
+    request: u64,
+    /// Once its name is resolved.
+    stream: Option<(Stream, SocketAddr)>,
+}
+
+/// What a shard has of services.
+#[derive(Default)]
+pub(super) struct ServiceLines {
+    running: BTreeMap<String, Arc<Line>>,
+    /// Answers that wait for room.
+    backlog: VecDeque<(Arc<Line>, Answer)>,
+    dials: BTreeMap<ConnectId, Dial>,
+    streams: BTreeMap<FlowId, (Arc<Line>, u64)>,
+    /// What each was told of links.
+    told: BTreeMap<(String, PeerId), Link>,
+    /// When it is looked for news of links, or for room.
+    due: Option<Instant>,
+}
+
+impl ServiceLines {
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// An answer, as soon as there is room. The request is open until then.
+    fn answer(&mut self, now: Instant, line: &Arc<Line>, answer: Answer) {
+        if matches!(answer.event, Event::Failed { .. }) {
+            line.counts.failed.fetch_add(1, Relaxed);
+        }
+        if line.waiting() == 0 && deliver(line, &answer) {
+            return line.end_request();
+        }
+        line.count_waiting(true);
+        self.backlog.push_back((line.clone(), answer));
+        self.wake_at(now + AGAIN);
+    }
+
+    fn wake_at(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Answers that have found room, in their order.
+    fn flush(&mut self, now: Instant) {
+        let mut full: Vec<Arc<Line>> = Vec::new();
+        for _ in 0..self.backlog.len() {
+            let Some((line, answer)) = self.backlog.pop_front() else { return };
+            if full.iter().any(|f| Arc::ptr_eq(f, &line)) || !deliver(&line, &answer) {
+                full.push(line.clone());
+                self.backlog.push_back((line, answer));
+            } else {
+                line.count_waiting(false);
+                line.end_request();
+            }
+        }
+        if !self.backlog.is_empty() {
+            self.wake_at(now + AGAIN);
+        }
+    }
+
+    /// The flow's stream was reset: its service is told why before its socket says that.
+    pub fn on_reset(&mut self, flow: FlowId, reason: ResetReason) {
+        if let Some((line, id)) = self.streams.remove(&flow) {
+            // Where there is no room for it the socket's reset has to do.
+            line.send(&Event::Reset { id, reason: reason_of(reason) }, b"", None);
+        }
+    }
+
+    fn add_stream(
+        &mut self,
+        flow: FlowId,
+        line: &Arc<Line>,
+        id: u64,
+        exists: impl Fn(FlowId) -> bool,
+    ) {
+        if self.streams.len() >= 64 && self.streams.len().is_power_of_two() {
+            self.streams.retain(|flow, _| exists(*flow));
+        }
+        self.streams.insert(flow, (line.clone(), id));
+    }
+}
+
+/// False if there is no room. To a service that is gone nothing need be said.
+fn deliver(line: &Line, answer: &Answer) -> bool {
+    let socket = answer.socket.as_ref().map(AsFd::as_fd);
+    line.send(&answer.event, b"", socket) != Sent::Full
+}
+
+impl Shard {
+    /// A service runs, or does not any more. What it had is over.
+    pub fn set_service(&mut self, now: Instant, name: &str, line: Option<Arc<Line>>) {
+        self.relay.set_service(name, line.is_some());
+        let lines = &mut self.services;
+        lines.told.retain(|(of, _), _| of != name);
+        match line {
+            Some(line) => drop(lines.running.insert(name.to_owned(), line)),
+            None => {
+                lines.running.remove(name);
+                // One that drains has its answers still.
+                lines.streams.retain(|_, (line, _)| !line.is_gone());
+                lines.backlog.retain(|(line, _)| !line.is_gone());
+                let over = lines.dials.iter().filter(|(_, dial)| dial.line.is_gone());
+                let over: Vec<_> = over.map(|(id, _)| *id).collect();
+                for id in over {
+                    self.services.dials.remove(&id);
+                    self.relay.service_connect_failed(id);
+                }
+            }
+        }
+        self.services.wake_at(now);
+    }
+
+    /// Answers a request of a service.
+    pub fn answer_service(&mut self, now: Instant, line: &Arc<Line>, answer: Answer) {
+        self.services.answer(now, line, answer);
+    }
+
+    /// Gives an intercepted connection to a service, if a rule says so and the service can have
+    /// it; else it is the caller's.
+    pub(super) fn give(&mut self, now: Instant, taken: Taken) -> Result<(), Taken> {
+        let Some(via) = self.relay.via(now, taken.client, taken.server) else { return Err(taken) };
+        let Some(line) = self.services.running.get(&via.service) else { return Err(taken) };
+        let event = Event::Accepted(Accepted {
+            id: line.next_id(),
+            client: taken.client,
+            server: taken.server,
+            peer: self.peer_name(via.peer),
+            class: self.class_name(&via),
+            dscp: via.dscp,
+        });
+        let line = &self.services.running[&via.service];
+        if !line.has_room() || line.send(&event, b"", Some(taken.stream.as_fd())) != Sent::Done {
+            line.counts.overflowed.fetch_add(1, Relaxed);
+            return Err(taken);
+        }
+        line.counts.accepted.fetch_add(1, Relaxed);
+        self.relay.given(now, taken.client, taken.server);
+        Ok(())
+    }
+
+    /// Does what a service wants.
+    pub fn work_for_service(&mut self, now: Instant, Work { line, wish }: Work) {
+        match wish {
+            Wish::Pass { stream, client, server, dscp, read } => {
+                // Without a peer or memory for it the socket is dropped, which resets it.
+                let Some(flow) = self.relay.open_passed(now, client, server, dscp) else { return };
+                if !self.connections.add_with(&self.poller, flow, stream, read) {
+                    self.relay.local_reset(now, flow, ResetReason::Exhausted);
+                }
+            }
+            Wish::Open { request, peer, class, client, preface } => {
+                let opened =
+                    self.open_for_service(now, &line, &peer, class.as_deref(), client, &preface);
+                let answer = match opened {
+                    Ok((id, socket)) => {
+                        line.counts.opened.fetch_add(1, Relaxed);
+                        Answer { event: Event::Opened { request, id }, socket: Some(socket) }
+                    }
+                    Err(reason) => Answer::failed(request, reason),
+                };
+                self.services.answer(now, &line, answer);
+            }
+            Wish::Connect { request, peer, target, source } => {
+                let target = match target.parse::<HostPort>() {
+                    Ok(HostPort { host: Host::Ip(ip), port }) => Target::Address((ip, port).into()),
+                    Ok(HostPort { host: Host::Name(name), port }) => Target::Name(name, port),
+                    Err(_) => {
+                        let answer = Answer::failed(request, Reason::Invalid);
+                        return self.services.answer(now, &line, answer);
+                    }
+                };
+                let Some(peer) = self.peer_named(&peer) else {
+                    let answer = Answer::failed(request, Reason::NoSuchPeer);
+                    return self.services.answer(now, &line, answer);
+                };
+                let id = self.relay.connect_for_service(now, peer, target, source);
+                self.services.dials.insert(id, Dial { line, request, stream: None });
+            }
+        }
+    }
+
+    fn open_for_service(
+        &mut self,
+        now: Instant,
+        line: &Arc<Line>,
+        peer: &str,
+        class: Option<&str>,
+        client: Option<SocketAddr>,
+        preface: &[u8],
+    ) -> Result<(u64, OwnedFd), Reason> {
+        if preface.len() > link::wire::MAX_PREFACE {
+            return Err(Reason::Invalid);
+        }
+        let known = self.peers.iter().find(|p| p.config.name == peer);
+        let known = known.ok_or(Reason::NoSuchPeer)?;
+        let class = match class {
+            Some(name) => Some(known.config.traffic.class_named(name).ok_or(Reason::Invalid)?),
+            None => None,
+        };
+        let (peer, name) = (known.id, line.name.as_str());
+        let (ours, theirs) = stream_pair().ok_or(Reason::Exhausted)?;
+        let opened = self.relay.open_to_service(now, (peer, name), client, preface, class);
+        let flow = opened.map_err(reason_of)?;
+        if !self.connections.add(&self.poller, flow, ours, false) {
+            self.relay.local_reset(now, flow, ResetReason::Exhausted);
+            return Err(Reason::Exhausted);
+        }
+        let (id, relay) = (line.next_id(), &self.relay);
+        self.services.add_stream(flow, line, id, |flow| relay.flow_peer(flow).is_some());
+        Ok((id, theirs.into()))
+    }
+
+    /// The peer's service opened a stream to the one here.
+    pub(super) fn serve_stream(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        name: &str,
+        preface: &[u8],
+        client: Option<SocketAddr>,
+    ) -> Result<(), ResetReason> {
+        let line = self.services.running.get(name).cloned().ok_or(ResetReason::NoSuchService)?;
+        let peer = self.relay.flow_peer(flow).ok_or(ResetReason::PeerRestarted)?;
+        if !line.has_room() {
+            return Err(ResetReason::Exhausted);
+        }
+        let (ours, theirs) = stream_pair().ok_or(ResetReason::Exhausted)?;
+        if !self.connections.add(&self.poller, flow, ours, false) {
+            return Err(ResetReason::Exhausted);
+        }
+        let id = line.next_id();
+        let event = Event::Incoming(Incoming { id, peer: self.peer_name(peer), client });
+        if line.send(&event, preface, Some(theirs.as_fd())) != Sent::Done {
+            self.connections.abort(flow);
+            return Err(ResetReason::Exhausted);
+        }
+        line.counts.incoming.fetch_add(1, Relaxed);
+        let relay = &self.relay;
+        self.services.add_stream(flow, &line, id, |flow| relay.flow_peer(flow).is_some());
+        self.relay.connected(flow);
+        self.services.wake_at(now + AGAIN);
+        Ok(())
+    }
+
+    /// Connects to a server for a service.
+    pub(super) fn connect_for(
+        &mut self,
+        now: Instant,
+        id: ConnectId,
+        target: Target,
+        source: Option<SocketAddr>,
+    ) {
+        let caller = Caller::Service(id);
+        let outcome = match target {
+            Target::Address(to) => self.dial(id, to, source),
+            Target::Name(name, port) => self.ask_for_server(caller, &name, port, source),
+            Target::Service(..) => Err(ResetReason::Denied),
+        };
+        if let Err(reason) = outcome {
+            self.refuse_dial(now, id, reason);
+        }
+    }
+
+    /// Begins a connection to a server whose address is permitted.
+    pub(super) fn dial(
+        &mut self,
+        id: ConnectId,
+        to: SocketAddr,
+        source: Option<SocketAddr>,
+    ) -> Result<(), ResetReason> {
+        let mark = self.mark_for(Caller::Service(id), to);
+        // Its service may have ended while the name was asked for.
+        let Some(dial) = self.services.dials.get_mut(&id) else { return Ok(()) };
+        let stream = begin(to, source, mark, &TcpOptions::default())?;
+        let token = CONNECTS | id.to_u64();
+        if self.poller.add(&stream, token, Interest::WRITE.edge()).is_err() {
+            return Err(ResetReason::Exhausted);
+        }
+        dial.stream = Some((stream, to));
+        Ok(())
+    }
+
+    /// A connection for a service stands, or does not.
+    pub(super) fn on_dial(&mut self, now: Instant, event: Polled) {
+        let id = ConnectId::from_u64(event.token & !CONNECTS);
+        let Some(dial) = self.services.dials.get(&id) else { return };
+        let Some((stream, to)) = dial.stream.as_ref().filter(|_| event.writable || event.failed)
+        else {
+            return;
+        };
+        if let Err(failure) = stream.outcome() {
+            let reason = connections::reason_of_failure(&failure);
+            return self.refuse_dial(now, id, reason);
+        }
+        let to = *to;
+        // The peer's rules may be others by now, or the peer gone.
+        if !self.relay.permits(Caller::Service(id), to.ip()) {
+            return self.refuse_dial(now, id, ResetReason::Denied);
+        }
+        let Some(Dial { line, request, stream: Some((stream, _)) }) =
+            self.services.dials.remove(&id)
+        else {
+            return;
+        };
+        // The service's copy would keep it watched.
+        let _ = self.poller.remove(&stream);
+        self.relay.service_connected(id);
+        line.counts.connected.fetch_add(1, Relaxed);
+        let local = stream.local_addr().unwrap_or(to);
+        let event = Event::Connected { request, local, server: to };
+        self.services.answer(now, &line, Answer { event, socket: Some(stream.into()) });
+    }
+
+    /// A connection for a service comes to nothing.
+    pub(super) fn refuse_dial(&mut self, now: Instant, id: ConnectId, reason: ResetReason) {
+        self.relay.service_connect_failed(id);
+        if let Some(Dial { line, request, .. }) = self.services.dials.remove(&id) {
+            self.services.answer(now, &line, Answer::failed(request, reason_of(reason)));
+        }
+    }
+
+    /// Answers that wait, and news of links.
+    pub(super) fn settle_services(&mut self, now: Instant) {
+        if self.services.due.is_none_or(|at| at > now) {
+            return;
+        }
+        self.services.due = None;
+        self.services.flush(now);
+        self.tell_links(now);
+    }
+
+    /// Something is new about a link, perhaps.
+    pub(super) fn look_at_links(&mut self, now: Instant) {
+        if !self.services.running.is_empty() {
+            self.services.wake_at(now);
+        }
+    }
+
+    fn tell_links(&mut self, now: Instant) {
+        let lines: Vec<_> = self.services.running.values().cloned().collect();
+        for line in lines {
+            for at in 0..self.peers.len() {
+                let link = self.link_for(now, &line.name, at);
+                let key = (line.name.clone(), self.peers[at].id);
+                if self.services.told.get(&key).is_some_and(|told| !is_news(told, &link)) {
+                    continue;
+                }
+                if line.waiting() > 0
+                    || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done
+                {
+                    self.services.wake_at(now + AGAIN.times(50));
+                    break;
+                }
+                self.services.told.insert(key, link);
+            }
+        }
+    }
+
+    fn link_for(&self, now: Instant, service: &str, at: usize) -> Link {
+        let (id, endpoint) = (self.peers[at].id, &self.relay.endpoint);
+        let session = endpoint.session(id);
+        let state = match (endpoint.is_established(id), endpoint.reach(id)) {
+            (true, Reach::Both) => LinkState::Up,
+            (true, _) => LinkState::Silent,
+            (false, _) => LinkState::Down,
+        };
+        Link {
+            peer: self.peers[at].config.name.clone(),
+            state,
+            rate: session.map_or(0, |s| s.rate_status().rate.as_bps()),
+            rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
+            service: self.relay.peer_has_service(now, id, service),
+            price: None,
+        }
+    }
+
+    fn peer_named(&self, name: &str) -> Option<PeerId> {
+        self.peers.iter().find(|p| p.config.name == name).map(|p| p.id)
+    }
+
+    fn peer_name(&self, id: PeerId) -> String {
+        let known = self.peers.iter().find(|p| p.id == id);
+        known.map(|p| p.config.name.clone()).unwrap_or_default()
+    }
+
+    fn class_name(&self, via: &Via) -> String {
+        let known = self.peers.iter().find(|p| p.id == via.peer);
+        known.map(|p| p.config.traffic.class_name(via.class).to_owned()).unwrap_or_default()
+    }
+
+    /// Asks for the addresses of a server.
+    pub(super) fn ask_for_server(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        port: u16,
+        source: Option<SocketAddr>,
+    ) -> Result<(), ResetReason> {
+        let peer = self.relay.caller_peer(caller).ok_or(ResetReason::PeerRestarted)?;
+        match self.names.ask(peer, Purpose::Server(caller, source), name, port) {
+            true => Ok(()),
+            false => Err(ResetReason::Exhausted),
+        }
+    }
+}
+
+/// The gateway's end of a stream and the service's.
+fn stream_pair() -> Option<(Stream, Stream)> {
+    let (ours, theirs) = pair(&TcpOptions::default()).ok()?;
+    // The kernel would let a service write megabytes ahead of the link.
+    theirs.set_send_buffer(SEND_BUFFER).ok()?;
+    Some((ours, theirs))
+}
+
+/// Does the link differ from what was told of it?
+fn is_news(told: &Link, link: &Link) -> bool {
+    let apart = |a: u64, b: u64| a.abs_diff(b) > a.max(b) / NEWS;
+    told.peer != link.peer
+        || told.state != link.state
+        || told.service != link.service
+        || told.price != link.price
+        || apart(told.rate, link.rate)
+        || apart(told.rtt_us, link.rtt_us)
+}

@@ -1,0 +1,152 @@
+use std::fs;
+use std::io::IoSlice;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use super::*;
+use crate::netns::root;
+use crate::seqpacket::SeqPacket;
+
+fn jail() -> Jail {
+    Jail {
+        user: Some(User::numbered(60_700, 60_700)),
+        memory: ByteCount(256 << 20),
+        descriptors: 40,
+        reads: Vec::new(),
+        writes: Vec::new(),
+    }
+}
+
+/// What a shell script says in a jail, if it succeeds.
+fn said(jail: &Jail, script: &str) -> Result<String, String> {
+    let (ours, theirs) = SeqPacket::pair().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::null());
+    lock_in(&mut command, jail, theirs.into()).unwrap();
+    ours.send(&[IoSlice::new(b"x")], &[], false).unwrap();
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(text.trim().to_owned()),
+        false => {
+            Err(format!("{} {text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+        }
+    }
+}
+
+/// A directory that goes with the test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("bpjail-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        Dir(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_jailed_program_is_nobody_and_has_no_rights() {
+    if !root() {
+        return;
+    }
+    assert_eq!(said(&jail(), "id -u; id -g; id -G").unwrap(), "60700\n60700\n60700");
+    let status = "while read -r line; do echo \"$line\"; done < /proc/self/status";
+    let all = Jail { reads: vec!["/proc".into()], ..jail() };
+    let status = said(&all, status).unwrap();
+    for line in ["CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "CapInh:"] {
+        let line = status.lines().find(|l| l.starts_with(line)).unwrap();
+        assert!(line.ends_with("\t0000000000000000"), "{line}");
+    }
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.lines().any(|l| l == line), "{line} in {status}");
+    }
+    assert_eq!(said(&jail(), "ulimit -n; ulimit -v; ulimit -c").unwrap(), "40\n262144\n0");
+}
+
+#[test]
+fn a_jailed_program_has_its_socket_and_no_other_descriptor() {
+    if !root() {
+        return;
+    }
+    let _open = fs::File::open("/dev/null").unwrap();
+    let all = Jail { reads: vec!["/proc".into()], ..jail() };
+    let text = said(&all, "for fd in /proc/$$/fd/*; do readlink $fd; done; true").unwrap();
+    let sockets = text.lines().filter(|l| l.starts_with("socket:")).count();
+    assert_eq!((sockets, text.lines().count()), (1, 4), "{text}");
+}
+
+#[test]
+fn a_jailed_program_opens_only_what_it_may_and_makes_no_connections() {
+    if !root() {
+        return;
+    }
+    let (open, closed) = (Dir::new("open"), Dir::new("closed"));
+    for dir in [&open, &closed] {
+        fs::write(dir.path().join("file"), "content").unwrap();
+    }
+    let [open, closed] = [&open, &closed].map(|d| d.path().display().to_string());
+    let jail = Jail { writes: vec![open.clone().into()], ..jail() };
+    let script = format!("cat {open}/file; echo more > {open}/new; cat {open}/new");
+    assert_eq!(said(&jail, &script).unwrap(), "contentmore");
+    for script in [
+        format!("cat {closed}/file"),
+        format!("echo more > {closed}/new"),
+        "cat /etc/hostname".to_owned(),
+        format!("cp /bin/true {open}/; exec {open}/true"),
+    ] {
+        let why = said(&jail, &script).expect_err(&script);
+        assert!(why.contains("ermission denied"), "{script}: {why}");
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = format!("exec 5<>/dev/tcp/127.0.0.1/{}", listener.local_addr().unwrap().port());
+    let why = said(&jail, &format!("bash -c '{connect}'")).expect_err(&connect);
+    let refused = ["ermission denied", "not supported"].iter().any(|words| why.contains(words));
+    assert!(refused, "by landlock, or sooner by the filter: {why}");
+    let udp = "bash -c 'echo x > /dev/udp/127.0.0.1/9'";
+    assert!(said(&jail, udp).expect_err(udp).contains("not supported"));
+}
+
+#[test]
+fn a_jailed_program_makes_no_namespaces_and_signals_nobody_outside() {
+    if !root() {
+        return;
+    }
+    let why = said(&jail(), "unshare -U true").expect_err("a namespace");
+    assert!(why.contains("not permitted"), "{why}");
+    let mut other = Command::new("sleep");
+    other.arg("60");
+    // The same user's, so that only landlock protects it.
+    std::os::unix::process::CommandExt::uid(&mut other, 60_700);
+    let mut other = other.spawn().unwrap();
+    let why = said(&jail(), &format!("kill -9 {}", other.id()));
+    let alive = other.try_wait().unwrap().is_none();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(alive && why.is_err(), "{why:?}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_and_not_said_to_the_socket() {
+    let (ours, theirs) = SeqPacket::pair().unwrap();
+    let mut command = Command::new("/no/such/program");
+    let jail = Jail { user: None, ..jail() };
+    lock_in(&mut command, &jail, theirs.into()).unwrap();
+    let why = command.spawn().unwrap_err();
+    assert_eq!(why.kind(), io::ErrorKind::NotFound);
+    drop(command);
+    assert_eq!(ours.receive(&mut [0; 10], true).unwrap().len, 0, "nothing but the end");
+}

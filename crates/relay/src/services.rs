@@ -1,0 +1,259 @@
+//! Services: programs at both nodes that take hosts' connections over, exchange bytes by streams
+//! of their own, and have this node connect to servers for them (spec, L-SV-1 to L-SV-5).
+//!
+//! A rule with `via` gives connections to a service while it runs here and the peer has it, as
+//! far as is known; else they are split as plain streams. The driver tells which run, and holds
+//! their sockets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use link::PeerId;
+use link::session::ClassId;
+use link::wire::{Origin, ResetReason, Target};
+use units::{Duration, Instant};
+
+use crate::classify::{self, Facts};
+use crate::connects::Asked;
+use crate::{Action, FlowId, Policy, Relay};
+
+/// How long a service is not asked for at a peer that has said that it does not run: it may only
+/// be starting again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Names a connection that a service wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectId(u64);
+
+impl ConnectId {
+    /// As a number, for poll tokens.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`ConnectId::to_u64`].
+    pub fn from_u64(n: u64) -> ConnectId {
+        ConnectId(n)
+    }
+}
+
+/// Whom a connection to a server here is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// A stream that the peer opened.
+    Flow(FlowId),
+    /// A service that works for the peer.
+    Service(ConnectId),
+}
+
+/// A host's connection that is a service's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// The service.
+    pub service: String,
+    /// The peer behind which the server is.
+    pub peer: PeerId,
+    /// The class that the rules give it.
+    pub class: ClassId,
+    /// The code point of its SYN.
+    pub dscp: u8,
+}
+
+/// Those that run here, and what they want.
+#[derive(Debug, Default)]
+pub(crate) struct Services {
+    running: BTreeSet<String>,
+    /// Peers that said that they have not got it, and until when they are believed.
+    absent: BTreeMap<(PeerId, String), Instant>,
+    connects: BTreeMap<ConnectId, PeerId>,
+    last: u64,
+}
+
+impl Services {
+    pub fn is_running(&self, name: &str) -> bool {
+        self.running.contains(name)
+    }
+
+    /// For whom a service's connection is.
+    pub fn peer_of(&self, connect: ConnectId) -> Option<PeerId> {
+        self.connects.get(&connect).copied()
+    }
+
+    /// A connection came to its end, one way or the other.
+    pub fn forget(&mut self, connect: ConnectId) {
+        self.connects.remove(&connect);
+    }
+
+    /// A stream to the peer's service was reset.
+    pub fn on_reset(&mut self, now: Instant, peer: PeerId, target: &Target, reason: ResetReason) {
+        if let (Target::Service(name, _), ResetReason::NoSuchService) = (target, reason) {
+            self.absent.retain(|_, until| *until > now);
+            self.absent.insert((peer, name.clone()), now + AGAIN);
+        }
+    }
+
+    pub fn forget_peer(&mut self, peer: PeerId) {
+        self.absent.retain(|(of, _), _| *of != peer);
+        self.connects.retain(|_, of| *of != peer);
+    }
+}
+
+impl Relay {
+    /// A service runs, or does not any more.
+    pub fn set_service(&mut self, name: &str, runs: bool) {
+        match runs {
+            true => drop(self.services.running.insert(name.to_owned())),
+            false => drop(self.services.running.remove(name)),
+        }
+    }
+
+    /// Has the peer the service, as far as is known?
+    pub fn peer_has_service(&self, now: Instant, peer: PeerId, name: &str) -> bool {
+        let told = self.endpoint.session(peer).is_some_and(|s| s.peer_may_have(name));
+        let absent = || self.services.absent.get(&(peer, name.to_owned()));
+        told && self.endpoint.is_established(peer) && absent().is_none_or(|until| *until <= now)
+    }
+
+    /// The service that takes a client's connection. `None`: it is split as a plain stream, and so
+    /// is one whose SYN has opened a stream already.
+    pub fn via(&self, now: Instant, client: SocketAddr, server: SocketAddr) -> Option<Via> {
+        if self.services.running.is_empty() || self.openings.is_withheld((client, server)) {
+            return None;
+        }
+        let dscp = self.openings.dscp((client, server));
+        self.via_at(now, self.peer_for(server.ip())?, client, server, dscp)
+    }
+
+    pub(crate) fn via_at(
+        &self,
+        now: Instant,
+        peer: PeerId,
+        client: SocketAddr,
+        server: SocketAddr,
+        dscp: u8,
+    ) -> Option<Via> {
+        let rules = &self.policies.of(peer)?.rules;
+        let ports = Some((client.port(), server.port()));
+        let facts = Facts { protocol: classify::TCP, ports, dscp };
+        let service = classify::via(rules, &facts)?;
+        let is_there =
+            self.services.is_running(service) && self.peer_has_service(now, peer, service);
+        let class = classify::class(rules, &facts);
+        is_there.then(|| Via { service: service.to_owned(), peer, class, dscp })
+    }
+
+    /// The connection that [`Relay::via`] told of was given to the service.
+    pub fn given(&mut self, now: Instant, client: SocketAddr, server: SocketAddr) {
+        self.openings.on_given(now, client, server);
+    }
+
+    /// A service gives a host's connection back: its flow. `None`: reset the client.
+    pub fn open_passed(
+        &mut self,
+        now: Instant,
+        client: SocketAddr,
+        server: SocketAddr,
+        dscp: u8,
+    ) -> Option<FlowId> {
+        let peer = self.peer_for(server.ip())?;
+        let (client, target) = (self.told(client), Target::Address(server));
+        self.open(now, peer, Origin { client, target, dscp })
+    }
+
+    /// A service wants a stream to the peer's service of the same name, for `client` if that is
+    /// a host.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn open_to_service(
+        &mut self,
+        now: Instant,
+        (peer, name): (PeerId, &str),
+        client: Option<SocketAddr>,
+        preface: &[u8],
+        class: Option<ClassId>,
+    ) -> Result<FlowId, ResetReason> {
+        if !self.peer_has_service(now, peer, name) {
+            return Err(ResetReason::NoSuchService);
+        }
+        let target = Target::Service(name.to_owned(), preface.to_vec());
+        let origin = Origin { client: client.and_then(|c| self.told(c)), target, dscp: 0 };
+        let flow = self.open(now, peer, origin).ok_or(ResetReason::Exhausted)?;
+        if let Some(class) = class {
+            self.reclassify(flow, class);
+        }
+        Ok(flow)
+    }
+
+    /// A service that works for `peer` wants a connection to a server, as `client` where sources
+    /// are kept. [`Action::ServiceConnect`] or [`Action::ServiceRefused`] follows.
+    pub fn connect_for_service(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        target: Target,
+        client: Option<SocketAddr>,
+    ) -> ConnectId {
+        self.services.last += 1;
+        let id = ConnectId(self.services.last);
+        self.services.connects.insert(id, peer);
+        let policy = self.policies.of(peer);
+        let keep = policy.is_some_and(|rules| rules.keep_source);
+        let origin = Origin { client, target, dscp: 0 };
+        let client = self.client_of(peer, &origin, keep);
+        let permitted = policy.is_some_and(|rules: &Policy| match &origin.target {
+            Target::Address(a) => rules.permits(a.ip(), &self.own),
+            Target::Name(..) => true, // its addresses are asked for one by one
+            Target::Service(..) => false,
+        });
+        let Ok(known) = client.map_err(drop).and_then(|c| permitted.then_some(c).ok_or(())) else {
+            self.count_denied();
+            self.refuse_service(id, ResetReason::Denied);
+            return id;
+        };
+        let source = known.filter(|_| keep);
+        let client = known.map(|c| c.ip());
+        let caller = Caller::Service(id);
+        let target = origin.target;
+        self.connect_or_hold(now, peer, Asked { caller, target, source, client, since: now });
+        id
+    }
+
+    /// The server stands, and its socket is the service's.
+    pub fn service_connected(&mut self, id: ConnectId) {
+        self.connects.end(Caller::Service(id), true);
+        self.services.forget(id);
+    }
+
+    /// The server does not stand, or the service does not want it any more.
+    pub fn service_connect_failed(&mut self, id: ConnectId) {
+        self.connects.end(Caller::Service(id), false);
+        self.services.forget(id);
+    }
+
+    pub(crate) fn refuse_service(&mut self, id: ConnectId, reason: ResetReason) {
+        self.service_connect_failed(id);
+        self.actions.push_back(Action::ServiceRefused(id, reason));
+    }
+
+    /// The peer for whom a connection is.
+    pub fn caller_peer(&self, caller: Caller) -> Option<PeerId> {
+        match caller {
+            Caller::Flow(flow) => self.flow_peer(flow),
+            Caller::Service(id) => self.services.peer_of(id),
+        }
+    }
+
+    /// May a host of the peer's, as `client`, stand behind what a service of the peer's says?
+    pub(crate) fn client_of_service(&self, peer: PeerId, origin: &Origin) -> Option<SocketAddr> {
+        self.client_of(peer, origin, false).ok().flatten()
+    }
+
+    fn reclassify(&mut self, flow: FlowId, class: ClassId) {
+        self.flows.set_class(flow, class);
+        self.with(flow, |session, stream| session.set_class(stream, class));
+    }
+}
+
+#[cfg(test)]
+mod tests;

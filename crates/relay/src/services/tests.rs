@@ -1,0 +1,180 @@
+use link::session::{Facts, Services as Told};
+use units::Duration;
+
+use super::*;
+use crate::classify::{Rule, TCP};
+use crate::gateways::{Gateways, PEER, link};
+use crate::{Open, Verdict, packet};
+
+const CLIENT: &str = "10.1.0.2:40000";
+const SERVER: &str = "10.2.0.2:80";
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn rule(via: &str) -> Rule {
+    Rule {
+        protocol: Some(TCP),
+        ports: vec![80..=80],
+        dscp: None,
+        class: None,
+        carry: None,
+        compress: None,
+        headers: None,
+        dedup: None,
+        via: Some(via.to_owned()),
+    }
+}
+
+/// Two gateways whose files name these services, and whose rules give port 80 to "web".
+fn with_services(names: [&[&str]; 2]) -> Gateways {
+    let links = names.map(|names| {
+        let services = names.iter().fold(Told::default(), |told, name| told.with(name));
+        let mut link = link();
+        link.facts = Facts { services, ..Facts::default() };
+        link
+    });
+    let mut g = Gateways::apart(links, |policy| {
+        policy.open = Open::Sure;
+        policy.rules = vec![rule("web")];
+    });
+    g.meet();
+    g
+}
+
+fn syn(port: u16) -> Vec<u8> {
+    packet::syn(at(CLIENT), (at(SERVER).ip(), port).into(), 1)
+}
+
+#[test]
+fn a_rule_gives_connections_to_a_service_that_runs_at_both_ends() {
+    let mut g = with_services([&["web"], &["web"]]);
+    let via = |g: &Gateways| g.sides[0].via(g.now, at(CLIENT), at(SERVER)).map(|via| via.service);
+    assert_eq!(via(&g), None, "it does not run yet");
+    g.sides[0].set_service("web", true);
+    assert_eq!(via(&g).as_deref(), Some("web"));
+    assert_eq!(g.sides[0].via(g.now, at(CLIENT), at("10.2.0.2:22")), None, "no rule says so");
+    // It answers its client itself, though the file says that servers are asked first.
+    assert_eq!(g.knock(&syn(80)), Verdict::Intercept);
+    assert_eq!(g.knock(&syn(22)), Verdict::Withheld);
+    g.sides[0].given(g.now, at(CLIENT), at(SERVER));
+    g.sides[0].set_service("web", false);
+    assert_eq!(via(&g), None);
+    assert_eq!(g.knock(&syn(80)), Verdict::Withheld);
+}
+
+#[test]
+fn a_peer_that_has_not_the_service_is_not_asked_for_it() {
+    // L-SV-2, L-SV-3.
+    let mut g = with_services([&["web"], &["mail"]]);
+    g.sides[0].set_service("web", true);
+    assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None);
+    let opened = g.sides[0].open_to_service(g.now, (PEER, "web"), None, b"", None);
+    assert_eq!(opened, Err(ResetReason::NoSuchService));
+}
+
+#[test]
+fn a_service_that_was_answering_syns_when_it_came_up_leaves_them_alone() {
+    let mut g = with_services([&["web"], &["web"]]);
+    assert_eq!(g.knock(&syn(80)), Verdict::Withheld);
+    g.sides[0].set_service("web", true);
+    assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None, "its stream is open");
+}
+
+#[test]
+fn a_stream_finds_the_service_and_carries_its_preface() {
+    let mut g = with_services([&["web"], &["web"]]);
+    g.sides.iter_mut().for_each(|side| side.set_service("web", true));
+    let client = Some(at(CLIENT));
+    let to = (PEER, "web");
+    let flow = g.sides[0].open_to_service(g.now, to, client, b"where to", None).unwrap();
+    assert_eq!(g.sides[0].local_data(g.now, flow, b"first"), 5);
+    let mut buf = [0; 2048];
+    let mut packets = 0;
+    while let Some(sent) = g.sides[0].poll_transmit(g.now, &mut buf) {
+        packets += 1;
+        let from = crate::gateways::address(0);
+        g.sides[1].handle_carrier(g.now, g.now, from, &mut buf[..sent.len]);
+    }
+    assert_eq!(packets, 1, "all of it in one packet");
+    let action = g.sides[1].poll_action(g.now);
+    let Some(Action::Connect { flow: far, target, source }) = action else { panic!("{action:?}") };
+    assert_eq!(target, Target::Service("web".into(), b"where to".to_vec()));
+    assert_eq!(source, client);
+    g.sides[1].connected(far);
+    let mut slices: [&[u8]; 1] = [&[]];
+    assert_eq!(g.sides[1].outgoing(g.now, far, &mut slices), 1);
+    assert_eq!(slices[0], b"first");
+}
+
+#[test]
+fn a_service_that_does_not_run_there_is_left_alone_for_a_while() {
+    // L-SV-4.
+    let mut g = with_services([&["web"], &["web"]]);
+    g.sides[0].set_service("web", true);
+    let flow = g.sides[0].open_to_service(g.now, (PEER, "web"), None, b"", None).unwrap();
+    g.sides[0].local_data(g.now, flow, b"first");
+    g.pass(Duration::from_millis(50));
+    assert!(g.others.contains(&Action::PeerReset(flow, ResetReason::NoSuchService)));
+    assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None);
+    assert!(!g.sides[0].peer_has_service(g.now, PEER, "web"));
+    g.pass(AGAIN);
+    assert!(g.sides[0].peer_has_service(g.now, PEER, "web"));
+}
+
+/// What became of a wish of the far side's service.
+fn wish(g: &mut Gateways, target: Target, client: Option<&str>) -> Action {
+    let client = client.map(at);
+    g.sides[1].connect_for_service(g.now, PEER, target, client);
+    g.sides[1].poll_action(g.now).expect("an answer")
+}
+
+#[test]
+fn what_a_service_connects_to_is_what_the_peer_may_reach() {
+    let mut g = with_services([&["web"], &["web"]]);
+    let to = |text: &str| Target::Address(at(text));
+    match wish(&mut g, to("10.2.0.2:80"), Some(CLIENT)) {
+        Action::ServiceConnect { connect, target, source } => {
+            assert_eq!((target, source), (to("10.2.0.2:80"), Some(at(CLIENT))));
+            let caller = Caller::Service(connect);
+            assert!(g.sides[1].permits(caller, [10, 2, 0, 2].into()));
+            assert!(!g.sides[1].permits(caller, [127, 0, 0, 1].into()), "for names");
+            g.sides[1].service_connected(connect);
+            assert!(!g.sides[1].permits(caller, [10, 2, 0, 2].into()), "it is over");
+        }
+        other => panic!("{other:?}"),
+    }
+    for (target, client) in [
+        (to("127.0.0.1:80"), Some(CLIENT)),
+        (to("192.168.0.1:80"), Some(CLIENT)),
+        (to("10.2.0.2:80"), None), // which source to keep?
+        (to("10.2.0.2:80"), Some("10.2.0.9:40000")), // which is not the peer's
+        (Target::Service("web".into(), vec![]), Some(CLIENT)),
+    ] {
+        let action = wish(&mut g, target.clone(), client);
+        let denied = matches!(action, Action::ServiceRefused(_, ResetReason::Denied));
+        assert!(denied, "{target:?} {client:?}: {action:?}");
+    }
+}
+
+#[test]
+fn connections_of_a_service_count_among_the_peers() {
+    let mut g = with_services([&["web"], &["web"]]);
+    let mut policy = Policy { connects: Some(1), ..Policy::default() };
+    policy.allow = vec!["10.0.0.0/8".parse().unwrap()];
+    g.sides[1].set_policy(PEER, policy);
+    let mut ask = |n: u16| {
+        let target = Target::Address(SocketAddr::from(([10, 2, 0, 2], n)));
+        g.sides[1].connect_for_service(g.now, PEER, target, None);
+        g.sides[1].poll_action(g.now)
+    };
+    let asked = (1..100).take_while(|n| ask(*n).is_some()).count();
+    assert!((1..10).contains(&asked), "{asked} wait for their servers");
+    // What is beyond waits for half a minute, and is then refused.
+    g.now += Duration::from_secs(31);
+    g.sides[1].handle_timeout(g.now);
+    let action = g.sides[1].poll_action(g.now);
+    let exhausted = matches!(action, Some(Action::ServiceRefused(_, ResetReason::Exhausted)));
+    assert!(exhausted, "{action:?}");
+}

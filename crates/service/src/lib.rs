@@ -1,0 +1,37 @@
+//! What an accelerator needs of the gateway that starts it: sockets of hosts' connections,
+//! streams to the peer's service of the same name, connections to servers, and the state of
+//! links (spec/service.md).
+//!
+//! The two talk by packets on one Unix socket. Each is a line of JSON, bytes behind it where the
+//! message has some, and a descriptor where it hands a socket over ([`message`], [`packet`]).
+//! Nothing here is asynchronous: [`Client`] waits. A program with a loop of its own watches the
+//! client's descriptor (`AsFd`) and calls [`Client::try_next`] until there is nothing left.
+//!
+//! ```no_run
+//! # use service::{Client, Event};
+//! # fn main() -> Result<(), service::Error> {
+//! let client = Client::from_environment()?;
+//! let mut room = service::room();
+//! while let Some(delivery) = client.next(&mut room)? {
+//!     match (delivery.event, delivery.socket) {
+//!         (Event::Accepted(it), Some(socket)) => {
+//!             println!("{} wants {}", it.client, it.server);
+//!             client.pass(socket, it.dscp, b"")?; // not mine after all
+//!         }
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+
+mod client;
+pub mod message;
+pub mod packet;
+
+pub use client::{Client, Delivery, Error, close_in_order, room};
+pub use message::{Event, Reason, Request};
+
+/// The version of the protocol.
+pub const VERSION: u32 = 1;
+/// The environment variable that says which descriptor is the socket.
+pub const SOCKET_VARIABLE: &str = "BENTPIPE_SOCKET";

@@ -1,0 +1,298 @@
+//! The messages (spec/service.md, "Messages").
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a gateway says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// The first message: what the gateway speaks, and the service's name in its file.
+    Hello {
+        /// [`crate::VERSION`].
+        version: u32,
+        /// The name.
+        service: String,
+    },
+    /// A host's connection that a rule gives to the service. With its socket.
+    Accepted(Accepted),
+    /// The peer's service of the same name opened a stream. With its socket, and its preface.
+    Incoming(Incoming),
+    /// The answer to [`Request::Open`]. With the stream's socket.
+    Opened {
+        /// Which request.
+        request: u64,
+        /// Names the stream.
+        id: u64,
+    },
+    /// The answer to [`Request::Connect`]. With the connection's socket.
+    Connected {
+        /// Which request.
+        request: u64,
+        /// The gateway's end, or the client's where it keeps sources.
+        local: SocketAddr,
+        /// The server: of a name, the address that was taken.
+        server: SocketAddr,
+    },
+    /// The request came to nothing.
+    Failed {
+        /// Which request.
+        request: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// A stream was reset by the other end or with the link; so is its socket, or in a moment.
+    Reset {
+        /// Which stream.
+        id: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// What a link is now.
+    Link(Link),
+    /// Take nothing new, finish what is open, and end.
+    Stop,
+    /// Of a later version: pass it over.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A host's connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// Names the connection.
+    pub id: u64,
+    /// The host.
+    pub client: SocketAddr,
+    /// Where it meant to connect to.
+    pub server: SocketAddr,
+    /// The peer behind which that is.
+    pub peer: String,
+    /// The class that the peer's rules give it.
+    pub class: String,
+    /// The code point of its SYN, 0 … 63.
+    #[serde(default)]
+    pub dscp: u8,
+}
+
+/// A stream of the peer's service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incoming {
+    /// Names the stream.
+    pub id: u64,
+    /// The peer.
+    pub peer: String,
+    /// The host that it is for, if the peer's service said so and the host is the peer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<SocketAddr>,
+}
+
+/// What a link is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The peer.
+    pub peer: String,
+    /// Can it be used?
+    pub state: LinkState,
+    /// What may be sent, in bits per second.
+    pub rate: u64,
+    /// The round trip, in microseconds.
+    pub rtt_us: u64,
+    /// The peer has the service of this name, as far as is known.
+    pub service: bool,
+    /// What a megabyte costs, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<u64>,
+}
+
+/// Whether a link can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    /// It carries both ways.
+    Up,
+    /// There is a session, and a direction that does not carry now.
+    Silent,
+    /// There is no session.
+    Down,
+    /// Of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a service says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    /// The first message, in answer to the gateway's.
+    Hello {
+        /// [`crate::VERSION`].
+        version: u32,
+    },
+    /// A stream to the peer's service of the same name. The bytes are its preface.
+    Open {
+        /// Any number that no open request has.
+        request: u64,
+        /// The peer.
+        peer: String,
+        /// A class of the peer's; else what its rules say of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        class: Option<String>,
+        /// The host that it is for: a link divides what it has by hosts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        client: Option<SocketAddr>,
+    },
+    /// A connection to a server, for a peer, within what the file permits it.
+    Connect {
+        /// Any number that no open request has.
+        request: u64,
+        /// The peer for whose hosts it is.
+        peer: String,
+        /// An address or a name, and a port.
+        target: String,
+        /// The host that it is for: what servers see where the file says `source = "keep"`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<SocketAddr>,
+    },
+    /// A connection that the service does not want: the gateway splits it as a plain stream.
+    /// With its socket; the bytes are what was read of it.
+    Pass {
+        /// As it was told.
+        #[serde(default)]
+        dscp: u8,
+    },
+    /// What waits at the service for a link. 0 bytes: nothing any more.
+    Waiting {
+        /// The peer.
+        peer: String,
+        /// The class.
+        class: String,
+        /// How much.
+        bytes: u64,
+        /// 0: it can wait for any link, … 255: it cannot wait.
+        #[serde(default)]
+        urgency: u8,
+        /// How long the oldest of it has waited, in milliseconds.
+        #[serde(default)]
+        oldest_ms: u64,
+    },
+    /// Counters for `bentpipe status`, since the service's start.
+    Stats {
+        /// By name, 64 at most.
+        counters: BTreeMap<String, u64>,
+    },
+    /// Give me nothing new: I finish what is open, and end.
+    Stop,
+    /// Of a later version: pass it over.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Event {
+    /// Does a socket come with it?
+    pub fn has_socket(&self) -> bool {
+        use Event::*;
+        matches!(self, Accepted(_) | Incoming(_) | Opened { .. } | Connected { .. })
+    }
+}
+
+impl Request {
+    /// Does a socket come with it?
+    pub fn has_socket(&self) -> bool {
+        matches!(self, Request::Pass { .. })
+    }
+}
+
+/// Why something came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum Reason {
+    /// The other host, or the other service, reset it.
+    HostReset,
+    /// The server refused.
+    Refused,
+    /// No way leads there.
+    Unreachable,
+    /// No answer came in time.
+    TimedOut,
+    /// The file does not permit it.
+    Denied,
+    /// The name does not resolve.
+    NoSuchName,
+    /// No memory, descriptors or room are left for it.
+    Exhausted,
+    /// The peer restarted.
+    PeerRestarted,
+    /// One of the two ends.
+    ShuttingDown,
+    /// The protocol of the link was broken.
+    Protocol,
+    /// The peer has no such service, or it does not run.
+    NoSuchService,
+    /// The file has no such peer, or there is no session with it.
+    NoSuchPeer,
+    /// The request cannot be understood.
+    Invalid,
+    /// An ICMP "destination unreachable" with this code.
+    Icmp(u8),
+    /// An ICMPv6 "destination unreachable" with this code.
+    Icmpv6(u8),
+    /// Of a later version.
+    Other(String),
+}
+
+impl Reason {
+    /// Those without a code, and their names.
+    pub const PLAIN: [(Reason, &'static str); 13] = [
+        (Reason::HostReset, "host-reset"),
+        (Reason::Refused, "refused"),
+        (Reason::Unreachable, "unreachable"),
+        (Reason::TimedOut, "timed-out"),
+        (Reason::Denied, "denied"),
+        (Reason::NoSuchName, "no-such-name"),
+        (Reason::Exhausted, "exhausted"),
+        (Reason::PeerRestarted, "peer-restarted"),
+        (Reason::ShuttingDown, "shutting-down"),
+        (Reason::Protocol, "protocol"),
+        (Reason::NoSuchService, "no-such-service"),
+        (Reason::NoSuchPeer, "no-such-peer"),
+        (Reason::Invalid, "invalid"),
+    ];
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Icmp(code) => write!(f, "icmp-{code}"),
+            Reason::Icmpv6(code) => write!(f, "icmpv6-{code}"),
+            Reason::Other(text) => f.write_str(text),
+            plain => {
+                let of = Reason::PLAIN.iter().find(|(reason, _)| reason == plain);
+                f.write_str(of.map_or("", |(_, name)| name))
+            }
+        }
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> String {
+        reason.to_string()
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Reason {
+        let code = |prefix| text.strip_prefix(prefix).and_then(|n| n.parse::<u8>().ok());
+        if let Some((reason, _)) = Reason::PLAIN.iter().find(|(_, name)| *name == text) {
+            return reason.clone();
+        }
+        match (code("icmp-"), code("icmpv6-")) {
+            (Some(code), _) => Reason::Icmp(code),
+            (_, Some(code)) => Reason::Icmpv6(code),
+            _ => Reason::Other(text),
+        }
+    }
+}
