@@ -19,7 +19,8 @@ help:
 setup:
 	@sh scripts/setup.sh
 
-build: setup
+build:
+	@sh scripts/setup.sh build
 	$(CARGO) build --release --package bentpipe
 
 # The gateway and the laboratory, which runs it.

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs, with apt, what building, testing and the demo need and this machine lacks.
+# Installs, with apt, what building, testing and the demo need and this machine lacks; with the
+# word "build", what building alone needs: a gateway is to get no servers and no browser.
 # Says nothing when nothing is missing; may be run any number of times.
 set -eu
 
@@ -28,6 +29,7 @@ caddy:caddy
 chromium-headless-shell:chromium-headless-shell
 socat:socat
 "
+[ "${1:-}" != build ] || wanted="cc:gcc make:make git:git"
 
 PATH="$PATH:/usr/sbin:/sbin"
 packages=""
@@ -36,7 +38,7 @@ for pair in $wanted; do
 done
 
 # What manages networks on many hosts; the tests run it in namespaces of their own.
-[ -e /lib/systemd/systemd-networkd ] || packages="$packages systemd"
+[ "${1:-}" = build ] || [ -e /lib/systemd/systemd-networkd ] || packages="$packages systemd"
 
 # The crypto below the link is C, and its build wants the C library's headers.
 [ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"

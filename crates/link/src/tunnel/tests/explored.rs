@@ -281,7 +281,7 @@ impl Explored {
         if self.both_moved == [true; 2] {
             // Neither knows where the other is; then one is told.
             let (now, there) = (self.w.now, self.w.a.addr);
-            self.w.b.tunnel.set_endpoint(now, PathId::FIRST, there.into());
+            self.w.b.tunnel.set_endpoint(now, PathId::FIRST, there);
         }
         self.w.settle();
         self.w.assert_talking();
