@@ -86,8 +86,20 @@ const ROWS: &[Row] = &[
     ("peer", "stream_buffer", ["\"64KiB\"", "\"65KiB\""], "", Restart("stream_buffer of a peer")),
     ("peer", "compress", ["\"auto\"", "\"off\""], "", Restart("compress of a peer")),
     ("peer", "dedup", ["\"host\"", "\"off\""], "", Restart("dedup of a peer")),
+    ("peer", "carrier", ["CARRIER1", "CARRIER2"], "", Restart("carrier of a peer")),
     ("peer", "class", ["CLASS1", "CLASS2"], "", Effect::Peer),
     ("peer", "rule", ["RULE1", "RULE2"], "", Effect::Peer),
+    ("carrier", "name", ["\"a\"", "\"b\""], "", Restart("carrier of a peer")),
+    ("carrier", "interface", ["\"eth1\"", "\"eth2\""], "", Restart("carrier of a peer")),
+    ("carrier", "source", ["\"192.0.2.1\"", "\"192.0.2.2\""], "", Restart("carrier of a peer")),
+    (
+        "carrier",
+        "endpoint",
+        ["\"192.0.2.8:1\"", "\"192.0.2.9:1\""],
+        "",
+        Restart("carrier of a peer"),
+    ),
+    ("carrier", "priority", ["1", "2"], "", Restart("carrier of a peer")),
     ("link", "send", ["\"2Mbit\"", "\"3Mbit\""], "", Effect::Peer),
     ("link", "receive", ["\"2Mbit\"", "\"3Mbit\""], "", Effect::Peer),
     ("link", "delay", ["\"300ms\"", "\"301ms\""], "", Restart("delay of a link")),
@@ -159,6 +171,8 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         }
         "PSK1" | "PSK2" => format!("\"{}\"", psk(value.as_bytes()[3])),
         "PSKFILE1" | "PSKFILE2" => key_in(value, &psk(value.as_bytes()[7])),
+        "CARRIER1" => "[{ name = \"a\", source = \"192.0.2.7\" }]".into(),
+        "CARRIER2" => "[{ name = \"a\", source = \"192.0.2.8\" }]".into(),
         "CLASS1" => "[{ name = \"a\", share = 10 }]".into(),
         "CLASS2" => "[{ name = \"a\", share = 20 }]".into(),
         "RULE1" => "[{ ports = [80], class = \"bulk\" }]".into(),
@@ -196,6 +210,7 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         true => format!("[[peer.{kind}]]\n{}\n", lines(kind, needs).join("\n")),
         false => String::new(),
     };
+    let carrier = sub("carrier", &["name = \"c\"", "source = \"192.0.2.7\""]);
     let class = sub("class", &["name = \"c\""]);
     let rule = match key {
         "protocol" | "ports" | "dscp" => sub("rule", &["class = \"bulk\""]),
@@ -207,7 +222,8 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         _ => "command = [\"a\"]".into(),
     };
     let services = format!("[service.a]\n{service}\n[service.b]\ncommand = [\"b\"]\n");
-    let text = format!("[node]\n{node}\n{services}[[peer]]\n{peer}\n{link}\n{class}{rule}");
+    let text =
+        format!("[node]\n{node}\n{services}[[peer]]\n{peer}\n{link}\n{carrier}{class}{rule}");
     Config::parse(&text, Path::new("t.toml"))
         .unwrap_or_else(|e| panic!("{text}\n{:#?}", e.to_report().problems))
 }
