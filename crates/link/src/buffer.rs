@@ -16,9 +16,13 @@ const BLOCK: usize = 8 * 1024;
 /// Blocks kept for reuse: 4 MB, what a 100 Mbit/s link turns over in 0.3 s.
 const KEPT: usize = 512;
 /// Blocks that a stream's holes may leave nearly empty, and how many times what arrived all of
-/// them may take beyond those: losses of six packets of seven make no more.
+/// them may take beyond those.
 const SPARSE_BLOCKS: usize = 8;
 const SPARSE_TIMES: u64 = 4;
+/// The same where the piece at hand is so long: a policer that drops nine packets of ten leaves
+/// each full packet in a block or two of its own, seven times its length on average.
+const LONG_PIECE: u64 = 1_024;
+const SPARSE_TIMES_OF_LONG: u64 = 8;
 
 type Block = Box<[u8; BLOCK]>;
 
@@ -318,7 +322,9 @@ impl RecvBuffer {
             return false;
         }
         let beyond = (self.blocks.held + 1 - SPARSE_BLOCKS) * BLOCK;
-        beyond as u64 > SPARSE_TIMES * (self.held + end - offset)
+        let long = end - offset >= LONG_PIECE;
+        let times = if long { SPARSE_TIMES_OF_LONG } else { SPARSE_TIMES };
+        beyond as u64 > times * (self.held + end - offset)
     }
 
     /// The next bytes in order, as far as they lie together in memory; empty if none.
