@@ -165,14 +165,15 @@ impl Keypair {
             true => (4, RENEW_AFTER),
             false => (5, RENEW_AFTER + RESPONDER_WAITS),
         };
-        if self.is_worn(8, lifetime) || self.age(now) >= ERASE_AFTER {
+        // Asked for every packet, and this is nearly always the answer.
+        if !self.is_worn(due, lifetime) && self.age(now) < age {
+            Wear::Fresh
+        } else if self.is_worn(8, lifetime) || self.age(now) >= ERASE_AFTER {
             Wear::Spent
         } else if self.is_worn(6, lifetime) {
             Wear::Overdue
-        } else if self.is_worn(due, lifetime) || self.age(now) >= age {
-            Wear::Due
         } else {
-            Wear::Fresh
+            Wear::Due
         }
     }
 
