@@ -587,13 +587,12 @@ impl Path {
 
     /// When to ask, if no report comes: a round trip with margin and the peer's
     /// report timer after the last packet or progress, then doubling.
-    pub(super) fn probe_at(&self) -> Option<Instant> {
+    pub(super) fn probe_at(&self, overdue: Duration) -> Option<Instant> {
         if self.sent.in_flight() == 0 && !self.silent {
             return None;
         }
-        let first = self.report_overdue() + self.on_line();
-        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
-        let wait = first.times(1 << self.backoff.min(6)).min(longest);
+        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(overdue);
+        let wait = overdue.times(1 << self.backoff.min(6)).min(longest);
         let wait = self.doubt_interval().unwrap_or(wait);
         Some(self.last_eliciting.max(self.last_progress) + wait)
     }
@@ -610,9 +609,14 @@ impl Path {
         self.rtt.with_margin() + self.report_interval() + self.sent.reorder_window()
     }
 
+    /// The same for the packet that takes longest.
+    pub(super) fn overdue(&self) -> Duration {
+        self.report_overdue() + self.on_line()
+    }
+
     /// When to ask with a small packet, because nothing is heard of those that left: it may
     /// be for their size (L-PM-3).
-    pub(super) fn ask_at(&self) -> Option<Instant> {
+    pub(super) fn ask_at(&self, overdue: Duration) -> Option<Instant> {
         // A peer that is heard and confirms nothing may be missing only what is too long.
         let dark = self.misses_packets();
         if dark || !self.mtu.can_shrink() {
@@ -622,7 +626,7 @@ impl Path {
         if self.asked > 0 {
             since = since.max(self.asked_at);
         }
-        Some(since + (self.report_overdue() + self.on_line()).times(1 << self.asked.min(6)))
+        Some(since + overdue.times(1 << self.asked.min(6)))
     }
 
     /// Asks in a packet of its own, which arrives whatever the path takes.

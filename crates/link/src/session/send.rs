@@ -480,8 +480,9 @@ impl Session {
         see("report", report.filter(|t| *t > now));
         see("loss", path.loss_check);
         see("rate", path.rate.poll_timeout());
-        see("probe", path.probe_at());
-        see("ask", path.ask_at());
+        let overdue = path.overdue();
+        see("probe", path.probe_at(overdue));
+        see("ask", path.ask_at(overdue));
         see("path", path.path_timeout(now, load));
         see("repair", path.repair.poll_timeout(now));
         see("silence", path.waits().then(|| path.silent_at()));
@@ -518,13 +519,14 @@ impl Session {
         if path.mtu.due().is_some_and(|t| t <= now) {
             path.follow_path(now);
         }
-        if path.ask_at().is_some_and(|t| t <= now) {
+        let overdue = path.overdue();
+        if path.ask_at(overdue).is_some_and(|t| t <= now) {
             path.ask_alone(now);
         }
         if path.waits() && path.silent_at() <= now {
             path.silent = true;
         }
-        if path.probe_at().is_some_and(|t| t <= now) {
+        if path.probe_at(overdue).is_some_and(|t| t <= now) {
             if path.backoff < DATA_PROBES {
                 self.give_up_newest(now, at);
             }
