@@ -62,6 +62,11 @@ impl BitRate {
     pub const fn as_bps(self) -> u64 {
         self.0
     }
+    /// The `n`th part of the rate, at least 1 bit/s.
+    pub const fn divided_by(self, n: u64) -> BitRate {
+        let part = self.0 / n;
+        BitRate(if part == 0 { 1 } else { part })
+    }
     /// Bytes that pass in `d`, rounded down.
     pub const fn bytes_in(self, d: Duration) -> ByteCount {
         // Wide arithmetic is slow, and rarely needed.

@@ -568,7 +568,7 @@ impl Path {
             self.asked = 0;
         }
         if self.sent.counts.in_the_dark > dark {
-            self.rate.on_outage();
+            self.rate.on_outage(self.rtt.smoothed(), self.sent.next_number());
         }
         if let Some(told) = &report.told {
             let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
@@ -595,6 +595,17 @@ impl Path {
         let wait = overdue.times(1 << self.backoff.min(6)).min(longest);
         let wait = self.doubt_interval().unwrap_or(wait);
         Some(self.last_eliciting.max(self.last_progress) + wait)
+    }
+
+    /// When reports have stayed away for so long that nothing seems to cross.
+    pub(super) fn dark_at(&self) -> Option<Instant> {
+        let oldest = self
+            .sent
+            .oldest_in_flight()
+            .filter(|_| self.rate.watches_reports(self.rtt.smoothed()))?;
+        let late = self.rtt.with_margin() - self.rtt.smoothed();
+        let last = self.sent.reported().max(oldest + self.rtt.smoothed());
+        Some(last + late + self.report_interval().times(2))
     }
 
     /// When the peer counts as silent: new data then waits for its first sign of life.

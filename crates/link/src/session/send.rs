@@ -480,6 +480,7 @@ impl Session {
         see("report", report.filter(|t| *t > now));
         see("loss", path.loss_check);
         see("rate", path.rate.poll_timeout());
+        see("dark", path.dark_at());
         let overdue = path.overdue();
         see("probe", path.probe_at(overdue));
         see("ask", path.ask_at(overdue));
@@ -510,6 +511,10 @@ impl Session {
         }
         if path.rate.poll_timeout().is_some_and(|t| t <= now) {
             path.rate.handle_timeout(now, path.rtt.smoothed(), path.sent.next_number());
+            path.follow_rate(now);
+        }
+        if path.dark_at().is_some_and(|t| t <= now) {
+            path.rate.on_silence();
             path.follow_rate(now);
         }
         if path.loss_check.is_some_and(|t| t <= now) {
