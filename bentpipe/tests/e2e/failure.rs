@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 
 use crate::files::{HttpServer, make_file, sha256};
-use crate::harness::{Plan, World, must, root_shared, shell, wait_for};
+use crate::harness::{Plan, World, must, root_shared, said, shell, wait_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, end_within, expect, joined, listen,
     pattern, read_to_end, send_all, try_connect,
@@ -275,6 +275,11 @@ fn a_connection_that_does_not_end_is_reset_when_the_gateway_ends() {
     send_word(&mut near, &mut far);
     world.a.signal("TERM");
     world.a.wait_for_log("ending open_connections=1");
+    // Meanwhile hosts, and whoever starts another one, are told.
+    let e = try_connect(&world.client, SERVER).unwrap_err();
+    assert_eq!(e.kind(), std::io::ErrorKind::ConnectionRefused, "{e}");
+    let second = crate::block::bentpipe(&world.a, &world.gwa, "up FILE");
+    assert!(said(&second).contains("a bentpipe that is stopping"), "{}", said(&second));
     world.a.signal("TERM");
     // Not because the time was over that connections are given.
     world.a.wait_for_log("ending at once");
