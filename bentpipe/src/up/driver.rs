@@ -113,7 +113,7 @@ pub struct Driver {
     /// Links without a gateway at the far end.
     one_sided: Option<OneSidedLinks>,
     /// Ending: connections may go on until then.
-    draining: Option<Instant>,
+    pub(super) draining: Option<Instant>,
     packet: Vec<u8>,
 }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 
 use link::endpoint::PeerStats;
 use link::session::{RateMode, RateStatus, Reach};
@@ -93,6 +94,9 @@ impl Driver {
             node: NodeStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 public_key: self.shard.relay.endpoint.public_key().to_string(),
+                file: absolute(&self.path),
+                pid: std::process::id(),
+                ending: self.draining.is_some(),
                 uptime_ms: now.as_nanos() / 1_000_000,
                 memory_bytes: resident_memory().unwrap_or(0),
                 buffered_bytes: all.buffered,
@@ -111,6 +115,11 @@ impl Driver {
             services: self.services.status(now),
         }
     }
+}
+
+/// Where the file is, whatever directory is meant by the words it was named with.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 impl Shard {

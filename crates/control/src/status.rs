@@ -28,6 +28,12 @@ pub struct NodeStatus {
     pub version: String,
     /// In base64.
     pub public_key: String,
+    /// The configuration file, as an absolute path.
+    pub file: String,
+    /// The number of its process.
+    pub pid: u32,
+    /// It was told to end, and waits for open connections.
+    pub ending: bool,
     /// Since the start.
     pub uptime_ms: u64,
     /// Memory of the process (resident set).
