@@ -243,6 +243,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
         put!(out, "               → {}", failing.mend(&node.public_key));
     }
     match link.heard_ms {
+        Some(ms) if link.state == LinkState::Departed => {
+            put!(out, "  last heard   {} ago; it ended in order, and calls when it is back", span(ms));
+        }
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
         None => put!(out, "  last heard   never"),
     }
@@ -280,7 +283,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
         put!(out, "  path         {path}");
     }
     write_rate(out, link);
-    let lost = format!(", {} lost", percent(link.send.loss_ppm));
+    let lost = format!(", {} lost lately", percent(link.send.loss_ppm));
     write_direction(out, "sent", &link.send, &lost);
     write_direction(out, "received", &link.receive, "");
     put!(
@@ -317,7 +320,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     write_hosts(out, &link.hosts, in_full);
     put!(
         out,
-        "  handshakes   {} completed, {} failed",
+        "  handshakes   {} completed, {} unanswered or refused",
         grouped(link.handshakes.completed),
         grouped(link.handshakes.failed)
     );
@@ -435,6 +438,7 @@ fn state(state: LinkState) -> &'static str {
     match state {
         LinkState::Down => "down",
         LinkState::Rising => "rising",
+        LinkState::Departed => "departed",
         LinkState::Up => "up",
         LinkState::Fading => "fading",
     }

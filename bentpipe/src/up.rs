@@ -12,6 +12,7 @@ mod gathering;
 mod interception;
 mod kept;
 mod listeners;
+mod losses;
 mod modem;
 mod names;
 mod one_sided;

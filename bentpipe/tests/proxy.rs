@@ -428,6 +428,9 @@ fn what_the_hub_does_not_allow_never_ends_cleanly() {
     let denied =
         |s: &Status| s.node.dropped.iter().any(|(why, n)| why.contains("denied") && *n == 1);
     pair.shore.wait_for("the hub counts what it denied", denied);
+    pair.shore.wait_for_log("a peer's connection was refused");
+    let log = pair.shore.log_text();
+    assert!(log.contains("peer=ship from=") && log.contains("to=10.1.2.3:80 others=0"), "{log}");
 }
 
 #[test]

@@ -46,6 +46,19 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
             let mend = "ask again in ten seconds: then it is known why";
             Check::warn(check, format!("{peer}: has not answered yet"), mend)
         }
+        (LinkState::Departed, _) => {
+            let heard = link.heard_ms.map_or_else(|| "long".to_owned(), span);
+            let said = "ended in order, and is waited for until it calls";
+            Check::ok(check, format!("{peer}: {said}; last heard {heard} ago"))
+        }
+        (LinkState::Down, _) if link.heard_ms.is_some() => {
+            let heard = link.heard_ms.map_or_else(String::new, span);
+            let mend = format!(
+                "last heard {heard} ago; it is called when there is something to send, or calls \
+                 itself; `bentpipe doctor FILE` there says why it does not"
+            );
+            Check::warn(check, format!("{peer}: down, with nothing that asks for it"), mend)
+        }
         (LinkState::Down, _) => {
             let mend = "it calls once it knows this node's address; if it should have by now, \
                         `bentpipe doctor FILE` there says why it does not";

@@ -74,6 +74,8 @@ pub enum LinkState {
     Down,
     /// The handshake is under way.
     Rising,
+    /// The peer ended the session in order, and is not called: it calls when it is back.
+    Departed,
     /// The peer answers.
     Up,
     /// The peer has not answered, or not heard, for a while; its streams wait.
@@ -188,7 +190,8 @@ pub struct Direction {
     pub configured_bps: u64,
     /// The rate of link packets over the last seconds.
     pub measured_bps: u64,
-    /// Packets lost per million, in this session.
+    /// Packets lost per million, over the last minute in which the link was up (more on a quiet
+    /// one): what an outage swallowed is not in it. Only of what this node sends.
     pub loss_ppm: u64,
     /// Link packets.
     pub packets: u64,

@@ -40,5 +40,6 @@ impl Shard {
             }
         }) {}
         self.tell_refused_packets(now);
+        self.tell_refused_connections(now);
     }
 }
