@@ -21,6 +21,7 @@ pub mod plan;
 pub mod proxy_proto;
 pub mod rate;
 pub mod reload;
+pub mod state_directory;
 pub mod status;
 pub mod test;
 pub mod tune;

@@ -18,7 +18,7 @@ use os::settings::{self, Family};
 use serde_json::json;
 
 use crate::plan::Which;
-use crate::up::state_directory;
+use crate::state_directory::state_directory;
 use console::{Global, print, print_json};
 use state::{Change, Saved, Setting};
 

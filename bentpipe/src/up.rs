@@ -29,8 +29,6 @@ mod steering;
 mod store;
 mod unreached;
 
-pub use store::state_directory;
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -19,7 +19,7 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 use super::shard::tidings::PeerUsage;
-use super::store::state_directory;
+use crate::state_directory::state_directory;
 use crate::calendar;
 use keeper::{Job, Keeper};
 use outages::{Alive, Outages};

@@ -15,6 +15,7 @@ use super::disagreements;
 use super::driver::Driver;
 use super::failing::blame_strangers;
 use super::losses::Fates;
+use super::one_sided::OneSidedLinks;
 use super::roster::KnownPeer;
 use super::shard::Shard;
 use super::shard::tidings::rekey_state;
@@ -115,6 +116,7 @@ impl Driver {
             },
             links: all.links,
             services: self.services.status(now),
+            one_sided: self.one_sided.as_ref().map(OneSidedLinks::status).unwrap_or_default(),
         }
     }
 }

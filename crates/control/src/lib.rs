@@ -28,7 +28,7 @@ pub use request::{Answer, Request};
 pub use services::{ServiceState, ServiceStatus, ServiceWaiting};
 pub use status::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, RekeyState,
+    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, OneSidedStatus, RateReport, RekeyState,
     Status, StreamCompression, Way,
 };
 pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};

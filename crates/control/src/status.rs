@@ -18,6 +18,27 @@ pub struct Status {
     /// Programs that the gateway runs, in the order of the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceStatus>,
+    /// Links without a gateway at their far end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub one_sided: Vec<OneSidedStatus>,
+}
+
+/// A link without a gateway at its far end (`mode = "split"`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OneSidedStatus {
+    /// What people call it.
+    pub peer: String,
+    /// The interface towards it.
+    pub device: String,
+    /// The prefixes beyond it.
+    pub routes: Vec<String>,
+    /// The congestion control of its connections; empty for the kernel's own.
+    pub congestion: String,
+    /// Connections that are split now.
+    pub connections_open: u64,
+    /// Connections since the start.
+    pub connections_total: u64,
 }
 
 /// The node itself.

@@ -31,7 +31,8 @@ use crate::up::proxy::Proxy;
 use crate::up::roster::Roster;
 use crate::up::services::Services;
 use crate::up::shard::{Common, Shard};
-use crate::up::store::{Store, state_directory};
+use crate::state_directory::state_directory;
+use crate::up::store::Store;
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
 const TUN_MTU: u16 = 1500;
