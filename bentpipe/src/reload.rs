@@ -36,7 +36,8 @@ fn have_it_logged(file: &Path, socket: Option<&Path>) {
     let named = || crate::config::socket::named_in(file);
     let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(admin::default_socket);
     let Ok(Answer::Status(status)) = admin::ask(&socket, &Request::Status, STATUS) else { return };
-    let is_its_own = std::path::absolute(file).is_ok_and(|file| file == Path::new(&status.node.file));
+    let is_its_own =
+        std::path::absolute(file).is_ok_and(|file| file == Path::new(&status.node.file));
     if is_its_own {
         // What is wrong is told here as it is read here; the answer says the same.
         let _ = admin::ask(&socket, &Request::Reload, PATIENCE);

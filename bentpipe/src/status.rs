@@ -36,7 +36,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     watch: Option<u64>,
-    /// Say what the counters of dropped packets mean, and nothing else.
+    /// Say what counters of dropped packets, losses and handshakes mean, and nothing else.
     #[arg(long, conflicts_with = "watch")]
     explain: bool,
     /// Show only this peer, with every counter.
@@ -106,8 +106,7 @@ fn show(status: &Status, before: &str, global: &Global) -> miette::Result<()> {
 fn explain(global: &Global) -> miette::Result<()> {
     match global.json {
         true => {
-            let all: std::collections::BTreeMap<_, _> =
-                glossary::DROPS.iter().map(|(name, _, meaning)| (*name, *meaning)).collect();
+            let all: std::collections::BTreeMap<_, _> = glossary::all().collect();
             print_json(&all)
         }
         false => print(&glossary::render()),
@@ -235,7 +234,11 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     }
     match link.heard_ms {
         Some(ms) if link.state == LinkState::Departed => {
-            put!(out, "  last heard   {} ago; it ended in order, and calls when it is back", span(ms));
+            put!(
+                out,
+                "  last heard   {} ago; it ended in order, and calls when it is back",
+                span(ms)
+            );
         }
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
         None => put!(out, "  last heard   never"),

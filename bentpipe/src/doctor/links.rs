@@ -143,12 +143,12 @@ mod tests {
             state("buoy", LinkState::Down, Some(180_000)),
             state("raft", LinkState::Down, None),
         ];
-        status.one_sided =
-            vec![OneSidedStatus { peer: "sky".into(), ..OneSidedStatus::default() }];
+        status.one_sided = vec![OneSidedStatus { peer: "sky".into(), ..OneSidedStatus::default() }];
         let checks = checks(Path::new("x.toml"), &Ok(status));
         let states: Vec<State> = checks.iter().map(|c| c.state).collect();
         assert_eq!(states, [State::Ok, State::Ok, State::Warn, State::Warn, State::Ok]);
-        let departed = "ship: ended in order, and is waited for until it calls; last heard 3m00s ago";
+        let departed =
+            "ship: ended in order, and is waited for until it calls; last heard 3m00s ago";
         assert_eq!(checks[1].finding, departed);
         assert!(checks[2].mend.as_ref().unwrap().starts_with("last heard 3m00s ago"));
         assert!(checks[3].finding.contains("has not called"));

@@ -34,7 +34,7 @@ use super::connections::{reason_of_failure, reason_of_own};
 use super::listeners::Listeners;
 use crate::admin::OneSidedStatus;
 use crate::config::{Config, Source, SplitLink};
-use crate::plan::link_of;
+use crate::which_link::link_of;
 use pump::{PIECE, Pair, Turn};
 use relay::ResetReason;
 

@@ -284,7 +284,8 @@ impl Shard {
             let endpoint = &self.relay.endpoint;
             for peer in self.peers.iter_mut() {
                 peer.meter.sample(now, &endpoint.peer_stats(peer.id));
-                peer.losses.sample(report::fates(endpoint, peer.id), report::is_up(endpoint, peer.id));
+                peer.losses
+                    .sample(report::fates(endpoint, peer.id), report::is_up(endpoint, peer.id));
             }
             self.tell_rates();
             self.look_at_links(now);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use link::keys::PublicKey;
@@ -59,7 +59,7 @@ impl Store {
         // Base64 may hold a slash.
         let name = format!("{}{ENDING}", node.to_string().replace('/', "_"));
         if let Some(dir) = &dir {
-            forget_others(dir, &name, std::time::SystemTime::now());
+            forget_others(dir, &name, calendar::seconds());
         }
         Store::at(dir.map(|d| d.join(name)), peers, calendar::seconds())
     }
@@ -129,12 +129,12 @@ impl Store {
 }
 
 /// Removes the files of other nodes that have given no sign of life for 30 days.
-fn forget_others(dir: &Path, own: &str, now: std::time::SystemTime) {
+fn forget_others(dir: &Path, own: &str, now: u64) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_others = entry.file_name().to_str().is_some_and(|n| n.ends_with(ENDING) && n != own);
         let written = entry.metadata().ok().filter(|about| about.is_file() && is_others);
-        let age = written.and_then(|about| now.duration_since(about.modified().ok()?).ok());
-        if age.is_some_and(|age| age.as_secs() >= KEPT) {
+        let age = written.map(|about| now.saturating_sub(about.mtime().unsigned_abs()));
+        if age.is_some_and(|age| age >= KEPT) {
             // Of another user's directory nothing can be removed, and need not be.
             let _ = fs::remove_file(entry.path());
         }
@@ -232,8 +232,7 @@ mod tests {
             fs::write(dir.join(name), "{}").expect("written");
         }
         let left = |days: u64| {
-            let day = std::time::Duration::from_secs(86_400);
-            forget_others(&dir, names[0], std::time::SystemTime::now() + day * days as u32);
+            forget_others(&dir, names[0], calendar::seconds() + days * 86_400);
             names.map(|name| dir.join(name).exists())
         };
         assert_eq!(left(29), [true; 3]);

@@ -54,7 +54,8 @@ impl Alone {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("permissions");
         let bentpipe = env!("CARGO_BIN_EXE_bentpipe");
         let own = format!("env STATE_DIRECTORY={}", dir.display());
-        let program = Daemon::start(ns, &format!("{own} {bentpipe} -v up {}", file.display()), &log);
+        let program =
+            Daemon::start(ns, &format!("{own} {bentpipe} -v up {}", file.display()), &log);
         let alone = Alone { _program: program, log };
         wait_for("the gateway", || {
             let said = alone.said();
@@ -123,7 +124,9 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     // `status` shows the link, which has no session.
     let mut status = world.gwa.command(env!("CARGO_BIN_EXE_bentpipe"));
     let socket = world.dir("alone").join("admin");
-    let shown = crate::harness::said(&crate::harness::run(status.arg("status").arg("--socket").arg(socket)));
+    let shown = crate::harness::said(&crate::harness::run(
+        status.arg("status").arg("--socket").arg(socket),
+    ));
     assert!(shown.contains("peer sky, split at this end alone"), "{shown}");
     assert!(shown.contains(" 1 in all"), "{shown}");
     drop(alone);

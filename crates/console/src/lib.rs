@@ -44,8 +44,11 @@ pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
     let mut text = String::new();
     let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
     // What stands for one problem alone says it twice.
-    let alone = diagnostic.related().and_then(|mut all| all.next().filter(|_| all.next().is_none()));
-    if let Some(problem) = alone.filter(|p| diagnostic.source_code().is_none() && p.source_code().is_some()) {
+    let alone =
+        diagnostic.related().and_then(|mut all| all.next().filter(|_| all.next().is_none()));
+    if let Some(problem) =
+        alone.filter(|p| diagnostic.source_code().is_none() && p.source_code().is_some())
+    {
         return show(program, problem);
     }
     if has_places {

@@ -36,9 +36,7 @@ fn ruleset() -> String {
         ("prerouting", "ip6 daddr fe80::/10 accept".to_owned()),
         (
             "prerouting",
-            format!(
-                "meta mark 0 meta mark set {mark:#x} fib daddr . mark oif missing goto refuse"
-            ),
+            format!("meta mark 0 meta mark set {mark:#x} fib daddr . mark oif missing goto refuse"),
         ),
         ("prerouting", format!("meta mark {mark:#x} meta mark set 0")),
     ] {
