@@ -503,6 +503,9 @@ fn sigterm_ends_a_gateway_in_good_order() {
     let ended = pair.ship.wait_until_ended();
     assert!(ended.success(), "{ended}: {}", pair.ship.log_text());
     assert!(!pair.ship.admin.exists(), "its admin socket is gone");
+    // The hub is told, and does not call it.
+    let departed = |s: &Status| s.links[0].state == LinkState::Departed;
+    pair.shore.wait_for("the hub knows that it departed", departed);
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them()
             "nft list ruleset; ip rule; ip -6 rule; ip route show table all; \
              ip -6 route show table all",
         );
-        let going = ["0x62700001", "0x62700002", "table 25400", "bentpipe"];
+        let going = ["0x62700001", "0x62700002", "table 25400", "flags owner"];
         (!going.iter().any(|l| all.contains(l))).then_some(()).ok_or(all)
     });
     let routes = must(&world.gwa, "ip -4 route show table all; ip -6 route show table all");

@@ -378,8 +378,8 @@ impl Intercept {
         }
         self.news = listen(&self.table, &self.watchdog, &self.watch)?;
         if children != [true; 2] {
+            refusal::remove()?;
             routes::install(&self.plan)?;
-            refusal::remove();
             self.behind = false;
             return Ok(Repaired::Child);
         }
@@ -461,8 +461,9 @@ fn build(
     // made, no route that blocks is left behind.
     let table = Table::create(|name| nft::ruleset(name, config))?;
     let news = listen(&table, watchdog, watch)?;
+    // Until the routes lead into the tunnel those of the last run block.
+    refusal::remove()?;
     routes::install_or_leave(plan)?;
-    refusal::remove();
     Ok((table, news))
 }
 

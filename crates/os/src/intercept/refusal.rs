@@ -9,6 +9,7 @@
 use std::process::Command;
 
 use super::Marks;
+use crate::OsError;
 use crate::command;
 
 const TABLE: &str = "bentpipe_blocked";
@@ -46,8 +47,9 @@ fn ruleset() -> String {
 }
 
 /// Takes the table away, if it is there: a program runs and answers, or nothing is blocked.
-pub(super) fn remove() {
+pub(super) fn remove() -> Result<(), OsError> {
     let text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
-    // Where it fails there are no rights, and what follows says so; or no `nft`, and no table.
-    let _ = command::run(Command::new("nft").args(["-f", "-"]), &text);
+    command::run(Command::new("nft").args(["-f", "-"]), &text)
+        .map(drop)
+        .map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))
 }

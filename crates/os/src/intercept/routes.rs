@@ -450,8 +450,8 @@ fn has_ipv6() -> bool {
 /// Removes every rule and route of ours in this network namespace: what a run that was
 /// killed left, and what [`OnFailure::Block`] keeps after one that ended.
 pub fn sweep() -> Result<(), OsError> {
-    refusal::remove();
-    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6") })
+    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6") })?;
+    refusal::remove()
 }
 
 #[cfg(test)]
