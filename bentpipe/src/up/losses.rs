@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 const KEPT: usize = 30;
 /// On a quiet link older samples count as well, so that a few packets do not make the figure.
 const ENOUGH: u64 = 200;
-/// So many samples in a row must find the link alive before what lies between them counts: what
-/// was lost in the dark is noticed a round trip after it.
-const SETTLED: u32 = 3;
+/// So many samples after an outage do not count: what was lost in the dark is noticed a round trip
+/// after it.
+const SETTLING: u32 = 2;
 
 /// Packets whose fate is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,17 +42,25 @@ impl Fates {
 pub struct Losses {
     lately: VecDeque<Fates>,
     last: Fates,
-    /// Samples in a row, up to the last, that found the link alive.
-    alive: u32,
+    /// Samples of the living link that do not count yet.
+    settling: u32,
 }
 
 impl Losses {
     /// Takes a sample of the counters since the start.
     pub fn sample(&mut self, total: Fates, is_alive: bool) {
-        self.alive = if is_alive { self.alive.saturating_add(1) } else { 0 };
         let new = total.since(self.last);
         self.last = total;
-        if self.alive < SETTLED || new.all() == 0 {
+        if !is_alive {
+            // Before the first session nothing is lost.
+            self.settling = if total.all() > 0 { SETTLING } else { 0 };
+            return;
+        }
+        if self.settling > 0 {
+            self.settling -= 1;
+            return;
+        }
+        if new.all() == 0 {
             return;
         }
         self.lately.push_back(new);
@@ -68,7 +76,7 @@ impl Losses {
     /// Packets lost of a million; `total` are the counters now.
     pub fn ppm(&self, total: Fates, is_alive: bool) -> u64 {
         let newest = total.since(self.last);
-        let newest = if is_alive && self.alive + 1 >= SETTLED { newest } else { Fates::default() };
+        let newest = if is_alive && self.settling == 0 { newest } else { Fates::default() };
         let sum = self.lately.iter().fold(newest, |sum, fates| sum.plus(*fates));
         (sum.lost * 1_000_000).checked_div(sum.all()).unwrap_or(0)
     }
@@ -106,7 +114,10 @@ mod tests {
     #[test]
     fn what_an_outage_swallows_is_not_the_links_loss() {
         let mut link = Link::new();
-        link.live(40);
+        link.pass(0, 0, false);
+        link.live(1);
+        assert_eq!(link.ppm(), 1_000, "from the first session's first packets on");
+        link.live(39);
         assert_eq!(link.ppm(), 1_000);
         // What was under way is lost, as is what asks whether the peer is back.
         link.pass(100, 500, true);
