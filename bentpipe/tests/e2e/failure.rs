@@ -327,6 +327,13 @@ fn the_link_is_down_for(time: Duration) {
     eprintln!("link down for {time:?}: complete {:?} after it was back", begin.elapsed());
     assert_eq!(sha256(&fetched), sha256(&original));
     assert_eq!(sha256(&world.dir("put").join("copy")), sha256(&upload));
+    // The link itself loses nothing, and what the outage swallowed is not called its loss.
+    let losses = [&world.a, &world.b].map(|gateway| {
+        let link = gateway.status().links.remove(0);
+        (link.send.loss_ppm, link.retransmitted_packets)
+    });
+    eprintln!("loss in ppm, and packets sent again: {losses:?}");
+    assert!(losses.iter().all(|(ppm, _)| *ppm < 2_000), "{losses:?}");
 }
 
 #[test]
