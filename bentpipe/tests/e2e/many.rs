@@ -184,7 +184,7 @@ fn most_taken(world: &World, idle: [u64; 2], rest: u32) -> [u64; 2] {
     most
 }
 
-/// Issue "The limit": at the memory limit new connections are refused, and though no reader
+/// At the memory limit new connections are refused, and though no reader
 /// takes anything the gateways take little more than twice the limit: each stream has a reserve
 /// of its own beside it.
 #[test]

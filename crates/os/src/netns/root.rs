@@ -7,7 +7,7 @@ use std::{env, io, thread};
 const SKIP: &str = "BENTPIPE_SKIP_ROOT_TESTS";
 
 /// How many tests may run at once that share the machine.
-const SHARES: u32 = 2;
+const SHARES: u32 = 4;
 
 /// The first thing that a test calls which needs root, mostly to build networks. Such a test
 /// has the machine to itself: it waits here until no other of this program runs, and the others
@@ -23,8 +23,8 @@ pub fn root() -> bool {
     is_root_with(SHARES)
 }
 
-/// The same for a test that mostly waits, and asserts nothing about how fast it is: two of them
-/// run at once.
+/// The same for a test that mostly waits, and asserts nothing about how fast it is: four of them
+/// run at once, if there are as many test threads.
 ///
 /// # Panics
 /// As [`root`] does.
