@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 
 use crate::files::{HttpServer, make_file, sha256};
-use crate::harness::{Plan, World, must, root_shared, said, shell, wait_for};
+use crate::harness::{Plan, World, must, root, said, shell, wait_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, end_within, expect, joined, listen,
     pattern, read_to_end, send_all, try_connect,
@@ -136,14 +136,14 @@ fn dying_name(client_side: bool) -> &'static str {
 
 #[test]
 fn when_the_clients_gateway_is_killed_its_hosts_see_resets_and_a_restart_works() {
-    if root_shared() {
+    if root() {
         a_gateway_dies(true);
     }
 }
 
 #[test]
 fn when_the_servers_gateway_is_killed_its_hosts_see_resets_and_a_restart_works() {
-    if root_shared() {
+    if root() {
         a_gateway_dies(false);
     }
 }
@@ -162,7 +162,7 @@ fn datagram_arrives(world: &World) -> bool {
 
 #[test]
 fn with_block_nothing_leaves_in_clear_while_the_gateway_is_dead() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::with(|plan| plan.clear_routes = true);
@@ -179,7 +179,7 @@ fn with_block_nothing_leaves_in_clear_while_the_gateway_is_dead() {
 
 #[test]
 fn with_wire_traffic_flows_in_clear_while_the_gateways_are_dead() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut plan = Plan { clear_routes: true, ..Plan::default() };
@@ -206,7 +206,7 @@ fn with_wire_traffic_flows_in_clear_while_the_gateways_are_dead() {
 
 #[test]
 fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let (mut world, before) = observed(&Plan::default());
@@ -236,7 +236,7 @@ fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them()
 
 #[test]
 fn a_gateway_that_is_told_to_end_finishes_its_transfers_and_leaves_nothing_behind() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let plan = Plan { rate: units::BitRate::from_mbps(8), ..Plan::default() };
@@ -267,7 +267,7 @@ fn a_gateway_that_is_told_to_end_finishes_its_transfers_and_leaves_nothing_behin
 
 #[test]
 fn a_connection_that_does_not_end_is_reset_when_the_gateway_ends() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::new();
@@ -338,21 +338,21 @@ fn the_link_is_down_for(time: Duration) {
 
 #[test]
 fn transfers_wait_while_the_link_is_down_and_complete_unharmed() {
-    if root_shared() {
+    if root() {
         the_link_is_down_for(Duration::from_secs(10));
     }
 }
 
 #[test]
 fn transfers_survive_a_minute_without_a_link() {
-    if root_shared() {
+    if root() {
         the_link_is_down_for(Duration::from_secs(60));
     }
 }
 
 #[test]
 fn a_ship_that_changes_its_address_keeps_its_transfers() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::with(|plan| {
@@ -380,7 +380,7 @@ fn a_ship_that_changes_its_address_keeps_its_transfers() {
 
 #[test]
 fn a_connection_opened_while_the_link_is_down_waits_for_it() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::new();
@@ -439,21 +439,21 @@ fn one_dead_gateway_is_passed_by(client_side: bool) {
 
 #[test]
 fn with_wire_and_only_the_clients_gateway_dead_traffic_flows_in_clear_both_ways() {
-    if root_shared() {
+    if root() {
         one_dead_gateway_is_passed_by(true);
     }
 }
 
 #[test]
 fn with_wire_and_only_the_servers_gateway_dead_traffic_flows_in_clear_both_ways() {
-    if root_shared() {
+    if root() {
         one_dead_gateway_is_passed_by(false);
     }
 }
 
 #[test]
 fn with_block_a_silent_peer_opens_no_way_past_the_tunnel() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::with(|plan| plan.clear_routes = true);

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 use units::{BitRate, Ratio};
 
-use crate::harness::{Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, wait_for};
+use crate::harness::{
+    Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, root_alone, wait_for,
+};
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, listen, pattern,
     read_to_end, reset, try_connect,
@@ -101,7 +103,7 @@ fn upload(world: &World, len: usize) -> Duration {
 
 #[test]
 fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let world = network(Plan {

@@ -222,6 +222,8 @@ fn usage_and_the_log_go_on_after_a_restart_and_after_a_kill() {
         let dir = files.map(|f| f.path()).find(|f| f.to_string_lossy().ends_with(".usage"));
         let dir = dir.ok_or("no directory of usage")?;
         let days = std::fs::read_dir(dir).expect("a directory").flatten();
+        // Not what is half written.
+        let days = days.filter(|day| day.path().extension().is_none_or(|e| e != "new"));
         let texts: Vec<String> =
             days.filter_map(|day| std::fs::read_to_string(day.path()).ok()).collect();
         // Of one day or, around midnight, of two.

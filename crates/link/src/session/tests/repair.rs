@@ -93,6 +93,7 @@ fn the_first_answer_is_repaired_before_any_loss_is_known() {
 
 /// 100 kbit/s, RTT 1 s, bit errors of 1e-5, 200 kB.
 #[test]
+#[allow(clippy::disallowed_methods)] // Of the library: nothing is decided by it.
 fn a_tail_does_not_wait_for_a_round_trip() {
     let config = link(100, 1000, 1e-5);
     let loss = 1.0 - (1.0f64 - 1e-5).powi(i32::from(config.packet) * 8);
