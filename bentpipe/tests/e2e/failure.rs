@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 
 use crate::files::{HttpServer, make_file, sha256};
-use crate::harness::{Plan, World, must, root, shell, wait_for};
+use crate::harness::{Plan, World, must, root, said, shell, wait_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, end_within, expect, joined, listen,
     pattern, read_to_end, send_all, try_connect,
@@ -217,7 +217,7 @@ fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them()
             "nft list ruleset; ip rule; ip -6 rule; ip route show table all; \
              ip -6 route show table all",
         );
-        let going = ["0x62700001", "0x62700002", "table 25400", "bentpipe"];
+        let going = ["0x62700001", "0x62700002", "table 25400", "flags owner"];
         (!going.iter().any(|l| all.contains(l))).then_some(()).ok_or(all)
     });
     let routes = must(&world.gwa, "ip -4 route show table all; ip -6 route show table all");
@@ -275,6 +275,11 @@ fn a_connection_that_does_not_end_is_reset_when_the_gateway_ends() {
     send_word(&mut near, &mut far);
     world.a.signal("TERM");
     world.a.wait_for_log("ending open_connections=1");
+    // Meanwhile hosts, and whoever starts another one, are told.
+    let e = try_connect(&world.client, SERVER).unwrap_err();
+    assert_eq!(e.kind(), std::io::ErrorKind::ConnectionRefused, "{e}");
+    let second = crate::block::bentpipe(&world.a, &world.gwa, "up FILE");
+    assert!(said(&second).contains("a bentpipe that is stopping"), "{}", said(&second));
     world.a.signal("TERM");
     // Not because the time was over that connections are given.
     world.a.wait_for_log("ending at once");
@@ -322,6 +327,13 @@ fn the_link_is_down_for(time: Duration) {
     eprintln!("link down for {time:?}: complete {:?} after it was back", begin.elapsed());
     assert_eq!(sha256(&fetched), sha256(&original));
     assert_eq!(sha256(&world.dir("put").join("copy")), sha256(&upload));
+    // The link itself loses nothing, and what the outage swallowed is not called its loss.
+    let losses = [&world.a, &world.b].map(|gateway| {
+        let link = gateway.status().links.remove(0);
+        (link.send.loss_ppm, link.retransmitted_packets)
+    });
+    eprintln!("loss in ppm, and packets sent again: {losses:?}");
+    assert!(losses.iter().all(|(ppm, _)| *ppm < 2_000), "{losses:?}");
 }
 
 #[test]

@@ -55,7 +55,9 @@ impl Alone {
         fs::write(&file, text).expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("permissions");
         let bentpipe = env!("CARGO_BIN_EXE_bentpipe");
-        let program = Daemon::start(ns, &format!("{bentpipe} -v up {}", file.display()), &log);
+        let own = format!("env STATE_DIRECTORY={}", dir.display());
+        let program =
+            Daemon::start(ns, &format!("{own} {bentpipe} -v up {}", file.display()), &log);
         let alone = Alone { _program: program, log };
         wait_for("the gateway", || {
             let said = alone.said();
@@ -121,6 +123,14 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     pings(&world.client, 2, "10.2.0.2");
     let counted = must(&world.gwa, "nft list ruleset");
     assert!(counted.contains("bp-split-out"), "{counted}");
+    // `status` shows the link, which has no session.
+    let mut status = world.gwa.command(env!("CARGO_BIN_EXE_bentpipe"));
+    let socket = world.dir("alone").join("admin");
+    let shown = crate::harness::said(&crate::harness::run(
+        status.arg("status").arg("--socket").arg(socket),
+    ));
+    assert!(shown.contains("peer sky, split at this end alone"), "{shown}");
+    assert!(shown.contains(" 1 in all"), "{shown}");
     drop(alone);
     // Nothing of it is left, and hosts are served by the kernel as before.
     wait_for("the rules to go", || {

@@ -68,9 +68,10 @@ fn the_end_of_a_large_file_comes_without_a_round_trip_more() {
     assert!(times[15] < least + RTT.divided_by(2), "{times:?}, at least {least}");
 }
 
-/// What a user waits for is lost twice less than once in 1,000, whether
-/// losses come singly or in bursts, also beside a download that takes all the rest (L-RP-7).
-/// Twice, because a request can be lost and its answer.
+/// Once the losses are known, after 500 exchanges at most, what a user waits for comes late, because
+/// it was lost twice, in at most three of 1,000 exchanges: about one for the request, one for the
+/// answer, and half as much again by chance. Losses come singly or in bursts, also beside a download
+/// that takes all the rest (L-RP-7).
 #[test]
 fn what_a_user_waits_for_is_hardly_ever_lost_twice() {
     const KNOWN_AFTER: usize = 500;
@@ -101,7 +102,6 @@ fn what_a_user_waits_for_is_hardly_ever_lost_twice() {
         let late = known.iter().filter(|t| **t > least + RTT.divided_by(2)).count();
         let what = format!("{what}, {answer} bytes, a download beside: {beside}");
         println!("{what}: {late} of {} late, {:?} bytes", known.len(), got.bytes);
-        // Twice, and half as much again by chance.
         assert!(late <= 3 * known.len() / 1_000, "{what}: {late} late");
     }
 }
