@@ -7,8 +7,8 @@ use console::logging::{self, Level};
 use console::{Global, manual};
 
 use crate::{
-    check, doctor, down, keeper, keygen, log, path, plan, rate, reload, status, test, tune, up,
-    usage, watch,
+    check, cost, doctor, down, keeper, keygen, line, log, path, plan, rate, reload, status, test,
+    tune, up, usage, watch,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -43,6 +43,8 @@ pub enum Command {
     Reload(reload::Args),
     Rate(rate::Args),
     Path(path::Args),
+    Link(line::Args),
+    Cost(cost::Args),
     Down(down::Args),
     Tune(tune::Args),
     #[command(hide = true)]
@@ -75,6 +77,8 @@ pub fn main() -> ExitCode {
         Command::Test(args) => test::run(args, &global),
         Command::Rate(args) => rate::run(args, &global),
         Command::Path(args) => path::run(args, &global),
+        Command::Link(args) => line::run(args, &global),
+        Command::Cost(args) => cost::run(&args, &global),
         Command::Reload(args) => reload::run(args, &global),
         Command::Keeper(args) => keeper::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),

@@ -4,6 +4,7 @@
 
 mod carrier;
 mod chunks;
+mod commands;
 mod connections;
 mod disagreements;
 mod driver;

@@ -33,6 +33,8 @@ mod harness;
 mod hostile;
 #[path = "e2e/hostile_peer.rs"]
 mod hostile_peer;
+#[path = "e2e/line.rs"]
+mod line;
 #[path = "e2e/many.rs"]
 mod many;
 #[path = "e2e/networkd.rs"]

@@ -172,7 +172,8 @@ fn ask(source: &ModemSource, held: &Receiver<()>) -> Result<BitRate, String> {
             rate_of(&text).ok_or_else(|| format!("{} says \"{text}\"", path.display()))
         }
         ModemSource::Command(command) => {
-            let text = output_of(command, held).map_err(|e| format!("\"{command}\" {e}"))?;
+            let text =
+                output_of(command, PATIENCE, held).map_err(|e| format!("\"{command}\" {e}"))?;
             rate_of(&text).ok_or_else(|| format!("\"{command}\" says \"{text}\""))
         }
     }
@@ -185,7 +186,13 @@ fn first_line(from: impl Read) -> std::io::Result<String> {
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
 }
 
-fn output_of(command: &str, held: &Receiver<()>) -> Result<String, String> {
+/// The first line that a command prints, if it ends well and in time. It is ended when nobody holds
+/// the other end of `held`.
+pub fn output_of(
+    command: &str,
+    patience: StdDuration,
+    held: &Receiver<()>,
+) -> Result<String, String> {
     let child = Command::new("sh")
         .args(["-c", command])
         .process_group(0)
@@ -195,10 +202,10 @@ fn output_of(command: &str, held: &Receiver<()>) -> Result<String, String> {
         .spawn()
         .map_err(|e| format!("cannot be run: {e}"))?;
     let mut group = Group(child);
-    let until = StdInstant::now() + PATIENCE;
+    let until = StdInstant::now() + patience;
     while !os::proc::has_ended(&group.0).map_err(|e| format!("cannot be waited for: {e}"))? {
         if StdInstant::now() >= until {
-            return Err(format!("has not ended within {} s", PATIENCE.as_secs()));
+            return Err(format!("has not ended within {} s", patience.as_secs()));
         }
         if matches!(held.recv_timeout(LOOK), Err(RecvTimeoutError::Disconnected)) {
             return Err("was ended with the gateway".to_owned());
@@ -244,7 +251,7 @@ mod tests {
         let began = StdInstant::now();
         // What stays behind in the background has the output open.
         let text = "sleep 1000 & echo $! 20Mbit";
-        let said = output_of(text, &held).expect("an answer");
+        let said = output_of(text, PATIENCE, &held).expect("an answer");
         let left = said.split(' ').next().expect("a number").to_owned();
         let is_gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
@@ -255,7 +262,7 @@ mod tests {
             thread::sleep(LOOK);
         }
         drop(hold);
-        assert!(output_of("sleep 1000", &held).unwrap_err().contains("gateway"));
+        assert!(output_of("sleep 1000", PATIENCE, &held).unwrap_err().contains("gateway"));
         assert!(began.elapsed() < PATIENCE);
     }
 

@@ -227,6 +227,7 @@ impl Shard {
             rtt_us: Some(session.rtt().as_micros()),
             path_mtu: Some(u64::from(session.path_mtu())),
             paths: self.path_reports(peer),
+            line: self.line_report(now, peer.id),
             streams_open: session.streams() as u64,
             streams_total: s.streams_total,
             repaired_packets: s.recovered + s.peer_recovered,

@@ -9,6 +9,7 @@
 mod end;
 mod flows;
 pub(super) mod inbox;
+pub(super) mod lines;
 mod links;
 mod packets;
 pub(super) mod paths;
@@ -53,6 +54,7 @@ const NAMES: u64 = OURS + 1;
 const MODEMS: u64 = OURS + 2;
 const CHUNKS: u64 = OURS + 3;
 const COPIES: u64 = OURS + 4;
+const LINES: u64 = OURS + 5;
 /// Further carriers' sockets follow this.
 const MORE_UDP: u64 = OURS + 100;
 /// With the number of a connection that a service wants; no flow's number has this bit.
@@ -88,6 +90,8 @@ pub(super) struct Shard {
     /// Self-tests of links.
     pub tests: Tests,
     services: ServiceLines,
+    /// Links that are raised and dropped.
+    pub lines: Vec<lines::ManagedLine>,
     pub peers: Roster<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
@@ -151,6 +155,7 @@ impl Shard {
             chunks: ChunkStores::new((*chunks).clone())?,
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
+            lines: Vec::new(),
             peers: Roster::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
@@ -210,8 +215,20 @@ impl Shard {
         let tests = self.tests.poll_timeout();
         let usage = self.usage_timeout();
         let services = self.services.poll_timeout();
-        let timers =
-            [link, connections, names, leaving, drain, chunks, arrivals, tests, usage, services];
+        let lines = self.lines_timeout(now);
+        let timers = [
+            link,
+            connections,
+            names,
+            leaving,
+            drain,
+            chunks,
+            arrivals,
+            tests,
+            usage,
+            services,
+            lines,
+        ];
         timers.into_iter().flatten().min()
     }
 
@@ -225,6 +242,7 @@ impl Shard {
             }
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),
+            LINES => self.clear_lines(),
             CHUNKS => {
                 self.chunks.waker.clear(); // They have their turn in a moment.
             }
@@ -279,6 +297,7 @@ impl Shard {
         self.chunks.work(now, &mut self.relay);
         self.act(now);
         self.settle_services(now);
+        self.work_lines(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
             let endpoint = &self.relay.endpoint;

@@ -10,6 +10,7 @@
 mod carrier;
 mod cross;
 pub mod host;
+mod line;
 mod link;
 mod node;
 mod peer;
@@ -41,6 +42,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use self::carrier::{Binding, Carrier};
+pub use self::line::{LINK_CLASS, Line};
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue, rate_of};
 pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};
@@ -170,6 +172,7 @@ impl Peer {
         let differs = [
             ("carrier of a peer", self.carriers != new.carriers),
             ("compress of a peer", self.compress != new.compress),
+            ("line of a peer", self.line != new.line),
             ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),
             ("keepalive of a peer", self.keepalive != new.keepalive),
             ("preshared_key of a peer", psk(self) != psk(new)),

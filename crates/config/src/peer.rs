@@ -8,6 +8,7 @@ use relay::{DEFAULT_CONNECTS, Open, Share};
 use units::{ByteCount, Duration, IpPrefix};
 
 use super::carrier::{self, Carrier};
+use super::line::{self, Line};
 use super::link::{self as link_table, LinkSettings};
 use super::problem::Problem;
 use super::reader::{At, Section};
@@ -35,6 +36,8 @@ pub struct Peer {
     /// The ways to it, the first of which `endpoint` and `link` are those of; none: one, by
     /// the node's own socket.
     pub carriers: Vec<Carrier>,
+    /// What manages its link, where that is not always up.
+    pub line: Option<Line>,
     /// How often something is sent on a silent link; `None` (the default) is never.
     pub keepalive: Option<Duration>,
     /// What becomes of its traffic while no gateway runs.
@@ -92,6 +95,7 @@ impl PartialEq for Peer {
             && self.profile == other.profile
             && self.link == other.link
             && self.carriers == other.carriers
+            && self.line == other.line
             && self.keepalive == other.keepalive
             && self.on_failure == other.on_failure
             && self.open == other.open
@@ -161,6 +165,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         None => link_table::read(&mut section),
     };
     carriers.refuse_names(&section, endpoint.as_ref());
+    let line = line::read(&mut section);
     let keepalive = read_keepalive(&mut section);
     let on_failure =
         section.word("on_failure", &[("block", OnFailure::Block), ("wire", OnFailure::Wire)]);
@@ -177,6 +182,11 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let traffic = traffic::read(&mut section);
     refuse_contradictions(&section, &allow, &deny);
     doubt_one_way_families(&section, &routes, &allow);
+
+    let title = name.as_ref().map(|n| n.value.clone()).or(key.as_ref().map(|k| short(&k.value)));
+    let line = line.zip(link.as_ref()).zip(title).and_then(|((draft, link), name)| {
+        draft.finish(&section, &name, link.settings.send, carriers.carriers.len())
+    });
     section.finish();
 
     let (key, link) = (key?, link?);
@@ -189,6 +199,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         preshared_key: psk.map(|p| p.value),
         endpoint: first.or(endpoint_value),
         carriers,
+        line,
         routes: values(&routes),
         profile: link.profile,
         link: link.settings,

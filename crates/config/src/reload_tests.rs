@@ -87,6 +87,57 @@ const ROWS: &[Row] = &[
     ("peer", "compress", ["\"auto\"", "\"off\""], "", Restart("compress of a peer")),
     ("peer", "dedup", ["\"host\"", "\"off\""], "", Restart("dedup of a peer")),
     ("peer", "carrier", ["CARRIER1", "CARRIER2"], "", Restart("carrier of a peer")),
+    ("peer", "line", ["LINE1", "LINE2"], "", Restart("line of a peer")),
+    ("line", "raise", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
+    ("line", "drop", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
+    ("line", "idle", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("line", "setup", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("line", "min_call", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("line", "max_call", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("line", "quiet", ["[\"22:00-06:00\"]", "[\"23:00-06:00\"]"], "", Restart("line of a peer")),
+    ("line", "otherwise", ["\"raise\"", "\"never\""], "", Restart("line of a peer")),
+    ("line", "noise", ["\"raise\"", "\"never\""], "", Restart("line of a peer")),
+    ("line", "budget", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    (
+        "line",
+        "tariff",
+        ["{ currency = \"USD\", per_call = \"1\" }", "{ currency = \"USD\", per_call = \"2\" }"],
+        "",
+        Restart("line of a peer"),
+    ),
+    ("line", "demand", ["DEMAND1", "DEMAND2"], "", Restart("line of a peer")),
+    ("tariff", "currency", ["\"USD\"", "\"EUR\""], "", Restart("line of a peer")),
+    ("tariff", "per_call", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("tariff", "per_minute", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("tariff", "per_megabyte", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("tariff", "increment", ["\"6s\"", "\"7s\""], "per_minute = \"1\"", Restart("line of a peer")),
+    ("tariff", "minimum", ["\"6s\"", "\"7s\""], "per_minute = \"1\"", Restart("line of a peer")),
+    ("tariff", "block", ["\"1kB\"", "\"2kB\""], "per_megabyte = \"1\"", Restart("line of a peer")),
+    ("demand", "name", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
+    ("demand", "classes", ["[\"a\"]", "[\"b\"]"], "", Restart("line of a peer")),
+    ("demand", "services", ["[\"a\"]", "[\"b\"]"], "", Restart("line of a peer")),
+    ("demand", "protocol", ["\"tcp\"", "\"udp\""], "", Restart("line of a peer")),
+    ("demand", "ports", ["[80]", "[81]"], "", Restart("line of a peer")),
+    ("demand", "hosts", ["[\"10.1.0.0/16\"]", "[\"10.2.0.0/16\"]"], "", Restart("line of a peer")),
+    ("demand", "to", ["[\"10.1.0.0/16\"]", "[\"10.2.0.0/16\"]"], "", Restart("line of a peer")),
+    ("demand", "names", ["[\"a.b\"]", "[\"b.b\"]"], "", Restart("line of a peer")),
+    ("demand", "then", ["\"raise\"", "\"never\""], "", Restart("line of a peer")),
+    ("demand", "through_quiet", ["true", "false"], "", Restart("line of a peer")),
+    (
+        "demand",
+        "amount",
+        ["\"1kB\"", "\"2kB\""],
+        "then = \"batch\"\nage = \"1h\"",
+        Restart("line of a peer"),
+    ),
+    ("demand", "age", ["\"1h\"", "\"2h\""], "then = \"batch\"", Restart("line of a peer")),
+    (
+        "demand",
+        "hours",
+        ["[\"22:00-06:00\"]", "[\"23:00-06:00\"]"],
+        "then = \"batch\"\nage = \"1h\"",
+        Restart("line of a peer"),
+    ),
     ("peer", "class", ["CLASS1", "CLASS2"], "", Effect::Peer),
     ("peer", "rule", ["RULE1", "RULE2"], "", Effect::Peer),
     ("carrier", "name", ["\"a\"", "\"b\""], "", Restart("carrier of a peer")),
@@ -173,6 +224,10 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         "PSKFILE1" | "PSKFILE2" => key_in(value, &psk(value.as_bytes()[7])),
         "CARRIER1" => "[{ name = \"a\", source = \"192.0.2.7\" }]".into(),
         "CARRIER2" => "[{ name = \"a\", source = \"192.0.2.8\" }]".into(),
+        "LINE1" => "{ idle = \"20s\" }".into(),
+        "LINE2" => "{ idle = \"21s\" }".into(),
+        "DEMAND1" => "[{ ports = [80], then = \"never\" }]".into(),
+        "DEMAND2" => "[{ ports = [81], then = \"never\" }]".into(),
         "CLASS1" => "[{ name = \"a\", share = 10 }]".into(),
         "CLASS2" => "[{ name = \"a\", share = 20 }]".into(),
         "RULE1" => "[{ ports = [80], class = \"bulk\" }]".into(),
@@ -216,6 +271,15 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         "protocol" | "ports" | "dscp" => sub("rule", &["class = \"bulk\""]),
         _ => sub("rule", &["ports = [80]"]),
     };
+    let inner = |kind: &str, needs: &[&str], open: &str| match kind == table {
+        true => format!("[peer.line]\n{open}\n{}\n", lines(kind, needs).join("\n")),
+        false => String::new(),
+    };
+    let line = match table {
+        "line" => format!("[peer.line]\n{}\n", lines("line", &[]).join("\n")),
+        "tariff" => inner("tariff", &["currency = \"USD\""], "[peer.line.tariff]"),
+        _ => inner("demand", &["then = \"raise\""], "[[peer.line.demand]]"),
+    };
     let peer = peer.join("\n");
     let service = match table {
         "service" => lines("service", &["command = [\"a\"]"]).join("\n"),
@@ -223,7 +287,7 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
     };
     let services = format!("[service.a]\n{service}\n[service.b]\ncommand = [\"b\"]\n");
     let text =
-        format!("[node]\n{node}\n{services}[[peer]]\n{peer}\n{link}\n{carrier}{class}{rule}");
+        format!("[node]\n{node}\n{services}[[peer]]\n{peer}\n{link}\n{carrier}{class}{rule}{line}");
     Config::parse(&text, Path::new("t.toml"))
         .unwrap_or_else(|e| panic!("{text}\n{:#?}", e.to_report().problems))
 }

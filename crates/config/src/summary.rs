@@ -9,6 +9,8 @@ use units::{BitRate, IpPrefix};
 
 use console::human::memory;
 
+use crate::Line;
+
 use super::{
     Carrier, Config, LinkSettings, Node, OnFailure, OnStop, Peer, Queue, Source, SplitLink,
 };
@@ -70,6 +72,9 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     for carrier in &peer.carriers {
         row("carrier", &of_carrier(carrier))?;
     }
+    if let Some(line) = &peer.line {
+        row("line", &of_line(line))?;
+    }
     if let Some(keepalive) = peer.keepalive {
         row("keepalive", &keepalive)?;
     }
@@ -112,6 +117,20 @@ fn write_split(f: &mut fmt::Formatter<'_>, split: &SplitLink) -> fmt::Result {
         Source::Nat => "nat: servers see this node's address",
     };
     row("source", &source)
+}
+
+/// What raises a line, and what it costs.
+fn of_line(line: &Line) -> String {
+    let raised = match &line.raise {
+        Some(command) => format!("raised by \"{command}\""),
+        None => "there by itself".to_owned(),
+    };
+    let tariff = &line.manager.carriers[0].tariff;
+    let priced = match *tariff == dial::tariff::Tariff::free() {
+        true => "free".to_owned(),
+        false => format!("paid in {}", tariff.currency()),
+    };
+    format!("{raised}, dropped after {} without use, {priced}", line.manager.idle)
 }
 
 fn of_carrier(carrier: &Carrier) -> String {

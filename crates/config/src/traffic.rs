@@ -235,7 +235,7 @@ fn read_class_name(section: &mut Section<'_>, names: &[String]) -> Option<ClassI
 }
 
 /// A port or a range of them.
-struct Ports(RangeInclusive<u16>);
+pub(super) struct Ports(pub RangeInclusive<u16>);
 
 impl FromValue for Ports {
     const WANTED: &'static str = "a port such as 5001 or a range such as \"5000-5010\"";
@@ -252,7 +252,7 @@ impl FromValue for Ports {
 }
 
 /// A protocol's number.
-struct Protocol(u8);
+pub(super) struct Protocol(pub u8);
 
 /// IANA's numbers of what crosses links.
 const PROTOCOLS: [(&str, u8); 10] = [

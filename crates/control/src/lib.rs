@@ -14,6 +14,7 @@
 pub mod client;
 mod event;
 mod failing;
+mod line;
 mod paths;
 mod request;
 mod services;
@@ -23,6 +24,7 @@ mod usage;
 
 pub use event::{Cause, Event, Flow, Notice, Outage, VERSION};
 pub use failing::{Failing, Reason, Stranger};
+pub use line::{LineCommand, LineReport, LineWaiting};
 pub use paths::{PathCommand, PathReport, PathState};
 pub use request::{Answer, Request};
 pub use services::{ServiceState, ServiceStatus, ServiceWaiting};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{By, LinkTest, Outage, PathCommand, Status, TestProgress, UsageReport};
+use crate::{By, LineCommand, LinkTest, Outage, PathCommand, Status, TestProgress, UsageReport};
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,14 @@ pub enum Request {
         path: String,
         /// What becomes of it.
         command: PathCommand,
+    },
+    /// Something for a peer's line: answered with [`Answer::Done`], or with an error if there is
+    /// no such peer, or its link is always up.
+    Line {
+        /// The peer's name.
+        peer: String,
+        /// What becomes of it.
+        command: LineCommand,
     },
     /// Test the link to a peer: answered with [`Answer::Testing`] once a second, then with
     /// [`Answer::Tested`]. It ends when the client goes away.

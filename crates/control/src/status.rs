@@ -174,6 +174,9 @@ pub struct LinkStatus {
     /// The paths to the peer, where there are several or the file names them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathReport>,
+    /// Its line, where it is not always up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<crate::LineReport>,
     /// Streams that are open.
     pub streams_open: u64,
     /// Streams since the start.

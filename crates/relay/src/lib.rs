@@ -26,6 +26,7 @@ mod flows;
 mod gateways;
 mod host_accounts;
 mod known;
+mod moving;
 mod opening;
 pub mod packet;
 mod peers;
@@ -63,6 +64,7 @@ pub use flows::FlowId;
 use flows::Flows;
 use host_accounts::HostAccounts;
 pub use host_accounts::{ByHost, Bytes, HostTraffic};
+pub use moving::Moved;
 use opening::Openings;
 pub use places::streams_for;
 use policy::Policies;
@@ -181,6 +183,7 @@ pub struct Relay {
     refused: Refused,
     accounts: HostAccounts,
     flow_news: FlowNewsQueue,
+    moving: moving::Moving,
     actions: VecDeque<Action>,
     /// Flows whose content is due, while they are looked at.
     due: Vec<FlowId>,
@@ -207,6 +210,7 @@ impl Relay {
             refused: Refused::default(),
             accounts: HostAccounts::default(),
             flow_news: FlowNewsQueue::default(),
+            moving: moving::Moving::default(),
             actions: VecDeque::new(),
             due: Vec::new(),
             link_events: VecDeque::new(),
@@ -274,6 +278,21 @@ impl Relay {
     /// The next flow that began or is over.
     pub fn poll_flow_news(&mut self) -> Option<FlowNews> {
         self.flow_news.waiting.pop_front()
+    }
+
+    /// The peer behind an address.
+    pub fn peer_of(&self, address: std::net::IpAddr) -> Option<PeerId> {
+        self.owners.here.find(address).map(|(peer, _)| peer)
+    }
+
+    /// Is [`Relay::poll_moved`] to tell of the peer's flows?
+    pub fn watch_moved(&mut self, peer: PeerId, watched: bool) {
+        self.moving.watch(peer, watched);
+    }
+
+    /// The next flow of a watched peer that began, moved bytes or is over.
+    pub fn poll_moved(&mut self) -> Option<(FlowId, Moved)> {
+        self.moving.pop()
     }
 
     /// How many of them were not told since this was asked last.

@@ -40,6 +40,7 @@ impl Relay {
         let flow = Flow { peer, session, stream, kind, moved: now, to: None };
         let flow = self.flows.insert(flow, target);
         self.flow_news.opened(&self.flows, flow);
+        self.moving.note(&self.flows, flow, Bytes::default(), false);
         flow
     }
 
@@ -65,6 +66,7 @@ impl Relay {
         };
         let bytes = Bytes { sent: taken as u64, received: 0 };
         self.flows.moved(now, flow, bytes);
+        self.moving.note(&self.flows, flow, bytes, false);
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         taken
     }
@@ -117,6 +119,7 @@ impl Relay {
         let Some(f) = self.living(flow) else { return };
         let bytes = Bytes { sent: 0, received: n as u64 };
         self.flows.moved(now, flow, bytes);
+        self.moving.note(&self.flows, flow, bytes, false);
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         let (n, referred) = self.coders.took(flow, f.peer, n);
         self.with(flow, |session, stream| {
@@ -200,6 +203,7 @@ impl Relay {
             let session = self.endpoint.session(f.peer).filter(|_| lives);
             self.coders.forget(flow, f, session);
             self.flow_news.closed(&self.flows, flow);
+            self.moving.note(&self.flows, flow, Bytes::default(), true);
             self.flows.remove(flow);
         }
     }

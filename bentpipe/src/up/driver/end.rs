@@ -33,7 +33,7 @@ impl Driver {
     pub(super) fn on_admin(&mut self, now: Instant, token: u64) {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop, mut ask) = (false, false, false);
-        let (mut rates, mut paths) = (Vec::new(), Vec::new());
+        let (mut rates, mut paths, mut lines) = (Vec::new(), Vec::new(), Vec::new());
         let (mut test, mut wanted) = (None, None);
         let this = &*self;
         admin.handle(&this.shard.poller, token, now, &mut |request| {
@@ -65,6 +65,13 @@ impl Driver {
                 admin::Request::Path { peer, path, command } => match this.path_of(&peer, &path) {
                     Ok((shard, key, which)) => {
                         paths.push((shard, key, which, command));
+                        admin::Answer::Done
+                    }
+                    Err(why) => admin::Answer::Error(why),
+                },
+                admin::Request::Line { peer, command } => match this.line_of(&peer) {
+                    Ok((shard, key)) => {
+                        lines.push((shard, key, command));
                         admin::Answer::Done
                     }
                     Err(why) => admin::Answer::Error(why),
@@ -110,6 +117,12 @@ impl Driver {
                     }
                 }
                 other => self.others.order(other, Order::Path(peer, which, command)),
+            }
+        }
+        for (shard, peer, command) in lines {
+            match shard {
+                0 => self.shard.command_line(now, &peer, command),
+                other => self.others.order(other, Order::Line(peer, command)),
             }
         }
         // A client's place must not be another's before its test has ended.
@@ -177,6 +190,18 @@ impl Driver {
             self.shard.find_path(&peer.config.public_key, which)?;
         }
         Ok((peer.shard, peer.config.public_key, which))
+    }
+
+    /// The shard and key of a peer whose link is not always up.
+    fn line_of(&self, name: &str) -> Result<(usize, link::keys::PublicKey), String> {
+        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
+        if peer.config.line.is_none() {
+            return Err(format!(
+                "the link to \"{name}\" is always up: its table in the file has no [peer.line]"
+            ));
+        }
+        Ok((peer.shard, peer.config.public_key))
     }
 
     /// Takes nothing new; what is open may go on for a while. The second time: at once.

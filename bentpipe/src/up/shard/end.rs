@@ -38,6 +38,7 @@ impl Shard {
         self.connections.abort_all();
         self.relay.endpoint.close_all(ResetReason::ShuttingDown);
         self.say_farewell(now);
+        self.end_lines(self.clock.now());
     }
 
     /// Begins to write what is left of chunks, which may take seconds.

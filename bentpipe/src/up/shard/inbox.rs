@@ -16,7 +16,7 @@ use units::{BitRate, Duration, Instant};
 use super::paths::Which;
 use super::tidings::Tidings;
 use super::{Note, OWNERS, Shard};
-use crate::admin::PathCommand;
+use crate::admin::{LineCommand, PathCommand};
 use crate::config::Config;
 use crate::up::driver::UpError;
 use crate::up::peers::Sharers;
@@ -52,6 +52,8 @@ pub enum Order {
     Rate(PublicKey, BitRate),
     /// Something for a path.
     Path(PublicKey, Which, PathCommand),
+    /// Something for a line.
+    Line(PublicKey, LineCommand),
     /// Test a link.
     Test(PublicKey, Wanted, Listener),
     /// Tell your part of the status.
@@ -242,6 +244,7 @@ impl Inbox {
                         crate::log!(Warn, why);
                     }
                 }
+                Order::Line(peer, command) => shard.command_line(now, &peer, command),
                 Order::Test(peer, wanted, listener) => shard.test(now, &peer, wanted, listener),
                 Order::Tell(part_to) => {
                     // Nobody hears it only where the first has ended.

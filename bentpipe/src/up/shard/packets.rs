@@ -12,6 +12,9 @@ impl Shard {
         if split && self.draining {
             return self.relay.refuse_opening(packet);
         }
+        if !self.lines.is_empty() {
+            self.note_packet(now, packet);
+        }
         if self.relay.handle_tun(now, packet, split) == Verdict::Intercept {
             self.write_syn(packet);
         }

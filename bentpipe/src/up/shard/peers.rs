@@ -32,6 +32,7 @@ impl Shard {
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
         let paths = self.open_paths(now, id, &peer);
+        self.open_line(now, id, &peer);
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
         let told = Disagreements::default();
@@ -142,6 +143,7 @@ impl Shard {
         // What it had is on the day's account; its farewell is not.
         self.tell_usage(Instant::FAR_FUTURE);
         let known = self.peers.remove(at);
+        self.close_line(now, known.id);
         self.tell_removed(&known);
         self.relay.dismiss_peer(known.id);
         self.chunks.remove(now, &mut self.relay, known.id);

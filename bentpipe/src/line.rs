@@ -1,0 +1,78 @@
+//! `bentpipe link`: links that are raised and dropped.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use console::Global;
+use miette::miette;
+use units::Duration;
+
+use crate::admin::{self, Answer, LineCommand, Request};
+
+/// Says why a link is up or down, and raises or drops it.
+///
+/// A peer whose table in the file has [peer.line] has a link that is raised when somebody waits
+/// for it, and dropped when nobody uses it. `why` tells which flow, host and rule raised it or
+/// holds it; `up` raises it once; `hold` keeps it up and `down` keeps it down until `auto`.
+///
+/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link auto shore
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The gateway's admin socket.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// What becomes of the link.
+    what: What,
+    /// The peer's name.
+    peer: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    /// Raise it now; when nobody uses it, it is dropped as ever.
+    Up,
+    /// Drop it, and raise it for nothing.
+    Down,
+    /// Raise it, and keep it.
+    Hold,
+    /// Leave it to the rules again.
+    Auto,
+    /// Tell why it is as it is, and what comes next.
+    Why,
+}
+
+/// A gateway answers between two rounds of its loop.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the gateway.
+///
+/// # Errors
+/// One sentence: nothing runs there, there is no such peer, or its link is always up.
+pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    let socket = args.socket.unwrap_or_else(admin::default_socket);
+    let command = match args.what {
+        What::Why => return why(&socket, &args.peer, global),
+        What::Up => LineCommand::Up,
+        What::Down => LineCommand::Down,
+        What::Hold => LineCommand::Hold,
+        What::Auto => LineCommand::Auto,
+    };
+    let request = Request::Line { peer: args.peer, command };
+    admin::request(&socket, &request, PATIENCE).map(|_| ExitCode::SUCCESS)
+}
+
+fn why(socket: &Path, peer: &str, global: &Global) -> miette::Result<ExitCode> {
+    let Answer::Status(status) = admin::request(socket, &Request::Status, PATIENCE)? else {
+        return Err(miette!("the gateway answered something else than its status"));
+    };
+    let link = status.links.iter().find(|link| link.peer == peer);
+    let link = link.ok_or_else(|| miette!("there is no peer \"{peer}\""))?;
+    match &link.line {
+        None if global.json => console::print_json(&link.line)?,
+        None => console::print("it is always up: its table in the file has no [peer.line]\n")?,
+        Some(line) if global.json => console::print_json(line)?,
+        Some(line) => console::print(&format!("{line}\n"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

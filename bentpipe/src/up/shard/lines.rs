@@ -1,0 +1,451 @@
+//! Links that are raised and dropped: what waits and what crosses is told to each peer's link
+//! manager ([`dial::manager`]), and what that wants is done. A peer without a line costs nothing
+//! here.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use control::{LineCommand, LineReport, LineWaiting};
+use dial::books::{Books, Host};
+use dial::calendar::Wall;
+use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State, Work};
+use dial::rules::Flow;
+use link::PathId;
+use link::PeerId;
+use link::keys::PublicKey;
+use relay::packet::Packet;
+use relay::{Moved, Target};
+use units::{Duration, Instant};
+
+use super::Shard;
+use crate::calendar;
+use crate::config::{LINK_CLASS, Line, Peer};
+use crate::human::lasting;
+use crate::ledger::Ledger;
+use crate::up::commands::{Commands, Outcome};
+
+/// There is one carrier to a managed link.
+const CARRIER: CarrierId = CarrierId(0);
+/// How often the manager is told what crossed.
+const SPACING: Duration = Duration::from_millis(100);
+/// The same of the wall clock, which somebody may set.
+const CLOCK_SPACING: Duration = Duration::from_secs(60);
+/// Flows of a line that are told apart; those beyond are told as others'.
+const MOST_FLOWS: usize = 1024;
+/// A carrier on which nothing is heard for so long is taken for lost.
+const SILENCE: Duration = Duration::from_secs(60);
+const TCP: u8 = 6;
+
+/// A peer's line.
+pub(in crate::up) struct ManagedLine {
+    key: PublicKey,
+    peer: PeerId,
+    name: String,
+    settings: Line,
+    manager: Manager,
+    books: Books,
+    ledger: Ledger,
+    commands: Commands,
+    /// What waits: under which number the manager has it, and how many bytes.
+    waiting: BTreeMap<FlowKey, (WaitId, u64)>,
+    next_wait: u64,
+    /// What crossed since the manager was told.
+    crossed: BTreeMap<FlowKey, (Flow, [u64; 2])>,
+    told_at: Instant,
+    clock_at: Instant,
+    /// Bytes of link packets, sent and received, that the books have.
+    booked: [u64; 2],
+    /// When the carrier was there.
+    connected_at: Instant,
+    /// Bytes that had come from the peer when the carrier was there.
+    heard_before: u64,
+}
+
+/// What is one flow to the books and to `why`: host, protocol, port and destination.
+type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>);
+
+impl ManagedLine {
+    fn carries(&self) -> bool {
+        self.manager.state(CARRIER).is_some_and(State::carries)
+    }
+
+    /// Bytes of a flow: they wait while there is no carrier, and have crossed while there is.
+    fn on_bytes(&mut self, now: Instant, flow: Flow, bytes: [u64; 2]) {
+        let host = match flow.host {
+            Host::Addr(addr) => Some(addr),
+            Host::Node | Host::Others => None,
+        };
+        let key = (host, flow.protocol, flow.port, flow.remote);
+        if self.carries() {
+            let is_new = !self.crossed.contains_key(&key);
+            if is_new && self.crossed.len() >= MOST_FLOWS {
+                return; // The link's own account has them.
+            }
+            let (_, sums) = self.crossed.entry(key).or_insert((flow, [0, 0]));
+            sums[0] += bytes[0];
+            sums[1] += bytes[1];
+            return;
+        }
+        if !self.waiting.contains_key(&key) && self.waiting.len() >= MOST_FLOWS {
+            return;
+        }
+        let next = WaitId(self.next_wait);
+        self.next_wait += 1;
+        // A connection that says nothing waits for its answer all the same.
+        let (id, waits) = self.waiting.entry(key).or_insert((next, 1));
+        *waits += bytes[0];
+        self.manager.handle_waiting(now, *id, &flow, *waits);
+    }
+
+    /// Tells the manager what crossed, and books what the link itself cost.
+    fn tell_crossed(&mut self, now: Instant, link: [u64; 2]) {
+        self.told_at = now;
+        let mut rest = [0, 1].map(|way: usize| link[way].saturating_sub(self.booked[way]));
+        self.booked = link;
+        for (flow, sums) in std::mem::take(&mut self.crossed).into_values() {
+            // What is compressed crosses in fewer bytes than its host sent.
+            let paid = [0, 1].map(|way: usize| sums[way].min(rest[way]));
+            rest = [0, 1].map(|way: usize| rest[way] - paid[way]);
+            self.manager.handle_traffic(now, CARRIER, &flow, paid, &mut self.books);
+        }
+        if rest != [0, 0] {
+            let flow = own_flow();
+            self.manager.handle_traffic(now, CARRIER, &flow, rest, &mut self.books);
+        }
+    }
+
+    /// What waited crosses now.
+    fn forget_waiting(&mut self, now: Instant) {
+        for (id, _) in std::mem::take(&mut self.waiting).into_values() {
+            self.manager.handle_waiting(now, id, &own_flow(), 0);
+        }
+    }
+
+    fn report(&self, now: Instant) -> LineReport {
+        let why = self.manager.why(now);
+        let state = self.manager.state(CARRIER);
+        let line = why.lines.first();
+        LineReport {
+            state: state.map_or("down", State::name).to_owned(),
+            cause: state.map(State::cause).unwrap_or_default(),
+            for_ms: line.map_or(0, |l| l.since.as_millis()),
+            command: command_name(why.command).to_owned(),
+            held_by: line.and_then(|l| l.used.as_ref()).map(|(by, _)| by.to_string()),
+            used_ms_ago: line.and_then(|l| l.used.as_ref()).map(|(_, ago)| ago.as_millis()),
+            hangs_up_in_ms: line.and_then(|l| l.hangs_up_in).map(|d| d.as_millis()),
+            not_before_ms: line.and_then(|l| l.not_before).map(|d| d.as_millis()),
+            price: line
+                .and_then(|l| l.price)
+                .map(|(price, currency)| format!("{price} {currency}")),
+            waiting: why
+                .waiting
+                .iter()
+                .map(|w| LineWaiting {
+                    rule: w.rule.to_string(),
+                    oldest: w.oldest.clone(),
+                    flows: w.flows as u64,
+                    bytes: w.bytes.0,
+                    for_ms: w.waited.as_millis(),
+                    raises_in_ms: w.raises_in.map(|d| d.as_millis()),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn command_name(command: Command) -> &'static str {
+    match command {
+        Command::Auto => "auto",
+        Command::Up => "up",
+        Command::Hold => "hold",
+        Command::Down => "down",
+    }
+}
+
+/// The link's own packets: headers, reports, repair.
+fn own_flow() -> Flow {
+    Flow {
+        host: Host::Node,
+        protocol: 0,
+        port: 0,
+        remote: None,
+        name: None,
+        class: LINK_CLASS.into(),
+        service: "".into(),
+    }
+}
+
+impl Shard {
+    /// The peer's link is down until its manager raises it.
+    pub(super) fn open_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
+        let Some(settings) = &peer.line else { return };
+        let node = self.config.node.private_key.public();
+        let ledger = Ledger::open(node, &peer.public_key);
+        let wall = Wall(calendar::seconds());
+        let manager = match Manager::new(settings.manager.clone(), now, wall) {
+            Ok(manager) => manager,
+            // The file was checked by the same.
+            Err(why) => return crate::log!(Error, why, peer = peer.name),
+        };
+        let commands = match Commands::new(&self.poller, super::LINES) {
+            Ok(commands) => commands,
+            Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
+        };
+        self.relay.watch_moved(id, true);
+        self.relay.endpoint.set_path_up(now, id, PathId::FIRST, false);
+        let (books, ledger) = ledger;
+        self.lines.push(ManagedLine {
+            key: peer.public_key,
+            peer: id,
+            name: peer.name.clone(),
+            settings: settings.clone(),
+            manager,
+            books,
+            ledger,
+            commands,
+            waiting: BTreeMap::new(),
+            next_wait: 0,
+            crossed: BTreeMap::new(),
+            told_at: now,
+            clock_at: now,
+            booked: [0, 0],
+            connected_at: now,
+            heard_before: 0,
+        });
+    }
+
+    /// The peer was taken out of the file.
+    pub(super) fn close_line(&mut self, now: Instant, id: PeerId) {
+        if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
+            let mut line = self.lines.remove(at);
+            end(&mut line, now, "the peer was taken out of the file");
+            self.relay.watch_moved(id, false);
+        }
+    }
+
+    /// The gateway ends: what is up is dropped, and its price is in the books.
+    pub(super) fn end_lines(&mut self, now: Instant) {
+        for mut line in self.lines.drain(..) {
+            let stats = self.relay.endpoint.peer_stats(line.peer);
+            line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
+            end(&mut line, now, "the gateway ended");
+        }
+    }
+
+    /// The operator says something of a peer's line.
+    pub fn command_line(&mut self, now: Instant, key: &PublicKey, command: LineCommand) {
+        let Some(line) = self.lines.iter_mut().find(|line| line.key == *key) else { return };
+        line.manager.handle_command(match command {
+            LineCommand::Auto => Command::Auto,
+            LineCommand::Up => Command::Up,
+            LineCommand::Hold => Command::Hold,
+            LineCommand::Down => Command::Down,
+        });
+        self.work_lines(now);
+    }
+
+    /// What the operator is told of a peer's line.
+    pub(in crate::up) fn line_report(&self, now: Instant, id: PeerId) -> Option<LineReport> {
+        self.lines.iter().find(|line| line.peer == id).map(|line| line.report(now))
+    }
+
+    /// A host's packet goes into the link of a peer that has a line, or waits for it.
+    pub(super) fn note_packet(&mut self, now: Instant, packet: &[u8]) {
+        let Some(parsed) = Packet::parse(packet) else { return };
+        let peer = self.relay.peer_of(parsed.destination);
+        let Some(line) = self.lines.iter_mut().find(|line| Some(line.peer) == peer) else {
+            return;
+        };
+        let facts = parsed.facts(packet);
+        let flow = Flow {
+            host: Host::Addr(parsed.source),
+            protocol: facts.protocol,
+            port: facts.ports.map_or(0, |(_, to)| to),
+            remote: Some(parsed.destination),
+            name: None,
+            class: "".into(),
+            service: "".into(),
+        };
+        line.on_bytes(now, flow, [packet.len() as u64, 0]);
+    }
+
+    fn note_moved(&mut self, now: Instant, moved: Moved) {
+        let Some(line) = self.lines.iter_mut().find(|line| line.peer == moved.peer) else {
+            return;
+        };
+        let peer = self.peers.iter().find(|peer| peer.id == moved.peer);
+        let class = peer.map_or("", |peer| peer.config.traffic.class_name(moved.class));
+        let (remote, port, name) = match &moved.target {
+            Target::Address(to) => (Some(to.ip()), to.port(), None),
+            Target::Name(name, port) => (None, *port, Some(name.to_string().into())),
+            Target::Service(name, _) => (None, 0, Some(name.to_string().into())),
+        };
+        let flow = Flow {
+            host: moved.host.map_or(Host::Node, Host::Addr),
+            protocol: TCP,
+            port,
+            remote,
+            name,
+            class: class.into(),
+            service: "".into(),
+        };
+        line.on_bytes(now, flow, [moved.bytes.sent, moved.bytes.received]);
+    }
+
+    /// Tells managers what happened, and does what they want.
+    pub(super) fn work_lines(&mut self, now: Instant) {
+        if self.lines.is_empty() {
+            return;
+        }
+        while let Some((_, moved)) = self.relay.poll_moved() {
+            if !moved.closed || moved.bytes != relay::Bytes::default() {
+                self.note_moved(now, moved);
+            }
+        }
+        for at in 0..self.lines.len() {
+            self.work_line(now, at);
+        }
+    }
+
+    fn work_line(&mut self, now: Instant, at: usize) {
+        let line = &mut self.lines[at];
+        let stats = self.relay.endpoint.peer_stats(line.peer);
+        if now.since(line.clock_at) >= CLOCK_SPACING {
+            line.clock_at = now;
+            line.manager.handle_clock(now, Wall(calendar::seconds()));
+        }
+        if now.since(line.told_at) >= SPACING && line.carries() {
+            line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
+        }
+        if matches!(line.manager.state(CARRIER), Some(State::Rising { .. }))
+            && stats.bytes_in > line.heard_before
+        {
+            line.manager.handle_ready(now, CARRIER);
+            line.forget_waiting(now);
+        }
+        if let Some(outcome) = line.commands.poll() {
+            match outcome {
+                Outcome::Raised(Ok(())) => self.on_carrier(now, at),
+                Outcome::Raised(Err(why)) => {
+                    self.lines[at].manager.handle_failed(now, CARRIER, &why);
+                }
+                Outcome::Dropped(told) => {
+                    let line = &mut self.lines[at];
+                    if let Err(why) = &told {
+                        let name = &line.name;
+                        crate::log!(Warn, "the line may still be up", peer = name, why = why);
+                    }
+                    line.manager.handle_ended(now, CARRIER, "dropped", &mut line.books);
+                }
+            }
+        }
+        self.look_at_silence(now, at);
+        loop {
+            let line = &mut self.lines[at];
+            let Some(work) = line.manager.poll(now, &mut line.books) else { break };
+            self.do_work(now, at, work);
+        }
+        let line = &mut self.lines[at];
+        while let Some(record) = line.books.poll_record() {
+            line.ledger.append(record);
+        }
+    }
+
+    fn do_work(&mut self, now: Instant, at: usize, work: Work) {
+        let line = &mut self.lines[at];
+        match work {
+            Work::Dial { attempt, .. } => {
+                crate::log!(Debug, "the line is raised", peer = line.name, attempt = attempt);
+                match line.settings.raise.clone() {
+                    Some(command) => {
+                        let patience = line.settings.manager.carriers[0].dial_timeout;
+                        line.commands.raise(command, patience.to_std());
+                    }
+                    None => self.on_carrier(now, at),
+                }
+            }
+            Work::HangUp { .. } => {
+                let stats = self.relay.endpoint.peer_stats(line.peer);
+                line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
+                self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
+                match line.settings.drop.clone() {
+                    Some(command) => line.commands.drop(command),
+                    None => {
+                        line.commands.give_up();
+                        line.manager.handle_ended(now, CARRIER, "dropped", &mut line.books);
+                    }
+                }
+            }
+            Work::Tell(Event::State { state, .. }) => {
+                let (state, cause) = (state.name(), state.cause());
+                crate::log!(Info, "the line changes", peer = line.name, to = state, why = cause);
+            }
+            Work::Tell(Event::Budget { host, spent, of, stopped }) => {
+                let host = host.map_or_else(|| "all hosts".to_owned(), |host| host.to_string());
+                let what = match stopped {
+                    true => "a month's budget is used up: nothing that costs more is begun",
+                    false => "a month's budget is nearly used up",
+                };
+                let name = &line.name;
+                crate::log!(Warn, what, peer = name, host = host, spent = spent, of = of);
+            }
+        }
+    }
+
+    /// The carrier is there.
+    fn on_carrier(&mut self, now: Instant, at: usize) {
+        let line = &mut self.lines[at];
+        let stats = self.relay.endpoint.peer_stats(line.peer);
+        (line.heard_before, line.booked) = (stats.bytes_in, [stats.bytes_out, stats.bytes_in]);
+        (line.told_at, line.connected_at) = (now, now);
+        line.manager.handle_connected(now, CARRIER, false, &mut line.books);
+        self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, true);
+    }
+
+    /// A carrier on which the link has been silent for long is gone, whoever still bills it.
+    fn look_at_silence(&mut self, now: Instant, at: usize) {
+        let line = &mut self.lines[at];
+        let peer = self.peers.iter().find(|peer| peer.id == line.peer);
+        let Some(since) = peer.and_then(|peer| peer.silent_since) else { return };
+        if !line.carries() || now.since(since.max(line.connected_at)) < SILENCE {
+            return;
+        }
+        self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
+        let told = format!("nothing was heard for {}", lasting(SILENCE));
+        line.manager.handle_ended(now, CARRIER, &told, &mut line.books);
+        if let Some(command) = line.settings.drop.clone() {
+            line.commands.drop(command);
+        }
+    }
+
+    /// A command has ended.
+    pub(super) fn clear_lines(&mut self) {
+        for line in &self.lines {
+            line.commands.waker.clear();
+        }
+    }
+
+    /// When lines have something to do.
+    pub(super) fn lines_timeout(&self, now: Instant) -> Option<Instant> {
+        let due = |line: &ManagedLine| {
+            let told = line.carries().then(|| line.told_at + SPACING);
+            let manager = line.manager.poll_timeout().map(|(at, _)| at.max(now));
+            [told, manager].into_iter().flatten().min()
+        };
+        self.lines.iter().filter_map(due).min()
+    }
+}
+
+/// Drops the carrier if it is there, and writes down what it cost.
+fn end(line: &mut ManagedLine, now: Instant, why: &str) {
+    let was_up = line.manager.state(CARRIER).is_some_and(|s| !matches!(s, State::Down { .. }));
+    line.manager.handle_ended(now, CARRIER, why, &mut line.books);
+    while let Some(record) = line.books.poll_record() {
+        line.ledger.append(record);
+    }
+    if was_up && let Some(command) = line.settings.drop.clone() {
+        line.commands.drop(command);
+    }
+    line.commands.finish();
+    line.ledger.finish();
+}

@@ -1,0 +1,196 @@
+//! Links that cost money: raised for users, dropped when idle, kept down for noise, and paid for
+//! to the cent (R-DDR, R-VIRTUAL, R-COST).
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe::admin::{LineReport, LinkState};
+use serde_json::Value;
+
+use crate::gateway::{Gateway, PROGRAM};
+use crate::harness::{World, must, root, run, said, shell, wait_for, wait_long_for};
+use crate::tcp::{SERVER, check_echo, expect, joined, listen};
+
+/// A ship with a line whose commands write down that they ran.
+fn world(line: &str) -> World {
+    let mut world = World::new();
+    world.a.signal("TERM");
+    world.a.wait_until_ended();
+    let calls = world.a.dir().join("calls");
+    let line = line.replace("CALLS", &calls.display().to_string());
+    world.a.configure(|s| s.peer = format!("[peer.line]\n{line}"));
+    world.a.start();
+    world.a.wait_for_log("bentpipe is up");
+    world
+}
+
+const LINE: &str = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\n\
+    idle = \"2s\"\n\
+    tariff = { currency = \"USD\", per_minute = \"60\", increment = \"1s\" }\n\
+    [[peer.line.demand]]\nname = \"backups wait\"\nports = [873]\nthen = \"batch\"\nage = \"10h\"\n";
+
+fn calls(gateway: &Gateway) -> Vec<String> {
+    let text = fs::read_to_string(gateway.dir().join("calls")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn line(gateway: &Gateway) -> LineReport {
+    gateway.status().links.remove(0).line.expect("a line")
+}
+
+fn wait_for_state(gateway: &Gateway, state: &str) -> LineReport {
+    wait_for(&format!("a line that is {state}"), || {
+        let line = line(gateway);
+        if line.state == state { Ok(line) } else { Err(format!("{line:?}")) }
+    })
+}
+
+/// Packets that the ship has sent towards the satellite.
+fn sent(world: &World) -> u64 {
+    let text = must(&world.gwa, "ip -s -j link show sat0");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    json[0]["stats64"]["tx"]["packets"].as_u64().expect("a number")
+}
+
+fn link(gateway: &Gateway, what: &str) -> String {
+    let socket = gateway.dir().join("admin.sock");
+    let output =
+        run(Command::new(PROGRAM).args(["link", "--socket"]).arg(socket).args([what, "far"]));
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Cents, calls and seconds of the ship's ledger.
+fn cost(gateway: &Gateway) -> (u64, u64, u64) {
+    let mut command = Command::new(PROGRAM);
+    command.args(["cost", "--json", "--by", "peer"]).arg(gateway.file());
+    let output = run(command.env("STATE_DIRECTORY", gateway.dir()));
+    assert!(output.status.success(), "{}", said(&output));
+    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let Some(row) = rows.get(0) else { return (0, 0, 0) };
+    assert_eq!(row["currency"], "USD");
+    let price: f64 = row["price"].as_str().expect("a price").parse().expect("a number");
+    let number = |key: &str| row[key].as_u64().expect("a number");
+    ((price * 100.0).round() as u64, number("calls"), number("seconds"))
+}
+
+#[test]
+fn a_line_is_raised_for_users_dropped_when_idle_and_carries_on_what_it_carried() {
+    if !root() {
+        return;
+    }
+    let mut world = world(LINE);
+    let listener = listen(&world.server, SERVER);
+    // Nobody waits: nothing is sent at all, not even a handshake. The kernel's own neighbour
+    // discovery is over by then.
+    thread::sleep(Duration::from_secs(3));
+    let before = sent(&world);
+    thread::sleep(Duration::from_secs(3));
+    assert!(sent(&world) <= before + 2, "a line that is down sends nothing");
+    assert_eq!((line(&world.a).state.as_str(), calls(&world.a).len()), ("down", 0));
+    // Noise and what can wait do not raise it.
+    let noise = "for port in 123 5353 1900; do echo x > /dev/udp/10.2.0.2/$port; done";
+    must(&world.client, &format!("bash -c '{noise}'"));
+    thread::spawn({
+        let client = world.client.clone();
+        move || shell(&client, "timeout 2 bash -c 'echo x > /dev/tcp/10.2.0.2/873'")
+    });
+    let waits = wait_for("a backup that waits", || {
+        let line = line(&world.a);
+        let one = line.waiting.iter().any(|w| w.rule == "backups wait");
+        if one { Ok(line) } else { Err(format!("{line:?}")) }
+    });
+    assert_eq!(waits.state, "down");
+    // A user does.
+    let (mut near, mut far) = joined(&world.client, &listener);
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    let up = line(&world.a);
+    assert!(up.cause.contains("port 7000") || up.cause.contains("10.1.0.2"), "{up:?}");
+    assert!(link(&world.a, "why").contains("10.1.0.2"), "{}", link(&world.a, "why"));
+    assert_eq!(calls(&world.a), ["raised"]);
+    // Idle: it is dropped, and the connection stays.
+    let down = wait_for_state(&world.a, "down");
+    assert!(down.cause.contains("idle"), "{down:?}");
+    wait_for("the command", || match calls(&world.a) {
+        c if c == ["raised", "dropped"] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let before = sent(&world);
+    thread::sleep(Duration::from_secs(3));
+    assert!(sent(&world) <= before + 2, "a line that is down sends nothing");
+    near.write_all(b"the next morning").unwrap();
+    expect(&mut far, b"the next morning");
+    assert_eq!(calls(&world.a), ["raised", "dropped", "raised"]);
+    wait_for_state(&world.a, "down");
+    // Two calls, each of a few seconds at a dollar a second.
+    let (cents, number, seconds) = cost(&world.a);
+    assert_eq!(number, 2);
+    assert!((400..=6_000).contains(&cents) && cents % 100 == 0, "{cents}");
+    assert!(cents / 100 >= seconds && cents / 100 <= seconds + 2, "{cents} for {seconds} s");
+    // The operator: down is down, for users too.
+    link(&world.a, "down");
+    far.write_all(b"news from shore").unwrap();
+    near.write_all(b"never").unwrap();
+    thread::sleep(Duration::from_secs(2));
+    let kept = line(&world.a);
+    assert_eq!((kept.state.as_str(), kept.command.as_str()), ("down", "down"), "{kept:?}");
+    link(&world.a, "hold");
+    expect(&mut far, b"never");
+    expect(&mut near, b"news from shore");
+    thread::sleep(Duration::from_secs(5));
+    assert_ne!(line(&world.a).state, "down", "held though nobody uses it");
+    // The gateway ends in order: the carrier is dropped and all is in the books.
+    world.a.signal("INT");
+    world.a.signal("INT");
+    world.a.wait_until_ended();
+    assert_eq!(calls(&world.a).last().map(String::as_str), Some("dropped"));
+    let (_, number, _) = cost(&world.a);
+    assert_eq!(number, 3);
+}
+
+#[test]
+fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raised_says_why() {
+    if !root() {
+        return;
+    }
+    let mut world = world(LINE);
+    let listener = listen(&world.server, SERVER);
+    link(&world.a, "hold");
+    wait_for_state(&world.a, "up");
+    thread::sleep(Duration::from_secs(4));
+    world.a.kill();
+    let (cents, number, _) = cost(&world.a);
+    assert_eq!(number, 1);
+    assert!((300..=4_000).contains(&cents), "{cents}");
+    // With a command that fails.
+    world.a.configure(|s| s.peer = s.peer.replace("echo raised >>", "exit 3; echo >>"));
+    world.a.start();
+    world.a.wait_for_log("bentpipe is up");
+    let client = world.client.clone();
+    let waits =
+        thread::spawn(move || shell(&client, "timeout 60 bash -c 'cat < /dev/tcp/10.2.0.2/7000'"));
+    let failed = wait_for("a failure", || {
+        let line = line(&world.a);
+        if line.cause.contains("failed") { Ok(line) } else { Err(format!("{line:?}")) }
+    });
+    assert!(failed.not_before_ms.is_some(), "it is tried again: {failed:?}");
+    // The mend: what waited crosses.
+    world.a.signal("TERM");
+    world.a.signal("TERM");
+    world.a.wait_until_ended();
+    let _ = waits.join();
+    world.a.configure(|s| s.peer = s.peer.replace("exit 3; echo >>", "echo raised >>"));
+    world.a.start();
+    world.a.wait_for_log("bentpipe is up");
+    check_echo(&world.client, &listener);
+    wait_long_for("an idle line", Duration::from_secs(60), || {
+        let state = world.a.status().links.remove(0);
+        let down = state.line.as_ref().is_some_and(|l| l.state == "down");
+        if down { Ok(()) } else { Err(format!("{:?}", state.line)) }
+    });
+    assert_ne!(world.b.status().links[0].state, LinkState::Rising);
+}

@@ -1,0 +1,102 @@
+//! Links that are raised and dropped.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a peer's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineCommand {
+    /// The rules decide.
+    Auto,
+    /// Raise it now; then the rules decide.
+    Up,
+    /// Raise it and keep it, until another command.
+    Hold,
+    /// Drop it and keep it down, until another command.
+    Down,
+}
+
+/// A line, why it is as it is, and what comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LineReport {
+    /// down, dialling, rising, up or lingering.
+    pub state: String,
+    /// What raised it, or why it is down.
+    pub cause: String,
+    /// For how long.
+    pub for_ms: u64,
+    /// What the operator said last: auto, up, hold or down.
+    pub command: String,
+    /// What crossed last that holds it.
+    pub held_by: Option<String>,
+    /// How long ago that was.
+    pub used_ms_ago: Option<u64>,
+    /// A line that lingers is dropped in so long.
+    pub hangs_up_in_ms: Option<u64>,
+    /// A line that failed is not raised before.
+    pub not_before_ms: Option<u64>,
+    /// What it has cost since it was raised: `"2.40 USD"`.
+    pub price: Option<String>,
+    /// What waits, rule by rule.
+    pub waiting: Vec<LineWaiting>,
+}
+
+/// What waits under one rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LineWaiting {
+    /// The rule.
+    pub rule: String,
+    /// The flow that has waited longest.
+    pub oldest: String,
+    /// How many flows.
+    pub flows: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Since the oldest began to wait.
+    pub for_ms: u64,
+    /// It raises the line in so long; 0: now. None: not by the clock.
+    pub raises_in_ms: Option<u64>,
+}
+
+fn seconds(ms: u64) -> String {
+    match ms / 1000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s => format!("{} h", s / 3600),
+    }
+}
+
+impl fmt::Display for LineReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}: {}", self.state, seconds(self.for_ms), self.cause)?;
+        if self.command != "auto" {
+            write!(f, "; `bentpipe link {}` is in force", self.command)?;
+        }
+        if let (Some(by), Some(ago)) = (&self.held_by, self.used_ms_ago) {
+            write!(f, "; last used {} ago by {by}", seconds(ago))?;
+        }
+        if let Some(price) = &self.price {
+            write!(f, "; {price} so far")?;
+        }
+        if let Some(left) = self.hangs_up_in_ms {
+            write!(f, "; dropped in {}", seconds(left))?;
+        }
+        if let Some(left) = self.not_before_ms {
+            write!(f, "; not raised before {}", seconds(left))?;
+        }
+        for w in &self.waiting {
+            write!(f, "\nwaits for {}: {} flows, {} bytes, ", seconds(w.for_ms), w.flows, w.bytes)?;
+            write!(f, "the oldest {}, rule \"{}\"", w.oldest, w.rule)?;
+            match w.raises_in_ms {
+                Some(0) => write!(f, ", raises the line now")?,
+                Some(left) => write!(f, ", raises the line in {}", seconds(left))?,
+                None => write!(f, ", does not raise the line by the clock")?,
+            }
+        }
+        Ok(())
+    }
+}
