@@ -162,6 +162,16 @@ fn site(head: &str, body: &[u8]) -> (String, Vec<u8>) {
             vec![b'x'; 50],
         ),
         "/not-modified" => ("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n".into(), vec![]),
+        "/fresh" => {
+            let (mut head, body) = sized(pattern(9, 50_000));
+            head.insert_str(head.len() - 2, "Cache-Control: max-age=600\r\n");
+            (head, body)
+        }
+        "/private" => (
+            "HTTP/1.1 200 OK\r\nCache-Control: private, max-age=600\r\nContent-Length: 2\r\n\r\n"
+                .into(),
+            b"me".to_vec(),
+        ),
         "/range" => (
             "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 2-4/10\r\nContent-Length: 3\r\n\r\n".into(),
             b"cde".to_vec(),
@@ -375,4 +385,45 @@ fn the_service_comes_back_after_a_kill_and_hosts_meanwhile_are_served_without_it
             }
         });
     }
+}
+
+#[test]
+fn fresh_answers_come_from_the_terminal_without_the_satellite() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-fresh");
+    let server = Server::start(&world.server, site);
+    let dir = world.dir("files");
+    let get = |more: &str, path: &str| {
+        let file = dir.join("got").display().to_string();
+        let got = must(
+            &world.client,
+            &format!("curl -sS --max-time 30 {more} -o {file} -D - http://{AT}{path}"),
+        );
+        (got.to_lowercase(), std::fs::read(&file).expect("an answer"))
+    };
+    let (head, body) = get("", "/fresh");
+    assert!(body == pattern(9, 50_000) && !head.contains("age: "), "{head}");
+    // Far away is out of reach, and these come.
+    world.set_link_down(true);
+    for _ in 0..5 {
+        let (head, body) = get("", "/fresh");
+        assert!(body == pattern(9, 50_000) && head.contains("\nage: "), "{head}");
+    }
+    world.set_link_down(false);
+    wait_for_count(&world.a, "hits", 5);
+    assert_eq!(server.heads().len(), 1);
+    // Not so what is private, what is asked for anew, and by another host's name.
+    for n in 1..=2 {
+        assert_eq!(get("", "/private").1, b"me");
+        assert_eq!(get("-H 'Cache-Control: no-cache'", "/fresh").1.len(), 50_000);
+        assert_eq!(get("-H 'Cookie: a=b' -r 0-9", "/fresh").1.len(), 50_000);
+        let named = format!("-H 'Host: other-{n}.test'");
+        assert!(!get(&named, "/fresh").0.contains("\nage: "), "who lies poisons nobody");
+        assert_eq!(server.heads().len(), 1 + 4 * n);
+    }
+    // What changes it is heard of.
+    get("-X POST -d x", "/fresh");
+    assert!(!get("", "/fresh").0.contains("\nage: "));
 }

@@ -10,15 +10,15 @@ use std::time::Duration;
 use bentpipe_web::headers::{self, Way};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version, header};
-use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::service::service_fn;
 use tokio::time::Instant;
 
+use crate::body::{Body, nothing, passing};
 use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
-use crate::{Body, Counted, Local, exchange};
+use crate::{Counted, Local, exchange};
 
 /// How long a connection is kept without a request.
 const WARM: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ impl Hub {
             Ok(way) => way,
             Err(why) => return Ok(failed(&why.to_string())),
         };
-        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let request = request.map(passing);
         let key = (peer, way);
         match self.ask(&key, request).await {
             Ok((answer, sender)) => Ok(self.hand_on(key, answer, sender)),
@@ -145,7 +145,7 @@ impl Hub {
                 self.keep(key, sender);
             }
         });
-        let body = if over { nothing() } else { body.map_err(Into::into).boxed_unsync() };
+        let body = if over { nothing() } else { passing(body) };
         Response::from_parts(parts, body)
     }
 
@@ -173,10 +173,6 @@ fn again(request: &Request<Body>) -> Option<Request<()>> {
         *copy.headers_mut() = request.headers().clone();
         copy
     })
-}
-
-fn nothing() -> Body {
-    Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
 /// There is no answer of a server.

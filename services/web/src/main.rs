@@ -3,6 +3,7 @@
 //! One thread; each connection and each exchange is a task. [`terminal`] has the hosts, [`hub`]
 //! the servers, and a program is both.
 
+mod body;
 mod exchange;
 mod gateway;
 mod hub;
@@ -15,16 +16,11 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
 use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
 use hub::Hub;
 use terminal::Terminal;
-
-/// A body on its way.
-pub type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How often the gateway hears what was counted.
 const TELL: Duration = Duration::from_secs(1);
@@ -55,6 +51,10 @@ pub struct Counted {
     pub passed: Cell<u64>,
     /// Hosts' requests.
     pub requests: Cell<u64>,
+    /// Those answered from what is kept.
+    pub hits: Cell<u64>,
+    /// Bytes of these answers' bodies.
+    pub hit_bytes: Cell<u64>,
     /// Exchanges begun.
     pub exchanges: Cell<u64>,
     /// Requests of peers' hosts.
@@ -74,6 +74,8 @@ impl Counted {
             ("connections", &self.connections),
             ("passed", &self.passed),
             ("requests", &self.requests),
+            ("hits", &self.hits),
+            ("hit_bytes", &self.hit_bytes),
             ("exchanges", &self.exchanges),
             ("forwarded", &self.forwarded),
             ("connects", &self.connects),

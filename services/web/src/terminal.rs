@@ -2,18 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use bentpipe_web::cache::{self, Asked, Cache, Kept, Key, Now};
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, Version};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
@@ -23,9 +22,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
+use crate::body::{self, Body};
 use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
-use crate::{Body, Counted, Local, exchange};
+use crate::{Counted, Local, exchange};
 
 /// A host that says nothing for so long waits for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -43,11 +43,14 @@ pub struct Terminal {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
     exchanges: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
+    cache: Rc<RefCell<Cache>>,
+    started: Instant,
 }
 
 impl Terminal {
     pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Terminal {
-        Terminal { gateway, counted, exchanges: RefCell::default() }
+        let (exchanges, cache) = Default::default();
+        Terminal { gateway, counted, exchanges, cache, started: Instant::now() }
     }
 
     /// Serves a host's connection, or gives it back.
@@ -93,16 +96,55 @@ impl Terminal {
         if let Err(why) = headers::for_link(&mut request, way) {
             return Ok(refuse(why));
         }
-        let mut answer = self.ask(&peer, request.map(boxed)).await?;
-        if let Some(why) = headers::take_failed(answer.headers_mut()) {
-            return Err(why);
-        }
-        headers::strip_hop(answer.headers_mut());
-        *answer.version_mut() = Version::HTTP_11;
+        let key = Key::new(&peer, way.to, request.uri());
+        let asked = cache::asked(&request, &key, request.body().is_end_stream(), self.now());
+        let found = asked.as_ref().and_then(|asked| self.cache.borrow_mut().find(asked));
+        let mut answer = match found {
+            Some(kept) => self.give_kept(kept),
+            None => self.fetch(&peer, request, &key, asked).await?,
+        };
         if last {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(answer.map(boxed))
+        Ok(answer)
+    }
+
+    fn give_kept(&self, kept: Kept) -> Response<Body> {
+        Counted::add(&self.counted.hits);
+        let bytes = &self.counted.hit_bytes;
+        bytes.set(bytes.get() + kept.body.len() as u64);
+        let mut answer = Response::new(body::whole(kept.body));
+        *answer.headers_mut() = kept.fields;
+        answer
+    }
+
+    async fn fetch(
+        &self,
+        peer: &str,
+        request: Request<Incoming>,
+        key: &Key,
+        asked: Option<Asked>,
+    ) -> Result<Response<Body>, String> {
+        let changes = cache::changes(request.method());
+        let mut answer = self.ask(peer, request.map(body::passing)).await?;
+        if let Some(why) = headers::take_failed(answer.headers_mut()) {
+            return Err(why);
+        }
+        if changes {
+            self.cache.borrow_mut().forget(key);
+        }
+        headers::strip_hop(answer.headers_mut());
+        *answer.version_mut() = Version::HTTP_11;
+        let (status, fields) = (answer.status(), answer.headers());
+        let promise = asked.and_then(|asked| cache::keep(asked, status, fields, self.now()));
+        Ok(answer.map(|body| match promise {
+            Some(promise) => body::kept(body, promise, Rc::clone(&self.cache)),
+            None => body::passing(body),
+        }))
+    }
+
+    fn now(&self) -> Now {
+        Now { steady: self.started.elapsed(), wall: SystemTime::now() }
     }
 
     /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.
@@ -147,13 +189,8 @@ impl Terminal {
     }
 }
 
-fn boxed(body: Incoming) -> Body {
-    body.map_err(Into::into).boxed_unsync()
-}
-
 fn refuse(why: headers::Refused) -> Response<Body> {
-    let nothing = Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync();
-    let mut answer = Response::new(nothing);
+    let mut answer = Response::new(body::nothing());
     *answer.status_mut() = why.status();
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer
