@@ -427,3 +427,34 @@ fn fresh_answers_come_from_the_terminal_without_the_satellite() {
     get("-X POST -d x", "/fresh");
     assert!(!get("", "/fresh").0.contains("\nage: "));
 }
+
+#[test]
+fn a_small_request_that_is_made_again_costs_few_bytes_each_way() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-small");
+    let _server = Server::start(&world.server, |_, _| {
+        let fields = "HTTP/1.1 200 OK\r\nServer: some-server/1.2.3 (Debian)\r\nContent-Length: 1\r\n\
+                      Content-Type: text/plain; charset=utf-8\r\nX-Frame-Options: SAMEORIGIN\r\n\
+                      Strict-Transport-Security: max-age=31536000; includeSubDomains\r\n\r\n";
+        (fields.into(), b"x".to_vec())
+    });
+    let fields = "-H 'Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8' \
+                  -H 'Accept-Language: en-GB,en;q=0.5' -H 'Cookie: session=0123456789abcdef' \
+                  -H 'Referer: http://example.org/a/rather/long/page.html'";
+    let ask = |n: usize| {
+        let urls = format!(" http://{AT}/a/small/object").repeat(n);
+        let got = must(&world.client, &format!("curl -sS --max-time 60 {fields}{urls}"));
+        assert_eq!(got, "x".repeat(n));
+        let link = world.a.status().links[0].clone();
+        [link.send.lan_bytes, link.receive.lan_bytes]
+    };
+    let (before, again) = (ask(2), 100);
+    let after = ask(again);
+    // An answer's byte is not its header's; the frame that it comes in is.
+    let each = [0, 1].map(|way| (after[way] - before[way]) / again as u64);
+    println!("bytes each way: {each:?}");
+    assert!(each[0] > 0 && each[0] <= 40, "{each:?}");
+    assert!(each[1] > 1 && each[1] <= 41, "{each:?}");
+}

@@ -10,6 +10,11 @@ use http::{Method, Request, StatusCode, Uri, Version};
 const TO: HeaderName = HeaderName::from_static("bp-to");
 /// In a request: the host.
 const FROM: HeaderName = HeaderName::from_static("bp-from");
+/// In a request: its `Cookie`. HTTP/2 sends cookies in full each time, lest somebody guess one by
+/// the length of what he sends himself; what is long is not guessed (RFC 7541, section 7.1).
+const LONG_COOKIE: HeaderName = HeaderName::from_static("bp-cookie");
+/// Longer ones would fill the table of what was sent before.
+const LONG: std::ops::Range<usize> = 16..1024;
 /// In an answer: it is not the server's. The value says why there is none.
 const FAILED: HeaderName = HeaderName::from_static("bp-failed");
 
@@ -105,10 +110,21 @@ pub fn for_link<B>(request: &mut Request<B>, way: Way) -> Result<(), Refused> {
     // Answered on the LAN: over the link the body follows at once.
     fields.remove(header::EXPECT);
     fields.remove(header::HOST);
+    fields.remove(LONG_COOKIE);
     fields.insert(TO, value(&way.to.to_string())?);
     fields.insert(FROM, value(&way.from.to_string())?);
     *request.version_mut() = Version::HTTP_2;
     Ok(())
+}
+
+/// The last thing that is done to a request before it crosses: whoever looks at cookies has done so.
+pub fn pack_cookie(fields: &mut HeaderMap) {
+    let mut cookies = fields.get_all(header::COOKIE).iter();
+    let only = cookies.next().filter(|_| cookies.next().is_none());
+    if let Some(cookie) = only.filter(|c| LONG.contains(&c.len())).cloned() {
+        fields.remove(header::COOKIE);
+        fields.insert(LONG_COOKIE, cookie);
+    }
 }
 
 /// Whom the host meant: a request of HTTP/1.0 need not say.
@@ -148,6 +164,9 @@ pub fn for_server<B>(request: &mut Request<B>) -> Result<Way, Refused> {
     let to = to.and_then(|t| t.parse().ok()).ok_or(Refused::Host)?;
     let from = from.and_then(|t| t.parse().ok()).ok_or(Refused::Host)?;
     strip_hop(fields);
+    if let Some(cookie) = fields.remove(LONG_COOKIE) {
+        fields.insert(header::COOKIE, cookie);
+    }
     fields.insert(header::HOST, value(&host)?);
     *request.uri_mut() = target.into();
     *request.version_mut() = Version::HTTP_11;
@@ -205,6 +224,23 @@ mod tests {
         assert_eq!(fields.len(), 2, "{fields:?}");
         assert_eq!(it.headers()["host"], "example.org:8080");
         assert_eq!(it.headers()["cookie"], "a=b");
+    }
+
+    #[test]
+    fn cookies_arrive_as_they_were_and_only_those_that_nobody_guesses_are_remembered() {
+        for (cookie, packed) in [("a=b", false), ("session=0123456789abcdef", true)] {
+            let mine = [("host", "a"), ("cookie", cookie), ("bp-cookie", "somebody else's")];
+            let mut it = request("/", &mine);
+            for_link(&mut it, WAY).unwrap();
+            pack_cookie(it.headers_mut());
+            assert_eq!(it.headers().contains_key(LONG_COOKIE), packed);
+            for_server(&mut it).unwrap();
+            assert_eq!(it.headers()["cookie"], cookie);
+            assert!(!it.headers().contains_key(LONG_COOKIE));
+        }
+        let mut two = request("/", &[("cookie", "session=0123456789abcdef"), ("cookie", "b=c")]);
+        pack_cookie(two.headers_mut());
+        assert_eq!(two.headers().get_all("cookie").iter().count(), 2);
     }
 
     #[test]

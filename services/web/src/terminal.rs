@@ -19,7 +19,7 @@ use hyper_util::rt::TokioTimer;
 use service::Reason;
 use service::message::Accepted;
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body};
@@ -36,6 +36,9 @@ const FIELDS: Duration = Duration::from_secs(60);
 /// What hyper keeps of a request before it is taken apart.
 const BUFFER: usize = 64 << 10;
 
+/// Hosts' connections at once; more are carried as plain streams.
+const CONNECTIONS: usize = 3000;
+
 type Sender = SendRequest<Body>;
 
 /// The terminal's part.
@@ -45,20 +48,29 @@ pub struct Terminal {
     exchanges: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
     cache: Rc<RefCell<Cache>>,
     started: Instant,
+    places: Semaphore,
 }
 
 impl Terminal {
     pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Terminal {
         let (exchanges, cache) = Default::default();
-        Terminal { gateway, counted, exchanges, cache, started: Instant::now() }
+        Terminal {
+            gateway,
+            counted,
+            exchanges,
+            cache,
+            started: Instant::now(),
+            places: Semaphore::new(CONNECTIONS),
+        }
     }
 
     /// Serves a host's connection, or gives it back.
     pub async fn serve(self: Rc<Terminal>, it: Accepted, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
-        let (verdict, read) = match self.gateway.serves(&it.peer) {
-            true => first_bytes(&stream).await,
-            false => (Verdict::Pass, Vec::new()),
+        let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
+        let (verdict, read) = match place {
+            Some(_) => first_bytes(&stream).await,
+            None => (Verdict::Pass, Vec::new()),
         };
         if verdict != Verdict::Http {
             Counted::add(&self.counted.passed);
@@ -121,11 +133,12 @@ impl Terminal {
     async fn fetch(
         &self,
         peer: &str,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         key: &Key,
         asked: Option<Asked>,
     ) -> Result<Response<Body>, String> {
         let changes = cache::changes(request.method());
+        headers::pack_cookie(request.headers_mut());
         let mut answer = self.ask(peer, request.map(body::passing)).await?;
         if let Some(why) = headers::take_failed(answer.headers_mut()) {
             return Err(why);
