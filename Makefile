@@ -48,8 +48,8 @@ format:
 lint:
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
-# Unit, property and end-to-end tests. Those that need root have the machine to themselves, or
-# share it by two if they mostly wait (os::netns::root); none is skipped here.
+# Unit, property and end-to-end tests. Those that need root run a few at once, for they mostly wait,
+# or alone where they assert a speed (os::netns::root); none is skipped here.
 unexport BENTPIPE_SKIP_ROOT_TESTS
 unit:
 	$(CARGO) test --workspace --quiet

@@ -47,6 +47,19 @@ pub fn resident_memory() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
+/// The status of the gateway behind `socket`, for a person.
+///
+/// # Errors
+/// As [`request`] has.
+pub fn status(socket: &Path) -> miette::Result<Status> {
+    /// A gateway answers between two rounds of its loop.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    match request(socket, &Request::Status, PATIENCE)? {
+        Answer::Status(status) => Ok(*status),
+        _ => Err(miette!("the gateway behind {} gave another answer", socket.display())),
+    }
+}
+
 /// Asks the gateway behind `socket` for a person, who is told in one sentence what is wrong:
 /// nothing runs there, it is not theirs to ask, it does not answer in `patience`, it refuses.
 ///
@@ -113,5 +126,19 @@ fn explained(e: &io::Error, socket: &Path, patience: Duration) -> miette::Report
             miette!("the gateway behind {name} has not answered for {patience}")
         }
         _ => miette!("cannot ask the gateway behind {name}: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_running_is_said_in_one_sentence() {
+        let e = status(Path::new("/nonexistent/bentpipe.sock")).expect_err("nothing there");
+        assert_eq!(
+            e.to_string(),
+            "no gateway runs here: nothing listens on /nonexistent/bentpipe.sock"
+        );
     }
 }

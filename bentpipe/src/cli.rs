@@ -79,10 +79,7 @@ pub fn main() -> ExitCode {
         Command::Keeper(args) => keeper::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };
-    done.unwrap_or_else(|report| {
-        console::show("bentpipe", &*report);
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(|report| console::failed("bentpipe", &report))
 }
 
 #[cfg(test)]

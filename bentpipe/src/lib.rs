@@ -21,12 +21,14 @@ pub mod plan;
 pub mod proxy_proto;
 pub mod rate;
 pub mod reload;
+pub mod state_directory;
 pub mod status;
 pub mod test;
 pub mod tune;
 pub mod up;
 pub mod usage;
 pub mod watch;
+pub mod which_link;
 
 // Names by which the commands and the gateway know what is below them.
 pub use config::{self, host};

@@ -1,6 +1,6 @@
 //! `bentpipe reload`: the configuration file again, while sessions go on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use console::{Global, print, print_json};
@@ -28,13 +28,33 @@ pub struct Args {
 
 /// Reading the file of a hub with thousands of peers takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A gateway answers between two rounds of its loop.
+const STATUS: Duration = Duration::from_secs(5);
+
+/// The gateway that runs with the broken `file` reads it in vain, and so has it in its log.
+fn have_it_logged(file: &Path, socket: Option<&Path>) {
+    let named = || crate::config::socket::named_in(file);
+    let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(admin::default_socket);
+    let Ok(Answer::Status(status)) = admin::ask(&socket, &Request::Status, STATUS) else { return };
+    let is_its_own =
+        std::path::absolute(file).is_ok_and(|file| file == Path::new(&status.node.file));
+    if is_its_own {
+        // What is wrong is told here as it is read here; the answer says the same.
+        let _ = admin::ask(&socket, &Request::Reload, PATIENCE);
+    }
+}
 
 /// Tells the gateway, and says what needs a restart.
 ///
 /// # Errors
 /// What is wrong with the file, or that no gateway answers.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
-    let configured = args.file.map(|file| Config::load(&file)).transpose()?;
+    let configured = args.file.as_deref().map(Config::load).transpose();
+    let configured = configured.inspect_err(|_| {
+        if let Some(file) = &args.file {
+            have_it_logged(file, args.socket.as_deref());
+        }
+    })?;
     let of_the_file = || configured.map(|config| config.node.admin_socket());
     let socket = args.socket.or_else(of_the_file).unwrap_or_else(admin::default_socket);
     let needs_restart = match admin::request(&socket, &Request::Reload, PATIENCE)? {

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 
 use console::{Global, print, print_json};
 use miette::miette;
-use units::{BitRate, Duration};
+use units::BitRate;
 
 use crate::admin::{
-    self, Answer, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount,
-    LinkState, LinkStatus, NodeStatus, RekeyState, Request, Status, Way,
+    self, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount, LinkState,
+    LinkStatus, NodeStatus, OneSidedStatus, RekeyState, Status, Way,
 };
 use crate::human::{bytes, grouped, memory, span};
 
@@ -36,7 +36,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     watch: Option<u64>,
-    /// Say what the counters of dropped packets mean, and nothing else.
+    /// Say what counters of dropped packets, losses and handshakes mean, and nothing else.
     #[arg(long, conflicts_with = "watch")]
     explain: bool,
     /// Show only this peer, with every counter.
@@ -44,8 +44,6 @@ pub struct Args {
     peer: Option<String>,
 }
 
-/// A gateway answers between two rounds of its loop.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Up to so many peers are shown with every counter.
 const IN_DETAIL: usize = 4;
 /// Of a single peer's hosts and streams so many are shown; `--json` has more.
@@ -86,10 +84,11 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 }
 
 fn ask(socket: &Path, peer: Option<&str>) -> miette::Result<Status> {
-    let mut status = fetch(socket)?;
+    let mut status = admin::status(socket)?;
     if let Some(name) = peer {
         status.links.retain(|link| link.peer == *name);
-        if status.links.is_empty() {
+        status.one_sided.retain(|link| link.peer == *name);
+        if status.links.is_empty() && status.one_sided.is_empty() {
             return Err(miette!("the running gateway has no peer \"{name}\""));
         }
     }
@@ -107,22 +106,10 @@ fn show(status: &Status, before: &str, global: &Global) -> miette::Result<()> {
 fn explain(global: &Global) -> miette::Result<()> {
     match global.json {
         true => {
-            let all: std::collections::BTreeMap<_, _> =
-                glossary::DROPS.iter().map(|(name, _, meaning)| (*name, *meaning)).collect();
+            let all: std::collections::BTreeMap<_, _> = glossary::all().collect();
             print_json(&all)
         }
         false => print(&glossary::render()),
-    }
-}
-
-/// The status of the gateway behind `socket`.
-///
-/// # Errors
-/// One sentence: nothing runs there, it is not ours to ask, or it does not answer.
-pub fn fetch(socket: &Path) -> miette::Result<Status> {
-    match admin::request(socket, &Request::Status, PATIENCE)? {
-        Answer::Status(status) => Ok(*status),
-        _ => Err(miette!("the gateway behind {} gave another answer", socket.display())),
     }
 }
 
@@ -130,17 +117,20 @@ pub fn fetch(socket: &Path) -> miette::Result<Status> {
 pub fn render(status: &Status) -> String {
     let mut out = String::new();
     write_node(&mut out, &status.node);
-    if status.links.is_empty() {
+    if status.links.is_empty() && status.one_sided.is_empty() {
         out.push_str("\nno peers\n");
         return out;
     }
-    out.push('\n');
-    write_table(&mut out, &status.links);
+    if !status.links.is_empty() {
+        out.push('\n');
+        write_table(&mut out, &status.links);
+    }
     if status.links.len() <= IN_DETAIL {
         for link in &status.links {
             write_link(&mut out, link, status.links.len() == 1, &status.node);
         }
     }
+    status.one_sided.iter().for_each(|link| write_one_sided(&mut out, link));
     out
 }
 
@@ -243,6 +233,13 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
         put!(out, "               → {}", failing.mend(&node.public_key));
     }
     match link.heard_ms {
+        Some(ms) if link.state == LinkState::Departed => {
+            put!(
+                out,
+                "  last heard   {} ago; it ended in order, and calls when it is back",
+                span(ms)
+            );
+        }
         Some(ms) => put!(out, "  last heard   {} ago", span(ms)),
         None => put!(out, "  last heard   never"),
     }
@@ -280,7 +277,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
         put!(out, "  path         {path}");
     }
     write_rate(out, link);
-    let lost = format!(", {} lost", percent(link.send.loss_ppm));
+    let lost = format!(", {} lost lately", percent(link.send.loss_ppm));
     write_direction(out, "sent", &link.send, &lost);
     write_direction(out, "received", &link.receive, "");
     put!(
@@ -317,11 +314,26 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     write_hosts(out, &link.hosts, in_full);
     put!(
         out,
-        "  handshakes   {} completed, {} failed",
+        "  handshakes   {} completed, {} unanswered or refused",
         grouped(link.handshakes.completed),
         grouped(link.handshakes.failed)
     );
     write_drops(out, &link.dropped);
+}
+
+/// A link without a gateway at its far end has no session, and so no state.
+fn write_one_sided(out: &mut String, link: &OneSidedStatus) {
+    put!(out, "\npeer {}, split at this end alone (mode = \"split\")", link.peer);
+    put!(out, "  device       {}, for {}", link.device, link.routes.join(", "));
+    if !link.congestion.is_empty() {
+        put!(out, "  congestion   {}", link.congestion);
+    }
+    put!(
+        out,
+        "  connections  {} open, {} in all",
+        grouped(link.connections_open),
+        grouped(link.connections_total)
+    );
 }
 
 fn write_compression(out: &mut String, c: &Compression, in_full: bool) {
@@ -435,6 +447,7 @@ fn state(state: LinkState) -> &'static str {
     match state {
         LinkState::Down => "down",
         LinkState::Rising => "rising",
+        LinkState::Departed => "departed",
         LinkState::Up => "up",
         LinkState::Fading => "fading",
     }
@@ -479,6 +492,7 @@ mod tests {
         };
         Status {
             services: Vec::new(),
+            one_sided: Vec::new(),
             node: NodeStatus {
                 version: "0.1.0".to_owned(),
                 uptime_ms: 11_520_000,
@@ -527,6 +541,36 @@ mod tests {
         assert!(text.contains("120.4MB of the hosts in 98.3MB on the link (81.6 %)"), "{text}");
         assert!(text.contains("path MTU     1280 bytes"), "{text}");
         assert!(text.contains("3 replayed") && !text.contains("malformed"), "{text}");
+    }
+
+    #[test]
+    fn a_link_that_is_split_at_one_end_is_shown() {
+        let mut status = sample();
+        status.one_sided = vec![OneSidedStatus {
+            peer: "sky".to_owned(),
+            device: "eth1".to_owned(),
+            routes: vec!["0.0.0.0/0".to_owned()],
+            congestion: "bbr".to_owned(),
+            connections_open: 2,
+            connections_total: 1_234,
+        }];
+        let told = "peer sky, split at this end alone (mode = \"split\")\n  device       eth1, for \
+                    0.0.0.0/0\n";
+        assert!(render(&status).contains(told), "{}", render(&status));
+        assert!(render(&status).contains("  connections  2 open, 1,234 in all"));
+        status.links.clear();
+        let text = render(&status);
+        assert!(text.contains(told) && !text.contains("no peers") && !text.contains("STATE"));
+    }
+
+    #[test]
+    fn a_peer_that_departed_is_told_from_one_that_is_called() {
+        let mut status = sample();
+        let link = &mut status.links[0];
+        (link.state, link.heard_ms) = (LinkState::Departed, Some(180_000));
+        let text = render(&status);
+        assert!(text.contains("shore  departed"), "{text}");
+        assert!(text.contains("3m00s ago; it ended in order, and calls when it is back"), "{text}");
     }
 
     #[test]
@@ -676,14 +720,5 @@ mod tests {
     fn shares_and_round_trips_have_as_many_digits_as_help() {
         assert_eq!([percent(0), percent(1_234), percent(1_000_000)], ["0.00%", "0.12%", "100.00%"]);
         assert_eq!([round_trip(2_345), round_trip(612_345)], ["2.3ms", "612ms"]);
-    }
-
-    #[test]
-    fn nothing_running_is_said_in_one_sentence() {
-        let e = fetch(Path::new("/nonexistent/bentpipe.sock")).expect_err("nothing there");
-        assert_eq!(
-            e.to_string(),
-            "no gateway runs here: nothing listens on /nonexistent/bentpipe.sock"
-        );
     }
 }

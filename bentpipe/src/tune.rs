@@ -17,8 +17,8 @@ use os::OsError;
 use os::settings::{self, Family};
 use serde_json::json;
 
-use crate::plan::Which;
-use crate::up::state_directory;
+use crate::state_directory::state_directory;
+use crate::which_link::Which;
 use console::{Global, print, print_json};
 use state::{Change, Saved, Setting};
 

@@ -12,6 +12,7 @@ mod gathering;
 mod interception;
 mod kept;
 mod listeners;
+mod losses;
 mod modem;
 mod names;
 mod one_sided;
@@ -28,15 +29,18 @@ mod steering;
 mod store;
 mod unreached;
 
-pub use store::state_directory;
-
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use console::Global;
-use miette::IntoDiagnostic as _;
+use miette::{IntoDiagnostic as _, miette};
+use units::Duration;
 
+use crate::admin;
 use crate::config::Config;
+
+/// For the one that runs already to say so.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the gateway.
 ///
@@ -60,7 +64,29 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         console::show("bentpipe", warning);
     }
     crate::logging::init(global.level(config.node.log), global.json);
-    let mut driver = driver::Driver::open(config, &args.file, global).into_diagnostic()?;
+    let socket = config.node.admin_socket();
+    let opened = driver::Driver::open(config, &args.file, global);
+    let mut driver = opened.map_err(|e| beside_another(e, &socket))?;
     driver.run().into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A port, a device or a socket that is in use is mostly another gateway's with the same file.
+fn beside_another(e: driver::UpError, socket: &Path) -> miette::Report {
+    let asked = control::client::ask(socket, &admin::Request::Status, PATIENCE);
+    let Ok(admin::Answer::Status(other)) = asked else { return miette!("{e}") };
+    let (node, socket) = (other.node, socket.display());
+    match node.ending {
+        true => miette!(
+            help = "start it again when that one has ended, in ten seconds at most",
+            "a bentpipe that is stopping, process {}, still answers on {socket}: {e}",
+            node.pid
+        ),
+        false => miette!(
+            help = "`bentpipe reload FILE` has it read its file again; stop it first to start anew",
+            "a bentpipe runs already, process {}, with {}, and answers on {socket}: {e}",
+            node.pid,
+            node.file
+        ),
+    }
 }

@@ -138,6 +138,7 @@ fn snapshot(now_ms: u64, status: &Status, outages: &[Outage]) -> Vec<String> {
         let state = match link.state {
             LinkState::Down => "down",
             LinkState::Rising => "rising",
+            LinkState::Departed => "departed",
             LinkState::Up => "up",
             LinkState::Fading => "fading",
         };

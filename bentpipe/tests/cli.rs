@@ -133,6 +133,7 @@ fn check_refuses_a_wrong_file_with_place_and_suggestion() {
     let text = err(&output);
     assert!(text.contains(&format!("{file}:3:1")), "{text}");
     assert!(text.contains("did you mean \"listen\"?"), "{text}");
+    assert_eq!(text.matches("lsiten\"").count(), 1, "one error, said once: {text}");
     assert!(!text.contains(&value(&private)), "{text}");
 
     let output = bentpipe(&["check", "--json", &file]);

@@ -428,6 +428,9 @@ fn what_the_hub_does_not_allow_never_ends_cleanly() {
     let denied =
         |s: &Status| s.node.dropped.iter().any(|(why, n)| why.contains("denied") && *n == 1);
     pair.shore.wait_for("the hub counts what it denied", denied);
+    pair.shore.wait_for_log("a peer's connection was refused");
+    let log = pair.shore.log_text();
+    assert!(log.contains("peer=ship from=") && log.contains("to=10.1.2.3:80 others=0"), "{log}");
 }
 
 #[test]
@@ -469,7 +472,9 @@ fn a_reload_waits_for_the_outcome_and_fails_when_the_file_is_wrong() {
     std::fs::write(&pair.shore.file, good.replace("routes", "roots")).expect("a bad file");
     let (done, said) = pair.shore.reload();
     assert!(!done && said.contains("did you mean \"routes\"?"), "{said}");
-    assert!(!pair.shore.log_text().contains("read again"), "{}", pair.shore.log_text());
+    let log = pair.shore.log_text();
+    assert!(!log.contains("read again"), "{log}");
+    assert!(log.contains("did you mean \"routes\"?"), "whoever reads the log knows, too: {log}");
 
     let other = good.replace("127.0.0.1/32", "127.0.0.2/32");
     let other = other.replace("[[peer]]", "memory = \"100MiB\"\n[[peer]]");
@@ -498,6 +503,28 @@ fn sigterm_ends_a_gateway_in_good_order() {
     let ended = pair.ship.wait_until_ended();
     assert!(ended.success(), "{ended}: {}", pair.ship.log_text());
     assert!(!pair.ship.admin.exists(), "its admin socket is gone");
+    // The hub is told, and does not call it.
+    let departed = |s: &Status| s.links[0].state == LinkState::Departed;
+    pair.shore.wait_for("the hub knows that it departed", departed);
+}
+
+#[test]
+fn a_gateway_without_a_session_has_nothing_to_wait_for_when_it_ends() {
+    let mut pair = Pair::start();
+    let file = std::fs::read_to_string(&pair.ship.file).expect("a file");
+    pair.shore.kill();
+    pair.ship.signal("TERM");
+    pair.ship.wait_until_ended();
+    pair.ship = Gateway::start(&pair.dir, "ship", &file);
+    pair.ship.wait_for("it runs", |s| s.links[0].state == LinkState::Rising);
+    // Somebody asks for a connection, and goes away.
+    drop(pair.socks(1, &[127, 0, 0, 1], 9));
+    pair.ship.wait_for("the client is gone", |s| s.links[0].streams_total == 1);
+    let begin = Instant::now();
+    pair.ship.signal("TERM");
+    assert!(pair.ship.wait_until_ended().success());
+    // What open connections are given is 10 s.
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
 }
 
 fn up(config: &str) -> Output {
@@ -537,6 +564,8 @@ fn a_port_in_use_and_a_second_gateway_get_one_sentence_each() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("another gateway answers on"), "{text}");
+    let pid = pair.ship.status().expect("it answers").node.pid;
+    assert!(text.contains(&format!("runs already, process {pid}, with ")), "{text}");
     pair.ship.status().expect("the first one goes on");
 }
 
@@ -550,6 +579,8 @@ fn the_status_can_be_watched_in_a_pipe_and_its_counters_are_explained() {
             pair.ship.admin.display()
         );
         let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(complaint.is_empty(), "a reader that has enough is no fault: {complaint}");
         String::from_utf8(output.stdout).expect("text")
     };
     let documents = first_lines("--watch=1 --json", 3);

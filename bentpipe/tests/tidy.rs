@@ -133,6 +133,38 @@ fn the_product_depends_on_nothing_of_the_laboratory() {
     assert!(scripts.is_empty(), "build scripts hide what a build reads: {scripts:?}");
 }
 
+/// The gateway and its keeper are two ends of one language, which is the keeper's.
+const MAY_KNOW: [(&str, &str); 1] = [("up", "keeper")];
+
+#[test]
+fn no_command_imports_another() {
+    let text = fs::read_to_string(root().join("bentpipe/src/cli.rs")).expect("the command line");
+    let commands: Vec<&str> = text
+        .match_indices("::run(args")
+        .map(|(at, _)| at)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .filter_map(|at| text[..at].rsplit([' ', '(']).next())
+        .filter(|name| *name != "manual")
+        .collect();
+    assert!(commands.len() > 12 && commands.contains(&"status"), "{commands:?}");
+    let mut faults = Vec::new();
+    for (file, text) in files(&["rs"]) {
+        let Some(inside) = file.strip_prefix("bentpipe/src/") else { continue };
+        let own = inside.split(['/', '.']).next().unwrap_or_default();
+        if !commands.contains(&own) {
+            continue;
+        }
+        for other in commands.iter().filter(|other| **other != own) {
+            let is_known = MAY_KNOW.contains(&(own, other));
+            if !is_known && text.contains(&format!("crate::{other}::")) {
+                faults.push(format!("{file} imports the command {other}"));
+            }
+        }
+    }
+    fail_with(faults);
+}
+
 #[test]
 fn files_are_short_enough_to_keep_in_mind() {
     const MOST: usize = 900;
@@ -368,6 +400,11 @@ fn every_counter_of_drops_is_explained_by_the_program_and_by_the_guide() {
     let missing: Vec<String> =
         glossary::rows().filter(|row| !guide.contains(&format!("\n{row}\n"))).collect();
     assert!(missing.is_empty(), "docs/operators-guide.md lacks:\n{}", missing.join("\n"));
+    // In prose there.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (name, meaning) in glossary::FIGURES {
+        assert!(words(&guide).contains(&words(meaning)), "docs/operators-guide.md lacks {name}");
+    }
     // What the code counts: the reasons that the endpoint gives, those that the status adds.
     let mut counted = BTreeSet::new();
     for (file, openings) in [

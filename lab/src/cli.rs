@@ -59,10 +59,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };
-    done.unwrap_or_else(|report| {
-        console::show("bentpipe-lab", &*report);
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(|report| console::failed("bentpipe-lab", &report))
 }
 
 /// Experiments write their results to a file: `run NAME --json FILE` is understood as

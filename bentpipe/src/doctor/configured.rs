@@ -9,9 +9,9 @@ use os::intercept::Marks;
 
 use super::host::sysctl;
 use super::{Check, links, return_route};
+use crate::admin;
 use crate::config::{Config, Node, Peer, Source};
 use crate::host::{Host, HostPort};
-use crate::status;
 
 pub(super) fn checks(file: &Path) -> Vec<Check> {
     let config = match Config::load(file) {
@@ -26,10 +26,10 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
         peers => format!("{} is valid, with {} peers", file.display(), peers.len()),
     };
     let mut checks = vec![Check::ok("configuration", about)];
-    let status = status::fetch(&config.node.admin_socket());
+    let status = admin::status(&config.node.admin_socket());
     let running = status.is_ok();
     checks.push(listen_port(&config.node, running));
-    checks.extend(config.node.lan.iter().map(|lan| interface(lan)));
+    checks.extend(config.node.lan.iter().map(|lan| interface("lan", lan)));
     checks.extend(forwarding(&config));
     for peer in &config.peers {
         checks.extend(peer.endpoint.as_ref().map(|e| endpoint(peer, e)));
@@ -37,6 +37,7 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
             checks.extend(return_route::checks(peer, running));
         }
     }
+    checks.extend(config.split.iter().map(|link| interface("device", &link.device)));
     checks.extend(links::checks(file, &status));
     checks
 }
@@ -64,20 +65,21 @@ fn listen_port(node: &Node, running: bool) -> Check {
     }
 }
 
-fn interface(name: &str) -> Check {
+/// The interface that the key `check` of the file names.
+fn interface(check: &'static str, name: &str) -> Check {
     let show = Command::new("ip").args(["link", "show", "dev", name]).output();
     let Some(output) = show.ok().filter(|o| o.status.success()) else {
-        return Check::fail("lan", format!("there is no interface {name}"), "`ip link` shows them");
+        return Check::fail(check, format!("there is no interface {name}"), "`ip link` shows them");
     };
     // 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 …
     let text = String::from_utf8_lossy(&output.stdout);
     let flags = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
     let has = |flag| flags.is_some_and(|(flags, _)| flags.split(',').any(|f| f == flag));
     match (has("UP"), has("LOWER_UP")) {
-        (true, true) => Check::ok("lan", format!("{name} is up")),
-        (true, false) => Check::warn("lan", format!("{name} has no carrier"), "look at its cable"),
+        (true, true) => Check::ok(check, format!("{name} is up")),
+        (true, false) => Check::warn(check, format!("{name} has no carrier"), "look at its cable"),
         (false, _) => {
-            Check::warn("lan", format!("{name} is down"), format!("ip link set {name} up"))
+            Check::warn(check, format!("{name} is down"), format!("ip link set {name} up"))
         }
     }
 }
@@ -150,8 +152,8 @@ mod tests {
 
     #[test]
     fn interfaces_and_ways_are_found_or_named() {
-        assert_eq!(interface("lo").state, State::Ok);
-        let missing = interface("no-such0");
+        assert_eq!(interface("lan", "lo").state, State::Ok);
+        let missing = interface("lan", "no-such0");
         assert_eq!(missing.finding, "there is no interface no-such0");
         assert_eq!(way_to("127.0.0.1".parse().unwrap()).as_deref(), Some("127.0.0.1 dev lo"));
     }

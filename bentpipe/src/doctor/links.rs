@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Check;
-use crate::admin::{LinkState, LinkStatus, RekeyState, Status};
+use crate::admin::{LinkState, LinkStatus, OneSidedStatus, RekeyState, Status};
 use crate::human::span;
 
 /// The gateway that runs with this file, and each of its links; `status` is its answer.
@@ -14,6 +14,7 @@ pub(super) fn checks(file: &Path, status: &miette::Result<Status>) -> Vec<Check>
             let running = format!("it runs, for {}", span(status.node.uptime_ms));
             let mut checks = vec![Check::ok(check, running)];
             checks.extend(status.links.iter().map(|l| link(l, &status.node.public_key)));
+            checks.extend(status.one_sided.iter().map(one_sided));
             checks.extend(strangers(status));
             checks
         }
@@ -46,6 +47,19 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
             let mend = "ask again in ten seconds: then it is known why";
             Check::warn(check, format!("{peer}: has not answered yet"), mend)
         }
+        (LinkState::Departed, _) => {
+            let heard = link.heard_ms.map_or_else(|| "long".to_owned(), span);
+            let said = "ended in order, and is waited for until it calls";
+            Check::ok(check, format!("{peer}: {said}; last heard {heard} ago"))
+        }
+        (LinkState::Down, _) if link.heard_ms.is_some() => {
+            let heard = link.heard_ms.map_or_else(String::new, span);
+            let mend = format!(
+                "last heard {heard} ago; it is called when there is something to send, or calls \
+                 itself; `bentpipe doctor FILE` there says why it does not"
+            );
+            Check::warn(check, format!("{peer}: down, with nothing that asks for it"), mend)
+        }
         (LinkState::Down, _) => {
             let mend = "it calls once it knows this node's address; if it should have by now, \
                         `bentpipe doctor FILE` there says why it does not";
@@ -60,6 +74,12 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
             Check::warn(check, format!("{peer}: does not answer at the moment"), mend)
         }
     }
+}
+
+/// A link without a gateway at its far end: nobody there tells how it is.
+fn one_sided(link: &OneSidedStatus) -> Check {
+    let OneSidedStatus { peer, device, connections_open: open, .. } = link;
+    Check::ok("link", format!("{peer}: split at this end alone, over {device}; {open} connections"))
 }
 
 /// Callers whose key is known, so that nobody can fill the list for nothing.
@@ -110,8 +130,34 @@ mod tests {
     }
 
     #[test]
+    fn peers_that_departed_or_were_heard_once_are_not_asked_for_again_in_ten_seconds() {
+        let mut status = Status::default();
+        let state = |peer: &str, state, heard_ms| LinkStatus {
+            peer: peer.into(),
+            state,
+            heard_ms,
+            ..LinkStatus::default()
+        };
+        status.links = vec![
+            state("ship", LinkState::Departed, Some(180_000)),
+            state("buoy", LinkState::Down, Some(180_000)),
+            state("raft", LinkState::Down, None),
+        ];
+        status.one_sided = vec![OneSidedStatus { peer: "sky".into(), ..OneSidedStatus::default() }];
+        let checks = checks(Path::new("x.toml"), &Ok(status));
+        let states: Vec<State> = checks.iter().map(|c| c.state).collect();
+        assert_eq!(states, [State::Ok, State::Ok, State::Warn, State::Warn, State::Ok]);
+        let departed =
+            "ship: ended in order, and is waited for until it calls; last heard 3m00s ago";
+        assert_eq!(checks[1].finding, departed);
+        assert!(checks[2].mend.as_ref().unwrap().starts_with("last heard 3m00s ago"));
+        assert!(checks[3].finding.contains("has not called"));
+        assert!(checks[4].finding.starts_with("sky: split at this end alone"));
+    }
+
+    #[test]
     fn a_gateway_that_does_not_run_is_no_fault() {
-        let none = crate::status::fetch(Path::new("/nonexistent/bentpipe.sock"));
+        let none = crate::admin::status(Path::new("/nonexistent/bentpipe.sock"));
         let checks = checks(Path::new("x.toml"), &none);
         assert_eq!(checks.len(), 1);
         assert_eq!(checks[0].state, State::Ok);

@@ -13,6 +13,18 @@ pub enum Place {
 /// A counter's name, where it stands, and what it counts.
 pub type Entry = (&'static str, Place, &'static str);
 
+/// Figures beside the counters, by the name that the text gives them.
+pub const FIGURES: &[(&str, &str)] = &[
+    (
+        "LOSS",
+        "packets whose content had to be sent again, of those that this node sent over the last minute in which the link was up, more on a quiet one; not what repair mended, and not what an outage swallowed; of the other direction the peer's status tells",
+    ),
+    (
+        "unanswered or refused",
+        "handshakes that were begun anew because nothing, or nothing usable, came back: a few at a first start, until the other end runs too, and one for every few seconds of an outage are no fault",
+    ),
+];
+
 /// All of them, by name.
 pub const DROPS: &[Entry] = &[
     (
@@ -205,7 +217,16 @@ pub fn render() -> String {
             out.push_str(&format!("  {name:<width$}  {meaning}\n"));
         }
     }
+    out.push_str("\nOther figures\n");
+    for (name, meaning) in FIGURES {
+        out.push_str(&format!("  {name:<width$}  {meaning}\n"));
+    }
     out
+}
+
+/// Every name and its meaning.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    DROPS.iter().map(|(name, _, meaning)| (*name, *meaning)).chain(FIGURES.iter().copied())
 }
 
 /// The rows of the table in the operator's guide.

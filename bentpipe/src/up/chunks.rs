@@ -225,8 +225,14 @@ impl ChunkStores {
             let opened = ChunkFiles::open(&dir, &keys, limits);
             opened.and_then(|(files, dedup)| Ok((self.open(peer, files)?, dedup))).map_err(|e| {
                 if !std::mem::replace(&mut self.told_unusable, true) {
-                    let dir = dir.display();
-                    crate::log!(Warn, "chunks are kept in memory only", dir = dir, error = e);
+                    crate::log!(
+                        Warn,
+                        "chunks are kept in memory only",
+                        dir = dir.display(),
+                        error = e,
+                        mend = "name a directory of this user's with dedup_dir in [node], or set \
+                                dedup_disk = 0"
+                    );
                 }
             })
         });

@@ -111,9 +111,9 @@ pub struct Driver {
     /// Do the shards know that somebody watches, and split connections, too?
     watched: (bool, bool),
     /// Links without a gateway at the far end.
-    one_sided: Option<OneSidedLinks>,
+    pub(super) one_sided: Option<OneSidedLinks>,
     /// Ending: connections may go on until then.
-    draining: Option<Instant>,
+    pub(super) draining: Option<Instant>,
     packet: Vec<u8>,
 }
 

@@ -19,8 +19,8 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 use super::shard::tidings::PeerUsage;
-use super::store::state_directory;
 use crate::calendar;
+use crate::state_directory::state_directory;
 use keeper::{Job, Keeper};
 use outages::{Alive, Outages};
 use usage::Book;

@@ -18,6 +18,8 @@ mod pump;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use ::plan::Plan;
@@ -30,8 +32,9 @@ use units::{Duration, Instant};
 
 use super::connections::{reason_of_failure, reason_of_own};
 use super::listeners::Listeners;
+use crate::admin::OneSidedStatus;
 use crate::config::{Config, Source, SplitLink};
-use crate::plan::link_of;
+use crate::which_link::link_of;
 use pump::{PIECE, Pair, Turn};
 use relay::ResetReason;
 
@@ -62,6 +65,8 @@ const MOST_BUFFER: u64 = 64 << 20;
 /// The thread, before and after its start.
 pub struct OneSidedLinks {
     engine: Option<Engine>,
+    /// What is told of each link, and its counters.
+    told: Vec<(OneSidedStatus, Arc<Counters>)>,
     stop: Waker,
     thread: Option<JoinHandle<()>>,
 }
@@ -77,7 +82,18 @@ impl OneSidedLinks {
         }
         let stop = Waker::new()?;
         let engine = Engine::open(config, &stop)?;
-        Ok(Some(OneSidedLinks { engine: Some(engine), stop, thread: None }))
+        let told = engine.links.iter().map(|link| (link.told(), link.counters.clone())).collect();
+        Ok(Some(OneSidedLinks { engine: Some(engine), told, stop, thread: None }))
+    }
+
+    /// What the operator is told of each link.
+    pub fn status(&self) -> Vec<OneSidedStatus> {
+        let status = |(told, counters): &(OneSidedStatus, Arc<Counters>)| OneSidedStatus {
+            connections_open: counters.open.load(Ordering::Relaxed),
+            connections_total: counters.total.load(Ordering::Relaxed),
+            ..told.clone()
+        };
+        self.told.iter().map(status).collect()
     }
 
     /// Begins to serve.
@@ -101,8 +117,16 @@ impl Drop for OneSidedLinks {
     }
 }
 
+/// Connections of a link that are joined, and that were.
+#[derive(Default)]
+struct Counters {
+    open: AtomicU64,
+    total: AtomicU64,
+}
+
 /// A link and what its legs have.
 struct Link {
+    counters: Arc<Counters>,
     config: SplitLink,
     plan: Plan,
     leg: TcpOptions,
@@ -365,6 +389,7 @@ impl Engine {
             }
             Connection::Joined { link, .. } => {
                 self.links[*link].busy.remove(&id);
+                self.links[*link].counters.open.fetch_sub(1, Ordering::Relaxed);
             }
         }
         Some(gone)
@@ -403,6 +428,9 @@ impl Engine {
         let pair = Box::new(Pair::new(client, server));
         let _ = pair.sides[leg].stream.set_pace(self.links[link].pace);
         self.connections.insert(id, Connection::Joined { pair, link, leg });
+        let counters = &self.links[link].counters;
+        counters.open.fetch_add(1, Ordering::Relaxed);
+        counters.total.fetch_add(1, Ordering::Relaxed);
         self.enqueue(id);
     }
 
@@ -499,7 +527,17 @@ impl Link {
             ..TcpOptions::default()
         };
         let pace = pace(&plan, 1);
-        Link { config, plan, leg, busy: BTreeSet::new(), pace }
+        Link { counters: Arc::default(), config, plan, leg, busy: BTreeSet::new(), pace }
+    }
+
+    fn told(&self) -> OneSidedStatus {
+        OneSidedStatus {
+            peer: self.config.name.clone(),
+            device: self.config.device.clone(),
+            routes: self.config.routes.iter().map(ToString::to_string).collect(),
+            congestion: self.leg.congestion.clone().unwrap_or_default(),
+            ..OneSidedStatus::default()
+        }
     }
 
     fn interception(&self) -> OneSidedLink {

@@ -3,8 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 
-use link::endpoint::PeerStats;
+use link::PeerId;
+use link::endpoint::{Endpoint, PeerStats};
 use link::session::{RateMode, RateStatus, Reach};
 use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
@@ -12,6 +14,8 @@ use units::{Duration, Instant};
 use super::disagreements;
 use super::driver::Driver;
 use super::failing::blame_strangers;
+use super::losses::Fates;
+use super::one_sided::OneSidedLinks;
 use super::roster::KnownPeer;
 use super::shard::Shard;
 use super::shard::tidings::rekey_state;
@@ -93,6 +97,9 @@ impl Driver {
             node: NodeStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 public_key: self.shard.relay.endpoint.public_key().to_string(),
+                file: absolute(&self.path),
+                pid: std::process::id(),
+                ending: self.draining.is_some(),
                 uptime_ms: now.as_nanos() / 1_000_000,
                 memory_bytes: resident_memory().unwrap_or(0),
                 buffered_bytes: all.buffered,
@@ -109,8 +116,25 @@ impl Driver {
             },
             links: all.links,
             services: self.services.status(now),
+            one_sided: self.one_sided.as_ref().map(OneSidedLinks::status).unwrap_or_default(),
         }
     }
+}
+
+/// Where the file is, whatever directory is meant by the words it was named with.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// What became of the packets to a peer since the start.
+pub fn fates(endpoint: &Endpoint, id: PeerId) -> Fates {
+    let stats = endpoint.session_stats(id);
+    Fates { arrived: stats.packets_arrived, lost: stats.packets_lost }
+}
+
+/// Do both directions of the link to a peer work?
+pub fn is_up(endpoint: &Endpoint, id: PeerId) -> bool {
+    endpoint.is_established(id) && endpoint.reach(id) == Reach::Both
 }
 
 impl Shard {
@@ -160,7 +184,9 @@ impl Shard {
         let state = match (endpoint.is_established(peer.id), reach) {
             (true, Reach::Both) => LinkState::Up,
             (true, _) => LinkState::Fading,
-            (false, _) if endpoint.peer_endpoint(peer.id).is_some() => LinkState::Rising,
+            (false, _) if endpoint.is_calling(peer.id) => LinkState::Rising,
+            // It ended the session in order and is not called.
+            (false, _) if stats.heard.is_some() && !peer.up => LinkState::Departed,
             (false, _) => LinkState::Down,
         };
         let dead =
@@ -171,9 +197,6 @@ impl Shard {
             Reach::TransmitDead { since } => dead(Way::Transmit, since),
             Reach::NothingReported { since } => dead(Way::Reports, since),
         };
-        // Of this session: what was long ago says nothing of the link.
-        let lately = session.stats();
-        let told = lately.packets_arrived + lately.packets_lost;
         LinkStatus {
             peer: peer.config.name.clone(),
             public_key: peer.config.public_key.to_string(),
@@ -187,7 +210,7 @@ impl Shard {
             send: Direction {
                 configured_bps: peer.config.link.send.as_bps(),
                 measured_bps: rate_out,
-                loss_ppm: (lately.packets_lost * 1_000_000).checked_div(told).unwrap_or(0),
+                loss_ppm: peer.losses.ppm(fates(endpoint, peer.id), is_up(endpoint, peer.id)),
                 packets: stats.packets_out,
                 lan_bytes: sent + s.datagram_bytes_in,
                 link_bytes: stats.bytes_out,

@@ -9,6 +9,7 @@ use link::{PathId, PeerId};
 use units::Instant;
 
 use super::interception::Clear;
+use super::losses::Losses;
 use super::report::Meter;
 use crate::config::Peer;
 
@@ -19,6 +20,7 @@ pub(super) struct KnownPeer {
     /// The path over each of its carriers.
     pub paths: Vec<PathId>,
     pub meter: Meter,
+    pub losses: Losses,
     /// Since when one direction of its link is dead, if one is.
     pub silent_since: Option<Instant>,
     /// A session has begun and was not ended.

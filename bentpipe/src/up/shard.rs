@@ -281,8 +281,11 @@ impl Shard {
         self.settle_services(now);
         if now.since(self.metered_at) >= report::SPACING {
             self.metered_at = now;
+            let endpoint = &self.relay.endpoint;
             for peer in self.peers.iter_mut() {
-                peer.meter.sample(now, &self.relay.endpoint.peer_stats(peer.id));
+                peer.meter.sample(now, &endpoint.peer_stats(peer.id));
+                peer.losses
+                    .sample(report::fates(endpoint, peer.id), report::is_up(endpoint, peer.id));
             }
             self.tell_rates();
             self.look_at_links(now);

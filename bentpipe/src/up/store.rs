@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use link::keys::PublicKey;
@@ -14,22 +14,20 @@ use serde::{Deserialize, Serialize};
 use units::{Duration, Instant};
 
 use crate::calendar;
+use crate::state_directory::state_directory;
 
 /// Between two writes: each is of the whole file, and the terminals of a hub may all come up
 /// at once.
 const SPACING: Duration = Duration::from_secs(1);
 
-/// What outlives the program is here: systemd's state directory, or for root
-/// `/var/lib/bentpipe`.
-pub fn state_directory() -> Option<PathBuf> {
-    std::env::var_os("STATE_DIRECTORY").map(PathBuf::from).or_else(|| {
-        let dir = PathBuf::from("/var/lib/bentpipe");
-        fs::create_dir_all(&dir).is_ok().then_some(dir)
-    })
-}
+/// A file that is in use is written at least so often, so that its age tells whether it is.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(86_400);
 
-/// Peers that are not in the configuration any more are remembered for so long, in seconds.
+/// Peers that are not in the configuration any more, and files of nodes that run no more, are
+/// kept for so long, in seconds.
 const KEPT: u64 = 30 * 86_400;
+/// How a node's file ends, behind its key.
+const ENDING: &str = ".endpoints.json";
 
 /// What is written of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +57,10 @@ impl Store {
     pub fn open(node: &PublicKey, peers: &[PublicKey]) -> Store {
         let dir = state_directory();
         // Base64 may hold a slash.
-        let name = format!("{}.endpoints.json", node.to_string().replace('/', "_"));
+        let name = format!("{}{ENDING}", node.to_string().replace('/', "_"));
+        if let Some(dir) = &dir {
+            forget_others(dir, &name, calendar::seconds());
+        }
         Store::at(dir.map(|d| d.join(name)), peers, calendar::seconds())
     }
 
@@ -81,7 +82,7 @@ impl Store {
             Entry::Gone { since, .. } => now.saturating_sub(*since) < KEPT,
         };
         store.entries.retain(|_, entry| is_kept(entry));
-        if store.entries != before {
+        if store.entries != before || !store.entries.is_empty() {
             store.save_at = Some(Instant::ZERO);
         }
         store
@@ -100,7 +101,7 @@ impl Store {
         if self.entries.insert(peer.to_string(), entry) != Some(entry) {
             // At once where nothing was written lately.
             let next = self.saved_at.map_or(now, |at| now.max(at + SPACING));
-            self.save_at.get_or_insert(next);
+            self.save_at = Some(self.save_at.map_or(next, |at| at.min(next)));
         }
     }
 
@@ -115,7 +116,7 @@ impl Store {
         if self.save_at.is_none_or(|at| at > now) {
             return;
         }
-        (self.save_at, self.saved_at) = (None, Some(now));
+        (self.save_at, self.saved_at) = (Some(now + SIGN_OF_LIFE), Some(now));
         let Some(path) = &self.path else { return };
         let Ok(text) = serde_json::to_string(&self.entries) else { return };
         // Written beside it and moved, so that a crash leaves the old one or the new one.
@@ -123,6 +124,19 @@ impl Store {
         let written = write(&beside, &text).and_then(|()| fs::rename(&beside, path));
         if let Err(e) = written {
             crate::log!(Debug, "the peers' addresses were not stored", error = e);
+        }
+    }
+}
+
+/// Removes the files of other nodes that have given no sign of life for 30 days.
+fn forget_others(dir: &Path, own: &str, now: u64) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_others = entry.file_name().to_str().is_some_and(|n| n.ends_with(ENDING) && n != own);
+        let written = entry.metadata().ok().filter(|about| about.is_file() && is_others);
+        let age = written.map(|about| now.saturating_sub(about.mtime().unsigned_abs()));
+        if age.is_some_and(|age| age >= KEPT) {
+            // Of another user's directory nothing can be removed, and need not be.
+            let _ = fs::remove_file(entry.path());
         }
     }
 }
@@ -205,7 +219,24 @@ mod tests {
         assert!((1..100).all(|n| read.get(&key(n)) == Some(address(n))));
         // Where nothing changed nothing is written.
         store.set(due, &key(5), address(5));
-        assert_eq!(store.poll_timeout(), None);
+        assert_eq!(store.poll_timeout(), Some(due + SIGN_OF_LIFE), "but once a day");
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn files_of_nodes_that_run_no_more_are_gone_after_thirty_days() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-others-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let names = ["own.endpoints.json", "old.endpoints.json", "usage.json"];
+        for name in names {
+            fs::write(dir.join(name), "{}").expect("written");
+        }
+        let left = |days: u64| {
+            forget_others(&dir, names[0], calendar::seconds() + days * 86_400);
+            names.map(|name| dir.join(name).exists())
+        };
+        assert_eq!(left(29), [true; 3]);
+        assert_eq!(left(31), [true, false, true]);
         let _ = fs::remove_dir_all(&dir);
     }
 }

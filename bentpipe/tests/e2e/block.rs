@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{
-    Daemon, PATIENCE, Plan, SATELLITE, World, must, root_shared, run, said, shell, wait_for,
+    Daemon, PATIENCE, Plan, SATELLITE, World, must, root, run, said, shell, wait_for,
 };
 use crate::tcp::{SERVER, check_echo, listen};
 
@@ -134,7 +134,7 @@ pub fn bentpipe(gateway: &Gateway, ns: &NetNs, args: &str) -> Output {
 
 #[test]
 fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::with(|plan| plan.clear_routes = true);
@@ -292,7 +292,7 @@ fn own_traffic_flows(world: &World, tcp: &TcpListener, udp: &UdpSocket) {
 
 #[test]
 fn a_ship_with_a_default_route_into_the_link_is_reached_and_reaches_out_itself() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut plan = Plan::default();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{Daemon, must, root_shared, shell, wait_for};
+use crate::harness::{Daemon, must, root, shell, wait_for};
 use crate::readme::{SERVER, Sea, check_that_all_passed};
 use crate::tcp::{pattern, try_connect};
 
@@ -37,7 +37,7 @@ fn write_page(dir: &Path) {
 
 #[test]
 fn a_browser_loads_a_page_over_http_1_2_and_3_with_the_readmes_files() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let sea = Sea::new();

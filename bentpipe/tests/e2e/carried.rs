@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use units::Ratio;
 
-use crate::harness::{Plan, World, root};
+use crate::harness::{Plan, World, root, root_alone};
 use crate::tcp::{SERVER, joined, listen};
 
 const RULES: &str = "
@@ -116,7 +116,7 @@ fn cubic(rules: &str) -> u64 {
 #[test]
 #[ignore = "it measures for a minute and a half"]
 fn unsplit_tcp_gains_by_being_carried_in_order() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let plain = cubic("");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use os::netns::NetNs;
 
 use crate::files::{HttpServer, make_file, sha256};
-use crate::harness::{Daemon, World, must, root, wait_for};
+use crate::harness::{Daemon, World, must, root, root_alone, wait_for};
 use crate::tcp::{pattern, try_connect};
 
 /// Waits until something listens: asked from beside the server, not through the link.
@@ -298,7 +298,7 @@ fn ftp_moves_files_in_passive_and_active_mode() {
 
 #[test]
 fn a_dialogue_of_short_lines_is_not_held_back() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let world = World::new();

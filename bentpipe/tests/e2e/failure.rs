@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 
 use crate::files::{HttpServer, make_file, sha256};
-use crate::harness::{Plan, World, must, root_shared, shell, wait_for};
+use crate::harness::{Plan, World, must, root, said, shell, wait_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, end_within, expect, joined, listen,
     pattern, read_to_end, send_all, try_connect,
@@ -136,14 +136,14 @@ fn dying_name(client_side: bool) -> &'static str {
 
 #[test]
 fn when_the_clients_gateway_is_killed_its_hosts_see_resets_and_a_restart_works() {
-    if root_shared() {
+    if root() {
         a_gateway_dies(true);
     }
 }
 
 #[test]
 fn when_the_servers_gateway_is_killed_its_hosts_see_resets_and_a_restart_works() {
-    if root_shared() {
+    if root() {
         a_gateway_dies(false);
     }
 }
@@ -162,7 +162,7 @@ fn datagram_arrives(world: &World) -> bool {
 
 #[test]
 fn with_block_nothing_leaves_in_clear_while_the_gateway_is_dead() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::with(|plan| plan.clear_routes = true);
@@ -179,7 +179,7 @@ fn with_block_nothing_leaves_in_clear_while_the_gateway_is_dead() {
 
 #[test]
 fn with_wire_traffic_flows_in_clear_while_the_gateways_are_dead() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut plan = Plan { clear_routes: true, ..Plan::default() };
@@ -206,7 +206,7 @@ fn with_wire_traffic_flows_in_clear_while_the_gateways_are_dead() {
 
 #[test]
 fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let (mut world, before) = observed(&Plan::default());
@@ -217,7 +217,7 @@ fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them()
             "nft list ruleset; ip rule; ip -6 rule; ip route show table all; \
              ip -6 route show table all",
         );
-        let going = ["0x62700001", "0x62700002", "table 25400", "bentpipe"];
+        let going = ["0x62700001", "0x62700002", "table 25400", "flags owner"];
         (!going.iter().any(|l| all.contains(l))).then_some(()).ok_or(all)
     });
     let routes = must(&world.gwa, "ip -4 route show table all; ip -6 route show table all");
@@ -236,7 +236,7 @@ fn after_a_kill_only_the_routes_that_block_stay_and_the_next_start_sweeps_them()
 
 #[test]
 fn a_gateway_that_is_told_to_end_finishes_its_transfers_and_leaves_nothing_behind() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let plan = Plan { rate: units::BitRate::from_mbps(8), ..Plan::default() };
@@ -267,7 +267,7 @@ fn a_gateway_that_is_told_to_end_finishes_its_transfers_and_leaves_nothing_behin
 
 #[test]
 fn a_connection_that_does_not_end_is_reset_when_the_gateway_ends() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::new();
@@ -275,6 +275,11 @@ fn a_connection_that_does_not_end_is_reset_when_the_gateway_ends() {
     send_word(&mut near, &mut far);
     world.a.signal("TERM");
     world.a.wait_for_log("ending open_connections=1");
+    // Meanwhile hosts, and whoever starts another one, are told.
+    let e = try_connect(&world.client, SERVER).unwrap_err();
+    assert_eq!(e.kind(), std::io::ErrorKind::ConnectionRefused, "{e}");
+    let second = crate::block::bentpipe(&world.a, &world.gwa, "up FILE");
+    assert!(said(&second).contains("a bentpipe that is stopping"), "{}", said(&second));
     world.a.signal("TERM");
     // Not because the time was over that connections are given.
     world.a.wait_for_log("ending at once");
@@ -322,25 +327,32 @@ fn the_link_is_down_for(time: Duration) {
     eprintln!("link down for {time:?}: complete {:?} after it was back", begin.elapsed());
     assert_eq!(sha256(&fetched), sha256(&original));
     assert_eq!(sha256(&world.dir("put").join("copy")), sha256(&upload));
+    // The link itself loses nothing, and what the outage swallowed is not called its loss.
+    let losses = [&world.a, &world.b].map(|gateway| {
+        let link = gateway.status().links.remove(0);
+        (link.send.loss_ppm, link.retransmitted_packets)
+    });
+    eprintln!("loss in ppm, and packets sent again: {losses:?}");
+    assert!(losses.iter().all(|(ppm, _)| *ppm < 2_000), "{losses:?}");
 }
 
 #[test]
 fn transfers_wait_while_the_link_is_down_and_complete_unharmed() {
-    if root_shared() {
+    if root() {
         the_link_is_down_for(Duration::from_secs(10));
     }
 }
 
 #[test]
 fn transfers_survive_a_minute_without_a_link() {
-    if root_shared() {
+    if root() {
         the_link_is_down_for(Duration::from_secs(60));
     }
 }
 
 #[test]
 fn a_ship_that_changes_its_address_keeps_its_transfers() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::with(|plan| {
@@ -368,7 +380,7 @@ fn a_ship_that_changes_its_address_keeps_its_transfers() {
 
 #[test]
 fn a_connection_opened_while_the_link_is_down_waits_for_it() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::new();
@@ -427,21 +439,21 @@ fn one_dead_gateway_is_passed_by(client_side: bool) {
 
 #[test]
 fn with_wire_and_only_the_clients_gateway_dead_traffic_flows_in_clear_both_ways() {
-    if root_shared() {
+    if root() {
         one_dead_gateway_is_passed_by(true);
     }
 }
 
 #[test]
 fn with_wire_and_only_the_servers_gateway_dead_traffic_flows_in_clear_both_ways() {
-    if root_shared() {
+    if root() {
         one_dead_gateway_is_passed_by(false);
     }
 }
 
 #[test]
 fn with_block_a_silent_peer_opens_no_way_past_the_tunnel() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::with(|plan| plan.clear_routes = true);

@@ -8,7 +8,7 @@ use bentpipe::admin::{Failing, LinkState, Reason};
 use os::netns::NetNs;
 
 use crate::gateway::{Gateway, Keys, PROGRAM};
-use crate::harness::{Plan, World, must, root_shared, run, said, wait_for};
+use crate::harness::{Plan, World, must, root, run, said, wait_for};
 
 /// What `gateway` says of its one link, once it is `reason`.
 fn wait_for_reason(gateway: &Gateway, reason: Reason) -> Failing {
@@ -38,7 +38,7 @@ fn public_key(gateway: &Gateway) -> String {
 
 #[test]
 fn nobody_there_a_closed_port_and_a_filter_are_told_apart() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut plan = Plan::default();
@@ -92,7 +92,7 @@ fn nobody_there_a_closed_port_and_a_filter_are_told_apart() {
 
 #[test]
 fn a_wrong_key_of_the_peer_is_told_at_both_ends_with_the_right_one() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut plan = Plan::default();
@@ -120,7 +120,7 @@ fn a_wrong_key_of_the_peer_is_told_at_both_ends_with_the_right_one() {
 
 #[test]
 fn an_unknown_node_is_told_with_its_key_where_it_calls() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::without_gateways(&Plan::default());
@@ -147,7 +147,7 @@ fn an_unknown_node_is_told_with_its_key_where_it_calls() {
 
 #[test]
 fn a_pre_shared_key_that_differs_or_is_at_one_end_only_is_told_at_both() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let secret = || format!("preshared_key = \"{}\"\n", Keys::new().private);
@@ -172,7 +172,7 @@ fn a_pre_shared_key_that_differs_or_is_at_one_end_only_is_told_at_both() {
 
 #[test]
 fn a_flood_of_strangers_fills_neither_the_log_nor_the_status() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let mut world = World::without_gateways(&Plan::default());
@@ -206,7 +206,7 @@ fn a_flood_of_strangers_fills_neither_the_log_nor_the_status() {
 
 #[test]
 fn the_doctor_says_that_no_gateway_runs() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::without_gateways(&Plan::default());

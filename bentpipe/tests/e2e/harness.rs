@@ -41,10 +41,10 @@ pub fn root() -> bool {
     os::netns::root()
 }
 
-/// [`os::netns::root_shared`], the same way.
-pub fn root_shared() -> bool {
+/// [`os::netns::root_alone`], the same way.
+pub fn root_alone() -> bool {
     raise_descriptor_limit();
-    os::netns::root_shared()
+    os::netns::root_alone()
 }
 
 fn raise_descriptor_limit() {

@@ -11,7 +11,7 @@ use link::wire::{Frame, Origin, ResetReason, StreamId, Target, Writer};
 use os::netns::veth;
 
 use crate::gateway::Keys;
-use crate::harness::{LAN, Plan, World, root, spaces, wait_for};
+use crate::harness::{LAN, Plan, World, root_alone, spaces, wait_for};
 use crate::raw_peer::{RawPeer, push_varint};
 use crate::tcp::{SERVER, joined, listen, pattern, read_to_end, send_all};
 
@@ -157,7 +157,7 @@ fn attack(mut peer: RawPeer, on: &AtomicBool, over: &AtomicBool, said: &AtomicU6
 #[test]
 #[ignore = "takes a minute, and is about times"]
 fn a_peer_that_does_its_worst_leaves_an_honest_one_its_rate_and_its_keystrokes() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let evil = Keys::new();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use units::{BitRate, Rng};
 
-use crate::harness::{Daemon, World, root, wait_for, wait_long_for};
+use crate::harness::{Daemon, World, root, root_alone, wait_for, wait_long_for};
 use crate::tcp::{
     End, SERVER, accept, accept_within, check_echo, connect, end_within, joined, listen, pattern,
     read_to_end, try_connect,
@@ -115,7 +115,7 @@ fn one_stream_among_a_thousand_stopped(mbps: u64, delay_ms: u64, one_by_one: boo
 
 #[test]
 fn a_thousand_stopped_readers_leave_the_active_stream_its_rate() {
-    if root() {
+    if root_alone() {
         one_stream_among_a_thousand_stopped(20, 300, false);
     }
 }
@@ -123,7 +123,7 @@ fn a_thousand_stopped_readers_leave_the_active_stream_its_rate() {
 #[test]
 #[ignore = "takes minutes"]
 fn a_thousand_readers_that_stopped_one_by_one_leave_the_active_stream_its_rate() {
-    if root() {
+    if root_alone() {
         one_stream_among_a_thousand_stopped(20, 300, true);
     }
 }
@@ -184,7 +184,7 @@ fn most_taken(world: &World, idle: [u64; 2], rest: u32) -> [u64; 2] {
     most
 }
 
-/// Issue "The limit": at the memory limit new connections are refused, and though no reader
+/// At the memory limit new connections are refused, and though no reader
 /// takes anything the gateways take little more than twice the limit: each stream has a reserve
 /// of its own beside it.
 #[test]
@@ -238,7 +238,7 @@ fn feed_a_crowd() {
 #[ignore = "takes a minute"]
 fn ten_thousand_readers_that_stopped_fill_the_limit_and_little_is_taken_beside_it() {
     const LIMIT: u64 = 256 << 20;
-    if !root() {
+    if !root_alone() {
         return;
     }
     let world = world_of_readers_that_stopped(LIMIT);
@@ -277,7 +277,7 @@ fn ten_thousand_readers_that_stopped_fill_the_limit_and_little_is_taken_beside_i
 
 #[test]
 fn streams_that_run_together_share_the_link_fairly() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let world = World::with(|plan| plan.rate = BitRate::from_mbps(16));

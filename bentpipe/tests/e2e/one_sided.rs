@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 use units::{BitRate, Ratio};
 
-use crate::harness::{Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, wait_for};
+use crate::harness::{
+    Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, root_alone, wait_for,
+};
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, listen, pattern,
     read_to_end, reset, try_connect,
@@ -53,7 +55,9 @@ impl Alone {
         fs::write(&file, text).expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("permissions");
         let bentpipe = env!("CARGO_BIN_EXE_bentpipe");
-        let program = Daemon::start(ns, &format!("{bentpipe} -v up {}", file.display()), &log);
+        let own = format!("env STATE_DIRECTORY={}", dir.display());
+        let program =
+            Daemon::start(ns, &format!("{own} {bentpipe} -v up {}", file.display()), &log);
         let alone = Alone { _program: program, log };
         wait_for("the gateway", || {
             let said = alone.said();
@@ -99,7 +103,7 @@ fn upload(world: &World, len: usize) -> Duration {
 
 #[test]
 fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let world = network(Plan {
@@ -119,6 +123,14 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     pings(&world.client, 2, "10.2.0.2");
     let counted = must(&world.gwa, "nft list ruleset");
     assert!(counted.contains("bp-split-out"), "{counted}");
+    // `status` shows the link, which has no session.
+    let mut status = world.gwa.command(env!("CARGO_BIN_EXE_bentpipe"));
+    let socket = world.dir("alone").join("admin");
+    let shown = crate::harness::said(&crate::harness::run(
+        status.arg("status").arg("--socket").arg(socket),
+    ));
+    assert!(shown.contains("peer sky, split at this end alone"), "{shown}");
+    assert!(shown.contains(" 1 in all"), "{shown}");
     drop(alone);
     // Nothing of it is left, and hosts are served by the kernel as before.
     wait_for("the rules to go", || {

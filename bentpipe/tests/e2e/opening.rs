@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use os::netns::NetNs;
 
-use crate::harness::{World, must, root_shared, wait_for, wait_long_for};
+use crate::harness::{World, must, root, root_alone, wait_for, wait_long_for};
 use crate::tcp::{End, SERVER, SERVER_V6, accept, check_echo, end_within, expect, listen, reset};
 
 /// ECONNREFUSED.
@@ -35,7 +35,7 @@ fn error_of(ns: &NetNs, to: &str, patience: Duration) -> Option<i32> {
 
 #[test]
 fn a_refused_port_is_refused_and_a_port_scan_sees_the_truth() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     for open in ["sure", "auto"] {
@@ -62,7 +62,7 @@ fn a_refused_port_is_refused_and_a_port_scan_sees_the_truth() {
 
 #[test]
 fn every_kind_of_unreachable_is_told_as_without_gateways() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = world("sure");
@@ -126,7 +126,7 @@ fn every_kind_of_unreachable_is_told_as_without_gateways() {
 
 #[test]
 fn a_forbidden_destination_is_prohibited() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::with(|plan| {
@@ -149,7 +149,7 @@ fn black_hole(world: &World) {
 
 #[test]
 fn a_server_that_does_not_answer_times_out_and_a_client_that_goes_leaves_nothing() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = world("auto");
@@ -178,7 +178,7 @@ fn a_server_that_does_not_answer_times_out_and_a_client_that_goes_leaves_nothing
 
 #[test]
 fn a_thousand_syns_to_a_black_hole_leave_nothing_over() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = world("auto");
@@ -249,7 +249,7 @@ fn first_byte(world: &World, to: &str) -> (Duration, Duration) {
 
 #[test]
 fn the_first_contact_costs_two_round_trips_and_the_second_one() {
-    if !root_shared() {
+    if !root_alone() {
         return;
     }
     let world = World::with(|plan| {
@@ -292,7 +292,7 @@ fn the_first_contact_costs_two_round_trips_and_the_second_one() {
 
 #[test]
 fn a_known_site_whose_other_host_refuses_is_asked_first_the_next_time() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = world("auto");
@@ -312,7 +312,7 @@ fn a_known_site_whose_other_host_refuses_is_asked_first_the_next_time() {
 
 #[test]
 fn a_server_that_speaks_first_and_one_that_resets_at_once_are_heard() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = world("sure");

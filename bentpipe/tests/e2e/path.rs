@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use bentpipe_lab::emulate::Direction;
 
-use crate::harness::{SATELLITE, World, root_shared, wait_for};
+use crate::harness::{SATELLITE, World, root, wait_for};
 use crate::tcp::{SERVER, joined, listen, pattern, send_all};
 
 /// A download that goes on: bytes read so far, and the thread that reads.
@@ -67,7 +67,7 @@ fn wait_for_mtu(world: &World, mtu: u64) {
 /// L-PM-2 to L-PM-5.
 #[test]
 fn a_transfer_goes_on_over_a_path_that_narrows_and_widens_in_silence() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::with(|plan| plan.rate = units::BitRate::from_mbps(10));
@@ -92,7 +92,7 @@ fn a_transfer_goes_on_over_a_path_that_narrows_and_widens_in_silence() {
 /// L-PM-3.
 #[test]
 fn a_transfer_goes_on_when_the_own_interface_takes_smaller_packets() {
-    if !root_shared() {
+    if !root() {
         return;
     }
     let world = World::with(|plan| plan.rate = units::BitRate::from_mbps(10));

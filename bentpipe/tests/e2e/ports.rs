@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::harness::{PATIENCE, World, must, root};
+use crate::harness::{PATIENCE, World, must, root_alone};
 use crate::tcp::{SERVER, SERVER_V6};
 
 /// Connections at a time; half of them from each host.
@@ -104,7 +104,7 @@ fn ports_are_used_again(open: &'static str, each: usize) {
 
 #[test]
 fn thousands_of_short_connections_from_the_same_few_ports_all_stand() {
-    if root() {
+    if root_alone() {
         ports_are_used_again("fast", 40);
         ports_are_used_again("sure", 30);
     }
@@ -113,7 +113,7 @@ fn thousands_of_short_connections_from_the_same_few_ports_all_stand() {
 #[test]
 #[ignore = "takes minutes"]
 fn twenty_thousand_short_connections_from_the_same_few_ports_all_stand() {
-    if root() {
+    if root_alone() {
         ports_are_used_again("auto", 400);
     }
 }

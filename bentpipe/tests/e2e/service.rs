@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bentpipe::admin::{ServiceState, ServiceStatus};
 
 use crate::gateway::{Gateway, Settings};
-use crate::harness::{PATIENCE, Scratch, World, root, wait_for};
+use crate::harness::{PATIENCE, Scratch, World, root, root_alone, wait_for};
 use crate::tcp::{
     End, SERVER, SERVER_V6, accept, check_echo, connect, end_within, expect, joined, listen,
     pattern, read_to_end, reset, send_all,
@@ -684,7 +684,7 @@ impl Cable {
 #[test]
 #[ignore = "a measurement: its figures are for people"]
 fn the_cost_of_a_service_is_measured() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let programs = Programs::new("measured");

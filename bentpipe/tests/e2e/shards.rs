@@ -18,7 +18,7 @@ use os::netns::{NetNs, veth};
 
 use crate::failure::{kernel_state, wait_for_kernel_state};
 use crate::gateway::{Gateway, Keys, Settings};
-use crate::harness::{LAN, Plan, SATELLITE, Scratch, must, root, wait_for};
+use crate::harness::{LAN, Plan, SATELLITE, Scratch, must, root, root_alone, wait_for};
 use crate::tcp::{
     End, SERVER, accept, check_echo, connect, echo_once, expect, joined, listen, pattern,
     read_to_end, send_all,
@@ -495,7 +495,7 @@ fn cpu(pid: u32) -> f64 {
 #[ignore = "a measurement, for a quiet machine"]
 fn what_a_hub_carries_to_two_busy_terminals() {
     const TIME: Duration = Duration::from_secs(10);
-    if !root() {
+    if !root_alone() {
         return;
     }
     for shards in [1, 2, 1, 2] {

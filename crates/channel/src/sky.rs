@@ -176,6 +176,7 @@ impl Sky {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // The library's are what they are compared with.
 mod tests {
     use super::*;
 

@@ -30,6 +30,7 @@ fn count(config: &ChannelConfig, seeds: u64, n: u64, len: u64) -> f64 {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods)] // Of the library: nothing is decided by it.
 fn bit_errors_take_packets_by_their_length() {
     for ber in [1e-7, 1e-6, 1e-5, 1e-4] {
         let config = ChannelConfig { ber: Ratio::from_f64(ber), ..ChannelConfig::default() };

@@ -24,6 +24,7 @@ pub(super) fn check(node: Option<&NodeDraft>, peers: &[PeerDraft], problems: &Pr
         doubt_small_memory(node, peers, problems);
         doubt_idle_lan(node, peers, problems);
         doubt_open_proxy(node, problems);
+        doubt_idle_proxy(node, peers, problems);
     }
 }
 
@@ -161,6 +162,16 @@ fn doubt_open_proxy(node: &NodeDraft, problems: &Problems) {
              others out",
             proxy.value.port()
         );
+        problems.doubt(Problem::at(proxy.span.clone(), message).help(help));
+    }
+}
+
+/// The proxy asks the peer whose routes hold the address that its client wants.
+fn doubt_idle_proxy(node: &NodeDraft, peers: &[PeerDraft], problems: &Problems) {
+    let Some(proxy) = &node.proxy else { return };
+    if !peers.is_empty() && peers.iter().all(|draft| draft.peer.routes.is_empty()) {
+        let message = "proxy is given and no peer has routes: the proxy refuses every address";
+        let help = "write routes = [\"0.0.0.0/0\", \"::/0\"] in the peer that has the Internet";
         problems.doubt(Problem::at(proxy.span.clone(), message).help(help));
     }
 }

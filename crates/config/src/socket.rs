@@ -9,6 +9,19 @@ pub fn roots_socket() -> &'static Path {
     Path::new("/run/bentpipe.sock")
 }
 
+/// The admin socket that a file names, also one that is wrong elsewhere: the first line that sets
+/// `admin`.
+pub fn named_in(file: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(file).ok()?;
+    let value = |line: &str| {
+        let rest = line.trim().strip_prefix("admin")?.trim_start().strip_prefix('=')?.trim_start();
+        let quote = rest.chars().next().filter(|c| ['"', '\''].contains(c))?;
+        rest[1..].split(quote).next().map(str::to_owned)
+    };
+    let named = text.lines().find_map(value)?;
+    Some(file.parent().unwrap_or(Path::new("")).join(named))
+}
+
 /// The socket of the user who runs the program: root's in `/run`, others' in their
 /// runtime directory. Never in one that others can write to: theirs would be there first.
 pub fn default_socket() -> PathBuf {

@@ -637,11 +637,13 @@ fn what_cannot_have_been_meant_is_doubted() {
     let default = routes("routes = [\"0.0.0.0/0\"]\nallow = [\"0.0.0.0/0\"]");
     assert!(doubts(&file("", &default)).is_empty());
     for open in ["0.0.0.0:1080", "[::]:1080", "203.0.113.7:1080", "[2001:db8::1]:1080"] {
-        let text = file(&format!("proxy = \"{open}\""), LINK);
+        let text = file(&format!("proxy = \"{open}\""), &routes("routes = [\"::/0\"]"));
         assert_says(&one(doubts(&text)), &[&format!("whoever reaches {open} may use the proxy")]);
     }
     for closed in ["127.0.0.1:1080", "[::1]:1080", "10.1.0.1:1080", "[fd00::1]:1080"] {
-        assert!(doubts(&file(&format!("proxy = \"{closed}\""), LINK)).is_empty(), "{closed}");
+        let proxy = format!("proxy = \"{closed}\"");
+        assert!(doubts(&file(&proxy, &routes("routes = [\"::/0\"]"))).is_empty(), "{closed}");
+        assert_says(&one(doubts(&file(&proxy, LINK))), &["the proxy refuses every address"]);
     }
 }
 

@@ -3,13 +3,14 @@
 //! manual pages and completions.
 //!
 //! A program parses its command line into its own type, which flattens [`Global`], calls
-//! [`logging::init`], runs the command, and gives the error that comes back to [`show`].
+//! [`logging::init`], runs the command, and gives the error that comes back to [`failed`].
 
 pub mod human;
 pub mod logging;
 pub mod manual;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::process::ExitCode;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _};
 use serde::Serialize;
@@ -42,6 +43,14 @@ impl Global {
 pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
     let mut text = String::new();
     let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
+    // What stands for one problem alone says it twice.
+    let alone =
+        diagnostic.related().and_then(|mut all| all.next().filter(|_| all.next().is_none()));
+    if let Some(problem) =
+        alone.filter(|p| diagnostic.source_code().is_none() && p.source_code().is_some())
+    {
+        return show(program, problem);
+    }
     if has_places {
         // Rendering into a String does not fail.
         let _ = report_handler().render_report(&mut text, diagnostic);
@@ -76,7 +85,31 @@ fn report_handler() -> GraphicalReportHandler {
 /// If standard output is gone, as when a pager was closed.
 pub fn print(text: &str) -> miette::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).into_diagnostic()
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(NobodyReads.into()),
+        done => done.into_diagnostic(),
+    }
+}
+
+/// Who reads what is printed has enough, as `head` has: no fault, and nothing more to say.
+#[derive(Debug)]
+struct NobodyReads;
+
+impl std::fmt::Display for NobodyReads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+impl std::error::Error for NobodyReads {}
+impl Diagnostic for NobodyReads {}
+
+/// The end of a program whose command failed: it says why, unless nobody reads any more.
+pub fn failed(program: &str, report: &miette::Report) -> ExitCode {
+    if report.is::<NobodyReads>() {
+        return ExitCode::SUCCESS;
+    }
+    show(program, &**report);
+    ExitCode::FAILURE
 }
 
 /// Writes `value` to standard output as JSON, one line.

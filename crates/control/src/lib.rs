@@ -28,8 +28,8 @@ pub use request::{Answer, Request};
 pub use services::{ServiceState, ServiceStatus, ServiceWaiting};
 pub use status::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, RekeyState,
-    Status, StreamCompression, Way,
+    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, OneSidedStatus, RateReport,
+    RekeyState, Status, StreamCompression, Way,
 };
 pub use tested::{LinkTest, Spread, TestProgress, TestedDirection, mbits, percent};
 pub use usage::{By, UsageBytes, UsageReport, UsageRow};

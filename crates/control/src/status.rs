@@ -18,6 +18,27 @@ pub struct Status {
     /// Programs that the gateway runs, in the order of the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceStatus>,
+    /// Links without a gateway at their far end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub one_sided: Vec<OneSidedStatus>,
+}
+
+/// A link without a gateway at its far end (`mode = "split"`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OneSidedStatus {
+    /// What people call it.
+    pub peer: String,
+    /// The interface towards it.
+    pub device: String,
+    /// The prefixes beyond it.
+    pub routes: Vec<String>,
+    /// The congestion control of its connections; empty for the kernel's own.
+    pub congestion: String,
+    /// Connections that are split now.
+    pub connections_open: u64,
+    /// Connections since the start.
+    pub connections_total: u64,
 }
 
 /// The node itself.
@@ -28,6 +49,12 @@ pub struct NodeStatus {
     pub version: String,
     /// In base64.
     pub public_key: String,
+    /// The configuration file, as an absolute path.
+    pub file: String,
+    /// The number of its process.
+    pub pid: u32,
+    /// It was told to end, and waits for open connections.
+    pub ending: bool,
     /// Since the start.
     pub uptime_ms: u64,
     /// Memory of the process (resident set).
@@ -68,6 +95,8 @@ pub enum LinkState {
     Down,
     /// The handshake is under way.
     Rising,
+    /// The peer ended the session in order, and is not called: it calls when it is back.
+    Departed,
     /// The peer answers.
     Up,
     /// The peer has not answered, or not heard, for a while; its streams wait.
@@ -182,7 +211,8 @@ pub struct Direction {
     pub configured_bps: u64,
     /// The rate of link packets over the last seconds.
     pub measured_bps: u64,
-    /// Packets lost per million, in this session.
+    /// Packets lost per million, over the last minute in which the link was up (more on a quiet
+    /// one): what an outage swallowed is not in it. Only of what this node sends.
     pub loss_ppm: u64,
     /// Link packets.
     pub packets: u64,

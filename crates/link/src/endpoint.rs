@@ -406,6 +406,12 @@ impl Endpoint {
         self.peer(id)?.tunnel.failing(now)
     }
 
+    /// Is there no session with a peer, and a handshake under way or about to be tried?
+    pub fn is_calling(&self, id: PeerId) -> bool {
+        let calls = |p: &Peer| !p.tunnel.is_established() && p.tunnel.is_calling();
+        self.peer_endpoint(id).is_some() && self.peer(id).is_some_and(calls)
+    }
+
     /// Whether the keys shared with a peer are replaced in time.
     pub fn rekey(&self, now: Instant, id: PeerId) -> Rekey {
         self.peer(id).map_or(Rekey::InTime, |p| p.tunnel.rekey(now))

@@ -192,6 +192,7 @@ fn log2(n: u64) -> i64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // The library's are what they are compared with.
 mod tests {
     use super::*;
     use units::Rng;

@@ -13,10 +13,11 @@
 //!
 //! `field` is the arithmetic, `symbols` keeps plaintexts by number, `encoder` and
 //! `decoder` are the two ends, `strength` says how much repair a bulk flow deserves and `tail`
-//! how much the end of one.
+//! how much the end of one; `exact` is their arithmetic.
 
 mod decoder;
 mod encoder;
+mod exact;
 mod field;
 mod header;
 mod strength;

@@ -304,6 +304,11 @@ impl Tunnel {
 
     // ---- what the owner tells ----
 
+    /// Is a handshake tried, or will one be at the next moment that allows it?
+    pub fn is_calling(&self) -> bool {
+        self.start.is_some() || self.wanted.is_some() || self.attempt.is_some()
+    }
+
     /// Initiates once the endpoint is known, and again with growing pauses (up to five
     /// minutes) until there is a session: a node does so when it starts.
     pub fn connect(&mut self, now: Instant) {

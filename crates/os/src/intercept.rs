@@ -54,12 +54,13 @@
 //! packets to it, stay after every end, so that nothing of theirs leaves in clear: until the
 //! next start, which puts its own in force before it takes them away, or [`release`]. They
 //! are there from the start on, behind the routes into the tunnel, so that there is no
-//! moment without. What this host sends itself is not blocked.
+//! moment without. What this host sends itself is not blocked. Hosts are told at once (`refusal`).
 
 mod children;
 mod nft;
 mod one_sided;
 mod own;
+mod refusal;
 mod routes;
 mod watch;
 
@@ -91,7 +92,7 @@ pub use routes::{Blocked, Ended, blocked, sweep};
 /// What becomes of traffic for the peers' prefixes while the program is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// Hosts get "unreachable": nothing may leave in clear.
+    /// Hosts' TCP is reset, the rest gets "unreachable": nothing may leave in clear.
     #[default]
     Block,
     /// The system's other routes carry it, in clear.
@@ -377,6 +378,7 @@ impl Intercept {
         }
         self.news = listen(&self.table, &self.watchdog, &self.watch)?;
         if children != [true; 2] {
+            refusal::remove()?;
             routes::install(&self.plan)?;
             self.behind = false;
             return Ok(Repaired::Child);
@@ -459,6 +461,8 @@ fn build(
     // made, no route that blocks is left behind.
     let table = Table::create(|name| nft::ruleset(name, config))?;
     let news = listen(&table, watchdog, watch)?;
+    // Until the routes lead into the tunnel those of the last run block.
+    refusal::remove()?;
     routes::install_or_leave(plan)?;
     Ok((table, news))
 }

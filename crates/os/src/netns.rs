@@ -18,7 +18,7 @@
 mod root;
 mod user;
 
-pub use root::{root, root_shared};
+pub use root::{root, root_alone};
 pub use user::enter_user_namespace;
 
 use std::fs::{self, File};

@@ -103,13 +103,14 @@ impl Relay {
         });
         let is_test = self_test::is_for_service(&origin.target);
         let known = client.ok().flatten();
+        let told = origin.client;
         let origin = Origin { client: known, ..origin };
         let kind = self.policies.kind(peer, &origin, false);
         let denied = !permitted || client.is_err() && !is_test;
         let has_place = denied || self.has_place(now, peer, kind.host);
         let flow = self.insert(now, peer, stream, kind, origin.target.clone());
         if denied {
-            self.count_denied();
+            self.note_denied(Some(peer), told, origin.target);
             return self.connect_failed(now, flow, ResetReason::Denied);
         }
         if !has_place {

@@ -68,7 +68,7 @@ pub use places::streams_for;
 use policy::Policies;
 pub use policy::{Open, Policy};
 use refused::Refused;
-pub use refused::{NotPassed, RefusedPacket};
+pub use refused::{NotPassed, RefusedConnection, RefusedPacket};
 pub use routes::Routes;
 use services::Services;
 pub use services::{Caller, ConnectId, Via};

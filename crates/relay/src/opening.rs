@@ -347,6 +347,13 @@ impl Relay {
         }
     }
 
+    /// Refuses a client that asks while this node ends.
+    pub fn refuse_opening(&mut self, syn: &[u8]) {
+        if Packet::parse(syn).is_some_and(|p| p.opens(syn).is_some()) {
+            self.refuse(syn, ResetReason::HostReset);
+        }
+    }
+
     fn give_up_opening(&mut self, now: Instant, pair: Pair) {
         if let Some(w) = self.openings.remove(pair).filter(|w| w.state != State::Gone) {
             self.connect_failed(now, w.flow, ResetReason::HostReset);

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use link::tunnel::TunnelError;
-use link::wire::ResetReason;
+use link::wire::{ResetReason, Target};
 use link::{PeerConfig, PeerId};
 use units::{Instant, IpPrefix};
 
 use crate::places::connections_of;
-use crate::{Action, Caller, FlowId, Policy, Relay};
+use crate::{Action, Caller, FlowId, Policy, RefusedConnection, Relay};
 
 impl Relay {
     /// Adds a peer.
@@ -154,9 +154,22 @@ impl Relay {
         self.connects.leads_to(now, rate, caller, to)
     }
 
-    /// None of the addresses of a name that a peer asked for is permitted.
-    pub fn count_denied(&mut self) {
+    /// The connection that `caller` wants is closed to its peer.
+    pub fn on_denied(&mut self, caller: Caller, client: Option<SocketAddr>, to: Target) {
+        let peer = self.caller_peer(caller);
+        self.note_denied(peer, client, to);
+    }
+
+    pub(crate) fn note_denied(
+        &mut self,
+        peer: Option<PeerId>,
+        client: Option<SocketAddr>,
+        to: Target,
+    ) {
         self.stats.denied += 1;
+        if let Some(peer) = peer {
+            self.refused.note_connection(RefusedConnection { peer, client, to, others: 0 });
+        }
     }
 
     /// Aborts the flows of the peer's sessions before `session`.

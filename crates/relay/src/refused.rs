@@ -1,10 +1,11 @@
-//! Packets of peers that do not pass: how many their senders hear of, and what the operator
+//! Packets of peers that do not pass, and connections: how many their senders hear of, and what the operator
 //! is told.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
+use link::wire::Target;
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::refusal;
@@ -46,6 +47,48 @@ pub struct RefusedPacket {
     pub others: u64,
 }
 
+/// A connection that a peer asked for and that is closed to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedConnection {
+    /// Who asked.
+    pub peer: PeerId,
+    /// The host that it is for, where the peer told.
+    pub client: Option<SocketAddr>,
+    /// Where it was to lead.
+    pub to: Target,
+    /// Connections of any peer that were refused since the last that was told.
+    pub others: u64,
+}
+
+/// The next that the operator is told of, how many others there are, and when it was last.
+#[derive(Debug)]
+struct News<T> {
+    next: Option<(T, u64)>,
+    told: Option<Instant>,
+}
+
+impl<T> Default for News<T> {
+    fn default() -> News<T> {
+        News { next: None, told: None }
+    }
+}
+
+impl<T> News<T> {
+    fn note(&mut self, what: T) {
+        match &mut self.next {
+            Some((_, others)) => *others += 1,
+            None => self.next = Some((what, 0)),
+        }
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<(T, u64)> {
+        let is_due = self.told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+        let next = self.next.take_if(|_| is_due)?;
+        self.told = Some(now);
+        Some(next)
+    }
+}
+
 /// What is known of them.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
@@ -53,17 +96,19 @@ pub(crate) struct Refused {
     taken_until: BTreeMap<PeerId, Instant>,
     /// The same of answers to hosts here.
     taken_here_until: Instant,
-    next: Option<RefusedPacket>,
-    told: Option<Instant>,
+    packets: News<RefusedPacket>,
+    connections: News<RefusedConnection>,
 }
 
 impl Refused {
     /// Notes a packet for the operator.
     pub fn note(&mut self, packet: RefusedPacket) {
-        match &mut self.next {
-            Some(next) => next.others += 1,
-            None => self.next = Some(packet),
-        }
+        self.packets.note(packet);
+    }
+
+    /// Notes a connection for the operator.
+    pub fn note_connection(&mut self, connection: RefusedConnection) {
+        self.connections.note(connection);
     }
 
     /// The answer to a packet that is denied, if there is to be one; `rate` is what this node
@@ -99,14 +144,17 @@ impl Refused {
     /// The peer is no more: nobody is to be named in its place.
     pub fn forget(&mut self, peer: PeerId) {
         self.taken_until.remove(&peer);
-        self.next.take_if(|packet| packet.peer == peer);
+        self.packets.next.take_if(|(packet, _)| packet.peer == peer);
+        self.connections.next.take_if(|(connection, _)| connection.peer == peer);
     }
 
-    /// What the operator is to be told now.
+    /// The packet that the operator is to be told of now.
     pub fn poll(&mut self, now: Instant) -> Option<RefusedPacket> {
-        let is_due = self.told.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
-        let next = self.next.take_if(|_| is_due)?;
-        self.told = Some(now);
-        Some(next)
+        self.packets.poll(now).map(|(packet, others)| RefusedPacket { others, ..packet })
+    }
+
+    /// The connection that the operator is to be told of now.
+    pub fn poll_connection(&mut self, now: Instant) -> Option<RefusedConnection> {
+        self.connections.poll(now).map(|(c, others)| RefusedConnection { others, ..c })
     }
 }

@@ -207,7 +207,7 @@ impl Relay {
             Target::Service(..) => false,
         });
         let Ok(known) = client.map_err(drop).and_then(|c| permitted.then_some(c).ok_or(())) else {
-            self.count_denied();
+            self.note_denied(Some(peer), origin.client, origin.target);
             self.refuse_service(id, ResetReason::Denied);
             return id;
         };

@@ -7,7 +7,7 @@ use units::Instant;
 
 use crate::packet::Packet;
 use crate::policy::never;
-use crate::{Action, NotPassed, RefusedPacket, Relay, Verdict};
+use crate::{Action, NotPassed, RefusedConnection, RefusedPacket, Relay, Verdict};
 
 impl Relay {
     /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
@@ -127,6 +127,11 @@ impl Relay {
     /// A peer's packet that did not pass and that the operator is to know of.
     pub fn poll_refused_packet(&mut self, now: Instant) -> Option<RefusedPacket> {
         self.refused.poll(now)
+    }
+
+    /// A connection that a peer may not have and that the operator is to know of.
+    pub fn poll_refused_connection(&mut self, now: Instant) -> Option<RefusedConnection> {
+        self.refused.poll_connection(now)
     }
 }
 

@@ -43,7 +43,7 @@ fn median(what: &str, draws: u64, exchanges: &Exchanges) -> Duration {
     middle
 }
 
-/// Issue "The limit": 19.6 s. 19.2 are possible; with packets of 1,500 bytes and repair that
+/// 19.6 s. 19.2 are possible; with packets of 1,500 bytes and repair that
 /// comes in vain it takes 20.9.
 #[test]
 fn a_file_crosses_unknown_bit_errors_nearly_as_fast_as_known_ones() {
@@ -54,7 +54,7 @@ fn a_file_crosses_unknown_bit_errors_nearly_as_fast_as_known_ones() {
     assert!(unknown <= ms(19_600), "{unknown}");
 }
 
-/// Issue "The limit": 9.1 s. 8.6 are possible.
+/// 9.1 s. 8.6 are possible.
 #[test]
 fn a_page_crosses_unknown_bit_errors_nearly_as_fast_as_known_ones() {
     let mut page = noisy(bps(100_000), ms(1_000), 1e-5, 300, 8_000);
@@ -66,7 +66,7 @@ fn a_page_crosses_unknown_bit_errors_nearly_as_fast_as_known_ones() {
     assert!(unknown <= ms(9_050), "{unknown}");
 }
 
-/// Issue "The limit": 94 % of a T1; 94.5 are possible.
+/// 94 % of a T1; 94.5 are possible.
 #[test]
 fn a_t1_carries_94_percent_with_unknown_bit_errors() {
     const BYTES: u64 = 10_000_000;

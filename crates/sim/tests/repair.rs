@@ -26,7 +26,7 @@ fn bursts(loss: f64, length: f64) -> FaultKind {
     FaultKind::Bursts(BOTH, chain)
 }
 
-/// Issue "The limit": 2,400 bit/s, 998 ms one way, 10 kB with the web's headers, ≤ 39.0 s.
+/// 2,400 bit/s, 998 ms one way, 10 kB with the web's headers, ≤ 39.0 s.
 /// A full packet takes five seconds: no timer may take that for a loss (L-LO-5, L-HS-11).
 #[test]
 fn a_telephone_line_carries_nothing_twice() {
@@ -53,7 +53,7 @@ fn returns_too_thin_for_a_report_a_round_trip_are_enough() {
     }
 }
 
-/// Issue "The limit": 250/3 Mbit/s, 1 % lost, ≤ 4.5 s. A round trip is six of the longest
+/// 250/3 Mbit/s, 1 % lost, ≤ 4.5 s. A round trip is six of the longest
 /// windows, and the end of a file that was coded waits for none (L-RP-8).
 #[test]
 fn the_end_of_a_large_file_comes_without_a_round_trip_more() {
@@ -68,9 +68,10 @@ fn the_end_of_a_large_file_comes_without_a_round_trip_more() {
     assert!(times[15] < least + RTT.divided_by(2), "{times:?}, at least {least}");
 }
 
-/// Issue "The limit": what a user waits for is lost twice less than once in 1,000, whether
-/// losses come singly or in bursts, also beside a download that takes all the rest (L-RP-7).
-/// Twice, because a request can be lost and its answer.
+/// Once the losses are known, after 500 exchanges at most, what a user waits for comes late, because
+/// it was lost twice, in at most three of 1,000 exchanges: about one for the request, one for the
+/// answer, and half as much again by chance. Losses come singly or in bursts, also beside a download
+/// that takes all the rest (L-RP-7).
 #[test]
 fn what_a_user_waits_for_is_hardly_ever_lost_twice() {
     const KNOWN_AFTER: usize = 500;
@@ -101,12 +102,11 @@ fn what_a_user_waits_for_is_hardly_ever_lost_twice() {
         let late = known.iter().filter(|t| **t > least + RTT.divided_by(2)).count();
         let what = format!("{what}, {answer} bytes, a download beside: {beside}");
         println!("{what}: {late} of {} late, {:?} bytes", known.len(), got.bytes);
-        // Twice, and half as much again by chance.
         assert!(late <= 3 * known.len() / 1_000, "{what}: {late} late");
     }
 }
 
-/// Issue "The limit": one dominant stream lags by no more than half a round trip on average up
+/// One dominant stream lags by no more than half a round trip on average up
 /// to 10 % loss, by its code or, where few packets are under way, by sending again (L-RP-8).
 /// Below 1 Mbit/s the code would cost more than the lag that it saves.
 #[test]

@@ -43,7 +43,7 @@ pub struct Case {
     pub headers: bool,
     /// What must be reached.
     pub must: Must,
-    /// What the link allows and what the best existing tool reaches (issue 3's table),
+    /// What the link allows and what the best existing tool reaches,
     /// in the unit of `must`; empty where nobody knows.
     pub limit: &'static str,
     /// See `limit`.

@@ -1,4 +1,4 @@
-//! What deduplication must reach (issue 4).
+//! What deduplication must reach.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What compression must reach (issue 4): bytes, time, processor and memory with it and
+//! What compression must reach: bytes, time, processor and memory with it and
 //! without.
 
 use std::io::{self, Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! The link at the physical limit: the rows of the table in issue 3, with the figures
+//! The link at the physical limit: its rows, with the figures
 //! that it gives for each. Physical limits are arithmetic: 1,448 payload bytes in a
 //! 1,500-byte IP packet (R-HEADER), the best packet for the bit-error ratio, the
 //! losses, and one round trip for the request.

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::admin;
 use crate::config::{Config, Peer};
+use crate::state_directory::state_directory;
 use crate::up::carrier::Carrier;
 use crate::up::chunks::ChunkPlace;
 use crate::up::interception::{intercept_config, past_the_tunnel};
@@ -31,7 +32,7 @@ use crate::up::proxy::Proxy;
 use crate::up::roster::Roster;
 use crate::up::services::Services;
 use crate::up::shard::{Common, Shard};
-use crate::up::store::{Store, state_directory};
+use crate::up::store::Store;
 
 /// MTU of the TUN device: hosts see an ordinary link (fragments cross below it).
 const TUN_MTU: u16 = 1500;

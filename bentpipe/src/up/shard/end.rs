@@ -23,9 +23,12 @@ impl Shard {
         }
     }
 
-    /// Is nothing open any more, and all said?
+    /// Is nothing open any more, and all said? To a peer without a session nothing can be said.
     pub fn is_quiet(&self) -> bool {
-        let quiet = |p: &KnownPeer| self.relay.endpoint.session(p.id).is_none_or(|s| s.is_quiet());
+        let endpoint = &self.relay.endpoint;
+        let quiet = |p: &KnownPeer| {
+            !endpoint.is_established(p.id) || endpoint.session(p.id).is_none_or(|s| s.is_quiet())
+        };
         self.connections.len() == 0 && self.peers.iter().all(quiet)
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use link::PeerId;
 use link::endpoint::{LinkEvent, Rekey};
 use link::session::Reach;
-use relay::{Caller, NotPassed, ResetReason};
+use relay::{Caller, NotPassed, ResetReason, Target};
 use units::{Duration, Instant};
 
 use super::Shard;
@@ -66,6 +66,25 @@ impl Shard {
             from = refused.from,
             to = refused.to,
             protocol = refused.protocol,
+            others = refused.others
+        );
+    }
+
+    /// Tells of connections that peers asked for and did not get, and what would let them.
+    pub(super) fn tell_refused_connections(&mut self, now: Instant) {
+        let Some(refused) = self.relay.poll_refused_connection(now) else { return };
+        let name = self.known(refused.peer).map(|p| p.config.name.clone()).unwrap_or_default();
+        crate::log!(
+            Warn,
+            "a peer's connection was refused: its `allow` here does not list where it goes, or \
+             `deny` does",
+            peer = name,
+            from = refused.client.map_or_else(|| "unknown".to_owned(), |c| c.to_string()),
+            to = match refused.to {
+                Target::Address(to) => to.to_string(),
+                Target::Name(name, port) => format!("{name}:{port}"),
+                Target::Service(name, _) => format!("the service {name}"),
+            },
             others = refused.others
         );
     }
@@ -241,7 +260,8 @@ impl Shard {
                         Some(_) => Err(ResetReason::Exhausted),
                         None if answer.addresses.is_empty() => Err(ResetReason::NoSuchName),
                         None => {
-                            self.relay.count_denied();
+                            let to = answer.addresses[0];
+                            self.relay.on_denied(caller, source, Target::Address(to));
                             Err(ResetReason::Denied)
                         }
                     };

@@ -8,9 +8,9 @@ use super::Shard;
 impl Shard {
     /// A packet was read from the tunnel device, or (`split`) from that of SYNs.
     pub fn take_packet(&mut self, now: Instant, packet: &mut [u8], split: bool) {
-        // A gateway that ends opens nothing new.
+        // A gateway that ends opens nothing new, and says so.
         if split && self.draining {
-            return;
+            return self.relay.refuse_opening(packet);
         }
         if self.relay.handle_tun(now, packet, split) == Verdict::Intercept {
             self.write_syn(packet);
@@ -40,5 +40,6 @@ impl Shard {
             }
         }) {}
         self.tell_refused_packets(now);
+        self.tell_refused_connections(now);
     }
 }

@@ -13,6 +13,7 @@ use units::{Duration, Instant};
 use super::Shard;
 use crate::config::{Config, Peer};
 use crate::up::driver::UpError;
+use crate::up::losses::Losses;
 use crate::up::peers::{self, Sharers};
 use crate::up::report::Meter;
 use crate::up::roster::KnownPeer;
@@ -39,6 +40,7 @@ impl Shard {
             config: peer,
             paths,
             meter,
+            losses: Losses::default(),
             silent_since: None,
             up: false,
             told_rate: (0, 0),

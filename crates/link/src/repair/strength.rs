@@ -2,7 +2,7 @@
 
 use units::{BitRate, Duration, Ratio};
 
-use super::{MAX_WINDOW, Sky, header};
+use super::{MAX_WINDOW, Sky, exact, header};
 
 /// Packets over which the loss ratio is taken, and losses if those are sooner: it must
 /// follow rain, and not one burst.
@@ -65,7 +65,7 @@ pub(crate) struct LossEstimate {
 impl LossEstimate {
     /// Starts from a bit-error ratio b: a packet of n bytes is lost with 1 − (1−b)^(8n).
     pub fn new(bit_errors: Ratio, packet: u16) -> LossEstimate {
-        let loss = 1.0 - (1.0 - bit_errors.as_f64()).powi(i32::from(packet) * 8);
+        let loss = 1.0 - exact::power(1.0 - bit_errors.as_f64(), u64::from(packet) * 8);
         LossEstimate { packets: PRIOR, lost: PRIOR * loss, believed: PRIOR, promised: loss > 0.0 }
     }
 
@@ -92,7 +92,7 @@ impl LossEstimate {
     pub fn ratio_soon(&self) -> f64 {
         let void = match self.promised {
             true => 0.0,
-            false => self.believed * (1.0 - 1.0 / (1.0 + self.lost).powi(2)),
+            false => self.believed * (1.0 - 1.0 / exact::power(1.0 + self.lost, 2)),
         };
         ((self.lost + self.doubt()) / (self.packets - void)).min(0.9)
     }
@@ -144,7 +144,7 @@ impl BulkCode {
         let best = for_lag(LAG).max(REPAIRS_IN_WINDOW / window - loss);
         let margin = best.min(CHEAP.0 + CHEAP.1 * loss).max(for_lag(MOST_LAG));
         // What a window loses beyond its repairs waits for a round trip.
-        let exponent = SAFETY * (round_trip / window).log2().max(0.0);
+        let exponent = SAFETY * exact::log2(round_trip / window).max(0.0);
         let safe = (2.0 * loss * exponent / window).sqrt();
         let margin = margin.max(safe.min(MOST_FOR_SAFETY));
         let of_bursts = if sky.is_bursty() { sky.burst / (MOST_LAG * in_flight) } else { 0.0 };

@@ -5,7 +5,9 @@
 //! mean length of bursts B say what it is: a burst goes on with q = 1 − 1/B, and losses that
 //! are independent of each other are those with q = p.
 
-/// How often what is protected may still need a round trip (issue "The limit").
+use super::exact;
+
+/// How often what is protected may still need a round trip.
 const RESIDUAL: f64 = 1e-3;
 /// Repairs to one tail, at most.
 const MAX_TAIL: usize = 64;
@@ -79,7 +81,7 @@ impl Sky {
     fn follows(&self, steps: u64) -> (f64, f64) {
         let after_loss = 1.0 - 1.0 / self.burst;
         let after_none = self.loss * (1.0 - after_loss) / (1.0 - self.loss);
-        let memory = (after_loss - after_none).clamp(0.0, 1.0).powf(steps as f64);
+        let memory = exact::power((after_loss - after_none).clamp(0.0, 1.0), steps);
         (self.loss + (1.0 - self.loss) * memory, self.loss - self.loss * memory)
     }
 }
@@ -147,9 +149,10 @@ pub(crate) fn tail_repairs(sources: u64, sky: Sky, stride: u64) -> u32 {
 /// The probability that of `sources` + `repairs` packets more than `repairs` are lost, each for
 /// itself.
 fn binomial_tail(sources: u64, repairs: u32, loss: f64) -> f64 {
-    let n = sources as f64 + f64::from(repairs);
+    let packets = sources + u64::from(repairs);
+    let n = packets as f64;
     // The distribution's head, from none lost on.
-    let mut p = (1.0 - loss).powf(n);
+    let mut p = exact::power(1.0 - loss, packets);
     let mut sum = p;
     for k in 0..repairs {
         p *= (n - f64::from(k)) / f64::from(k + 1) * loss / (1.0 - loss);

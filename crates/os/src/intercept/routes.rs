@@ -6,7 +6,7 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::{InterceptConfig, Marks, own};
+use super::{InterceptConfig, Marks, own, refusal};
 use crate::OsError;
 use crate::addresses::networks;
 use crate::command;
@@ -104,6 +104,7 @@ impl Plan {
             }
         }
         if [&self.v4, &self.v6].iter().any(|family| !family.blocking.is_empty()) {
+            script += &refusal::script();
             script += &format!(
                 "ip -4 route add $how default table {NOTE_TABLE} metric $(date +%s) \
                  proto {PROTOCOL}\n"
@@ -120,7 +121,9 @@ impl Family {
         let blocked: Vec<IpPrefix> = all.iter().filter(|p| config.blocks(p)).copied().collect();
         let direct: Vec<IpPrefix> = direct.iter().filter(mine).copied().collect();
         let mut rules = host_rules(&all, &direct);
-        let blocking = host_rules(&blocked, &direct);
+        let mut blocking = host_rules(&blocked, &direct);
+        blocking.extend(refusal_rules(config, &blocked));
+        rules.extend(refusal_rules(config, &blocked));
         rules.extend(own_rules(config, &all));
         rules.extend(marking_rules(config));
         let routes = routes(config, &all, &blocked);
@@ -163,6 +166,15 @@ fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix]) -> BTreeSet<String> {
         rules.insert(format!("{at}: from all to {} lookup main", in_a_rule(prefix)));
     }
     rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
+}
+
+/// By these [`refusal`] learns which of hosts' packets meet a route that blocks.
+fn refusal_rules(config: &InterceptConfig, blocked: &[IpPrefix]) -> BTreeSet<String> {
+    let mark = config.marks.inward;
+    let rule = |(_, at, table): (u32, u32, u32)| {
+        format!("{}: from all fwmark {mark:#x} lookup {table} proto {PROTOCOL}", at + 1)
+    };
+    blocked.iter().map(places).map(rule).collect()
 }
 
 /// The networks whose traffic bypasses the tunnel where a shorter prefix leads into it: those
@@ -438,7 +450,8 @@ fn has_ipv6() -> bool {
 /// Removes every rule and route of ours in this network namespace: what a run that was
 /// killed left, and what [`OnFailure::Block`] keeps after one that ended.
 pub fn sweep() -> Result<(), OsError> {
-    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6") })
+    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6") })?;
+    refusal::remove()
 }
 
 #[cfg(test)]
@@ -479,6 +492,7 @@ mod tests {
                 "25420: from all to 10.2.7.0/24 lookup main proto 143",
                 "25420: from all to 192.168.100.0/24 lookup main proto 143",
                 "25420: from all to 203.0.113.0/24 lookup main proto 143",
+                "25435: from all fwmark 0x62700007 lookup 25216 proto 143",
                 "25435: not from all fwmark 0x62700003 lookup 25216 proto 143",
                 "25435: not from all iif lo lookup 25216 proto 143",
                 "25452: from all to 10.0.0.0/8 lookup main proto 143",

@@ -128,7 +128,8 @@ impl Cubic {
         let since = *self.since.get_or_insert(now);
         let k = ((self.most * (1.0 - BETA)).max(0.0) / C).cbrt();
         let t = (now.since(since) + self.rtt).as_secs_f64();
-        let target = (C * (t - k).powi(3) + self.most).clamp(self.window, self.window * 1.5);
+        let past = t - k;
+        let target = (C * past * past * past + self.most).clamp(self.window, self.window * 1.5);
         let cubic = (target - self.window) / self.window;
         // The TCP-friendly region: α per window (section 4.3).
         let reno = 3.0 * (1.0 - BETA) / (1.0 + BETA) / self.window;

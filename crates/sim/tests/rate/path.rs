@@ -1,4 +1,4 @@
-//! The path MTU (issue 3: 1500 → 576 → 1280 recovers in under 10 s).
+//! The path MTU (1500 → 576 → 1280 recovers in under 10 s).
 
 use link::session::RateMode;
 

@@ -31,7 +31,7 @@ fn run(w: &mut World, feeder: &mut Feeder, drain: &mut Drain, time: Duration) ->
 /// Jain's index: 1 where all have the same.
 fn jain(x: &[u64]) -> f64 {
     let sum: f64 = x.iter().map(|x| *x as f64).sum();
-    let squares: f64 = x.iter().map(|x| (*x as f64).powi(2)).sum();
+    let squares: f64 = x.iter().map(|x| *x as f64 * *x as f64).sum();
     sum * sum / (x.len() as f64 * squares)
 }
 

@@ -1,4 +1,4 @@
-//! What issue and spec promise in numbers.
+//! What the specification promises in numbers.
 
 use super::ends::{Pair, limits, random};
 use crate::dedup::Scope;

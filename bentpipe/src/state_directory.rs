@@ -1,0 +1,52 @@
+//! Where is kept what outlives the program.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// systemd's state directory, root's `/var/lib/bentpipe`, or other users' own: `bentpipe` in
+/// `XDG_STATE_HOME` or in `~/.local/state`. `None` where it cannot be made.
+pub fn state_directory() -> Option<PathBuf> {
+    // The owner of /proc/self is the effective user.
+    let is_root = fs::metadata("/proc/self").map_or(true, |about| about.uid() == 0);
+    let dir = choose(is_root, |name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
+    fs::create_dir_all(&dir).is_ok().then_some(dir)
+}
+
+fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(dir) = variable("STATE_DIRECTORY") {
+        return Some(dir.into());
+    }
+    if is_root {
+        return Some(PathBuf::from("/var/lib/bentpipe"));
+    }
+    let of_the_home = || Some(Path::new(&variable("HOME")?).join(".local/state"));
+    let users = variable("XDG_STATE_HOME").map(PathBuf::from).or_else(of_the_home)?;
+    Some(users.join("bentpipe"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_user_has_a_place_of_his_own() {
+        let with = |set: &'static [(&str, &str)]| {
+            move |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v))
+        };
+        let home = &[("HOME", "/home/ann")];
+        let both = &[("HOME", "/home/ann"), ("XDG_STATE_HOME", "/x")];
+        let given = &[("HOME", "/root"), ("STATE_DIRECTORY", "/s")];
+        for (is_root, set, dir) in [
+            (true, &home[..], Some("/var/lib/bentpipe")),
+            (false, &home[..], Some("/home/ann/.local/state/bentpipe")),
+            (false, &both[..], Some("/x/bentpipe")),
+            (true, &given[..], Some("/s")),
+            (false, &given[..], Some("/s")),
+            (false, &[], None),
+        ] {
+            assert_eq!(choose(is_root, with(set)).as_deref(), dir.map(Path::new), "{set:?}");
+        }
+    }
+}

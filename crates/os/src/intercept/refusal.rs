@@ -1,0 +1,55 @@
+//! What hosts are told while their traffic is blocked and no program runs.
+//!
+//! An unreachable route alone tells them little: for IPv4 the kernel takes from one bucket of a
+//! host's twice for each error, once for the route and once for ICMP, so that a host that asks once
+//! a second is never told anything. So a table answers before packets are routed: TCP with a reset,
+//! for which the kernel has no limit, everything else with ICMP (once a second for each host, six at
+//! once). The table belongs to nobody and may be flushed by others: it tells, the routes block.
+
+use std::process::Command;
+
+use super::Marks;
+use crate::OsError;
+use crate::command;
+
+const TABLE: &str = "bentpipe_blocked";
+
+/// The watchdog's command that puts the table in force.
+pub(super) fn script() -> String {
+    format!("nft -f - <<'END'\n{}END\n", ruleset())
+}
+
+/// What has no way is refused. `fib` sees the rules for hosts only by a mark
+/// (`routes::refusal_rules`); a packet with somebody else's mark is left to the routes.
+fn ruleset() -> String {
+    let mark = Marks::default().inward;
+    let mut out = format!(
+        "add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n\
+         add chain inet {TABLE} refuse\n\
+         add chain inet {TABLE} prerouting \
+         {{ type filter hook prerouting priority mangle; policy accept; }}\n"
+    );
+    for (chain, rule) in [
+        ("refuse", "meta l4proto tcp reject with tcp reset".to_owned()),
+        ("refuse", "reject with icmpx host-unreachable".to_owned()),
+        ("prerouting", "iifname \"lo\" accept".to_owned()),
+        ("prerouting", "fib daddr type { local, broadcast, anycast, multicast } accept".to_owned()),
+        ("prerouting", "ip6 daddr fe80::/10 accept".to_owned()),
+        (
+            "prerouting",
+            format!("meta mark 0 meta mark set {mark:#x} fib daddr . mark oif missing goto refuse"),
+        ),
+        ("prerouting", format!("meta mark {mark:#x} meta mark set 0")),
+    ] {
+        out += &format!("add rule inet {TABLE} {chain} {rule}\n");
+    }
+    out
+}
+
+/// Takes the table away, if it is there: a program runs and answers, or nothing is blocked.
+pub(super) fn remove() -> Result<(), OsError> {
+    let text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
+    command::run(Command::new("nft").args(["-f", "-"]), &text)
+        .map(drop)
+        .map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))
+}
