@@ -21,13 +21,12 @@ const OVERHEAD: usize = 512;
 /// Seconds that nobody's clock outlives (RFC 9111, section 1.2.2).
 const FOREVER: u64 = 1 << 31;
 
-/// The time, by a clock that only runs forward and by the calendar.
+/// The time, by a clock that only runs forward. The calendar is not asked: a terminal's may be wrong,
+/// and `Age` says what a `Date` would (RFC 9111, section 4.2.3).
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// Since the program's start.
     pub steady: Duration,
-    /// What servers' `Date` is compared with.
-    pub wall: SystemTime,
 }
 
 /// Whose answer it is.
@@ -132,7 +131,7 @@ pub fn keep(asked: Asked, status: StatusCode, fields: &HeaderMap, now: Now) -> O
         return None;
     }
     let lifetime = says.lifetime.or_else(|| expires(fields))?;
-    let age = age(fields, now, now.steady.saturating_sub(asked.at.steady))?;
+    let age = age(fields, now.steady.saturating_sub(asked.at.steady))?;
     if lifetime <= age {
         return None;
     }
@@ -212,16 +211,12 @@ fn expires(fields: &HeaderMap) -> Option<Duration> {
 
 /// Its age when it came (RFC 9111, section 4.2.3). The way here took `waited` at most, and that is
 /// counted once: a hub does not change `Age`.
-fn age(fields: &HeaderMap, now: Now, waited: Duration) -> Option<Duration> {
+fn age(fields: &HeaderMap, waited: Duration) -> Option<Duration> {
     let told = match fields.get(header::AGE) {
         Some(age) => seconds(age.to_str().ok()?.split(',').next()?.trim()).unwrap_or(FOREVER),
         None => 0,
     };
-    let apparent = match date(fields, header::DATE) {
-        Some(date) => now.wall.duration_since(date).unwrap_or_default(),
-        None => Duration::ZERO,
-    };
-    Some(apparent.max(Duration::from_secs(told) + waited))
+    Some(Duration::from_secs(told) + waited)
 }
 
 /// The request's values of what `Vary` names; `None` if nobody knows what it depends on.

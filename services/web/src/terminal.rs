@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bentpipe_web::cache::{self, Asked, Cache, Kept, Key, Now};
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
@@ -157,7 +157,7 @@ impl Terminal {
     }
 
     fn now(&self) -> Now {
-        Now { steady: self.started.elapsed(), wall: SystemTime::now() }
+        Now { steady: self.started.elapsed() }
     }
 
     /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.

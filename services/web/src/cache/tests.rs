@@ -3,8 +3,7 @@ use super::*;
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 fn at(seconds: u64) -> Now {
-    let start = httpdate::parse_http_date(DATE).unwrap();
-    Now { steady: Duration::from_secs(seconds), wall: start + Duration::from_secs(seconds) }
+    Now { steady: Duration::from_secs(seconds) }
 }
 
 fn key(host: &str) -> Key {
@@ -50,7 +49,6 @@ fn an_answer_is_fresh_for_as_long_as_its_server_says() {
         (&[("cache-control", "max-age=99999999999999999999999")], 200),
         (&[("cache-control", "max-age=60"), ("age", "15")], 45),
         (&[("cache-control", "max-age=60"), ("age", "no number")], 0),
-        (&[("cache-control", "max-age=60"), ("date", "Sun, 06 Nov 1994 08:49:07 GMT")], 30),
         (&[("expires", "Sun, 06 Nov 1994 08:50:37 GMT"), ("date", DATE)], 60),
         (
             &[
