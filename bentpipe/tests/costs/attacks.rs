@@ -9,6 +9,9 @@ use units::varint;
 
 use crate::node::{Node, PACKET, link};
 
+#[path = "chunks.rs"]
+mod chunks;
+
 /// A packet's hint, and its frames behind it.
 type Write = fn(&mut Node, u64, &mut Vec<u8>) -> u8;
 
@@ -31,7 +34,12 @@ fn uncoded() -> LinkConfig {
     LinkConfig { history: units::ByteCount(0), ..link() }
 }
 
-pub const ALL: &[Attack] = &[
+/// All that there are.
+pub fn all() -> impl Iterator<Item = &'static Attack> {
+    FRAMES.iter().chain(chunks::ALL)
+}
+
+const FRAMES: &[Attack] = &[
     attack("PING", |_, _, out| fill(out, |_| Frame::Ping)),
     attack("FLOOR", |_, n, out| fill(out, |i| Frame::Floor(n * 300 + i))),
     attack("RECOVERED", |_, n, out| {

@@ -1,6 +1,7 @@
 //! A relay with one peer, whose packets are made here.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use link::PathId;
 use link::endpoint::{Endpoint, EndpointConfig, MAX_KEY_LIFETIME};
@@ -11,6 +12,7 @@ use link::session::{LinkConfig, RecvState};
 use link::tunnel::{PacketKind, Tunnel, TunnelConfig};
 use link::{PeerConfig, PeerId};
 use relay::{Action, FlowId, Policy, Relay};
+use squeeze::dedup::{Dedup, Keys, Limits, Store};
 use units::{BitRate, ByteCount, Duration, Instant, varint};
 
 pub const PEER: PeerId = PeerId::from_index(0);
@@ -68,11 +70,18 @@ pub fn link() -> LinkConfig {
 /// As much of everything as a peer can offer.
 fn moon() -> Params {
     let (mut bytes, mut out) = (Vec::new(), [0; varint::MAX_LEN]);
-    for n in [9000, 1 << 40, 1 << 40, 1024, 1 << 10, 1 << 40, 0] {
+    for n in [9000, 1 << 40, 1 << 40, 1024, 1 << 10, 1 << 40, 1] {
         let len = varint::put(n, &mut out);
         bytes.extend_from_slice(&out[..len]);
     }
     Params::new(&bytes).expect("they fit")
+}
+
+/// In memory alone: files are another thread's work.
+fn dedup() -> Dedup {
+    let limits = Limits { memory: 1 << 20, disk: 0, assembling: 1 << 20, ..Limits::default() };
+    let keys = Arc::new(Keys::new(&[5; 32]));
+    Dedup::new(keys.clone(), Store::new(keys, limits.memory, 0, 9), &limits)
 }
 
 impl Node {
@@ -91,7 +100,7 @@ impl Node {
             public_key: *keys[1].public(),
             preshared_key: PresharedKey::NONE,
             endpoint: None,
-            link,
+            link: link.clone(),
             keepalive: None,
         };
         let policy = Policy {
@@ -102,6 +111,9 @@ impl Node {
             ..Policy::default()
         };
         relay.add_peer(now, config, policy).expect("two keys");
+        if link.dedup {
+            relay.set_dedup(PEER, dedup());
+        }
         // Deduplication and compression measure themselves, as in the program.
         relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
         let config = TunnelConfig {

@@ -173,6 +173,8 @@ struct Peer {
     rekey: Rekey,
     path: PathId,
     dirty: bool,
+    /// When all was seen to that is no packet of the session's, if nothing happened since.
+    tended: Option<Instant>,
     noisy: bool,
     has_datagrams: bool,
     timer: Option<Instant>,
@@ -287,6 +289,7 @@ impl Endpoint {
             rekey: Rekey::InTime,
             path: PathId::FIRST,
             dirty: false,
+            tended: None,
             noisy: false,
             has_datagrams: false,
             timer: None,
@@ -455,11 +458,11 @@ impl Endpoint {
     }
 
     fn mark(&mut self, id: PeerId) {
-        if let Some(peer) = self.peers[id.index()].as_deref_mut()
-            && !peer.dirty
-        {
-            peer.dirty = true;
-            self.dirty.push_back(id);
+        if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+            peer.tended = None;
+            if !std::mem::replace(&mut peer.dirty, true) {
+                self.dirty.push_back(id);
+            }
         }
     }
 

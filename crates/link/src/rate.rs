@@ -19,12 +19,14 @@
 //! Both ends of the scale meet: a link that is configured right never queues and is never
 //! slowed, and its first packet leaves at the full rate.
 
+mod dark;
 mod jitter;
 mod losses;
 mod measure;
 
 use units::{BitRate, ByteCount, Duration, Instant};
 
+use dark::After;
 use jitter::Jitter;
 use losses::{Losses, Regular};
 pub(crate) use measure::Told;
@@ -71,6 +73,9 @@ const PROBE_QUEUE: Duration = Duration::from_millis(400);
 const LONG_OUTAGE: Duration = Duration::from_secs(60);
 /// The longest time between probes where the rate is said to be known.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
+/// The same where it is learned and round trips are short: a queue is felt there, and what is
+/// gained after an outage is looked for at once.
+const LONGEST_NEAR_HOLD: Duration = Duration::from_millis(1_600);
 /// The same where losses that are probed for hurt.
 const LONGEST_POLICED_HOLD: Duration = Duration::from_secs(15);
 /// After a trial that showed nothing, the next may come no sooner than this, and then twice as
@@ -104,6 +109,8 @@ enum Phase {
     Probe { since: Instant, step: usize },
     /// Below `good`, where so many parts per million were lost, to see whether they still are.
     Trial { lost_ppm: u64 },
+    /// Far below `good`, because reports stay away.
+    Dark,
 }
 
 /// The controller.
@@ -136,6 +143,7 @@ pub(crate) struct Rate {
     judged: Option<Mark>,
     /// An outage has taken what left before: the busy time of the line begins anew.
     dark: bool,
+    after: After,
     /// What the link carried before the step that is being drained, if it was one.
     carried: BitRate,
     /// What was good before the first step.
@@ -158,6 +166,8 @@ pub(crate) struct Rate {
     /// The queueing delay for which the rate was lowered last, and the highest since.
     lowered_for: Duration,
     worst: Duration,
+    /// It stood as it was when its backlog should have gone.
+    undrained: bool,
     /// Losses while there is no queue, in parts per million: the sky's.
     sky_ppm: u64,
     /// The most that was good lately.
@@ -191,6 +201,7 @@ impl Rate {
             newer_from: Mark::default(),
             judged: None,
             dark: false,
+            after: After::default(),
             carried: BitRate::from_bps(0),
             proven: BitRate::from_bps(0),
             rising: false,
@@ -199,6 +210,7 @@ impl Rate {
             busy_from: Mark::default(),
             lowered_for: Duration::ZERO,
             worst: Duration::ZERO,
+            undrained: false,
             sky_ppm: 0,
             best: [BitRate::from_bps(0); 2],
             best_since: Instant::ZERO,
@@ -243,6 +255,7 @@ impl Rate {
         (self.cap, self.good, self.rate) = (cap, cap, cap);
         self.hold = Duration::ZERO;
         self.policed = false;
+        self.after = After::default();
         self.phase = Phase::Hold { until: Instant::ZERO };
         self.judge_anew(next_number);
     }
@@ -252,26 +265,19 @@ impl Rate {
     pub fn on_return(&mut self, silence: Duration, next_number: u64) {
         self.rate = self.good;
         self.halved = silence >= LONG_OUTAGE;
+        self.after = After::default();
         self.phase = Phase::Hold { until: Instant::ZERO };
         self.judge_anew(next_number);
         self.measure.forget_marks();
         self.jitter.interrupt();
     }
 
-    /// An outage took packets that left before the newest that arrived. What came through
-    /// meanwhile says nothing about the link.
-    pub fn on_outage(&mut self) {
-        self.measure.forget_marks();
-        self.jitter.interrupt();
-        self.losses.forget();
-        self.judged = None;
-        self.dark = matches!(self.phase, Phase::Drain { .. });
-    }
-
     /// Are the losses that are being reported caused by the rate?
     pub fn causes_losses(&self) -> bool {
         match self.phase {
-            Phase::Hold { .. } | Phase::Drain { .. } => self.policed && self.told < self.judge_from,
+            Phase::Hold { .. } | Phase::Drain { .. } | Phase::Dark => {
+                self.policed && self.told < self.judge_from
+            }
             Phase::Probe { .. } => self.policed,
             Phase::Trial { .. } => true,
         }
@@ -302,10 +308,15 @@ impl Rate {
         if let Phase::Drain { until } = self.phase
             && until <= now
         {
+            if let Some(deeper) = self.deeper() {
+                self.phase = Phase::Drain { until: now + deeper.times(4).divided_by(3) };
+                return;
+            }
             self.fell = Some((now, self.good));
             self.good = self.expected(self.good, rtt);
             self.rate = self.good;
             self.carried = BitRate::from_bps(0);
+            self.after = After::default();
             self.undisturbed_from = next_number;
             let hold = self.hold.max(self.shortest_hold(rtt));
             let hold = if self.rising { Duration::ZERO } else { hold };
@@ -328,6 +339,7 @@ impl Rate {
         self.handle_timeout(now, rtt, next_number);
         let state = self.measure.take(now, told);
         self.told = told.number;
+        self.end_dark(now, told.number, state.queueing, rtt, next_number);
         if self.halved && told.number >= self.judge_from {
             self.halved = false;
         }
@@ -360,7 +372,7 @@ impl Rate {
         }
         let sending = newest.sending_rate(before);
         // A sender that pauses does not show what the link carries.
-        let busy = sending.as_bps() / 3 >= self.rate.as_bps() / 4;
+        let busy = sending.as_bps() / 3 >= self.least_sent().as_bps() / 4;
         if let Phase::Probe { since, .. } = &mut self.phase
             && !busy
             && before.number >= self.judge_from
@@ -394,7 +406,21 @@ impl Rate {
             self.jitter.on_mark(newest, threshold);
         }
         if before.number < self.judge_from {
+            if let Phase::Probe { .. } = self.phase
+                && self.jitter.height() == Duration::ZERO
+                && last.queueing.min(newest.queueing) > threshold
+            {
+                // What was good before the step has become too much.
+                self.hold = Duration::ZERO;
+                self.rising = false;
+                self.lower(now, w, (last.queueing.min(newest.queueing), *last), rtt, sent);
+            }
             return;
+        }
+        if newest.queueing < threshold.divided_by(2) {
+            // What was let go has gone.
+            self.lowered_for = Duration::ZERO;
+            self.undrained = false;
         }
         let judged = *self.judged.get_or_insert(*before);
         let regular = self.losses.on_mark(newest);
@@ -412,13 +438,13 @@ impl Rate {
                 let suspicion = regular.or_else(|| self.excess(&judged, newest));
                 if let Some(regular) = suspicion.filter(|_| now >= self.trial_at) {
                     self.attempt(regular, next_number);
-                } else if self.rate < self.cap && until <= now {
+                } else if self.rate < self.cap && until <= now && self.after.half_until.is_none() {
                     if queueing <= half {
                         let step = self.first_step(rtt).max(usize::from(self.rising));
                         self.proven = self.good;
                         self.rising = false;
                         self.step(now, step, next_number);
-                    } else if self.is_undrained(w, queueing, sending) {
+                    } else if self.is_undrained(w, queueing, sending) && self.stood_before() {
                         self.accept(queueing);
                     } else {
                         self.lower(now, w, (queueing, busy_from), rtt, sent);
@@ -456,7 +482,7 @@ impl Rate {
             Phase::Trial { lost_ppm } => {
                 self.judge_trial(now, lost_ppm, &judged, newest, rtt, next_number);
             }
-            Phase::Drain { .. } => {}
+            Phase::Drain { .. } | Phase::Dark => {}
         }
     }
 
@@ -538,6 +564,9 @@ impl Rate {
         if self.policed || self.jitter.height() > Duration::ZERO {
             return 0;
         }
+        if self.may_be_handed_over(rtt) && !self.after.is_eager {
+            return 0;
+        }
         largest_step(rtt, JITTER)
     }
 
@@ -570,6 +599,7 @@ impl Rate {
     fn lengthen_hold(&mut self, rtt: Duration) {
         let most = match self.mode {
             RateMode::Learned if self.policed => LONGEST_POLICED_HOLD,
+            RateMode::Learned if self.may_be_handed_over(rtt) => LONGEST_NEAR_HOLD,
             RateMode::Learned => Duration::ZERO,
             RateMode::Fixed | RateMode::Reported => LONGEST_HOLD,
         };
@@ -586,10 +616,17 @@ impl Rate {
             && coming * 20 >= sending.as_bps() * 19
     }
 
+    /// Did it after the drain before, too? The backlog of one may have been taken for less than
+    /// it was.
+    fn stood_before(&mut self) -> bool {
+        std::mem::replace(&mut self.undrained, true)
+    }
+
     fn accept(&mut self, queueing: Duration) {
         self.measure.accept(queueing);
         self.jitter.interrupt();
         self.lowered_for = Duration::ZERO;
+        self.undrained = false;
     }
 
     /// A queue has come up though the rate was known to be good.
@@ -608,7 +645,8 @@ impl Rate {
         // Either it stands as it was; or it creeps up again and again, because somebody else
         // takes what is given up.
         let squeezed = self.good.as_bps() * YIELD <= self.recent_best().as_bps();
-        if self.is_undrained(w, queue.0, sending) || steady && squeezed && self.falling == 0 {
+        let stands = self.is_undrained(w, queue.0, sending) && self.stood_before();
+        if stands || steady && squeezed && self.falling == 0 {
             return self.accept(queue.0);
         }
         self.hold = Duration::ZERO;
@@ -629,7 +667,7 @@ impl Rate {
         (self.busy_from, self.newer_from) = (busy_from, newest);
         self.lowered_for = queueing;
         self.worst = newest.queueing;
-        self.exceeded = self.rate;
+        self.exceeded = self.rate.max(self.good);
         // A few reports tell of repairs by fits and starts: the more favourable span counts.
         let longer = self.line_rate_since(&before, &newest);
         self.good = self.line_rate(&newest).max(longer);
@@ -729,6 +767,9 @@ impl Rate {
     }
 
     fn set_drain(&mut self, now: Instant, state: &Mark, sent: u64, overflowing: bool) {
+        if self.after.goes_deeper {
+            return;
+        }
         let line = self.good;
         let mut backlog = state.backlog(now, sent, line);
         if overflowing {

@@ -62,8 +62,17 @@ impl BitRate {
     pub const fn as_bps(self) -> u64 {
         self.0
     }
+    /// The `n`th part of the rate, at least 1 bit/s.
+    pub const fn divided_by(self, n: u64) -> BitRate {
+        let part = self.0 / n;
+        BitRate(if part == 0 { 1 } else { part })
+    }
     /// Bytes that pass in `d`, rounded down.
     pub const fn bytes_in(self, d: Duration) -> ByteCount {
+        // Wide arithmetic is slow, and rarely needed.
+        if let Some(n) = self.0.checked_mul(d.as_nanos()) {
+            return ByteCount(n / 8_000_000_000);
+        }
         let n = self.0 as u128 * d.as_nanos() as u128 / 8_000_000_000;
         ByteCount(if n > u64::MAX as u128 { u64::MAX } else { n as u64 })
     }
@@ -72,6 +81,9 @@ impl BitRate {
     pub const fn time_for(self, n: ByteCount) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
+        }
+        if let Some(n) = n.0.checked_mul(8_000_000_000) {
+            return Duration::from_nanos(n.div_ceil(self.0));
         }
         let ns = (n.0 as u128 * 8_000_000_000).div_ceil(self.0 as u128);
         Duration::from_nanos(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 })

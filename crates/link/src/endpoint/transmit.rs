@@ -30,10 +30,33 @@ impl Endpoint {
     }
 
     fn poll_peer(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
+        // Between two packets that leave at the same time nothing else has happened.
+        if self.peers[id.index()].as_deref()?.tended != Some(now)
+            && let Some(transmit) = self.tend(now, id, buf)
+        {
+            return Some(transmit);
+        }
+        let peer = self.peers[id.index()].as_deref_mut()?;
+        let established = peer.tunnel.is_established();
+        let transmit = established.then(|| peer.poll_session(now, id, buf)).flatten();
+        self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
+        if transmit.is_none() {
+            self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
+            self.events.extend(peer.see_path(id));
+            // What has just left may be the first that waits for an answer.
+            peer.follow_wants(now);
+        }
+        if peer.session.has_events() {
+            self.mark_noisy(id);
+        }
+        transmit
+    }
+
+    /// Sees to handshakes, keys and addresses, and answers what is to be sent for them.
+    fn tend(&mut self, now: Instant, id: PeerId, buf: &mut [u8]) -> Option<Transmit> {
         self.see_tunnel_events(now, id);
         let peer = self.peers[id.index()].as_deref_mut()?;
-        let wanted = peer.session.waiting_since().is_some();
-        peer.tunnel.set_wanted(now, wanted);
+        peer.follow_wants(now);
         peer.tunnel.set_rtt(peer.session.full_rtt());
         peer.follow_route();
         if let Some((to, message)) = peer.tunnel.poll_transmit(now, &mut self.indices.giver(id)) {
@@ -52,25 +75,17 @@ impl Endpoint {
             self.events.push_back(EndpointEvent::Link(id, LinkEvent::Failing(failing)));
         }
         self.events.extend(peer.see_rekey(now).map(|e| EndpointEvent::Link(id, e)));
-        if !peer.tunnel.is_established() {
-            return None;
+        if peer.tunnel.is_established() {
+            if peer.tunnel.asks_for_confirmation(now) {
+                peer.session.ping();
+            }
+            let asked = peer.poll_challenge(now, id, buf);
+            if let Some(transmit) = asked.or_else(|| peer.poll_answer(now, id, buf)) {
+                return Some(transmit);
+            }
         }
-        if peer.tunnel.asks_for_confirmation(now) {
-            peer.session.ping();
-        }
-        let transmit = peer
-            .poll_challenge(now, id, buf)
-            .or_else(|| peer.poll_answer(now, id, buf))
-            .or_else(|| peer.poll_session(now, id, buf));
-        self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
-        self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
-        if let Some(event) = peer.see_path(id) {
-            self.events.push_back(event);
-        }
-        if peer.session.has_events() {
-            self.mark_noisy(id);
-        }
-        transmit
+        peer.tended = Some(now);
+        None
     }
 
     fn set_timer(&mut self, now: Instant, id: PeerId) {
@@ -116,6 +131,12 @@ impl Endpoint {
 }
 
 impl Peer {
+    /// The tunnel is to know whether something waits for the peer's answer.
+    fn follow_wants(&mut self, now: Instant) {
+        let wanted = self.session.waiting_since().is_some();
+        self.tunnel.set_wanted(now, wanted);
+    }
+
     /// What is new about the two directions.
     pub(super) fn see_reach(&mut self) -> Option<LinkEvent> {
         let reach = self.session.reach();

@@ -106,7 +106,7 @@ impl Path {
         }
         let Some(oldest) = self.sent.oldest_in_flight() else { return };
         let owing = *self.hearing.owing.get_or_insert(now);
-        let owed = (self.patience() + self.report_overdue() + self.on_line()).times(REPORTS_OWED);
+        let owed = (self.patience() + self.overdue()).times(REPORTS_OWED);
         if now.since(owing.max(oldest)) >= owed.max(LEAST_OWED) {
             (self.hearing.unheard, self.hearing.withheld) = (Some(oldest), true);
             self.silent = true;
@@ -126,7 +126,7 @@ impl Path {
         }
         let first = *self.hearing.first.get_or_insert(now);
         // What left before then it would speak of.
-        let told = now - self.report_overdue() - self.on_line();
+        let told = now - self.overdue();
         let since = now.since(first.max(oldest));
         if oldest > told || since < self.patience() + self.on_line() {
             return;

@@ -188,8 +188,8 @@ pub(crate) struct Path {
     pub(super) floor_told_at: Instant,
     /// Bytes of the packet being filled that streams' bytes may reach to.
     pub(super) longest_piece: usize,
-    /// The packet in hand had a report, after which losses were looked for.
-    pub(super) looked_for_losses: bool,
+    /// Reports in the packet at hand.
+    pub(super) reports: u8,
     /// IP and UDP header bytes of a packet.
     ip_headers: u64,
     pub(super) stats: PathStats,
@@ -242,7 +242,7 @@ impl Path {
             floor_told: 0,
             floor_told_at: now,
             longest_piece: 0,
-            looked_for_losses: false,
+            reports: 0,
             ip_headers: 28,
             stats: PathStats::default(),
             config,
@@ -568,7 +568,7 @@ impl Path {
             self.asked = 0;
         }
         if self.sent.counts.in_the_dark > dark {
-            self.rate.on_outage();
+            self.rate.on_outage(self.rtt.smoothed(), self.sent.next_number());
         }
         if let Some(told) = &report.told {
             let (sent, next) = (self.sent.sent_bytes(), self.sent.next_number());
@@ -587,15 +587,25 @@ impl Path {
 
     /// When to ask, if no report comes: a round trip with margin and the peer's
     /// report timer after the last packet or progress, then doubling.
-    pub(super) fn probe_at(&self) -> Option<Instant> {
+    pub(super) fn probe_at(&self, overdue: Duration) -> Option<Instant> {
         if self.sent.in_flight() == 0 && !self.silent {
             return None;
         }
-        let first = self.report_overdue() + self.on_line();
-        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(first);
-        let wait = first.times(1 << self.backoff.min(6)).min(longest);
+        let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(overdue);
+        let wait = overdue.times(1 << self.backoff.min(6)).min(longest);
         let wait = self.doubt_interval().unwrap_or(wait);
         Some(self.last_eliciting.max(self.last_progress) + wait)
+    }
+
+    /// When reports have stayed away for so long that nothing seems to cross.
+    pub(super) fn dark_at(&self) -> Option<Instant> {
+        let oldest = self
+            .sent
+            .oldest_in_flight()
+            .filter(|_| self.rate.watches_reports(self.rtt.smoothed()))?;
+        let late = self.rtt.with_margin() - self.rtt.smoothed();
+        let last = self.sent.reported().max(oldest + self.rtt.smoothed());
+        Some(last + late + self.report_interval().times(2))
     }
 
     /// When the peer counts as silent: new data then waits for its first sign of life.
@@ -610,9 +620,14 @@ impl Path {
         self.rtt.with_margin() + self.report_interval() + self.sent.reorder_window()
     }
 
+    /// The same for the packet that takes longest.
+    pub(super) fn overdue(&self) -> Duration {
+        self.report_overdue() + self.on_line()
+    }
+
     /// When to ask with a small packet, because nothing is heard of those that left: it may
     /// be for their size (L-PM-3).
-    pub(super) fn ask_at(&self) -> Option<Instant> {
+    pub(super) fn ask_at(&self, overdue: Duration) -> Option<Instant> {
         // A peer that is heard and confirms nothing may be missing only what is too long.
         let dark = self.misses_packets();
         if dark || !self.mtu.can_shrink() {
@@ -622,7 +637,7 @@ impl Path {
         if self.asked > 0 {
             since = since.max(self.asked_at);
         }
-        Some(since + (self.report_overdue() + self.on_line()).times(1 << self.asked.min(6)))
+        Some(since + overdue.times(1 << self.asked.min(6)))
     }
 
     /// Asks in a packet of its own, which arrives whatever the path takes.

@@ -34,16 +34,23 @@ const STATE_ALONE: usize = 100;
 impl Session {
     /// Is something to be sent on a path now, as far as its departure clock allows?
     fn has_work(&self, now: Instant, at: usize) -> bool {
-        let (path, here) = (&self.paths[at], at == self.paths.active_at());
+        let path = &self.paths[at];
         if !path.is_open() {
             return false;
         }
         if self.closing.is_some() {
+            let here = at == self.paths.active_at();
             return here && self.close_due().is_some_and(|t| t <= now);
         }
+        self.has_work_beside(now, at, path.report_due())
+    }
+
+    /// The same on a path that is open, whose report is due then.
+    fn has_work_beside(&self, now: Instant, at: usize, report: Option<Instant>) -> bool {
+        let (path, here) = (&self.paths[at], at == self.paths.active_at());
         path.ping
             || here && self.has_content(now)
-            || path.report_due().is_some_and(|t| t <= now)
+            || report.is_some_and(|t| t <= now)
             || path.repair_waits(now, self.load(at))
             || path.path_probe_waits(now, self.load(at))
     }
@@ -430,51 +437,56 @@ impl Session {
         if self.closing.is_some() {
             return self.close_due().filter(|_| self.paths.active().is_open());
         }
-        let soonest = |timers: &[(&str, Option<Instant>)]| timers.iter().filter_map(|t| t.1).min();
-        let mut next = soonest(&self.own_timers(now));
-        for at in 0..self.paths.len() {
-            let path = soonest(&self.path_timers(now, at));
-            next = next.into_iter().chain(path).min();
-        }
-        next
+        let mut next = Instant::FAR_FUTURE;
+        self.each_timer(now, |_, at| next = next.min(at.unwrap_or(Instant::FAR_FUTURE)));
+        (next < Instant::FAR_FUTURE).then_some(next)
     }
 
     /// Every timer with its reason.
     pub(crate) fn timers(&self, now: Instant) -> Vec<(&'static str, Option<Instant>)> {
-        let paths = (0..self.paths.len()).flat_map(|at| self.path_timers(now, at));
-        self.own_timers(now).into_iter().chain(paths).collect()
+        let mut all = Vec::new();
+        self.each_timer(now, |reason, at| all.push((reason, at)));
+        all
     }
 
-    /// Those of what belongs to no path.
-    fn own_timers(&self, now: Instant) -> [(&'static str, Option<Instant>); 4] {
-        [
-            ("credit", self.credit_due.filter(|t| *t > now)),
-            ("close", self.close_due().filter(|t| *t > now)),
-            ("open", self.opening.front().map(|(t, _)| *t)),
-            ("cap", self.schedule.poll_timeout(now)),
-        ]
+    #[inline]
+    fn each_timer(&self, now: Instant, mut see: impl FnMut(&'static str, Option<Instant>)) {
+        see("credit", self.credit_due.filter(|t| *t > now));
+        see("close", self.close_due().filter(|t| *t > now));
+        see("open", self.opening.front().map(|(t, _)| *t));
+        see("cap", self.schedule.poll_timeout(now));
+        for at in 0..self.paths.len() {
+            self.each_path_timer(now, at, &mut see);
+        }
     }
 
     /// Those of a path.
-    fn path_timers(&self, now: Instant, at: usize) -> [(&'static str, Option<Instant>); 10] {
+    #[inline]
+    fn each_path_timer(
+        &self,
+        now: Instant,
+        at: usize,
+        see: &mut impl FnMut(&'static str, Option<Instant>),
+    ) {
         let (path, load) = (&self.paths[at], self.load(at));
-        let mut timers = [
-            ("release", path.repair.release_at()),
-            ("work", self.has_work(now, at).then(|| path.pacer.next())),
-            // What is overdue counts as work, which the departure clock may hold back.
-            ("report", path.report_due().filter(|t| *t > now)),
-            ("loss", path.loss_check),
-            ("rate", path.rate.poll_timeout()),
-            ("probe", path.probe_at()),
-            ("ask", path.ask_at()),
-            ("path", path.path_timeout(now, load)),
-            ("repair", path.repair.poll_timeout(now)),
-            ("silence", path.waits().then(|| path.silent_at())),
-        ];
+        see("release", path.repair.release_at());
         if !path.is_open() {
-            timers[1..].fill(("down", None));
+            return;
         }
-        timers
+        let report = path.report_due();
+        let work = self.has_work_beside(now, at, report);
+        see("work", work.then(|| path.pacer.next()));
+        // What is overdue counts as work, which the departure clock may hold back.
+        see("report", report.filter(|t| *t > now));
+        see("loss", path.loss_check);
+        see("rate", path.rate.poll_timeout());
+        see("dark", path.dark_at());
+        let overdue = path.overdue();
+        see("probe", path.probe_at(overdue));
+        see("ask", path.ask_at(overdue));
+        see("path", path.path_timeout(now, load));
+        see("repair", path.repair.poll_timeout(now));
+        see("silence", path.waits().then(|| path.silent_at()));
     }
 
     /// Does what is due.
@@ -501,6 +513,10 @@ impl Session {
             path.rate.handle_timeout(now, path.rtt.smoothed(), path.sent.next_number());
             path.follow_rate(now);
         }
+        if path.dark_at().is_some_and(|t| t <= now) {
+            path.rate.on_silence();
+            path.follow_rate(now);
+        }
         if path.loss_check.is_some_and(|t| t <= now) {
             self.check_lost(now, at);
         }
@@ -508,13 +524,14 @@ impl Session {
         if path.mtu.due().is_some_and(|t| t <= now) {
             path.follow_path(now);
         }
-        if path.ask_at().is_some_and(|t| t <= now) {
+        let overdue = path.overdue();
+        if path.ask_at(overdue).is_some_and(|t| t <= now) {
             path.ask_alone(now);
         }
         if path.waits() && path.silent_at() <= now {
             path.silent = true;
         }
-        if path.probe_at().is_some_and(|t| t <= now) {
+        if path.probe_at(overdue).is_some_and(|t| t <= now) {
             if path.backoff < DATA_PROBES {
                 self.give_up_newest(now, at);
             }

@@ -102,6 +102,7 @@ impl Tally {
 
     /// When [`Tally::failing`] may say more than it did, if it has said nothing yet.
     pub fn due(&self, rtt: Duration, established: bool) -> Option<Instant> {
+        self.since?;
         let patience = patience(rtt);
         [self.since, self.called]
             .into_iter()

@@ -314,7 +314,9 @@ impl Tunnel {
                 [silent, self.renew].into_iter().flatten().min()?
             }
         };
-        self.ways.for_initiation(0)?;
+        if !self.ways.is_any_known() {
+            return None;
+        }
         let not_before = self.attempt.as_ref().map_or(Instant::ZERO, |a| a.not_before);
         Some(reason.max(not_before).max(self.answered_until.unwrap_or(Instant::ZERO)))
     }

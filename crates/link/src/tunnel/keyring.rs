@@ -165,14 +165,15 @@ impl Keypair {
             true => (4, RENEW_AFTER),
             false => (5, RENEW_AFTER + RESPONDER_WAITS),
         };
-        if self.is_worn(8, lifetime) || self.age(now) >= ERASE_AFTER {
+        // Asked for every packet, and this is nearly always the answer.
+        if !self.is_worn(due, lifetime) && self.age(now) < age {
+            Wear::Fresh
+        } else if self.is_worn(8, lifetime) || self.age(now) >= ERASE_AFTER {
             Wear::Spent
         } else if self.is_worn(6, lifetime) {
             Wear::Overdue
-        } else if self.is_worn(due, lifetime) || self.age(now) >= age {
-            Wear::Due
         } else {
-            Wear::Fresh
+            Wear::Due
         }
     }
 
@@ -250,6 +251,10 @@ impl Keyring {
     /// were old.
     pub fn expire(&mut self, now: Instant, lifetime: Duration) -> bool {
         let spent = |keys: &Keypair| keys.wear(now, lifetime) == Wear::Spent;
+        let is_alone = self.pending.is_empty() && self.old.is_empty();
+        if is_alone && !self.current.as_ref().is_some_and(spent) {
+            return false; // As it is nearly always.
+        }
         let current = self.current.take_if(|k| spent(k));
         let pending = self.pending.extract_if(.., |p| spent(&p.keys)).map(|p| p.keys);
         let over = |old: &mut Old| old.expires.is_some_and(|at| at <= now) || spent(&old.keys);

@@ -121,6 +121,11 @@ impl Ways {
         known().nth(n.checked_rem(count)?)
     }
 
+    /// Is it known where the peer is on a path that packets may leave by?
+    pub fn is_any_known(&self) -> bool {
+        self.route.ids().iter().any(|id| self.endpoint(*id).is_some())
+    }
+
     /// Has this node put the path from there down, or, where none is known, all paths of the
     /// carrier? Then nothing goes there (L-PT-7).
     pub fn is_down(&self, from: Remote) -> bool {

@@ -99,10 +99,10 @@ fn a_queue_is_drained_where_there_is_jitter_too() {
     }
 }
 
-/// L-RA-4: rate and delay are others every 15 s, after 120 ms in the dark.
+/// L-RA-4, L-RA-8: rate and delay are others every 15 s, after 120 ms in the dark.
 #[test]
 fn a_low_orbit_is_followed() {
-    for seed in SEEDS {
+    for seed in 1..7 {
         let mut rng = Rng::new(seed);
         let mut w = line(seed, RateMode::Learned, 140.0, 20.0, 54, 200);
         set_loss(&mut w, 0.2);
@@ -123,14 +123,15 @@ fn a_low_orbit_is_followed() {
             w.run(secs(at));
         }
         let share = w.goodput(0.0, at) * at / carries;
-        let ((half, idle), (most, _)) = (w.echo(0.0, at, 50), w.echo(0.0, at, 99));
+        let [(half, idle), (nearly, far), (most, _)] = [50, 95, 99].map(|p| w.echo(0.0, at, p));
         let what = format!(
             "seed {seed}: {share:.3} of the link, echo {half:.0} ms, {idle:.0} ms on the idle \
-             link, {most:.0} ms at the 99th percentile"
+             link, {nearly:.0} and {far:.0} ms at the 95th percentile, {most:.0} ms at the 99th"
         );
         println!("{what}");
         assert!(share > 0.925, "{what}");
-        assert!(half < idle + 15.0 && most < 250.0, "{what}");
+        // The departure clock's lead is 3 ms of it, in the queue and before it (L-RA-1).
+        assert!(half < idle + 8.0 && nearly < far + 15.0 && most < 150.0, "{what}");
     }
 }
 
