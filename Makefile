@@ -21,11 +21,11 @@ setup:
 
 build:
 	@sh scripts/setup.sh build
-	$(CARGO) build --release --package bentpipe
+	$(CARGO) build --release --package bentpipe --package bentpipe-web
 
 # The gateway and the laboratory, which runs it.
 lab: setup
-	$(CARGO) build --release --package bentpipe --package bentpipe-lab
+	$(CARGO) build --release --package bentpipe --package bentpipe-web --package bentpipe-lab
 
 # Of what `make build` and `make lab` made, so that root need not build.
 install:

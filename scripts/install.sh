@@ -37,6 +37,13 @@ install -m 644 "$completions/$name.fish" \
     "$root$prefix/share/fish/vendor_completions.d/$name.fish"
 
 [ "$name" = bentpipe ] || exit 0
+# What gateways start; nobody calls it by name.
+web=$(dirname "$program")/bentpipe-web
+if [ ! -x "$web" ]; then
+    echo "install: $web is missing: run \`make build\` first" >&2
+    exit 1
+fi
+install -s -m 755 "$web" "$root$prefix/bin/bentpipe-web"
 # Keys lie here: nobody else's business.
 install -d -m 700 "$root/etc/bentpipe"
 install -d "$root$units"

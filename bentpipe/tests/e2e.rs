@@ -83,3 +83,5 @@ mod tcp;
 mod two_hops;
 #[path = "e2e/watching.rs"]
 mod watching;
+#[path = "e2e/web.rs"]
+mod web;

@@ -1,0 +1,460 @@
+//! The service `bentpipe-web` at both ends of a link: hosts' requests to port 80, and what is not
+//! HTTP there.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use bentpipe::admin::{ServiceState, ServiceStatus};
+use os::netns::NetNs;
+
+use crate::gateway::{Gateway, Settings};
+use crate::harness::{Scratch, World, must, root, wait_for};
+use crate::tcp::{
+    End, accept, connect, expect, listen, pattern, read_to_end, reset, send_all, try_connect,
+};
+
+const AT: &str = "10.2.0.2:80";
+
+/// The program, built as this test was, where every user may run it.
+fn program(programs: &Scratch) -> String {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--offline", "-p", "bentpipe-web"]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().expect("cargo").success(), "bentpipe-web is built");
+        Path::new(crate::gateway::PROGRAM).with_file_name("bentpipe-web")
+    });
+    let path = programs.sub("bin").join("bentpipe-web");
+    std::fs::copy(built, &path).expect("a copy");
+    format!("[{:?}]", path.display().to_string())
+}
+
+fn world(label: &str) -> (World, Scratch) {
+    let programs = Scratch::new(&format!("programs-{label}"));
+    let command = program(&programs);
+    let serve = |settings: &mut Settings| {
+        settings.node += &format!("\n[service.web]\ncommand = {command}\n");
+        settings.peer += "\n[[peer.rule]]\nports = [80]\nvia = \"web\"\n";
+    };
+    let world = World::with(|plan| {
+        serve(&mut plan.a);
+        serve(&mut plan.b);
+    });
+    for gateway in [&world.a, &world.b] {
+        wait_for("a service that runs", || match service(gateway) {
+            it if it.state == ServiceState::Running => Ok(()),
+            it => Err(format!("{it:?}\n{}", gateway.log())),
+        });
+    }
+    (world, programs)
+}
+
+fn service(gateway: &Gateway) -> ServiceStatus {
+    gateway.status().services.first().cloned().expect("it has a service")
+}
+
+/// Waits until the service at `gateway` has counted so many.
+fn wait_for_count(gateway: &Gateway, what: &str, n: u64) {
+    wait_for(what, || match service(gateway).counters.get(what) {
+        Some(counted) if *counted == n => Ok(()),
+        other => Err(format!("{other:?} {what}\n{}", gateway.log())),
+    });
+}
+
+/// A server of HTTP/1.1 whose connections are kept. It answers with what `answer` makes of a
+/// request's head and body: fields and the answer's body.
+struct Server {
+    connections: Arc<AtomicU64>,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+type Answer = fn(&str, &[u8]) -> (String, Vec<u8>);
+
+impl Server {
+    fn start(ns: &NetNs, answer: Answer) -> Server {
+        let listener = listen(ns, AT);
+        let (connections, heads) = (Arc::new(AtomicU64::new(0)), Arc::default());
+        let server = Server { connections: connections.clone(), heads: Arc::clone(&heads) };
+        thread::spawn(move || {
+            loop {
+                let stream = accept(&listener);
+                connections.fetch_add(1, Ordering::Relaxed);
+                let heads = Arc::clone(&heads);
+                thread::spawn(move || serve(stream, &heads, answer));
+            }
+        });
+        server
+    }
+
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+fn serve(mut stream: TcpStream, heads: &Mutex<Vec<String>>, answer: Answer) -> Option<()> {
+    loop {
+        let head = read_head(&mut stream)?;
+        let length = field(&head, "content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).ok()?;
+        heads.lock().unwrap().push(head.clone());
+        let (fields, body) = answer(&head, &body);
+        stream.write_all(fields.as_bytes()).ok()?;
+        if !head.starts_with("HEAD") {
+            stream.write_all(&body).ok()?;
+        }
+        if fields.contains("Connection: close") {
+            return stream.shutdown(Shutdown::Write).ok();
+        }
+    }
+}
+
+/// The next message's head, in lower case but for its first line.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let text = String::from_utf8(head).ok()?;
+    let (first, rest) = text.split_once("\r\n")?;
+    Some(format!("{first}\r\n{}", rest.to_lowercase()))
+}
+
+fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().skip(1).find_map(|l| l.split_once(": ").filter(|(n, _)| *n == name).map(|f| f.1))
+}
+
+fn sized(body: Vec<u8>) -> (String, Vec<u8>) {
+    (format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()), body)
+}
+
+/// What the tests' server says.
+fn site(head: &str, body: &[u8]) -> (String, Vec<u8>) {
+    let target = head.split(' ').nth(1).unwrap_or("");
+    match target {
+        "/echo" => sized(body.to_vec()),
+        "/large" => sized(pattern(7, 3_000_000)),
+        "/chunked" => (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
+            b"5\r\nhello\r\n7\r\n, world\r\n0\r\n\r\n".to_vec(),
+        ),
+        "/until-close" => {
+            ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".into(), pattern(8, 100_000))
+        }
+        "/truncated" => (
+            "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\n".into(),
+            vec![b'x'; 50],
+        ),
+        "/not-modified" => ("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n".into(), vec![]),
+        "/fresh" => {
+            let (mut head, body) = sized(pattern(9, 50_000));
+            head.insert_str(head.len() - 2, "Cache-Control: max-age=600\r\n");
+            (head, body)
+        }
+        "/private" => (
+            "HTTP/1.1 200 OK\r\nCache-Control: private, max-age=600\r\nContent-Length: 2\r\n\r\n"
+                .into(),
+            b"me".to_vec(),
+        ),
+        "/range" => (
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 2-4/10\r\nContent-Length: 3\r\n\r\n".into(),
+            b"cde".to_vec(),
+        ),
+        _ => sized(target.as_bytes().to_vec()),
+    }
+}
+
+/// Sends this over a connection of its own; all that comes back.
+fn say(world: &World, text: &str) -> (String, End) {
+    let mut stream = connect(&world.client, AT);
+    stream.write_all(text.as_bytes()).expect("a request");
+    // It may have been reset already.
+    let _ = stream.shutdown(Shutdown::Write);
+    let (bytes, end) = read_to_end(&mut stream);
+    (String::from_utf8_lossy(&bytes).into_owned(), end)
+}
+
+#[test]
+fn every_kind_of_message_passes_from_real_clients_to_servers_and_back() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-messages");
+    let server = Server::start(&world.server, site);
+    let dir = world.dir("files");
+    let curl = |args: &str| must(&world.client, &format!("curl -sS --max-time 30 {args}"));
+    let url = |path: &str| format!("http://{AT}{path}");
+    assert_eq!(curl(&url("/a?b=c")), "/a?b=c");
+    assert_eq!(curl(&format!("--http1.0 {}", url("/old"))), "/old");
+    assert_eq!(curl(&url("/chunked")), "hello, world");
+    assert_eq!(curl(&format!("-r 2-4 -w ' %{{http_code}}' {}", url("/range"))), "cde 206");
+    assert!(curl(&format!("-I {}", url("/head"))).to_lowercase().contains("content-length: 5"));
+    assert_eq!(curl(&format!("-w '%{{http_code}}' {}", url("/not-modified"))), "304");
+    for (name, length) in [("large", 3_000_000), ("until-close", 100_000)] {
+        let file = dir.join(name);
+        curl(&format!("-o {} {}", file.display(), url(&format!("/{name}"))));
+        let seed = if name == "large" { 7 } else { 8 };
+        assert!(std::fs::read(&file).unwrap() == pattern(seed, length), "{name} is whole");
+    }
+    // With `Expect: 100-continue`, which curl sends before more than a megabyte.
+    let (body, back) = (dir.join("large"), dir.join("back"));
+    let [from, to] = [&body, &back].map(|path| path.display().to_string());
+    curl(&format!("--data-binary @{from} -o {to} {}", url("/echo")));
+    assert!(std::fs::read(&back).unwrap() == pattern(7, 3_000_000), "an echo");
+    let before = server.connections();
+    let many: String = (0..30).map(|n| format!(" {}", url(&format!("/{n}")))).collect();
+    let all: String = (0..30).map(|n| format!("/{n}")).collect();
+    assert_eq!(curl(&many), all);
+    assert!(server.connections() <= before + 1, "connections to servers are kept");
+    let heads = server.heads();
+    assert!(heads.iter().all(|h| field(h, "host") == Some("10.2.0.2")), "{heads:?}");
+    assert!(heads.iter().all(|h| !h.contains("bp-")), "{heads:?}");
+    // One stream carried all of it.
+    wait_for_count(&world.a, "exchanges", 1);
+    wait_for_count(&world.b, "forwarded", server.heads().len() as u64);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-pipeline");
+    let _server = Server::start(&world.server, site);
+    let mut stream = connect(&world.client, AT);
+    let requests: String =
+        (0..10).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    stream.write_all(requests.as_bytes()).expect("requests");
+    for n in 0..10 {
+        let head = read_head(&mut stream).expect("an answer");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        expect(&mut stream, format!("/{n}").as_bytes());
+    }
+}
+
+#[test]
+fn what_is_not_http_is_carried_as_a_plain_stream_without_a_byte_lost() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-pass");
+    let listener = listen(&world.server, AT);
+    let data = pattern(3, 500_000);
+    for first in
+        [&b"SSH-2.0-client\r\n"[..], b"\x16\x03\x01\x02\x00", b"CONNECT a:1 HTTP/1.1\r\n\r\n"]
+    {
+        let mut near = connect(&world.client, AT);
+        let all = [first, &data].concat();
+        let sending = send_all(&near, all.clone());
+        let mut far = accept(&listener);
+        assert!(read_to_end(&mut far) == (all, End::Clean), "as the client sent it");
+        sending.join().unwrap().unwrap();
+        let answer = send_all(&far, data.clone());
+        assert!(read_to_end(&mut near) == (data.clone(), End::Clean));
+        answer.join().unwrap().unwrap();
+    }
+    // A server that speaks first, and a WebSocket.
+    let mut near = connect(&world.client, AT);
+    let mut far = accept(&listener);
+    far.write_all(b"220 ready\r\n").unwrap();
+    expect(&mut near, b"220 ready\r\n");
+    let upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n";
+    let mut near = connect(&world.client, AT);
+    near.write_all(upgrade).unwrap();
+    let mut far = accept(&listener);
+    expect(&mut far, upgrade);
+    far.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\nfree").unwrap();
+    expect(&mut near, b"HTTP/1.1 101 Switching Protocols\r\n\r\nfree");
+    wait_for_count(&world.a, "passed", 5);
+}
+
+#[test]
+fn an_answer_that_is_not_whole_ends_in_a_reset_and_so_does_a_server_that_refuses() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-truncated");
+    let (said, end) = say(&world, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((said.as_str(), end), ("", End::Reset), "nobody listens");
+    let server = Server::start(&world.server, site);
+    let (said, end) = say(&world, "GET /truncated HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(end, End::Reset, "half an answer does not look like one: {said}");
+    // A client that gives up in the middle of an answer disturbs nobody.
+    let mut stream = connect(&world.client, AT);
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    reset(stream);
+    let (said, _) = say(&world, "GET /after HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(said.ends_with("/after"), "{said}");
+    assert_eq!(server.heads().len(), 3);
+}
+
+#[test]
+fn ambiguous_requests_hide_no_second_one() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-hostile");
+    let server = Server::start(&world.server, site);
+    // What comes behind such a request must not become one.
+    let hidden = "0\r\n\r\nGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    for fields in [
+        "Content-Length: 6\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 6",
+        "Content-Length: 6\r\nContent-Length: 7",
+        "Content-Length: +6",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: chunked, identity",
+        "Host: b",
+    ] {
+        let text = format!("POST /smuggled HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{hidden}");
+        let (said, _) = say(&world, &text);
+        // A length beside chunks: chunks count, and nothing is read behind them (RFC 9112, 6.1).
+        let both = fields.contains("chunked\r\n") || fields.contains("\r\nTransfer");
+        assert!(both || said.starts_with("HTTP/1.1 400"), "{fields}: {said}");
+        assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{fields}: {said}");
+    }
+    // Chunk lengths that overflow end the request, and the connection with it.
+    for chunk in ["fffffffffffffffff\r\n", "-1\r\n", "5;\r\nhello\n", "zz\r\n"] {
+        let text = format!(
+            "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}{hidden}"
+        );
+        let (said, _) = say(&world, &text);
+        assert!(!said.starts_with("HTTP/1.1 200"), "{chunk}: {said}");
+    }
+    assert!(!server.heads().iter().any(|h| h.contains("hidden")), "{:?}", server.heads());
+    // A second request on the connection is judged as the first.
+    let first = "GET /first HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (said, _) = say(&world, &format!("{first}GET http://b/second HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert!(said.contains("/first") && said.contains("HTTP/1.1 400"), "{said}");
+    let heads = server.heads();
+    assert!(!heads.iter().any(|h| h.contains("second")), "{heads:?}");
+    let two_lengths = |h: &String| {
+        field(h, "content-length").is_some() && field(h, "transfer-encoding").is_some()
+    };
+    assert!(!heads.iter().any(two_lengths), "{heads:?}");
+}
+
+#[test]
+fn the_service_comes_back_after_a_kill_and_hosts_meanwhile_are_served_without_it() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-killed");
+    let _server = Server::start(&world.server, site);
+    let get = || {
+        let request = b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let mut stream = try_connect(&world.client, AT)?;
+        stream.write_all(request)?;
+        let (bytes, end) = read_to_end(&mut stream);
+        let whole = end == End::Clean && bytes.ends_with(b"/x");
+        whole.then_some(()).ok_or(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+    };
+    get().expect("an answer");
+    for gateway in [&world.a, &world.b] {
+        let it = service(gateway);
+        let pid = it.pid.expect("a process").to_string();
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        wait_for("another start", || match service(gateway) {
+            now if now.starts > it.starts && now.state == ServiceState::Running => Ok(()),
+            now => Err(format!("{now:?}")),
+        });
+        thread::sleep(Duration::from_millis(300));
+        wait_for("an answer", || get().map_err(|e| e.to_string()));
+        wait_for("the service has answered", || {
+            get().map_err(|e| e.to_string())?;
+            match service(&world.a).counters.get("requests") {
+                Some(n) if *n > 0 => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+    }
+}
+
+#[test]
+fn fresh_answers_come_from_the_terminal_without_the_satellite() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-fresh");
+    let server = Server::start(&world.server, site);
+    let dir = world.dir("files");
+    let get = |more: &str, path: &str| {
+        let file = dir.join("got").display().to_string();
+        let got = must(
+            &world.client,
+            &format!("curl -sS --max-time 30 {more} -o {file} -D - http://{AT}{path}"),
+        );
+        (got.to_lowercase(), std::fs::read(&file).expect("an answer"))
+    };
+    let (head, body) = get("", "/fresh");
+    assert!(body == pattern(9, 50_000) && !head.contains("age: "), "{head}");
+    // Far away is out of reach, and these come.
+    world.set_link_down(true);
+    for _ in 0..5 {
+        let (head, body) = get("", "/fresh");
+        assert!(body == pattern(9, 50_000) && head.contains("\nage: "), "{head}");
+    }
+    world.set_link_down(false);
+    wait_for_count(&world.a, "hits", 5);
+    assert_eq!(server.heads().len(), 1);
+    // Not so what is private, what is asked for anew, and by another host's name.
+    for n in 1..=2 {
+        assert_eq!(get("", "/private").1, b"me");
+        assert_eq!(get("-H 'Cache-Control: no-cache'", "/fresh").1.len(), 50_000);
+        assert_eq!(get("-H 'Cookie: a=b' -r 0-9", "/fresh").1.len(), 50_000);
+        let named = format!("-H 'Host: other-{n}.test'");
+        assert!(!get(&named, "/fresh").0.contains("\nage: "), "who lies poisons nobody");
+        assert_eq!(server.heads().len(), 1 + 4 * n);
+    }
+    // What changes it is heard of.
+    get("-X POST -d x", "/fresh");
+    assert!(!get("", "/fresh").0.contains("\nage: "));
+}
+
+#[test]
+fn a_small_request_that_is_made_again_costs_few_bytes_each_way() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-small");
+    let _server = Server::start(&world.server, |_, _| {
+        let fields = "HTTP/1.1 200 OK\r\nServer: some-server/1.2.3 (Debian)\r\nContent-Length: 1\r\n\
+                      Content-Type: text/plain; charset=utf-8\r\nX-Frame-Options: SAMEORIGIN\r\n\
+                      Strict-Transport-Security: max-age=31536000; includeSubDomains\r\n\r\n";
+        (fields.into(), b"x".to_vec())
+    });
+    let fields = "-H 'Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8' \
+                  -H 'Accept-Language: en-GB,en;q=0.5' -H 'Cookie: session=0123456789abcdef' \
+                  -H 'Referer: http://example.org/a/rather/long/page.html'";
+    let ask = |n: usize| {
+        let urls = format!(" http://{AT}/a/small/object").repeat(n);
+        let got = must(&world.client, &format!("curl -sS --max-time 60 {fields}{urls}"));
+        assert_eq!(got, "x".repeat(n));
+        let link = world.a.status().links[0].clone();
+        [link.send.lan_bytes, link.receive.lan_bytes]
+    };
+    let (before, again) = (ask(2), 100);
+    let after = ask(again);
+    // An answer's byte is not its header's; the frame that it comes in is.
+    let each = [0, 1].map(|way| (after[way] - before[way]) / again as u64);
+    println!("bytes each way: {each:?}");
+    assert!(each[0] > 0 && each[0] <= 40, "{each:?}");
+    assert!(each[1] > 1 && each[1] <= 41, "{each:?}");
+}

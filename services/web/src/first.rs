@@ -1,0 +1,90 @@
+//! What a host sends first on a connection: is it HTTP, and ours?
+
+/// Bytes of a first request that are looked at. Longer ones are not ours.
+pub const MAX_HEAD: usize = 16 << 10;
+
+const MAX_FIELDS: usize = 100;
+
+/// The methods that are understood. Others may mean another protocol.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+
+/// What is to be done with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Too little to know: read on.
+    More,
+    /// HTTP that is answered here.
+    Http,
+    /// Not ours: the gateway carries it as a plain stream.
+    Pass,
+}
+
+/// Judges the bytes that came so far. Says `Pass` as early as it can, because a host whose
+/// protocol is another one may wait for an answer.
+pub fn judge(bytes: &[u8]) -> Verdict {
+    let method = bytes.iter().position(|b| *b == b' ').unwrap_or(bytes.len());
+    let (begun, ended) = (&bytes[..method], method < bytes.len());
+    let known = METHODS.iter().any(|m| match ended {
+        true => m.as_bytes() == begun,
+        false => m.as_bytes().starts_with(begun),
+    });
+    if !known {
+        return Verdict::Pass;
+    }
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD => Verdict::More,
+        Ok(httparse::Status::Complete(_)) if is_ours(&request) => Verdict::Http,
+        _ => Verdict::Pass,
+    }
+}
+
+/// Absolute targets are for a proxy that the host talks to, and what upgrades is HTTP no longer.
+fn is_ours(request: &httparse::Request) -> bool {
+    let upgrades = |f: &httparse::Header| f.name.eq_ignore_ascii_case("upgrade");
+    request.path.is_some_and(|target| target.starts_with('/'))
+        && !request.headers.iter().any(upgrades)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::*;
+
+    #[test]
+    fn http_is_known_by_its_head_and_the_rest_by_its_first_bytes() {
+        for (bytes, verdict) in [
+            (&b""[..], More),
+            (b"G", More),
+            (b"GET /", More),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n", More),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Http),
+            (b"GET / HTTP/1.0\r\n\r\n", Http),
+            (b"POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", Http),
+            (b"GETX", Pass),
+            (b"SSH-2.0-x\r\n", Pass),
+            (b"\x16\x03\x01", Pass),
+            (b"CONNECT a:443 HTTP/1.1\r\n\r\n", Pass),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Pass),
+            (b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Pass),
+            (b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n", Pass),
+            (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", Pass),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", Pass),
+            (b"GET / FTP/1.1\r\n", Pass),
+        ] {
+            assert_eq!(judge(bytes), verdict, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn a_head_that_does_not_end_is_passed() {
+        let mut head = b"GET / HTTP/1.1\r\nA: ".to_vec();
+        head.resize(MAX_HEAD - 1, b'a');
+        assert_eq!(judge(&head), More);
+        head.push(b'a');
+        assert_eq!(judge(&head), Pass);
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS + 1));
+        assert_eq!(judge(many.as_bytes()), Pass);
+    }
+}

@@ -1,0 +1,161 @@
+//! The gateway, for tasks that wait for its answers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+
+use service::message::{Accepted, Incoming, LinkState};
+use service::{Client, Error, Event, Reason, Request};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Requests that may wait for the gateway at once: their answers must fit into the socket, because
+/// the gateway takes nothing while answers wait.
+const MAX_OPEN: usize = 32;
+
+/// Messages of the gateway that wait here; more wait in the socket.
+const HEARD: usize = 64;
+
+type Answer = Result<OwnedFd, Reason>;
+
+/// The gateway that started this program.
+pub struct Gateway {
+    client: Arc<Client>,
+    last: Cell<u64>,
+    open: Semaphore,
+    waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
+    /// Peers that have this service now.
+    peers: RefCell<BTreeMap<String, bool>>,
+}
+
+/// What the gateway gives without being asked.
+pub enum Given {
+    /// A host's connection.
+    Accepted(Accepted, OwnedFd),
+    /// A stream of the peer's service.
+    /// Its preface comes with it.
+    Incoming(Incoming, Vec<u8>, OwnedFd),
+}
+
+impl Gateway {
+    /// Says hello.
+    ///
+    /// # Errors
+    /// If there is no gateway, or it speaks another version.
+    pub fn from_environment() -> Result<Gateway, Error> {
+        let (last, waiting, peers) = Default::default();
+        let open = Semaphore::new(MAX_OPEN);
+        let client = Arc::new(Client::from_environment()?);
+        Ok(Gateway { client, last, open, waiting, peers })
+    }
+
+    /// Hears the gateway until it ends. A thread waits for it: what tokio could watch is not a
+    /// socket of this kind.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub async fn hear(&self, mut give: impl FnMut(Given)) -> Result<(), Error> {
+        let (hand, mut heard) = mpsc::channel(HEARD);
+        let client = Arc::clone(&self.client);
+        thread::spawn(move || listen(&client, &hand));
+        while let Some(delivery) = heard.recv().await {
+            let (event, bytes, socket) = delivery?;
+            match (event, socket) {
+                (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, socket)),
+                (Event::Incoming(it), Some(socket)) => give(Given::Incoming(it, bytes, socket)),
+                (event, socket) => self.note(event, socket),
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, event: Event, socket: Option<OwnedFd>) {
+        let (request, answer) = match (event, socket) {
+            (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(socket)) => {
+                (request, Ok(socket))
+            }
+            (Event::Failed { request, reason }, _) => (request, Err(reason)),
+            (Event::Link(link), _) => {
+                let usable = link.service && link.state != LinkState::Down;
+                self.peers.borrow_mut().insert(link.peer, usable);
+                return;
+            }
+            _ => return,
+        };
+        if let Some(waits) = self.waiting.borrow_mut().remove(&request) {
+            // Who does not wait any more drops the socket, which resets it.
+            let _ = waits.send(answer);
+        }
+    }
+
+    /// Has this peer the service, and can it be reached?
+    pub fn serves(&self, peer: &str) -> bool {
+        self.peers.borrow().get(peer).copied().unwrap_or(false)
+    }
+
+    /// A stream to the peer's service.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn open(&self, peer: &str, preface: &[u8]) -> Answer {
+        let peer = peer.to_owned();
+        self.ask(preface, |request| Request::Open { request, peer, class: None, client: None })
+            .await
+    }
+
+    /// A connection to a server, for a host behind `peer`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect(&self, peer: &str, way: bentpipe_web::headers::Way) -> Answer {
+        let (peer, target) = (peer.to_owned(), way.to.to_string());
+        // The server sees the host; its port is any, because connections outlive the host's.
+        let source = Some((way.from, 0).into());
+        self.ask(b"", |request| Request::Connect { request, peer, target, source }).await
+    }
+
+    async fn ask(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
+        let _one = self.open.acquire().await;
+        let number = self.last.get() + 1;
+        self.last.set(number);
+        let (answers, answer) = oneshot::channel();
+        self.waiting.borrow_mut().insert(number, answers);
+        if self.client.send(&request(number), bytes, None).is_err() {
+            self.waiting.borrow_mut().remove(&number);
+            return Err(Reason::ShuttingDown);
+        }
+        answer.await.unwrap_or(Err(Reason::ShuttingDown))
+    }
+
+    /// Gives a host's connection back, with what was read of it.
+    pub fn pass(&self, socket: OwnedFd, dscp: u8, read: &[u8]) {
+        if let Err(why) = self.client.pass(socket, dscp, read) {
+            eprintln!("a connection cannot be passed back and is reset: {why}");
+        }
+    }
+
+    /// Tells the gateway what was counted.
+    pub fn tell(&self, counters: BTreeMap<String, u64>) {
+        // Without a gateway nobody wants to know.
+        let _ = self.client.send(&Request::Stats { counters }, b"", None);
+    }
+}
+
+type Heard = Result<(Event, Vec<u8>, Option<OwnedFd>), Error>;
+
+/// Takes what the gateway says until it ends, or nobody hears it any more.
+fn listen(client: &Client, hand: &mpsc::Sender<Heard>) {
+    let mut room = service::room();
+    loop {
+        let heard = match client.next(&mut room) {
+            Ok(None) => return,
+            Ok(Some(it)) => Ok((it.event, it.bytes.to_vec(), it.socket)),
+            Err(why) => Err(why),
+        };
+        let failed = heard.is_err();
+        if hand.blocking_send(heard).is_err() || failed {
+            return;
+        }
+    }
+}

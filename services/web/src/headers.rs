@@ -1,0 +1,284 @@
+//! Which fields of requests and answers cross the link.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Request, StatusCode, Uri, Version};
+
+/// In a request: the server's address that the host connected to.
+const TO: HeaderName = HeaderName::from_static("bp-to");
+/// In a request: the host.
+const FROM: HeaderName = HeaderName::from_static("bp-from");
+/// In a request: its `Cookie`. HTTP/2 sends cookies in full each time, lest somebody guess one by
+/// the length of what he sends himself; what is long is not guessed (RFC 7541, section 7.1).
+const LONG_COOKIE: HeaderName = HeaderName::from_static("bp-cookie");
+/// Longer ones would fill the table of what was sent before.
+const LONG: std::ops::Range<usize> = 16..1024;
+/// In an answer: it is not the server's. The value says why there is none.
+const FAILED: HeaderName = HeaderName::from_static("bp-failed");
+
+/// Fields that concern one connection (RFC 9110, section 7.6.1) and not the next.
+const OF_ONE_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Where a request goes and for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    /// The server's address that the host connected to.
+    pub to: SocketAddr,
+    /// The host.
+    pub from: IpAddr,
+}
+
+/// Why a request is not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Its length is told twice (RFC 9112, section 6.3), which two readers may read differently.
+    #[error("its length is told twice")]
+    TwoLengths,
+    /// No host, several, or none that a URI could have.
+    #[error("it does not name one host")]
+    Host,
+    /// Its target is not a path.
+    #[error("its target is not a path")]
+    Target,
+    /// Its method is CONNECT or the like.
+    #[error("its method is not forwarded")]
+    Method,
+}
+
+impl Refused {
+    /// What the host is answered.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Refused::Method => StatusCode::NOT_IMPLEMENTED,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// Removes the fields of one connection, those among them that `Connection` names.
+pub fn strip_hop(fields: &mut HeaderMap) {
+    let named: Vec<HeaderName> = fields
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&OF_ONE_HOP) {
+        fields.remove(name);
+    }
+}
+
+/// Must nothing be read behind this request? hyper takes chunks where a length is told too, and
+/// does not say so; what follows could then be read as part of the body by others (RFC 9112,
+/// section 6.1).
+pub fn ends_connection(fields: &HeaderMap) -> bool {
+    fields.contains_key(header::TRANSFER_ENCODING)
+}
+
+/// Makes a host's request one that can cross the link.
+///
+/// # Errors
+/// If it is ambiguous.
+pub fn for_link<B>(request: &mut Request<B>, way: Way) -> Result<(), Refused> {
+    if request.method() == Method::CONNECT || request.method() == Method::TRACE {
+        return Err(Refused::Method);
+    }
+    let lengths = request.headers().get_all(header::CONTENT_LENGTH).iter().count();
+    if lengths + usize::from(request.headers().contains_key(header::TRANSFER_ENCODING)) > 1 {
+        return Err(Refused::TwoLengths);
+    }
+    let authority = authority(request, way)?;
+    let target = match request.uri().path_and_query() {
+        Some(target) if request.uri().authority().is_none() && target.as_str() != "*" => target,
+        _ => return Err(Refused::Target),
+    };
+    *request.uri_mut() = uri(authority, target.clone())?;
+    let fields = request.headers_mut();
+    strip_hop(fields);
+    // Answered on the LAN: over the link the body follows at once.
+    fields.remove(header::EXPECT);
+    fields.remove(header::HOST);
+    fields.remove(LONG_COOKIE);
+    fields.insert(TO, value(&way.to.to_string())?);
+    fields.insert(FROM, value(&way.from.to_string())?);
+    *request.version_mut() = Version::HTTP_2;
+    Ok(())
+}
+
+/// The last thing that is done to a request before it crosses: whoever looks at cookies has done so.
+pub fn pack_cookie(fields: &mut HeaderMap) {
+    let mut cookies = fields.get_all(header::COOKIE).iter();
+    let only = cookies.next().filter(|_| cookies.next().is_none());
+    if let Some(cookie) = only.filter(|c| LONG.contains(&c.len())).cloned() {
+        fields.remove(header::COOKIE);
+        fields.insert(LONG_COOKIE, cookie);
+    }
+}
+
+/// Whom the host meant: a request of HTTP/1.0 need not say.
+fn authority<B>(request: &Request<B>, way: Way) -> Result<Authority, Refused> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => {
+            let host = host.to_str().ok().filter(|h| !h.contains('@')).ok_or(Refused::Host)?;
+            host.parse().map_err(|_| Refused::Host)
+        }
+        (None, None) if request.version() == Version::HTTP_10 => {
+            way.to.to_string().parse().map_err(|_| Refused::Host)
+        }
+        _ => Err(Refused::Host),
+    }
+}
+
+fn uri(authority: Authority, target: PathAndQuery) -> Result<Uri, Refused> {
+    let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query(target);
+    uri.build().map_err(|_| Refused::Target)
+}
+
+fn value(text: &str) -> Result<HeaderValue, Refused> {
+    HeaderValue::from_str(text).map_err(|_| Refused::Host)
+}
+
+/// Makes a request from the link one for the server, and says where that is.
+///
+/// # Errors
+/// If the peer's service sent no such request.
+pub fn for_server<B>(request: &mut Request<B>) -> Result<Way, Refused> {
+    let host = request.uri().authority().map(ToString::to_string).ok_or(Refused::Host)?;
+    let target = request.uri().path_and_query().cloned().ok_or(Refused::Target)?;
+    let fields = request.headers_mut();
+    let mut text = |name| fields.remove(name).and_then(|v| v.to_str().map(str::to_owned).ok());
+    let (to, from) = (text(TO), text(FROM));
+    let to = to.and_then(|t| t.parse().ok()).ok_or(Refused::Host)?;
+    let from = from.and_then(|t| t.parse().ok()).ok_or(Refused::Host)?;
+    strip_hop(fields);
+    if let Some(cookie) = fields.remove(LONG_COOKIE) {
+        fields.insert(header::COOKIE, cookie);
+    }
+    fields.insert(header::HOST, value(&host)?);
+    *request.uri_mut() = target.into();
+    *request.version_mut() = Version::HTTP_11;
+    Ok(Way { to, from })
+}
+
+/// Notes in an answer that it is not the server's.
+pub fn set_failed(fields: &mut HeaderMap, why: &str) {
+    let why = HeaderValue::from_str(why).unwrap_or(HeaderValue::from_static("unknown"));
+    fields.insert(FAILED, why);
+}
+
+/// Why there is no answer of the server's, if there is none.
+pub fn take_failed(fields: &mut HeaderMap) -> Option<String> {
+    let why = fields.remove(FAILED)?;
+    Some(String::from_utf8_lossy(why.as_bytes()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAY: Way = Way {
+        to: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 2, 0, 2)), 80),
+        from: IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2)),
+    };
+
+    fn request(target: &str, fields: &[(&str, &str)]) -> Request<()> {
+        let mut builder = Request::builder().uri(target);
+        for (name, value) in fields {
+            builder = builder.header(*name, *value);
+        }
+        builder.body(()).unwrap()
+    }
+
+    #[test]
+    fn a_request_reaches_the_server_as_the_host_sent_it_without_what_was_for_us() {
+        let mut it = request(
+            "/a?b=c",
+            &[
+                ("host", "example.org:8080"),
+                ("connection", "close, x-mine"),
+                ("x-mine", "1"),
+                ("keep-alive", "3"),
+                ("expect", "100-continue"),
+                ("bp-to", "127.0.0.1:22"),
+                ("cookie", "a=b"),
+            ],
+        );
+        for_link(&mut it, WAY).unwrap();
+        assert_eq!(it.uri(), "http://example.org:8080/a?b=c");
+        assert_eq!(for_server(&mut it), Ok(WAY), "and not where the host's field points");
+        assert_eq!(it.uri(), "/a?b=c");
+        let fields: Vec<_> = it.headers().iter().map(|(n, v)| (n.as_str(), v.as_bytes())).collect();
+        assert_eq!(fields.len(), 2, "{fields:?}");
+        assert_eq!(it.headers()["host"], "example.org:8080");
+        assert_eq!(it.headers()["cookie"], "a=b");
+    }
+
+    #[test]
+    fn cookies_arrive_as_they_were_and_only_those_that_nobody_guesses_are_remembered() {
+        for (cookie, packed) in [("a=b", false), ("session=0123456789abcdef", true)] {
+            let mine = [("host", "a"), ("cookie", cookie), ("bp-cookie", "somebody else's")];
+            let mut it = request("/", &mine);
+            for_link(&mut it, WAY).unwrap();
+            pack_cookie(it.headers_mut());
+            assert_eq!(it.headers().contains_key(LONG_COOKIE), packed);
+            for_server(&mut it).unwrap();
+            assert_eq!(it.headers()["cookie"], cookie);
+            assert!(!it.headers().contains_key(LONG_COOKIE));
+        }
+        let mut two = request("/", &[("cookie", "session=0123456789abcdef"), ("cookie", "b=c")]);
+        pack_cookie(two.headers_mut());
+        assert_eq!(two.headers().get_all("cookie").iter().count(), 2);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for (target, fields, why) in [
+            (
+                "/",
+                &[("host", "a"), ("content-length", "3"), ("transfer-encoding", "chunked")][..],
+                Refused::TwoLengths,
+            ),
+            (
+                "/",
+                &[("host", "a"), ("content-length", "3"), ("content-length", "3")],
+                Refused::TwoLengths,
+            ),
+            ("/", &[("host", "a"), ("host", "b")], Refused::Host),
+            ("/", &[], Refused::Host),
+            ("/", &[("host", "a b")], Refused::Host),
+            ("/", &[("host", "u@a")], Refused::Host),
+            ("http://b/", &[("host", "a")], Refused::Target),
+            ("*", &[("host", "a")], Refused::Target),
+        ] {
+            assert_eq!(
+                for_link(&mut request(target, fields), WAY),
+                Err(why),
+                "{target} {fields:?}"
+            );
+        }
+        let mut connect = request("/", &[("host", "a")]);
+        *connect.method_mut() = Method::CONNECT;
+        assert_eq!(for_link(&mut connect, WAY), Err(Refused::Method));
+    }
+
+    #[test]
+    fn an_old_client_that_names_no_host_means_the_address_it_connected_to() {
+        let mut it = request("/", &[]);
+        *it.version_mut() = Version::HTTP_10;
+        for_link(&mut it, WAY).unwrap();
+        assert_eq!(it.uri(), "http://10.2.0.2:80/");
+    }
+}

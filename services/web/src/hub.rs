@@ -1,0 +1,184 @@
+//! The end where servers are: requests of the peer's service, and warm connections to servers.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_web::headers::{self, Way};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, Version, header};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::service::service_fn;
+use tokio::time::Instant;
+
+use crate::body::{Body, nothing, passing};
+use crate::gateway::Gateway;
+use crate::socket::{Socket, watched};
+use crate::{Counted, Local, exchange};
+
+/// How long a connection is kept without a request.
+const WARM: Duration = Duration::from_secs(30);
+/// Warm connections to one server for one host, and to all.
+const WARM_EACH: usize = 6;
+const WARM_ALL: usize = 512;
+
+type Sender = SendRequest<Body>;
+/// A peer, and a server for one of its hosts.
+type Key = (Rc<str>, Way);
+
+/// The hub's part.
+pub struct Hub {
+    pub gateway: Rc<Gateway>,
+    pub counted: Rc<Counted>,
+    warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
+}
+
+impl Hub {
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Hub {
+        Hub { gateway, counted, warm: RefCell::default() }
+    }
+
+    /// Serves an exchange.
+    pub async fn serve(self: Rc<Hub>, peer: String, socket: OwnedFd) {
+        let Ok(stream) = watched(socket) else { return };
+        let peer: Rc<str> = peer.into();
+        let served = exchange::server().serve_connection(
+            Socket::new(stream, Bytes::new()),
+            service_fn(|request| self.clone().answer(peer.clone(), request)),
+        );
+        if let Err(why) = served.await {
+            eprintln!("an exchange with {peer} has ended: {why}");
+        }
+    }
+
+    async fn answer(
+        self: Rc<Hub>,
+        peer: Rc<str>,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        Counted::add(&self.counted.forwarded);
+        let way = match headers::for_server(&mut request) {
+            Ok(way) => way,
+            Err(why) => return Ok(failed(&why.to_string())),
+        };
+        let request = request.map(passing);
+        let key = (peer, way);
+        match self.ask(&key, request).await {
+            Ok((answer, sender)) => Ok(self.hand_on(key, answer, sender)),
+            Err(why) => Ok(failed(&why)),
+        }
+    }
+
+    /// Asks the server on a warm connection, or on a new one if the server closed that meanwhile
+    /// and what is asked can be asked again (RFC 9110, section 9.2.2).
+    async fn ask(
+        &self,
+        key: &Key,
+        mut request: Request<Body>,
+    ) -> Result<(Response<Incoming>, Sender), String> {
+        let again = again(&request);
+        while let Some(mut sender) = self.take_warm(key) {
+            match sender.try_send_request(request).await {
+                Ok(answer) => return Ok((answer, sender)),
+                Err(mut failed) => match (failed.take_message(), &again) {
+                    (Some(unsent), _) => request = unsent,
+                    (None, Some(again)) => {
+                        request = again.clone().map(|()| nothing());
+                        break;
+                    }
+                    (None, None) => return Err(failed.into_error().to_string()),
+                },
+            }
+        }
+        let mut sender = self.connect(key).await?;
+        let answer = sender.send_request(request).await.map_err(|why| why.to_string())?;
+        Ok((answer, sender))
+    }
+
+    fn take_warm(&self, key: &Key) -> Option<Sender> {
+        let mut warm = self.warm.borrow_mut();
+        let kept = warm.get_mut(key)?;
+        while let Some((since, sender)) = kept.pop() {
+            if since.elapsed() < WARM && sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        warm.remove(key);
+        None
+    }
+
+    async fn connect(&self, (peer, way): &Key) -> Result<Sender, String> {
+        let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
+        let stream = watched(socket).map_err(|why| why.to_string())?;
+        Counted::add(&self.counted.connects);
+        let (sender, connection) =
+            handshake(Socket::new(stream, Bytes::new())).await.map_err(|why| why.to_string())?;
+        // Why it ends, whoever waits for an answer hears.
+        Local::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+
+    /// The answer as it crosses the link. The connection is kept once the answer is through.
+    fn hand_on(
+        self: Rc<Hub>,
+        key: Key,
+        answer: Response<Incoming>,
+        sender: Sender,
+    ) -> Response<Body> {
+        let (mut parts, body) = answer.into_parts();
+        headers::strip_hop(&mut parts.headers);
+        let _ = headers::take_failed(&mut parts.headers);
+        if parts.status == StatusCode::NOT_MODIFIED {
+            // It speaks of a body that does not follow.
+            parts.headers.remove(header::CONTENT_LENGTH);
+        }
+        parts.version = Version::HTTP_2;
+        let over = body.is_end_stream();
+        Local::spawn(async move {
+            let mut sender = sender;
+            // Ready when the body has been read to its end; failed when the server closes.
+            if sender.ready().await.is_ok() {
+                self.keep(key, sender);
+            }
+        });
+        let body = if over { nothing() } else { passing(body) };
+        Response::from_parts(parts, body)
+    }
+
+    fn keep(&self, key: Key, sender: Sender) {
+        let mut warm = self.warm.borrow_mut();
+        warm.retain(|_, kept| {
+            kept.retain(|(since, sender)| since.elapsed() < WARM && !sender.is_closed());
+            !kept.is_empty()
+        });
+        let all: usize = warm.values().map(Vec::len).sum();
+        let kept = warm.entry(key).or_default();
+        if all < WARM_ALL && kept.len() < WARM_EACH {
+            kept.push((Instant::now(), sender));
+        }
+    }
+}
+
+/// What would be asked again: safe, and without a body.
+fn again(request: &Request<Body>) -> Option<Request<()>> {
+    let safe = [Method::GET, Method::HEAD].contains(request.method());
+    (safe && request.body().is_end_stream()).then(|| {
+        let mut copy = Request::new(());
+        *copy.method_mut() = request.method().clone();
+        *copy.uri_mut() = request.uri().clone();
+        *copy.headers_mut() = request.headers().clone();
+        copy
+    })
+}
+
+/// There is no answer of a server.
+fn failed(why: &str) -> Response<Body> {
+    let mut answer = Response::new(nothing());
+    *answer.status_mut() = StatusCode::BAD_GATEWAY;
+    headers::set_failed(answer.headers_mut(), why);
+    answer
+}

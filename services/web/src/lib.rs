@@ -1,0 +1,12 @@
+//! The web over a bentpipe link: what is decided and remembered, without sockets or clocks.
+//!
+//! A host's connection to port 80 comes to the terminal's `bentpipe-web`. [`first`] looks at what
+//! the host sends first: HTTP is answered, everything else goes back to the gateway. Requests of
+//! all hosts cross the link in one exchange (spec/web.md), an HTTP/2 connection whose header
+//! compression and interleaving are the reason for it; [`headers`] says which fields cross and how
+//! an answer that is no server's is told. The hub's `bentpipe-web` has its gateway connect to the
+//! server, keeps that connection, and answers. The terminal keeps what is fresh for everybody ([`cache`]).
+
+pub mod cache;
+pub mod first;
+pub mod headers;

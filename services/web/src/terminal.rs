@@ -1,0 +1,232 @@
+//! The end where hosts are: their connections, and the exchange with each peer.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_web::cache::{self, Asked, Cache, Kept, Key, Now};
+use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
+use bentpipe_web::headers::{self, Way};
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, Version};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioTimer;
+use service::Reason;
+use service::message::Accepted;
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::body::{self, Body};
+use crate::gateway::Gateway;
+use crate::socket::{Socket, watched};
+use crate::{Counted, Local, exchange};
+
+/// A host that says nothing for so long waits for the server to speak first.
+const SILENCE: Duration = Duration::from_millis(100);
+/// What it began to say must come to an end by then.
+const SLOW: Duration = Duration::from_secs(10);
+/// A request's fields must be here by then; so long a connection rests without one, too.
+const FIELDS: Duration = Duration::from_secs(60);
+/// What hyper keeps of a request before it is taken apart.
+const BUFFER: usize = 64 << 10;
+
+/// Hosts' connections at once; more are carried as plain streams.
+const CONNECTIONS: usize = 3000;
+
+type Sender = SendRequest<Body>;
+
+/// The terminal's part.
+pub struct Terminal {
+    pub gateway: Rc<Gateway>,
+    pub counted: Rc<Counted>,
+    exchanges: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
+    cache: Rc<RefCell<Cache>>,
+    started: Instant,
+    places: Semaphore,
+}
+
+impl Terminal {
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Terminal {
+        let (exchanges, cache) = Default::default();
+        Terminal {
+            gateway,
+            counted,
+            exchanges,
+            cache,
+            started: Instant::now(),
+            places: Semaphore::new(CONNECTIONS),
+        }
+    }
+
+    /// Serves a host's connection, or gives it back.
+    pub async fn serve(self: Rc<Terminal>, it: Accepted, socket: OwnedFd) {
+        let Ok(stream) = watched(socket) else { return };
+        let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
+        let (verdict, read) = match place {
+            Some(_) => first_bytes(&stream).await,
+            None => (Verdict::Pass, Vec::new()),
+        };
+        if verdict != Verdict::Http {
+            Counted::add(&self.counted.passed);
+            if let Ok(stream) = stream.into_std() {
+                self.gateway.pass(stream.into(), it.dscp, &read);
+            }
+            return;
+        }
+        Counted::add(&self.counted.connections);
+        let way = Way { to: it.server, from: it.client.ip() };
+        let peer: Rc<str> = it.peer.into();
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(FIELDS)
+            .max_buf_size(BUFFER)
+            .auto_date_header(false)
+            .half_close(true)
+            .serve_connection(
+                Socket::new(stream, read.into()),
+                service_fn(|request| self.clone().answer(peer.clone(), way, request)),
+            );
+        // Hosts break their connections off every day, and see here that ours was.
+        let _ = served.await;
+    }
+
+    /// The answer to one request. An error resets the host's connection.
+    async fn answer(
+        self: Rc<Terminal>,
+        peer: Rc<str>,
+        way: Way,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, String> {
+        Counted::add(&self.counted.requests);
+        let last = headers::ends_connection(request.headers());
+        if let Err(why) = headers::for_link(&mut request, way) {
+            return Ok(refuse(why));
+        }
+        let key = Key::new(&peer, way.to, request.uri());
+        let asked = cache::asked(&request, &key, request.body().is_end_stream(), self.now());
+        let found = asked.as_ref().and_then(|asked| self.cache.borrow_mut().find(asked));
+        let mut answer = match found {
+            Some(kept) => self.give_kept(kept),
+            None => self.fetch(&peer, request, &key, asked).await?,
+        };
+        if last {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(answer)
+    }
+
+    fn give_kept(&self, kept: Kept) -> Response<Body> {
+        Counted::add(&self.counted.hits);
+        let bytes = &self.counted.hit_bytes;
+        bytes.set(bytes.get() + kept.body.len() as u64);
+        let mut answer = Response::new(body::whole(kept.body));
+        *answer.headers_mut() = kept.fields;
+        answer
+    }
+
+    async fn fetch(
+        &self,
+        peer: &str,
+        mut request: Request<Incoming>,
+        key: &Key,
+        asked: Option<Asked>,
+    ) -> Result<Response<Body>, String> {
+        let changes = cache::changes(request.method());
+        headers::pack_cookie(request.headers_mut());
+        let mut answer = self.ask(peer, request.map(body::passing)).await?;
+        if let Some(why) = headers::take_failed(answer.headers_mut()) {
+            return Err(why);
+        }
+        if changes {
+            self.cache.borrow_mut().forget(key);
+        }
+        headers::strip_hop(answer.headers_mut());
+        *answer.version_mut() = Version::HTTP_11;
+        let (status, fields) = (answer.status(), answer.headers());
+        let promise = asked.and_then(|asked| cache::keep(asked, status, fields, self.now()));
+        Ok(answer.map(|body| match promise {
+            Some(promise) => body::kept(body, promise, Rc::clone(&self.cache)),
+            None => body::passing(body),
+        }))
+    }
+
+    fn now(&self) -> Now {
+        Now { steady: self.started.elapsed() }
+    }
+
+    /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.
+    async fn ask(
+        &self,
+        peer: &str,
+        mut request: Request<Body>,
+    ) -> Result<Response<Incoming>, String> {
+        loop {
+            let (mut sender, new) = self.sender(peer).await.map_err(|why| why.to_string())?;
+            match sender.try_send_request(request).await {
+                Ok(answer) => return Ok(answer),
+                Err(mut failed) => match failed.take_message() {
+                    Some(unsent) if !new => request = unsent,
+                    _ => return Err(failed.into_error().to_string()),
+                },
+            }
+        }
+    }
+
+    /// The exchange with a peer, and whether it is new.
+    async fn sender(&self, peer: &str) -> Result<(Sender, bool), Reason> {
+        let one = self.exchanges.borrow_mut().entry(peer.to_owned()).or_default().clone();
+        let mut one = one.lock().await;
+        if let Some(sender) = one.as_ref().filter(|s| !s.is_closed()) {
+            return Ok((sender.clone(), false));
+        }
+        let stream = self.gateway.open(peer, exchange::PREFACE).await?;
+        let socket = watched(stream).map_err(|_| Reason::Exhausted)?;
+        let (sender, connection) = exchange::client()
+            .handshake(Socket::new(socket, Bytes::new()))
+            .await
+            .map_err(|_| Reason::Protocol)?;
+        Counted::add(&self.counted.exchanges);
+        Local::spawn(async move {
+            if let Err(why) = connection.await {
+                eprintln!("an exchange has ended: {why}");
+            }
+        });
+        *one = Some(sender.clone());
+        Ok((sender, true))
+    }
+}
+
+fn refuse(why: headers::Refused) -> Response<Body> {
+    let mut answer = Response::new(body::nothing());
+    *answer.status_mut() = why.status();
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// What the host says first, until it is known what that is.
+async fn first_bytes(stream: &TcpStream) -> (Verdict, Vec<u8>) {
+    let mut read = Vec::new();
+    let mut until = Instant::now() + SILENCE;
+    while timeout_at(until, stream.readable()).await.is_ok_and(|ready| ready.is_ok()) {
+        if read.is_empty() {
+            until = Instant::now() + SLOW;
+        }
+        read.reserve(MAX_HEAD);
+        match stream.try_read_buf(&mut read) {
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Ok(1..) => {}
+            _ => break,
+        }
+        match judge(&read) {
+            Verdict::More => {}
+            verdict => return (verdict, read),
+        }
+    }
+    (Verdict::Pass, read)
+}
