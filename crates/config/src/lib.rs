@@ -29,7 +29,7 @@ mod summary;
 mod tests;
 mod traffic;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -116,11 +116,12 @@ impl Config {
 
     /// What must be done to get from `self` to `new`.
     pub fn changes(&self, new: &Config) -> Changes {
-        let same = |a: &Peer, b: &Peer| a.public_key == b.public_key;
+        // A hub has thousands of peers: each is looked up by its key.
+        let mut left: BTreeMap<_, _> = self.peers.iter().map(|p| (&p.public_key, p)).collect();
         let (mut added, mut changed) = (Vec::new(), Vec::new());
         let mut fixed = BTreeSet::new();
         for peer in &new.peers {
-            match self.peers.iter().find(|old| same(old, peer)) {
+            match left.remove(&peer.public_key) {
                 None => added.push(peer.clone()),
                 Some(old) if old != peer => {
                     fixed.extend(old.fixed_differences(peer));
@@ -129,7 +130,7 @@ impl Config {
                 Some(_) => {}
             }
         }
-        let gone = |old: &&Peer| !new.peers.iter().any(|peer| same(old, peer));
+        let gone = |old: &&Peer| left.contains_key(&old.public_key);
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
         needs_restart.extend(fixed);
