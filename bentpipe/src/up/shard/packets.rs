@@ -12,6 +12,9 @@ impl Shard {
         if split && self.draining {
             return;
         }
+        if !split && self.give_datagram(now, packet) {
+            return;
+        }
         if self.relay.handle_tun(now, packet, split) == Verdict::Intercept {
             self.write_syn(packet);
         }
