@@ -215,8 +215,11 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(label: &str) -> Scratch {
+        static MADE: AtomicU32 = AtomicU32::new(0);
         remove_stale_directories();
-        let path = std::env::temp_dir().join(format!("{PREFIX}-{}-{label}", std::process::id()));
+        // Tests that run at once may use one label.
+        let (pid, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("{PREFIX}-{pid}-{label}-{number}"));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a directory");
         Scratch(path)

@@ -85,7 +85,7 @@ fn of_network(address: IpAddr, mask: IpAddr) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netns::{NetNs, root};
+    use crate::netns::{NetNs, root_alone};
 
     #[test]
     fn addresses_of_both_families_are_listed_once_and_follow_changes() {

@@ -103,7 +103,7 @@ fn tells_of_snapshot(uevent: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netns::{NetNs, root};
+    use crate::netns::{NetNs, root_alone};
 
     /// Root may have the kernel tell its listeners of a uevent of its own making
     /// (lib/kobject_uevent.c, uevent_net_rcv).

@@ -294,7 +294,7 @@ pub(super) fn list<T: ToString>(items: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netns::{NetNs, root};
+    use crate::netns::{NetNs, root_alone};
     use crate::tun::Tun;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -302,7 +302,7 @@ mod tests {
     /// Who takes over the gateway has its pipes, too.
     #[test]
     fn what_comes_through_the_pipe_has_nft_read_no_file_of_others() {
-        if !root() {
+        if !root_alone() {
             return;
         }
         let ns = NetNs::unique("ostest", "deputy").unwrap();

@@ -5,7 +5,7 @@ mod ends;
 mod own;
 
 use super::*;
-use crate::netns::{NetNs, root, veth};
+use crate::netns::{NetNs, root_alone, veth};
 use crate::poll::Events;
 use crate::sys;
 use crate::tcp::{self, Accepted, Connect, TcpOptions, TransparentListener};
@@ -196,7 +196,7 @@ fn connects_later(ns: &NetNs, to: &str) -> thread::JoinHandle<io::Result<TcpStre
 
 #[test]
 fn a_syn_put_back_opens_the_connection_with_both_addresses_kept() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("open");
@@ -242,7 +242,7 @@ const FIXED_PORTS: [(&str, &str); 2] =
 
 #[test]
 fn a_port_is_used_again_right_after_the_server_closed_first() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("reuse");
@@ -274,7 +274,7 @@ fn a_port_is_used_again_right_after_the_server_closed_first() {
 
 #[test]
 fn a_host_that_forgot_a_connection_opens_it_anew_from_the_same_port() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("forgot");
@@ -311,7 +311,7 @@ fn nft(commands: &str) {
 
 #[test]
 fn a_reset_written_in_the_servers_name_refuses_the_client() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("refuse");
@@ -334,7 +334,7 @@ fn a_reset_written_in_the_servers_name_refuses_the_client() {
 
 #[test]
 fn a_connection_from_the_clients_own_address_gets_its_answers() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("keep");
@@ -366,7 +366,7 @@ fn a_connection_from_the_clients_own_address_gets_its_answers() {
 
 #[test]
 fn what_is_not_split_crosses_the_tunnel_and_a_peers_syn_is_no_new_connection() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("rest");
@@ -408,7 +408,7 @@ fn what_is_not_split_crosses_the_tunnel_and_a_peers_syn_is_no_new_connection() {
 
 #[test]
 fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("default");
@@ -473,7 +473,7 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
 
 #[test]
 fn datagrams_are_masqueraded_for_the_prefixes_that_ask_for_it_and_routes_can_change() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("nat");
@@ -526,7 +526,7 @@ fn udp_packet(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
 
 #[test]
 fn a_second_run_on_the_same_host_is_refused_and_names_why() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("twice");
@@ -542,7 +542,7 @@ fn a_second_run_on_the_same_host_is_refused_and_names_why() {
 
 #[test]
 fn a_killed_child_is_noticed_and_replaced() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("repair");
@@ -570,7 +570,7 @@ fn a_killed_child_is_noticed_and_replaced() {
 /// systemd-networkd does so at its restart, and other VPN programs.
 #[test]
 fn what_other_programs_remove_is_put_back_and_new_networks_are_followed() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("rival");
@@ -604,7 +604,7 @@ fn what_other_programs_remove_is_put_back_and_new_networks_are_followed() {
 
 #[test]
 fn marks_count_in_strict_filters_only_while_it_runs() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("filter");
@@ -625,7 +625,7 @@ fn marks_count_in_strict_filters_only_while_it_runs() {
 
 #[test]
 fn wrong_interfaces_are_named() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let ns = NetNs::unique("ostest", "wrong").unwrap();
@@ -664,7 +664,7 @@ fn ours(ns: &NetNs) -> String {
 
 #[test]
 fn rules_and_routes_of_others_are_never_touched() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("others");
@@ -690,7 +690,7 @@ fn rules_and_routes_of_others_are_never_touched() {
 
 #[test]
 fn a_host_without_forwarding_is_warned() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("warn");
@@ -708,7 +708,7 @@ fn a_host_without_forwarding_is_warned() {
 
 #[test]
 fn an_intercepted_socket_is_bound_to_the_servers_address() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("raw");

@@ -88,11 +88,11 @@ fn concerns_us(message: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netns::{NetNs, root};
+    use crate::netns::{NetNs, root_alone};
 
     #[test]
     fn news_are_rules_that_go_addresses_and_routes_of_ours_that_go() {
-        if !root() {
+        if !root_alone() {
             return;
         }
         let ns = NetNs::unique("ostest", "watch").unwrap();

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn dropping_leaves_what_was_asked_for_and_a_new_start_or_a_sweep_takes_it_over() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("after");
@@ -59,7 +59,7 @@ fn tells_hosts(lab: &Lab, servers: [&str; 2]) {
 
 #[test]
 fn peers_differ_in_what_becomes_of_their_traffic_and_may_change_their_mind() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("mixed");
@@ -152,7 +152,7 @@ fn talk((near, far): &mut (TcpStream, TcpStream)) {
 
 #[test]
 fn a_default_route_into_the_tunnel_is_not_for_the_host_itself_alive_or_dead() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("own");
@@ -200,7 +200,7 @@ fn a_default_route_into_the_tunnel_is_not_for_the_host_itself_alive_or_dead() {
 
 #[test]
 fn what_blocks_is_told_with_its_end_and_is_released_only_when_nobody_runs() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("told");
@@ -235,7 +235,7 @@ fn what_blocks_is_told_with_its_end_and_is_released_only_when_nobody_runs() {
 
 #[test]
 fn a_change_that_fails_leaves_what_was_in_force() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("fails");

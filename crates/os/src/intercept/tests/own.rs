@@ -41,7 +41,7 @@ fn refusal_of(stream: &tcp::Stream) -> io::ErrorKind {
 
 #[test]
 fn connections_of_the_host_itself_are_split_where_that_is_asked_for() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("own");
@@ -69,7 +69,7 @@ fn connections_of_the_host_itself_are_split_where_that_is_asked_for() {
 
 #[test]
 fn what_is_connected_for_one_peer_behind_another_is_split_whatever_its_address() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("onward");
@@ -100,7 +100,7 @@ fn what_is_connected_for_one_peer_behind_another_is_split_whatever_its_address()
 
 #[test]
 fn peers_may_come_and_go_and_with_them_what_is_split_between_them() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let lab = Lab::new("onwards");

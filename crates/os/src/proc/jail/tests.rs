@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::*;
-use crate::netns::root;
+use crate::netns::root_alone;
 use crate::seqpacket::SeqPacket;
 
 fn jail() -> Jail {
@@ -60,7 +60,7 @@ impl Drop for Dir {
 
 #[test]
 fn a_jailed_program_is_nobody_and_has_no_rights() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     assert_eq!(said(&jail(), "id -u; id -g; id -G").unwrap(), "60700\n60700\n60700");
@@ -79,7 +79,7 @@ fn a_jailed_program_is_nobody_and_has_no_rights() {
 
 #[test]
 fn a_jailed_program_has_its_socket_and_no_other_descriptor() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let _open = fs::File::open("/dev/null").unwrap();
@@ -91,7 +91,7 @@ fn a_jailed_program_has_its_socket_and_no_other_descriptor() {
 
 #[test]
 fn a_jailed_program_opens_only_what_it_may_and_makes_no_connections() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let (open, closed) = (Dir::new("open"), Dir::new("closed"));
@@ -122,7 +122,7 @@ fn a_jailed_program_opens_only_what_it_may_and_makes_no_connections() {
 
 #[test]
 fn a_jailed_program_makes_no_namespaces_and_signals_nobody_outside() {
-    if !root() {
+    if !root_alone() {
         return;
     }
     let why = said(&jail(), "unshare -U true").expect_err("a namespace");
