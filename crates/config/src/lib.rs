@@ -29,13 +29,14 @@ mod summary;
 mod tests;
 mod traffic;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::link::keys::PublicKey;
 use miette::NamedSource;
 use relay::Share;
 use toml::Spanned;
@@ -61,7 +62,7 @@ pub struct Config {
     /// This node.
     pub node: Node,
     /// Its peers, in the order of the file.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<Arc<Peer>>,
     /// Links with nothing of ours at their far end.
     pub split: Vec<SplitLink>,
     /// Of a part of a node's peers: the prefixes of the others.
@@ -76,11 +77,11 @@ pub struct Changes {
     /// Names of keys that only a restart can change.
     pub needs_restart: Vec<&'static str>,
     /// Peers, by public key, that are new.
-    pub added: Vec<Peer>,
+    pub added: Vec<Arc<Peer>>,
     /// Peers that are the same node with other settings.
-    pub changed: Vec<Peer>,
+    pub changed: Vec<Arc<Peer>>,
     /// Peers that are gone.
-    pub removed: Vec<Peer>,
+    pub removed: Vec<Arc<Peer>>,
 }
 
 /// The largest file that is read: 4,096 peers of a page each.
@@ -111,16 +112,19 @@ impl Config {
 
     /// The peer called `name`.
     pub fn peer(&self, name: &str) -> Option<&Peer> {
-        self.peers.iter().find(|p| p.name == name)
+        self.peers.iter().find(|p| p.name == name).map(|p| &**p)
     }
 
     /// What must be done to get from `self` to `new`.
     pub fn changes(&self, new: &Config) -> Changes {
-        let same = |a: &Peer, b: &Peer| a.public_key == b.public_key;
+        let by_key = |config: &Config| -> BTreeMap<PublicKey, Arc<Peer>> {
+            config.peers.iter().map(|peer| (peer.public_key, peer.clone())).collect()
+        };
+        let (old, kept) = (by_key(self), by_key(new));
         let (mut added, mut changed) = (Vec::new(), Vec::new());
         let mut fixed = BTreeSet::new();
         for peer in &new.peers {
-            match self.peers.iter().find(|old| same(old, peer)) {
+            match old.get(&peer.public_key) {
                 None => added.push(peer.clone()),
                 Some(old) if old != peer => {
                     fixed.extend(old.fixed_differences(peer));
@@ -129,7 +133,7 @@ impl Config {
                 Some(_) => {}
             }
         }
-        let gone = |old: &&Peer| !new.peers.iter().any(|peer| same(old, peer));
+        let gone = |old: &&Arc<Peer>| !kept.contains_key(&old.public_key);
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
         needs_restart.extend(fixed);
@@ -262,7 +266,7 @@ fn read(
     }
     Some(Config {
         node: Node { services, ..node.node },
-        peers: peers.into_iter().map(|draft| draft.peer).collect(),
+        peers: peers.into_iter().map(|draft| Arc::new(draft.peer)).collect(),
         split: links.into_iter().map(|draft| draft.link).collect(),
         elsewhere: Vec::new(),
         warnings: Vec::new(),
