@@ -42,6 +42,7 @@ impl Driver {
         if let Err(e) = self.update_interception(now) {
             trouble.push(e.to_string());
         }
+        os::proc::give_back_memory();
         crate::log!(Info, "the configuration was read again", peers = all.memory);
         if trouble.is_empty() {
             Ok(changes.needs_restart.into_iter().map(str::to_owned).collect())

@@ -149,6 +149,7 @@ impl Driver {
         for number in 0..=driver.others.len() {
             driver.unstarted(number).open_new_chunks();
         }
+        os::proc::give_back_memory();
         driver.announce();
         Ok(driver)
     }
