@@ -5,8 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use dial::books::Books;
 use link::keys::PublicKey;
@@ -30,24 +31,25 @@ pub fn path(node: &PublicKey, peer: &PublicKey) -> Option<PathBuf> {
 }
 
 impl Ledger {
-    /// The books as they were left, and where to go on writing them.
-    pub fn open(node: &PublicKey, peer: &PublicKey) -> (Books, Ledger) {
+    /// The books as they were left, and where to go on writing them. Tells whether a call was under
+    /// way when the program ended.
+    pub fn open(node: &PublicKey, peer: &PublicKey) -> (Books, Ledger, bool) {
         let nowhere = Ledger { lines: None, writer: None };
         let Some(path) = path(node, peer) else {
             crate::log!(Warn, "there is no state directory: the books are lost with the program");
-            return (Books::new(), nowhere);
+            return (Books::new(), nowhere, false);
         };
         match Ledger::at(&path) {
             Ok(ledger) => ledger,
             Err(why) => {
                 let file = path.display();
                 crate::log!(Error, "the books cannot be kept", file = file, why = why);
-                (Books::new(), nowhere)
+                (Books::new(), nowhere, false)
             }
         }
     }
 
-    fn at(path: &Path) -> io::Result<(Books, Ledger)> {
+    fn at(path: &Path) -> io::Result<(Books, Ledger, bool)> {
         let bytes = match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
@@ -82,7 +84,8 @@ impl Ledger {
         let writer = thread::Builder::new()
             .name("ledger".into())
             .spawn(move || write(&file, &wanted, &name))?;
-        Ok((books, Ledger { lines: Some(lines), writer: Some(writer) }))
+        let ledger = Ledger { lines: Some(lines), writer: Some(writer) };
+        Ok((books, ledger, !replay.broken.is_empty()))
     }
 
     /// One line more.
@@ -101,20 +104,54 @@ impl Ledger {
     }
 }
 
-fn write(mut file: &File, wanted: &Receiver<String>, path: &Path) {
-    let mut told = false;
-    while let Ok(mut text) = wanted.recv() {
+/// What could not be written is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(10);
+
+fn write(file: &File, wanted: &Receiver<String>, path: &Path) {
+    let mut whole = file.metadata().map_or(0, |about| about.len());
+    let (mut text, mut told) = (String::new(), false);
+    loop {
+        match wanted.recv_timeout(AGAIN) {
+            Ok(line) => text += &line,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) if text.is_empty() => return,
+            // The last try.
+            Err(RecvTimeoutError::Disconnected) => {
+                if let Err(why) = append(file, whole, &text) {
+                    let path = path.display();
+                    crate::log!(Error, "the books' last lines are lost", file = path, why = why);
+                }
+                return;
+            }
+        }
         text.extend(wanted.try_iter());
-        match file.write_all(text.as_bytes()).and_then(|()| file.sync_data()) {
-            Ok(()) => told = false,
+        if text.is_empty() {
+            continue;
+        }
+        match append(file, whole, &text) {
+            Ok(()) => {
+                whole += text.len() as u64;
+                text.clear();
+                told = false;
+            }
             Err(why) if !told => {
                 told = true;
                 let path = path.display();
-                crate::log!(Error, "the books cannot be written", file = path, why = why);
+                crate::log!(Error, "the books cannot be written now", file = path, why = why);
             }
             Err(_) => {}
         }
     }
+}
+
+/// Writes all of it behind the `whole` bytes of lines, or nothing.
+fn append(mut file: &File, whole: u64, text: &str) -> io::Result<()> {
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // A torn line would spoil the next one.
+        let _ = file.set_len(whole);
+    }
+    written
 }
 
 #[cfg(test)]
@@ -132,7 +169,7 @@ mod tests {
             books.fee(at, &name, &"line".into(), currency, price);
         };
         for round in 1..=3u64 {
-            let (mut books, mut ledger) = Ledger::at(&path).expect("a ledger");
+            let (mut books, mut ledger, _) = Ledger::at(&path).expect("a ledger");
             let sum = |books: &Books| {
                 let lines = books.query(&dial::books::Query::all(dial::books::By::Peer));
                 lines.iter().map(|l| l.sums.price.to_cents()).sum::<u64>()

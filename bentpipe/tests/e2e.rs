@@ -37,6 +37,8 @@ mod hostile_peer;
 mod line;
 #[path = "e2e/many.rs"]
 mod many;
+#[path = "e2e/names.rs"]
+mod names;
 #[path = "e2e/networkd.rs"]
 mod networkd;
 #[path = "e2e/one_sided.rs"]

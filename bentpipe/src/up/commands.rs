@@ -22,12 +22,19 @@ pub enum Outcome {
     Dropped(Result<(), String>),
 }
 
+struct Running {
+    /// It ends when nobody holds this.
+    hold: Sender<()>,
+    thread: JoinHandle<()>,
+    drops: bool,
+}
+
 /// A line's commands.
 pub struct Commands {
     outcomes: Receiver<Outcome>,
     outcome_to: Sender<Outcome>,
     pub waker: Waker,
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    running: Option<Running>,
 }
 
 impl Commands {
@@ -39,42 +46,48 @@ impl Commands {
         Ok(Commands { outcomes, outcome_to, waker, running: None })
     }
 
-    /// Raises the line; what ran is ended.
+    /// Raises the line, when what drops it has ended.
     pub fn raise(&mut self, command: String, patience: StdDuration) {
-        self.start(command, patience, |told| Outcome::Raised(told.map(drop)));
+        let before = self.running.take_if(|running| running.drops);
+        self.start(command, patience, Outcome::Raised, before);
     }
 
-    /// Drops the line; what ran is ended.
+    /// Drops the line; what raises it is ended.
     pub fn drop(&mut self, command: String) {
-        self.start(command, PATIENCE, |told| Outcome::Dropped(told.map(drop)));
+        self.start(command, PATIENCE, Outcome::Dropped, None);
     }
 
     fn start(
         &mut self,
         command: String,
         patience: StdDuration,
-        outcome: impl Fn(Result<String, String>) -> Outcome + Send + 'static,
+        outcome: fn(Result<(), String>) -> Outcome,
+        before: Option<Running>,
     ) {
         self.give_up();
+        let drops = outcome(Ok(())) == Outcome::Dropped(Ok(()));
         let (hold, held) = channel();
         let (to, waker) = (self.outcome_to.clone(), self.waker.clone());
         let run = move || {
+            if let Some(Running { hold: _hold, thread, .. }) = before {
+                let _ = thread.join();
+            }
             let told = output_of(&command, patience, &held);
-            let told = told.map_err(|why| format!("\"{command}\" {why}"));
-            let _ = to.send(outcome(told));
+            let _ = to.send(outcome(told.map(drop).map_err(|why| format!("\"{command}\" {why}"))));
             waker.wake();
         };
         match thread::Builder::new().name("line".into()).spawn(run) {
-            Ok(thread) => self.running = Some((hold, thread)),
+            Ok(thread) => self.running = Some(Running { hold, thread, drops }),
             Err(why) => {
-                let _ = self.outcome_to.send(Outcome::Raised(Err(format!("no thread: {why}"))));
+                let _ = self.outcome_to.send(outcome(Err(format!("no thread: {why}"))));
+                self.waker.wake();
             }
         }
     }
 
     /// Ends what runs; nobody hears of it.
     pub fn give_up(&mut self) {
-        if let Some((hold, thread)) = self.running.take() {
+        if let Some(Running { hold, thread, .. }) = self.running.take() {
             std::mem::drop(hold);
             let _ = thread.join();
             while self.outcomes.try_recv().is_ok() {}
@@ -83,7 +96,7 @@ impl Commands {
 
     /// Waits for what runs.
     pub fn finish(&mut self) {
-        if let Some((_hold, thread)) = self.running.take() {
+        if let Some(Running { hold: _hold, thread, .. }) = self.running.take() {
             let _ = thread.join();
         }
     }
@@ -97,5 +110,29 @@ impl Commands {
 impl Drop for Commands {
     fn drop(&mut self) {
         self.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_raised_after_what_drops_it_and_a_raise_gives_way_to_a_drop() {
+        let poller = Poller::new().expect("a poller");
+        let mut commands = Commands::new(&poller, 1).expect("commands");
+        let file = std::env::temp_dir().join(format!("bentpipe-line-{}", std::process::id()));
+        let say = |word: &str| format!("echo {word} >> {}", file.display());
+        commands.raise("sleep 1000".into(), PATIENCE);
+        commands.drop(format!("sleep 1; {}", say("dropped")));
+        commands.raise(say("raised"), PATIENCE);
+        commands.finish();
+        let outcomes = [commands.poll(), commands.poll(), commands.poll()];
+        assert_eq!(
+            outcomes,
+            [Some(Outcome::Dropped(Ok(()))), Some(Outcome::Raised(Ok(()))), None,]
+        );
+        assert_eq!(std::fs::read_to_string(&file).expect("words"), "dropped\nraised\n");
+        std::fs::remove_file(&file).expect("it is there");
     }
 }

@@ -75,6 +75,10 @@ pub enum Wish {
     Connect { request: u64, peer: String, target: String, source: Option<SocketAddr> },
     /// [`Request::Pass`].
     Pass { stream: Stream, client: SocketAddr, server: SocketAddr, dscp: u8, read: Vec<u8> },
+    /// [`Request::Answer`].
+    Answer { client: SocketAddr, server: SocketAddr, bytes: Vec<u8> },
+    /// [`Request::Onward`].
+    Onward { client: SocketAddr, server: SocketAddr, bytes: Vec<u8> },
 }
 
 /// What the driver is to do for a service.
@@ -470,7 +474,10 @@ impl Program {
         }
         let of = |wish| Work { line: line.clone(), wish };
         match request {
-            Request::Hello { version: service::VERSION } if !running => {
+            Request::Hello { version: service::VERSION, datagrams } if !running => {
+                if datagrams {
+                    line.take_datagrams();
+                }
                 self.state = State::Running { since: now };
                 self.ready = Some(now);
                 crate::log!(Info, "a service is ready", service = self.config.name);
@@ -502,6 +509,14 @@ impl Program {
                     let wish = Wish::Pass { stream, client, server, dscp, read };
                     todo.push(Do::Passed(server, of(wish)));
                 }
+            }
+            Request::Answer { client, server } => {
+                let wish = Wish::Answer { client, server, bytes: bytes.to_vec() };
+                todo.push(Do::Passed(server, of(wish)));
+            }
+            Request::Onward { client, server } => {
+                let wish = Wish::Onward { client, server, bytes: bytes.to_vec() };
+                todo.push(Do::Passed(server, of(wish)));
             }
             Request::Waiting { peer, class, bytes, urgency, oldest_ms } => {
                 let key = (peer.clone(), class.clone());
@@ -539,6 +554,7 @@ impl Program {
         for (name, count) in [
             ("accepted", &c.accepted),
             ("overflowed", &c.overflowed),
+            ("datagrams", &c.datagrams),
             ("passed", &c.passed),
             ("opened", &c.opened),
             ("incoming", &c.incoming),

@@ -167,9 +167,14 @@ fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raise
     assert_eq!(number, 1);
     assert!((300..=4_000).contains(&cents), "{cents}");
     // With a command that fails.
+    assert_eq!(calls(&world.a), ["raised"]);
     world.a.configure(|s| s.peer = s.peer.replace("echo raised >>", "exit 3; echo >>"));
     world.a.start();
     world.a.wait_for_log("bentpipe is up");
+    wait_for("the end of the call that the kill left", || match calls(&world.a) {
+        c if c == ["raised", "dropped"] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     let client = world.client.clone();
     let waits =
         thread::spawn(move || shell(&client, "timeout 60 bash -c 'cat < /dev/tcp/10.2.0.2/7000'"));

@@ -36,7 +36,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::link::keys::PublicKey;
 use miette::NamedSource;
 use relay::Share;
 use toml::Spanned;
@@ -117,14 +116,12 @@ impl Config {
 
     /// What must be done to get from `self` to `new`.
     pub fn changes(&self, new: &Config) -> Changes {
-        let by_key = |config: &Config| -> BTreeMap<PublicKey, Arc<Peer>> {
-            config.peers.iter().map(|peer| (peer.public_key, peer.clone())).collect()
-        };
-        let (old, kept) = (by_key(self), by_key(new));
+        // A hub has thousands of peers: each is looked up by its key.
+        let mut left: BTreeMap<_, _> = self.peers.iter().map(|p| (&p.public_key, p)).collect();
         let (mut added, mut changed) = (Vec::new(), Vec::new());
         let mut fixed = BTreeSet::new();
         for peer in &new.peers {
-            match old.get(&peer.public_key) {
+            match left.remove(&peer.public_key) {
                 None => added.push(peer.clone()),
                 Some(old) if old != peer => {
                     fixed.extend(old.fixed_differences(peer));
@@ -133,7 +130,7 @@ impl Config {
                 Some(_) => {}
             }
         }
-        let gone = |old: &&Arc<Peer>| !kept.contains_key(&old.public_key);
+        let gone = |old: &&Arc<Peer>| left.contains_key(&old.public_key);
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
         needs_restart.extend(fixed);

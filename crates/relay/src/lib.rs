@@ -17,6 +17,7 @@
 pub mod classify;
 mod coding;
 mod connects;
+pub mod datagram;
 mod debt;
 mod events;
 mod flow_news;

@@ -133,6 +133,11 @@ impl Relay {
         self.owners.here.lookup(addr)
     }
 
+    /// Is `addr` behind a peer, and not only where all of the Internet is?
+    pub fn is_behind_a_peer(&self, addr: IpAddr) -> bool {
+        self.owners.here.find(addr).is_some_and(|(_, length)| length > 0)
+    }
+
     /// The peer for what has no address yet: the one with a default route, or the only one.
     pub fn default_peer(&self) -> Option<PeerId> {
         let only = || {

@@ -132,9 +132,32 @@ impl Relay {
         server: SocketAddr,
         dscp: u8,
     ) -> Option<Via> {
+        self.via_protocol(now, peer, classify::TCP, client, server, dscp)
+    }
+
+    /// The service that takes a client's datagram to `server`.
+    pub fn via_datagram(
+        &self,
+        now: Instant,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> Option<Via> {
+        let peer = self.peer_for(server.ip()).filter(|_| !self.services.running.is_empty())?;
+        self.via_protocol(now, peer, classify::UDP, client, server, 0)
+    }
+
+    fn via_protocol(
+        &self,
+        now: Instant,
+        peer: PeerId,
+        protocol: u8,
+        client: SocketAddr,
+        server: SocketAddr,
+        dscp: u8,
+    ) -> Option<Via> {
         let rules = &self.policies.of(peer)?.rules;
         let ports = Some((client.port(), server.port()));
-        let facts = Facts { protocol: classify::TCP, ports, dscp };
+        let facts = Facts { protocol, ports, dscp };
         let service = classify::via(rules, &facts)?;
         let is_there =
             self.services.is_running(service) && self.peer_has_service(now, peer, service);

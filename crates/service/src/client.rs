@@ -80,9 +80,21 @@ impl Client {
     /// # Errors
     /// If there is none, or it speaks another version.
     pub fn from_environment() -> Result<Client, Error> {
+        Client::new(Client::inherited()?)
+    }
+
+    /// The same, for a service that takes hosts' datagrams, too.
+    ///
+    /// # Errors
+    /// As [`Client::from_environment`].
+    pub fn from_environment_with_datagrams() -> Result<Client, Error> {
+        Client::with(Client::inherited()?, true)
+    }
+
+    fn inherited() -> Result<SeqPacket, Error> {
         let number = std::env::var(SOCKET_VARIABLE).ok().and_then(|n| n.parse().ok());
         let socket = number.and_then(|n| SeqPacket::inherited(n).ok());
-        Client::new(socket.ok_or(Error::NotStartedByAGateway)?)
+        socket.ok_or(Error::NotStartedByAGateway)
     }
 
     /// The gateway at the other end of `socket`. Says hello.
@@ -90,6 +102,10 @@ impl Client {
     /// # Errors
     /// If it speaks another version, or ends.
     pub fn new(socket: SeqPacket) -> Result<Client, Error> {
+        Client::with(socket, false)
+    }
+
+    fn with(socket: SeqPacket, datagrams: bool) -> Result<Client, Error> {
         let mut client = Client { socket, name: String::new(), open: Mutex::default() };
         let mut room = room();
         match client.next(&mut room)?.map(|delivery| delivery.event) {
@@ -98,7 +114,7 @@ impl Client {
             Some(_) => return Err(Malformed::NoMessage.into()),
             None => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
         }
-        client.send(&Request::Hello { version: VERSION }, b"", None)?;
+        client.send(&Request::Hello { version: VERSION, datagrams }, b"", None)?;
         Ok(client)
     }
 

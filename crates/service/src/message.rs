@@ -21,6 +21,15 @@ pub enum Event {
     Accepted(Accepted),
     /// The peer's service of the same name opened a stream. With its socket, and its preface.
     Incoming(Incoming),
+    /// A host's datagram that a rule gives to the service: the bytes.
+    Datagram {
+        /// The peer behind which the server is.
+        peer: String,
+        /// The host.
+        client: SocketAddr,
+        /// To where it was sent.
+        server: SocketAddr,
+    },
     /// The answer to [`Request::Open`]. With the stream's socket.
     Opened {
         /// Which request.
@@ -131,6 +140,23 @@ pub enum Request {
     Hello {
         /// [`crate::VERSION`].
         version: u32,
+        /// It takes datagrams, too.
+        #[serde(default)]
+        datagrams: bool,
+    },
+    /// A datagram to the client of one that was given, from its server: the bytes, 1,232 at most.
+    Answer {
+        /// As it was told.
+        client: SocketAddr,
+        /// As it was told.
+        server: SocketAddr,
+    },
+    /// A datagram that the service does not want: the gateway carries it as ever.
+    Onward {
+        /// As it was told.
+        client: SocketAddr,
+        /// As it was told.
+        server: SocketAddr,
     },
     /// A stream to the peer's service of the same name. The bytes are its preface.
     Open {

@@ -125,7 +125,8 @@ mod tests {
     fn request() -> impl Strategy<Value = Request> {
         let name = "[ -~]{0,20}";
         prop_oneof![
-            any::<u32>().prop_map(|version| Request::Hello { version }),
+            (any::<u32>(), any::<bool>())
+                .prop_map(|(version, datagrams)| Request::Hello { version, datagrams }),
             (any::<u64>(), name, prop::option::of(name), prop::option::of(address())).prop_map(
                 |(request, peer, class, client)| Request::Open { request, peer, class, client }
             ),

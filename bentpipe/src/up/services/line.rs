@@ -21,6 +21,8 @@ pub struct Counts {
     pub accepted: AtomicU64,
     /// Such as were split as plain streams because the queue was full.
     pub overflowed: AtomicU64,
+    /// Hosts' datagrams that were given.
+    pub datagrams: AtomicU64,
     /// Such as came back.
     pub passed: AtomicU64,
     /// Streams of its own.
@@ -46,6 +48,8 @@ pub struct Line {
     waiting: AtomicUsize,
     /// It takes nothing new.
     closed: AtomicBool,
+    /// It takes datagrams.
+    datagrams: AtomicBool,
     /// Nobody is at its other end.
     gone: AtomicBool,
 }
@@ -70,6 +74,7 @@ impl Line {
             requests: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            datagrams: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         }
     }
@@ -99,6 +104,16 @@ impl Line {
     /// Memory of the packets that it has not read.
     pub fn unread(&self) -> usize {
         self.socket.unread().unwrap_or(0)
+    }
+
+    /// It takes datagrams from now on.
+    pub fn take_datagrams(&self) {
+        self.datagrams.store(true, Relaxed);
+    }
+
+    /// May it have one more datagram?
+    pub fn has_room_for_datagrams(&self) -> bool {
+        self.datagrams.load(Relaxed) && self.has_room()
     }
 
     /// It takes nothing new from now on.

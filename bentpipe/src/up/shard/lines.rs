@@ -14,7 +14,7 @@ use link::PathId;
 use link::PeerId;
 use link::keys::PublicKey;
 use relay::packet::Packet;
-use relay::{Moved, Target};
+use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
 
 use super::Shard;
@@ -47,7 +47,7 @@ pub(in crate::up) struct ManagedLine {
     ledger: Ledger,
     commands: Commands,
     /// What waits: under which number the manager has it, and how many bytes.
-    waiting: BTreeMap<FlowKey, (WaitId, u64)>,
+    waiting: BTreeMap<WaitKey, (WaitId, u64)>,
     next_wait: u64,
     /// What crossed since the manager was told.
     crossed: BTreeMap<FlowKey, (Flow, [u64; 2])>,
@@ -64,13 +64,20 @@ pub(in crate::up) struct ManagedLine {
 /// What is one flow to the books and to `why`: host, protocol, port and destination.
 type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>);
 
+/// What waits by itself: a connection, or packets that are not split.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum WaitKey {
+    Connection(FlowId),
+    Packets(FlowKey),
+}
+
 impl ManagedLine {
     fn carries(&self) -> bool {
         self.manager.state(CARRIER).is_some_and(State::carries)
     }
 
     /// Bytes of a flow: they wait while there is no carrier, and have crossed while there is.
-    fn on_bytes(&mut self, now: Instant, flow: Flow, bytes: [u64; 2]) {
+    fn on_bytes(&mut self, now: Instant, id: Option<FlowId>, flow: Flow, bytes: [u64; 2]) {
         let host = match flow.host {
             Host::Addr(addr) => Some(addr),
             Host::Node | Host::Others => None,
@@ -86,6 +93,7 @@ impl ManagedLine {
             sums[1] += bytes[1];
             return;
         }
+        let key = id.map_or(WaitKey::Packets(key), WaitKey::Connection);
         if !self.waiting.contains_key(&key) && self.waiting.len() >= MOST_FLOWS {
             return;
         }
@@ -95,6 +103,13 @@ impl ManagedLine {
         let (id, waits) = self.waiting.entry(key).or_insert((next, 1));
         *waits += bytes[0];
         self.manager.handle_waiting(now, *id, &flow, *waits);
+    }
+
+    /// A connection that is over before the line was raised waits no more.
+    fn on_closed(&mut self, now: Instant, id: FlowId) {
+        if let Some((id, _)) = self.waiting.remove(&WaitKey::Connection(id)) {
+            self.manager.handle_waiting(now, id, &own_flow(), 0);
+        }
     }
 
     /// Tells the manager what crossed, and books what the link itself cost.
@@ -187,13 +202,17 @@ impl Shard {
             // The file was checked by the same.
             Err(why) => return crate::log!(Error, why, peer = peer.name),
         };
-        let commands = match Commands::new(&self.poller, super::LINES) {
+        let mut commands = match Commands::new(&self.poller, super::LINES) {
             Ok(commands) => commands,
             Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
         };
         self.relay.watch_moved(id, true);
         self.relay.endpoint.set_path_up(now, id, PathId::FIRST, false);
-        let (books, ledger) = ledger;
+        let (books, ledger, was_up) = ledger;
+        // The program was killed in a call, which may go on to cost.
+        if let Some(command) = settings.drop.clone().filter(|_| was_up) {
+            commands.drop(command);
+        }
         self.lines.push(ManagedLine {
             key: peer.public_key,
             peer: id,
@@ -266,10 +285,10 @@ impl Shard {
             class: "".into(),
             service: "".into(),
         };
-        line.on_bytes(now, flow, [packet.len() as u64, 0]);
+        line.on_bytes(now, None, flow, [packet.len() as u64, 0]);
     }
 
-    fn note_moved(&mut self, now: Instant, moved: Moved) {
+    fn note_moved(&mut self, now: Instant, id: FlowId, moved: Moved) {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == moved.peer) else {
             return;
         };
@@ -289,7 +308,13 @@ impl Shard {
             class: class.into(),
             service: "".into(),
         };
-        line.on_bytes(now, flow, [moved.bytes.sent, moved.bytes.received]);
+        let bytes = [moved.bytes.sent, moved.bytes.received];
+        if !moved.closed || bytes != [0, 0] {
+            line.on_bytes(now, Some(id), flow, bytes);
+        }
+        if moved.closed {
+            line.on_closed(now, id);
+        }
     }
 
     /// Tells managers what happened, and does what they want.
@@ -297,10 +322,8 @@ impl Shard {
         if self.lines.is_empty() {
             return;
         }
-        while let Some((_, moved)) = self.relay.poll_moved() {
-            if !moved.closed || moved.bytes != relay::Bytes::default() {
-                self.note_moved(now, moved);
-            }
+        while let Some((id, moved)) = self.relay.poll_moved() {
+            self.note_moved(now, id, moved);
         }
         for at in 0..self.lines.len() {
             self.work_line(now, at);
@@ -327,7 +350,12 @@ impl Shard {
             match outcome {
                 Outcome::Raised(Ok(())) => self.on_carrier(now, at),
                 Outcome::Raised(Err(why)) => {
-                    self.lines[at].manager.handle_failed(now, CARRIER, &why);
+                    let line = &mut self.lines[at];
+                    line.manager.handle_failed(now, CARRIER, &why);
+                    // What is half raised may cost all the same.
+                    if let Some(command) = line.settings.drop.clone() {
+                        line.commands.drop(command);
+                    }
                 }
                 Outcome::Dropped(told) => {
                     let line = &mut self.lines[at];

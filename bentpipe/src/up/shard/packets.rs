@@ -15,6 +15,9 @@ impl Shard {
         if !self.lines.is_empty() {
             self.note_packet(now, packet);
         }
+        if !split && self.give_datagram(now, packet) {
+            return;
+        }
         if self.relay.handle_tun(now, packet, split) == Verdict::Intercept {
             self.write_syn(packet);
         }

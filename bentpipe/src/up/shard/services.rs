@@ -10,7 +10,7 @@ use link::PeerId;
 use link::session::Reach;
 use os::poll::{Event as Polled, Interest};
 use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
-use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via};
+use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via, datagram};
 use service::message::{Accepted, Incoming, Link, LinkState};
 use service::{Event, Reason};
 use units::{Duration, Instant};
@@ -171,6 +171,36 @@ impl Shard {
         Ok(())
     }
 
+    /// Gives a host's datagram to a service; false: it is to be carried.
+    pub(super) fn give_datagram(&mut self, now: Instant, packet: &[u8]) -> bool {
+        if self.services.running.is_empty() {
+            return false;
+        }
+        let Some((client, server, bytes)) = datagram::parse(packet) else { return false };
+        let Some(via) = self.relay.via_datagram(now, client, server) else { return false };
+        let Some(line) = self.services.running.get(&via.service) else { return false };
+        let event = Event::Datagram { peer: self.peer_name(via.peer), client, server };
+        if !line.has_room_for_datagrams() || line.send(&event, bytes, None) != Sent::Done {
+            return false;
+        }
+        line.counts.datagrams.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Would the service be given the client's datagrams to this server? It speaks for no other
+    /// address, and to nobody behind a link.
+    fn is_datagram_of(
+        &self,
+        now: Instant,
+        line: &Line,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> bool {
+        let via = self.relay.via_datagram(now, client, server);
+        let is_its = via.is_some_and(|via| via.service == line.name);
+        is_its && !self.relay.is_behind_a_peer(client.ip())
+    }
+
     /// Does what a service wants.
     pub fn work_for_service(&mut self, now: Instant, Work { line, wish }: Work) {
         match wish {
@@ -179,6 +209,21 @@ impl Shard {
                 let Some(flow) = self.relay.open_passed(now, client, server, dscp) else { return };
                 if !self.connections.add_with(&self.poller, flow, stream, read) {
                     self.relay.local_reset(now, flow, ResetReason::Exhausted);
+                }
+            }
+            Wish::Answer { client, server, bytes } => {
+                if bytes.len() <= datagram::MAX_ANSWER
+                    && self.is_datagram_of(now, &line, client, server)
+                    && let Some(packet) = datagram::packet(server, client, &bytes)
+                {
+                    self.write_to_host(&packet);
+                }
+            }
+            Wish::Onward { client, server, bytes } => {
+                if self.is_datagram_of(now, &line, client, server)
+                    && let Some(mut packet) = datagram::packet(client, server, &bytes)
+                {
+                    self.relay.handle_tun(now, &mut packet, false);
                 }
             }
             Wish::Open { request, peer, class, client, preface } => {

@@ -26,7 +26,7 @@ fn two() -> (Gateway, Client) {
     let gateway = Gateway(ours);
     gateway.say(&Event::Hello { version: VERSION, service: "echo".into() }, b"", None);
     let client = Client::new(theirs).unwrap();
-    assert_eq!(gateway.hear().0, Request::Hello { version: VERSION });
+    assert_eq!(gateway.hear().0, Request::Hello { version: VERSION, datagrams: false });
     (gateway, client)
 }
 

@@ -1,0 +1,104 @@
+//! Answers by server and question, as many as memory is allowed for: what was used least
+//! recently goes first.
+
+use std::collections::BTreeMap;
+
+use crate::Key;
+use crate::message::Answer;
+
+/// How long answers are kept past their time, in seconds (RFC 8767 proposes one to three days).
+const STALE: u64 = 86_400;
+/// What an answer takes beside its bytes.
+const OVERHEAD: usize = 300;
+
+struct Entry {
+    answer: Answer,
+    /// When it came, in milliseconds.
+    came: u64,
+    used: u64,
+    hits: u32,
+}
+
+/// What is known.
+pub enum Found<'a> {
+    /// It holds. `soon`: it is popular, and will not for much longer.
+    Fresh {
+        /// What was said.
+        answer: &'a Answer,
+        /// How long ago, in seconds.
+        age: u32,
+        /// Ask again.
+        soon: bool,
+    },
+    /// It is past its time.
+    Stale(&'a Answer),
+}
+
+/// See the module.
+pub struct Cache {
+    entries: BTreeMap<Key, Entry>,
+    /// The keys, by when they were used last.
+    order: BTreeMap<u64, Key>,
+    last: u64,
+    size: usize,
+    limit: usize,
+}
+
+impl Cache {
+    /// Of `limit` bytes.
+    pub fn new(limit: usize) -> Cache {
+        Cache { entries: BTreeMap::new(), order: BTreeMap::new(), last: 0, size: 0, limit }
+    }
+
+    /// What is known of a question.
+    pub fn find(&mut self, now: u64, key: &Key) -> Option<Found<'_>> {
+        let past = |entry: &Entry| now.saturating_sub(entry.came) / 1000;
+        let gone = past(self.entries.get(key)?) > u64::from(self.entries[key].answer.ttl) + STALE;
+        if gone {
+            self.remove(key);
+            return None;
+        }
+        self.last += 1;
+        let entry = self.entries.get_mut(key)?;
+        self.order.remove(&entry.used);
+        self.order.insert(self.last, key.clone());
+        (entry.used, entry.hits) = (self.last, entry.hits.saturating_add(1));
+        let (age, ttl) = (past(entry) as u32, entry.answer.ttl);
+        let soon = entry.hits >= 2 && ttl - ttl.min(age) <= ttl / 10;
+        let answer = &entry.answer;
+        Some(if age < ttl { Found::Fresh { answer, age, soon } } else { Found::Stale(answer) })
+    }
+
+    /// Keeps an answer for as long as it says.
+    pub fn keep(&mut self, now: u64, key: Key, answer: Answer) {
+        if answer.ttl == 0 {
+            return;
+        }
+        self.remove(&key);
+        self.last += 1;
+        self.size += cost(&key, &answer);
+        self.order.insert(self.last, key.clone());
+        self.entries.insert(key, Entry { answer, came: now, used: self.last, hits: 0 });
+        while self.size > self.limit
+            && let Some((_, oldest)) = self.order.first_key_value()
+        {
+            self.remove(&oldest.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.order.remove(&entry.used);
+            self.size -= cost(key, &entry.answer);
+        }
+    }
+
+    /// How many there are, and their memory.
+    pub fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.size)
+    }
+}
+
+fn cost(key: &Key, answer: &Answer) -> usize {
+    2 * key.1.len() + answer.size() + OVERHEAD
+}

@@ -1,0 +1,210 @@
+//! The half at the hub: asks the servers, and learns which names go together.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use crate::Key;
+use crate::cache::{Cache, Found};
+use crate::exchange::Frame;
+use crate::message::{Answer, Query};
+
+/// Memory of the cache.
+const MEMORY: usize = 64 << 20;
+/// Names that follow another within so many milliseconds go together with it.
+const TOGETHER: u64 = 3_000;
+/// How many are learned: names that others follow, and followers of each.
+const MOST_LEADERS: usize = 16_384;
+const MOST_FOLLOWERS: usize = 16;
+/// Questions of a peer that are remembered for that.
+const MOST_RECENT: usize = 32;
+/// Questions that are open at servers.
+const MOST_DIALS: usize = 1024;
+/// A peer that may speak with a server is taken to for so long.
+const PERMITTED: u64 = 60_000;
+const MOST_PERMITTED: usize = 16_384;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Do {
+    /// To the half at this peer.
+    Send(String, Frame),
+    /// Ask the server for the peer, and call [`Far::on_answer`].
+    Dial {
+        /// Its number.
+        dial: u64,
+        /// For whom.
+        peer: String,
+        /// For which host of its.
+        client: SocketAddr,
+        /// Whom to ask.
+        server: SocketAddr,
+        /// What: a message without a number.
+        query: Vec<u8>,
+    },
+}
+
+struct Dial {
+    peer: String,
+    client: SocketAddr,
+    key: Key,
+    /// Whose numbers it answers; none: it goes along.
+    ids: Vec<u32>,
+}
+
+/// See the module.
+pub struct Far {
+    cache: Cache,
+    dials: BTreeMap<u64, Dial>,
+    last: u64,
+    followers: BTreeMap<Key, VecDeque<Key>>,
+    /// Leaders as they were learned: the oldest is forgotten first.
+    leaders: VecDeque<Key>,
+    recent: BTreeMap<String, VecDeque<(u64, Key)>>,
+    permitted: BTreeMap<(String, SocketAddr), u64>,
+    out: Vec<Do>,
+}
+
+impl Default for Far {
+    fn default() -> Far {
+        let (dials, followers, leaders) = Default::default();
+        let (recent, permitted, out) = Default::default();
+        let cache = Cache::new(MEMORY);
+        Far { cache, dials, last: 0, followers, leaders, recent, permitted, out }
+    }
+}
+
+impl Far {
+    /// What is to be done since it was asked last.
+    pub fn take(&mut self) -> Vec<Do> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The other half says something. False: it broke the protocol.
+    pub fn on_frame(&mut self, now: u64, peer: &str, frame: Frame) -> bool {
+        let Frame::Ask { id, waits, client, server, query } = frame else { return false };
+        // The other half asks only what it wrote itself.
+        if Query::parse(&query).is_none_or(|q| q.canonical != query) {
+            return false;
+        }
+        let key = (server, query);
+        if waits {
+            self.learn(now, peer, &key);
+        }
+        let may = self.permitted.get(&(peer.to_owned(), server)).is_some_and(|until| *until > now);
+        if may
+            && waits
+            && let Some(Found::Fresh { answer, age, .. }) = self.cache.find(now, &key)
+        {
+            let message = answer.aged(Some(age));
+            self.send(peer, Frame::Answer { id, message });
+            self.send_along(now, peer, client, &key);
+        } else {
+            self.dial(peer, client, key, Some(id));
+        }
+        true
+    }
+
+    fn send(&mut self, peer: &str, frame: Frame) {
+        self.out.push(Do::Send(peer.to_owned(), frame));
+    }
+
+    fn dial(&mut self, peer: &str, client: SocketAddr, key: Key, id: Option<u32>) {
+        let mut dials = self.dials.values_mut();
+        if let Some(dial) = dials.find(|dial| dial.peer == peer && dial.key == key) {
+            dial.ids.extend(id);
+        } else if self.dials.len() >= MOST_DIALS {
+            if let Some(id) = id {
+                self.send(peer, Frame::Failed { id });
+            }
+        } else {
+            self.last += 1;
+            let (dial, server, query) = (self.last, key.0, key.1.clone());
+            let ids = id.into_iter().collect();
+            self.dials.insert(dial, Dial { peer: peer.to_owned(), client, key, ids });
+            self.out.push(Do::Dial { dial, peer: peer.to_owned(), client, server, query });
+        }
+    }
+
+    /// What a server said; `None`: nothing that counts.
+    pub fn on_answer(&mut self, now: u64, dial: u64, message: Option<&[u8]>) {
+        let Some(Dial { peer, client, key, ids }) = self.dials.remove(&dial) else { return };
+        let answer = message.and_then(|message| Answer::parse(&key.1, message));
+        let Some(answer) = answer else {
+            ids.into_iter().for_each(|id| self.send(&peer, Frame::Failed { id }));
+            return;
+        };
+        self.permit(now, &peer, key.0);
+        let message = answer.aged(Some(0));
+        for &id in &ids {
+            let frame = Frame::Answer { id, message: message.clone() };
+            // One that the exchange cannot hold is for the client to ask for itself.
+            let fits = !frame.encode().is_empty();
+            self.send(&peer, if fits { frame } else { Frame::Failed { id } });
+        }
+        let keeps = answer.ttl > 0;
+        self.cache.keep(now, key.clone(), answer);
+        if ids.is_empty() && keeps {
+            self.send(&peer, Frame::Along { server: key.0, query: key.1, message });
+        } else if !ids.is_empty() {
+            self.send_along(now, &peer, client, &key);
+        }
+    }
+
+    fn permit(&mut self, now: u64, peer: &str, server: SocketAddr) {
+        if self.permitted.len() >= MOST_PERMITTED {
+            self.permitted.retain(|_, until| *until > now);
+        }
+        if self.permitted.len() < MOST_PERMITTED {
+            self.permitted.insert((peer.to_owned(), server), now + PERMITTED);
+        }
+    }
+
+    /// Sends what follows a name, or asks for it first.
+    fn send_along(&mut self, now: u64, peer: &str, client: SocketAddr, leader: &Key) {
+        for key in self.followers.get(leader).cloned().unwrap_or_default() {
+            match self.cache.find(now, &key) {
+                Some(Found::Fresh { answer, age, .. }) => {
+                    let message = answer.aged(Some(age));
+                    self.send(peer, Frame::Along { server: key.0, query: key.1, message });
+                }
+                _ => self.dial(peer, client, key, None),
+            }
+        }
+    }
+
+    fn learn(&mut self, now: u64, peer: &str, key: &Key) {
+        let recent = self.recent.entry(peer.to_owned()).or_default();
+        recent.retain(|(at, before)| now.saturating_sub(*at) <= TOGETHER && before != key);
+        let leaders: Vec<Key> =
+            recent.iter().map(|(_, k)| k).filter(|k| k.0 == key.0).cloned().collect();
+        recent.push_back((now, key.clone()));
+        if recent.len() > MOST_RECENT {
+            recent.pop_front();
+        }
+        for leader in leaders {
+            if !self.followers.contains_key(&leader) {
+                self.leaders.push_back(leader.clone());
+            }
+            let followers = self.followers.entry(leader).or_default();
+            followers.retain(|follower| follower != key);
+            followers.push_back(key.clone());
+            if followers.len() > MOST_FOLLOWERS {
+                followers.pop_front();
+            }
+        }
+        while self.leaders.len() > MOST_LEADERS {
+            if let Some(oldest) = self.leaders.pop_front() {
+                self.followers.remove(&oldest);
+            }
+        }
+    }
+
+    /// The peer's half has gone.
+    pub fn on_lost(&mut self, peer: &str) {
+        self.recent.remove(peer);
+        self.permitted.retain(|(of, _), _| of != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use crate::message::tests::{answer, question};
+
+const SERVER: &str = "10.2.0.2:53";
+
+fn client() -> SocketAddr {
+    "10.1.0.2:4000".parse().unwrap()
+}
+
+fn key(name: &str) -> Key {
+    let query = Query::parse(&question(0, name, None)).unwrap();
+    (SERVER.parse().unwrap(), query.canonical)
+}
+
+/// Asks for a peer and answers what is dialled; the names that were sent, and how many dials.
+fn ask(far: &mut Far, now: u64, peer: &str, name: &str) -> (Vec<Frame>, usize) {
+    let (server, query) = key(name);
+    assert!(far.on_frame(
+        now,
+        peer,
+        Frame::Ask { id: 5, waits: true, client: client(), server, query }
+    ));
+    let (mut sent, mut dials) = (Vec::new(), 0);
+    loop {
+        let todo = far.take();
+        if todo.is_empty() {
+            return (sent, dials);
+        }
+        for it in todo {
+            match it {
+                Do::Send(_, frame) => sent.push(frame),
+                Do::Dial { dial, query, .. } => {
+                    dials += 1;
+                    far.on_answer(now, dial, Some(&answer(&query, 300, 1)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn names_that_go_together_come_together_for_everybody() {
+    let mut far = Far::default();
+    let page: Vec<String> = (0..6).map(|n| format!("host{n}.example")).collect();
+    for (n, name) in page.iter().enumerate() {
+        assert_eq!(ask(&mut far, 400 * n as u64, "ship", name).1, 1);
+    }
+    for now in [100_000, 1_000_000] {
+        // In time, and when all have ended at the hub as well.
+        let (sent, _) = ask(&mut far, now, "other", "host0.example");
+        let along = sent.iter().filter(|frame| matches!(frame, Frame::Along { .. }));
+        assert_eq!((along.count(), sent.len()), (5, 6));
+        assert!(matches!(sent[0], Frame::Answer { id: 5, .. }), "who waits is first");
+    }
+}
+
+#[test]
+fn names_that_are_asked_for_at_other_times_do_not_go_together() {
+    let mut far = Far::default();
+    ask(&mut far, 0, "ship", "a.example");
+    ask(&mut far, 3_001, "ship", "b.example");
+    ask(&mut far, 3_002, "other", "c.example");
+    assert_eq!(ask(&mut far, 10_000, "ship", "a.example").0.len(), 1);
+}
+
+#[test]
+fn a_peer_gets_nothing_of_a_server_before_the_gateway_has_connected_it_there() {
+    let mut far = Far::default();
+    assert_eq!(ask(&mut far, 0, "ship", "a.example").1, 1);
+    assert_eq!(ask(&mut far, 1, "ship", "a.example").1, 0);
+    let (server, query) = key("a.example");
+    far.on_frame(2, "other", Frame::Ask { id: 1, waits: true, client: client(), server, query });
+    assert!(matches!(&far.take()[..], [Do::Dial { dial: 2, .. }]));
+    far.on_answer(3, 2, None);
+    let failed = Do::Send("other".into(), Frame::Failed { id: 1 });
+    assert_eq!(far.take(), [failed]);
+}
+
+#[test]
+fn an_answer_to_another_question_is_none() {
+    let mut far = Far::default();
+    let (server, query) = key("a.example");
+    far.on_frame(0, "ship", Frame::Ask { id: 1, waits: true, client: client(), server, query });
+    far.take();
+    far.on_answer(0, 1, Some(&answer(&key("b.example").1, 300, 1)));
+    assert!(matches!(&far.take()[..], [Do::Send(_, Frame::Failed { id: 1 })]));
+    assert_eq!(far.cache.size().0, 0);
+}
+
+#[test]
+fn what_a_peer_asks_for_is_bounded_and_has_to_be_a_question() {
+    let mut far = Far::default();
+    let server = SERVER.parse().unwrap();
+    let frame =
+        Frame::Ask { id: 1, waits: true, client: client(), server, query: b"nothing".to_vec() };
+    assert!(!far.on_frame(0, "ship", frame));
+    for n in 0..20_000 {
+        let (server, query) = key(&format!("n{n}.example"));
+        far.on_frame(0, "ship", Frame::Ask { id: n, waits: true, client: client(), server, query });
+    }
+    assert_eq!(far.dials.len(), MOST_DIALS);
+    assert!(far.followers.len() <= MOST_LEADERS && far.recent["ship"].len() <= MOST_RECENT);
+}

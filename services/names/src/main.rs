@@ -1,0 +1,345 @@
+//! The program: sockets, and one loop. What is said is decided in the library.
+//!
+//! ```text
+//! client ── datagrams ── near ── one stream a peer ══ link ══ stream ── far ── TCP ── server
+//! ```
+
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use names::exchange::{self, Frame};
+use names::far::{self, Far};
+use names::near::{self, Datagram, Near};
+use os::poll::{Events, Interest, Poller};
+use service::message::Accepted;
+use service::{Client, Error, Event, Request};
+use units::Duration;
+
+use wire::Wire;
+
+/// The poller's number for the gateway.
+const GATEWAY: u64 = 0;
+/// How often clocks are looked at while anything waits.
+const TICK: Duration = Duration::from_millis(200);
+/// How long a server has, in milliseconds.
+const SERVER_TIME: u64 = 2_500;
+/// What may wait for a link, in bytes; what is more is given up.
+const MOST_WAITING: usize = 1 << 20;
+
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whose socket it is.
+enum Of {
+    /// The stream that this half opened to a peer.
+    Near(String),
+    /// One that a peer's half opened.
+    Far(String),
+    /// A question at a server.
+    Dial(u64),
+}
+
+struct Socket {
+    of: Of,
+    wire: Wire,
+}
+
+/// What waits for the gateway.
+enum Asked {
+    /// A stream to the peer, with what is to be sent first.
+    Open(String, Vec<u8>),
+    /// A connection to a server.
+    Connect(u64),
+}
+
+/// A question at a server.
+struct Dial {
+    since: u64,
+    id: [u8; 2],
+    query: Vec<u8>,
+    socket: Option<u64>,
+}
+
+struct Names {
+    client: Client,
+    poller: Poller,
+    began: Instant,
+    near: Near,
+    far: Far,
+    sockets: BTreeMap<u64, Socket>,
+    asked: BTreeMap<u64, Asked>,
+    dials: BTreeMap<u64, Dial>,
+    last: u64,
+    told: near::Counts,
+}
+
+fn serve() -> Result<(), Error> {
+    let poller = Poller::new().map_err(io::Error::other)?;
+    let client = Client::from_environment_with_datagrams()?;
+    poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
+    let (near, far, sockets, asked, dials, told) = Default::default();
+    let began = Instant::now();
+    let mut names =
+        Names { client, poller, began, near, far, sockets, asked, dials, last: 0, told };
+    let (mut room, mut events) = (service::room(), Events::with_capacity(256));
+    loop {
+        let waits = names.near.waits() || !names.dials.is_empty();
+        names.poller.wait(&mut events, waits.then_some(TICK)).map_err(io::Error::other)?;
+        for event in events.iter() {
+            match event.token {
+                GATEWAY if !names.hear(&mut room)? => return Ok(()),
+                GATEWAY => {}
+                number => names.turn(number),
+            }
+        }
+        names.on_time();
+        names.settle()?;
+    }
+}
+
+impl Names {
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Takes what the gateway says; false when it has ended.
+    fn hear(&mut self, room: &mut [u8]) -> Result<bool, Error> {
+        loop {
+            let delivery = match self.client.try_next(room) {
+                Ok(Some(delivery)) => delivery,
+                Ok(None) => return Ok(false),
+                Err(Error::Socket(e)) if e.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(why) => return Err(why),
+            };
+            let now = self.now();
+            match (delivery.event, delivery.socket) {
+                (Event::Datagram { peer, client, server }, _) => {
+                    self.near.on_datagram(now, &peer, (client, server), delivery.bytes);
+                }
+                // A question by TCP is rare and may be long: as ever.
+                (Event::Accepted(Accepted { dscp, .. }), Some(socket)) => {
+                    self.client.pass(socket, dscp, b"")?;
+                }
+                (Event::Incoming(it), Some(socket)) => self.add(Of::Far(it.peer), socket, vec![]),
+                (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
+                    self.granted(request, fd);
+                }
+                (Event::Failed { request, reason }, _) => match self.asked.remove(&request) {
+                    Some(Asked::Open(peer, _)) => self.near.on_lost(now, &peer),
+                    Some(Asked::Connect(dial)) => {
+                        eprintln!("no connection to a server: {reason}");
+                        self.end_dial(dial, None);
+                    }
+                    None => {}
+                },
+                _ => {}
+            }
+            self.settle()?;
+        }
+    }
+
+    fn granted(&mut self, request: u64, fd: OwnedFd) {
+        match self.asked.remove(&request) {
+            Some(Asked::Open(peer, first)) => self.add(Of::Near(peer), fd, first),
+            Some(Asked::Connect(dial)) => {
+                let Some(it) = self.dials.get(&dial) else { return };
+                let len = (it.query.len() as u16).to_be_bytes();
+                let first = [&len, &it.id[..], &it.query[2..]].concat();
+                self.add(Of::Dial(dial), fd, first);
+            }
+            None => {}
+        }
+    }
+
+    fn add(&mut self, of: Of, fd: OwnedFd, first: Vec<u8>) {
+        let (number, wire) = (self.number(), Wire::new(fd.into(), first));
+        let watched = self.poller.add(&wire.stream, number, Interest::READ_WRITE.edge());
+        if let Of::Dial(dial) = &of
+            && let Some(dial) = self.dials.get_mut(dial)
+        {
+            dial.socket = Some(number);
+        }
+        self.sockets.insert(number, Socket { of, wire });
+        match watched {
+            Ok(()) => self.turn(number),
+            Err(_) => self.lose(number),
+        }
+    }
+
+    /// Moves what can be moved on a socket, and takes what came.
+    fn turn(&mut self, number: u64) {
+        let now = self.now();
+        let Some(socket) = self.sockets.get_mut(&number) else { return };
+        let stands = socket.wire.turn().is_ok();
+        let whole = match &socket.of {
+            Of::Dial(dial) => {
+                let (dial, message) = (*dial, socket.wire.message());
+                if message.is_some() || !stands {
+                    self.end_dial(dial, message);
+                }
+                return;
+            }
+            Of::Near(peer) => exchange::frames(&mut socket.wire.read).is_ok_and(|frames| {
+                frames.into_iter().all(|frame| self.near.on_frame(now, peer, frame))
+            }),
+            Of::Far(peer) => exchange::frames(&mut socket.wire.read).is_ok_and(|frames| {
+                frames.into_iter().all(|frame| self.far.on_frame(now, peer, frame))
+            }),
+        };
+        if !whole || !stands {
+            self.lose(number);
+        }
+    }
+
+    /// A socket is no more, or is to be no more.
+    fn lose(&mut self, number: u64) {
+        let now = self.now();
+        match self.sockets.remove(&number).map(|socket| socket.of) {
+            Some(Of::Near(peer)) => self.near.on_lost(now, &peer),
+            Some(Of::Far(peer)) => self.far.on_lost(&peer),
+            Some(Of::Dial(dial)) => self.end_dial(dial, None),
+            None => {}
+        }
+    }
+
+    /// A server has answered, or will not.
+    fn end_dial(&mut self, number: u64, message: Option<Vec<u8>>) {
+        let Some(dial) = self.dials.remove(&number) else { return };
+        if let Some(socket) = dial.socket.and_then(|socket| self.sockets.remove(&socket)) {
+            // It has said all that was asked, or nothing.
+            let _ = socket.wire.stream.close_in_order();
+        }
+        let message = message.filter(|message| message.starts_with(&dial.id));
+        self.far.on_answer(self.now(), number, message.as_deref());
+    }
+
+    fn on_time(&mut self) {
+        let now = self.now();
+        self.near.on_time(now);
+        let late = self.dials.iter().filter(|(_, dial)| now - dial.since >= SERVER_TIME);
+        for dial in late.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.end_dial(dial, None);
+        }
+    }
+
+    /// Does what the two halves want, until they want nothing more.
+    fn settle(&mut self) -> Result<(), Error> {
+        loop {
+            let (near, far) = (self.near.take(), self.far.take());
+            if near.is_empty() && far.is_empty() {
+                return self.tell();
+            }
+            for it in near {
+                match it {
+                    near::Do::Answer(Datagram { client, server, bytes }) => {
+                        self.client.send(&Request::Answer { client, server }, &bytes, None)?;
+                    }
+                    near::Do::Onward(Datagram { client, server, bytes }) => {
+                        self.client.send(&Request::Onward { client, server }, &bytes, None)?;
+                    }
+                    near::Do::Send(peer, frame) => self.send_near(peer, &frame)?,
+                }
+            }
+            for it in far {
+                match it {
+                    far::Do::Send(peer, frame) => self.send_far(&peer, &frame),
+                    far::Do::Dial { dial, peer, client, server, query } => {
+                        let mut id = [0; 2];
+                        getrandom::fill(&mut id).map_err(io::Error::other)?;
+                        let (since, socket) = (self.now(), None);
+                        self.dials.insert(dial, Dial { since, id, query, socket });
+                        let request = self.number();
+                        self.asked.insert(request, Asked::Connect(dial));
+                        let (target, source) =
+                            (server.to_string(), Some(SocketAddr::new(client.ip(), 0)));
+                        let connect = Request::Connect { request, peer, target, source };
+                        self.client.send(&connect, b"", None)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// To the far half at a peer, by the stream there is, or by a new one.
+    fn send_near(&mut self, peer: String, frame: &Frame) -> Result<(), Error> {
+        let bytes = frame.encode();
+        let is_its = |s: &Socket| matches!(&s.of, Of::Near(of) if *of == peer);
+        if let Some(number) = self.find(is_its) {
+            self.write(number, &bytes);
+            return Ok(());
+        }
+        for asked in self.asked.values_mut() {
+            if let Asked::Open(of, first) = asked
+                && *of == peer
+            {
+                first.extend(bytes);
+                return Ok(());
+            }
+        }
+        let request = self.number();
+        self.asked.insert(request, Asked::Open(peer.clone(), bytes));
+        let open = Request::Open { request, peer, class: None, client: None };
+        self.client.send(&open, b"", None)
+    }
+
+    fn send_far(&mut self, peer: &str, frame: &Frame) {
+        let is_its = |s: &Socket| matches!(&s.of, Of::Far(of) if of == peer);
+        if let Some(number) = self.find(is_its) {
+            self.write(number, &frame.encode());
+        }
+    }
+
+    /// The newest such socket: an older one belongs to a half that is gone.
+    fn find(&self, is_it: impl Fn(&Socket) -> bool) -> Option<u64> {
+        self.sockets.iter().rev().find(|(_, socket)| is_it(socket)).map(|(number, _)| *number)
+    }
+
+    fn write(&mut self, number: u64, bytes: &[u8]) {
+        let Some(socket) = self.sockets.get_mut(&number) else { return };
+        socket.wire.written.extend_from_slice(bytes);
+        let stands = socket.wire.flush().is_ok();
+        if !stands || socket.wire.written.len() > MOST_WAITING {
+            self.lose(number);
+        }
+    }
+
+    /// Tells the gateway what is counted, when that has changed.
+    fn tell(&mut self) -> Result<(), Error> {
+        let c = self.near.counts;
+        if c == self.told {
+            return Ok(());
+        }
+        self.told = c;
+        let (known, memory) = self.near.size();
+        let counters = [
+            ("hits", c.hits),
+            ("misses", c.misses),
+            ("stale", c.stale),
+            ("prefetched", c.prefetched),
+            ("along", c.along),
+            ("onward", c.onward),
+            ("known", known as u64),
+            ("memory", memory as u64),
+        ];
+        let counters = counters.map(|(name, n)| (name.to_owned(), n)).into();
+        self.client.send(&Request::Stats { counters }, b"", None)
+    }
+}

@@ -1,0 +1,266 @@
+//! The half at the terminal: answers what is known, and asks the other half for the rest.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use crate::Key;
+use crate::cache::{Cache, Found};
+use crate::exchange::Frame;
+use crate::message::{Answer, Query};
+
+/// Memory of the cache.
+const MEMORY: usize = 16 << 20;
+/// Questions that may be asked at once, and clients that wait for one.
+const MOST_ASKED: usize = 1024;
+const MOST_WAITING: usize = 64;
+/// When a client gets what is past its time (RFC 8767 proposes it), and when the question itself
+/// is carried to the server, in milliseconds.
+const PATIENCE: u64 = 1_800;
+const LONGEST: u64 = 3_000;
+/// How long a server that did not answer by TCP is left to UDP, and how many are.
+const PLAIN: u64 = 60_000;
+const MOST_PLAIN: usize = 256;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Do {
+    /// A datagram to the client.
+    Answer(Datagram),
+    /// The client's datagram is to go its way.
+    Onward(Datagram),
+    /// To the half at this peer.
+    Send(String, Frame),
+}
+
+/// What goes between a client and a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Who asks.
+    pub client: SocketAddr,
+    /// Who is asked.
+    pub server: SocketAddr,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
+struct Waiter {
+    client: SocketAddr,
+    query: Query,
+    bytes: Vec<u8>,
+}
+
+struct Asked {
+    peer: String,
+    key: Key,
+    since: u64,
+    waiters: Vec<Waiter>,
+}
+
+/// What happened, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Answered from memory.
+    pub hits: u64,
+    /// Asked at the other half for a client.
+    pub misses: u64,
+    /// Answered with what was past its time.
+    pub stale: u64,
+    /// Asked before they ended.
+    pub prefetched: u64,
+    /// Answers that came before the question.
+    pub along: u64,
+    /// Carried as ever.
+    pub onward: u64,
+}
+
+/// See the module.
+pub struct Near {
+    cache: Cache,
+    asked: BTreeMap<u32, Asked>,
+    plain: BTreeMap<SocketAddr, u64>,
+    last: u32,
+    /// What it did.
+    pub counts: Counts,
+    out: Vec<Do>,
+}
+
+impl Default for Near {
+    fn default() -> Near {
+        let (asked, plain) = Default::default();
+        let cache = Cache::new(MEMORY);
+        Near { cache, asked, plain, last: 0, counts: Counts::default(), out: Vec::new() }
+    }
+}
+
+impl Near {
+    /// What is to be done since it was asked last.
+    pub fn take(&mut self) -> Vec<Do> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Answers known, and their memory.
+    pub fn size(&self) -> (usize, usize) {
+        self.cache.size()
+    }
+
+    /// A client asks.
+    pub fn on_datagram(
+        &mut self,
+        now: u64,
+        peer: &str,
+        (client, server): (SocketAddr, SocketAddr),
+        bytes: &[u8],
+    ) {
+        let is_plain = self.plain.get(&server).is_some_and(|until| *until > now);
+        let Some(query) = Query::parse(bytes) else { return self.onward(client, server, bytes) };
+        let key = (server, query.canonical.clone());
+        let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &key)
+        {
+            let bytes = query.answer(answer, Some(age));
+            self.out.push(Do::Answer(Datagram { client, server, bytes }));
+            self.counts.hits += 1;
+            soon
+        } else if is_plain {
+            return self.onward(client, server, bytes);
+        } else {
+            let waiter = Waiter { client, query, bytes: bytes.to_vec() };
+            return self.wait(now, peer, key, waiter);
+        };
+        if ask_again && !self.asked.values().any(|asked| asked.key == key) {
+            self.counts.prefetched += 1;
+            self.ask(now, peer, client, key, None);
+        }
+    }
+
+    fn wait(&mut self, now: u64, peer: &str, key: Key, waiter: Waiter) {
+        let asked = self.asked.values_mut().find(|asked| asked.key == key);
+        let Some(asked) = asked else {
+            self.counts.misses += 1;
+            return self.ask(now, peer, waiter.client, key, Some(waiter));
+        };
+        let same = |w: &Waiter| w.client == waiter.client && w.query.id == waiter.query.id;
+        if asked.waiters.len() >= MOST_WAITING {
+            self.onward(waiter.client, key.0, &waiter.bytes);
+        } else if !asked.waiters.iter().any(same) {
+            asked.waiters.push(waiter);
+        }
+    }
+
+    fn ask(&mut self, now: u64, peer: &str, client: SocketAddr, key: Key, waiter: Option<Waiter>) {
+        if self.asked.len() >= MOST_ASKED {
+            if let Some(waiter) = waiter {
+                self.onward(waiter.client, key.0, &waiter.bytes);
+            }
+            return;
+        }
+        self.last = self.last.wrapping_add(1);
+        let (id, waits, server, query) = (self.last, waiter.is_some(), key.0, key.1.clone());
+        let frame = Frame::Ask { id, waits, client, server, query };
+        let waiters = waiter.into_iter().collect();
+        self.asked.insert(id, Asked { peer: peer.to_owned(), key, since: now, waiters });
+        self.out.push(Do::Send(peer.to_owned(), frame));
+    }
+
+    fn onward(&mut self, client: SocketAddr, server: SocketAddr, bytes: &[u8]) {
+        self.counts.onward += 1;
+        self.out.push(Do::Onward(Datagram { client, server, bytes: bytes.to_vec() }));
+    }
+
+    /// The other half says something. False: it broke the protocol.
+    pub fn on_frame(&mut self, now: u64, peer: &str, frame: Frame) -> bool {
+        match frame {
+            Frame::Answer { id, message } => {
+                let Some(asked) = self.take_asked(peer, id) else { return true };
+                let Some(answer) = Answer::parse(&asked.key.1, &message) else {
+                    self.give_up(now, asked);
+                    return false;
+                };
+                if answer.is_failure() && self.serve_stale(now, &asked) {
+                    return true;
+                }
+                for waiter in &asked.waiters {
+                    let (client, server) = (waiter.client, asked.key.0);
+                    let bytes = waiter.query.answer(&answer, Some(0));
+                    self.out.push(Do::Answer(Datagram { client, server, bytes }));
+                }
+                self.cache.keep(now, asked.key, answer);
+            }
+            Frame::Failed { id } => {
+                let Some(asked) = self.take_asked(peer, id) else { return true };
+                self.plain.retain(|_, until| *until > now);
+                if self.plain.len() < MOST_PLAIN {
+                    self.plain.insert(asked.key.0, now + PLAIN);
+                }
+                self.give_up(now, asked);
+            }
+            Frame::Along { server, query, message } => {
+                let Some(answer) = Answer::parse(&query, &message) else { return false };
+                self.counts.along += 1;
+                self.cache.keep(now, (server, query), answer);
+            }
+            Frame::Ask { .. } => return false,
+        }
+        true
+    }
+
+    fn take_asked(&mut self, peer: &str, id: u32) -> Option<Asked> {
+        self.asked.get(&id).filter(|asked| asked.peer == peer)?;
+        self.asked.remove(&id)
+    }
+
+    /// There is no answer: what is past its time, or the way of old.
+    fn give_up(&mut self, now: u64, asked: Asked) {
+        if !self.serve_stale(now, &asked) {
+            for waiter in asked.waiters {
+                self.onward(waiter.client, asked.key.0, &waiter.bytes);
+            }
+        }
+    }
+
+    fn serve_stale(&mut self, now: u64, asked: &Asked) -> bool {
+        let Some(Found::Stale(answer)) = self.cache.find(now, &asked.key) else { return false };
+        for waiter in &asked.waiters {
+            let (client, server) = (waiter.client, asked.key.0);
+            let bytes = waiter.query.answer(answer, None);
+            self.out.push(Do::Answer(Datagram { client, server, bytes }));
+        }
+        self.counts.stale += asked.waiters.len() as u64;
+        true
+    }
+
+    /// The stream to the other half is no more.
+    pub fn on_lost(&mut self, now: u64, peer: &str) {
+        let lost: Vec<u32> =
+            self.asked.iter().filter(|(_, a)| a.peer == peer).map(|(id, _)| *id).collect();
+        for id in lost {
+            if let Some(asked) = self.asked.remove(&id) {
+                self.give_up(now, asked);
+            }
+        }
+    }
+
+    /// Looks whether somebody has waited long enough: a few times a second.
+    pub fn on_time(&mut self, now: u64) {
+        let waited = |a: &Asked| now.saturating_sub(a.since);
+        let due = self.asked.iter().filter(|(_, a)| waited(a) >= PATIENCE);
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(mut asked) = self.asked.remove(&id) else { continue };
+            if waited(&asked) >= LONGEST {
+                self.give_up(now, asked);
+                continue;
+            }
+            if self.serve_stale(now, &asked) {
+                asked.waiters.clear();
+            }
+            self.asked.insert(id, asked);
+        }
+    }
+
+    /// Does anybody wait?
+    pub fn waits(&self) -> bool {
+        !self.asked.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

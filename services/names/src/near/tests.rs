@@ -1,0 +1,120 @@
+use super::*;
+use crate::message::tests::{answer, none, question};
+
+const CLIENT: &str = "10.1.0.2:4000";
+const SERVER: &str = "10.2.0.2:53";
+
+fn pair() -> (SocketAddr, SocketAddr) {
+    (CLIENT.parse().unwrap(), SERVER.parse().unwrap())
+}
+
+/// Asks; the number and the question that go to the other half.
+fn ask(near: &mut Near, now: u64, name: &str) -> Option<(u32, Vec<u8>)> {
+    near.on_datagram(now, "hub", pair(), &question(9, name, None));
+    near.take().into_iter().find_map(|it| match it {
+        Do::Send(_, Frame::Ask { id, query, .. }) => Some((id, query)),
+        _ => None,
+    })
+}
+
+fn answered(near: &mut Near) -> bool {
+    matches!(&near.take()[..], [Do::Answer(_)])
+}
+
+fn learn(near: &mut Near, now: u64, name: &str, ttl: u32) {
+    let (id, query) = ask(near, now, name).expect("a question");
+    let message = answer(&query, ttl, 1);
+    assert!(near.on_frame(now, "hub", Frame::Answer { id, message }));
+    assert!(answered(near));
+}
+
+#[test]
+fn what_is_known_is_answered_until_it_ends() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 10);
+    near.on_datagram(9_999, "hub", pair(), &question(1, "A.example", None));
+    assert!(answered(&mut near));
+    assert!(ask(&mut near, 10_000, "a.example").is_some());
+}
+
+#[test]
+fn a_popular_name_is_asked_for_before_it_ends() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 100);
+    assert_eq!(ask(&mut near, 1_000, "a.example"), None);
+    assert_eq!(ask(&mut near, 50_000, "a.example"), None);
+    let (id, query) = ask(&mut near, 95_000, "a.example").expect("a prefetch");
+    assert_eq!(ask(&mut near, 96_000, "a.example"), None, "it is on its way");
+    near.on_frame(97_000, "hub", Frame::Answer { id, message: answer(&query, 100, 1) });
+    assert_eq!(ask(&mut near, 150_000, "a.example"), None);
+    assert_eq!(near.counts.misses, 1);
+}
+
+#[test]
+fn what_is_past_its_time_is_served_when_nobody_answers_for_a_day() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 10);
+    assert!(ask(&mut near, 20_000, "a.example").is_some());
+    near.on_time(21_700);
+    assert_eq!(near.take(), []);
+    near.on_time(21_900);
+    assert!(answered(&mut near));
+    near.on_lost(22_000, "hub");
+    assert_eq!(near.take(), [], "nobody waits any more");
+    assert!(ask(&mut near, 90_000_000, "a.example").is_some());
+    near.on_lost(90_000_000, "hub");
+    assert!(matches!(&near.take()[..], [Do::Onward(_)]));
+}
+
+#[test]
+fn that_there_is_no_such_name_is_kept() {
+    let mut near = Near::default();
+    let (id, query) = ask(&mut near, 0, "no.example").unwrap();
+    near.on_frame(0, "hub", Frame::Answer { id, message: none(&query, 60, 60) });
+    assert!(answered(&mut near));
+    assert_eq!(ask(&mut near, 59_000, "no.example"), None);
+    assert!(ask(&mut near, 61_000, "no.example").is_some());
+}
+
+#[test]
+fn questions_of_a_server_that_fails_go_their_way_and_so_do_strange_ones() {
+    let mut near = Near::default();
+    let (id, _) = ask(&mut near, 0, "a.example").unwrap();
+    near.on_frame(0, "hub", Frame::Failed { id });
+    let onward = |near: &mut Near| matches!(&near.take()[..], [Do::Onward(_)]);
+    assert!(onward(&mut near));
+    near.on_datagram(1, "hub", pair(), &question(9, "b.example", None));
+    assert!(onward(&mut near), "it is left to UDP");
+    assert!(ask(&mut near, 61_000, "b.example").is_some());
+    near.on_datagram(1, "hub", pair(), b"no question");
+    assert!(onward(&mut near));
+}
+
+#[test]
+fn a_hundred_thousand_answers_that_nobody_asked_for_change_nothing() {
+    let mut near = Near::default();
+    let (id, query) = ask(&mut near, 0, "a.example").unwrap();
+    for n in 0..100_000 {
+        // Of another peer, or with another number.
+        let (peer, id) = if n % 2 == 0 { ("other", id) } else { ("hub", id + 1 + n) };
+        near.on_frame(0, peer, Frame::Answer { id, message: answer(&query, 300, 1) });
+    }
+    assert_eq!((near.take(), near.size().0), (vec![], 0));
+}
+
+#[test]
+fn memory_has_its_limit() {
+    let mut near = Near::default();
+    for n in 0..60_000u32 {
+        let query = Query::parse(&question(0, &format!("n{n}.example"), None)).unwrap().canonical;
+        let message = answer(&query, 300, 1);
+        near.on_frame(0, "hub", Frame::Along { server: pair().1, query, message });
+    }
+    assert!(near.size().1 <= MEMORY && near.size().0 > 20_000);
+    assert_eq!(ask(&mut near, 1, "n59999.example"), None);
+    assert!(ask(&mut near, 1, "n1.example").is_some());
+    for n in 0..5_000 {
+        near.on_datagram(1, "hub", pair(), &question(9, &format!("m{n}.example"), None));
+    }
+    assert_eq!(near.asked.len(), MOST_ASKED);
+}

@@ -1,0 +1,61 @@
+//! A socket with what has come and what is to go.
+
+use std::io::{self, ErrorKind};
+
+use os::tcp::Stream;
+
+/// What may have come without being a whole message.
+const MOST_READ: usize = 256 << 10;
+
+/// See the module.
+pub struct Wire {
+    pub stream: Stream,
+    pub read: Vec<u8>,
+    pub written: Vec<u8>,
+}
+
+impl Wire {
+    pub fn new(stream: Stream, written: Vec<u8>) -> Wire {
+        Wire { stream, read: Vec::new(), written }
+    }
+
+    /// Writes and reads until that would block.
+    ///
+    /// # Errors
+    /// If the socket has ended, in either way.
+    pub fn turn(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let mut room = [0; 16 << 10];
+        while self.read.len() < MOST_READ {
+            match self.stream.read(&mut room) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.read.extend_from_slice(&room[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        // Nobody waits for so much with good reason.
+        Err(ErrorKind::InvalidData.into())
+    }
+
+    /// Writes until that would block.
+    ///
+    /// # Errors
+    /// If the socket has ended.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while !self.written.is_empty() {
+            match self.stream.write(&self.written) {
+                Ok(n) => drop(self.written.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// A message behind its length, as servers send them by TCP (RFC 7766).
+    pub fn message(&self) -> Option<Vec<u8>> {
+        let (len, rest) = self.read.split_first_chunk::<2>()?;
+        Some(rest.get(..usize::from(u16::from_be_bytes(*len)))?.to_vec())
+    }
+}
