@@ -156,7 +156,11 @@ impl Carrier {
     ///
     /// # Errors
     /// If the system refuses, or there are more than a number tells apart.
-    pub fn bind(&mut self, peers: &[Peer], mark: Option<u32>) -> Result<(), OsError> {
+    pub fn bind(
+        &mut self,
+        peers: &[std::sync::Arc<Peer>],
+        mark: Option<u32>,
+    ) -> Result<(), OsError> {
         let carriers = peers.iter().flat_map(|peer| &peer.carriers);
         for (binding, to) in carriers.map(|c| (&c.binding, c.endpoint.as_ref())) {
             if self.id_of(binding).is_some() || self.sockets.len() > usize::from(u8::MAX) {

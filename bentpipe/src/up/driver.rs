@@ -312,7 +312,7 @@ impl Driver {
     pub(super) fn follow(&mut self, now: Instant, news: News) {
         for (key, note) in news.notes {
             if let Some((at, event)) = note.event
-                && let Some(peer) = self.everyone.iter_mut().find(|p| p.config.public_key == key)
+                && let Some(peer) = self.everyone.named_mut(key)
             {
                 peer.clear.on_link(at, event);
             }

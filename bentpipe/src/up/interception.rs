@@ -142,7 +142,7 @@ impl Driver {
             let is = self.everyone[at].goes_in_clear(now);
             self.everyone[at].clear.is = is;
         }
-        let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &p.config);
+        let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &*p.config);
         // Devices and ports stay as they were installed.
         let base = InterceptConfig {
             direct: past_the_tunnel(&self.config),

@@ -66,7 +66,7 @@ impl Modems {
     }
 
     /// Watches the modems of these peers and no others.
-    pub fn watch(&mut self, peers: &[Peer]) {
+    pub fn watch(&mut self, peers: &[std::sync::Arc<Peer>]) {
         let wanted: Vec<(PublicKey, &Modem)> =
             peers.iter().filter_map(|p| Some((p.public_key, p.link.modem.as_ref()?))).collect();
         // A thread ends when nobody holds the other end of its channel.

@@ -1,6 +1,7 @@
 //! From the configuration's peers to the relay's.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use link::Remote;
 use link::endpoint::PeerConfig;
@@ -106,7 +107,7 @@ pub struct Sharers {
 
 impl Sharers {
     /// Of a node's peers.
-    pub fn of(peers: &[Peer]) -> Sharers {
+    pub fn of(peers: &[Arc<Peer>]) -> Sharers {
         let chunks = peers.iter().filter(|peer| peer.dedup != Share::Off).count();
         Sharers { memory: peers.len(), chunks }
     }

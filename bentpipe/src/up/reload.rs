@@ -1,6 +1,7 @@
 //! SIGHUP: the file again, while sessions go on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use link::keys::PublicKey;
 use units::Instant;
@@ -31,7 +32,7 @@ impl Driver {
         self.config = Config { node, split, ..new };
         self.list_everyone(now);
         let all = Sharers::of(&self.config.peers);
-        let stored = |peer: &Peer| Some((peer.public_key, self.store.get(&peer.public_key)?));
+        let stored = |peer: &Arc<Peer>| Some((peer.public_key, self.store.get(&peer.public_key)?));
         let stored: BTreeMap<_, _> = changes.added.iter().filter_map(stored).collect();
         for shard in 1..=self.others.len() {
             let own = Box::new(self.config_of(shard));
@@ -41,6 +42,7 @@ impl Driver {
         if let Err(e) = self.update_interception(now) {
             trouble.push(e.to_string());
         }
+        os::proc::give_back_memory();
         crate::log!(Info, "the configuration was read again", peers = all.memory);
         if trouble.is_empty() {
             Ok(changes.needs_restart.into_iter().map(str::to_owned).collect())

@@ -172,7 +172,8 @@ impl Shard {
     fn link_status(&self, now: Instant, peer: &KnownPeer) -> LinkStatus {
         let endpoint = &self.relay.endpoint;
         let stats = endpoint.peer_stats(peer.id);
-        let Some(session) = endpoint.session(peer.id) else { return LinkStatus::default() };
+        // Nothing was to do with it yet, if there is none.
+        let session = endpoint.session(peer.id);
         let s = endpoint.session_stats(peer.id);
         let squeezed = self.relay.squeezed(peer.id);
         // What the session calls stream bytes are coded already.
@@ -223,12 +224,12 @@ impl Shard {
                 lan_bytes: received + s.datagram_bytes_out,
                 link_bytes: stats.bytes_in,
             },
-            rate: rate_report(&session.rate_status()),
-            rtt_us: Some(session.rtt().as_micros()),
-            path_mtu: Some(u64::from(session.path_mtu())),
+            rate: rate_report(&session.map_or(as_configured(peer), |s| s.rate_status())),
+            rtt_us: session.map(|s| s.rtt().as_micros()),
+            path_mtu: session.map(|s| u64::from(s.path_mtu())),
             paths: self.path_reports(peer),
             line: self.line_report(now, peer.id),
-            streams_open: session.streams() as u64,
+            streams_open: session.map_or(0, |s| s.streams() as u64),
             streams_total: s.streams_total,
             repaired_packets: s.recovered + s.peer_recovered,
             retransmitted_packets: s.packets_lost,
@@ -245,7 +246,9 @@ impl Shard {
                 cpu_us: s.datagram_cpu.as_micros(),
             },
             hosts: self.relay.host_traffic(peer.id).as_ref().map(host_accounts).unwrap_or_default(),
-            disagreements: disagreements::sentences(&session.disagreements()),
+            disagreements: session
+                .map(|s| disagreements::sentences(&s.disagreements()))
+                .unwrap_or_default(),
             handshakes: HandshakeCounts {
                 completed: stats.handshakes,
                 failed: stats.handshakes_failed,
@@ -344,6 +347,13 @@ fn deduplication(chunks: ChunkCounts) -> Deduplication {
         gone: chunks.gone,
         quarantined_files: chunks.quarantined,
     }
+}
+
+/// The rate to a peer that nothing was to do with yet.
+fn as_configured(peer: &KnownPeer) -> RateStatus {
+    let (mode, rate) = (peer.config.link.rate, peer.config.link.send);
+    let (delivery, queueing) = (rate, Duration::ZERO);
+    RateStatus { mode, cap: rate, rate, capacity: rate, delivery, queueing }
 }
 
 fn rate_report(rate: &RateStatus) -> RateReport {

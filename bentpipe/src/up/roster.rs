@@ -1,9 +1,12 @@
 //! The peers as the loop knows them. A hub has thousands, so what they want by time is
 //! looked up only after one of them changed: not at every turn of the loop.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
+use link::keys::PublicKey;
 use link::session::Disagreements;
 use link::{PathId, PeerId};
 use units::Instant;
@@ -16,7 +19,7 @@ use crate::config::Peer;
 /// A peer as its shard knows it: as configured, and what it is in the relay.
 pub(super) struct KnownPeer {
     pub id: PeerId,
-    pub config: Peer,
+    pub config: Arc<Peer>,
     /// The path over each of its carriers.
     pub paths: Vec<PathId>,
     pub meter: Meter,
@@ -37,75 +40,113 @@ pub(super) struct KnownPeer {
 
 /// A peer as the first shard knows it, whoever has it.
 pub(super) struct ListedPeer {
-    pub config: Peer,
+    pub config: Arc<Peer>,
     /// The number of the shard that has it, from its first place in the file until it is
     /// taken out.
     pub shard: usize,
     pub clear: Clear,
 }
 
-/// What may be due at some time.
-pub(super) trait Due {
+/// What has a name, and may be due at some time.
+pub(super) trait Entry {
+    type Name: Ord + Copy;
+    fn name(&self) -> Self::Name;
     fn due(&self) -> Option<Instant>;
 }
 
-impl Due for KnownPeer {
+impl Entry for KnownPeer {
+    type Name = PeerId;
+
+    fn name(&self) -> PeerId {
+        self.id
+    }
+
     fn due(&self) -> Option<Instant> {
         self.resolve_at
     }
 }
 
-impl Due for ListedPeer {
+impl Entry for ListedPeer {
+    type Name = PublicKey;
+
+    fn name(&self) -> PublicKey {
+        self.config.public_key
+    }
+
     fn due(&self) -> Option<Instant> {
         self.clear_due()
     }
 }
 
 /// Peers. To change one is to make what is due be looked up anew.
-pub(super) struct Roster<P> {
+pub(super) struct Roster<P: Entry> {
     peers: Vec<P>,
+    /// Where each of them is, once one was looked for.
+    places: OnceCell<BTreeMap<P::Name, usize>>,
     due: Cell<Option<Option<Instant>>>,
 }
 
-impl<P> Default for Roster<P> {
+impl<P: Entry> Default for Roster<P> {
     fn default() -> Roster<P> {
-        Roster { peers: Vec::new(), due: Cell::new(None) }
+        Roster { peers: Vec::new(), places: OnceCell::new(), due: Cell::new(None) }
     }
 }
 
-impl<P: Due> Roster<P> {
+impl<P: Entry> Roster<P> {
+    fn place(&self, name: P::Name) -> Option<usize> {
+        let each = || self.peers.iter().enumerate().map(|(at, peer)| (peer.name(), at)).collect();
+        self.places.get_or_init(each).get(&name).copied()
+    }
+
+    /// The one of this name.
+    pub fn named(&self, name: P::Name) -> Option<&P> {
+        self.place(name).map(|at| &self.peers[at])
+    }
+
+    /// The same, to change something.
+    pub fn named_mut(&mut self, name: P::Name) -> Option<&mut P> {
+        let at = self.place(name)?;
+        self.due.set(None);
+        Some(&mut self.peers[at])
+    }
+
     pub fn push(&mut self, peer: P) {
         self.due.set(None);
+        if let Some(places) = self.places.get_mut() {
+            places.insert(peer.name(), self.peers.len());
+        }
         self.peers.push(peer);
     }
 
     pub fn remove(&mut self, at: usize) -> P {
         self.due.set(None);
+        self.places.take();
         self.peers.remove(at)
     }
 
     /// Takes all of them out.
     pub fn drain(&mut self) -> impl Iterator<Item = P> {
         self.due.set(None);
+        self.places.take();
         self.peers.drain(..)
     }
 
     /// When the first of them is due.
     pub fn due(&self) -> Option<Instant> {
-        let due = self.due.get().unwrap_or_else(|| self.peers.iter().filter_map(Due::due).min());
+        let due = self.due.get().unwrap_or_else(|| self.peers.iter().filter_map(Entry::due).min());
         self.due.set(Some(due));
         due
     }
 }
 
-impl<P> Deref for Roster<P> {
+impl<P: Entry> Deref for Roster<P> {
     type Target = [P];
     fn deref(&self) -> &[P] {
         &self.peers
     }
 }
 
-impl<P> DerefMut for Roster<P> {
+impl<P: Entry> DerefMut for Roster<P> {
     fn deref_mut(&mut self) -> &mut [P] {
         self.due.set(None);
         &mut self.peers

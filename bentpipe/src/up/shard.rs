@@ -286,10 +286,12 @@ impl Shard {
             }
         }
         let now = clock.now();
+        self.open_new_chunks();
         self.act(now);
         self.connections.work(now, &mut self.relay);
         self.tests.work(now, &mut self.relay);
         self.act(now);
+        self.open_new_chunks();
         self.carrier.send(&clock, &mut self.relay);
         let now = clock.now();
         self.act(now);

@@ -61,7 +61,7 @@ pub struct Config {
     /// This node.
     pub node: Node,
     /// Its peers, in the order of the file.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<Arc<Peer>>,
     /// Links with nothing of ours at their far end.
     pub split: Vec<SplitLink>,
     /// Of a part of a node's peers: the prefixes of the others.
@@ -76,11 +76,11 @@ pub struct Changes {
     /// Names of keys that only a restart can change.
     pub needs_restart: Vec<&'static str>,
     /// Peers, by public key, that are new.
-    pub added: Vec<Peer>,
+    pub added: Vec<Arc<Peer>>,
     /// Peers that are the same node with other settings.
-    pub changed: Vec<Peer>,
+    pub changed: Vec<Arc<Peer>>,
     /// Peers that are gone.
-    pub removed: Vec<Peer>,
+    pub removed: Vec<Arc<Peer>>,
 }
 
 /// The largest file that is read: 4,096 peers of a page each.
@@ -111,7 +111,7 @@ impl Config {
 
     /// The peer called `name`.
     pub fn peer(&self, name: &str) -> Option<&Peer> {
-        self.peers.iter().find(|p| p.name == name)
+        self.peers.iter().find(|p| p.name == name).map(|p| &**p)
     }
 
     /// What must be done to get from `self` to `new`.
@@ -130,7 +130,7 @@ impl Config {
                 Some(_) => {}
             }
         }
-        let gone = |old: &&Peer| left.contains_key(&old.public_key);
+        let gone = |old: &&Arc<Peer>| left.contains_key(&old.public_key);
         let removed = self.peers.iter().filter(gone).cloned().collect();
         let mut needs_restart = self.node.fixed_differences(&new.node);
         needs_restart.extend(fixed);
@@ -263,7 +263,7 @@ fn read(
     }
     Some(Config {
         node: Node { services, ..node.node },
-        peers: peers.into_iter().map(|draft| draft.peer).collect(),
+        peers: peers.into_iter().map(|draft| Arc::new(draft.peer)).collect(),
         split: links.into_iter().map(|draft| draft.link).collect(),
         elsewhere: Vec::new(),
         warnings: Vec::new(),

@@ -271,7 +271,7 @@ impl Config {
                     OnStop::Release => "release",
                 },
             },
-            "peers": self.peers.iter().map(peer_json).collect::<Vec<_>>(),
+            "peers": self.peers.iter().map(|peer| peer_json(peer)).collect::<Vec<_>>(),
         })
     }
 }

@@ -557,7 +557,8 @@ fn a_reload_finds_what_is_new_changed_and_gone() {
     let old = two(3, "10.0.0.0/8");
     assert_eq!(old.changes(&two(3, "10.0.0.0/8")), Changes::default());
     let changes = old.changes(&two(4, "11.0.0.0/8"));
-    let names = |peers: &[Peer]| peers.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+    let names =
+        |peers: &[std::sync::Arc<Peer>]| peers.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&changes.changed), ["shore"]);
     assert_eq!((changes.added.len(), changes.removed.len()), (1, 1));
     let moved = good(&file("listen = \"0.0.0.0:9\"", LINK));

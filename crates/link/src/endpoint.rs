@@ -10,6 +10,7 @@ mod indices;
 mod paths;
 mod receive;
 mod shards;
+mod sleepers;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -18,23 +19,24 @@ mod transmit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use squeeze::stream::Stopwatch;
-use units::{BitRate, Duration, Instant};
+use units::{Duration, Instant};
 
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
 pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
+use self::sleepers::Sleepers;
 use self::strangers::Strangers;
 pub use self::strangers::{Strange, Stranger, StrangerNews};
 use crate::cookie::Guard;
-use crate::handshake::{Message, Offer, Params as Blob, SessionId};
+use crate::handshake::{Message, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
-use crate::session::{Event, Facts, LinkConfig, Reach, Session, SessionStats};
+use crate::session::{Event, LinkConfig, Reach, Session, SessionStats};
+use crate::tunnel::Tunnel;
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
-use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 use crate::wire::ResetReason;
 
 /// Names a peer of an [`Endpoint`].
@@ -187,7 +189,9 @@ pub struct Endpoint {
     stopwatch: Option<Stopwatch>,
     entropy: Entropy,
     guard: Guard,
+    /// Those that something was to do with so far, and the others: each in one of them.
     peers: Vec<Option<Box<Peer>>>,
+    sleepers: Sleepers,
     by_key: BTreeMap<PublicKey, PeerId>,
     indices: IndexTable,
     elsewhere: Elsewhere,
@@ -225,6 +229,7 @@ impl Endpoint {
             guard,
             indices,
             peers: Vec::new(),
+            sleepers: Sleepers::default(),
             by_key: BTreeMap::new(),
             elsewhere: Elsewhere::default(),
             strangers: Strangers::default(),
@@ -253,86 +258,24 @@ impl Endpoint {
         }
     }
 
-    /// Adds a peer and, where its endpoint is known, initiates.
-    ///
-    /// # Errors
-    /// If its key is this node's own or unusable.
-    pub fn add_peer(&mut self, now: Instant, config: PeerConfig) -> Result<PeerId, TunnelError> {
-        let side = u64::from(self.public_key() > &config.public_key);
-        let mut session = Session::new(now, config.link.clone(), side);
-        session.set_stopwatch(self.stopwatch);
-        session.set_path_habits(PathId::FIRST, config.keepalive, 0);
-        let mut tunnel = Tunnel::new(
-            TunnelConfig {
-                local: self.config.private_key.clone(),
-                peer: config.public_key,
-                preshared: config.preshared_key.clone(),
-                offer: Offer::new(self.config.hardware_aes),
-                params: blob(&session),
-                endpoint: config.endpoint,
-                key_lifetime: self.config.key_lifetime.min(MAX_KEY_LIFETIME),
-            },
-            self.entropy.fork(),
-        )?;
-        tunnel.set_rtt(config.link.path().full_rtt(config.link.rtt));
-        tunnel.connect(now);
-        let key = config.public_key;
-        let peer = Box::new(Peer {
-            config,
-            tunnel,
-            session,
-            side,
-            sessions: 0,
-            before: SessionStats::default(),
-            begun: false,
-            reach: Reach::Both,
-            rekey: Rekey::InTime,
-            path: PathId::FIRST,
-            dirty: false,
-            tended: None,
-            noisy: false,
-            has_datagrams: false,
-            timer: None,
-            stats: PeerStats::default(),
-        });
-        let id = match self.peers.iter().position(Option::is_none) {
-            Some(slot) => PeerId::from_index(slot),
-            None => {
-                self.peers.push(None);
-                PeerId::from_index(self.peers.len() - 1)
-            }
-        };
-        self.peers[id.index()] = Some(peer);
-        self.by_key.insert(key, id);
-        self.mark(id);
-        Ok(id)
-    }
-
-    /// The file says something else of the link to a peer, of its rates too (to the peer, and
-    /// from it): the peer is told by a handshake.
-    pub fn set_facts(&mut self, now: Instant, id: PeerId, facts: Facts, rates: [BitRate; 2]) {
-        let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::as_mut) else { return };
-        peer.config.link.facts = facts;
-        [peer.config.link.send_rate, peer.config.link.receive_rate] = rates;
-        peer.session.set_facts(facts, rates);
-        peer.tunnel.set_params(blob(&peer.session));
-        peer.tunnel.renew(now);
-        self.mark(id);
-    }
-
     /// Forgets a peer, its keys and its streams at once.
     pub fn remove_peer(&mut self, id: PeerId) {
+        if let Some(asleep) = self.sleepers.remove(id) {
+            self.by_key.remove(&asleep.config.public_key);
+            self.sleepers.free(id);
+        }
         if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::take) {
             self.by_key.remove(&peer.config.public_key);
             self.timers.retain(|(_, p)| *p != id);
             self.indices.forget(id);
+            self.sleepers.free(id);
         }
     }
 
     /// This machine went on after a pause in which it may have been copied: no key that a copy
     /// may have is used again.
     pub fn distrust_keys(&mut self, now: Instant) {
-        for id in self.peers().collect::<Vec<_>>() {
+        for id in self.awake().collect::<Vec<_>>() {
             if let Some(peer) = self.peers[id.index()].as_deref_mut() {
                 peer.tunnel.distrust_keys(now);
             }
@@ -342,6 +285,11 @@ impl Endpoint {
 
     /// The peers, in no particular order.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.by_key.values().copied()
+    }
+
+    /// Those that something was to do with so far.
+    fn awake(&self) -> impl Iterator<Item = PeerId> + '_ {
         (0..self.peers.len()).filter(|i| self.peers[*i].is_some()).map(PeerId::from_index)
     }
 
@@ -349,13 +297,14 @@ impl Endpoint {
         self.peers.get(id.index())?.as_deref()
     }
 
-    /// The streams and datagrams shared with a peer.
+    /// The streams and datagrams shared with a peer; none with one that sleeps.
     pub fn session(&self, id: PeerId) -> Option<&Session> {
         self.peer(id).map(|p| &p.session)
     }
 
-    /// The same, to change something; whatever that is will be sent.
+    /// The same, to change something; whatever that is will be sent. A peer that sleeps wakes.
     pub fn session_mut(&mut self, id: PeerId) -> Option<&mut Session> {
+        self.wake(id);
         self.peer(id)?;
         self.mark(id);
         self.mark_noisy(id);
@@ -365,7 +314,7 @@ impl Endpoint {
     /// The secret of chunks that this node and the peer share (L-DD-14): it lasts as long as
     /// their static keys. `None` for a peer that is not there.
     pub fn chunk_secret(&self, id: PeerId) -> Option<[u8; 32]> {
-        let shared = self.config.private_key.agree(&self.peer(id)?.config.public_key)?;
+        let shared = self.config.private_key.agree(&self.config_of(id)?.public_key)?;
         Some(crate::keys::hash(&[b"bentpipe 1 chunks", shared.as_bytes()]))
     }
 
@@ -449,11 +398,17 @@ impl Endpoint {
 
     /// Ends all sessions in good order.
     pub fn close_all(&mut self, reason: ResetReason) {
-        let ids: Vec<PeerId> = self.peers().collect();
-        for id in ids {
-            if let Some(session) = self.session_mut(id) {
-                session.close(reason);
-            }
+        for id in self.awake().collect::<Vec<_>>() {
+            self.close(id, reason);
+        }
+    }
+
+    /// Ends the session with a peer in good order.
+    pub fn close(&mut self, id: PeerId, reason: ResetReason) {
+        if self.peer(id).is_some()
+            && let Some(session) = self.session_mut(id)
+        {
+            session.close(reason);
         }
     }
 

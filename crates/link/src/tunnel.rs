@@ -254,19 +254,21 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// A tunnel that waits: see [`connect`](Tunnel::connect) and
-    /// [`set_wanted`](Tunnel::set_wanted).
+    /// Can there be a tunnel from a node with this key to a peer with that one?
     ///
     /// # Errors
-    /// If there can be none to this peer's key.
-    pub fn new(config: TunnelConfig, mut entropy: Entropy) -> Result<Tunnel, TunnelError> {
-        if config.local.public() == &config.peer {
+    /// If not.
+    pub fn check(local: &PrivateKey, peer: &PublicKey) -> Result<(), TunnelError> {
+        if local.public() == peer {
             return Err(TunnelError::OwnKey);
         }
-        if config.local.agree(&config.peer).is_none() {
-            return Err(TunnelError::UnusableKey);
-        }
-        Ok(Tunnel {
+        local.agree(peer).map(|_| ()).ok_or(TunnelError::UnusableKey)
+    }
+
+    /// A tunnel, to a key that was [checked](Tunnel::check), that waits: see
+    /// [`connect`](Tunnel::connect) and [`set_wanted`](Tunnel::set_wanted).
+    pub fn new(config: TunnelConfig, mut entropy: Entropy) -> Tunnel {
+        Tunnel {
             peer_macs: MacKeys::of(&config.peer),
             goes_first: config.local.public() < &config.peer,
             rtt: DEFAULT_RTT,
@@ -294,7 +296,7 @@ impl Tunnel {
             moved: VecDeque::new(),
             config,
             entropy,
-        })
+        }
     }
 
     /// The peer's key.

@@ -33,6 +33,16 @@ pub fn raise_descriptor_limit() -> Result<u64, OsError> {
     Ok(limit.rlim_cur)
 }
 
+/// Gives memory that was freed back to the system: the allocator keeps it otherwise, and what
+/// was needed once, to read a long file, would count for ever.
+pub fn give_back_memory() {
+    // SAFETY: the allocator does this under its own locks; no pointers are passed.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Makes the waits of this thread, and of those it starts from now on, end when they
 /// should. The kernel otherwise allows itself 50 µs of slack to save power.
 pub fn precise_timers() -> Result<(), OsError> {

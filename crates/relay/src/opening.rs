@@ -212,7 +212,7 @@ impl Relay {
             self.openings.intercepted.note(now, pair, dscp);
             return Verdict::Intercept;
         }
-        let rate = self.endpoint.session(peer).map_or(0, |s| s.rate_status().rate.as_bps());
+        let rate = self.endpoint.rate(peer).as_bps();
         if !self.openings.callers.may_ask(now, peer, rate, pair) {
             self.stats.syns_dropped += 1;
             return Verdict::Dropped;

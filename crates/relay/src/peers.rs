@@ -54,7 +54,7 @@ impl Relay {
 
     /// Changes what a peer may do; flows that stand stay.
     pub fn set_policy(&mut self, peer: PeerId, policy: Policy) {
-        self.owners.here.remove_peer(peer);
+        self.remove_routes(peer);
         for prefix in &policy.routes {
             self.owners.here.insert(*prefix, peer);
         }
@@ -70,17 +70,22 @@ impl Relay {
     /// A peer may do nothing any more and is told that its session is over; its flows are
     /// aborted. [`Relay::remove_peer`] takes it out once it has been told.
     pub fn dismiss_peer(&mut self, peer: PeerId) {
-        self.owners.here.remove_peer(peer);
+        self.remove_routes(peer);
         self.policies.clear(peer);
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
-        if let Some(session) = self.endpoint.session_mut(peer) {
-            session.close(ResetReason::ShuttingDown);
+        self.endpoint.close(peer, ResetReason::ShuttingDown);
+    }
+
+    /// What is behind a peer is not any more.
+    fn remove_routes(&mut self, peer: PeerId) {
+        for prefix in self.policies.of(peer).iter().flat_map(|policy| &policy.routes) {
+            self.owners.here.remove(prefix, peer);
         }
     }
 
     /// Takes a peer out; its flows are aborted.
     pub fn remove_peer(&mut self, peer: PeerId) {
-        self.owners.here.remove_peer(peer);
+        self.remove_routes(peer);
         self.policies.clear(peer);
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         self.openings.forget_peer(peer);

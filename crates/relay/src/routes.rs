@@ -28,13 +28,15 @@ impl<P: Copy + PartialEq> Routes<P> {
         family.entry(prefix.len()).or_default().insert(prefix, peer);
     }
 
-    /// Takes all prefixes of `peer` out.
-    pub fn remove_peer(&mut self, peer: P) {
-        for family in [&mut self.v4, &mut self.v6] {
-            for map in family.values_mut() {
-                map.retain(|_, p| *p != peer);
-            }
-            family.retain(|_, map| !map.is_empty());
+    /// Takes `prefix` from `peer`, if it has it.
+    pub fn remove(&mut self, prefix: &IpPrefix, peer: P) {
+        let family = if prefix.is_v4() { &mut self.v4 } else { &mut self.v6 };
+        let Some(map) = family.get_mut(&prefix.len()) else { return };
+        if map.get(prefix) == Some(&peer) {
+            map.remove(prefix);
+        }
+        if map.is_empty() {
+            family.remove(&prefix.len());
         }
     }
 
@@ -120,12 +122,14 @@ mod tests {
         routes.insert("0.0.0.0/0".parse().unwrap(), hub);
         routes.insert("10.1.0.0/16".parse().unwrap(), ship);
         routes.insert("::/0".parse().unwrap(), hub);
-        let at = |s: &str| routes.lookup(s.parse().unwrap());
-        assert_eq!(at("10.1.2.3"), Some(ship));
-        assert_eq!(at("::ffff:10.1.2.3"), Some(ship));
-        assert_eq!(at("10.2.0.1"), Some(hub));
-        assert_eq!(at("2001:db8::1"), Some(hub));
-        routes.remove_peer(hub);
+        let at = |routes: &Routes, s: &str| routes.lookup(s.parse().unwrap());
+        assert_eq!(at(&routes, "10.1.2.3"), Some(ship));
+        assert_eq!(at(&routes, "::ffff:10.1.2.3"), Some(ship));
+        assert_eq!(at(&routes, "10.2.0.1"), Some(hub));
+        assert_eq!(at(&routes, "2001:db8::1"), Some(hub));
+        routes.remove(&"0.0.0.0/0".parse().unwrap(), ship);
+        assert_eq!(at(&routes, "10.2.0.1"), Some(hub), "it is not the ship's");
+        routes.remove(&"0.0.0.0/0".parse().unwrap(), hub);
         assert_eq!(routes.lookup("10.2.0.1".parse().unwrap()), None);
     }
 }

@@ -142,12 +142,14 @@ impl Driver {
         // Files belong to whoever runs the program from here on.
         let config = &driver.config;
         let has_files = |p: &&Peer| p.dedup != Share::Off && config.node.chunks.disk.0 > 0;
-        let (on, off): (Vec<&Peer>, Vec<&Peer>) = config.peers.iter().partition(has_files);
+        let (on, off): (Vec<&Peer>, Vec<&Peer>) =
+            config.peers.iter().map(AsRef::as_ref).partition(has_files);
         let keys = |peers: Vec<&Peer>| peers.iter().map(|p| p.public_key).collect::<Vec<_>>();
         chunks.forget_others(&keys(on), &keys(off));
         for number in 0..=driver.others.len() {
-            driver.unstarted(number).open_all_chunks();
+            driver.unstarted(number).open_new_chunks();
         }
+        os::proc::give_back_memory();
         driver.announce();
         Ok(driver)
     }
@@ -178,7 +180,7 @@ impl Driver {
             carrier_ports: self.shard.carrier.ports(),
             ..InterceptConfig::new(tun.name(), listeners.port())
         };
-        let config = intercept_config(self.config.peers.iter(), base);
+        let config = intercept_config(self.config.peers.iter().map(AsRef::as_ref), base);
         let intercept = Intercept::install(&config)?;
         for number in 0..=self.others.len() {
             self.unstarted(number).syns = Some(intercept.syns().try_clone()?);

@@ -278,6 +278,6 @@ impl Shard {
     }
 
     fn known(&mut self, id: PeerId) -> Option<&mut KnownPeer> {
-        self.peers.iter_mut().find(|p| p.id == id)
+        self.peers.named_mut(id)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use link::PeerId;
 use link::keys::PublicKey;
@@ -24,7 +25,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 impl Shard {
     /// Adds a peer; `stored` is where it was last.
-    pub fn add_peer(&mut self, peer: Peer, stored: Option<SocketAddr>) -> Result<PeerId, UpError> {
+    pub fn add_peer(
+        &mut self,
+        peer: Arc<Peer>,
+        stored: Option<SocketAddr>,
+    ) -> Result<PeerId, UpError> {
         let now = self.clock.now();
         let config = peers::peer_config(&self.config.node, &peer, self.sharers.memory, stored);
         let id = self
@@ -52,16 +57,18 @@ impl Shard {
         Ok(id)
     }
 
-    /// Deduplicates the streams of all that there are so far.
-    pub fn open_all_chunks(&mut self) {
-        let peers: Vec<PeerId> = self.peers.iter().map(|peer| peer.id).collect();
-        peers.into_iter().for_each(|id| self.open_chunks(id));
+    /// Deduplicates the streams of peers that something is to do with from now on. No packet
+    /// was sent to them yet.
+    pub fn open_new_chunks(&mut self) {
+        while let Some(id) = self.relay.endpoint.poll_woken() {
+            self.open_chunks(id);
+        }
     }
 
     /// Deduplicates the streams of a peer that is to be, before its first session begins.
     fn open_chunks(&mut self, id: PeerId) {
         let limits = self.chunk_limits();
-        let known = self.peers.iter().find(|peer| peer.id == id);
+        let known = self.peers.named(id);
         if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
             self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
         }
@@ -114,11 +121,11 @@ impl Shard {
         let mut trouble = Vec::new();
         for peer in changes.added {
             let stored = stored.get(&peer.public_key).copied();
-            match self.add_peer(peer, stored) {
-                Ok(id) => self.open_chunks(id),
-                Err(e) => trouble.push(e.to_string()),
+            if let Err(e) = self.add_peer(peer, stored) {
+                trouble.push(e.to_string());
             }
         }
+        self.open_new_chunks();
         self.share_chunks();
         self.watch_modems();
         trouble
@@ -162,7 +169,7 @@ impl Shard {
     }
 
     /// New settings for a peer whose session goes on.
-    fn change_peer(&mut self, now: Instant, peer: Peer) {
+    fn change_peer(&mut self, now: Instant, peer: Arc<Peer>) {
         let Some(known) = self.peers.iter_mut().find(|p| p.config.public_key == peer.public_key)
         else {
             return;
@@ -181,10 +188,8 @@ impl Shard {
         if facts != peers::facts(&self.config.node, &known.config) || rates[0] != rates[1] {
             self.relay.endpoint.set_facts(now, known.id, facts, rates[0]);
         }
-        if let Some(session) = self.relay.endpoint.session_mut(known.id) {
-            session.set_rate_mode(now, peer.link.rate, peer.link.send);
-            session.set_classes(&peer.traffic.classes);
-        }
+        let rate = (peer.link.rate, peer.link.send);
+        self.relay.endpoint.set_use(now, known.id, rate, &peer.traffic.classes);
         if peer.endpoint != known.config.endpoint {
             if let Some(address) = peers::fixed_endpoint(&peer) {
                 self.relay.endpoint.set_endpoint(now, known.id, address);

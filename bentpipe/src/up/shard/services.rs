@@ -445,7 +445,7 @@ impl Shard {
         Link {
             peer: self.peers[at].config.name.clone(),
             state,
-            rate: session.map_or(0, |s| s.rate_status().rate.as_bps()),
+            rate: endpoint.rate(id).as_bps(),
             rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
             service: self.relay.peer_has_service(now, id, service),
             price: None,
@@ -457,12 +457,12 @@ impl Shard {
     }
 
     fn peer_name(&self, id: PeerId) -> String {
-        let known = self.peers.iter().find(|p| p.id == id);
+        let known = self.peers.named(id);
         known.map(|p| p.config.name.clone()).unwrap_or_default()
     }
 
     fn class_name(&self, via: &Via) -> String {
-        let known = self.peers.iter().find(|p| p.id == via.peer);
+        let known = self.peers.named(via.peer);
         known.map(|p| p.config.traffic.class_name(via.class).to_owned()).unwrap_or_default()
     }
 

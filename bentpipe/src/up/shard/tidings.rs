@@ -87,7 +87,7 @@ impl Shard {
             }
             LinkEvent::Rekey(rekey) => Some(Event::Rekey { state: rekey_state(rekey) }),
         };
-        let peer = self.peers.iter_mut().find(|p| p.id == id);
+        let peer = self.peers.named_mut(id);
         let (Some(peer), Some(mut told)) = (peer, told) else { return };
         match &mut told {
             Event::LinkUp { anew, .. } => *anew = std::mem::replace(&mut peer.up, true),
@@ -99,14 +99,8 @@ impl Shard {
 
     /// Tells of flows, while somebody watches.
     pub(super) fn tell_flows(&mut self, now: Instant) {
-        let mut at = 0;
         while let Some(news) = self.relay.poll_flow_news() {
-            // Usually they are the same peer's.
-            if self.peers.get(at).is_none_or(|peer| peer.id != news.peer) {
-                let found = self.peers.iter().position(|peer| peer.id == news.peer);
-                at = found.unwrap_or(usize::MAX);
-            }
-            let Some(peer) = self.peers.get(at) else { continue };
+            let Some(peer) = self.peers.named(news.peer) else { continue };
             let flow = told_flow(now, &news, peer, self.number);
             self.tidings.push(
                 peer,

@@ -42,6 +42,7 @@ pub struct PathStatus {
 
 impl Endpoint {
     fn peer_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.wake(id);
         self.peers.get_mut(id.index())?.as_deref_mut()
     }
 

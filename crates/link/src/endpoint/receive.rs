@@ -143,6 +143,7 @@ impl Endpoint {
         id: PeerId,
         initiation: Initiation,
     ) -> Result<(), &'static str> {
+        self.wake(id);
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown peer")?;
         let outcome =
             peer.tunnel.accept(now, from, initiation, &mut self.guard, &mut self.indices.giver(id));

@@ -4,8 +4,10 @@ mod attack;
 mod failing;
 mod paths;
 mod shards;
+mod sleepers;
 
 use super::*;
+use crate::session::Facts;
 use crate::wire::{Origin, Target};
 use units::{BitRate, ByteCount};
 

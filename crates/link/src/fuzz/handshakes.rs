@@ -89,7 +89,6 @@ impl World {
             entropy.fork(),
         );
         let [_, key] = keys;
-        let tunnel = tunnel.expect("good keys");
         World { now, node, peer, tunnel, key, entropy, answer: None, next_index: 1 }
     }
 

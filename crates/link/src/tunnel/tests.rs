@@ -99,7 +99,7 @@ impl Node {
         };
         Node {
             key: key(own),
-            tunnel: Tunnel::new(config, entropy.fork()).expect("good keys"),
+            tunnel: Tunnel::new(config, entropy.fork()),
             guard: {
                 let mut entropy = entropy.fork();
                 Guard::new(key(own).public(), 100, entropy.bytes32(), entropy)

@@ -86,16 +86,7 @@ fn keys_that_differ_give_no_session_and_no_answer() {
 /// L-KY-1.
 #[test]
 fn a_tunnel_to_oneself_or_to_a_key_of_low_order_is_refused() {
-    let config = |peer| TunnelConfig {
-        local: key(1),
-        peer,
-        preshared: PresharedKey::NONE,
-        offer: Offer::new(true),
-        params: Params::EMPTY,
-        endpoint: None,
-        key_lifetime: MAX_KEY_LIFETIME,
-    };
-    let make = |peer| Tunnel::new(config(peer), Entropy::new([0; 32])).err();
+    let make = |peer| Tunnel::check(&key(1), &peer).err();
     assert_eq!(make(*key(1).public()), Some(TunnelError::OwnKey));
     assert_eq!(make(PublicKey::from_bytes([0; 32])), Some(TunnelError::UnusableKey));
     assert_eq!(make(*key(2).public()), None);
