@@ -21,11 +21,12 @@ setup:
 
 build:
 	@sh scripts/setup.sh build
-	$(CARGO) build --release --package bentpipe --package bentpipe-web
+	$(CARGO) build --release --package bentpipe --package bentpipe-web --package bentpipe-names
 
 # The gateway and the laboratory, which runs it.
 lab: setup
-	$(CARGO) build --release --package bentpipe --package bentpipe-web --package bentpipe-lab
+	$(CARGO) build --release --package bentpipe --package bentpipe-web --package bentpipe-names \
+		--package bentpipe-lab
 
 # Of what `make build` and `make lab` made, so that root need not build.
 install:

@@ -38,12 +38,14 @@ install -m 644 "$completions/$name.fish" \
 
 [ "$name" = bentpipe ] || exit 0
 # What gateways start; nobody calls it by name.
-web=$(dirname "$program")/bentpipe-web
-if [ ! -x "$web" ]; then
-    echo "install: $web is missing: run \`make build\` first" >&2
-    exit 1
-fi
-install -s -m 755 "$web" "$root$prefix/bin/bentpipe-web"
+for service in bentpipe-web bentpipe-names; do
+    built=$(dirname "$program")/$service
+    if [ ! -x "$built" ]; then
+        echo "install: $built is missing: run \`make build\` first" >&2
+        exit 1
+    fi
+    install -s -m 755 "$built" "$root$prefix/bin/$service"
+done
 # Keys lie here: nobody else's business.
 install -d -m 700 "$root/etc/bentpipe"
 install -d "$root$units"
