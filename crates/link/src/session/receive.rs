@@ -57,9 +57,6 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
-/// L-RE-7: of a packet's reports so many count. It could hold 150, each of which may have the node
-/// go through much that is in flight.
-const MOST_REPORTS: u8 = 8;
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
     /// received at `arrived`, on a path that there is. `hint` is the header's first-frame hint. `path` hears of
@@ -76,7 +73,7 @@ impl Session {
         let Some(at) = self.accept_path(now, path) else { return };
         let path = &mut self.paths[at];
         path.hear(now);
-        path.reports = 0;
+        path.looked_for_losses = false;
         if hint == repair::HINT {
             path.received.on_packet(arrived, number, false);
             path.on_repair(now, number, payload);
@@ -362,13 +359,8 @@ impl Session {
     }
 
     fn on_state(&mut self, now: Instant, at: usize, state: &StateFrame<'_>) {
-        let path = &mut self.paths[at];
-        if path.reports == MOST_REPORTS {
-            self.stats.violations += 1;
-            return;
-        }
-        path.reports += 1;
         let mut touched = std::mem::take(&mut self.touched);
+        let path = &mut self.paths[at];
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
         #[cfg(feature = "mistakes")]
         let forgetful = self.mistake == Some(super::Mistake::DroppedAcknowledgement);
@@ -381,8 +373,9 @@ impl Session {
         };
         let (confirmed, dark) = (path.sent.confirmed(), path.sent.counts.in_the_dark);
         let report = path.sent.handle_state(now, state, &mut path.rtt, &mut fate);
-        // Once for each packet: each look may go through all that no report has spoken of.
-        path.loss_check = match path.reports > 1 {
+        // Once for each packet: each look may go through all that no report has spoken of, and a
+        // packet holds 150 reports.
+        path.loss_check = match std::mem::replace(&mut path.looked_for_losses, true) {
             true => Some(now),
             false => path.sent.detect_lost(now, &path.rtt, &mut fate),
         };
