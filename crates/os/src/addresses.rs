@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn addresses_of_both_families_are_listed_once_and_follow_changes() {
-        if !root() {
+        if !root_alone() {
             return;
         }
         let ns = NetNs::unique("ostest", "addr").unwrap();

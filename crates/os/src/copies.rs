@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_restored_snapshot_is_told_and_other_devices_are_not() {
-        if !root() {
+        if !root_alone() {
             return;
         }
         let ns = NetNs::unique("ostest", "copies").unwrap();
