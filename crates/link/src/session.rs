@@ -222,7 +222,7 @@ pub struct Session {
 }
 
 /// A client's SYN is answered at once, and its first bytes usually follow within a
-/// millisecond; OPEN waits this long for them (link-notes, "Opening").
+/// millisecond; OPEN waits this long for them.
 const OPEN_WAIT: Duration = Duration::from_millis(20);
 /// Copies of CLOSE that are sent.
 const CLOSES: u8 = 3;

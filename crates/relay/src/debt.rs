@@ -1,4 +1,4 @@
-//! Counts that time takes back: what may come at once, and how much a second.
+//! A leaky bucket: allows a burst, then so many a second.
 
 use units::Instant;
 

@@ -1,4 +1,4 @@
-//! What follows from what peers and links do.
+//! Turns the endpoint's events into actions for the driver.
 
 use std::net::SocketAddr;
 

@@ -15,7 +15,7 @@ const DOUBT: f64 = 2.0;
 const FEW: f64 = 50.0;
 /// How many packets' worth of trust the profile's error ratio has before there are any.
 const PRIOR: f64 = 300.0;
-/// Bulk is not coded below this loss ratio (link-notes, "ARQ or FEC for bulk"), or, where
+/// Bulk is not coded below this loss ratio (repair then costs more than it saves), or, where
 /// it is, below a fifth of it: the estimate of rare losses is rough.
 const LEAST_FOR_BULK: f64 = 0.0005;
 /// Many streams share lag, and code that costs little beside the losses themselves: the

@@ -75,7 +75,7 @@ impl LinkConfig {
         rate.bytes_in(self.rtt).0
     }
 
-    /// What our receive buffers allow one stream: link-notes: rate × RTT × (1 + rounds
+    /// What our receive buffers allow one stream: rate × RTT × (1 + rounds
     /// of repair); four covers three rounds.
     fn stream_window(&self) -> u64 {
         let share = (self.memory.0 / 2).max(64 * 1024);
