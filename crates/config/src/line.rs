@@ -270,6 +270,7 @@ mod tests {
     use std::path::Path;
 
     use ::link::keys::PrivateKey;
+    use units::BitRate;
 
     use super::*;
     use crate::Config;
