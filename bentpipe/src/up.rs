@@ -24,6 +24,7 @@ mod reload;
 mod report;
 mod roster;
 mod self_test;
+mod serial_line;
 mod services;
 mod shard;
 mod steering;

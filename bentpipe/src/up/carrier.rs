@@ -1,5 +1,6 @@
 //! The carriers: link packets in and out of UDP sockets, in batches. One socket is the node's own;
-//! a peer with several ways to it has more, each tied to an interface or a source address.
+//! a peer with several ways to it has more, each tied to an interface or a source address. Modems on
+//! serial lines are carriers beside them, numbered from the last.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,12 +9,13 @@ use os::OsError;
 use os::poll::{Clock, Interest, Poller};
 use os::udp::{Transmit, UdpConfig, UdpError, UdpSocket};
 use relay::Relay;
-use units::Instant;
+use units::{BitRate, Duration, Instant};
 
 use super::gathering::Gathering;
+use super::serial_line::SerialLine;
 use super::steering;
 use super::unreached::Unreached;
-use crate::config::{Binding, Peer};
+use crate::config::{Binding, Peer, SerialModem};
 
 /// Bytes of one batch to the kernel: about 40 full packets, one system call.
 const BATCH: usize = 60_000;
@@ -30,6 +32,8 @@ const PIECES: usize = 16;
 pub struct Carrier {
     /// By [`CarrierId`]; the first is the node's own.
     sockets: Vec<Socket>,
+    /// Modems: their numbers are counted from the last one down.
+    serials: Vec<(CarrierId, SerialLine)>,
     receive: Vec<u8>,
     batch: Vec<u8>,
     /// A batch that the kernel did not take yet.
@@ -142,6 +146,7 @@ impl Carrier {
         let receive = vec![0; socket.slot() * PIECES];
         Carrier {
             sockets: vec![Socket::new(socket, Binding::default())],
+            serials: Vec::new(),
             receive,
             batch: vec![0; BATCH + MAX_PACKET],
             waiting: None,
@@ -184,6 +189,44 @@ impl Carrier {
     pub fn id_of(&self, binding: &Binding) -> Option<CarrierId> {
         let at = self.sockets.iter().position(|s| s.binding == *binding)?;
         u8::try_from(at).ok().map(CarrierId)
+    }
+
+    /// Adds the modem of a link at `rate` with such a round trip; `more` as for
+    /// [`Carrier::watch`]. `None`: numbers are used up.
+    pub fn add_serial(
+        &mut self,
+        line: &SerialModem,
+        (rate, rtt): (BitRate, Duration),
+        more: u64,
+    ) -> Option<CarrierId> {
+        let free = |n: &u8| self.serials.iter().all(|(id, _)| id.0 != *n);
+        let n = (0..=u8::MAX).rev().find(free).filter(|n| usize::from(*n) >= self.sockets.len())?;
+        self.serials.push((CarrierId(n), SerialLine::new(line, rate, rtt, more + u64::from(n))));
+        Some(CarrierId(n))
+    }
+
+    /// Takes a modem out; its line is closed, which ends a call.
+    pub fn remove_serial(&mut self, id: CarrierId) {
+        self.serials.retain(|(other, _)| *other != id);
+    }
+
+    /// A modem.
+    pub fn serial_mut(&mut self, id: CarrierId) -> Option<&mut SerialLine> {
+        self.serials.iter_mut().find(|(other, _)| *other == id).map(|(_, line)| line)
+    }
+
+    /// Reads and writes serial lines, and does what is due with their modems.
+    pub fn turn_serials(&mut self, clock: &Clock, poller: &Poller, relay: &mut Relay) {
+        for (id, line) in &mut self.serials {
+            let now = clock.now();
+            let from = Remote { carrier: *id, addr: None };
+            line.turn(now, poller, |packet| relay.handle_carrier(now, now, from, packet));
+        }
+    }
+
+    /// Writes what was sent on serial lines.
+    pub fn flush_serials(&mut self, now: Instant, poller: &Poller) {
+        self.serials.iter_mut().for_each(|(_, line)| line.flush(now, poller));
     }
 
     /// Begins to watch the sockets, the first as `token`, the others as those that follow
@@ -235,7 +278,8 @@ impl Carrier {
 
     /// When a socket is to be read although nothing is told of it.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.sockets.iter().filter_map(|s| s.gathering.until()).min()
+        let sockets = self.sockets.iter().filter_map(|s| s.gathering.until());
+        sockets.chain(self.serials.iter().filter_map(|(_, line)| line.poll_timeout())).min()
     }
 
     /// Hands what has arrived to the relay, if anything may have. The clock is read anew for
@@ -339,7 +383,14 @@ impl Carrier {
     /// True if the batch is done with, sent or given up.
     fn push(&mut self, now: Instant, relay: &mut Relay, mut b: Batch) -> bool {
         let mut doubted = false;
-        let Some(to) = b.to.0.addr else { return true };
+        let Some(to) = b.to.0.addr else {
+            let packets = self.batch[b.start..b.end].chunks(b.segment.max(1));
+            let line = self.serials.iter_mut().find(|(id, _)| *id == b.to.0.carrier);
+            let Some((_, line)) = line else { return true };
+            packets.for_each(|packet| line.send(packet));
+            self.send_errors += std::mem::take(&mut line.lost);
+            return true;
+        };
         let others = self.sockets.len() > 1;
         while b.start < b.end {
             let payload = &self.batch[b.start..b.end];

@@ -37,7 +37,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         packet: best_packet(link.mtu, link.ber),
         queue: queue(link),
         bit_errors: link.ber,
-        overhead: overhead(link),
+        overhead: overhead(link) + framing(peer),
         memory,
         stream_buffer: stream_buffer(peer),
         max_streams: streams_for((memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32),
@@ -71,6 +71,12 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
 fn overhead(link: &LinkSettings) -> u16 {
     let mtu = u64::from(link.mtu);
     (link.overhead.on_the_line(mtu) - mtu) as u16
+}
+
+/// What framing adds to a packet on a modem's line.
+fn framing(peer: &Peer) -> u16 {
+    let has_modem = peer.line.as_ref().is_some_and(|line| line.modem.is_some());
+    if has_modem { (dial::frame::max_framed(128) - 128) as u16 } else { 0 }
 }
 
 fn queue(link: &LinkSettings) -> Duration {

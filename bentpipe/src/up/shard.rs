@@ -276,6 +276,7 @@ impl Shard {
     /// The drain law: until nothing moves any more.
     pub fn settle(&mut self) {
         let clock = self.clock;
+        self.carrier.turn_serials(&clock, &self.poller, &mut self.relay);
         if self.carrier.receive(&clock, &mut self.relay) {
             let now = clock.now();
             if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
@@ -294,6 +295,7 @@ impl Shard {
         self.open_new_chunks();
         self.carrier.send(&clock, &mut self.relay);
         let now = clock.now();
+        self.carrier.flush_serials(now, &self.poller);
         self.act(now);
         self.write_tun(now);
         self.chunks.work(now, &mut self.relay);

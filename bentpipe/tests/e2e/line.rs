@@ -8,11 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe::admin::{LineReport, LinkState};
+use bentpipe_lab::modem::Modems;
+use exchange::{CallEnd, ExchangeConfig, LineConfig};
 use serde_json::Value;
+use units::{BitRate, Duration as Time};
 
 use crate::gateway::{Gateway, PROGRAM};
-use crate::harness::{World, must, root, run, said, shell, wait_for, wait_long_for};
-use crate::tcp::{SERVER, check_echo, expect, joined, listen};
+use crate::harness::{Plan, World, must, root, run, said, shell, wait_for, wait_long_for};
+use crate::tcp::{SERVER, check_echo, connect, expect, joined, listen};
 
 /// A ship with a line whose commands write down that they ran.
 fn world(line: &str) -> World {
@@ -198,4 +201,110 @@ fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raise
         if down { Ok(()) } else { Err(format!("{:?}", state.line)) }
     });
     assert_ne!(world.b.status().links[0].state, LinkState::Rising);
+}
+
+/// A telephone network of a ship and a shore, with modems behind ptys.
+fn telephones(rate: BitRate, delay: Time, [setup, training]: [Time; 2]) -> Modems {
+    let line = |name: &str, number: &str| LineConfig { name: name.into(), number: number.into() };
+    let lines = vec![line("ship", "100"), line("shore", "200")];
+    let config = ExchangeConfig { lines, rate, delay, setup, training, ..Default::default() };
+    Modems::start(config, 3, None).expect("ptys")
+}
+
+/// Two gateways that have nothing but modems between them.
+fn called_world(modems: &Modems, rate: BitRate, delay_ms: u64, more: &str) -> World {
+    let paths = modems.paths();
+    let device = |at: usize| format!("[peer.line]\nserial = {:?}\n", paths[at]);
+    let mut plan = Plan { rate, delay_ms, ..Plan::default() };
+    (plan.a.mtu, plan.b.mtu) = (500, 500);
+    plan.a.endpoint = None;
+    plan.a.peer = format!("{}numbers = [\"200\"]\ninit = [\"AT&F\"]\n{more}", device(0));
+    plan.b.peer = format!("{}answer = true\nidle = \"60s\"\n", device(1));
+    let mut world = World::without_gateways(&plan);
+    world.set_link_down(true);
+    for gateway in [&mut world.b, &mut world.a] {
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    }
+    world
+}
+
+/// R-MODEM: what a host does dials, the far gateway answers, an idle call is hung up, and a
+/// connection that waited goes on in the next call.
+#[test]
+fn a_modem_is_dialled_for_users_answered_and_hung_up_when_idle() {
+    if !root() {
+        return;
+    }
+    let quick = Time::from_millis(100);
+    let modems = telephones(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
+    let rate = BitRate::from_bps(46_080);
+    let world = called_world(&modems, rate, 50, "idle = \"3s\"\n");
+    let listener = listen(&world.server, SERVER);
+    let (mut near, mut far) = joined(&world.client, &listener);
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    far.write_all(b"who calls?").unwrap();
+    expect(&mut near, b"who calls?");
+    assert_eq!(modems.calls().len(), 1);
+    let answered = line(&world.b);
+    assert!(answered.state == "up", "{answered:?}");
+    wait_for_state(&world.a, "down");
+    wait_for_state(&world.b, "down");
+    near.write_all(b"the next morning").unwrap();
+    expect(&mut far, b"the next morning");
+    wait_for_state(&world.a, "down");
+    let ended = |n: usize| {
+        move |calls: &[exchange::CallRecord]| {
+            calls.len() == n && calls.iter().all(|call| call.why != CallEnd::None)
+        }
+    };
+    wait_for("the meter's last word", || match modems.calls() {
+        calls if ended(2)(&calls) => Ok(()),
+        calls => Err(format!("{calls:?}")),
+    });
+    assert!(modems.calls().iter().all(|call| call.why == CallEnd::Caller));
+}
+
+/// The rows of `cg-mini-m`, in the time that they take.
+#[test]
+#[ignore = "takes minutes: it is a measurement"]
+fn a_mini_m_call_is_up_and_carries_a_file_in_the_time_that_its_rate_allows() {
+    if !root() {
+        return;
+    }
+    let delay = Time::from_micros(997_500);
+    let phases = [Time::from_millis(17_810), Time::from_millis(10_470)];
+    let modems = telephones(BitRate::from_bps(2_400), delay, phases);
+    let world = called_world(&modems, BitRate::from_bps(1_920), 998, "idle = \"60s\"\n");
+    let listener = listen(&world.server, SERVER);
+    let up = |world: &World| {
+        let carrier = || match line(&world.a) {
+            line if line.state == "rising" || line.state == "up" => Ok(()),
+            line => Err(format!("{line:?}")),
+        };
+        wait_long_for("carrier", Duration::from_secs(90), carrier);
+        std::time::Instant::now()
+    };
+    let client = world.client.clone();
+    link(&world.a, "hold");
+    let carrier = up(&world);
+    wait_for_state(&world.a, "up");
+    println!("network up {:?} after carrier", carrier.elapsed());
+    assert!(carrier.elapsed() < Duration::from_secs(10));
+    link(&world.a, "down");
+    wait_for_state(&world.a, "down");
+    thread::sleep(Duration::from_secs(10));
+    let sender = thread::spawn(move || {
+        let mut stream = connect(&client, SERVER);
+        stream.write_all(&crate::tcp::pattern(5, 10_000)).unwrap();
+        stream
+    });
+    link(&world.a, "hold");
+    let carrier = up(&world);
+    let mut far = crate::tcp::accept(&listener);
+    expect(&mut far, &crate::tcp::pattern(5, 10_000));
+    println!("10 kB {:?} after carrier", carrier.elapsed());
+    assert!(carrier.elapsed() < Duration::from_secs(90));
+    drop(sender.join());
 }

@@ -8,11 +8,16 @@ use dial::manager::{Budget, CarrierConfig, ManagerConfig};
 use dial::money::{Currency, Money};
 use dial::rules::{Action, KNOWN_NOISE, Match, Rule, Rules, read_noise};
 use dial::tariff::{Rates, Tariff};
-use units::{BitRate, ByteCount, Duration, IpPrefix};
+use units::{ByteCount, Duration, IpPrefix};
 
+use super::link::LinkSettings;
 use super::problem::Problem;
 use super::reader::{FromValue, Section, Wrong};
 use super::traffic::{Ports, Protocol};
+
+mod serial;
+
+pub use serial::SerialModem;
 
 /// What the link manager of a peer is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub struct Line {
     pub raise: Option<String>,
     /// The command that drops it.
     pub drop: Option<String>,
+    /// The modem that raises and drops it, in place of commands.
+    pub modem: Option<SerialModem>,
     /// The manager's own settings.
     pub manager: ManagerConfig,
 }
@@ -32,6 +39,7 @@ pub const LINK_CLASS: &str = "the link itself";
 pub(super) struct LineDraft {
     raise: Option<String>,
     drop: Option<String>,
+    modem: Option<SerialModem>,
     idle: Option<Duration>,
     setup: Option<Duration>,
     calls: [Option<Duration>; 2],
@@ -49,6 +57,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
     let title = format!("the line of {}", section.title());
     let mut section = section.table("line", title)?;
     let [raise, drop] = ["raise", "drop"].map(|key| section.get::<String>(key).map(|c| c.value));
+    let modem = serial::read(&mut section);
     let [idle, setup, min_call, max_call] = ["idle", "setup", "min_call", "max_call"]
         .map(|key| section.get::<Duration>(key).map(|d| d.value));
     let quiet = section.list::<Window>("quiet").unwrap_or_default();
@@ -60,6 +69,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
     Some(LineDraft {
         raise,
         drop,
+        modem: modem.ok()?,
         idle,
         setup,
         calls: [min_call, max_call],
@@ -77,7 +87,7 @@ impl LineDraft {
         self,
         section: &Section<'_>,
         peer: &str,
-        rate: BitRate,
+        link: &LinkSettings,
         carriers: usize,
     ) -> Option<Line> {
         let wrong = |message: String, help: &str| {
@@ -88,8 +98,13 @@ impl LineDraft {
             let message = format!("peer \"{peer}\" has carriers and a line");
             return wrong(message, "leave one out: a line is managed where there is one carrier");
         }
+        if self.modem.is_some() && usize::from(link.mtu) > dial::frame::MAX_PACKET {
+            let most = dial::frame::MAX_PACKET;
+            let message = format!("peer \"{peer}\" has a modem and an MTU above {most} bytes");
+            return wrong(message, "lower `mtu`: packets take their time on such a line");
+        }
         let mut carrier = CarrierConfig::new("line", true, self.tariff);
-        carrier.rate = rate;
+        carrier.rate = link.send;
         carrier.dial_timeout = self.setup.unwrap_or(carrier.dial_timeout);
         carrier.min_call = self.calls[0].unwrap_or(carrier.min_call);
         carrier.max_call = self.calls[1];
@@ -103,7 +118,10 @@ impl LineDraft {
         // The manager's own checks, once, where the file can be blamed.
         match dial::manager::Manager::new(manager.clone(), units::Instant::ZERO, Default::default())
         {
-            Ok(_) => Some(Line { raise: self.raise, drop: self.drop, manager }),
+            Ok(_) => {
+                let (raise, drop, modem) = (self.raise, self.drop, self.modem);
+                Some(Line { raise, drop, modem, manager })
+            }
             Err(why) => {
                 let (message, help) = why.split_once("; ").unwrap_or((&why, "change it"));
                 section
@@ -251,7 +269,8 @@ impl FromValue for Window {
 mod tests {
     use std::path::Path;
 
-    use link::keys::PrivateKey;
+    use ::link::keys::PrivateKey;
+    use units::BitRate;
 
     use super::*;
     use crate::Config;
@@ -296,6 +315,23 @@ mod tests {
         assert!(told.contains("is not an amount"), "{told}");
         let told = with(&|l| l.replace("currency = \"USD\", ", ""));
         assert!(told.contains("currency"), "{told}");
+        let modem = LINE.replace("raise = \"up\"\ndrop = \"down\"", "serial = \"/dev/ttyS0\"");
+        let told = parse(&modem).expect_err("refused");
+        assert!(told.contains("neither calls nor answers"), "{told}");
+        let numbered = |more: &str| {
+            parse(&modem.replace("S0\"", &format!("S0\"\nnumbers = [\"100\"]\n{more}")))
+        };
+        let told = numbered("speed = 2401").expect_err("refused");
+        assert!(told.contains("no speed"), "{told}");
+        let told = numbered("init = [\"AT\\rATD900\"]").expect_err("refused");
+        assert!(told.contains("no command"), "{told}");
+        let told = numbered("raise = \"up\"").expect_err("refused");
+        assert!(told.contains("the command raise"), "{told}");
+        let config = numbered("init = [\"AT&F\"]").expect("a good file");
+        let modem = config.peers[0].line.as_ref().and_then(|l| l.modem.as_ref()).expect("one");
+        assert_eq!((modem.speed, modem.numbers.len(), modem.answer), (115_200, 1, false));
+        let told = with(&|l| l.replace("idle", "answer = true\nidle"));
+        assert!(told.contains("no modem"), "{told}");
         let carrier = "[[peer.carrier]]\nname = \"vsat\"\ninterface = \"eth1\"\n";
         let told = with(&|l| format!("{l}{carrier}"));
         assert!(told.contains("carriers and a line"), "{told}");

@@ -185,7 +185,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
 
     let title = name.as_ref().map(|n| n.value.clone()).or(key.as_ref().map(|k| short(&k.value)));
     let line = line.zip(link.as_ref()).zip(title).and_then(|((draft, link), name)| {
-        draft.finish(&section, &name, link.settings.send, carriers.carriers.len())
+        draft.finish(&section, &name, &link.settings, carriers.carriers.len())
     });
     section.finish();
 

@@ -51,6 +51,7 @@ impl Shard {
         let mut now = begin;
         loop {
             self.carrier.send(&self.clock, &mut self.relay);
+            self.carrier.flush_serials(now, &self.poller);
             let told = |p: &KnownPeer| {
                 let endpoint = &self.relay.endpoint;
                 let closing = endpoint.session(p.id).is_some_and(|s| s.is_closing());

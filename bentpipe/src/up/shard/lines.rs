@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use control::{LineCommand, LineReport, LineWaiting};
 use dial::books::{Books, Host};
 use dial::calendar::Wall;
+use dial::hayes::Told;
 use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State, Work};
 use dial::rules::Flow;
-use link::PathId;
-use link::PeerId;
 use link::keys::PublicKey;
+use link::{PathId, PeerId, Remote};
 use relay::packet::Packet;
 use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
@@ -46,6 +46,8 @@ pub(in crate::up) struct ManagedLine {
     books: Books,
     ledger: Ledger,
     commands: Commands,
+    /// Its modem's carrier.
+    modem: Option<link::CarrierId>,
     /// What waits: under which number the manager has it, and how many bytes.
     waiting: BTreeMap<WaitKey, (WaitId, u64)>,
     next_wait: u64,
@@ -213,6 +215,16 @@ impl Shard {
         if let Some(command) = settings.drop.clone().filter(|_| was_up) {
             commands.drop(command);
         }
+        let modem = settings.modem.as_ref().and_then(|modem| {
+            let facts = (peer.link.send, peer.link.delay.times(2));
+            let carrier = self.carrier.add_serial(modem, facts, super::MORE_UDP)?;
+            // Who is only called learns from the call who is there.
+            if !modem.numbers.is_empty() {
+                let to = Remote { carrier, addr: None };
+                self.relay.endpoint.set_endpoint(now, id, to);
+            }
+            Some(carrier)
+        });
         self.lines.push(ManagedLine {
             key: peer.public_key,
             peer: id,
@@ -222,6 +234,7 @@ impl Shard {
             books,
             ledger,
             commands,
+            modem,
             waiting: BTreeMap::new(),
             next_wait: 0,
             crossed: BTreeMap::new(),
@@ -238,6 +251,7 @@ impl Shard {
         if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
             let mut line = self.lines.remove(at);
             end(&mut line, now, "the peer was taken out of the file");
+            line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
             self.relay.watch_moved(id, false);
         }
     }
@@ -248,6 +262,7 @@ impl Shard {
             let stats = self.relay.endpoint.peer_stats(line.peer);
             line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
             end(&mut line, now, "the gateway ended");
+            line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
         }
     }
 
@@ -345,10 +360,13 @@ impl Shard {
         {
             line.manager.handle_ready(now, CARRIER);
             line.forget_waiting(now);
+            if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
+                modem.prove();
+            }
         }
         if let Some(outcome) = line.commands.poll() {
             match outcome {
-                Outcome::Raised(Ok(())) => self.on_carrier(now, at),
+                Outcome::Raised(Ok(())) => self.on_carrier(now, at, false),
                 Outcome::Raised(Err(why)) => {
                     let line = &mut self.lines[at];
                     line.manager.handle_failed(now, CARRIER, &why);
@@ -367,6 +385,12 @@ impl Shard {
                 }
             }
         }
+        let modem = self.lines[at].modem;
+        while let Some(told) =
+            modem.and_then(|id| self.carrier.serial_mut(id)).and_then(|line| line.poll_told())
+        {
+            self.on_modem(now, at, told);
+        }
         self.look_at_silence(now, at);
         loop {
             let line = &mut self.lines[at];
@@ -384,18 +408,25 @@ impl Shard {
         match work {
             Work::Dial { attempt, .. } => {
                 crate::log!(Debug, "the line is raised", peer = line.name, attempt = attempt);
+                if let Some(modem) = line.modem {
+                    return self.dial_modem(now, at, modem);
+                }
                 match line.settings.raise.clone() {
                     Some(command) => {
                         let patience = line.settings.manager.carriers[0].dial_timeout;
                         line.commands.raise(command, patience.to_std());
                     }
-                    None => self.on_carrier(now, at),
+                    None => self.on_carrier(now, at, false),
                 }
             }
             Work::HangUp { .. } => {
                 let stats = self.relay.endpoint.peer_stats(line.peer);
                 line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
                 self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
+                if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
+                    modem.hang_up(now);
+                    return;
+                }
                 match line.settings.drop.clone() {
                     Some(command) => line.commands.drop(command),
                     None => {
@@ -420,13 +451,41 @@ impl Shard {
         }
     }
 
+    fn dial_modem(&mut self, now: Instant, at: usize, modem: link::CarrierId) {
+        let line = &mut self.lines[at];
+        let calls = line.settings.modem.as_ref().is_some_and(|modem| !modem.numbers.is_empty());
+        match self.carrier.serial_mut(modem).filter(|_| calls) {
+            Some(modem) => modem.dial(now),
+            None => line.manager.handle_failed(now, CARRIER, "only the other end calls"),
+        }
+    }
+
+    /// A modem has something to tell.
+    fn on_modem(&mut self, now: Instant, at: usize, told: Told) {
+        let line = &mut self.lines[at];
+        let name = &line.name;
+        match told {
+            Told::Ready => crate::log!(Debug, "the modem is ready", peer = name),
+            Told::Dialling(n) => crate::log!(Debug, "the modem dials", peer = name, number = n + 1),
+            Told::Trouble(why) => crate::log!(Warn, "trouble with a modem", peer = name, why = why),
+            Told::Connected { incoming, .. } => self.on_carrier(now, at, incoming),
+            Told::Failed(why) => line.manager.handle_failed(now, CARRIER, &why.to_string()),
+            Told::Ended(why) => {
+                let stats = self.relay.endpoint.peer_stats(line.peer);
+                line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
+                self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
+                line.manager.handle_ended(now, CARRIER, &why.to_string(), &mut line.books);
+            }
+        }
+    }
+
     /// The carrier is there.
-    fn on_carrier(&mut self, now: Instant, at: usize) {
+    fn on_carrier(&mut self, now: Instant, at: usize, incoming: bool) {
         let line = &mut self.lines[at];
         let stats = self.relay.endpoint.peer_stats(line.peer);
         (line.heard_before, line.booked) = (stats.bytes_in, [stats.bytes_out, stats.bytes_in]);
         (line.told_at, line.connected_at) = (now, now);
-        line.manager.handle_connected(now, CARRIER, false, &mut line.books);
+        line.manager.handle_connected(now, CARRIER, incoming, &mut line.books);
         self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, true);
     }
 
@@ -440,6 +499,12 @@ impl Shard {
         }
         self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
         let told = format!("nothing was heard for {}", lasting(SILENCE));
+        if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
+            if modem.hang_up(now) {
+                crate::log!(Warn, "a call is hung up", peer = line.name, why = told);
+            }
+            return;
+        }
         line.manager.handle_ended(now, CARRIER, &told, &mut line.books);
         if let Some(command) = line.settings.drop.clone() {
             line.commands.drop(command);

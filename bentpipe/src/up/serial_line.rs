@@ -1,0 +1,257 @@
+//! Serial carriers: one modem on its line, with the link's packets framed in its calls. Its other
+//! end is whoever is called, or calls.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use dial::frame;
+use dial::hayes::{HangUp, Modem, ModemConfig, Output, Told};
+use os::OsError;
+use os::poll::{Interest, Poller};
+use os::serial::{Got, Serial, Settings};
+use units::{BitRate, ByteCount, Duration, Instant};
+
+use crate::config::SerialModem;
+
+/// How often the line is asked for carrier, and what it still holds.
+const LOOK: Duration = Duration::from_millis(250);
+/// A device that is not there is opened anew after this.
+const REOPEN: Duration = Duration::from_secs(5);
+/// What was written leaves within this, or is lost with the call.
+const LINGER: Duration = Duration::from_secs(5);
+/// The link paces to the line's rate; packets beyond this time of it are lost.
+const QUEUE: Duration = Duration::from_secs(2);
+/// Reads per turn, so that a flood cannot keep the loop from its other work.
+const READS: usize = 16;
+/// What is told and not asked for; the oldest goes.
+const MOST_TOLD: usize = 64;
+
+/// One modem.
+pub struct SerialLine {
+    device: PathBuf,
+    settings: Settings,
+    config: ModemConfig,
+    modem: Modem,
+    serial: Option<Serial>,
+    reader: frame::Reader,
+    /// Commands, which go before packets, and framed packets.
+    commands: Vec<u8>,
+    unsent: Vec<u8>,
+    most_unsent: usize,
+    told: VecDeque<Told>,
+    token: u64,
+    watched: Interest,
+    /// When to look at carrier, or open the device anew.
+    look_at: Instant,
+    /// Hang up when all is sent, or then.
+    hang_up_at: Option<Instant>,
+    /// That the device cannot be opened was told.
+    complained: bool,
+    /// Packets that found no call or no room.
+    pub lost: u64,
+}
+
+impl SerialLine {
+    /// The line of a link at `rate` with such a round trip; watched as `token`.
+    pub fn new(line: &SerialModem, rate: BitRate, rtt: Duration, token: u64) -> SerialLine {
+        let defaults = ModemConfig::default();
+        let mut init = line.init.clone();
+        init.extend(defaults.init.iter().skip(usize::from(!init.is_empty())).cloned());
+        let config = ModemConfig {
+            init,
+            numbers: line.numbers.clone(),
+            answer: line.answer.then_some(1),
+            // A handshake is two packets each way and some patience.
+            probation: rtt.times(4) + rate.time_for(ByteCount(1_000)) + Duration::from_secs(5),
+            ..defaults
+        };
+        let most_unsent = (rate.as_bps() / 8 * QUEUE.as_millis() / 1_000) as usize;
+        SerialLine {
+            device: line.device.clone(),
+            settings: Settings { speed: line.speed, hardware_flow: true },
+            modem: Modem::new(config.clone()),
+            config,
+            serial: None,
+            reader: frame::Reader::new(),
+            commands: Vec::new(),
+            unsent: Vec::new(),
+            most_unsent: most_unsent.max(2 * frame::max_framed(frame::MAX_PACKET)),
+            told: VecDeque::new(),
+            token,
+            watched: Interest::READ,
+            look_at: Instant::ZERO,
+            hang_up_at: None,
+            complained: false,
+            lost: 0,
+        }
+    }
+
+    /// A call is wanted.
+    pub fn dial(&mut self, now: Instant) {
+        if !self.modem.is_online() {
+            self.hang_up_at = None;
+        }
+        self.modem.dial(now);
+    }
+
+    /// The call is to end, when what was written has left. True: it has not ended, and nobody said
+    /// so before.
+    pub fn hang_up(&mut self, now: Instant) -> bool {
+        let is_first = self.hang_up_at.is_none() && self.modem.is_online();
+        self.hang_up_at.get_or_insert(now + LINGER);
+        is_first
+    }
+
+    /// The far end is the peer.
+    pub fn prove(&mut self) {
+        self.modem.prove();
+    }
+
+    /// The next thing that happened.
+    pub fn poll_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// When to have a turn though the poller tells nothing.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let looks = self.serial.is_none() || self.modem.is_online() || self.hang_up_at.is_some();
+        let look = looks.then_some(self.look_at);
+        [look, self.modem.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Queues a packet.
+    pub fn send(&mut self, packet: &[u8]) {
+        let fits = packet.len() <= frame::MAX_PACKET
+            && self.unsent.len() + frame::max_framed(packet.len()) <= self.most_unsent;
+        if !self.modem.is_online() || self.hang_up_at.is_some() || !fits {
+            self.lost += 1;
+            return;
+        }
+        frame::write(packet, self.unsent.is_empty(), &mut self.unsent);
+    }
+
+    /// Reads, writes and does what is due; `packet` is handed what came.
+    pub fn turn(&mut self, now: Instant, poller: &Poller, mut packet: impl FnMut(&mut [u8])) {
+        if self.serial.is_none() && now >= self.look_at {
+            self.open(now, poller);
+        }
+        self.read(now, &mut packet);
+        if now >= self.look_at {
+            self.look_at = now + LOOK;
+            let carrier = self.serial.as_ref().and_then(Serial::carrier);
+            if let Some(there) = carrier {
+                self.modem.handle_carrier(now, there);
+            }
+        }
+        if let Some(until) = self.hang_up_at {
+            let held = self.serial.as_ref().map_or(0, Serial::unsent);
+            if !self.modem.is_online() || self.unsent.is_empty() && held == 0 || now >= until {
+                self.hang_up_at = None;
+                self.modem.hang_up(now);
+            }
+        }
+        self.modem.handle_timeout(now);
+        self.listen();
+        self.flush(now, poller);
+    }
+
+    fn open(&mut self, now: Instant, poller: &Poller) {
+        self.look_at = now + REOPEN;
+        let opened = Serial::open(&self.device, self.settings);
+        let watched = opened.and_then(|serial| {
+            poller.add(&serial, self.token, Interest::READ)?;
+            Ok::<Serial, OsError>(serial)
+        });
+        match watched {
+            Ok(serial) => {
+                // What has no control lines is asked in the band.
+                let has_lines = serial.carrier().is_some();
+                let hang_up = if has_lines { HangUp::Dtr } else { HangUp::Escape };
+                let config = self.config.clone();
+                self.modem =
+                    Modem::new(ModemConfig { carrier_detect: has_lines, hang_up, ..config });
+                (self.watched, self.complained) = (Interest::READ, false);
+                self.serial = Some(serial);
+                self.modem.handle_open(now);
+            }
+            Err(why) if !std::mem::replace(&mut self.complained, true) => {
+                crate::log!(Warn, "no modem; it is tried again", why = why);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn gone(&mut self, now: Instant) {
+        self.serial = None; // Closed, the poller forgets it.
+        self.look_at = now + REOPEN;
+        self.modem.handle_gone();
+        self.listen();
+    }
+
+    fn read(&mut self, now: Instant, packet: &mut impl FnMut(&mut [u8])) {
+        let mut buf = [0; 1_024];
+        for _ in 0..READS {
+            let Some(serial) = &self.serial else { return };
+            match serial.read(&mut buf) {
+                Got::Bytes(n) => {
+                    let reader = &mut self.reader;
+                    self.modem.handle_bytes(now, &buf[..n], |data| {
+                        reader.read(data, |found| packet(&mut found.to_vec()));
+                    });
+                }
+                Got::Nothing => return,
+                Got::Gone => return self.gone(now),
+            }
+        }
+    }
+
+    /// Does what the modem wants.
+    fn listen(&mut self) {
+        while let Some(output) = self.modem.poll() {
+            match output {
+                Output::Send(bytes) => self.commands.extend(bytes),
+                Output::Dtr(on) => {
+                    let _ = self.serial.as_ref().is_some_and(|serial| serial.set_dtr(on));
+                }
+                Output::Told(told) => {
+                    if let Told::Connected { .. } | Told::Ended(_) = told {
+                        // Nothing of another call is for this one.
+                        self.unsent.clear();
+                        self.reader = frame::Reader::new();
+                    }
+                    if self.told.len() == MOST_TOLD {
+                        self.told.pop_front();
+                    }
+                    self.told.push_back(told);
+                }
+            }
+        }
+    }
+
+    /// Writes what the line takes.
+    pub fn flush(&mut self, now: Instant, poller: &Poller) {
+        let Some(serial) = &self.serial else {
+            self.commands.clear();
+            return self.unsent.clear();
+        };
+        let (mut full, mut gone) = (false, false);
+        for queue in [&mut self.commands, &mut self.unsent] {
+            if full || queue.is_empty() {
+                continue;
+            }
+            match serial.write(queue) {
+                Got::Bytes(n) => {
+                    queue.drain(..n);
+                    full = !queue.is_empty();
+                }
+                Got::Nothing => full = true,
+                Got::Gone => (full, gone) = (true, true),
+            }
+        }
+        let wanted = if full { Interest::READ_WRITE } else { Interest::READ };
+        let is_other = std::mem::replace(&mut self.watched, wanted) != wanted;
+        if gone || is_other && poller.modify(serial, self.token, wanted).is_err() {
+            self.gone(now);
+        }
+    }
+}
