@@ -12,7 +12,6 @@ use units::{ByteCount, Duration, Instant};
 use super::Session;
 use super::path::{Load, Path, PathConfig};
 use super::send::Built;
-use crate::rate::RateMode;
 use crate::repair::{
     BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, Purpose, Sky,
     tail_repairs, told_window,
@@ -128,8 +127,6 @@ impl Tail {
 impl Repair {
     pub fn new(config: &PathConfig, memory: ByteCount) -> Repair {
         let in_flight = config.send_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
-        // Of a rate that is yet to be learned the first round trip tells more than of losses.
-        let is_known = config.rate_mode != RateMode::Learned;
         let promises = config.bit_errors.as_f64() > 0.0;
         let received = config.receive_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
         // Both directions' plaintexts take a sixteenth of the memory at most.
@@ -158,7 +155,7 @@ impl Repair {
             tail_end: 0,
             sends_first: !promises && in_flight >= FIRST_PACKET,
             receives_first: true,
-            starts: !promises && in_flight >= FIRST_CONTACT && is_known,
+            starts: !promises && in_flight >= FIRST_CONTACT,
             first_sent: 2 * in_flight,
             first_received: FIRST_CONTACT.max(2 * received),
             armed: promises,
