@@ -319,11 +319,12 @@ impl Path {
         &mut buf[..room]
     }
 
-    /// Bytes of that to be left by a stream that is coded, or whose end is near, so that
-    /// a repair packet can hold it with its head.
+    /// Bytes of that to be left by a stream that is coded, or may be, or whose end is near, so
+    /// that a repair packet can hold it with its head.
     pub(super) fn room_for_repair(&self, near_end: bool) -> usize {
         let spare = self.path_packet() - self.best_packet();
-        let wanted = self.repair.is_on() && (near_end || self.repair.code.is_some());
+        let wanted =
+            self.repair.is_on() && (near_end || self.repair.starts || self.repair.code.is_some());
         if wanted { HEAD.saturating_sub(spare) } else { 0 }
     }
 
