@@ -7,8 +7,6 @@ mod changing;
 mod cubic;
 #[path = "rate/frozen.rs"]
 mod frozen;
-#[path = "rate/hops.rs"]
-mod hops;
 #[path = "rate/line.rs"]
 mod line;
 #[path = "rate/path.rs"]

@@ -35,10 +35,6 @@ const KEEP: Duration = Duration::from_secs(10);
 const FIRST_CONTACT: u64 = 64;
 const FIRST_LOSS: f64 = 0.02;
 const FIRST_PACKET: u64 = 4;
-/// The same for bulk, until the reports have told of as many packets as two round trips hold: what
-/// is missing in the first would hold up all that follows for one more, before anything tells how
-/// much is lost.
-const FIRST_BULK_LOSS: f64 = 0.002;
 /// Packets missing from a tail that repair is to bring back, on average, at most.
 const MOST_MISSING: f64 = 40.0;
 
@@ -55,8 +51,6 @@ pub(super) struct Repair {
     since: u64,
     /// The newest repair packet of a steady flow.
     last: u64,
-    /// When it left, or was thought of.
-    last_at: Instant,
     /// The stream that most packets since then were of, and by how many more.
     favourite: Option<StreamId>,
     lead: u64,
@@ -79,10 +73,6 @@ pub(super) struct Repair {
     /// Nothing is known of the link's losses: our first packets leave, the peer's come.
     sends_first: bool,
     receives_first: bool,
-    /// The same of bulk, and how many packets are the first of it.
-    starts: bool,
-    first_sent: u64,
-    first_received: u64,
     /// Does the peer repair?
     armed: bool,
     /// The longest window of ours, and of the peer's.
@@ -128,7 +118,6 @@ impl Repair {
     pub fn new(config: &PathConfig, memory: ByteCount) -> Repair {
         let in_flight = config.send_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
         let promises = config.bit_errors.as_f64() > 0.0;
-        let received = config.receive_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
         // Both directions' plaintexts take a sixteenth of the memory at most.
         let affordable = (memory.0 / 32 / u64::from(config.mtu)).max(16);
         let most = affordable.min(MAX_WINDOW as u64);
@@ -141,7 +130,6 @@ impl Repair {
             code: None,
             since: 0,
             last: 0,
-            last_at: Instant::ZERO,
             favourite: None,
             lead: 0,
             waited_for: false,
@@ -155,9 +143,6 @@ impl Repair {
             tail_end: 0,
             sends_first: !promises && in_flight >= FIRST_PACKET,
             receives_first: true,
-            starts: !promises && in_flight >= FIRST_CONTACT,
-            first_sent: 2 * in_flight,
-            first_received: FIRST_CONTACT.max(2 * received),
             armed: promises,
             window: in_flight.max(64).min(most) as usize,
             slots: most as usize,
@@ -173,12 +158,12 @@ impl Repair {
     /// Goes on with what the session before knew of the link's losses.
     pub fn learned_from(&mut self, before: &Repair) {
         (self.loss, self.bursts) = (before.loss, before.bursts);
-        (self.sends_first, self.starts) = (before.sends_first, before.starts);
+        self.sends_first = before.sends_first;
     }
 
     /// Is there loss enough to repair anything?
     pub fn is_on(&self) -> bool {
-        self.sends_first || self.starts || self.loss.ratio() >= LEAST
+        self.sends_first || self.loss.ratio() >= LEAST
     }
 
     /// Control frames of a stream went into the packet being filled.
@@ -222,7 +207,6 @@ impl Repair {
         }
         self.loss.observe(packets, lost);
         self.sends_first &= lost == 0;
-        self.starts &= settled(counts) < self.first_sent;
     }
 
     /// The losses so far were caused by the sending rate.
@@ -239,7 +223,7 @@ impl Repair {
 
     /// A packet arrived that is not repair.
     pub fn on_packet(&mut self, now: Instant, number: u64, hint: u8, payload: &[u8]) {
-        self.receives_first &= number < self.first_received;
+        self.receives_first &= number < FIRST_CONTACT;
         if self.armed || self.receives_first {
             self.used = now;
             self.decoder.make_room(self.slots, self.mtu);
@@ -319,12 +303,11 @@ impl Path {
         &mut buf[..room]
     }
 
-    /// Bytes of that to be left by a stream that is coded, or may be, or whose end is near, so
-    /// that a repair packet can hold it with its head.
+    /// Bytes of that to be left by a stream that is coded, or whose end is near, so that
+    /// a repair packet can hold it with its head.
     pub(super) fn room_for_repair(&self, near_end: bool) -> usize {
         let spare = self.path_packet() - self.best_packet();
-        let wanted =
-            self.repair.is_on() && (near_end || self.repair.starts || self.repair.code.is_some());
+        let wanted = self.repair.is_on() && (near_end || self.repair.code.is_some());
         if wanted { HEAD.saturating_sub(spare) } else { 0 }
     }
 
@@ -405,7 +388,7 @@ impl Path {
             }
             (self.repair.tail.first, Purpose::Tail(self.repair.tail.end))
         } else {
-            let (first, period) = self.bulk_repair_due(now, load, number)?;
+            let (first, period) = self.bulk_repair_due(load, number)?;
             (first, Purpose::Flow(period))
         };
         let room = buf.len().saturating_sub(self.max_packet() - self.path_packet());
@@ -487,7 +470,7 @@ impl Path {
 
     /// The first number that the repair packet of a steady flow covers, if it is due, and its
     /// distance from the one before.
-    fn bulk_repair_due(&mut self, now: Instant, load: Load<'_>, number: u64) -> Option<(u64, u64)> {
+    fn bulk_repair_due(&mut self, load: Load<'_>, number: u64) -> Option<(u64, u64)> {
         let code = self.repair.code;
         if number - self.repair.last < code.map_or(8, |c| c.interval.max(2)) {
             return None;
@@ -499,14 +482,11 @@ impl Path {
         let due = number - r.last;
         let dominant = r.lead >= due / 4;
         let busy = self.data_waits(load);
-        let filled = self.pacer.rate().time_for(ByteCount(due * u64::from(self.config.packet)));
         let r = &mut self.repair;
-        let fills = now.since(std::mem::replace(&mut r.last_at, now)) <= filled.times(2);
         // Where tails took its places it goes on in step.
         r.last = number - code.map_or(0, |c| due % c.interval);
         (r.favourite, r.lead) = (None, 0);
-        let believed = if r.starts && fills { FIRST_BULK_LOSS } else { 0.0 };
-        let sky = r.bursts.sky(r.loss.ratio().max(believed));
+        let sky = r.bursts.sky(r.loss.ratio());
         let most = in_flight.min(r.window as f64);
         let next = BulkCode::new(sky, (in_flight, most), rate, dominant, code.is_some());
         let next = next.filter(|_| busy);

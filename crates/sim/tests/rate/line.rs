@@ -136,12 +136,7 @@ pub struct Line {
     channels: [Channel<Item>; 2],
     streams: Vec<StreamId>,
     pub looks: Vec<Look>,
-    /// What the reader has taken, and what it may have taken; likewise the writers.
-    pub read: u64,
-    pub may_read: u64,
-    pub written: u64,
-    pub may_write: u64,
-    readable: Vec<StreamId>,
+    read: u64,
     sent: u64,
     returned: u64,
     offered: u64,
@@ -206,10 +201,6 @@ impl Line {
             streams: Vec::new(),
             looks: Vec::new(),
             read: 0,
-            may_read: u64::MAX,
-            written: 0,
-            may_write: u64::MAX,
-            readable: Vec::new(),
             sent: 0,
             returned: 0,
             offered: 0,
@@ -373,33 +364,23 @@ impl Line {
             static ZEROS: [u8; 65_536] = [0; 65_536];
             let session = self.nodes[0].session_mut(PEER).expect("the peer");
             for &id in &self.streams {
-                while self.written < self.may_write && session.write_room(id) > 0 {
-                    let most = (self.may_write - self.written).min(ZEROS.len() as u64);
-                    self.written += session.write(now, id, &ZEROS[..most as usize]) as u64;
+                while session.write_room(id) > 0 {
+                    session.write(now, id, &ZEROS);
                 }
             }
         }
         while let Some(event) = self.nodes[node].poll_event() {
             if let EndpointEvent::Stream(_, Event::Readable(id)) = event {
-                self.readable.push(id);
-            }
-        }
-        while self.read < self.may_read
-            && let Some(id) = self.readable.pop()
-        {
-            let session = self.nodes[1].session_mut(PEER).expect("the peer");
-            loop {
-                let most = self.may_read - self.read;
-                let n = (session.peek(id).len() as u64).min(most);
-                if n == 0 {
-                    break;
+                let session = self.nodes[node].session_mut(PEER).expect("the peer");
+                loop {
+                    let n = session.peek(id).len();
+                    if n == 0 {
+                        break;
+                    }
+                    session.consume(now, id, n);
+                    self.read += n as u64;
                 }
-                session.consume(now, id, n as usize);
-                self.read += n;
-            }
-            session.recv_state(id);
-            if self.read == self.may_read {
-                self.readable.push(id);
+                session.recv_state(id);
             }
         }
     }
