@@ -206,27 +206,11 @@ fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use ::link::keys::PrivateKey;
     use units::BitRate;
 
-    use crate::Config;
+    use crate::tests::parse_peer as parse;
 
     const LINK: &str = "link = { send = \"2Mbit\", receive = \"20Mbit\", delay = \"300ms\" }";
-
-    fn parse(peer: &str) -> Result<Config, String> {
-        let key = |n: u8| PrivateKey::from_bytes([n; 32]);
-        let text = format!(
-            "[node]\nprivate_key = \"{}\"\n[[peer]]\nname = \"shore\"\npublic_key = \"{}\"\n{peer}",
-            key(1).to_base64(),
-            key(2).public()
-        );
-        Config::parse(&text, Path::new("t.toml")).map_err(|e| {
-            let problems = e.to_report().problems;
-            problems.into_iter().map(|p| p.message + "\n").collect()
-        })
-    }
 
     #[test]
     fn a_carrier_takes_from_its_peer_what_it_leaves_out() {

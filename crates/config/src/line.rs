@@ -267,26 +267,10 @@ impl FromValue for Window {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use ::link::keys::PrivateKey;
     use units::BitRate;
 
     use super::*;
-    use crate::Config;
-
-    fn parse(peer: &str) -> Result<Config, String> {
-        let key = |n: u8| PrivateKey::from_bytes([n; 32]);
-        let text = format!(
-            "[node]\nprivate_key = \"{}\"\n[[peer]]\nname = \"shore\"\npublic_key = \"{}\"\n{peer}",
-            key(1).to_base64(),
-            key(2).public()
-        );
-        Config::parse(&text, Path::new("t.toml")).map_err(|e| {
-            let problems = e.to_report().problems;
-            problems.into_iter().map(|p| p.message + "\n").collect()
-        })
-    }
+    use crate::tests::parse_peer as parse;
 
     const LINE: &str = "link = { send = \"9600bit\", receive = \"9600bit\", delay = \"300ms\" }\n\
         [peer.line]\nraise = \"up\"\ndrop = \"down\"\nidle = \"20s\"\nquiet = [\"22:00-06:00\"]\n\

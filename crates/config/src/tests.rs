@@ -15,6 +15,14 @@ fn public(n: u8) -> String {
     PrivateKey::from_bytes([n; 32]).public().to_string()
 }
 
+/// A file with this in a peer's table, or all that is wrong with it.
+pub fn parse_peer(peer: &str) -> Result<Config, String> {
+    Config::parse(&file("", peer), Path::new("t.toml")).map_err(|e| {
+        let problems = e.to_report().problems;
+        problems.into_iter().map(|p| p.message + "\n").collect()
+    })
+}
+
 /// A file with `node` and `peer` lines added to what every file needs.
 fn file(node: &str, peer: &str) -> String {
     format!(
