@@ -12,15 +12,24 @@ use std::time::Duration;
 use dial::books::Books;
 use link::keys::PublicKey;
 
-use crate::state_directory::state_directory;
+use crate::state_directory::{state_directory, write_whole};
 
-/// A ledger that is longer is written anew in fewer lines at the start.
+/// A ledger that has grown by so much is written anew in fewer lines.
 const LONG: usize = 1 << 20;
 
 /// Where lines go.
 pub struct Ledger {
-    lines: Option<Sender<String>>,
+    parts: Option<Sender<Part>>,
     writer: Option<JoinHandle<()>>,
+    /// Bytes of lines since it was written anew, or opened.
+    grown: usize,
+}
+
+/// What is to be written.
+enum Part {
+    Line(String),
+    /// In place of all that there is.
+    Anew(Vec<u8>),
 }
 
 /// The file of a peer's line, in the state directory.
@@ -34,7 +43,7 @@ impl Ledger {
     /// The books as they were left, and where to go on writing them. Tells whether a call was under
     /// way when the program ended.
     pub fn open(node: &PublicKey, peer: &PublicKey) -> (Books, Ledger, bool) {
-        let nowhere = Ledger { lines: None, writer: None };
+        let nowhere = Ledger { parts: None, writer: None, grown: 0 };
         let Some(path) = path(node, peer) else {
             crate::log!(Warn, "there is no state directory: the books are lost with the program");
             return (Books::new(), nowhere, false);
@@ -66,38 +75,40 @@ impl Ledger {
                 lines = lines
             );
         }
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        file.set_len(replay.valid as u64)?;
         if replay.valid > LONG {
-            let beside = path.with_extension("new");
-            let _ = fs::remove_file(&beside);
-            let mut new =
-                OpenOptions::new().append(true).create_new(true).mode(0o600).open(&beside)?;
-            new.write_all(&books.compact())?;
-            new.sync_all()?;
-            fs::rename(&beside, path)?;
-            File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
-            file = new;
+            write_whole(path, &books.compact())?;
+        } else {
+            open(path)?.set_len(replay.valid as u64)?;
         }
-        let (lines, wanted) = channel();
-        let name = path.to_owned();
-        let writer = thread::Builder::new()
-            .name("ledger".into())
-            .spawn(move || write(&file, &wanted, &name))?;
-        let ledger = Ledger { lines: Some(lines), writer: Some(writer) };
+        let (parts, wanted) = channel();
+        let mut file = LedgerFile { file: open(path)?, path: path.to_owned() };
+        let writer =
+            thread::Builder::new().name("ledger".into()).spawn(move || file.write(&wanted))?;
+        let ledger = Ledger { parts: Some(parts), writer: Some(writer), grown: 0 };
         Ok((books, ledger, !replay.broken.is_empty()))
     }
 
-    /// One line more.
-    pub fn append(&self, line: String) {
-        if let Some(lines) = &self.lines {
-            let _ = lines.send(line);
+    /// Writes what the books have to say.
+    pub fn keep(&mut self, books: &mut Books) {
+        while let Some(line) = books.poll_record() {
+            self.grown += line.len();
+            self.send(Part::Line(line));
+        }
+        if self.grown > LONG {
+            self.grown = 0;
+            self.send(Part::Anew(books.compact()));
+        }
+    }
+
+    fn send(&self, part: Part) {
+        if let Some(parts) = &self.parts {
+            let _ = parts.send(part);
         }
     }
 
     /// Waits until all is on the disk.
     pub fn finish(&mut self) {
-        self.lines = None;
+        self.parts = None;
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
         }
@@ -107,51 +118,69 @@ impl Ledger {
 /// What could not be written is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(10);
 
-fn write(file: &File, wanted: &Receiver<String>, path: &Path) {
-    let mut whole = file.metadata().map_or(0, |about| about.len());
-    let (mut text, mut told) = (String::new(), false);
-    loop {
-        match wanted.recv_timeout(AGAIN) {
-            Ok(line) => text += &line,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) if text.is_empty() => return,
-            // The last try.
-            Err(RecvTimeoutError::Disconnected) => {
-                if let Err(why) = append(file, whole, &text) {
-                    let path = path.display();
-                    crate::log!(Error, "the books' last lines are lost", file = path, why = why);
+struct LedgerFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl LedgerFile {
+    /// Writes until nobody has more. What the disk refuses is kept, and tried again: it is bounded,
+    /// because what the books say anew stands for all before.
+    fn write(&mut self, wanted: &Receiver<Part>) {
+        let (mut anew, mut text) = (None, String::new());
+        let mut told = false;
+        loop {
+            let first = wanted.recv_timeout(AGAIN);
+            let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
+            for part in first.into_iter().chain(wanted.try_iter()) {
+                match part {
+                    Part::Line(line) => text += &line,
+                    Part::Anew(bytes) => (anew, text) = (Some(bytes), String::new()),
                 }
+            }
+            match self.write_parts(&mut anew, &mut text) {
+                Ok(()) => told = false,
+                Err(why) if is_last || !told => {
+                    told = true;
+                    let path = self.path.display();
+                    crate::log!(Error, "the books cannot be written", file = path, why = why);
+                }
+                Err(_) => {}
+            }
+            if is_last {
                 return;
             }
         }
-        text.extend(wanted.try_iter());
-        if text.is_empty() {
-            continue;
+    }
+
+    fn write_parts(&mut self, anew: &mut Option<Vec<u8>>, text: &mut String) -> io::Result<()> {
+        if let Some(bytes) = &anew {
+            write_whole(&self.path, bytes)?;
+            self.file = open(&self.path)?;
+            *anew = None;
         }
-        match append(file, whole, &text) {
-            Ok(()) => {
-                whole += text.len() as u64;
-                text.clear();
-                told = false;
-            }
-            Err(why) if !told => {
-                told = true;
-                let path = path.display();
-                crate::log!(Error, "the books cannot be written now", file = path, why = why);
-            }
-            Err(_) => {}
+        if !text.is_empty() {
+            self.append(text)?;
+            text.clear();
         }
+        Ok(())
+    }
+
+    /// Writes all of it behind what there is, or nothing.
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        let whole = self.file.metadata()?.len();
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // A torn line would spoil the next one.
+            let _ = self.file.set_len(whole);
+        }
+        written
     }
 }
 
-/// Writes all of it behind the `whole` bytes of lines, or nothing.
-fn append(mut file: &File, whole: u64, text: &str) -> io::Result<()> {
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
-    if written.is_err() {
-        // A torn line would spoil the next one.
-        let _ = file.set_len(whole);
-    }
-    written
+/// Opens the file for more lines; only its owner may read it.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -176,8 +205,11 @@ mod tests {
             };
             assert_eq!(sum(&books), (round - 1) * 250);
             fee(&mut books, round);
-            while let Some(line) = books.poll_record() {
-                ledger.append(line);
+            ledger.keep(&mut books);
+            if round == 2 {
+                // As after a megabyte of lines.
+                ledger.grown = LONG + 1;
+                ledger.keep(&mut books);
             }
             ledger.finish();
             // A power cut in the middle of a line.

@@ -1,8 +1,9 @@
-//! Where is kept what outlives the program.
+//! Where is kept what outlives the program, and how its files are written.
 
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// systemd's state directory, root's `/var/lib/bentpipe`, or other users' own: `bentpipe` in
@@ -12,6 +13,21 @@ pub fn state_directory() -> Option<PathBuf> {
     let is_root = fs::metadata("/proc/self").map_or(true, |about| about.uid() == 0);
     let dir = choose(is_root, |name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
     fs::create_dir_all(&dir).is_ok().then_some(dir)
+}
+
+/// Writes a file that only its owner can read, whole or not at all.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let beside = path.with_extension("new");
+    // One that a crash left may have other rights.
+    let _ = fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    // The new name, too, is to survive a loss of power.
+    File::open(dir)?.sync_all()
 }
 
 fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

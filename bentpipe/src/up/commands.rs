@@ -35,6 +35,8 @@ pub struct Commands {
     outcome_to: Sender<Outcome>,
     pub waker: Waker,
     running: Option<Running>,
+    /// What raises the line, once what drops it has ended.
+    next: Option<(String, StdDuration)>,
 }
 
 impl Commands {
@@ -43,18 +45,27 @@ impl Commands {
         let (outcome_to, outcomes) = channel();
         let waker = Waker::new()?;
         poller.add(&waker, token, Interest::READ)?;
-        Ok(Commands { outcomes, outcome_to, waker, running: None })
+        Ok(Commands { outcomes, outcome_to, waker, running: None, next: None })
     }
 
     /// Raises the line, when what drops it has ended.
     pub fn raise(&mut self, command: String, patience: StdDuration) {
-        let before = self.running.take_if(|running| running.drops);
-        self.start(command, patience, Outcome::Raised, before);
+        match self.drops() {
+            true => self.next = Some((command, patience)),
+            false => self.start(command, patience, Outcome::Raised),
+        }
     }
 
-    /// Drops the line; what raises it is ended.
+    /// Drops the line, if that is not being done; what raises it is ended.
     pub fn drop(&mut self, command: String) {
-        self.start(command, PATIENCE, Outcome::Dropped, None);
+        self.next = None;
+        if !self.drops() {
+            self.start(command, PATIENCE, Outcome::Dropped);
+        }
+    }
+
+    fn drops(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.drops)
     }
 
     fn start(
@@ -62,16 +73,12 @@ impl Commands {
         command: String,
         patience: StdDuration,
         outcome: fn(Result<(), String>) -> Outcome,
-        before: Option<Running>,
     ) {
         self.give_up();
         let drops = outcome(Ok(())) == Outcome::Dropped(Ok(()));
         let (hold, held) = channel();
         let (to, waker) = (self.outcome_to.clone(), self.waker.clone());
         let run = move || {
-            if let Some(Running { hold: _hold, thread, .. }) = before {
-                let _ = thread.join();
-            }
             let told = output_of(&command, patience, &held);
             let _ = to.send(outcome(told.map(drop).map_err(|why| format!("\"{command}\" {why}"))));
             waker.wake();
@@ -87,6 +94,7 @@ impl Commands {
 
     /// Ends what runs; nobody hears of it.
     pub fn give_up(&mut self) {
+        self.next = None;
         if let Some(Running { hold, thread, .. }) = self.running.take() {
             std::mem::drop(hold);
             let _ = thread.join();
@@ -103,7 +111,13 @@ impl Commands {
 
     /// The next outcome.
     pub fn poll(&mut self) -> Option<Outcome> {
-        self.outcomes.try_recv().ok()
+        let outcome = self.outcomes.try_recv().ok()?;
+        // Its thread has nothing more to do.
+        self.finish();
+        if let Some((command, patience)) = self.next.take() {
+            self.start(command, patience, Outcome::Raised);
+        }
+        Some(outcome)
     }
 }
 
@@ -126,12 +140,12 @@ mod tests {
         commands.raise("sleep 1000".into(), PATIENCE);
         commands.drop(format!("sleep 1; {}", say("dropped")));
         commands.raise(say("raised"), PATIENCE);
-        commands.finish();
-        let outcomes = [commands.poll(), commands.poll(), commands.poll()];
-        assert_eq!(
-            outcomes,
-            [Some(Outcome::Dropped(Ok(()))), Some(Outcome::Raised(Ok(()))), None,]
-        );
+        let mut outcomes = Vec::new();
+        while outcomes.len() < 2 {
+            outcomes.extend(commands.poll());
+            thread::sleep(StdDuration::from_millis(5));
+        }
+        assert_eq!(outcomes, [Outcome::Dropped(Ok(())), Outcome::Raised(Ok(()))]);
         assert_eq!(std::fs::read_to_string(&file).expect("words"), "dropped\nraised\n");
         std::fs::remove_file(&file).expect("it is there");
     }

@@ -281,11 +281,6 @@ impl Relay {
         self.flow_news.waiting.pop_front()
     }
 
-    /// The peer behind an address.
-    pub fn peer_of(&self, address: std::net::IpAddr) -> Option<PeerId> {
-        self.owners.here.find(address).map(|(peer, _)| peer)
-    }
-
     /// Is [`Relay::poll_moved`] to tell of the peer's flows?
     pub fn watch_moved(&mut self, peer: PeerId, watched: bool) {
         self.moving.watch(peer, watched);

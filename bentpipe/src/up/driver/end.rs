@@ -196,6 +196,11 @@ impl Driver {
     fn line_of(&self, name: &str) -> Result<(usize, link::keys::PublicKey), String> {
         let peer = self.everyone.iter().find(|p| p.config.name == name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
+        let needs_restart =
+            peer.shard == 0 && !self.shard.lines.iter().any(|line| line.is_of(&peer.config));
+        if peer.config.line.is_some() && needs_restart {
+            return Err(format!("the line of \"{name}\" is new in the file: restart the gateway"));
+        }
         if peer.config.line.is_none() {
             return Err(format!(
                 "the link to \"{name}\" is always up: its table in the file has no [peer.line]"

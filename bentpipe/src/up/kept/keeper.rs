@@ -1,8 +1,7 @@
 //! The thread that writes and reads files, because disks block.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -15,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::usage::{self, Day, Range};
 use crate::human;
+use crate::state_directory::write_whole;
 
 /// Jobs that may wait. Writes beyond are put off; reports are few, because clients are.
 const MOST: usize = 32;
@@ -106,7 +106,7 @@ fn work(jobs: &Receiver<Job>, reports: &Sender<UsageReport>, waker: &Waker) {
     while let Ok(job) = jobs.recv() {
         match job {
             Job::Write(path, bytes) => {
-                let written = write(&path, &bytes);
+                let written = write_whole(&path, &bytes);
                 if let Err(e) = &written
                     && !failed
                 {
@@ -123,21 +123,6 @@ fn work(jobs: &Receiver<Job>, reports: &Sender<UsageReport>, waker: &Waker) {
             }
         }
     }
-}
-
-/// Writes a file that only its owner can read, whole or not at all.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let beside = path.with_extension("new");
-    // One that a crash left may have other rights.
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    // The new name, too, is to survive a loss of power.
-    File::open(dir)?.sync_all()
 }
 
 /// Reads what was written; `None` where there is nothing. A file that is damaged is put aside.

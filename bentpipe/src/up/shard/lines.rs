@@ -74,6 +74,11 @@ enum WaitKey {
 }
 
 impl ManagedLine {
+    /// Is it this peer's?
+    pub fn is_of(&self, peer: &Peer) -> bool {
+        self.key == peer.public_key
+    }
+
     fn carries(&self) -> bool {
         self.manager.state(CARRIER).is_some_and(State::carries)
     }
@@ -253,6 +258,9 @@ impl Shard {
             end(&mut line, now, "the peer was taken out of the file");
             line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
             self.relay.watch_moved(id, false);
+            // Commands and disks may be slow, and others' packets do not wait for them.
+            let (commands, ledger) = (line.commands, line.ledger);
+            std::thread::spawn(move || finish(commands, ledger));
         }
     }
 
@@ -263,6 +271,7 @@ impl Shard {
             line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
             end(&mut line, now, "the gateway ended");
             line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
+            finish(line.commands, line.ledger);
         }
     }
 
@@ -286,7 +295,7 @@ impl Shard {
     /// A host's packet goes into the link of a peer that has a line, or waits for it.
     pub(super) fn note_packet(&mut self, now: Instant, packet: &[u8]) {
         let Some(parsed) = Packet::parse(packet) else { return };
-        let peer = self.relay.peer_of(parsed.destination);
+        let peer = self.relay.peer_for(parsed.destination);
         let Some(line) = self.lines.iter_mut().find(|line| Some(line.peer) == peer) else {
             return;
         };
@@ -307,7 +316,7 @@ impl Shard {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == moved.peer) else {
             return;
         };
-        let peer = self.peers.iter().find(|peer| peer.id == moved.peer);
+        let peer = self.peers.named(moved.peer);
         let class = peer.map_or("", |peer| peer.config.traffic.class_name(moved.class));
         let (remote, port, name) = match &moved.target {
             Target::Address(to) => (Some(to.ip()), to.port(), None),
@@ -398,9 +407,7 @@ impl Shard {
             self.do_work(now, at, work);
         }
         let line = &mut self.lines[at];
-        while let Some(record) = line.books.poll_record() {
-            line.ledger.append(record);
-        }
+        line.ledger.keep(&mut line.books);
     }
 
     fn do_work(&mut self, now: Instant, at: usize, work: Work) {
@@ -492,7 +499,7 @@ impl Shard {
     /// A carrier on which the link has been silent for long is gone, whoever still bills it.
     fn look_at_silence(&mut self, now: Instant, at: usize) {
         let line = &mut self.lines[at];
-        let peer = self.peers.iter().find(|peer| peer.id == line.peer);
+        let peer = self.peers.named(line.peer);
         let Some(since) = peer.and_then(|peer| peer.silent_since) else { return };
         if !line.carries() || now.since(since.max(line.connected_at)) < SILENCE {
             return;
@@ -533,12 +540,14 @@ impl Shard {
 fn end(line: &mut ManagedLine, now: Instant, why: &str) {
     let was_up = line.manager.state(CARRIER).is_some_and(|s| !matches!(s, State::Down { .. }));
     line.manager.handle_ended(now, CARRIER, why, &mut line.books);
-    while let Some(record) = line.books.poll_record() {
-        line.ledger.append(record);
-    }
+    line.ledger.keep(&mut line.books);
     if was_up && let Some(command) = line.settings.drop.clone() {
         line.commands.drop(command);
     }
-    line.commands.finish();
-    line.ledger.finish();
+}
+
+/// Waits until the carrier is dropped and the books are on the disk.
+fn finish(mut commands: Commands, mut ledger: Ledger) {
+    commands.finish();
+    ledger.finish();
 }
