@@ -15,7 +15,9 @@ case "${1:-}" in
     shift
     case " $* " in
     *" --crate-name "link" "* | *" --crate-name "relay" "* | *" --crate-name "units" "* | \
-        *" --crate-name "squeeze" "* | *" --crate-name "bentpipe" "* | *" --crate-name "config" "* | *" fuzz_targets/"*)
+        *" --crate-name "squeeze" "* | *" --crate-name "bentpipe" "* | *" --crate-name "config" "* | \
+        *" --crate-name "service" "* | *" --crate-name "names" "* | *" --crate-name "control" "* | \
+        *" fuzz_targets/"*)
         exec "$rustc" "$@" -Cpasses=sancov-module \
             -Cllvm-args=-sanitizer-coverage-level=4 \
             -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
