@@ -87,3 +87,5 @@ mod two_hops;
 mod watching;
 #[path = "e2e/web.rs"]
 mod web;
+#[path = "e2e/web_push.rs"]
+mod web_push;

@@ -11,6 +11,7 @@ mod crowd;
 mod dedup;
 mod flood;
 mod hub;
+mod pages;
 mod quic;
 mod rows;
 mod squeeze;

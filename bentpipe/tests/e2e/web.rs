@@ -15,12 +15,12 @@ use bentpipe::admin::{ServiceState, ServiceStatus};
 use os::netns::NetNs;
 
 use crate::gateway::{Gateway, Settings};
-use crate::harness::{Scratch, World, must, root, wait_for};
+use crate::harness::{Plan, Scratch, World, must, root, wait_for};
 use crate::tcp::{
     End, accept, connect, expect, listen, pattern, read_to_end, reset, send_all, try_connect,
 };
 
-const AT: &str = "10.2.0.2:80";
+pub const AT: &str = "10.2.0.2:80";
 
 /// The program, built as this test was, where every user may run it.
 fn program(programs: &Scratch) -> String {
@@ -39,9 +39,19 @@ fn program(programs: &Scratch) -> String {
     format!("[{:?}]", path.display().to_string())
 }
 
-fn world(label: &str) -> (World, Scratch) {
+/// The default network, with the service at both ends.
+pub fn world(label: &str) -> (World, Scratch) {
+    world_with(label, "", |_| {})
+}
+
+/// With more arguments of the program (in TOML), and other changes.
+pub fn world_with(
+    label: &str,
+    arguments: &str,
+    change: impl FnOnce(&mut Plan),
+) -> (World, Scratch) {
     let programs = Scratch::new(&format!("programs-{label}"));
-    let command = program(&programs);
+    let command = program(&programs).replace(']', &format!("{arguments}]"));
     let serve = |settings: &mut Settings| {
         settings.node += &format!("\n[service.web]\ncommand = {command}\n");
         settings.peer += "\n[[peer.rule]]\nports = [80]\nvia = \"web\"\n";
@@ -49,6 +59,7 @@ fn world(label: &str) -> (World, Scratch) {
     let world = World::with(|plan| {
         serve(&mut plan.a);
         serve(&mut plan.b);
+        change(plan);
     });
     for gateway in [&world.a, &world.b] {
         wait_for("a service that runs", || match service(gateway) {
@@ -59,12 +70,13 @@ fn world(label: &str) -> (World, Scratch) {
     (world, programs)
 }
 
-fn service(gateway: &Gateway) -> ServiceStatus {
+/// What the gateway says of it.
+pub fn service(gateway: &Gateway) -> ServiceStatus {
     gateway.status().services.first().cloned().expect("it has a service")
 }
 
 /// Waits until the service at `gateway` has counted so many.
-fn wait_for_count(gateway: &Gateway, what: &str, n: u64) {
+pub fn wait_for_count(gateway: &Gateway, what: &str, n: u64) {
     wait_for(what, || match service(gateway).counters.get(what) {
         Some(counted) if *counted == n => Ok(()),
         other => Err(format!("{other:?} {what}\n{}", gateway.log())),
@@ -73,15 +85,15 @@ fn wait_for_count(gateway: &Gateway, what: &str, n: u64) {
 
 /// A server of HTTP/1.1 whose connections are kept. It answers with what `answer` makes of a
 /// request's head and body: fields and the answer's body.
-struct Server {
+pub struct Server {
     connections: Arc<AtomicU64>,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-type Answer = fn(&str, &[u8]) -> (String, Vec<u8>);
+pub type Answer = fn(&str, &[u8]) -> (String, Vec<u8>);
 
 impl Server {
-    fn start(ns: &NetNs, answer: Answer) -> Server {
+    pub fn start(ns: &NetNs, answer: Answer) -> Server {
         let listener = listen(ns, AT);
         let (connections, heads) = (Arc::new(AtomicU64::new(0)), Arc::default());
         let server = Server { connections: connections.clone(), heads: Arc::clone(&heads) };
@@ -100,7 +112,7 @@ impl Server {
         self.connections.load(Ordering::Relaxed)
     }
 
-    fn heads(&self) -> Vec<String> {
+    pub fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
 }
@@ -136,11 +148,13 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(format!("{first}\r\n{}", rest.to_lowercase()))
 }
 
-fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+/// A field's value.
+pub fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().skip(1).find_map(|l| l.split_once(": ").filter(|(n, _)| *n == name).map(|f| f.1))
 }
 
-fn sized(body: Vec<u8>) -> (String, Vec<u8>) {
+/// An answer with this body.
+pub fn sized(body: Vec<u8>) -> (String, Vec<u8>) {
     (format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()), body)
 }
 

@@ -34,14 +34,14 @@ pub fn whole(bytes: Bytes) -> Body {
 }
 
 /// What comes from a socket, and is kept when it has come whole.
-pub fn kept(body: Incoming, promise: Promise, cache: Rc<RefCell<Cache>>) -> Body {
+pub fn kept(body: Body, promise: Promise, cache: Rc<RefCell<Cache>>) -> Body {
     let mut keeping = Keeping { body, so_far: BytesMut::new(), promise: Some(promise), cache };
     keeping.keep_if_whole();
     Box::pin(keeping)
 }
 
 struct Keeping {
-    body: Incoming,
+    body: Body,
     so_far: BytesMut,
     /// Until it is kept, or grows too long.
     promise: Option<Promise>,
@@ -88,7 +88,7 @@ impl HttpBody for Keeping {
             Some(Ok(frame)) => frame,
             Some(Err(why)) => {
                 self.promise = None;
-                return Poll::Ready(Some(Err(why.into())));
+                return Poll::Ready(Some(Err(why)));
             }
             None => {
                 self.keep();

@@ -261,6 +261,17 @@ impl Cache {
         Some(Kept { fields, body: entry.body.clone() })
     }
 
+    /// Targets of what is fresh of the host and server of `site`, with the host's name.
+    pub fn fresh_of(&self, site: &Key, now: Now) -> impl Iterator<Item = &str> {
+        let host = site.uri.split_inclusive('/').next().unwrap_or("").to_owned();
+        let first = Key { uri: host.clone(), ..site.clone() };
+        let entries = self.entries.range(first.clone()..).take_while(move |(key, _)| {
+            (&key.peer, key.to) == (&first.peer, first.to) && key.uri.starts_with(&host)
+        });
+        let is_fresh = move |e: &Entry| e.age + now.steady.saturating_sub(e.came) < e.lifetime;
+        entries.filter(move |(_, e)| is_fresh(e)).map(|(key, _)| key.uri.as_str())
+    }
+
     /// Keeps an answer that has come whole.
     pub fn insert(&mut self, promise: Promise, body: Bytes) {
         let Promise { key, mut entry } = promise;

@@ -7,7 +7,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, StatusCode, Uri, Version};
 
 /// In a request: the server's address that the host connected to.
-const TO: HeaderName = HeaderName::from_static("bp-to");
+pub(crate) const TO: HeaderName = HeaderName::from_static("bp-to");
 /// In a request: the host.
 const FROM: HeaderName = HeaderName::from_static("bp-from");
 /// In a request: its `Cookie`. HTTP/2 sends cookies in full each time, lest somebody guess one by

@@ -10,3 +10,4 @@
 pub mod cache;
 pub mod first;
 pub mod headers;
+pub mod push;

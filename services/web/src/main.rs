@@ -7,11 +7,16 @@ mod body;
 mod exchange;
 mod gateway;
 mod hub;
+mod options;
+mod pushes;
+mod pushing;
 mod socket;
 mod terminal;
+mod tray;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,6 +25,8 @@ use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
 use hub::Hub;
+use options::Options;
+use pushes::Pushes;
 use terminal::Terminal;
 
 /// How often the gateway hears what was counted.
@@ -61,12 +68,33 @@ pub struct Counted {
     pub forwarded: Cell<u64>,
     /// Connections to servers for them.
     pub connects: Cell<u64>,
+    /// Objects that the hub sent ahead of requests.
+    pub push_sent: Cell<u64>,
+    /// Their bytes.
+    pub push_sent_bytes: Cell<u64>,
+    /// Objects that came so.
+    pub pushed: Cell<u64>,
+    /// Their bytes.
+    pub pushed_bytes: Cell<u64>,
+    /// Those that a host asked for.
+    pub push_used: Cell<u64>,
+    /// Their bytes.
+    pub push_used_bytes: Cell<u64>,
+    /// Those that nobody asked for.
+    pub push_wasted: Cell<u64>,
+    /// Their bytes.
+    pub push_wasted_bytes: Cell<u64>,
 }
 
 impl Counted {
     /// One more.
     pub fn add(what: &Cell<u64>) {
-        what.set(what.get() + 1);
+        Counted::more(what, 1);
+    }
+
+    /// So many more.
+    pub fn more(what: &Cell<u64>, n: usize) {
+        what.set(what.get() + n as u64);
     }
 
     fn all(&self) -> BTreeMap<String, u64> {
@@ -79,6 +107,14 @@ impl Counted {
             ("exchanges", &self.exchanges),
             ("forwarded", &self.forwarded),
             ("connects", &self.connects),
+            ("push_sent", &self.push_sent),
+            ("push_sent_bytes", &self.push_sent_bytes),
+            ("pushed", &self.pushed),
+            ("pushed_bytes", &self.pushed_bytes),
+            ("push_used", &self.push_used),
+            ("push_used_bytes", &self.push_used_bytes),
+            ("push_wasted", &self.push_wasted),
+            ("push_wasted_bytes", &self.push_wasted_bytes),
         ]
         .map(|(name, n)| (name.to_owned(), n.get()))
         .into()
@@ -95,22 +131,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), service::Error> {
+fn run() -> Result<(), Box<dyn Error>> {
+    let options = Options::of(std::env::args().skip(1))?;
     let gateway = Rc::new(Gateway::from_environment()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, serve(gateway))
+    LocalSet::new().block_on(&runtime, serve(gateway, options))?;
+    Ok(())
 }
 
-async fn serve(gateway: Rc<Gateway>) -> Result<(), service::Error> {
+async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Error> {
     let counted = Rc::new(Counted::default());
-    let terminal = Rc::new(Terminal::new(gateway.clone(), counted.clone()));
-    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone()));
+    let terminal = Rc::new(Terminal::new(gateway.clone(), counted.clone(), options.push));
+    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone(), options.push));
     Local::spawn(tell(gateway.clone(), counted));
     gateway
         .hear(|given| match given {
             Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
             Given::Incoming(it, preface, socket) if preface == exchange::PREFACE => {
                 Local::spawn(hub.clone().serve(it.peer, socket));
+            }
+            Given::Incoming(it, preface, socket) if preface == exchange::PUSH_PREFACE => {
+                Local::spawn(Pushes::serve(terminal.pushes.clone(), it.peer, socket));
             }
             // Of another version: dropping the socket resets the stream.
             Given::Incoming(it, ..) => eprintln!("{} speaks another exchange", it.peer),

@@ -1,7 +1,6 @@
 //! The end where hosts are: their connections, and the exchange with each peer.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,23 +8,22 @@ use std::time::Duration;
 use bentpipe_web::cache::{self, Asked, Cache, Kept, Key, Now};
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
-use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, Version};
 use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use service::Reason;
 use service::message::Accepted;
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body};
+use crate::exchange::Exchanges;
 use crate::gateway::Gateway;
+use crate::pushes::Pushes;
 use crate::socket::{Socket, watched};
-use crate::{Counted, Local, exchange};
+use crate::{Counted, exchange};
 
 /// A host that says nothing for so long waits for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -39,27 +37,29 @@ const BUFFER: usize = 64 << 10;
 /// Hosts' connections at once; more are carried as plain streams.
 const CONNECTIONS: usize = 3000;
 
-type Sender = SendRequest<Body>;
-
 /// The terminal's part.
 pub struct Terminal {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
-    exchanges: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
+    exchanges: Exchanges,
+    pub pushes: Rc<Pushes>,
     cache: Rc<RefCell<Cache>>,
     started: Instant,
     places: Semaphore,
 }
 
 impl Terminal {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Terminal {
-        let (exchanges, cache) = Default::default();
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64) -> Terminal {
+        let (cache, started): (Rc<RefCell<Cache>>, _) = (Rc::default(), Instant::now());
+        let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
+        let pushes = Rc::new(Pushes::new(counted.clone(), Rc::clone(&cache), started, push));
         Terminal {
             gateway,
             counted,
             exchanges,
+            pushes,
             cache,
-            started: Instant::now(),
+            started,
             places: Semaphore::new(CONNECTIONS),
         }
     }
@@ -108,17 +108,17 @@ impl Terminal {
         if let Err(why) = headers::for_link(&mut request, way) {
             return Ok(refuse(why));
         }
+        if let Some(answer) = self.pushes.find(&peer, way, &mut request).await {
+            return Ok(closing(answer, last));
+        }
         let key = Key::new(&peer, way.to, request.uri());
         let asked = cache::asked(&request, &key, request.body().is_end_stream(), self.now());
         let found = asked.as_ref().and_then(|asked| self.cache.borrow_mut().find(asked));
-        let mut answer = match found {
+        let answer = match found {
             Some(kept) => self.give_kept(kept),
-            None => self.fetch(&peer, request, &key, asked).await?,
+            None => self.fetch((&peer, way), request, &key, asked).await?,
         };
-        if last {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(answer)
+        Ok(closing(answer, last))
     }
 
     fn give_kept(&self, kept: Kept) -> Response<Body> {
@@ -132,14 +132,16 @@ impl Terminal {
 
     async fn fetch(
         &self,
-        peer: &str,
+        (peer, way): (&str, Way),
         mut request: Request<Incoming>,
         key: &Key,
         asked: Option<Asked>,
     ) -> Result<Response<Body>, String> {
         let changes = cache::changes(request.method());
+        let page = self.pushes.ask((peer, way), &mut request);
         headers::pack_cookie(request.headers_mut());
-        let mut answer = self.ask(peer, request.map(body::passing)).await?;
+        let answer = self.ask(peer, request.map(body::passing)).await?;
+        let mut answer = Pushes::open(&self.pushes, page, answer).await;
         if let Some(why) = headers::take_failed(answer.headers_mut()) {
             return Err(why);
         }
@@ -152,7 +154,7 @@ impl Terminal {
         let promise = asked.and_then(|asked| cache::keep(asked, status, fields, self.now()));
         Ok(answer.map(|body| match promise {
             Some(promise) => body::kept(body, promise, Rc::clone(&self.cache)),
-            None => body::passing(body),
+            None => body,
         }))
     }
 
@@ -167,7 +169,8 @@ impl Terminal {
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, String> {
         loop {
-            let (mut sender, new) = self.sender(peer).await.map_err(|why| why.to_string())?;
+            let (mut sender, new) =
+                self.exchanges.sender(peer).await.map_err(|why| why.to_string())?;
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(mut failed) => match failed.take_message() {
@@ -177,29 +180,14 @@ impl Terminal {
             }
         }
     }
+}
 
-    /// The exchange with a peer, and whether it is new.
-    async fn sender(&self, peer: &str) -> Result<(Sender, bool), Reason> {
-        let one = self.exchanges.borrow_mut().entry(peer.to_owned()).or_default().clone();
-        let mut one = one.lock().await;
-        if let Some(sender) = one.as_ref().filter(|s| !s.is_closed()) {
-            return Ok((sender.clone(), false));
-        }
-        let stream = self.gateway.open(peer, exchange::PREFACE).await?;
-        let socket = watched(stream).map_err(|_| Reason::Exhausted)?;
-        let (sender, connection) = exchange::client()
-            .handshake(Socket::new(socket, Bytes::new()))
-            .await
-            .map_err(|_| Reason::Protocol)?;
-        Counted::add(&self.counted.exchanges);
-        Local::spawn(async move {
-            if let Err(why) = connection.await {
-                eprintln!("an exchange has ended: {why}");
-            }
-        });
-        *one = Some(sender.clone());
-        Ok((sender, true))
+/// The last answer on a connection says so.
+fn closing(mut answer: Response<Body>, last: bool) -> Response<Body> {
+    if last {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    answer
 }
 
 fn refuse(why: headers::Refused) -> Response<Body> {
