@@ -16,6 +16,7 @@ use bentpipe_web::push::{Found, Kind, frames, is_private, name_of};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -213,10 +214,9 @@ impl Page {
         let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
         let request = fields::into_push(self.number, to, &uri, answer).ok_or("no address")?;
         Counted::add(&self.hub.counted.push_sent);
-        let mut sender = self.sender(wanted.kind).await?;
-        // Its body's stream is the other's, too: it is held until all has been sent.
-        let answered = sender.send_request(request).await.map_err(|why| why.to_string())?;
-        is_wanted.set(answered.status() == StatusCode::OK);
+        let sender = self.sender(wanted.kind).await?;
+        Local::spawn(hold(sender, request, is_wanted));
+        // The next one follows when this is on its way; what becomes of it is a round trip away.
         let _ = when_gone.await;
         Ok(())
     }
@@ -274,6 +274,15 @@ impl Page {
         }
         Ok(request)
     }
+}
+
+/// Sends a pushed answer, hears whether a host reads it, and holds its stream until the terminal
+/// has all of it.
+async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<bool>>) {
+    // Where it fails the terminal knows that it has not come.
+    let Ok(mut answered) = sender.send_request(request).await else { return };
+    is_wanted.set(answered.status() == StatusCode::OK);
+    while let Some(Ok(_)) = answered.body_mut().frame().await {}
 }
 
 /// One object is through, however.

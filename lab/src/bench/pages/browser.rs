@@ -149,12 +149,15 @@ fn one_by_one(at: SocketAddr, names: &Mutex<mpsc::Receiver<String>>) -> io::Resu
 
 fn all_at_once(at: SocketAddr, names: &Mutex<mpsc::Receiver<String>>) -> io::Result<Got> {
     let (mut got, mut asked) = (Got::default(), 0);
+    // A connection on which nothing is said at first belongs to another protocol.
+    let Some(first) = next(names) else { return Ok(got) };
     let mut stream = connect(at)?;
     let mut asking = stream.try_clone()?;
     thread::scope(|scope| {
         let (told, tell) = mpsc::channel();
         scope.spawn(move || {
-            while let Some(name) = next(names) {
+            let rest = std::iter::from_fn(|| next(names));
+            for name in std::iter::once(first).chain(rest) {
                 let sent = ask(&mut asking, at, &name, "HTTP/1.1", "*/*");
                 if told.send(sent).is_err() {
                     return;
