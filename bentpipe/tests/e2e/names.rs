@@ -84,17 +84,22 @@ fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
     dns
 }
 
-/// Asks for a name's address; how long that took.
-fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
-    let socket = client.run(|| UdpSocket::bind("10.1.0.2:0")).expect("a socket");
-    socket.connect(SERVER).expect("an address");
-    socket.set_read_timeout(Some(Duration::from_secs(4))).expect("a socket");
+fn question(name: &str) -> Vec<u8> {
     let mut query = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
         query.push(label.len() as u8);
         query.extend_from_slice(label.as_bytes());
     }
     query.extend([0, 0, 1, 0, 1]);
+    query
+}
+
+/// Asks for a name's address; how long that took.
+fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
+    let socket = client.run(|| UdpSocket::bind("10.1.0.2:0")).expect("a socket");
+    socket.connect(SERVER).expect("an address");
+    socket.set_read_timeout(Some(Duration::from_secs(4))).expect("a socket");
+    let query = question(name);
     let begin = Instant::now();
     socket.send(&query).expect("a question");
     let mut room = [0; 1500];
@@ -161,4 +166,44 @@ fn names_of_a_server_without_tcp_and_of_a_peer_without_the_service_pass_as_ever(
         }
         assert_eq!(dns.udp.load(Relaxed), 3);
     }
+}
+
+#[test]
+fn questions_by_tcp_are_answered_from_memory_and_what_is_none_reaches_the_server() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = with_names(true);
+    let dns = serve_dns(&world.server, true);
+    let by_tcp =
+        |message: &[u8]| (message.len() as u16).to_be_bytes().into_iter().chain(message.to_vec());
+    let heard = |stream: &mut std::net::TcpStream| {
+        let mut len = [0; 2];
+        stream.read_exact(&mut len).expect("an answer");
+        let mut answer = vec![0; u16::from_be_bytes(len).into()];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!((&answer[..2], &answer[answer.len() - 4..]), (&[7, 9][..], &[10, 2, 0, 2][..]));
+    };
+    look_up(&world.client, "a.example").expect("an answer");
+    assert_eq!(dns.tcp.load(Relaxed), 1);
+    // Two at once: one is known, the other is asked for.
+    let mut stream = crate::tcp::connect(&world.client, SERVER);
+    let both = ["a.example", "b.example"].map(|name| by_tcp(&question(name)));
+    let both: Vec<u8> = both.into_iter().flatten().collect();
+    stream.write_all(&both).expect("a question");
+    heard(&mut stream);
+    heard(&mut stream);
+    assert_eq!(dns.tcp.load(Relaxed), 2);
+    stream.shutdown(std::net::Shutdown::Write).expect("an end");
+    assert_eq!(stream.read(&mut [0]).expect("an end"), 0);
+    // Two questions in one message: the server's to answer, on a connection of its own.
+    let mut odd = question("c.example");
+    odd[5] = 2;
+    odd.extend(odd[12..].to_vec());
+    let mut stream = crate::tcp::connect(&world.client, SERVER);
+    stream.write_all(&by_tcp(&odd).collect::<Vec<u8>>()).expect("a question");
+    heard(&mut stream);
+    assert_eq!(dns.tcp.load(Relaxed), 3);
+    let counters = service(&world.a).counters;
+    assert_eq!(service(&world.a).gateway["passed"], 1, "{counters:?}");
 }
