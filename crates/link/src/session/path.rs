@@ -362,7 +362,8 @@ impl Path {
             self.rate.on_return(dark, self.sent.next_number());
             self.follow_rate(now);
         }
-        self.ping = self.is_own || !self.id.is_first() && self.heard_here;
+        // Where nobody has anything to say, it would never be known that it carries.
+        self.ping = self.is_own || self.heard_here;
     }
 
     /// Nothing more is asked or awaited.
