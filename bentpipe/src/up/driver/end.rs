@@ -4,7 +4,7 @@ use os::poll::Signal;
 use units::{Duration, Instant};
 
 use super::{Driver, UpError, watching};
-use crate::admin;
+use crate::admin::{self, LineCommand};
 use crate::config::{OnFailure, OnStop};
 use crate::up::kept::Range;
 use crate::up::modem;
@@ -69,7 +69,7 @@ impl Driver {
                     }
                     Err(why) => admin::Answer::Error(why),
                 },
-                admin::Request::Line { peer, command } => match this.line_of(&peer) {
+                admin::Request::Line { peer, command } => match this.line_of(&peer, &command) {
                     Ok((shard, key)) => {
                         lines.push((shard, key, command));
                         admin::Answer::Done
@@ -193,7 +193,11 @@ impl Driver {
     }
 
     /// The shard and key of a peer whose link is not always up.
-    fn line_of(&self, name: &str) -> Result<(usize, link::keys::PublicKey), String> {
+    fn line_of(
+        &self,
+        name: &str,
+        command: &LineCommand,
+    ) -> Result<(usize, link::keys::PublicKey), String> {
         let peer = self.everyone.iter().find(|p| p.config.name == name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let needs_restart =
@@ -201,10 +205,23 @@ impl Driver {
         if peer.config.line.is_some() && needs_restart {
             return Err(format!("the line of \"{name}\" is new in the file: restart the gateway"));
         }
-        if peer.config.line.is_none() {
+        let Some(line) = &peer.config.line else {
             return Err(format!(
                 "the link to \"{name}\" is always up: its table in the file has no [peer.line]"
             ));
+        };
+        let zones = || line.manager.carriers.iter().flat_map(|c| c.tariff.zones());
+        if let LineCommand::Zone(zone) = command
+            && !zones().any(|of| of == zone)
+        {
+            let known: Vec<&str> = zones().filter(|of| !of.is_empty()).collect();
+            return Err(match known.is_empty() {
+                true => format!("the tariff of \"{name}\" has no zones"),
+                false => format!(
+                    "the tariff of \"{name}\" has no zone \"{zone}\"; it has {}",
+                    known.join(", ")
+                ),
+            });
         }
         Ok((peer.shard, peer.config.public_key))
     }
