@@ -11,7 +11,7 @@ use channel::{Channel, ChannelConfig, Fate, OutageMode, QueueLimit, flip_bit};
 use link::Remote;
 use link::tunnel::PacketKind;
 use relay::{Action, Verdict};
-use units::{ByteCount, Duration, Instant, Rng};
+use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
 use crate::check::{Digest, Failure};
 use crate::datagrams::Datagrams;
@@ -603,6 +603,10 @@ fn worsen(
         FaultKind::Corruption(way, share) if way.meets(sender) => config.corrupt = share,
         // The channel counts framing, the path does not.
         FaultKind::Narrow(way, mtu) if way.meets(sender) => config.mtu = Some(mtu + overhead),
+        FaultKind::Weak(way) if way.meets(sender) => {
+            config.rate = config.rate.map(|rate| BitRate::from_bps(rate.as_bps() / 10));
+            config.loss = config.loss.max(Ratio::from_f64(0.2));
+        }
         FaultKind::Outage(way) if way.meets(sender) => *outage = true,
         FaultKind::Hold(way) if way.meets(sender) => {
             *outage = true;
