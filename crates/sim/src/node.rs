@@ -131,7 +131,11 @@ impl Node {
     /// The program dies.
     pub fn stop(&mut self) {
         if let Some(relay) = self.relay.take() {
-            let first = relay.endpoint.paths(Instant::ZERO, self.peer).into_iter().find(|p| p.id == PathId::FIRST);
+            let first = relay
+                .endpoint
+                .paths(Instant::ZERO, self.peer)
+                .into_iter()
+                .find(|p| p.id == PathId::FIRST);
             self.stored = first.and_then(|p| p.remote?.addr).or(self.stored);
         }
         self.flows.clear();

@@ -333,7 +333,8 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let wire = Wire { from: self.nodes[node].at(to.carrier), to, bytes: bytes.to_vec() };
-        let held = self.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Hold(_)));
+        let fills = |f: &Fault| matches!(f.kind, FaultKind::Hold(_) | FaultKind::Weak(_));
+        let held = carrier == 0 && self.plan.faults.iter().any(fills);
         if self.channels[node][carrier].push(self.now, len, wire).is_err() && !held {
             return self.fail(format!("node {node} overran a queue of 50 ms of its own rate"));
         }
@@ -444,6 +445,8 @@ impl<'a> World<'a> {
         self.trace(|| format!("ends: {:?}", fault.kind));
         match fault.kind {
             FaultKind::Restart(node) => {
+                // Node 0 opens the second path anew: at the other one it is a new path (L-PT-4).
+                self.nodes[1].down[1] &= node != 0;
                 if self.plan.loses_files {
                     self.nodes[node].disk = Default::default();
                 }

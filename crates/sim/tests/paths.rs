@@ -170,10 +170,8 @@ fn a_carrier_that_flaps_is_left_alone_until_it_holds() {
 #[test]
 fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
     for seed in 0..4 {
-        let second = Second {
-            rates: [BitRate::from_mbps(10); 2],
-            delays: [Duration::from_millis(25); 2],
-        };
+        let second =
+            Second { rates: [BitRate::from_mbps(10); 2], delays: [Duration::from_millis(25); 2] };
         let weak = Plan {
             second: Some(second),
             ..plan(seed, 60, vec![fault(8, 60, FaultKind::Weak(BOTH))])
@@ -183,11 +181,12 @@ fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
             ..plan(seed, 60, vec![fault(2, 60, FaultKind::Outage(BOTH))])
         };
         let [weak, alone] = [weak, alone].map(|plan| run(&plan));
-        // It takes so long until losses have been told of twice.
-        let [both, good] = [&weak, &alone].map(|report| delivered(report, 12, 55));
+        // Reports must come through what is weak, too, until it is known.
+        let [both, good] = [&weak, &alone].map(|report| delivered(report, 15, 30));
         assert!(both >= good / 100 * 97, "{both} bytes, {good} without the weak one");
         let moves = moves(&weak, 1);
-        assert!((8_000..11_500).contains(&moves[0]), "{moves:?}");
+        println!("{both} bytes beside, {good} without; moves {moves:?}");
+        assert!((8_000..16_000).contains(&moves[0]), "{moves:?}");
         assert_eq!(moves.len(), 2, "it is tried beside the other: {moves:?}");
         assert!((60_000..110_000).contains(&moves[1]), "and used when it is good: {moves:?}");
     }

@@ -62,13 +62,15 @@ impl Driver {
                         Err(why) => admin::Answer::Error(why),
                     }
                 }
-                admin::Request::Path { peer, path, command } => match this.path_of(&peer, &path, command) {
-                    Ok((shard, key, which)) => {
-                        paths.push((shard, key, which, command));
-                        admin::Answer::Done
+                admin::Request::Path { peer, path, command } => {
+                    match this.path_of(&peer, &path, command) {
+                        Ok((shard, key, which)) => {
+                            paths.push((shard, key, which, command));
+                            admin::Answer::Done
+                        }
+                        Err(why) => admin::Answer::Error(why),
                     }
-                    Err(why) => admin::Answer::Error(why),
-                },
+                }
                 admin::Request::Line { peer, command } => match this.line_of(&peer) {
                     Ok((shard, key)) => {
                         lines.push((shard, key, command));

@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut};
 
 use units::{Duration, Instant};
 
-use super::facts::{rate_bits, rate_of_bits};
+use super::facts::{rate_bits, rate_bits_below, rate_of_bits};
 use super::hearing::Reach;
 use super::path::{Path, PathConfig};
 use super::{Params, Session};
@@ -363,7 +363,7 @@ impl Path {
         let c = &self.config;
         let facts = self.is_own.then(|| PathFacts {
             send: rate_bits(c.send_rate),
-            receive: rate_bits(c.receive_rate),
+            receive: rate_bits_below(c.receive_rate),
             rtt: c.rtt.as_millis().max(1),
             mtu: c.mtu.into(),
             overhead: c.overhead.into(),
@@ -587,7 +587,7 @@ impl Session {
         }
         for at in 0..self.paths.len() {
             let path = &mut self.paths[at];
-            let is_dead = path.silent || !path.peer.says.hears;
+            let is_dead = path.silent || !path.peer.says.hears || path.trust.is_poor();
             let is_over = !path.is_open() || is_dead && at != self.paths.active_at();
             if is_over != self.paths[at].given_up {
                 self.paths[at].given_up = is_over;

@@ -140,26 +140,31 @@ impl Path {
 
     /// Is so little of what leaves told to arrive that another path may be better?
     pub(super) fn weigh(&mut self, now: Instant) -> bool {
-        let counts = self.sent.counts;
-        let (lost, told) = losses(&counts, &self.trust.before);
         if now.since(self.trust.since) >= self.window() {
-            (self.trust.since, self.trust.before) = (now, counts);
+            let (lost, told) = losses(&self.sent.counts, &self.trust.before);
+            (self.trust.since, self.trust.before) = (now, self.sent.counts);
             if told >= ENOUGH {
                 self.trust.lost_ppm = lost * MILLION / told;
-                let is_poor = self.trust.lost_ppm >= POOR_PPM || self.is_thin();
-                self.trust.poor_windows = if is_poor { self.trust.poor_windows + 1 } else { 0 };
+                let (most, capacity) = self.most_and_capacity();
+                let is = |share: u64| {
+                    self.trust.lost_ppm >= POOR_PPM * share || capacity < most / (2 * share)
+                };
+                // What is twice as poor needs no second look.
+                let windows = u32::from(is(1)) + u32::from(is(2));
+                let before = self.trust.poor_windows;
+                self.trust.poor_windows = if windows > 0 { before + windows } else { 0 };
             }
         }
         self.trust.poor_windows >= POOR_WINDOWS
     }
 
-    /// Does it carry less than half of its rate? Where that varies, of what it carried lately.
-    fn is_thin(&mut self) -> bool {
+    /// What it should carry (its rate or, where that varies, the most lately) and carries.
+    fn most_and_capacity(&mut self) -> (u64, u64) {
         let rate = self.rate.status();
         let capacity = rate.capacity.as_bps();
         self.trust.most = capacity.max(self.trust.most - self.trust.most / 16);
         let most = if rate.mode == RateMode::Learned { self.trust.most } else { rate.cap.as_bps() };
-        capacity < most / 2
+        (most, capacity)
     }
 
     /// It is left for another that carries more.
