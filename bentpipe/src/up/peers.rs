@@ -64,6 +64,7 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
         overhead: overhead(link),
         priority: carrier.priority,
         keepalive: peer.keepalive,
+        probe: carrier.probe,
     }
 }
 

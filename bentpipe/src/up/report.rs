@@ -228,7 +228,7 @@ impl Shard {
             rate: rate_report(&session.map_or(as_configured(peer), |s| s.rate_status())),
             rtt_us: session.map(|s| s.rtt().as_micros()),
             path_mtu: session.map(|s| u64::from(s.path_mtu())),
-            paths: self.path_reports(peer),
+            paths: self.path_reports(now, peer),
             line: self.line_report(now, peer.id),
             streams_open: session.map_or(0, |s| s.streams() as u64),
             streams_total: s.streams_total,

@@ -137,12 +137,16 @@ fn of_line(line: &Line) -> String {
 }
 
 fn of_carrier(carrier: &Carrier) -> String {
-    let Carrier { name, endpoint, binding, link, priority } = carrier;
+    let Carrier { name, endpoint, binding, link, priority, probe } = carrier;
     let interface = binding.interface.as_ref().map(|i| format!(" by {i}"));
     let source = binding.source.map(|s| format!(" from {s}"));
     let to = endpoint.as_ref().map(|e| format!(" to {e}"));
     let way: String = [interface, source, to].into_iter().flatten().collect();
-    format!("{name}{way}, priority {priority}: {}", Described { link, profile: None })
+    let asked = match probe {
+        Some(time) => format!("asked every {time}"),
+        None => "silent while it stands by".to_owned(),
+    };
+    format!("{name}{way}, priority {priority}, {asked}: {}", Described { link, profile: None })
 }
 
 fn chunks(node: &Node) -> String {

@@ -27,7 +27,7 @@ pub enum Request {
     Path {
         /// The peer's name.
         peer: String,
-        /// The carrier's name, or the path's number.
+        /// The carrier's name, or the path's number; empty for [`PathCommand::Auto`].
         path: String,
         /// What becomes of it.
         command: PathCommand,

@@ -34,7 +34,7 @@ use crate::handshake::{Message, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Reach, Session, SessionStats};
+use crate::session::{Event, LinkConfig, Reach, Session, SessionStats, Why};
 use crate::tunnel::Tunnel;
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
 use crate::wire::ResetReason;
@@ -110,8 +110,8 @@ pub enum LinkEvent {
     },
     /// On a path the peer is at a new address.
     Moved(PathId, Remote),
-    /// Everything goes by this path now.
-    Using(PathId),
+    /// Everything goes by this path now, for this reason.
+    Using(PathId, Why),
     /// The peer does not answer: nothing was received since then.
     Silent(Instant),
     /// The peer is heard and hears nothing of what was sent since then.

@@ -62,13 +62,15 @@ impl Driver {
                         Err(why) => admin::Answer::Error(why),
                     }
                 }
-                admin::Request::Path { peer, path, command } => match this.path_of(&peer, &path) {
-                    Ok((shard, key, which)) => {
-                        paths.push((shard, key, which, command));
-                        admin::Answer::Done
+                admin::Request::Path { peer, path, command } => {
+                    match this.path_of(&peer, &path, command) {
+                        Ok((shard, key, which)) => {
+                            paths.push((shard, key, which, command));
+                            admin::Answer::Done
+                        }
+                        Err(why) => admin::Answer::Error(why),
                     }
-                    Err(why) => admin::Answer::Error(why),
-                },
+                }
                 admin::Request::Line { peer, command } => match this.line_of(&peer, &command) {
                     Ok((shard, key)) => {
                         lines.push((shard, key, command));
@@ -182,10 +184,14 @@ impl Driver {
         &self,
         name: &str,
         path: &str,
+        command: admin::PathCommand,
     ) -> Result<(usize, link::keys::PublicKey, Which), String> {
         let peer = self.everyone.iter().find(|p| p.config.name == name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
-        let which = Which::of(&peer.config, path)?;
+        let which = match command {
+            admin::PathCommand::Auto => Which::Number(link::PathId::FIRST),
+            _ => Which::of(&peer.config, path)?,
+        };
         if peer.shard == 0 {
             self.shard.find_path(&peer.config.public_key, which)?;
         }
