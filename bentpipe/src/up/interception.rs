@@ -66,6 +66,7 @@ impl Clear {
             LinkEvent::Moved(..)
             | LinkEvent::Using(_)
             | LinkEvent::Failing(_)
+            | LinkEvent::OverItsPart
             | LinkEvent::Rekey(_) => {}
         }
     }

@@ -75,7 +75,7 @@ impl Shard {
             }
             LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
             // The log and the status tell it.
-            LinkEvent::Using(_) => None,
+            LinkEvent::Using(_) | LinkEvent::OverItsPart => None,
             LinkEvent::Silent(since) => silent(Way::Receive, since),
             LinkEvent::Unheard(since) => silent(Way::Transmit, since),
             LinkEvent::Unreported(since) => silent(Way::Reports, since),
