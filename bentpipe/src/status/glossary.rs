@@ -155,6 +155,11 @@ pub const DROPS: &[Entry] = &[
         "SYNs that waited for the far side and gave way to others, or came faster than their host's part of the link: a scan or forged sources in a LAN; hosts send them again",
     ),
     (
+        "over its part",
+        Place::Link,
+        "packets of the peer that were dropped unopened: packets waited for the processor, and it took more of that than its part; its program is faulty or hostile, or this machine is too slow for its peers",
+    ),
+    (
         "path down",
         Place::Node,
         "initiations that came by a path which was put down here: they are not answered",

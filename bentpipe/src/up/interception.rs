@@ -66,6 +66,7 @@ impl Clear {
             LinkEvent::Moved(..)
             | LinkEvent::Using(..)
             | LinkEvent::Failing(_)
+            | LinkEvent::OverItsPart
             | LinkEvent::Rekey(_) => {}
         }
     }

@@ -259,6 +259,7 @@ impl Shard {
                 ("violation".to_owned(), s.violations - s.contradictions),
                 ("contradicting repair".to_owned(), s.contradictions),
                 ("repair too dear".to_owned(), s.too_dear),
+                ("over its part".to_owned(), stats.over_its_part),
                 ("connection refused".to_owned(), self.relay.refused_connects(peer.id)),
             ]
             .into_iter()

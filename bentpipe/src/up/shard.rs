@@ -330,40 +330,9 @@ impl Shard {
 
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.relay.poll_action(now) {
-            if let Action::PeerReset(flow, reason) | Action::Abort(flow, reason) = action {
-                self.services.on_reset(flow, reason);
-            }
-            match action {
-                Action::Connect { flow, target, source } => {
-                    self.connect(now, flow, target, source);
-                }
-                Action::ServiceConnect { connect, target, source } => {
-                    self.connect_for(now, connect, target, source);
-                }
-                Action::ServiceRefused(connect, reason) => self.refuse_dial(now, connect, reason),
-                Action::Write(flow) | Action::Read(flow) => {
-                    if !self.tests.enqueue(flow) {
-                        self.connections.enqueue(flow);
-                    }
-                }
-                Action::Accepted(flow) => self.grant(now, flow),
-                Action::ToClient(packet) => self.write_syn(&packet),
-                Action::ToHost(packet) => self.write_to_host(&packet),
-                Action::PeerReset(flow, reason)
-                    if self.tests.gone(now, &mut self.relay, flow, Some(reason)) => {}
-                Action::Abort(flow, _) if self.tests.gone(now, &mut self.relay, flow, None) => {}
-                Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
-                    Some(asked) => {
-                        asked.refuse(proxy::refusal_of(reason));
-                        self.relay.closed(now, flow);
-                    }
-                    None => self.connections.peer_reset(now, flow, &mut self.relay),
-                },
-                Action::Abort(flow, reason) => match self.waiting.take(&self.poller, flow) {
-                    Some(asked) => asked.refuse(proxy::refusal_of(reason)),
-                    None => self.connections.abort(flow),
-                },
-            }
+            let work = action.flow().and_then(|flow| self.relay.work_begins(flow));
+            self.do_action(now, action);
+            self.relay.charge(work);
         }
         while let Some((peer, event)) = self.relay.poll_link_event() {
             self.on_link(now, peer, event);
@@ -371,5 +340,42 @@ impl Shard {
         self.tell_flows(now);
         self.tell_bad_streams(now);
         self.tell_strangers(now);
+    }
+
+    fn do_action(&mut self, now: Instant, action: Action) {
+        if let Action::PeerReset(flow, reason) | Action::Abort(flow, reason) = action {
+            self.services.on_reset(flow, reason);
+        }
+        match action {
+            Action::Connect { flow, target, source } => {
+                self.connect(now, flow, target, source);
+            }
+            Action::ServiceConnect { connect, target, source } => {
+                self.connect_for(now, connect, target, source);
+            }
+            Action::ServiceRefused(connect, reason) => self.refuse_dial(now, connect, reason),
+            Action::Write(flow) | Action::Read(flow) => {
+                if !self.tests.enqueue(flow) {
+                    self.connections.enqueue(flow);
+                }
+            }
+            Action::Accepted(flow) => self.grant(now, flow),
+            Action::ToClient(packet) => self.write_syn(&packet),
+            Action::ToHost(packet) => self.write_to_host(&packet),
+            Action::PeerReset(flow, reason)
+                if self.tests.gone(now, &mut self.relay, flow, Some(reason)) => {}
+            Action::Abort(flow, _) if self.tests.gone(now, &mut self.relay, flow, None) => {}
+            Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
+                Some(asked) => {
+                    asked.refuse(proxy::refusal_of(reason));
+                    self.relay.closed(now, flow);
+                }
+                None => self.connections.peer_reset(now, flow, &mut self.relay),
+            },
+            Action::Abort(flow, reason) => match self.waiting.take(&self.poller, flow) {
+                Some(asked) => asked.refuse(proxy::refusal_of(reason)),
+                None => self.connections.abort(flow),
+            },
+        }
     }
 }

@@ -184,6 +184,13 @@ impl Node {
         self.relay.endpoint.session(PEER).map_or(0, |s| s.streams() as i64)
     }
 
+    /// Messages about chunks that were understood, and those that mean nothing.
+    pub fn messages(&self) -> [u64; 2] {
+        let counts = self.relay.squeezed(PEER).chunks.expect("a node that deduplicates");
+        assert!(counts.in_use, "both ends deduplicate");
+        [counts.messages, counts.violations]
+    }
+
     fn act(&mut self) {
         while let Some(action) = self.relay.poll_action(self.now) {
             match action {

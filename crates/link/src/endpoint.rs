@@ -10,6 +10,7 @@ mod indices;
 mod paths;
 mod receive;
 mod shards;
+mod shares;
 mod sleepers;
 mod strangers;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use self::indices::shard_of;
 pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
+use self::shares::Shares;
 use self::sleepers::Sleepers;
 use self::strangers::Strangers;
 pub use self::strangers::{Strange, Stranger, StrangerNews};
@@ -126,6 +128,9 @@ pub enum LinkEvent {
     Rekey(Rekey),
     /// Handshakes have failed for a while, or more is known of why.
     Failing(Failing),
+    /// Packets of the peer are dropped because they take more than its part of the processor
+    /// while others wait. Told once a minute at most.
+    OverItsPart,
 }
 
 /// What happened.
@@ -157,6 +162,8 @@ pub struct PeerStats {
     pub handshakes_failed: u64,
     /// When the last authentic packet came.
     pub heard: Option<Instant>,
+    /// Packets dropped because the peer took more than its part of the processor.
+    pub over_its_part: u64,
 }
 
 struct Peer {
@@ -203,6 +210,7 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, PeerId)>,
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
+    shares: Shares,
     /// Until when what arrives may be what somebody waits for, at any peer's.
     awaited_until: Instant,
     /// Until when a peer is taken to be near: one with a round trip below 200 ms.
@@ -240,6 +248,7 @@ impl Endpoint {
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             drops: BTreeMap::new(),
+            shares: Shares::default(),
             awaited_until: Instant::ZERO,
             near_until: Instant::ZERO,
         }
@@ -250,7 +259,8 @@ impl Endpoint {
         self.config.private_key.public()
     }
 
-    /// Measures the compression of datagrams by this clock of processor time, from now on.
+    /// Measures the compression of datagrams, and what peers take of the processor where that
+    /// matters, by this clock of processor time, from now on.
     pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
         self.stopwatch = Some(stopwatch);
         for peer in self.peers.iter_mut().flatten() {
@@ -268,6 +278,7 @@ impl Endpoint {
             self.by_key.remove(&peer.config.public_key);
             self.timers.retain(|(_, p)| *p != id);
             self.indices.forget(id);
+            self.shares.forget(id);
             self.sleepers.free(id);
         }
     }
@@ -383,6 +394,30 @@ impl Endpoint {
     /// Packets dropped, by reason. Nothing dropped is ever answered.
     pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
         &self.drops
+    }
+
+    /// The owner begins another turn: it did what followed from the packets that it handed in
+    /// before, and charged it.
+    pub fn begin_turn(&mut self, now: Instant) {
+        self.shares.begin_turn(now);
+    }
+
+    /// Do packets of several peers come faster than they can be taken? Then `now` is to be read
+    /// anew for each packet, and work for peers to be charged.
+    pub fn is_strained(&self) -> bool {
+        self.shares.is_strained()
+    }
+
+    /// Work for a peer begins, for [`Endpoint::charge`]: the processor's clock, if it matters.
+    pub fn work_begins(&self) -> Option<Instant> {
+        self.stopwatch.filter(|_| self.shares.is_strained()).map(|clock| clock())
+    }
+
+    /// Work for a peer is done that began so.
+    pub fn charge(&mut self, id: PeerId, begin: Option<Instant>) {
+        if let (Some(begin), Some(clock)) = (begin, self.stopwatch) {
+            self.shares.charge(id, clock().since(begin));
+        }
     }
 
     /// How long packets that arrive may wait for others, to be taken together: not at all while

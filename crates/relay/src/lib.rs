@@ -75,6 +75,7 @@ pub use refused::{NotPassed, RefusedConnection, RefusedPacket};
 pub use routes::Routes;
 use services::Services;
 pub use services::{Caller, ConnectId, Via};
+pub use sockets::Work;
 use tracking::Tracking;
 
 /// What the driver is to do.
@@ -118,6 +119,24 @@ pub enum Action {
     PeerReset(FlowId, ResetReason),
     /// Reset the flow's socket now and forget the flow: its stream is gone.
     Abort(FlowId, ResetReason),
+}
+
+impl Action {
+    /// The flow that it is about.
+    pub fn flow(&self) -> Option<FlowId> {
+        match self {
+            Action::Connect { flow, .. }
+            | Action::Write(flow)
+            | Action::Read(flow)
+            | Action::Accepted(flow)
+            | Action::PeerReset(flow, _)
+            | Action::Abort(flow, _) => Some(*flow),
+            Action::ServiceConnect { .. }
+            | Action::ServiceRefused(..)
+            | Action::ToClient(_)
+            | Action::ToHost(_) => None,
+        }
+    }
 }
 
 /// What becomes of a packet that was read from the TUN device.

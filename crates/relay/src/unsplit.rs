@@ -84,6 +84,7 @@ impl Relay {
     /// answer what a host here began. Hosts whose packets may not go where they want are told.
     pub fn poll_tun(&mut self, now: Instant, mut write: impl FnMut(&mut [u8])) -> bool {
         while let Some(peer) = self.endpoint.peer_with_datagrams() {
+            let begin = self.endpoint.work_begins();
             let Some(session) = self.endpoint.session_mut(peer) else { continue };
             let (max, rate) = (session.max_whole_datagram(), session.rate_status().rate);
             let (policy, own, owners) = (self.policies.of(peer), &self.own, &self.owners);
@@ -121,6 +122,7 @@ impl Relay {
             if let Some(answer) = answer {
                 self.send_answer(now, peer, &answer);
             }
+            self.endpoint.charge(peer, begin);
             if passed {
                 return true;
             }

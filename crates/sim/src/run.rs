@@ -54,6 +54,7 @@ impl LinkNews {
             LinkEvent::Up { .. }
             | LinkEvent::Closed
             | LinkEvent::Failing(_)
+            | LinkEvent::OverItsPart
             | LinkEvent::Rekey(_) => return None,
         };
         Some(LinkNews { at_ms: now.since(Instant::ZERO).as_millis(), node, state })

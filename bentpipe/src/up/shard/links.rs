@@ -122,6 +122,7 @@ impl Shard {
             LinkEvent::Moved(..)
                 | LinkEvent::Using(..)
                 | LinkEvent::Failing(_)
+                | LinkEvent::OverItsPart
                 | LinkEvent::Rekey(_)
         );
         if !is_other {
@@ -207,6 +208,15 @@ impl Shard {
                             packets of 168 bytes and more"
                 );
             }
+            LinkEvent::OverItsPart => crate::log!(
+                Warn,
+                "packets of this peer are dropped: they take more than its part of the processor \
+                 while others wait",
+                peer = name,
+                dropped = self.relay.endpoint.peer_stats(id).over_its_part,
+                mend = "look for a fault in its program, or ask who runs it; where it is honest, \
+                        give it a node or a shard of its own (`shards`)"
+            ),
             LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
         }
     }

@@ -78,6 +78,8 @@ impl Shard {
                 let path = paths::name_of(peer, path);
                 Event::Path { path, cause: paths::cause(why) }
             }),
+            // The log and the status tell it.
+            LinkEvent::OverItsPart => None,
             LinkEvent::Silent(since) => silent(Way::Receive, since),
             LinkEvent::Unheard(since) => silent(Way::Transmit, since),
             LinkEvent::Unreported(since) => silent(Way::Reports, since),

@@ -122,10 +122,10 @@ impl Path {
             return self.on_heard_by_peer(now);
         }
         (self.hearing.owing, self.hearing.withheld) = (None, false);
-        let Some(oldest) = self.sent.oldest_in_flight() else { return };
         if self.sent.confirmed() != hi {
             return; // It was overtaken.
         }
+        let Some(oldest) = self.sent.oldest_in_flight() else { return };
         let first = *self.hearing.first.get_or_insert(now);
         // What left before then it would speak of.
         let told = now - self.overdue();
