@@ -266,7 +266,9 @@ impl Endpoint {
         }
         if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::take) {
             self.by_key.remove(&peer.config.public_key);
-            self.timers.retain(|(_, p)| *p != id);
+            if let Some(at) = peer.timer {
+                self.timers.remove(&(at, id));
+            }
             self.indices.forget(id);
             self.sleepers.free(id);
         }
@@ -286,6 +288,11 @@ impl Endpoint {
     /// The peers, in no particular order.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.by_key.values().copied()
+    }
+
+    /// The peer with this key.
+    pub fn peer_with(&self, key: &PublicKey) -> Option<PeerId> {
+        self.by_key.get(key).copied()
     }
 
     /// Those that something was to do with so far.

@@ -170,7 +170,7 @@ impl Driver {
         name: &str,
         bps: u64,
     ) -> Result<(usize, link::keys::PublicKey, units::BitRate), String> {
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let rate = modem::reported_rate(&peer.config, bps)?;
         Ok((peer.shard, peer.config.public_key, rate))
@@ -183,7 +183,7 @@ impl Driver {
         name: &str,
         path: &str,
     ) -> Result<(usize, link::keys::PublicKey, Which), String> {
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let which = Which::of(&peer.config, path)?;
         if peer.shard == 0 {
@@ -194,7 +194,7 @@ impl Driver {
 
     /// The shard and key of a peer whose link is not always up.
     fn line_of(&self, name: &str) -> Result<(usize, link::keys::PublicKey), String> {
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let needs_restart =
             peer.shard == 0 && !self.shard.lines.iter().any(|line| line.is_of(&peer.config));
