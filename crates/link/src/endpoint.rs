@@ -6,6 +6,7 @@
 //! The law for the owner: after every change, poll transmit, events and datagrams
 //! until nothing is left, then wait for [`Endpoint::poll_timeout`].
 
+mod calls;
 mod indices;
 mod paths;
 mod receive;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
+use self::calls::Calls;
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
 pub use self::paths::PathStatus;
@@ -196,6 +198,7 @@ pub struct Endpoint {
     indices: IndexTable,
     elsewhere: Elsewhere,
     strangers: Strangers,
+    calls: Calls,
     replies: VecDeque<(Remote, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -233,6 +236,7 @@ impl Endpoint {
             by_key: BTreeMap::new(),
             elsewhere: Elsewhere::default(),
             strangers: Strangers::default(),
+            calls: Calls::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),

@@ -13,6 +13,9 @@ const RECEIVE: usize = 16;
 const SEND: usize = 60_000;
 /// The longest that a turn waits.
 const TURN: Duration = Duration::from_millis(100);
+/// Timers of one turn: each may be a call, which costs as much as a hundred packets, and what
+/// has come is not to wait for thousands of them.
+const TIMERS: usize = 32;
 
 /// The terminals of a hub.
 pub struct Fleet {
@@ -152,7 +155,10 @@ impl Fleet {
             self.settle(self.clock.now(), n);
         }
         let now = self.now();
-        while let Some((at, n)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+        for _ in 0..TIMERS {
+            let Some((at, n)) = self.timers.first().copied().filter(|(at, _)| *at <= now) else {
+                break;
+            };
             self.timers.remove(&(at, n));
             self.terminals[n].timer = None;
             self.terminals[n].endpoint.handle_timeout(now);
