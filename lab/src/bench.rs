@@ -10,6 +10,7 @@ mod changing;
 mod code;
 mod crowd;
 mod dedup;
+mod fleet;
 mod flood;
 mod hub;
 mod quic;

@@ -230,8 +230,7 @@ impl Driver {
                     self.shard.set_service(now, &name, line);
                 }
                 Do::Of(peer, work) => {
-                    let shard = self.everyone.iter().find(|p| p.config.name == peer);
-                    let shard = shard.map_or(0, |p| p.shard);
+                    let shard = self.everyone.called(&peer).map_or(0, |p| p.shard);
                     self.give_work(now, shard, work);
                 }
                 Do::Refuse(line, request) => {

@@ -13,6 +13,7 @@ use super::cases::{Case, Must, measure, run_way};
 use super::changing;
 use super::crowd::{self, CrowdServer};
 use super::dedup;
+use super::fleet;
 use super::flood;
 use super::hub;
 use super::quic;
@@ -70,6 +71,8 @@ pub const ALL: &[Row] = &[
     Row { name: "ten-calls", measure: voice::ten_calls },
     Row { name: "quic", measure: quic::quic },
     Row { name: "hub", measure: hub::hub },
+    Row { name: "hub-thousand", measure: fleet::thousand },
+    Row { name: "hub-restart", measure: fleet::restart },
     Row { name: "flood", measure: flood::flood },
     Row { name: "two-hops", measure: two_hops::two_hops },
     Row { name: "failover", measure: carriers::failover },

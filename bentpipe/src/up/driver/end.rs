@@ -172,7 +172,7 @@ impl Driver {
         name: &str,
         bps: u64,
     ) -> Result<(usize, link::keys::PublicKey, units::BitRate), String> {
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let rate = modem::reported_rate(&peer.config, bps)?;
         Ok((peer.shard, peer.config.public_key, rate))
@@ -186,7 +186,7 @@ impl Driver {
         path: &str,
         command: admin::PathCommand,
     ) -> Result<(usize, link::keys::PublicKey, Which), String> {
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let which = match command {
             admin::PathCommand::Auto => Which::Number(link::PathId::FIRST),
@@ -204,7 +204,7 @@ impl Driver {
         name: &str,
         command: &LineCommand,
     ) -> Result<(usize, link::keys::PublicKey), String> {
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let needs_restart =
             peer.shard == 0 && !self.shard.lines.iter().any(|line| line.is_of(&peer.config));

@@ -112,8 +112,7 @@ impl Shard {
     /// # Errors
     /// If there is no such path now.
     pub fn find_path(&self, key: &PublicKey, which: Which) -> Result<(PeerId, PathId), String> {
-        let known = self.peers.iter().find(|p| p.config.public_key == *key);
-        let Some(known) = known else { return Err("the peer was taken out".to_owned()) };
+        let Some(known) = self.with_key(key) else { return Err("the peer was taken out".to_owned()) };
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
             Which::Carrier(at) => known.paths.get(at).copied(),

@@ -274,7 +274,7 @@ impl Shard {
         if preface.len() > link::wire::MAX_PREFACE {
             return Err(Reason::Invalid);
         }
-        let known = self.peers.iter().find(|p| p.config.name == peer);
+        let known = self.peers.called(peer);
         let known = known.ok_or(Reason::NoSuchPeer)?;
         let class = match class {
             Some(name) => Some(known.config.traffic.class_named(name).ok_or(Reason::Invalid)?),
@@ -488,7 +488,7 @@ impl Shard {
     }
 
     fn peer_named(&self, name: &str) -> Option<PeerId> {
-        self.peers.iter().find(|p| p.config.name == name).map(|p| p.id)
+        self.peers.called(name).map(|p| p.id)
     }
 
     fn peer_name(&self, id: PeerId) -> String {
