@@ -73,6 +73,8 @@ pub enum Wish {
     },
     /// [`Request::Connect`].
     Connect { request: u64, peer: String, target: String, source: Option<SocketAddr> },
+    /// [`Request::Back`].
+    Back { request: u64, client: SocketAddr, server: SocketAddr },
     /// [`Request::Pass`].
     Pass { stream: Stream, client: SocketAddr, server: SocketAddr, dscp: u8, read: Vec<u8> },
     /// [`Request::Answer`].
@@ -485,7 +487,9 @@ impl Program {
             }
             Request::Hello { .. } => return Some("it speaks another version of the protocol"),
             _ if !running => return Some("it does not say hello first"),
-            Request::Open { request, .. } | Request::Connect { request, .. }
+            Request::Open { request, .. }
+            | Request::Connect { request, .. }
+            | Request::Back { request, .. }
                 if !line.begin_request() =>
             {
                 todo.push(Do::Refuse(line.clone(), request));
@@ -499,6 +503,15 @@ impl Program {
                 let wish = Wish::Connect { request, peer: peer.clone(), target, source };
                 todo.push(Do::Of(peer, of(wish)));
             }
+            Request::Back { request, port } => match socket.and_then(connection) {
+                Some((_, client, server)) => {
+                    let client = SocketAddr::new(client.ip(), port);
+                    let wish = Wish::Back { request, client, server };
+                    todo.push(Do::Passed(server, of(wish)));
+                }
+                // The host has reset it meanwhile.
+                None => todo.push(Do::Refuse(line.clone(), request)),
+            },
             Request::Pass { dscp } => {
                 // What is no connection, or none any more, is dropped, which resets it.
                 if let Some((stream, client, server)) = socket.and_then(connection) {

@@ -3,55 +3,26 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
-use bentpipe::admin::{ServiceState, ServiceStatus};
+use bentpipe::admin::ServiceState;
 use os::netns::NetNs;
 
-use crate::gateway::{Gateway, Settings};
+use crate::accelerators::{program, serve, service, wait_until_running};
+use crate::gateway::Settings;
 use crate::harness::{Scratch, World, root, wait_for};
 
 const SERVER: &str = "10.2.0.2:53";
 
-/// The program, built as this test was.
-fn program() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "-p", "bentpipe-names"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo").success(), "bentpipe-names is built");
-        Path::new(crate::gateway::PROGRAM).with_file_name("bentpipe-names")
-    });
-    built.clone()
-}
-
-/// The example of docs/names.md: what is of the node, and what is of the peer.
-fn example(at: &Path) -> [String; 2] {
-    let page = include_str!("../../../docs/names.md");
-    let (_, text) = page.split_once("```toml\n").expect("an example");
-    let (text, _) = text.split_once("```").expect("its end");
-    let text = text.replace("/usr/bin/bentpipe-names", &at.display().to_string());
-    let (node, rule) = text.split_once("[[peer.rule]]").expect("a rule");
-    [node.to_owned(), format!("\n[[peer.rule]]{rule}")]
-}
-
 fn with_names(both: bool) -> (World, Scratch) {
     let programs = Scratch::new("names");
-    let at = programs.sub("bin").join("bentpipe-names");
-    fs::copy(program(), &at).expect("a copy");
-    let serve = |settings: &mut Settings| {
-        let [node, peer] = example(&at);
-        settings.node += &format!("\n{node}");
-        settings.peer += &peer;
-    };
+    let at = program("bentpipe-names", &programs);
+    let page = include_str!("../../../docs/names.md");
+    let serve = |settings: &mut Settings| serve(settings, page, "bentpipe-names", &at);
     let world = World::with(|plan| {
         serve(&mut plan.a);
         if both {
@@ -63,17 +34,6 @@ fn with_names(both: bool) -> (World, Scratch) {
         wait_until_running(&world.b);
     }
     (world, programs)
-}
-
-fn service(gateway: &Gateway) -> ServiceStatus {
-    gateway.status().services.first().cloned().expect("it has a service")
-}
-
-fn wait_until_running(gateway: &Gateway) {
-    wait_for("a service that runs", || match service(gateway) {
-        it if it.state == ServiceState::Running => Ok(()),
-        it => Err(format!("{it:?}\n{}", gateway.log())),
-    });
 }
 
 /// A DNS server that knows one address for every name, by UDP and, if it is to, by TCP.

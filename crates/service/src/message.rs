@@ -183,6 +183,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<SocketAddr>,
     },
+    /// A connection to the client of one that was given, from its server's address, as protocols
+    /// want it whose servers connect back. With the socket of the one that was given.
+    Back {
+        /// Any number that no open request has.
+        request: u64,
+        /// The client's port.
+        port: u16,
+    },
     /// A connection that the service does not want: the gateway splits it as a plain stream.
     /// With its socket; the bytes are what was read of it.
     Pass {
@@ -228,7 +236,7 @@ impl Event {
 impl Request {
     /// Does a socket come with it?
     pub fn has_socket(&self) -> bool {
-        matches!(self, Request::Pass { .. })
+        matches!(self, Request::Pass { .. } | Request::Back { .. })
     }
 }
 

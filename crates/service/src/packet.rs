@@ -139,6 +139,8 @@ mod tests {
                 }
             ),
             (0u8..64).prop_map(|dscp| Request::Pass { dscp }),
+            (any::<u64>(), any::<u16>())
+                .prop_map(|(request, port)| Request::Back { request, port }),
             (name, name, any::<[u64; 3]>()).prop_map(
                 |(peer, class, [bytes, urgency, oldest_ms])| {
                     Request::Waiting { peer, class, bytes, urgency: urgency as u8, oldest_ms }
