@@ -75,6 +75,16 @@ impl Key {
         self.uri.split('/').next().unwrap_or_default()
     }
 
+    /// Behind whom it is.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The server's address.
+    pub fn server(&self) -> SocketAddr {
+        self.to
+    }
+
     /// Host and target.
     pub fn uri(&self) -> &str {
         &self.uri

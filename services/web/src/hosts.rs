@@ -9,6 +9,8 @@ use serde::Serialize;
 
 /// Hosts that are told apart; those beyond are told together.
 const MAX_HOSTS: usize = 512;
+/// A name's bytes; hosts of the LAN choose them.
+const LONGEST: usize = 255;
 /// All beyond.
 const OTHERS: &str = "others";
 
@@ -35,7 +37,8 @@ impl Hosts {
     fn change(&self, key: &Key, with: impl FnOnce(&mut Saved)) {
         let mut hosts = self.0.borrow_mut();
         let known = hosts.contains_key(key.host());
-        let name = if known || hosts.len() < MAX_HOSTS { key.host() } else { OTHERS };
+        let room = hosts.len() < MAX_HOSTS && key.host().len() <= LONGEST;
+        let name = if known || room { key.host() } else { OTHERS };
         with(hosts.entry(name.to_owned()).or_default());
     }
 

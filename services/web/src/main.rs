@@ -4,6 +4,7 @@
 //! the servers, and a program is both.
 
 mod body;
+mod commands;
 mod exchange;
 mod gateway;
 mod hosts;
@@ -86,7 +87,8 @@ impl Counted {
         what.set(what.get() + 1);
     }
 
-    fn all(&self) -> BTreeMap<String, u64> {
+    /// By name.
+    pub fn all(&self) -> BTreeMap<String, u64> {
         [
             ("connections", &self.connections),
             ("passed", &self.passed),
@@ -136,6 +138,12 @@ async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Er
             Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
             Given::Incoming(it, preface, socket) if preface == exchange::PREFACE => {
                 Local::spawn(hub.clone().serve(it.peer, socket));
+            }
+            Given::Command(request, words) => {
+                let (terminal, gateway) = (terminal.clone(), gateway.clone());
+                Local::spawn(async move {
+                    gateway.answer(request, commands::answer(&terminal, &words).await);
+                });
             }
             // Of another version: dropping the socket resets the stream.
             Given::Incoming(it, ..) => eprintln!("{} speaks another exchange", it.peer),

@@ -6,7 +6,7 @@ mod keeping;
 mod writer;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -251,6 +251,47 @@ impl Store {
             freed += place.length;
             self.remove_file(place);
         }
+    }
+
+    /// Forgets what is kept of a URI, or everything; how many that was.
+    pub fn purge(&self, uri: Option<u64>) -> usize {
+        let is = |of: u64| uri.is_none_or(|uri| uri == of);
+        let held: Vec<_> = {
+            let (memory, index) = (self.memory.borrow(), self.index.borrow());
+            let in_memory = memory.all().filter(|(_, it)| is(it.key.uri_digest()));
+            let in_memory = in_memory.map(|(digest, it)| (digest, it.number));
+            let on_disk = index.all().filter(|place| is(place.uri));
+            let on_disk = on_disk.map(|place| (place.digest, place.number));
+            in_memory.chain(on_disk).collect::<BTreeSet<_>>().into_iter().collect()
+        };
+        held.iter().for_each(|(digest, number)| self.forget(*digest, *number));
+        if uri.is_none() {
+            self.pending.borrow_mut().clear();
+        }
+        held.len()
+    }
+
+    /// What is kept of a URI, and where: `most` of it in memory, and on disk.
+    pub async fn all_of(&self, uri: u64, most: usize) -> Vec<(Arc<Stored>, &'static str)> {
+        let mut all: Vec<_> = {
+            let memory = self.memory.borrow();
+            let its = memory.all().filter(|(_, it)| it.key.uri_digest() == uri);
+            its.take(most).map(|(_, it)| (Arc::clone(it), "in memory")).collect()
+        };
+        let places: Vec<_> = {
+            let index = self.index.borrow();
+            index.all().filter(|place| place.uri == uri).take(most).collect()
+        };
+        for place in places {
+            match all.iter_mut().find(|(it, _)| it.number == place.number) {
+                Some((_, at)) => *at = "in memory and on disk",
+                None => {
+                    let loaded = self.load(place).await;
+                    all.extend(loaded.map(|it| (Arc::new(it.record.stored), "on disk")));
+                }
+            }
+        }
+        all
     }
 
     /// Answers in memory and on disk, and the bytes that they take.

@@ -232,6 +232,13 @@ impl Stored {
         self.age_at(now).saturating_sub(self.rules.lifetime)
     }
 
+    /// For how long it will be fresh, and for how long it has been stale.
+    pub fn left(&self, now: Now) -> (Duration, Duration) {
+        let lifetime = if self.rules.no_cache { Duration::ZERO } else { self.rules.lifetime };
+        let age = self.age_at(now);
+        (lifetime.saturating_sub(age), age.saturating_sub(lifetime))
+    }
+
     /// Does it answer this request?
     pub fn answers(&self, asked: &Asked) -> bool {
         let same = |(name, had): &(HeaderName, Vec<u8>)| plain_value(&asked.fields, name) == *had;
