@@ -93,3 +93,5 @@ mod watching;
 mod web;
 #[path = "e2e/web_cache.rs"]
 mod web_cache;
+#[path = "e2e/web_load.rs"]
+mod web_load;

@@ -18,7 +18,7 @@ use crate::web::{AT, Server, field, service, sized, wait_for_count, world_with};
 const USER: u32 = 60_706;
 
 /// Gives the service at a a directory.
-fn with_directory(plan: &mut Plan, programs: &Scratch) {
+pub fn with_directory(plan: &mut Plan, programs: &Scratch) {
     let directory = programs.sub("state");
     chown(&directory, Some(USER), Some(USER)).expect("a directory of its user");
     plan.a.node += &format!("directory = {:?}\n", directory.display().to_string());
@@ -56,7 +56,7 @@ fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
         }
         "/small" => with(sized(pattern(2, 20_000)), fresh),
         "/large" => with(sized(pattern(3, 3_000_000)), fresh),
-        _ => with(sized(pattern(target.len(), 100_000)), fresh),
+        _ => with(sized(pattern(target.len() as u64, 100_000)), fresh),
     }
 }
 
@@ -73,7 +73,8 @@ fn kill_service(gateway: &Gateway) {
 
 fn web(world: &World, words: &[&str]) -> (Value, String) {
     let socket = world.a.dir().join("admin.sock");
-    let output = Command::new(PROGRAM).args(["web", "--json", "--socket"]).arg(socket).args(words);
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(["web", "--json", "--socket"]).arg(socket).args(words);
     let output = output.output().expect("bentpipe web");
     let (out, err) = (&output.stdout, &output.stderr);
     (serde_json::from_slice(out).unwrap_or_default(), String::from_utf8_lossy(err).into_owned())
@@ -160,7 +161,7 @@ fn a_full_disk_costs_nobody_an_answer_and_what_is_new_takes_the_place_of_what_is
     let server = Server::start(&world.server, site);
     for n in 1..=12 {
         let path = format!("/{}", "x".repeat(n));
-        assert!(get(&world, "", &path).1 == pattern(path.len(), 100_000));
+        assert!(get(&world, "", &path).1 == pattern(path.len() as u64, 100_000));
     }
     assert_eq!(server.heads().len(), 12);
     wait_for("some that found no room, and others that did", || {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 mod on_disk;
 mod rules;
+mod users;
 
 pub const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 pub const MINUTE_LATER: &str = "Sun, 06 Nov 1994 08:50:37 GMT";
