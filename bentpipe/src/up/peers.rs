@@ -146,6 +146,7 @@ pub fn policy(peer: &Peer) -> Policy {
         dedup_classes: peer.traffic.dedup.clone(),
         open: peer.open,
         fast_ports: peer.fast_ports.clone(),
+        refuse_quic: peer.refuse_quic,
         connects: Some(peer.connects),
     }
 }

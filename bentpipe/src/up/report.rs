@@ -154,6 +154,7 @@ impl Shard {
             ("datagram denied", relay.datagrams_denied),
             ("flow forgotten", relay.flows_forgotten),
             ("family not taken there", relay.not_taken_there),
+            ("quic refused", relay.quic_refused),
             ("unroutable packet", relay.unroutable),
             ("datagram queue full", relay.overflow),
             ("no place for a connection", relay.full),

@@ -80,6 +80,7 @@ const ROWS: &[Row] = &[
     ("peer", "open", ["\"fast\"", "\"sure\""], "", Effect::Peer),
     ("peer", "fast_ports", ["[80]", "[443]"], "", Effect::Peer),
     ("peer", "connects", ["1000", "100"], "", Effect::Peer),
+    ("peer", "quic", ["\"carry\"", "\"refuse\""], "", Effect::Peer),
     ("peer", "source", ["\"nat\"", "\"keep\""], "", Effect::Peer),
     ("peer", "allow", ["[\"10.1.0.0/16\"]", "[]"], "", Effect::Peer),
     ("peer", "deny", ["[\"10.1.0.0/16\"]", "[]"], "", Effect::Peer),

@@ -81,6 +81,9 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     row("on failure", &on_failure(peer))?;
     row("open", &open(peer))?;
     row("source", &source(peer))?;
+    if peer.refuse_quic {
+        row("quic", &"refused")?;
+    }
     if !peer.allow.is_empty() {
         row("allow", &list(&peer.allow))?;
     }
@@ -311,6 +314,7 @@ fn peer_json(peer: &Peer) -> Value {
         },
         "fast_ports": peer.fast_ports,
         "connects": peer.connects,
+        "quic": if peer.refuse_quic { "refuse" } else { "carry" },
         "source": match peer.source {
             Source::Nat => "nat",
             Source::Keep => "keep",

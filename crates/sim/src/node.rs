@@ -107,6 +107,7 @@ impl Node {
             dedup_classes: Vec::new(),
             open: plan.open,
             fast_ports: vec![],
+            refuse_quic: false,
             connects: None,
         };
         self.peer = relay.add_peer(now, config, policy).expect("two different keys");
