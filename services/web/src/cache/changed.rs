@@ -27,9 +27,7 @@ fn beside(key: &Key, reference: &str) -> Option<Key> {
     let reference = reference.split('#').next()?.trim();
     let (host, target) = key.uri.split_at(key.uri.find('/')?);
     let absolute = match reference.split_once("//") {
-        Some((scheme, rest)) if matches!(scheme, "" | "http:") => {
-            format!("http://{rest}").parse::<Uri>().ok()?
-        }
+        Some(("" | "http:", rest)) => format!("http://{rest}").parse::<Uri>().ok()?,
         Some((scheme, _)) if scheme.ends_with(':') => return None,
         _ => {
             let path = target.split('?').next()?;

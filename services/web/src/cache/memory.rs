@@ -32,8 +32,7 @@ struct Slot {
 
 impl Slot {
     fn size(&self) -> usize {
-        let fields = self.stored.fields.iter().map(|(n, v)| n.as_str().len() + v.len());
-        self.body.len() + fields.sum::<usize>() + OVERHEAD
+        self.body.len() + self.stored.weight() + OVERHEAD
     }
 }
 

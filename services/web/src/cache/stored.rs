@@ -11,6 +11,9 @@ use super::{Asked, Key, Now};
 /// The longest freshness that nobody promised (RFC 9111, section 4.2.2).
 const GUESS: Duration = Duration::from_secs(24 * 3600);
 
+/// What a field counts for beside its text.
+const FIELD: usize = 100;
+
 /// How stale an answer may be that is given because the link is down.
 const CUT_OFF: Duration = Duration::from_secs(24 * 3600);
 
@@ -222,6 +225,13 @@ fn plain_value(fields: &HeaderMap, name: &HeaderName) -> Vec<u8> {
 }
 
 impl Stored {
+    /// About the bytes that it takes in memory beside its body: servers and hosts choose them.
+    pub fn weight(&self) -> usize {
+        let fields = self.fields.iter().map(|(n, v)| n.as_str().len() + v.len() + FIELD);
+        let chosen = self.chosen_by.iter().map(|(n, v)| n.as_str().len() + v.len() + FIELD);
+        self.key.uri().len() + fields.chain(chosen).sum::<usize>()
+    }
+
     /// How old it is.
     pub fn age_at(&self, now: Now) -> Duration {
         self.age + now.steady.saturating_sub(self.came)

@@ -217,3 +217,19 @@ fn what_changes_something_drops_what_it_names_and_what_its_answer_names_on_the_s
     assert!(changes(&Method::POST) && changes(&"M-SEARCH".parse().unwrap()));
     assert!(!changes(&Method::GET) && !changes(&Method::HEAD) && !changes(&Method::OPTIONS));
 }
+
+#[test]
+fn long_targets_and_many_fields_count_for_the_memory_that_they_take() {
+    let mut memory = Memory::new(1 << 20);
+    for n in 0..1_000 {
+        let uri: Uri = format!("http://a/{n}{}", "x".repeat(20_000)).parse().unwrap();
+        let key = Key::new("far", "10.2.0.2:80".parse().unwrap(), &uri);
+        let asked = Asked { key, ..ask(&[], 0) };
+        let fields = (0..100).map(|_| ("x", "")).chain([("expires", MINUTE_LATER)]);
+        let fields = map(&fields.chain([("date", DATE)]).collect::<Vec<_>>());
+        let stored = keep(&asked, StatusCode::OK, &fields, at(0)).unwrap();
+        let stored = Stored { number: n, ..stored };
+        memory.insert(asked.key.digest(), stored.into(), Bytes::new());
+    }
+    assert!(memory.len() <= (1 << 20) / 30_000, "{} answers", memory.len());
+}

@@ -14,6 +14,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use super::writer::Job;
 use super::{LONGEST, ON_THEIR_WAY, Store};
+use crate::Counted;
 use crate::body::{Body, Broken};
 
 /// An answer that will be kept.
@@ -100,6 +101,7 @@ impl Keep {
 
     fn write(&mut self, bytes: Bytes) {
         if !self.store.order(Job::Append(self.stored.number, bytes)) {
+            Counted::add(&self.store.counted.not_written);
             self.give_up();
         }
     }

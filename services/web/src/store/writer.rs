@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -85,7 +85,7 @@ impl Writer {
 }
 
 fn write(
-    directory: &PathBuf,
+    directory: &Path,
     todo: &Receiver<Job>,
     waiting: &AtomicUsize,
     tell: &UnboundedSender<Told>,
