@@ -4,6 +4,7 @@
 //! the servers, and a program is both.
 
 mod body;
+mod clock;
 mod commands;
 mod exchange;
 mod gateway;

@@ -12,15 +12,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use bentpipe_web::cache::record::Record;
 use bentpipe_web::cache::{Asked, Digest, Index, Key, Memory, Now, Place, Stored};
 use bentpipe_web::disk::{Disk, Loaded};
 use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::Instant;
 
+use crate::clock::Clock;
 use crate::{Counted, Local};
 pub use file_body::FileBody;
 pub use keeping::kept;
@@ -45,7 +44,7 @@ pub struct Store {
     /// Bytes that they have so far in memory.
     on_their_way: Cell<usize>,
     last: Cell<u64>,
-    started: Instant,
+    clock: Clock,
     largest: u64,
     counted: Rc<Counted>,
 }
@@ -80,7 +79,7 @@ impl Store {
             pending,
             on_their_way,
             last,
-            started: Instant::now(),
+            clock: Clock::start(),
             largest: limit / PART,
             counted,
         });
@@ -93,8 +92,7 @@ impl Store {
 
     /// What the clocks say.
     pub fn now(&self) -> Now {
-        let calendar = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Now { steady: self.started.elapsed(), calendar: calendar.unwrap_or(Duration::ZERO) }
+        self.clock.now()
     }
 
     /// The answer that is kept for this request.
