@@ -18,7 +18,7 @@ const REQUESTS: u32 = 3000;
 const FIELDS: u32 = 64 << 10;
 
 /// Bytes of one answer that wait for the link; the rest waits at its server.
-const WAITING: usize = 32 << 10;
+const WAITING: usize = 16 << 10;
 
 /// The side that asks.
 pub fn client() -> client::Builder<Local> {
