@@ -91,3 +91,7 @@ mod two_hops;
 mod watching;
 #[path = "e2e/web.rs"]
 mod web;
+#[path = "e2e/web_cache.rs"]
+mod web_cache;
+#[path = "e2e/web_load.rs"]
+mod web_load;

@@ -62,6 +62,13 @@ pub enum Event {
     },
     /// What a link is now.
     Link(Link),
+    /// What the operator wants of the service, as he wrote it.
+    Command {
+        /// Any number that no open command has.
+        request: u64,
+        /// The words.
+        words: Vec<String>,
+    },
     /// Take nothing new, finish what is open, and end.
     Stop,
     /// Of a later version: pass it over.
@@ -217,6 +224,14 @@ pub enum Request {
     Stats {
         /// By name, 64 at most.
         counters: BTreeMap<String, u64>,
+    },
+    /// The answer to [`Event::Command`]: the bytes are JSON, or a sentence that says why not.
+    Told {
+        /// Which command.
+        request: u64,
+        /// Nothing came of it.
+        #[serde(default)]
+        failed: bool,
     },
     /// Give me nothing new: I finish what is open, and end.
     Stop,

@@ -9,11 +9,14 @@ use crate::config::{OnFailure, OnStop};
 use crate::up::kept::Range;
 use crate::up::modem;
 use crate::up::self_test::Wanted;
+use crate::up::services::commands::Asker;
 use crate::up::shard::inbox::Order;
 use crate::up::shard::paths::Which;
 
 /// How long open connections may go on after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long a client waits for a service's answer. Services have less.
+const COMMAND: Duration = Duration::from_secs(10);
 
 impl Driver {
     pub(super) fn on_signals(&mut self, now: Instant) {
@@ -34,7 +37,7 @@ impl Driver {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop, mut ask) = (false, false, false);
         let (mut rates, mut paths, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut test, mut wanted) = (None, None);
+        let (mut test, mut wanted, mut command) = (None, None, None);
         let this = &*self;
         admin.handle(&this.shard.poller, token, now, &mut |request| {
             Some(match request {
@@ -85,6 +88,10 @@ impl Driver {
                     }
                     Err(why) => admin::Answer::Error(why),
                 },
+                admin::Request::Service { service, words } => {
+                    command = Some((service, words));
+                    return None;
+                }
                 admin::Request::Usage { by, peer, from, to } => {
                     match Range::checked(from, to, peer) {
                         Ok(range) => {
@@ -135,6 +142,9 @@ impl Driver {
         if let Some(wanted) = wanted {
             self.begin_wanted(now, token, wanted);
         }
+        if let Some((service, words)) = command {
+            self.begin_command(now, token, &service, words);
+        }
         if ask {
             self.others.ask();
         }
@@ -152,6 +162,23 @@ impl Driver {
         }
         if stop {
             self.stop(now);
+        }
+    }
+
+    /// Gives a service the command of the client of `token`, who has its answer for himself.
+    fn begin_command(&mut self, now: Instant, token: u64, service: &str, words: Vec<String>) {
+        let Some(admin) = &mut self.admin else { return };
+        admin.follow_until(token, now + COMMAND);
+        let asker = Asker { token, serial: admin.serial(token) };
+        if let Err(why) = self.services.command(now, service, words, asker) {
+            self.answer_command(asker, &admin::Answer::Error(why));
+        }
+    }
+
+    /// The client who asked may have gone, and another have its number.
+    pub(super) fn answer_command(&mut self, asker: Asker, answer: &admin::Answer) {
+        if let Some(admin) = self.admin.as_mut().filter(|a| a.serial(asker.token) == asker.serial) {
+            admin.answer_later(&self.shard.poller, asker.token, answer);
         }
     }
 
