@@ -149,7 +149,10 @@ fn what_is_too_much_is_asked_for_by_the_host_and_push_can_be_off() {
     assert_eq!(get(&world, "", "/image.png"), "/image.png");
     assert_eq!([asked(&server, "/huge.png"), asked(&server, "/image.png")], [2, 1]);
     drop(world);
-    let (world, _programs) = world_with("push-off", ", \"--push\", \"0\"", |_| {});
+    let (world, _programs) = world_with("push-off", |plan, _| {
+        plan.a.node = plan.a.node.replace("-web\"]", "-web\", \"--push\", \"0\"]");
+        assert!(plan.a.node.contains("--push"), "{}", plan.a.node);
+    });
     let server = Server::start(&world.server, site);
     get(&world, "", "/page");
     assert_eq!(get(&world, "", "/image.png"), "/image.png");
@@ -188,7 +191,7 @@ fn a_browser_shows_a_page_of_sixty_images_of_which_none_was_asked_for_over_the_l
     if !root() {
         return;
     }
-    let (world, _programs) = world_with("push-browser", "", |plan| plan.delay_ms = 300);
+    let (world, _programs) = world_with("push-browser", |plan, _| plan.delay_ms = 300);
     let server = Server::start(&world.server, large_page);
     let dir = world.dir("browser");
     let browser = format!(

@@ -151,6 +151,12 @@ fn value(text: &str) -> Result<HeaderValue, Refused> {
     HeaderValue::from_str(text).map_err(|_| Refused::Host)
 }
 
+/// Where a request that is ready for the link goes.
+pub fn way(fields: &HeaderMap) -> Option<Way> {
+    let text = |name| fields.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    Some(Way { to: text(TO)?.parse().ok()?, from: text(FROM)?.parse().ok()? })
+}
+
 /// Makes a request from the link one for the server, and says where that is.
 ///
 /// # Errors

@@ -1,66 +1,34 @@
-//! What the program is told where it is started (`command` of its table in the gateway's file).
+//! What the program is told when it is started (docs/web.md).
 
+use std::path::PathBuf;
+
+use clap::Parser as _;
 use units::ByteCount;
 
-/// Bytes that are pushed for one page, unless the file says otherwise.
-const PUSH: u64 = 1_000_000;
-
-/// The program's options.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The web over a bentpipe link. A gateway starts this program; its file has the arguments.
+#[derive(clap::Parser, Debug)]
+#[command(name = "bentpipe-web", version)]
 pub struct Options {
-    /// `--push`: bytes for one page; 0: nothing is pushed.
-    pub push: u64,
-}
-
-/// What is wrong with them.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
-    /// It is none.
-    #[error("bentpipe-web has no option \"{0}\"; it has --push SIZE")]
-    Unknown(String),
-    /// It needs a size.
-    #[error("{0} needs a size such as \"1MB\", or 0")]
-    Size(String),
+    /// Where answers are kept. Default: `cache` in the service's `directory`; without one they are
+    /// kept in memory alone.
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// What they may take of the disk; 0: nothing is kept there.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub cache_size: ByteCount,
+    /// What is sent of one page's objects before hosts ask for them; the smaller of both ends'
+    /// numbers holds. 0: nothing is.
+    #[arg(long, value_name = "SIZE", default_value = "1MB")]
+    pub push: ByteCount,
 }
 
 impl Options {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// The first one that is wrong.
-    pub fn of(arguments: impl IntoIterator<Item = String>) -> Result<Options, Wrong> {
-        let mut options = Options { push: PUSH };
-        let mut arguments = arguments.into_iter();
-        while let Some(name) = arguments.next() {
-            match name.as_str() {
-                "--push" => options.push = size(&name, arguments.next())?,
-                _ => return Err(Wrong::Unknown(name)),
-            }
-        }
-        Ok(options)
-    }
-}
-
-fn size(name: &str, text: Option<String>) -> Result<u64, Wrong> {
-    match text.as_deref() {
-        Some("0") => Ok(0),
-        Some(text) => text.parse().map(|n: ByteCount| n.0).map_err(|_| Wrong::Size(name.into())),
-        None => Err(Wrong::Size(name.into())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_are_read_and_wrong_ones_named() {
-        let read = |words: &[&str]| Options::of(words.iter().map(|w| (*w).to_owned()));
-        assert_eq!(read(&[]), Ok(Options { push: PUSH }));
-        assert_eq!(read(&["--push", "0"]), Ok(Options { push: 0 }));
-        assert_eq!(read(&["--push", "64kB"]), Ok(Options { push: 64_000 }));
-        assert_eq!(read(&["--push"]), Err(Wrong::Size("--push".into())));
-        assert_eq!(read(&["--push", "many"]), Err(Wrong::Size("--push".into())));
-        assert_eq!(read(&["--pull", "1"]), Err(Wrong::Unknown("--pull".into())));
+    /// Those of this process.
+    pub fn of_this_process() -> Options {
+        let mut options = Options::parse();
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let given = home.filter(|home| home.parent().is_some()).map(|home| home.join("cache"));
+        options.cache = options.cache.or(given).filter(|_| options.cache_size.0 > 0);
+        options
     }
 }

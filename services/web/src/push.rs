@@ -7,6 +7,7 @@
 
 pub mod fields;
 pub mod frames;
+pub mod held;
 pub mod plan;
 pub mod scan;
 pub mod shelf;
@@ -16,7 +17,8 @@ mod html;
 
 use std::net::IpAddr;
 
-use http::Uri;
+/// By what an object is known at both ends: host and target.
+pub use crate::cache::plain_uri as name_of;
 
 /// What an object is to a page, in the order in which objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,14 +49,6 @@ pub struct Found {
     pub reference: String,
     /// What it is to the page.
     pub kind: Kind,
-}
-
-/// By what an object is known at both ends: the host's name in small letters, without port 80,
-/// and the target.
-pub fn name_of(uri: &Uri) -> String {
-    let authority = uri.authority().map(|a| a.as_str().to_ascii_lowercase()).unwrap_or_default();
-    let host = authority.strip_suffix(":80").unwrap_or(&authority);
-    format!("{host}{}", uri.path_and_query().map_or("/", |t| t.as_str()))
 }
 
 /// Does this address belong to nobody in the wide world? No page may have the hub look there.

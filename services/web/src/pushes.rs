@@ -1,7 +1,7 @@
 //! The terminal's part of page push: asks for it, keeps what comes, and gives it to hosts.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -11,15 +11,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bentpipe_web::cache::{self, Cache, Now};
+use bentpipe_web::cache::{self, Stored};
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::push::fields::{self, Ask, Pushed};
 use bentpipe_web::push::frames::{Part, Reader};
+use bentpipe_web::push::held::Held;
 use bentpipe_web::push::name_of;
 use bentpipe_web::push::scan::may_name_others;
 use bentpipe_web::push::shelf::{Key, Look, Shelf};
-use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response, StatusCode, Uri, header};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::service::service_fn;
@@ -28,6 +29,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body, Broken};
 use crate::socket::{Socket, watched};
+use crate::store::{Keep, Store};
 use crate::tray::Tray;
 use crate::{Counted, Local, exchange};
 
@@ -37,21 +39,17 @@ pub struct Pushes {
     /// Something on the shelf has changed.
     changed: Notify,
     counted: Rc<Counted>,
-    cache: Rc<RefCell<Cache>>,
+    held: RefCell<Held>,
+    store: Rc<Store>,
     started: Instant,
     /// Bytes that are asked for with one page; 0: nothing is.
     bytes: u64,
 }
 
 impl Pushes {
-    pub fn new(
-        counted: Rc<Counted>,
-        cache: Rc<RefCell<Cache>>,
-        started: Instant,
-        bytes: u64,
-    ) -> Pushes {
-        let (shelf, changed) = Default::default();
-        Pushes { shelf, changed, counted, cache, started, bytes }
+    pub fn new(counted: Rc<Counted>, store: Rc<Store>, bytes: u64) -> Pushes {
+        let (shelf, changed, held) = Default::default();
+        Pushes { shelf, changed, counted, held, store, started: Instant::now(), bytes }
     }
 
     fn now(&self) -> Duration {
@@ -59,7 +57,8 @@ impl Pushes {
     }
 
     /// Asks for the objects of what may be a page; the page's number.
-    pub fn ask(&self, (peer, way): (&str, Way), request: &mut Request<Incoming>) -> Option<u64> {
+    pub fn ask(&self, peer: &str, request: &mut Request<Body>) -> Option<u64> {
+        let way = headers::way(request.headers())?;
         let fields = request.headers();
         let is_page = fields::may_be_pushed(request)
             && request.body().is_end_stream()
@@ -68,7 +67,7 @@ impl Pushes {
             return None;
         }
         let (now, uri) = (self.now(), request.uri());
-        let held = self.held(peer, way.to, uri);
+        let held = self.held.borrow_mut().of(&cache::Key::new(peer, way.to, uri), now);
         let copied = fields::copied(fields);
         self.expire(now);
         let page = self.shelf.borrow_mut().page(peer, way, name_of(uri), copied, now);
@@ -76,13 +75,10 @@ impl Pushes {
         Some(page)
     }
 
-    /// Hashes of what is fresh of the page's host.
-    fn held(&self, peer: &str, to: SocketAddr, uri: &Uri) -> BTreeSet<u32> {
-        let site = cache::Key::new(peer, to, uri);
-        let cache = self.cache.borrow();
-        let names = cache.fresh_of(&site, Now { steady: self.now() });
-        let names = names.map(|name| fields::hash(&name.replacen(":80/", "/", 1)));
-        names.take(fields::MAX_HELD).collect()
+    /// Notes that the terminal has this answer.
+    pub fn holds(&self, stored: &Stored) {
+        let (fresh_for, _) = stored.left(self.store.now());
+        self.held.borrow_mut().note(&stored.key, self.now().saturating_add(fresh_for));
     }
 
     fn expire(&self, now: Duration) {
@@ -241,19 +237,30 @@ impl Pushes {
         drop(shelf);
         self.changed.notify_waiters();
         Counted::add(&self.counted.pushed);
-        // For those who ask later, if it is for everybody.
-        let mut request = Request::new(());
-        *request.method_mut() = Method::GET;
-        *request.headers_mut() = asked_with;
-        let steady = Now { steady: now };
-        let asked = cache::asked(&request, &cache::Key::new(&peer, to, &uri), true, steady);
-        let promise = asked.and_then(|asked| cache::keep(asked, status, &tray.fields, steady));
+        let keep = self.keep((&peer, to), &uri, asked_with, &tray);
         let body: Body = match is_framed {
             true => Box::pin(Unframed::new(Rc::clone(self), Some(page), body)),
             false => body::passing(body),
         };
-        Local::spawn(Pushes::fill(self.clone(), (key, page), Rc::clone(&tray), body, promise));
+        Local::spawn(Pushes::fill(self.clone(), (key, page), Rc::clone(&tray), body, keep));
         Some(tray)
+    }
+
+    /// Keeps it for those who ask later, if it is for everybody.
+    fn keep(
+        &self,
+        (peer, to): (&str, SocketAddr),
+        uri: &Uri,
+        asked_with: HeaderMap,
+        tray: &Tray,
+    ) -> Option<Keep> {
+        let mut request = Request::new(());
+        *request.headers_mut() = asked_with;
+        let (key, now) = (cache::Key::new(peer, to, uri), self.store.now());
+        let asked = cache::Asked::of(&request, &key, true, now)?;
+        let stored = cache::keep(&asked, tray.status, &tray.fields, now)?;
+        self.holds(&stored);
+        self.store.begin(&asked, stored)
     }
 
     /// Fills a tray with what comes.
@@ -262,9 +269,8 @@ impl Pushes {
         (key, page): (Key, u64),
         tray: Rc<Tray>,
         mut body: Body,
-        mut promise: Option<cache::Promise>,
+        mut keep: Option<Keep>,
     ) {
-        let mut copy = BytesMut::new();
         let whole = loop {
             let data = match body.frame().await {
                 None => break true,
@@ -272,11 +278,8 @@ impl Pushes {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             Counted::more(&this.counted.pushed_bytes, data.len());
-            if promise.is_some() && copy.len() + data.len() <= cache::MAX_BODY {
-                copy.extend_from_slice(&data);
-            } else {
-                promise = None;
-                copy = BytesMut::new();
+            if let Some(keep) = &mut keep {
+                keep.append(&data);
             }
             let has_room = this.shelf.borrow_mut().grow(&key, page, data.len(), this.now());
             if !has_room || !tray.put(data).await {
@@ -284,8 +287,8 @@ impl Pushes {
             }
         };
         tray.end(whole);
-        match (whole, promise) {
-            (true, Some(promise)) => this.cache.borrow_mut().insert(promise, copy.freeze()),
+        match (whole, &mut keep) {
+            (true, Some(keep)) => keep.finish(),
             (true, None) => {}
             // What no host has taken is asked for again.
             (false, _) => {

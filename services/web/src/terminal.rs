@@ -1,16 +1,19 @@
 //! The end where hosts are: their connections, and the exchange with each peer.
 
+mod cached;
+
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_web::cache::{self, Asked, Cache, Kept, Key, Now};
+use bentpipe_web::cache::Key;
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version};
-use hyper::body::{Body as _, Incoming};
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use service::message::Accepted;
@@ -21,8 +24,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::body::{self, Body};
 use crate::exchange::Exchanges;
 use crate::gateway::Gateway;
+use crate::hosts::Hosts;
 use crate::pushes::Pushes;
 use crate::socket::{Socket, watched};
+use crate::store::Store;
 use crate::{Counted, exchange};
 
 /// A host that says nothing for so long waits for the server to speak first.
@@ -43,23 +48,31 @@ pub struct Terminal {
     pub counted: Rc<Counted>,
     exchanges: Exchanges,
     pub pushes: Rc<Pushes>,
-    cache: Rc<RefCell<Cache>>,
-    started: Instant,
+    pub store: Rc<Store>,
+    pub hosts: Hosts,
+    /// Answers that are validated while their hosts have them already.
+    meanwhile: RefCell<BTreeSet<u64>>,
     places: Semaphore,
 }
 
 impl Terminal {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64) -> Terminal {
-        let (cache, started): (Rc<RefCell<Cache>>, _) = (Rc::default(), Instant::now());
+    pub fn new(
+        gateway: Rc<Gateway>,
+        counted: Rc<Counted>,
+        store: Rc<Store>,
+        push: u64,
+    ) -> Terminal {
+        let (hosts, meanwhile) = Default::default();
         let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
-        let pushes = Rc::new(Pushes::new(counted.clone(), Rc::clone(&cache), started, push));
+        let pushes = Rc::new(Pushes::new(counted.clone(), store.clone(), push));
         Terminal {
             gateway,
             counted,
             exchanges,
             pushes,
-            cache,
-            started,
+            store,
+            hosts,
+            meanwhile,
             places: Semaphore::new(CONNECTIONS),
         }
     }
@@ -108,58 +121,13 @@ impl Terminal {
         if let Err(why) = headers::for_link(&mut request, way) {
             return Ok(refuse(why));
         }
+        let key = Key::new(&peer, way.to, request.uri());
+        self.hosts.request(&key);
         if let Some(answer) = self.pushes.find(&peer, way, &mut request).await {
             return Ok(closing(answer, last));
         }
-        let key = Key::new(&peer, way.to, request.uri());
-        let asked = cache::asked(&request, &key, request.body().is_end_stream(), self.now());
-        let found = asked.as_ref().and_then(|asked| self.cache.borrow_mut().find(asked));
-        let answer = match found {
-            Some(kept) => self.give_kept(kept),
-            None => self.fetch((&peer, way), request, &key, asked).await?,
-        };
+        let answer = self.answer_or_ask(peer, key, request).await?;
         Ok(closing(answer, last))
-    }
-
-    fn give_kept(&self, kept: Kept) -> Response<Body> {
-        Counted::add(&self.counted.hits);
-        let bytes = &self.counted.hit_bytes;
-        bytes.set(bytes.get() + kept.body.len() as u64);
-        let mut answer = Response::new(body::whole(kept.body));
-        *answer.headers_mut() = kept.fields;
-        answer
-    }
-
-    async fn fetch(
-        &self,
-        (peer, way): (&str, Way),
-        mut request: Request<Incoming>,
-        key: &Key,
-        asked: Option<Asked>,
-    ) -> Result<Response<Body>, String> {
-        let changes = cache::changes(request.method());
-        let page = self.pushes.ask((peer, way), &mut request);
-        headers::pack_cookie(request.headers_mut());
-        let answer = self.ask(peer, request.map(body::passing)).await?;
-        let mut answer = Pushes::open(&self.pushes, page, answer).await;
-        if let Some(why) = headers::take_failed(answer.headers_mut()) {
-            return Err(why);
-        }
-        if changes {
-            self.cache.borrow_mut().forget(key);
-        }
-        headers::strip_hop(answer.headers_mut());
-        *answer.version_mut() = Version::HTTP_11;
-        let (status, fields) = (answer.status(), answer.headers());
-        let promise = asked.and_then(|asked| cache::keep(asked, status, fields, self.now()));
-        Ok(answer.map(|body| match promise {
-            Some(promise) => body::kept(body, promise, Rc::clone(&self.cache)),
-            None => body,
-        }))
-    }
-
-    fn now(&self) -> Now {
-        Now { steady: self.started.elapsed() }
     }
 
     /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.
