@@ -207,3 +207,48 @@ fn a_browser_shows_a_page_of_sixty_images_of_which_none_was_asked_for_over_the_l
     assert_eq!(each, [1; OBJECTS], "each was fetched once");
     wait_for_count(&world.a, "push_used", OBJECTS as u64);
 }
+
+/// A page that says something else in ten places each time.
+fn changing_page(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let letters = |seed: u64, n: usize| pattern(seed, n).into_iter().map(|b| b'!' + b % 26);
+    let target = head.split(' ').nth(1).unwrap_or("");
+    let mut page: Vec<u8> = letters(1, 100_000).collect();
+    let (name, version) = target.split_once('?').unwrap_or((target, ""));
+    for place in 0..10 {
+        let seed = version.len() as u64 * 100 + name.len() as u64 * 1000 + place;
+        let at = 9_500 * place as usize;
+        page.splice(at..at + 200, letters(seed, 200));
+    }
+    with("Content-Type: text/html\r\nCache-Control: no-cache\r\n", &page)
+}
+
+#[test]
+fn a_page_that_has_changed_a_little_costs_little_and_arrives_whole() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-delta");
+    // The same address each time: a field tells the server which version is the newest.
+    let versions = |head: &str, body: &[u8]| {
+        let version = "x".repeat(field(head, "x-version").map_or(0, |n| n.parse().unwrap()));
+        let line = head.lines().next().unwrap_or("").replace(" HTTP", &format!("?{version} HTTP"));
+        changing_page(&line, body)
+    };
+    let _server = Server::start(&world.server, versions);
+    let file = world.dir("files").join("got");
+    let load = |path: &str, version: usize| {
+        let crossed = || world.a.status().links[0].receive.link_bytes;
+        let before = crossed();
+        get(&world, &format!("-H 'X-Version: {version}' -o {}", file.display()), path);
+        let line = format!("GET {path}?{} HTTP/1.1", "x".repeat(version));
+        assert!(fs::read(&file).unwrap() == changing_page(&line, b"").1, "{path} {version}");
+        crossed() - before
+    };
+    let first = load("/page", 1);
+    assert!(first > 50_000, "{first}");
+    for (path, version) in [("/page", 2), ("/page", 3), ("/similar", 3)] {
+        let crossed = load(path, version);
+        println!("{path} {version}: {crossed} bytes of the link, {first} for the first");
+        assert!(crossed <= 5_000, "{path} {version}: {crossed}");
+    }
+}

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::headers::{self, Way};
-use bentpipe_web::push;
+use bentpipe_web::{delta, push};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
@@ -81,6 +81,7 @@ impl Hub {
             Ok((answer, sender)) => {
                 let mut answer = self.hand_on(key, answer, sender);
                 push::fields::clear(answer.headers_mut());
+                delta::clear(answer.headers_mut());
                 Ok(match page {
                     Some(page) => page.read_own(answer),
                     None => answer,

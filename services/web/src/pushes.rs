@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bentpipe_web::cache::{self, Stored};
+use bentpipe_web::cache::{self, Digest, Stored};
+use bentpipe_web::delta::{self, MAX_PAGE, Owner, Unpacker, Versions};
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::push::fields::{self, Ask, Pushed};
 use bentpipe_web::push::frames::{Part, Reader};
@@ -33,13 +34,23 @@ use crate::store::{Keep, Store};
 use crate::tray::Tray;
 use crate::{Counted, Local, exchange};
 
-/// What the terminal was sent ahead of requests.
+/// A page that was asked for.
+pub struct Asking {
+    page: u64,
+    owner: Owner,
+    name: String,
+    /// A page that the hub may have, too.
+    base: Option<(Digest, Bytes)>,
+}
+
+/// What the terminal was sent ahead of requests, and pages as they came.
 pub struct Pushes {
     shelf: RefCell<Shelf<Rc<Tray>>>,
     /// Something on the shelf has changed.
     changed: Notify,
     counted: Rc<Counted>,
     held: RefCell<Held>,
+    versions: RefCell<Versions>,
     store: Rc<Store>,
     started: Instant,
     /// Bytes that are asked for with one page; 0: nothing is.
@@ -48,31 +59,39 @@ pub struct Pushes {
 
 impl Pushes {
     pub fn new(counted: Rc<Counted>, store: Rc<Store>, bytes: u64) -> Pushes {
-        let (shelf, changed, held) = Default::default();
-        Pushes { shelf, changed, counted, held, store, started: Instant::now(), bytes }
+        let (shelf, changed, held, versions) = Default::default();
+        let started = Instant::now();
+        Pushes { shelf, changed, counted, held, versions, store, started, bytes }
     }
 
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Asks for the objects of what may be a page; the page's number.
-    pub fn ask(&self, peer: &str, request: &mut Request<Body>) -> Option<u64> {
+    /// Asks for the objects of what may be a page, and for its difference from one that is here.
+    pub fn ask(&self, peer: &str, request: &mut Request<Body>) -> Option<Asking> {
         let way = headers::way(request.headers())?;
         let fields = request.headers();
         let is_page = fields::may_be_pushed(request)
             && request.body().is_end_stream()
             && may_name_others(request.uri(), fields);
-        if !is_page || self.bytes == 0 {
+        if !is_page {
             return None;
         }
         let (now, uri) = (self.now(), request.uri());
         let held = self.held.borrow_mut().of(&cache::Key::new(peer, way.to, uri), now);
         let copied = fields::copied(fields);
+        let (owner, name) = ((peer.to_owned(), way.from), name_of(uri));
         self.expire(now);
-        let page = self.shelf.borrow_mut().page(peer, way, name_of(uri), copied, now);
+        let page = self.shelf.borrow_mut().page(peer, way, name.clone(), copied, now);
         fields::set_ask(request.headers_mut(), &Ask { page, bytes: self.bytes, held });
-        Some(page)
+        let mut versions = self.versions.borrow_mut();
+        let base = versions.like(&owner, &name);
+        let base = base.and_then(|digest| Some((digest, versions.find(&owner, digest)?)));
+        if let Some((digest, _)) = base {
+            delta::set_base(request.headers_mut(), digest);
+        }
+        Some(Asking { page, owner, name, base })
     }
 
     /// Notes that the terminal has this answer.
@@ -100,6 +119,7 @@ impl Pushes {
         request: &mut Request<Incoming>,
     ) -> Option<Response<Body>> {
         fields::clear(request.headers_mut());
+        delta::clear(request.headers_mut());
         if !fields::may_be_pushed(request) || !request.body().is_end_stream() {
             return None;
         }
@@ -148,25 +168,34 @@ impl Pushes {
         Some(answer)
     }
 
-    /// The answer without the promises in it, which are noted before anything of it is given on.
+    /// The answer without the promises in it, which are noted before anything of it is given on,
+    /// and unpacked.
     pub async fn open(
         this: &Rc<Pushes>,
-        page: Option<u64>,
+        asking: Option<Asking>,
         answer: Response<Incoming>,
     ) -> Response<Body> {
         let (mut parts, body) = answer.into_parts();
-        if let Some(page) = page
-            && let Some(page) = this.shelf.borrow_mut().page_of(page)
-        {
+        let is_framed = fields::take_framed(&mut parts.headers);
+        let packed_with = delta::take_delta(&mut parts.headers);
+        fields::clear(&mut parts.headers);
+        let Some(asking) = asking.filter(|_| is_framed) else {
+            return Response::from_parts(parts, body::passing(body));
+        };
+        if let Some(page) = this.shelf.borrow_mut().page_of(asking.page) {
             fields::set_cookies(&mut page.fields, &parts.headers);
         }
-        let is_framed = fields::take_framed(&mut parts.headers);
-        fields::clear(&mut parts.headers);
-        let body = match is_framed {
-            true => Unframed::open(Rc::clone(this), page, body).await,
-            false => body::passing(body),
-        };
-        Response::from_parts(parts, body)
+        let mut it = Unframed::new(Rc::clone(this), Some(asking.page), body);
+        if let Some(digest) = packed_with {
+            match unpacker(&asking, digest) {
+                Ok(unpacker) => it.unpacker = Some(unpacker),
+                Err(why) => it.failure = Some(why),
+            }
+        }
+        let is_kept = delta::may_be_kept(parts.status, &parts.headers);
+        it.copy = is_kept.then(|| (asking, Vec::new()));
+        it.begin().await;
+        Response::from_parts(parts, Box::pin(it))
     }
 
     /// Serves the stream on which a hub pushes.
@@ -314,22 +343,23 @@ struct Unframed {
     ended: bool,
     /// Told to whoever reads on.
     failure: Option<Broken>,
+    unpacker: Option<Unpacker>,
+    /// Its bytes so far, to be remembered if they are not too many.
+    copy: Option<(Asking, Vec<u8>)>,
 }
 
 impl Unframed {
     fn new(pushes: Rc<Pushes>, page: Option<u64>, body: Incoming) -> Unframed {
         let (reader, parts, data, names) = Default::default();
-        let (ended, failure) = (false, None);
-        Unframed { body, reader, parts, data, pushes, page, names, ended, failure }
+        let (ended, failure, unpacker, copy) = Default::default();
+        Unframed { body, reader, parts, data, pushes, page, names, ended, failure, unpacker, copy }
     }
 
-    /// With the promises noted that come before the body.
-    async fn open(pushes: Rc<Pushes>, page: Option<u64>, body: Incoming) -> Body {
-        let mut it = Unframed::new(pushes, page, body);
-        if let Err(why) = poll_fn(|context| it.poll_more(context)).await {
-            it.failure = Some(why);
+    /// Notes the promises that come before the body.
+    async fn begin(&mut self) {
+        if let Err(why) = poll_fn(|context| self.poll_more(context)).await {
+            self.failure = Some(why);
         }
-        Box::pin(it)
     }
 
     /// Reads on until something has come; false at the end.
@@ -360,6 +390,39 @@ impl Unframed {
         }
     }
 
+    /// The next bytes of the page, of those that came.
+    fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        let bytes = loop {
+            let Some(unpacker) = &mut self.unpacker else { break self.data.pop_front() };
+            if let Some(bytes) = unpacker.next()? {
+                break Some(bytes);
+            }
+            match self.data.pop_front() {
+                Some(packed) => unpacker.take(packed),
+                None => break None,
+            }
+        };
+        if let (Some((_, copy)), Some(bytes)) = (&mut self.copy, &bytes) {
+            match copy.len() + bytes.len() <= MAX_PAGE {
+                true => copy.extend_from_slice(bytes),
+                false => self.copy = None,
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// All of it has come.
+    fn end(&mut self) -> Result<(), Broken> {
+        if let Some(unpacker) = self.unpacker.take() {
+            unpacker.end()?;
+        }
+        if let Some((asking, copy)) = self.copy.take() {
+            let mut versions = self.pushes.versions.borrow_mut();
+            versions.insert(&asking.owner, &asking.name, copy.into());
+        }
+        Ok(())
+    }
+
     fn take_parts(&mut self) {
         for part in std::mem::take(&mut self.parts) {
             match (part, self.page) {
@@ -383,14 +446,24 @@ impl HttpBody for Unframed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         loop {
-            if let Some(bytes) = self.data.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            match self.next() {
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Ok(None) => {}
+                Err(why) => return Poll::Ready(Some(Err(why))),
             }
             match ready!(self.poll_more(context)) {
                 Ok(true) => {}
-                Ok(false) => return Poll::Ready(None),
+                Ok(false) => return Poll::Ready(self.end().err().map(Err)),
                 Err(why) => return Poll::Ready(Some(Err(why))),
             }
         }
+    }
+}
+
+/// Unpacks what is packed with the page that was named.
+fn unpacker(asking: &Asking, digest: Digest) -> Result<Unpacker, Broken> {
+    match &asking.base {
+        Some((named, base)) if *named == digest => Ok(Unpacker::new(base)?),
+        _ => Err("a page is packed with another that was not named".into()),
     }
 }

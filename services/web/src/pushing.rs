@@ -8,6 +8,8 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bentpipe_web::cache::Digest;
+use bentpipe_web::delta::{self, MAX_PAGE, Packer, Versions};
 use bentpipe_web::headers::Way;
 use bentpipe_web::push::fields::{self, Ask};
 use bentpipe_web::push::plan::{Plan, Wanted};
@@ -33,7 +35,10 @@ const SLOW: Duration = Duration::from_secs(5);
 /// Pages whose objects are sent at once; of others none are.
 const PAGES: usize = 256;
 
-/// What the hub has for push.
+/// Pages that are packed at once: each takes a few megabytes meanwhile.
+const PACKERS: usize = 16;
+
+/// What the hub has for push, and for deltas.
 pub struct Pushing {
     /// Bytes for one page; 0: nothing is pushed.
     bytes: u64,
@@ -41,6 +46,10 @@ pub struct Pushing {
     /// Images give way to all that was asked for.
     images: Exchanges,
     pages: RefCell<Vec<Weak<Page>>>,
+    /// Pages as they were sent.
+    versions: RefCell<Versions>,
+    /// Each page that is being packed has a copy.
+    packing: Rc<()>,
 }
 
 impl Pushing {
@@ -48,7 +57,8 @@ impl Pushing {
         let stream =
             |class| Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE, class);
         let (urgent, images) = (stream(None), stream(Some("bulk")));
-        Pushing { bytes, urgent, images, pages: RefCell::default() }
+        let (pages, versions, packing) = Default::default();
+        Pushing { bytes, urgent, images, pages, versions, packing }
     }
 
     /// A host asks for this itself: no page need bring it.
@@ -74,10 +84,12 @@ pub struct Page {
     /// Other hosts whose address is known.
     others: RefCell<BTreeMap<String, SocketAddr>>,
     is_over: Cell<bool>,
+    /// A page that the terminal has, too.
+    base: Option<(Digest, Bytes)>,
 }
 
 impl Page {
-    /// The page that a terminal's request asks for, if its objects are to be sent. The server is
+    /// The page that a terminal's request asks for. The server is
     /// asked for the page as it is, because what is encoded is not read.
     pub async fn asked(
         hub: &Rc<Hub>,
@@ -88,16 +100,21 @@ impl Page {
     ) -> Option<Rc<Page>> {
         let pushing = &hub.pushing;
         pushing.asked(peer, way, uri);
-        let ask = fields::take_ask(fields)?;
-        let Ask { page: number, bytes, held } = ask;
-        let bytes = bytes.min(pushing.bytes);
+        let (base, ask) = (delta::take_base(fields), fields::take_ask(fields));
+        let Ask { page: number, bytes, held } = ask?;
         let url = Url::parse(&uri.to_string()).ok()?;
         pushing.pages.borrow_mut().retain(|page| page.strong_count() > 0);
-        if bytes == 0 || hub.gateway.bills(peer) || pushing.pages.borrow().len() >= PAGES {
-            return None;
-        }
+        let may_push = !hub.gateway.bills(peer) && pushing.pages.borrow().len() < PAGES;
+        let mut bytes = if may_push { bytes.min(pushing.bytes) } else { 0 };
         // Promised is only what there is a stream for.
-        pushing.urgent.sender(peer).await.ok()?;
+        if bytes > 0 && pushing.urgent.sender(peer).await.is_err() {
+            bytes = 0;
+        }
+        let owner = (peer.to_string(), way.from);
+        let base = base.and_then(|digest| {
+            let page = pushing.versions.borrow_mut().find(&owner, digest)?;
+            Some((digest, page))
+        });
         let page = Rc::new(Page {
             hub: hub.clone(),
             peer: peer.clone(),
@@ -107,6 +124,7 @@ impl Page {
             copied: RefCell::new(fields::copied(fields)),
             others: RefCell::default(),
             is_over: Cell::new(false),
+            base,
         });
         pushing.pages.borrow_mut().push(Rc::downgrade(&page));
         if fields.contains_key(header::ACCEPT_ENCODING) {
@@ -130,6 +148,10 @@ impl Page {
         if found.is_empty() && matches!(scanner, Scanner::Blind) {
             return Response::from_parts(parts, body);
         }
+        let is_kept = depth == 0
+            && !matches!(scanner, Scanner::Blind)
+            && delta::may_be_kept(parts.status, &parts.headers);
+        let packed = if is_kept { self.packer(&mut parts.headers) } else { None };
         let mut it = Reading {
             body,
             scanner,
@@ -137,11 +159,28 @@ impl Page {
             base,
             depth,
             ready: VecDeque::new(),
+            packed,
+            copy: is_kept.then(Vec::new),
             is_whole: false,
         };
         it.promise(found, true);
         fields::set_framed(&mut parts.headers);
         Response::from_parts(parts, Box::pin(it))
+    }
+
+    /// Packs the page with one that the terminal has, if there is one.
+    fn packer(&self, fields: &mut HeaderMap) -> Option<(Packer, Rc<()>)> {
+        let (digest, base) = self.base.as_ref()?;
+        let place = Rc::clone(&self.hub.pushing.packing);
+        let packer = (Rc::strong_count(&place) <= PACKERS + 1).then(|| Packer::new(base).ok());
+        delta::set_delta(fields, *digest);
+        match packer.flatten() {
+            Some(packer) => Some((packer, place)),
+            None => {
+                delta::clear(fields);
+                None
+            }
+        }
     }
 
     /// Fetches as much as may be fetched at once.
@@ -303,6 +342,10 @@ struct Reading {
     base: Url,
     depth: u8,
     ready: VecDeque<Bytes>,
+    /// Its bytes are packed; and a place among those that are.
+    packed: Option<(Packer, Rc<()>)>,
+    /// Its bytes so far, to be remembered if they are not too many.
+    copy: Option<Vec<u8>>,
     is_whole: bool,
 }
 
@@ -317,6 +360,41 @@ impl Reading {
             self.ready.push_back(frames::promises(names.iter().map(String::as_str)));
             self.page.go_on();
         }
+    }
+
+    /// Bytes of the page go on, packed or as they are.
+    fn send(&mut self, bytes: Bytes) -> Result<(), Broken> {
+        match &mut self.copy {
+            Some(copy) if copy.len() + bytes.len() <= MAX_PAGE => copy.extend_from_slice(&bytes),
+            _ => self.copy = None,
+        }
+        let bytes = match &mut self.packed {
+            Some((packer, _)) => packer.pack(&bytes)?,
+            None => bytes,
+        };
+        self.frame(bytes);
+        Ok(())
+    }
+
+    fn frame(&mut self, bytes: Bytes) {
+        let mut frames = Vec::new();
+        frames::data(bytes, &mut frames);
+        self.ready.extend(frames);
+    }
+
+    /// All of it is on its way.
+    fn end(&mut self) -> Result<(), Broken> {
+        self.is_whole = true;
+        if let Some((mut packer, _)) = self.packed.take() {
+            let end = packer.end()?;
+            self.frame(end);
+        }
+        if let Some(copy) = self.copy.take() {
+            let page = &self.page;
+            let (owner, name) = ((page.peer.to_string(), page.way.from), page.plan.borrow().name());
+            page.hub.pushing.versions.borrow_mut().insert(&owner, &name, copy.into());
+        }
+        Ok(())
     }
 
     fn look(&mut self, bytes: &[u8]) {
@@ -343,19 +421,17 @@ impl HttpBody for Reading {
             if let Some(bytes) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
+            if self.is_whole {
+                return Poll::Ready(None);
+            }
             match ready!(self.body.as_mut().poll_frame(context)?) {
                 Some(frame) => {
                     // Trailers have no place in such a body.
                     let bytes = frame.into_data().unwrap_or_default();
                     self.look(&bytes);
-                    let mut frames = Vec::new();
-                    frames::data(bytes, &mut frames);
-                    self.ready.extend(frames);
+                    self.send(bytes)?;
                 }
-                None => {
-                    self.is_whole = true;
-                    return Poll::Ready(None);
-                }
+                None => self.end()?,
             }
         }
     }

@@ -56,6 +56,11 @@ impl Plan {
         &self.page
     }
 
+    /// The page's name.
+    pub fn name(&self) -> String {
+        name_of(&self.page)
+    }
+
     /// Takes what a text names; the names of what will be fetched.
     pub fn find(&mut self, base: &Url, found: Vec<Found>, depth: u8) -> Vec<String> {
         let wanted = found.into_iter().filter_map(|found| self.want(base, &found, depth));
