@@ -118,9 +118,11 @@ impl Bed {
 
     fn wait_for_services(&self) -> Result<(), String> {
         let begin = Instant::now();
-        while self.with_service {
+        let wanted = if self.with_service { 2 } else { 0 };
+        loop {
             let services = self.services()?;
-            if services.len() == 2 && services.iter().all(|s| s.state == ServiceState::Running) {
+            let running = |s: &ServiceStatus| s.state == ServiceState::Running;
+            if services.len() == wanted && services.iter().all(running) {
                 break;
             }
             if begin.elapsed() > START {

@@ -237,7 +237,7 @@ impl Unpacker {
         Ok(Unpacker { unpacker, packed: Bytes::new(), more: false, ended: false })
     }
 
-    /// Takes packed bytes; [`Unpacker::next`] gives what is in them. To be called when that gives
+    /// Takes packed bytes; [`Unpacker::give`] gives what is in them. To be called when that gives
     /// nothing more.
     pub fn take(&mut self, packed: Bytes) {
         self.packed = packed;
@@ -247,7 +247,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// If it is no packed page, or goes on behind its end.
-    pub fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+    pub fn give(&mut self) -> Result<Option<Bytes>, Broken> {
         while !self.packed.is_empty() || self.more {
             if self.ended {
                 return Err(Broken("it has no end"));
@@ -294,7 +294,7 @@ mod tests {
         let (mut unpacker, mut all) = (Unpacker::new(base)?, Vec::new());
         for part in packed.chunks(step) {
             unpacker.take(Bytes::copy_from_slice(part));
-            while let Some(bytes) = unpacker.next()? {
+            while let Some(bytes) = unpacker.give()? {
                 assert!(bytes.len() <= OUT);
                 all.extend_from_slice(&bytes);
             }

@@ -93,7 +93,7 @@ pub fn fuzz(data: &[u8]) {
             let page = url::Url::parse("http://a.test/").expect("a page");
             let mut plan = plan::Plan::new(page.clone(), BTreeSet::new(), 1);
             plan.find(&page, found, 1);
-            while let Some(wanted) = plan.next() {
+            while let Some(wanted) = plan.start() {
                 let uri: Uri = wanted.url.as_str().parse().expect("an address of HTTP's");
                 assert_eq!(name_of(&uri), wanted.name);
                 assert!(wanted.url.port().is_none());
@@ -121,7 +121,7 @@ pub fn fuzz(data: &[u8]) {
             let mut unpacker = crate::delta::Unpacker::new(b"a page of before").expect("memory");
             for part in data.chunks(step) {
                 unpacker.take(bytes::Bytes::copy_from_slice(part));
-                while let Ok(Some(_)) = unpacker.next() {}
+                while let Ok(Some(_)) = unpacker.give() {}
             }
         }
     }

@@ -411,7 +411,7 @@ impl Unframed {
     fn next(&mut self) -> Result<Option<Bytes>, Broken> {
         let bytes = loop {
             let Some(unpacker) = &mut self.unpacker else { break self.data.pop_front() };
-            if let Some(bytes) = unpacker.next()? {
+            if let Some(bytes) = unpacker.give()? {
                 break Some(bytes);
             }
             match self.data.pop_front() {

@@ -186,7 +186,7 @@ impl Page {
     /// Fetches as much as may be fetched at once.
     fn go_on(self: &Rc<Page>) {
         loop {
-            let next = self.plan.borrow_mut().next();
+            let next = self.plan.borrow_mut().start();
             let Some(wanted) = next else { return };
             Local::spawn(self.clone().push(wanted));
         }

@@ -10,18 +10,19 @@ use http::{Method, Request, Response, StatusCode, Uri, Version};
 
 use crate::headers::TO;
 
-/// In a request: it may bring objects of so many bytes.
+/// In a request: it may bring objects of so many bytes, if they are not [`BYTES`].
 const PUSH: HeaderName = HeaderName::from_static("bp-push");
 /// In a request: hashes of what the terminal has of this host.
 const HOLDS: HeaderName = HeaderName::from_static("bp-holds");
 /// In an answer and in a pushed one: its body has promises in it. The value is its length.
 const FRAMED: HeaderName = HeaderName::from_static("bp-framed");
-/// In a request with [`PUSH`] and in a pushed answer: the number of the page. The other is the same
-/// each time, and costs a byte.
+/// In a request that objects may be pushed for, and in a pushed answer: the number of the page.
 const PAGE: HeaderName = HeaderName::from_static("bp-page");
 /// In a pushed answer: its status. 0: its body is a list of what does not come.
 const STATUS: HeaderName = HeaderName::from_static("bp-status");
 
+/// Bytes of one page's objects, where nobody says otherwise.
+pub const BYTES: u64 = 1_000_000;
 /// Hashes that a request has at most.
 pub const MAX_HELD: usize = 200;
 
@@ -52,11 +53,10 @@ pub fn clear(fields: &mut HeaderMap) {
 /// Asks for push.
 pub fn set_ask(fields: &mut HeaderMap, ask: &Ask) {
     let text = |text: String| HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""));
-    fields.insert(PUSH, ask.bytes.into());
-    // Header compression is not to remember it: no other request has it again.
-    let mut page = HeaderValue::from(ask.page);
-    page.set_sensitive(true);
-    fields.insert(PAGE, page);
+    if ask.bytes != BYTES {
+        fields.insert(PUSH, ask.bytes.into());
+    }
+    fields.insert(PAGE, ask.page.into());
     if !ask.held.is_empty() {
         let held: Vec<u8> =
             ask.held.iter().take(MAX_HELD).flat_map(|hash| hash.to_be_bytes()).collect();
@@ -67,11 +67,15 @@ pub fn set_ask(fields: &mut HeaderMap, ask: &Ask) {
 /// Takes what a request says of push out of it.
 pub fn take_ask(fields: &mut HeaderMap) -> Option<Ask> {
     let [push, page, holds] = [PUSH, PAGE, HOLDS].map(|name| fields.remove(name));
-    let (page, bytes) = (page.as_ref()?.to_str().ok()?, push.as_ref()?.to_str().ok()?);
+    let page = page.as_ref()?.to_str().ok()?;
+    let bytes = match push {
+        Some(push) => push.to_str().ok()?.parse().ok()?,
+        None => BYTES,
+    };
     let holds = holds.as_ref().and_then(|h| h.to_str().ok()).unwrap_or("");
     let held = Base64UrlUnpadded::decode_vec(holds).ok()?;
     let hashes = held.as_chunks().0.iter().take(MAX_HELD).map(|b| u32::from_be_bytes(*b));
-    Some(Ask { page: page.parse().ok()?, bytes: bytes.parse().ok()?, held: hashes.collect() })
+    Some(Ask { page: page.parse().ok()?, bytes, held: hashes.collect() })
 }
 
 /// Notes that promises are between the body's bytes.
@@ -308,7 +312,7 @@ mod tests {
         assert_eq!(take_ask(&mut all), Some(ask));
         assert_eq!(all.len(), 1);
         for (page, push, holds) in
-            [("", "", ""), ("1", "", ""), ("-1", "2", ""), ("1", "2", "~"), ("1", "x", "AAAA")]
+            [("", "1", ""), ("1", "", ""), ("-1", "2", ""), ("1", "2", "~"), ("1", "x", "AAAA")]
         {
             let odd = [("bp-page", page), ("bp-push", push), ("bp-holds", holds)];
             assert_eq!(take_ask(&mut fields(&odd)), None, "{odd:?}");

@@ -14,10 +14,12 @@ const MEMORY: usize = 256 << 10;
 /// A page's width in CSS pixels, where an image has several widths and says no more.
 const WIDTH: u32 = 1280;
 
+type Nowhere = fn(&[u8]);
+
 /// Reads one page.
 pub struct Html {
     /// Nothing any more, once a page was too much for it.
-    reader: Option<HtmlRewriter<'static, fn(&[u8])>>,
+    reader: Option<HtmlRewriter<'static, Nowhere>>,
     seen: Rc<RefCell<Seen>>,
 }
 
@@ -65,7 +67,7 @@ impl Html {
                 Ok(())
             }));
         // What comes out of it is what went in: the page itself goes another way.
-        let nowhere: fn(&[u8]) = |_| {};
+        let nowhere: Nowhere = |_| {};
         Html { reader: Some(HtmlRewriter::new(settings, nowhere)), seen }
     }
 

@@ -101,7 +101,7 @@ impl Plan {
     }
 
     /// The next to be fetched now. [`Plan::done`] follows.
-    pub fn next(&mut self) -> Option<Wanted> {
+    pub fn start(&mut self) -> Option<Wanted> {
         if self.running == AT_ONCE {
             return None;
         }
@@ -181,7 +181,7 @@ mod tests {
         );
         let expected = ["dir/a.png", "b.png?c=d%20e", "c.png", "d", "dir/page.html?q"];
         assert_eq!(found, expected.map(|path| format!("10.2.0.2/{path}")));
-        for wanted in std::iter::from_fn(|| plan.next()) {
+        for wanted in std::iter::from_fn(|| plan.start()) {
             assert_eq!(name_of_uri(&wanted.url.as_str().parse().unwrap()), wanted.name);
         }
     }
@@ -208,14 +208,14 @@ mod tests {
         ];
         assert_eq!(find(&mut plan, &refused), [""; 0]);
         assert_eq!(find(&mut plan, &["http://Other.test:80/x"]), ["other.test/x"]);
-        assert!(!plan.next().unwrap().is_own);
+        assert!(!plan.start().unwrap().is_own);
     }
 
     #[test]
     fn a_reference_cannot_bring_lines_of_its_own_into_a_request() {
         let mut plan = plan(1);
         find(&mut plan, &["a\r\nHost: b\r\n\r\nGET /c", "http://10.2.0.2/\u{0}\u{7f} <>\"`{}|\\^"]);
-        for wanted in std::iter::from_fn(|| plan.next()) {
+        for wanted in std::iter::from_fn(|| plan.start()) {
             let is_plain = |c: char| c.is_ascii_graphic();
             assert!(wanted.url.as_str().chars().all(is_plain), "{}", wanted.url);
         }
@@ -231,7 +231,7 @@ mod tests {
             }
         }
         let mut fetched = 0;
-        while let Some(_one) = plan.next() {
+        while let Some(_one) = plan.start() {
             fetched += 1;
             plan.done();
         }
@@ -251,7 +251,7 @@ mod tests {
             if plan.find(&base, vec![to], depth).is_empty() {
                 break;
             }
-            base = plan.next().expect("it is fetched").url;
+            base = plan.start().expect("it is fetched").url;
         }
         assert_eq!(depth, MAX_DEPTH + 1);
     }
@@ -265,13 +265,13 @@ mod tests {
         let found = kinds.iter().enumerate();
         let found = found.map(|(n, kind)| Found { reference: n.to_string(), kind: *kind });
         plan.find(&base, found.collect(), 1);
-        let mut next = || plan.next().map(|w| w.kind);
+        let mut next = || plan.start().map(|w| w.kind);
         assert_eq!([next(), next(), next()], [Kind::Style, Kind::Script, Kind::Font].map(Some));
         assert_eq!([next(), next(), next()], [Some(Kind::Image); 3]);
         assert_eq!(next(), None, "so many are under way");
         plan.done();
         plan.asked("10.2.0.2/dir/3");
-        assert_eq!(plan.next().unwrap().name, "10.2.0.2/dir/4", "3 was asked for");
+        assert_eq!(plan.start().unwrap().name, "10.2.0.2/dir/4", "3 was asked for");
     }
 
     #[test]
@@ -283,6 +283,6 @@ mod tests {
         assert!(plan.admit(None) && plan.pay(1) && !plan.admit(None));
         assert!(plan.is_full() && find(&mut plan, &["more"]).is_empty());
         assert_eq!(plan.stop(), ["a.test/new"]);
-        assert_eq!(plan.next(), None);
+        assert_eq!(plan.start(), None);
     }
 }
