@@ -211,6 +211,8 @@ pub struct Endpoint {
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
     shares: Shares,
+    /// Whose packet is in hand, and since when by the stopwatch, while work is measured.
+    measured: Option<(PeerId, Option<Instant>)>,
     /// Until when what arrives may be what somebody waits for, at any peer's.
     awaited_until: Instant,
     /// Until when a peer is taken to be near: one with a round trip below 200 ms.
@@ -249,6 +251,7 @@ impl Endpoint {
             events: VecDeque::new(),
             drops: BTreeMap::new(),
             shares: Shares::default(),
+            measured: None,
             awaited_until: Instant::ZERO,
             near_until: Instant::ZERO,
         }
