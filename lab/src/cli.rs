@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use console::logging::{self, Level};
 use console::{Global, manual};
 
-use crate::{bench, demo, emulate, experiments, modem, sim};
+use crate::{bench, demo, emulate, experiments, load, modem, sim};
 
 /// Measures what bentpipe gains, with real hosts around an emulated satellite link.
 ///
@@ -35,6 +35,7 @@ pub enum Command {
     Emulate(emulate::Args),
     Modem(modem::Args),
     Sim(sim::Args),
+    Load(load::Args),
     #[command(hide = true)]
     Manual(manual::Args),
 }
@@ -57,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Emulate(args) => emulate::run(args, &global),
         Command::Modem(args) => modem::run(args, &global),
         Command::Sim(args) => sim::run(args, &global),
+        Command::Load(args) => load::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };
     done.unwrap_or_else(|report| console::failed("bentpipe-lab", &report))

@@ -5,6 +5,7 @@
 //! * [`testbed`]: real hosts and gateways around it, in namespaces, and what they measure. The
 //!   gateways are processes of the program `bentpipe`, as users have it.
 //! * [`experiments`], [`demo`], [`bench`]: what is measured and compared with what.
+//! * [`load`]: one hub with thousands of terminals, played by this process.
 //! * [`sim`]: whole nodes in virtual time, without a network.
 //! * [`plot`], [`pcapng`]: how results are drawn and captures written.
 //!
@@ -15,6 +16,7 @@ pub mod cli;
 pub mod demo;
 pub mod emulate;
 pub mod experiments;
+pub mod load;
 pub mod modem;
 pub mod pcapng;
 pub mod plot;

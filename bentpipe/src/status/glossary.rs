@@ -160,6 +160,11 @@ pub const DROPS: &[Entry] = &[
         "initiations that came by a path which was put down here: they are not answered",
     ),
     (
+        "quic refused",
+        Place::Node,
+        "first packets of QUIC connections of hosts here, where the peer's file says quic = \"refuse\": browsers use TCP then",
+    ),
+    (
         "repair too dear",
         Place::Link,
         "short REPAIR packets of the peer that would have taken more work than their bytes earn: \

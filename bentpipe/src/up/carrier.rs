@@ -187,6 +187,11 @@ impl Carrier {
         Ok(())
     }
 
+    /// Is any socket tied to an interface?
+    pub fn has_interfaces(&self) -> bool {
+        self.sockets.iter().any(|s| s.binding.interface.is_some())
+    }
+
     /// The socket that is bound so.
     pub fn id_of(&self, binding: &Binding) -> Option<CarrierId> {
         let at = self.sockets.iter().position(|s| s.binding == *binding)?;

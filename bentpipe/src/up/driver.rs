@@ -230,14 +230,14 @@ impl Driver {
                     self.shard.set_service(now, &name, line);
                 }
                 Do::Of(peer, work) => {
-                    let shard = self.everyone.iter().find(|p| p.config.name == peer);
-                    let shard = shard.map_or(0, |p| p.shard);
+                    let shard = self.everyone.called(&peer).map_or(0, |p| p.shard);
                     self.give_work(now, shard, work);
                 }
                 Do::Refuse(line, request) => {
                     let answer = Answer::failed(request, service::Reason::Exhausted);
                     self.shard.answer_service(now, &line, answer);
                 }
+                Do::Answer(asker, answer) => self.answer_command(asker, &answer),
                 Do::Passed(server, work) => {
                     let shard = self.shard_routes.lookup(server.ip()).unwrap_or(0);
                     self.give_work(now, shard, work);

@@ -64,6 +64,7 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
         overhead: overhead(link),
         priority: carrier.priority,
         keepalive: peer.keepalive,
+        probe: carrier.probe,
     }
 }
 
@@ -146,6 +147,7 @@ pub fn policy(peer: &Peer) -> Policy {
         dedup_classes: peer.traffic.dedup.clone(),
         open: peer.open,
         fast_ports: peer.fast_ports.clone(),
+        refuse_quic: peer.refuse_quic,
         connects: Some(peer.connects),
     }
 }

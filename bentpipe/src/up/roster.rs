@@ -1,5 +1,6 @@
 //! The peers as the loop knows them. A hub has thousands, so what they want by time is
-//! looked up only after one of them changed: not at every turn of the loop.
+//! looked up only after one of them changed: not at every turn of the loop. Who is meant by a
+//! number, a key or a name is looked up in tables.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ pub(super) struct ListedPeer {
 pub(super) trait Entry {
     type Name: Ord + Copy;
     fn name(&self) -> Self::Name;
+    /// As the operator calls it.
+    fn called(&self) -> &str;
     fn due(&self) -> Option<Instant>;
 }
 
@@ -59,6 +62,10 @@ impl Entry for KnownPeer {
 
     fn name(&self) -> PeerId {
         self.id
+    }
+
+    fn called(&self) -> &str {
+        &self.config.name
     }
 
     fn due(&self) -> Option<Instant> {
@@ -73,6 +80,10 @@ impl Entry for ListedPeer {
         self.config.public_key
     }
 
+    fn called(&self) -> &str {
+        &self.config.name
+    }
+
     fn due(&self) -> Option<Instant> {
         self.clear_due()
     }
@@ -83,12 +94,15 @@ pub(super) struct Roster<P: Entry> {
     peers: Vec<P>,
     /// Where each of them is, once one was looked for.
     places: OnceCell<BTreeMap<P::Name, usize>>,
+    /// The same by what the operator calls them.
+    called: OnceCell<BTreeMap<Box<str>, usize>>,
     due: Cell<Option<Option<Instant>>>,
 }
 
 impl<P: Entry> Default for Roster<P> {
     fn default() -> Roster<P> {
-        Roster { peers: Vec::new(), places: OnceCell::new(), due: Cell::new(None) }
+        let (places, called) = (OnceCell::new(), OnceCell::new());
+        Roster { peers: Vec::new(), places, called, due: Cell::new(None) }
     }
 }
 
@@ -110,25 +124,42 @@ impl<P: Entry> Roster<P> {
         Some(&mut self.peers[at])
     }
 
+    /// The one that the operator calls so.
+    pub fn called(&self, name: &str) -> Option<&P> {
+        let each = || self.peers.iter().enumerate().map(|(at, peer)| (peer.called().into(), at));
+        self.called.get_or_init(|| each().collect()).get(name).map(|at| &self.peers[*at])
+    }
+
     pub fn push(&mut self, peer: P) {
         self.due.set(None);
+        if let Some(called) = self.called.get_mut() {
+            called.insert(peer.called().into(), self.peers.len());
+        }
         if let Some(places) = self.places.get_mut() {
             places.insert(peer.name(), self.peers.len());
         }
         self.peers.push(peer);
     }
 
-    pub fn remove(&mut self, at: usize) -> P {
-        self.due.set(None);
-        self.places.take();
-        self.peers.remove(at)
+    /// Takes those out that are meant.
+    pub fn take_out(&mut self, is_meant: impl Fn(&P) -> bool) -> Vec<P> {
+        self.drained();
+        let (gone, stay) = std::mem::take(&mut self.peers).into_iter().partition(is_meant);
+        self.peers = stay;
+        gone
     }
 
     /// Takes all of them out.
     pub fn drain(&mut self) -> impl Iterator<Item = P> {
+        self.drained();
+        self.peers.drain(..)
+    }
+
+    /// They are at other places.
+    fn drained(&mut self) {
         self.due.set(None);
         self.places.take();
-        self.peers.drain(..)
+        self.called.take();
     }
 
     /// When the first of them is due.

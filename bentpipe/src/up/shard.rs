@@ -27,6 +27,7 @@ use link::keys::PublicKey;
 use os::OsError;
 use os::copies::CopyWatch;
 use os::intercept::Marks;
+use os::links::LinkWatch;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
@@ -55,6 +56,7 @@ const MODEMS: u64 = OURS + 2;
 const CHUNKS: u64 = OURS + 3;
 const COPIES: u64 = OURS + 4;
 const LINES: u64 = OURS + 5;
+const LINKS: u64 = OURS + 6;
 /// Further carriers' sockets follow this.
 const MORE_UDP: u64 = OURS + 100;
 /// With the number of a connection that a service wants; no flow's number has this bit.
@@ -74,6 +76,8 @@ pub(super) struct Shard {
     pub sharers: Sharers,
     pub clock: Clock,
     copies: CopyWatch,
+    /// Where carriers are tied to interfaces.
+    links: Option<LinkWatch>,
     pub poller: Poller,
     pub relay: Relay,
     pub carrier: Carrier,
@@ -143,6 +147,7 @@ impl Shard {
             sharers: Sharers::of(&config.peers),
             clock: *clock,
             copies: CopyWatch::open()?,
+            links: carrier.has_interfaces().then(LinkWatch::open).transpose()?,
             poller,
             relay: Relay::new(endpoint),
             carrier,
@@ -177,6 +182,9 @@ impl Shard {
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
         p.add(&shard.copies, COPIES, Interest::READ)?;
+        if let Some(links) = &shard.links {
+            p.add(links, LINKS, Interest::READ)?;
+        }
         Ok(shard)
     }
 
@@ -243,6 +251,10 @@ impl Shard {
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),
             LINES => self.clear_lines(),
+            LINKS => {
+                self.links.iter_mut().for_each(LinkWatch::clear);
+                self.follow_links(now);
+            }
             CHUNKS => {
                 self.chunks.waker.clear(); // They have their turn in a moment.
             }

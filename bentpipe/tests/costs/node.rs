@@ -107,6 +107,7 @@ impl Node {
             routes: vec!["10.2.0.0/16".parse().expect("a prefix")],
             allow: vec!["10.1.0.0/16".parse().expect("a prefix")],
             keep_source: true,
+            refuse_quic: false,
             connects: Some(1_000_000),
             ..Policy::default()
         };

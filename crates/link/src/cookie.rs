@@ -31,6 +31,10 @@ const NONCE_LEN: usize = 24;
 /// How long a burst of initiations may last before it counts as load, and how long load
 /// is remembered.
 const LOAD_MEMORY: Duration = Duration::from_secs(1);
+/// Responses that are taken in a second without cookies: twice as many as a node asks for where
+/// nobody waits for them (`endpoint::calls`). Only who hits the index of an initiation under way
+/// costs anything by one.
+const RESPONSES_PER_SECOND: u32 = 1_000;
 /// Handshakes that one source with a cookie may make under load.
 const SOURCE_RATE: u64 = 5;
 const SOURCE_BURST: u64 = 5;
@@ -120,7 +124,9 @@ pub struct Guard {
     keys: MacKeys,
     secrets: Secrets,
     entropy: Entropy,
+    /// Initiations, and responses.
     load: Load,
+    responses: Load,
     sources: Box<[Meter; SOURCES]>,
     prefixes: Box<[Meter; PREFIXES]>,
     source_key: [u8; 32],
@@ -138,7 +144,7 @@ pub enum Verdict {
 
 impl Guard {
     /// The gate of the node with this public key. It counts as under load when more
-    /// than `initiations_per_second` (at least 1) good initiations and responses arrive. All
+    /// than `initiations_per_second` (at least 1) good initiations arrive. All
     /// with the same secret `root` take each other's cookies, as those of a node's shards do.
     pub fn new(
         local: &PublicKey,
@@ -150,6 +156,7 @@ impl Guard {
             keys: MacKeys::of(local),
             secrets: Secrets::new(root),
             load: Load::new(initiations_per_second),
+            responses: Load::new(RESPONSES_PER_SECOND),
             sources: Box::new([Meter::default(); SOURCES]),
             prefixes: Box::new([Meter::default(); PREFIXES]),
             source_key: entropy.bytes32(),
@@ -157,7 +164,7 @@ impl Guard {
         }
     }
 
-    /// Whether cookies are demanded now.
+    /// Whether cookies are demanded of those who call.
     pub fn under_load(&self, now: Instant) -> bool {
         self.load.over(now)
     }
@@ -170,7 +177,12 @@ impl Guard {
             Ok(mac1) => mac1,
             Err(why) => return Verdict::Refused(why, None),
         };
-        if !self.load.count(now) {
+        // Those who call cannot make it dear to answer this node, nor the other way round.
+        let load = match packet[0] {
+            RESPONSE => &mut self.responses,
+            _ => &mut self.load,
+        };
+        if !load.count(now) {
             return Verdict::Admitted;
         }
         let (covered, macs) = packet.split_at(packet.len() - MACS_LEN);

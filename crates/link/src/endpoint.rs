@@ -6,6 +6,7 @@
 //! The law for the owner: after every change, poll transmit, events and datagrams
 //! until nothing is left, then wait for [`Endpoint::poll_timeout`].
 
+mod calls;
 mod indices;
 mod paths;
 mod receive;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
+use self::calls::Calls;
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
 pub use self::paths::PathStatus;
@@ -36,7 +38,7 @@ use crate::handshake::{Message, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Reach, Session, SessionStats};
+use crate::session::{Event, LinkConfig, Reach, Session, SessionStats, Why};
 use crate::tunnel::Tunnel;
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
 use crate::wire::ResetReason;
@@ -112,8 +114,8 @@ pub enum LinkEvent {
     },
     /// On a path the peer is at a new address.
     Moved(PathId, Remote),
-    /// Everything goes by this path now.
-    Using(PathId),
+    /// Everything goes by this path now, for this reason.
+    Using(PathId, Why),
     /// The peer does not answer: nothing was received since then.
     Silent(Instant),
     /// The peer is heard and hears nothing of what was sent since then.
@@ -203,6 +205,7 @@ pub struct Endpoint {
     indices: IndexTable,
     elsewhere: Elsewhere,
     strangers: Strangers,
+    calls: Calls,
     replies: VecDeque<(Remote, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -243,6 +246,7 @@ impl Endpoint {
             by_key: BTreeMap::new(),
             elsewhere: Elsewhere::default(),
             strangers: Strangers::default(),
+            calls: Calls::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
@@ -279,7 +283,9 @@ impl Endpoint {
         }
         if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::take) {
             self.by_key.remove(&peer.config.public_key);
-            self.timers.retain(|(_, p)| *p != id);
+            if let Some(at) = peer.timer {
+                self.timers.remove(&(at, id));
+            }
             self.indices.forget(id);
             self.shares.forget(id);
             self.sleepers.free(id);
@@ -300,6 +306,11 @@ impl Endpoint {
     /// The peers, in no particular order.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.by_key.values().copied()
+    }
+
+    /// The peer with this key.
+    pub fn peer_with(&self, key: &PublicKey) -> Option<PeerId> {
+        self.by_key.get(key).copied()
     }
 
     /// Those that something was to do with so far.

@@ -62,7 +62,7 @@ const MAX_INITIATION_PAYLOAD: usize = INITIATION_FIXED + COOKIE_LEN + MAX_PARAMS
 /// The longest initiation, and the longest handshake message of all.
 pub const MAX_MESSAGE: usize =
     INITIATION_HEADER + INITIATION_NOISE + MAX_INITIATION_PAYLOAD + MACS_LEN;
-const MIN_RESPONSE: usize = MAX_RESPONSE - MAX_PARAMS;
+pub(crate) const MIN_RESPONSE: usize = MAX_RESPONSE - MAX_PARAMS;
 /// Header, nonce, sealed cookie.
 pub(crate) const COOKIE_REPLY_LEN: usize = 6 + 24 + COOKIE_LEN + TAG_LEN;
 

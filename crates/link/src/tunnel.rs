@@ -226,6 +226,8 @@ pub struct Tunnel {
     tally: Tally,
     /// Asked to initiate at this time, whether or not there is something to send.
     start: Option<Instant>,
+    /// The next initiation is not to leave before, unless somebody waits for it.
+    turn: Option<Instant>,
     /// There is something to send or to be confirmed, since then.
     wanted: Option<Instant>,
     /// The keys are due for replacement, since then.
@@ -277,6 +279,7 @@ impl Tunnel {
             session: None,
             fresh_epoch: draw_epoch(&mut entropy),
             attempt: None,
+            turn: None,
             tally: Tally::default(),
             start: None,
             wanted: None,
@@ -315,6 +318,17 @@ impl Tunnel {
     /// minutes) until there is a session: a node does so when it starts.
     pub fn connect(&mut self, now: Instant) {
         self.start.get_or_insert(now);
+    }
+
+    /// Is an initiation due that nobody waits for, and for which no turn was given?
+    pub fn wants_turn(&self, now: Instant) -> bool {
+        let nobody_waits = self.wanted.is_none() && self.turn.is_none();
+        nobody_waits && self.initiation_due().is_some_and(|due| due <= now)
+    }
+
+    /// The initiation may leave then, and not before.
+    pub fn give_turn(&mut self, at: Instant) {
+        self.turn = Some(at);
     }
 
     /// Whether something waits to be sent or confirmed. While it does, and no packet of the

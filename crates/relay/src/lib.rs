@@ -164,6 +164,8 @@ pub struct RelayStats {
     pub datagrams_denied: u64,
     /// Packets and SYNs of hosts here, of an address family that the peer does not take.
     pub not_taken_there: u64,
+    /// QUIC's first packets that were refused.
+    pub quic_refused: u64,
     /// Flows of unsplit packets that were forgotten before their time, for want of room.
     pub flows_forgotten: u64,
     /// Packets from the TUN device that no peer has a route for, or that are none.

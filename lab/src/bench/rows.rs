@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 
 use super::Checked;
+use super::carriers;
 use super::cases::{Case, Must, measure, run_way};
 use super::changing;
 use super::crowd::{self, CrowdServer};
 use super::dedup;
+use super::fleet;
 use super::flood;
 use super::hub;
 use super::quic;
@@ -69,8 +71,11 @@ pub const ALL: &[Row] = &[
     Row { name: "ten-calls", measure: voice::ten_calls },
     Row { name: "quic", measure: quic::quic },
     Row { name: "hub", measure: hub::hub },
+    Row { name: "hub-thousand", measure: fleet::thousand },
+    Row { name: "hub-restart", measure: fleet::restart },
     Row { name: "flood", measure: flood::flood },
     Row { name: "two-hops", measure: two_hops::two_hops },
+    Row { name: "failover", measure: carriers::failover },
     Row { name: "source-code", measure: squeeze::source_code },
     Row { name: "small-exchanges", measure: squeeze::small_exchanges },
     Row { name: "noise", measure: squeeze::noise },

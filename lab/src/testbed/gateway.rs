@@ -296,23 +296,18 @@ impl Gateway {
             .map_err(cannot(format!("make {}", dir.display())))?;
         let file = dir.join("gateway.toml");
         write_private(&file, config).map_err(cannot(format!("write {}", file.display())))?;
-        let log =
-            File::create(dir.join("log")).map_err(cannot("write the gateway's log".into()))?;
-        let program = program()?;
-        let mut command = host.command(&program.to_string_lossy());
-        // What it keeps goes with it.
-        command.env("STATE_DIRECTORY", &dir);
-        command.arg("up").arg(&file).stdin(Stdio::null());
-        command.stdout(log.try_clone().map_err(cannot("share the gateway's log".into()))?);
-        command.stderr(log);
-        // The gateway ends when the thread that started it is gone, however it went; the
-        // thread that builds a topology also drops it.
-        let child = die_with_parent(reset_signals(&mut command)).spawn();
-        let child = child.map_err(|cause| {
+        let child = spawn(host, &dir, &file).inspect_err(|_| {
             let _ = fs::remove_dir_all(&dir);
-            GatewayError::Io { what: "start a gateway".into(), cause }
         })?;
         Ok(Gateway { side, child, dir })
+    }
+
+    /// Kills it, and starts it anew with its file and what it has kept.
+    pub fn kill_and_start(&mut self, host: &NetNs) -> Result<(), GatewayError> {
+        let cannot = |cause| GatewayError::Io { what: "kill a gateway".into(), cause };
+        self.child.kill().and_then(|()| self.child.wait()).map_err(cannot)?;
+        self.child = spawn(host, &self.dir, &self.dir.join("gateway.toml"))?;
+        Ok(())
     }
 
     /// Its process number.
@@ -345,21 +340,46 @@ impl Gateway {
         })
     }
 
+    /// Processor time of each of its shards so far, s: the first is its main thread.
+    pub fn shards_cpu(&self) -> io::Result<Vec<f64>> {
+        let mut each = Vec::new();
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let thread = thread?;
+            let Ok(name) = fs::read_to_string(thread.path().join("comm")) else { continue };
+            let is_main = thread.file_name().to_str() == Some(&self.pid().to_string());
+            let number = name.trim().strip_prefix("shard ").and_then(|n| n.parse::<u32>().ok());
+            let Some(number) = number.or(is_main.then_some(0)) else { continue };
+            let stat = fs::read_to_string(thread.path().join("stat"))?;
+            each.push((number, cpu_of(&stat).unwrap_or_default()));
+        }
+        each.sort_by_key(|(number, _)| *number);
+        Ok(each.into_iter().map(|(_, cpu)| cpu).collect())
+    }
+
     fn socket(&self) -> PathBuf {
         self.dir.join("admin.sock")
     }
 
+    /// Waits until it answers.
+    pub fn wait_until_ready(&mut self) -> Result<(), GatewayError> {
+        self.wait_until(|_| true)
+    }
+
     /// Waits until it says that all its links are up.
     pub fn wait_until_up(&mut self) -> Result<(), GatewayError> {
+        self.wait_until(|status| {
+            let is_absent = |peer: &str| peer.starts_with(ABSENT);
+            status.links.iter().all(|l| l.state == LinkState::Up || is_absent(&l.peer))
+        })
+    }
+
+    fn wait_until(&mut self, holds: impl Fn(&Status) -> bool) -> Result<(), GatewayError> {
         let begin = Instant::now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(self.not_ready(format!("ended at once ({status})")));
             }
-            let up = |s: Status| {
-                s.links.iter().all(|l| l.state == LinkState::Up || l.peer.starts_with(ABSENT))
-            };
-            if self.status().is_ok_and(up) {
+            if self.status().is_ok_and(|status| holds(&status)) {
                 return Ok(());
             }
             if begin.elapsed() > START {
@@ -398,6 +418,24 @@ impl Drop for Gateway {
         }
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Starts the program with this file. What it keeps lies in `dir`, and so does its log.
+fn spawn(host: &NetNs, dir: &Path, file: &Path) -> Result<Child, GatewayError> {
+    let cannot = |what: &str| {
+        let what = what.to_owned();
+        move |cause| GatewayError::Io { what, cause }
+    };
+    let log = File::create(dir.join("log")).map_err(cannot("write the gateway's log"))?;
+    let program = program()?;
+    let mut command = host.command(&program.to_string_lossy());
+    command.env("STATE_DIRECTORY", dir);
+    command.arg("up").arg(file).stdin(Stdio::null());
+    command.stdout(log.try_clone().map_err(cannot("share the gateway's log"))?);
+    command.stderr(log);
+    // The gateway ends when the thread that started it is gone, however it went; the thread that
+    // builds a topology also drops it.
+    die_with_parent(reset_signals(&mut command)).spawn().map_err(cannot("start a gateway"))
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {

@@ -25,7 +25,7 @@ impl Driver {
     /// One sentence.
     pub(super) fn watch_of(&self, peer: Option<String>, flows: bool) -> Result<Wanted, String> {
         match &peer {
-            Some(name) if !self.everyone.iter().any(|p| p.config.name == *name) => {
+            Some(name) if self.everyone.called(name).is_none() => {
                 Err(format!("there is no peer \"{name}\""))
             }
             _ => Ok(Wanted::Watch { peer, flows }),

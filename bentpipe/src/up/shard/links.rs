@@ -120,7 +120,7 @@ impl Shard {
         let is_other = matches!(
             event,
             LinkEvent::Moved(..)
-                | LinkEvent::Using(_)
+                | LinkEvent::Using(..)
                 | LinkEvent::Failing(_)
                 | LinkEvent::OverItsPart
                 | LinkEvent::Rekey(_)
@@ -150,8 +150,15 @@ impl Shard {
                 // The next start begins with the first path.
                 note.address = to.addr.filter(|_| path.is_first()).or(note.address);
             }
-            LinkEvent::Using(path) => {
-                crate::log!(Info, "everything goes by another path", peer = name, path = path);
+            LinkEvent::Using(path, why) => {
+                let path = self.known(id).map(|p| super::paths::name_of(p, path));
+                crate::log!(
+                    Info,
+                    "everything goes by another path",
+                    peer = name,
+                    path = path.unwrap_or_default(),
+                    because = super::paths::cause(why).why()
+                );
             }
             LinkEvent::Silent(since) => {
                 crate::log!(

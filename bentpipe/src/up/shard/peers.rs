@@ -1,6 +1,6 @@
 //! The peers of a shard: added, changed, and told that they are no longer in the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -110,9 +110,7 @@ impl Shard {
         let changes = self.config.changes(&new);
         // One of them may be back.
         self.forget_those_who_left(Instant::FAR_FUTURE);
-        for peer in &changes.removed {
-            self.dismiss_peer(now, peer);
-        }
+        self.dismiss_peers(now, &changes.removed);
         for peer in changes.changed {
             self.change_peer(now, peer);
         }
@@ -131,9 +129,14 @@ impl Shard {
         trouble
     }
 
+    /// The peer with this key.
+    pub fn with_key(&self, key: &PublicKey) -> Option<&KnownPeer> {
+        self.peers.named(self.relay.endpoint.peer_with(key)?)
+    }
+
     /// The operator wants the link to a peer measured.
     pub fn test(&mut self, now: Instant, key: &PublicKey, wanted: Wanted, listener: Listener) {
-        let Some(peer) = self.peers.iter().find(|p| p.config.public_key == *key) else {
+        let Some(peer) = self.with_key(key) else {
             return; // The listener learns by its channel's end that there is none.
         };
         let link = &peer.config.link;
@@ -143,37 +146,35 @@ impl Shard {
         self.tests.ask(now, &self.relay, test);
     }
 
-    /// A peer that is no longer in the file is told that its session is over.
-    fn dismiss_peer(&mut self, now: Instant, peer: &Peer) {
-        let same = |p: &KnownPeer| p.config.public_key == peer.public_key;
-        let Some(at) = self.peers.iter().position(same) else { return };
-        // What it had is on the day's account; its farewell is not.
+    /// Peers that are no longer in the file are told that their sessions are over.
+    fn dismiss_peers(&mut self, now: Instant, removed: &[Arc<Peer>]) {
+        if removed.is_empty() {
+            return;
+        }
+        // What they had is on the day's account; their farewells are not.
         self.tell_usage(Instant::FAR_FUTURE);
-        let known = self.peers.remove(at);
-        self.close_line(now, known.id);
-        self.tell_removed(&known);
-        self.relay.dismiss_peer(known.id);
-        self.chunks.remove(now, &mut self.relay, known.id);
-        self.leaving.push((now + FAREWELL, known.id));
+        let keys: BTreeSet<PublicKey> = removed.iter().map(|peer| peer.public_key).collect();
+        for known in self.peers.take_out(|peer| keys.contains(&peer.config.public_key)) {
+            self.close_line(now, known.id);
+            self.tell_removed(&known);
+            self.relay.dismiss_peer(known.id);
+            self.chunks.remove(now, &mut self.relay, known.id);
+            self.leaving.push((now + FAREWELL, known.id));
+        }
     }
 
     /// Takes out the peers that were told that their sessions are over.
     pub fn forget_those_who_left(&mut self, now: Instant) {
-        while let Some((at, id)) = self.leaving.first().copied() {
-            if at > now {
-                return;
-            }
-            self.leaving.remove(0);
+        let over = self.leaving.partition_point(|(at, _)| *at <= now);
+        for (_, id) in self.leaving.drain(..over) {
             self.relay.remove_peer(id);
         }
     }
 
     /// New settings for a peer whose session goes on.
     fn change_peer(&mut self, now: Instant, peer: Arc<Peer>) {
-        let Some(known) = self.peers.iter_mut().find(|p| p.config.public_key == peer.public_key)
-        else {
-            return;
-        };
+        let id = self.relay.endpoint.peer_with(&peer.public_key);
+        let Some(known) = id.and_then(|id| self.peers.named_mut(id)) else { return };
         let ended = self.relay.change_policy(now, known.id, peers::policy(&peer));
         if ended > 0 {
             crate::log!(

@@ -1,6 +1,6 @@
 //! Receiver indices, and which shard of a node gave one out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::PeerId;
 use crate::keys::Entropy;
@@ -29,6 +29,8 @@ impl Place {
 pub(super) struct IndexTable {
     place: Place,
     owners: BTreeMap<u32, PeerId>,
+    /// The same by their owners.
+    of: BTreeSet<(PeerId, u32)>,
     /// Freed lately: not given out again yet, so that late packets meet nobody.
     resting: VecDeque<u32>,
     entropy: Entropy,
@@ -41,7 +43,8 @@ const SHORT_INDICES: usize = 16_384;
 
 impl IndexTable {
     pub(super) fn new(entropy: Entropy, place: Place) -> IndexTable {
-        IndexTable { place, owners: BTreeMap::new(), resting: VecDeque::new(), entropy }
+        let (owners, of) = (BTreeMap::new(), BTreeSet::new());
+        IndexTable { place, owners, of, resting: VecDeque::new(), entropy }
     }
 
     pub(super) fn owner(&self, index: u32) -> Option<PeerId> {
@@ -65,13 +68,16 @@ impl IndexTable {
             let taken = self.owners.contains_key(&index) || self.resting.contains(&index);
             if index > 0xff && index <= longest && !taken {
                 self.owners.insert(index, peer);
+                self.of.insert((peer, index));
                 return index;
             }
         }
     }
 
     pub(super) fn free(&mut self, index: u32) {
-        self.owners.remove(&index);
+        if let Some(peer) = self.owners.remove(&index) {
+            self.of.remove(&(peer, index));
+        }
         self.resting.push_back(index);
         if self.resting.len() > RESTING {
             self.resting.pop_front();
@@ -85,6 +91,10 @@ impl IndexTable {
     }
 
     pub(super) fn forget(&mut self, peer: PeerId) {
-        self.owners.retain(|_, p| *p != peer);
+        let indices: Vec<_> = self.of.range((peer, 0)..=(peer, u32::MAX)).copied().collect();
+        for (_, index) in indices {
+            self.owners.remove(&index);
+            self.of.remove(&(peer, index));
+        }
     }
 }

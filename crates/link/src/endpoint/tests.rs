@@ -1,6 +1,7 @@
 //! Two endpoints, and what goes where between them.
 
 mod attack;
+mod calls;
 mod failing;
 mod paths;
 mod shards;

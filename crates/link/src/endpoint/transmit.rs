@@ -58,7 +58,10 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut()?;
         peer.follow_wants(now);
         peer.tunnel.set_rtt(peer.session.full_rtt());
-        peer.follow_route();
+        peer.follow_route(now);
+        if peer.tunnel.wants_turn(now) {
+            peer.tunnel.give_turn(self.calls.next_turn(now));
+        }
         if let Some((to, message)) = peer.tunnel.poll_transmit(now, &mut self.indices.giver(id)) {
             let path = peer.path_to(to);
             let transmit = put_message(&message, to, Some((id, path)), buf);

@@ -238,6 +238,7 @@ impl Tunnel {
         self.keys.install(keys);
         self.cancel_attempt();
         self.start = None;
+        self.turn = None;
         self.renew = None;
         self.answered_until = None;
         self.set_aside = false;
@@ -256,6 +257,7 @@ impl Tunnel {
     ) -> Option<(Remote, Message)> {
         let before = self.attempt.as_ref().map_or(0, Attempt::count);
         let (path, to) = self.ways.for_initiation(before)?;
+        self.turn = None;
         let epochs = match &self.session {
             Some(session) => session.id,
             None => SessionId { local: self.fresh_epoch, remote: 0 },
@@ -318,7 +320,8 @@ impl Tunnel {
             return None;
         }
         let not_before = self.attempt.as_ref().map_or(Instant::ZERO, |a| a.not_before);
-        Some(reason.max(not_before).max(self.answered_until.unwrap_or(Instant::ZERO)))
+        let turn = self.turn.filter(|_| self.wanted.is_none()).unwrap_or(Instant::ZERO);
+        Some(reason.max(not_before).max(turn).max(self.answered_until.unwrap_or(Instant::ZERO)))
     }
 
     pub(super) fn cancel_attempt(&mut self) {

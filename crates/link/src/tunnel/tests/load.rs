@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::cookie::COOKIE_ROTATION;
+use crate::handshake::{MIN_RESPONSE, RESPONSE, VERSION};
 
 /// Puts the node under load: more good-looking initiations than it means to serve.
 fn burden(now: Instant, node: &mut Node) {
@@ -15,6 +16,18 @@ fn burden(now: Instant, node: &mut Node) {
         node.guard.admit(now, from, template.as_bytes());
     }
     assert!(node.guard.under_load(now));
+}
+
+/// The same with responses.
+fn burden_with_responses(now: Instant, node: &mut Node) {
+    let mut template = Message::zeroed(MIN_RESPONSE);
+    template.as_mut()[..2].copy_from_slice(&[RESPONSE, VERSION]);
+    for n in 0..3000u32 {
+        template.as_mut()[6..10].copy_from_slice(&n.to_be_bytes());
+        MacKeys::of(node.key.public()).sign(&mut template, None);
+        let from = SocketAddr::from(([198, 51, 100, n as u8], 1000 + n as u16));
+        node.guard.admit(now, from, template.as_bytes());
+    }
 }
 
 /// An initiation of a stranger's.
@@ -46,14 +59,32 @@ fn a_loaded_initiator_demands_a_cookie_of_the_responder() {
     let mut w = World::new();
     w.a.tunnel.connect(w.now);
     w.drain();
-    burden(w.now, &mut w.a);
+    burden_with_responses(w.now, &mut w.a);
     w.run();
     assert_eq!(w.a.handshake_drops, [HandshakeError::NoCookie]);
     assert!(w.a.handshake_drops.len() == 1 && !w.a.tunnel.is_established());
     w.pass(Duration::from_millis(1300));
-    burden(w.now, &mut w.a);
+    burden_with_responses(w.now, &mut w.a);
     w.run();
     assert!(w.a.tunnel.is_established(), "the second response has the cookie");
+    w.assert_talking();
+}
+
+/// L-CK-2.
+#[test]
+fn a_flood_of_initiations_does_not_keep_a_node_from_calling() {
+    let mut w = World::new();
+    w.a.tunnel.connect(w.now);
+    w.drain();
+    burden(w.now, &mut w.a);
+    w.run();
+    assert!(w.a.handshake_drops.is_empty(), "its responses are counted apart");
+    w.assert_talking();
+    let mut w = World::new();
+    burden_with_responses(w.now, &mut w.b);
+    w.a.tunnel.connect(w.now);
+    w.run();
+    assert!(w.b.handshake_drops.is_empty(), "nor the other way round");
     w.assert_talking();
 }
 
