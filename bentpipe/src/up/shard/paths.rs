@@ -44,8 +44,11 @@ impl Shard {
     /// Opens a path over each of the peer's carriers but the first, which sessions begin with.
     /// Answers which path each carrier has.
     pub(super) fn open_paths(&mut self, now: Instant, id: PeerId, peer: &Peer) -> Vec<PathId> {
-        let Some(first) = peer.carriers.first() else { return Vec::new() };
         let endpoint = &mut self.relay.endpoint;
+        if peer.spread {
+            endpoint.set_spread(now, id, true);
+        }
+        let Some(first) = peer.carriers.first() else { return Vec::new() };
         let place = |way: &crate::config::Carrier| {
             let carrier = self.carrier.id_of(&way.binding)?;
             let addr = way.endpoint.as_ref().and_then(HostPort::ip)?;
@@ -112,7 +115,9 @@ impl Shard {
     /// # Errors
     /// If there is no such path now.
     pub fn find_path(&self, key: &PublicKey, which: Which) -> Result<(PeerId, PathId), String> {
-        let Some(known) = self.with_key(key) else { return Err("the peer was taken out".to_owned()) };
+        let Some(known) = self.with_key(key) else {
+            return Err("the peer was taken out".to_owned());
+        };
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
             Which::Carrier(at) => known.paths.get(at).copied(),
