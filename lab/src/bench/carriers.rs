@@ -140,7 +140,7 @@ impl Two {
                 let got = self.near.client.run(fetch).map_err(|e| format!("a small one: {e}"))?;
                 times.push((got.first_byte - got.connected) * 1e3);
             }
-            median(times.into_iter()).ok_or_else(|| "no small one was measured".to_owned())
+            median(times).ok_or_else(|| "no small one was measured".to_owned())
         };
         let idle = small()?;
         let wanted = Wanted::whole(seed, LONG);
