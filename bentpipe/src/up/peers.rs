@@ -9,7 +9,7 @@ use link::keys::PresharedKey;
 use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, PathConfig, Services, best_packet};
 use relay::{Policy, Share, streams_for};
 use squeeze::dedup::Limits;
-use units::{ByteCount, Duration};
+use units::{BitRate, ByteCount, Duration};
 
 use crate::config::{Carrier, LinkSettings, Node, Peer, Queue, Source};
 use crate::host::Host;
@@ -91,7 +91,12 @@ fn queue(link: &LinkSettings) -> Duration {
 /// What one stream may have buffered: where there are several carriers, enough for the one that
 /// needs most.
 fn stream_buffer(peer: &Peer) -> Option<ByteCount> {
-    let most = peer.carriers.iter().map(|c| c.link.bandwidth_delay_product().0 * 4).max();
+    let rates = peer.carriers.iter().map(|c| c.link.receive.as_bps()).sum();
+    let trip = peer.carriers.iter().map(|c| c.link.delay.times(2)).max();
+    let most = match (peer.spread, trip) {
+        (true, Some(trip)) => Some(BitRate::from_bps(rates).bytes_in(trip).0 * 4),
+        _ => peer.carriers.iter().map(|c| c.link.bandwidth_delay_product().0 * 4).max(),
+    };
     peer.stream_buffer.or(most.map(|n| ByteCount(n.max(256 * 1024))))
 }
 

@@ -25,6 +25,7 @@ mod repair;
 mod schedule;
 mod send;
 mod show;
+mod spread;
 mod streams;
 mod totals;
 mod trust;

@@ -192,6 +192,31 @@ fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
     }
 }
 
+/// L-PT-12: 20 Mbit/s at 600 ms and 10 Mbit/s at 50 ms carry one stream together.
+#[test]
+fn one_stream_has_most_of_two_carriers_that_are_used_at_once() {
+    for seed in 0..4 {
+        let second = Second {
+            rates: [BitRate::from_mbps(1), BitRate::from_mbps(10)],
+            delays: [Duration::from_millis(25); 2],
+        };
+        // Nothing happens in the time that is looked at, and nothing is repeated by reference.
+        let plan = Plan {
+            second: Some(second),
+            spread: true,
+            histories: [units::ByteCount(0); 2],
+            dedup: [None; 2],
+            ..plan(seed, 40, vec![fault(40, 41, FaultKind::SecondDead(BOTH))])
+        };
+        let mut plan = plan;
+        plan.connections[0].hosts[0].bytes = 1_000;
+        let report = run(&plan);
+        let rate = delivered(&report, 6, 16) * 8 / 10;
+        println!("{rate} bit/s");
+        assert!(rate >= 30 * MB * 85 / 100, "{rate} bit/s of 30 Mbit/s");
+    }
+}
+
 /// L-PT-7.
 #[test]
 fn with_all_paths_down_nothing_is_sent_for_an_hour_and_transfers_go_on() {

@@ -30,8 +30,8 @@ impl Session {
         let peer = &self.peer;
         let total_free = peer.total_window.saturating_sub(self.excess - s.excess);
         let fresh_share = (peer.total_window / 2).saturating_sub(self.excess - s.excess) / 2;
-        let patience =
-            self.paths.active().rtt.with_margin() + self.paths.active().report_interval().times(4);
+        let patience = self.paths.slowest().rtt.with_margin()
+            + self.paths.slowest().report_interval().times(4);
         // A reader that waits for a byte which was lost does not stall: it has taken all
         // before it.
         let could_read = s.send.unacked_from() > s.peer_consumed;
@@ -48,6 +48,7 @@ impl Session {
     /// so that reading a local socket never idles the link, less when memory is short.
     pub(super) fn unsent_cap(&self) -> u64 {
         let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        let local = local.max(self.paths.most_waiting());
         let free = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
         local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
     }
@@ -86,7 +87,7 @@ impl Session {
 
     /// The peer's reader has taken all below `consumed`.
     pub(super) fn on_credit(&mut self, now: Instant, id: StreamId, consumed: u64) {
-        let rtt = self.paths.active().rtt.smoothed();
+        let rtt = self.paths.slowest().rtt.smoothed();
         let Some(s) = self.streams.get_mut(&id) else { return };
         if consumed <= s.peer_consumed || consumed > s.send.next() {
             return;
@@ -161,7 +162,7 @@ impl Session {
                 s.referred_taken = 0;
                 s.credit_told = s.recv.consumed();
                 self.paths
-                    .active_mut()
+                    .in_hand_mut()
                     .sent
                     .push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
                 any = true;
