@@ -48,6 +48,11 @@ impl Pool {
         }
     }
 
+    /// Gives the free ones back.
+    pub fn give_back(&mut self) {
+        self.free = Vec::new();
+    }
+
     /// Bytes of memory that streams hold now.
     pub fn used(&self) -> u64 {
         (self.in_use * BLOCK) as u64

@@ -22,6 +22,7 @@ mod path;
 mod paths;
 mod receive;
 mod repair;
+mod rest;
 mod schedule;
 mod send;
 mod show;
@@ -58,6 +59,7 @@ pub use path::{PathConfig, PathTraffic};
 use paths::Paths;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
+use rest::Rest;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
 use urgency::Flows;
@@ -216,6 +218,7 @@ pub struct Session {
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
     touched: Touched,
+    rest: Rest,
     #[cfg(feature = "mistakes")]
     mistake: Option<Mistake>,
     stats: SessionStats,
@@ -275,6 +278,7 @@ impl Session {
             peer_closed: false,
             overfull: false,
             touched: Touched::default(),
+            rest: Rest::new(now),
             #[cfg(feature = "mistakes")]
             mistake: None,
             stats: SessionStats::default(),

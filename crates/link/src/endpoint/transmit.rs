@@ -123,7 +123,11 @@ impl Endpoint {
             self.timers.pop_first();
             if let Some(peer) = self.peers[id.index()].as_deref_mut() {
                 peer.timer = None;
+                let rested = peer.session.rests();
                 peer.session.handle_timeout(now);
+                if peer.session.rests() && !rested {
+                    peer.tunnel.give_back();
+                }
                 if peer.keepalive_at().is_some_and(|t| t <= now) {
                     peer.session.keep_alive(now);
                 }

@@ -304,6 +304,15 @@ impl Path {
         self.ip_headers + u64::from(self.config.overhead)
     }
 
+    /// Nobody uses the session: what lies ready for the next packet is given back.
+    pub(super) fn give_back(&mut self) {
+        self.sent.shrink();
+        self.received.shrink();
+        self.repair.give_back();
+        self.headers.forget();
+        self.peer_headers.forget();
+    }
+
     /// How often something is sent at least.
     pub fn keepalive(&self) -> Option<Duration> {
         self.config.keepalive
