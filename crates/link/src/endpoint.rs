@@ -8,6 +8,7 @@
 
 mod calls;
 mod indices;
+mod memory;
 mod paths;
 mod receive;
 mod shards;
@@ -24,6 +25,7 @@ use units::{Duration, Instant};
 
 use self::calls::Calls;
 use self::indices::IndexTable;
+use self::memory::SharedMemory;
 pub use self::indices::shard_of;
 pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
@@ -182,6 +184,8 @@ struct Peer {
     noisy: bool,
     has_datagrams: bool,
     timer: Option<Instant>,
+    /// What it takes of the memory that is shared, as far as it was counted.
+    memory: u64,
     stats: PeerStats,
 }
 
@@ -199,6 +203,7 @@ pub struct Endpoint {
     elsewhere: Elsewhere,
     strangers: Strangers,
     calls: Calls,
+    memory: SharedMemory,
     replies: VecDeque<(Remote, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -237,6 +242,7 @@ impl Endpoint {
             elsewhere: Elsewhere::default(),
             strangers: Strangers::default(),
             calls: Calls::default(),
+            memory: SharedMemory::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
@@ -270,6 +276,7 @@ impl Endpoint {
         }
         if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::take) {
             self.by_key.remove(&peer.config.public_key);
+            self.forget_memory(peer.memory);
             if let Some(at) = peer.timer {
                 self.timers.remove(&(at, id));
             }

@@ -217,6 +217,8 @@ pub struct Session {
     peer_closed: bool,
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
+    /// The node has no memory left for all its peers, and this session has its part of it.
+    short: bool,
     touched: Touched,
     rest: Rest,
     #[cfg(feature = "mistakes")]
@@ -277,6 +279,7 @@ impl Session {
             close_at: now,
             peer_closed: false,
             overfull: false,
+            short: false,
             touched: Touched::default(),
             rest: Rest::new(now),
             #[cfg(feature = "mistakes")]

@@ -92,6 +92,7 @@ impl Endpoint {
     }
 
     fn set_timer(&mut self, now: Instant, id: PeerId) {
+        self.count_memory(id);
         let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
         let next = peer.next_timer(now);
         if next == peer.timer {

@@ -337,6 +337,10 @@ impl Session {
             self.stats.violations += 1;
             return self.give_up_on(now, f.id);
         }
+        if self.is_too_much(s, end) {
+            self.overfull = true;
+            return;
+        }
         // Losses leave pieces of a packet and more. What lies in smaller ones counts as lost where
         // their places would cost more than their bytes: it comes again in fewer.
         let most = MOST_PIECES + (self.params.stream_window / LEAST_PIECE) as usize;
