@@ -8,6 +8,7 @@
 
 CARGO ?= cargo
 LAB = target/release/bentpipe-lab
+SERVICES = --package bentpipe-web --package bentpipe-names --package bentpipe-ftp
 
 .PHONY: help setup build lab install install-lab deb demo test test-long format lint unit seeds
 .PHONY: package grid bench clean
@@ -21,12 +22,11 @@ setup:
 
 build:
 	@sh scripts/setup.sh build
-	$(CARGO) build --release --package bentpipe --package bentpipe-web --package bentpipe-names
+	$(CARGO) build --release --package bentpipe $(SERVICES)
 
 # The gateway and the laboratory, which runs it.
 lab: setup
-	$(CARGO) build --release --package bentpipe --package bentpipe-web --package bentpipe-names \
-		--package bentpipe-lab
+	$(CARGO) build --release --package bentpipe $(SERVICES) --package bentpipe-lab
 
 # Of what `make build` and `make lab` made, so that root need not build.
 install:

@@ -38,7 +38,7 @@ install -m 644 "$completions/$name.fish" \
 
 [ "$name" = bentpipe ] || exit 0
 # What gateways start; nobody calls it by name.
-for service in bentpipe-web bentpipe-names; do
+for service in bentpipe-web bentpipe-names bentpipe-ftp; do
     built=$(dirname "$program")/$service
     if [ ! -x "$built" ]; then
         echo "install: $built is missing: run \`make build\` first" >&2

@@ -45,7 +45,7 @@ inside 'dpkg --purge bentpipe 2>/dev/null || true; rm -rf /etc/bentpipe /var/lib
 listing >"$base/before"
 inside "dpkg -i $first >/dev/null"
 check "it runs" 'bentpipe --version >/dev/null'
-for service in bentpipe-web bentpipe-names; do
+for service in bentpipe-web bentpipe-names bentpipe-ftp; do
     check "the service is there and can run" \
         "test -x /usr/bin/$service && ! ldd /usr/bin/$service | grep 'not found'"
 done
@@ -64,11 +64,11 @@ fi
 inside 'umask 077; mkdir -p /var/lib/bentpipe; touch /var/lib/bentpipe/peers
         echo "# mine" >/etc/bentpipe/ship.toml'
 inside "dpkg -i $second >/dev/null"
-check "an upgrade keeps the services" 'test -x /usr/bin/bentpipe-web -a -x /usr/bin/bentpipe-names'
+check "an upgrade keeps the services" 'test -x /usr/bin/bentpipe-web -a -x /usr/bin/bentpipe-ftp'
 check "an upgrade keeps the files" 'grep -q mine /etc/bentpipe/ship.toml'
 inside 'dpkg -r bentpipe >/dev/null 2>&1'
 check "removal takes the programs" \
-    '! test -e /usr/bin/bentpipe && ! test -e /usr/bin/bentpipe-web && ! test -e /usr/bin/bentpipe-names'
+    '! test -e /usr/bin/bentpipe && ! ls /usr/bin/bentpipe-* 2>/dev/null'
 check "removal keeps files and state" 'test -e /etc/bentpipe/ship.toml -a -e /var/lib/bentpipe/peers'
 check "purging says that keys stay" 'dpkg --purge bentpipe 2>&1 | grep -q "not empty and stays"'
 check "purging takes the state" '! test -e /var/lib/bentpipe'

@@ -8,7 +8,7 @@ use console::{Global, manual};
 
 use crate::{
     check, cost, doctor, down, keeper, keygen, line, log, path, plan, rate, reload, status, test,
-    tune, up, usage, watch,
+    tune, up, usage, watch, web,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -45,6 +45,7 @@ pub enum Command {
     Path(path::Args),
     Link(line::Args),
     Cost(cost::Args),
+    Web(web::Args),
     Down(down::Args),
     Tune(tune::Args),
     #[command(hide = true)]
@@ -79,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Path(args) => path::run(args, &global),
         Command::Link(args) => line::run(args, &global),
         Command::Cost(args) => cost::run(&args, &global),
+        Command::Web(args) => web::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
         Command::Keeper(args) => keeper::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),

@@ -38,9 +38,9 @@ enum By {
     Class,
     /// Peers.
     Peer,
-    /// Days, in UTC.
+    /// Days, by the line's clock.
     Day,
-    /// Months, in UTC.
+    /// Months, by the line's clock.
     Month,
 }
 

@@ -31,6 +31,7 @@ pub mod tune;
 pub mod up;
 pub mod usage;
 pub mod watch;
+pub mod web;
 pub mod which_link;
 
 // Names by which the commands and the gateway know what is below them.

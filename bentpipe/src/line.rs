@@ -16,7 +16,9 @@ use crate::admin::{self, Answer, LineCommand, Request};
 /// for it, and dropped when nobody uses it. `why` tells which flow, host and rule raised it or
 /// holds it; `up` raises it once; `hold` keeps it up and `down` keeps it down until `auto`.
 ///
-/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link auto shore
+/// `zone` says which of the tariff's zones the ship is in, until the gateway ends.
+///
+/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link zone shore "at sea"
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -26,6 +28,9 @@ pub struct Args {
     what: What,
     /// The peer's name.
     peer: String,
+    /// The zone, for `zone`.
+    #[arg(required_if_eq("what", "zone"))]
+    zone: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -38,6 +43,8 @@ enum What {
     Hold,
     /// Leave it to the rules again.
     Auto,
+    /// The prices of a zone of the tariff hold from now on.
+    Zone,
     /// Tell why it is as it is, and what comes next.
     Why,
 }
@@ -57,6 +64,7 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         What::Down => LineCommand::Down,
         What::Hold => LineCommand::Hold,
         What::Auto => LineCommand::Auto,
+        What::Zone => LineCommand::Zone(args.zone.unwrap_or_default()),
     };
     let request = Request::Line { peer: args.peer, command };
     admin::request(&socket, &request, PATIENCE).map(|_| ExitCode::SUCCESS)

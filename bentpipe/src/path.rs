@@ -12,11 +12,11 @@ use crate::admin::{self, Answer, PathCommand, Request};
 
 /// Lists the ways to a peer, or says which to use.
 ///
-/// A peer with several [[peer.carrier]] tables has a path over each. `use` moves everything to
-/// one, at both nodes, and back when that one dies; `down` sends nothing at all on it until
-/// `up`.
+/// A peer with several [[peer.carrier]] tables has a path over each, and the best that works
+/// carries everything. `use` moves everything to one, at both nodes, while it works, until `auto`;
+/// `down` sends nothing at all on it until `up`.
 ///
-/// Examples: bentpipe path shore; bentpipe path shore use vsat; bentpipe path shore down lte
+/// Examples: bentpipe path shore; bentpipe path shore use vsat; bentpipe path shore auto
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -25,7 +25,6 @@ pub struct Args {
     /// The peer's name.
     peer: String,
     /// What becomes of a path; without it they are listed.
-    #[arg(requires = "path")]
     what: Option<What>,
     /// The carrier's name, or the path's number.
     path: Option<String>,
@@ -35,6 +34,8 @@ pub struct Args {
 enum What {
     /// Send everything on it.
     Use,
+    /// Send everything on the best.
+    Auto,
     /// It may be used.
     Up,
     /// Send nothing on it.
@@ -50,11 +51,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One sentence: nothing runs there, or there is no such peer or path.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let socket = args.socket.unwrap_or_else(admin::default_socket);
-    let Some((what, path)) = args.what.zip(args.path) else {
+    let Some(what) = args.what else {
         return list(&socket, &args.peer, global);
+    };
+    let path = match (what, args.path) {
+        (What::Auto, None) => String::new(),
+        (What::Auto, Some(_)) => return Err(miette!("auto is for all paths: leave the name out")),
+        (_, Some(path)) => path,
+        (_, None) => {
+            let help = format!("`bentpipe path {}` lists them", args.peer);
+            return Err(miette!(help = help, "which path? Name it behind the command"));
+        }
     };
     let command = match what {
         What::Use => PathCommand::Use,
+        What::Auto => PathCommand::Auto,
         What::Up => PathCommand::Up,
         What::Down => PathCommand::Down,
     };

@@ -90,6 +90,7 @@ fn words(notice: &Notice) -> Vec<String> {
             one(format!("{what} for {}; streams wait", span(*for_ms)))
         }
         Event::LinkBack => one("the peer answers again".to_owned()),
+        Event::Path { path, cause } => one(format!("everything goes by {path}: {}", cause.why())),
         Event::LinkFailing { failing } => one(format!("no session: {}", failing.finding())),
         Event::OutageBegan { outage } => {
             let since = calendar::time(outage.began_ms);

@@ -60,6 +60,11 @@ impl Cost {
             cost.per_byte = cost.per_byte.max(rest * 100 / cost.bytes);
         }
         cost.times.sort_unstable();
+        if attacks::chunks::MESSAGES.contains(&attack.name) {
+            let [understood, others] = node.messages();
+            let read = if attack.name.ends_with("at all") { others } else { understood };
+            assert!(read >= packets, "{}: {read} messages of {packets} packets", attack.name);
+        }
         cost
     }
 

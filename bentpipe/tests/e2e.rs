@@ -5,6 +5,8 @@
 //! printed (`--nocapture`). What takes minutes is ignored by default:
 //! `cargo test --test e2e -- --ignored`.
 
+#[path = "e2e/accelerators.rs"]
+mod accelerators;
 #[path = "e2e/block.rs"]
 mod block;
 #[path = "e2e/browser.rs"]
@@ -23,6 +25,8 @@ mod failure;
 mod faults;
 #[path = "e2e/files.rs"]
 mod files;
+#[path = "e2e/ftp.rs"]
+mod ftp;
 #[path = "e2e/gateway.rs"]
 mod gateway;
 #[path = "e2e/handshake.rs"]
@@ -87,3 +91,7 @@ mod two_hops;
 mod watching;
 #[path = "e2e/web.rs"]
 mod web;
+#[path = "e2e/web_cache.rs"]
+mod web_cache;
+#[path = "e2e/web_load.rs"]
+mod web_load;

@@ -94,6 +94,11 @@ pub const DROPS: &[Entry] = &[
         "packets and connections of hosts here in an address family that the peer's `routes` lack: refused at once",
     ),
     (
+        "quic refused",
+        Place::Node,
+        "first packets of QUIC connections of hosts here, where the peer's file says quic = \"refuse\": browsers use TCP then",
+    ),
+    (
         "flow forgotten",
         Place::Node,
         "exchanges of packets that are not split and were forgotten early, for want of room: answers to them are denied",
@@ -148,6 +153,11 @@ pub const DROPS: &[Entry] = &[
         "opening gave way",
         Place::Node,
         "SYNs that waited for the far side and gave way to others, or came faster than their host's part of the link: a scan or forged sources in a LAN; hosts send them again",
+    ),
+    (
+        "over its part",
+        Place::Link,
+        "packets of the peer that were dropped unopened: packets waited for the processor, and it took more of that than its part; its program is faulty or hostile, or this machine is too slow for its peers",
     ),
     (
         "path down",

@@ -109,6 +109,8 @@ impl Socket {
                     let more = datagrams.is_full();
                     for d in datagrams {
                         let arrived = now - d.age;
+                        // How long each packet waited matters then, also for those before it.
+                        let now = if relay.endpoint.is_strained() { clock.now() } else { now };
                         self.gathering.on_packet(arrived);
                         let from = Remote { carrier: id, addr: Some(d.from) };
                         relay.handle_carrier(now, arrived, from, d.payload);
@@ -183,6 +185,11 @@ impl Carrier {
             self.sockets.push(Socket::new(socket, binding.clone()));
         }
         Ok(())
+    }
+
+    /// Is any socket tied to an interface?
+    pub fn has_interfaces(&self) -> bool {
+        self.sockets.iter().any(|s| s.binding.interface.is_some())
     }
 
     /// The socket that is bound so.
@@ -287,13 +294,15 @@ impl Carrier {
     /// socket was looked at.
     pub fn receive(&mut self, clock: &Clock, relay: &mut Relay) -> bool {
         let mut any = false;
+        let now = clock.now();
+        relay.endpoint.begin_turn(now);
         for at in 0..self.sockets.len() {
             if self.sockets[at].failed {
                 any = true;
-                self.read_errors(at, clock.now());
+                self.read_errors(at, now);
             }
             let socket = &mut self.sockets[at];
-            if !socket.more && !socket.gathering.is_due(clock.now()) {
+            if !socket.more && !socket.gathering.is_due(now) {
                 continue;
             }
             any = true;

@@ -239,7 +239,10 @@ impl Connections {
                 continue;
             }
             c.queued = false;
-            match c.turn(now, relay, &mut self.buffer) {
+            let work = relay.work_begins(flow);
+            let turn = c.turn(now, relay, &mut self.buffer);
+            relay.charge(work);
+            match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(flow),
                 Turn::Over => self.abort(flow),

@@ -237,6 +237,7 @@ impl Driver {
                     let answer = Answer::failed(request, service::Reason::Exhausted);
                     self.shard.answer_service(now, &line, answer);
                 }
+                Do::Answer(asker, answer) => self.answer_command(asker, &answer),
                 Do::Passed(server, work) => {
                     let shard = self.shard_routes.lookup(server.ip()).unwrap_or(0);
                     self.give_work(now, shard, work);

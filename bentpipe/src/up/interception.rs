@@ -64,8 +64,9 @@ impl Clear {
             LinkEvent::Closed => self.from = Some(now),
             LinkEvent::Rekey(Rekey::Erased) => self.from = Some(now + PATIENCE),
             LinkEvent::Moved(..)
-            | LinkEvent::Using(_)
+            | LinkEvent::Using(..)
             | LinkEvent::Failing(_)
+            | LinkEvent::OverItsPart
             | LinkEvent::Rekey(_) => {}
         }
     }

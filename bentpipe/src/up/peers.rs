@@ -83,6 +83,7 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
         overhead: overhead(link),
         priority: carrier.priority,
         keepalive: peer.keepalive,
+        probe: carrier.probe,
     }
 }
 
@@ -165,6 +166,7 @@ pub fn policy(peer: &Peer) -> Policy {
         dedup_classes: peer.traffic.dedup.clone(),
         open: peer.open,
         fast_ports: peer.fast_ports.clone(),
+        refuse_quic: peer.refuse_quic,
         connects: Some(peer.connects),
     }
 }

@@ -154,6 +154,7 @@ impl Shard {
             ("datagram denied", relay.datagrams_denied),
             ("flow forgotten", relay.flows_forgotten),
             ("family not taken there", relay.not_taken_there),
+            ("quic refused", relay.quic_refused),
             ("unroutable packet", relay.unroutable),
             ("datagram queue full", relay.overflow),
             ("no place for a connection", relay.full),
@@ -227,7 +228,7 @@ impl Shard {
             rate: rate_report(&session.map_or(as_configured(peer), |s| s.rate_status())),
             rtt_us: session.map(|s| s.rtt().as_micros()),
             path_mtu: session.map(|s| u64::from(s.path_mtu())),
-            paths: self.path_reports(peer),
+            paths: self.path_reports(now, peer),
             line: self.line_report(now, peer.id),
             streams_open: session.map_or(0, |s| s.streams() as u64),
             streams_total: s.streams_total,
@@ -258,6 +259,7 @@ impl Shard {
                 ("violation".to_owned(), s.violations - s.contradictions),
                 ("contradicting repair".to_owned(), s.contradictions),
                 ("repair too dear".to_owned(), s.too_dear),
+                ("over its part".to_owned(), stats.over_its_part),
                 ("connection refused".to_owned(), self.relay.refused_connects(peer.id)),
             ]
             .into_iter()

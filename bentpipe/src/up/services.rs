@@ -8,6 +8,7 @@
 //!    └──── it ended ─────┴──────── Ending ◀────┘
 //! ```
 
+pub mod commands;
 pub mod line;
 mod words;
 
@@ -26,10 +27,11 @@ use os::tcp::Stream;
 use service::{Event, Reason, Request, packet};
 use units::{Duration, Instant};
 
-use crate::admin::{ServiceState, ServiceStatus, ServiceWaiting};
+use crate::admin::{self, ServiceState, ServiceStatus, ServiceWaiting};
 use crate::config::Service;
 use crate::keeper::{Notice, Order, Spec};
-use line::{Answer, Line};
+use commands::{Asker, Commands};
+use line::{Answer, Line, Sent};
 use words::Words;
 
 /// How long a program may take to say hello.
@@ -73,6 +75,8 @@ pub enum Wish {
     },
     /// [`Request::Connect`].
     Connect { request: u64, peer: String, target: String, source: Option<SocketAddr> },
+    /// [`Request::Back`].
+    Back { request: u64, client: SocketAddr, server: SocketAddr },
     /// [`Request::Pass`].
     Pass { stream: Stream, client: SocketAddr, server: SocketAddr, dscp: u8, read: Vec<u8> },
     /// [`Request::Answer`].
@@ -92,6 +96,8 @@ pub enum Do {
     Passed(SocketAddr, Work),
     /// It has too many requests open for one more.
     Refuse(Arc<Line>, u64),
+    /// The operator's command has this answer.
+    Answer(Asker, admin::Answer),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +134,7 @@ struct Program {
 pub struct Services {
     keeper: Option<Keeper>,
     programs: Vec<Program>,
+    commands: Commands,
     token: u64,
     looked: Instant,
     /// When services that are paused are looked at.
@@ -151,6 +158,7 @@ impl Services {
         let mut all = Services {
             keeper: None,
             programs: Vec::new(),
+            commands: Commands::default(),
             token,
             looked: Instant::ZERO,
             resume: None,
@@ -212,8 +220,43 @@ impl Services {
             for n in 0..self.programs.len() {
                 self.look(now, n, &mut todo);
             }
+            self.give_up_commands(now, None, &mut todo);
         }
         todo
+    }
+
+    /// Gives a service what the operator wants of it; `asker` is answered later.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn command(
+        &mut self,
+        now: Instant,
+        name: &str,
+        words: Vec<String>,
+        asker: Asker,
+    ) -> Result<(), String> {
+        let at = self.programs.iter().position(|p| p.config.name == name);
+        let at = at.ok_or_else(|| {
+            format!("the file has no service \"{name}\": a table [service.{name}] is one")
+        })?;
+        let line = self.programs[at].line.clone();
+        let runs = matches!(self.programs[at].state, State::Running { .. });
+        let line = line.filter(|_| runs);
+        let line = line.ok_or_else(|| format!("the service {name} does not run now"))?;
+        let request = self.commands.begin(now, at, asker);
+        match line.send(&Event::Command { request, words }, b"", None) {
+            Sent::Done => Ok(()),
+            _ => {
+                self.commands.end(at, request, true, b"");
+                Err(format!("the service {name} does not take the command: its queue is full"))
+            }
+        }
+    }
+
+    fn give_up_commands(&mut self, now: Instant, ended: Option<usize>, todo: &mut Vec<Do>) {
+        let over = self.commands.give_up(now, ended);
+        todo.extend(over.into_iter().map(|(asker, answer)| Do::Answer(asker, answer)));
     }
 
     /// Does it live?
@@ -272,6 +315,11 @@ impl Services {
                 Ok(got) if got.len > 0 => {
                     p.alive = now;
                     match packet::decode::<Request>(&room[..got.len]) {
+                        Ok((Request::Told { request, failed }, bytes)) => {
+                            let told = self.commands.end(n, request, failed, bytes);
+                            todo.extend(told.map(|(asker, answer)| Do::Answer(asker, answer)));
+                            None
+                        }
                         Ok((request, bytes)) => {
                             p.obey(now, &line, request, bytes, got.descriptors, todo)
                         }
@@ -378,6 +426,7 @@ impl Services {
                     p.words = None;
                     p.forget(todo);
                     p.rest(now);
+                    self.give_up_commands(now, Some(service), todo);
                 }
                 Err(_) => return self.lose_keeper(poller, todo),
             }
@@ -485,7 +534,9 @@ impl Program {
             }
             Request::Hello { .. } => return Some("it speaks another version of the protocol"),
             _ if !running => return Some("it does not say hello first"),
-            Request::Open { request, .. } | Request::Connect { request, .. }
+            Request::Open { request, .. }
+            | Request::Connect { request, .. }
+            | Request::Back { request, .. }
                 if !line.begin_request() =>
             {
                 todo.push(Do::Refuse(line.clone(), request));
@@ -499,6 +550,15 @@ impl Program {
                 let wish = Wish::Connect { request, peer: peer.clone(), target, source };
                 todo.push(Do::Of(peer, of(wish)));
             }
+            Request::Back { request, port } => match socket.and_then(connection) {
+                Some((_, client, server)) => {
+                    let client = SocketAddr::new(client.ip(), port);
+                    let wish = Wish::Back { request, client, server };
+                    todo.push(Do::Passed(server, of(wish)));
+                }
+                // The host has reset it meanwhile.
+                None => todo.push(Do::Refuse(line.clone(), request)),
+            },
             Request::Pass { dscp } => {
                 // What is no connection, or none any more, is dropped, which resets it.
                 if let Some((stream, client, server)) = socket.and_then(connection) {
@@ -537,7 +597,8 @@ impl Program {
                 line.close();
                 todo.push(Do::Is(self.config.name.clone(), None));
             }
-            Request::Unknown => {}
+            // Told is taken before it comes here.
+            Request::Told { .. } | Request::Unknown => {}
         }
         None
     }

@@ -27,6 +27,7 @@ use link::keys::PublicKey;
 use os::OsError;
 use os::copies::CopyWatch;
 use os::intercept::Marks;
+use os::links::LinkWatch;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
@@ -55,6 +56,7 @@ const MODEMS: u64 = OURS + 2;
 const CHUNKS: u64 = OURS + 3;
 const COPIES: u64 = OURS + 4;
 const LINES: u64 = OURS + 5;
+const LINKS: u64 = OURS + 6;
 /// Further carriers' sockets follow this.
 const MORE_UDP: u64 = OURS + 100;
 /// With the number of a connection that a service wants; no flow's number has this bit.
@@ -74,6 +76,8 @@ pub(super) struct Shard {
     pub sharers: Sharers,
     pub clock: Clock,
     copies: CopyWatch,
+    /// Where carriers are tied to interfaces.
+    links: Option<LinkWatch>,
     pub poller: Poller,
     pub relay: Relay,
     pub carrier: Carrier,
@@ -143,6 +147,7 @@ impl Shard {
             sharers: Sharers::of(&config.peers),
             clock: *clock,
             copies: CopyWatch::open()?,
+            links: carrier.has_interfaces().then(LinkWatch::open).transpose()?,
             poller,
             relay: Relay::new(endpoint),
             carrier,
@@ -178,6 +183,9 @@ impl Shard {
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
         p.add(&shard.copies, COPIES, Interest::READ)?;
+        if let Some(links) = &shard.links {
+            p.add(links, LINKS, Interest::READ)?;
+        }
         Ok(shard)
     }
 
@@ -244,6 +252,10 @@ impl Shard {
             NAMES => self.on_names(now),
             MODEMS => self.on_modems(now),
             LINES => self.clear_lines(),
+            LINKS => {
+                self.links.iter_mut().for_each(LinkWatch::clear);
+                self.follow_links(now);
+            }
             CHUNKS => {
                 self.chunks.waker.clear(); // They have their turn in a moment.
             }
@@ -319,40 +331,9 @@ impl Shard {
 
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.relay.poll_action(now) {
-            if let Action::PeerReset(flow, reason) | Action::Abort(flow, reason) = action {
-                self.services.on_reset(flow, reason);
-            }
-            match action {
-                Action::Connect { flow, target, source } => {
-                    self.connect(now, flow, target, source);
-                }
-                Action::ServiceConnect { connect, target, source } => {
-                    self.connect_for(now, connect, target, source);
-                }
-                Action::ServiceRefused(connect, reason) => self.refuse_dial(now, connect, reason),
-                Action::Write(flow) | Action::Read(flow) => {
-                    if !self.tests.enqueue(flow) {
-                        self.connections.enqueue(flow);
-                    }
-                }
-                Action::Accepted(flow) => self.grant(now, flow),
-                Action::ToClient(packet) => self.write_syn(&packet),
-                Action::ToHost(packet) => self.write_to_host(&packet),
-                Action::PeerReset(flow, reason)
-                    if self.tests.gone(now, &mut self.relay, flow, Some(reason)) => {}
-                Action::Abort(flow, _) if self.tests.gone(now, &mut self.relay, flow, None) => {}
-                Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
-                    Some(asked) => {
-                        asked.refuse(proxy::refusal_of(reason));
-                        self.relay.closed(now, flow);
-                    }
-                    None => self.connections.peer_reset(now, flow, &mut self.relay),
-                },
-                Action::Abort(flow, reason) => match self.waiting.take(&self.poller, flow) {
-                    Some(asked) => asked.refuse(proxy::refusal_of(reason)),
-                    None => self.connections.abort(flow),
-                },
-            }
+            let work = action.flow().and_then(|flow| self.relay.work_begins(flow));
+            self.do_action(now, action);
+            self.relay.charge(work);
         }
         while let Some((peer, event)) = self.relay.poll_link_event() {
             self.on_link(now, peer, event);
@@ -360,5 +341,42 @@ impl Shard {
         self.tell_flows(now);
         self.tell_bad_streams(now);
         self.tell_strangers(now);
+    }
+
+    fn do_action(&mut self, now: Instant, action: Action) {
+        if let Action::PeerReset(flow, reason) | Action::Abort(flow, reason) = action {
+            self.services.on_reset(flow, reason);
+        }
+        match action {
+            Action::Connect { flow, target, source } => {
+                self.connect(now, flow, target, source);
+            }
+            Action::ServiceConnect { connect, target, source } => {
+                self.connect_for(now, connect, target, source);
+            }
+            Action::ServiceRefused(connect, reason) => self.refuse_dial(now, connect, reason),
+            Action::Write(flow) | Action::Read(flow) => {
+                if !self.tests.enqueue(flow) {
+                    self.connections.enqueue(flow);
+                }
+            }
+            Action::Accepted(flow) => self.grant(now, flow),
+            Action::ToClient(packet) => self.write_syn(&packet),
+            Action::ToHost(packet) => self.write_to_host(&packet),
+            Action::PeerReset(flow, reason)
+                if self.tests.gone(now, &mut self.relay, flow, Some(reason)) => {}
+            Action::Abort(flow, _) if self.tests.gone(now, &mut self.relay, flow, None) => {}
+            Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
+                Some(asked) => {
+                    asked.refuse(proxy::refusal_of(reason));
+                    self.relay.closed(now, flow);
+                }
+                None => self.connections.peer_reset(now, flow, &mut self.relay),
+            },
+            Action::Abort(flow, reason) => match self.waiting.take(&self.poller, flow) {
+                Some(asked) => asked.refuse(proxy::refusal_of(reason)),
+                None => self.connections.abort(flow),
+            },
+        }
     }
 }

@@ -10,7 +10,7 @@ use units::varint;
 use crate::node::{Node, PACKET, link};
 
 #[path = "chunks.rs"]
-mod chunks;
+pub mod chunks;
 
 /// A packet's hint, and its frames behind it.
 type Write = fn(&mut Node, u64, &mut Vec<u8>) -> u8;

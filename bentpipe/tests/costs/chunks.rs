@@ -90,6 +90,15 @@ pub const ALL: &[Attack] = &[
     attack("DEDUP, no message at all", |_, n, out| messages(out, n, |_| vec![9])),
 ];
 
+/// Those that say messages: nearly each of their packets is to bring one to the code that reads them.
+pub const MESSAGES: [&str; 5] = [
+    "DEDUP, STORE",
+    "DEDUP, NEWS",
+    "DEDUP, WANT",
+    "DEDUP, BYTES of nothing",
+    "DEDUP, no message at all",
+];
+
 /// References to so many chunks from the first of them on, in the first item of a direction.
 fn references(first: u64, count: u64, seed: u64) -> Vec<u8> {
     let mut item = Vec::new();

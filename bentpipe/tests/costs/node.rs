@@ -107,6 +107,7 @@ impl Node {
             routes: vec!["10.2.0.0/16".parse().expect("a prefix")],
             allow: vec!["10.1.0.0/16".parse().expect("a prefix")],
             keep_source: true,
+            refuse_quic: false,
             connects: Some(1_000_000),
             ..Policy::default()
         };
@@ -181,6 +182,13 @@ impl Node {
     /// Those that are open.
     pub fn streams(&self) -> i64 {
         self.relay.endpoint.session(PEER).map_or(0, |s| s.streams() as i64)
+    }
+
+    /// Messages about chunks that were understood, and those that mean nothing.
+    pub fn messages(&self) -> [u64; 2] {
+        let counts = self.relay.squeezed(PEER).chunks.expect("a node that deduplicates");
+        assert!(counts.in_use, "both ends deduplicate");
+        [counts.messages, counts.violations]
     }
 
     fn act(&mut self) {

@@ -19,7 +19,7 @@ fn wait_for_port(server: &NetNs, at: &str) {
 /// How often each program moves what it moves; sizes are chosen for two seconds of link.
 const SIZE: usize = 2_000_000;
 
-fn check_same(a: &Path, b: &Path) {
+pub fn check_same(a: &Path, b: &Path) {
     assert_eq!(sha256(a), sha256(b), "{} and {} are equal", a.display(), b.display());
 }
 

@@ -156,6 +156,36 @@ fn a_line_is_raised_for_users_dropped_when_idle_and_carries_on_what_it_carried()
 }
 
 #[test]
+fn a_ship_says_in_which_zone_it_is_and_pays_that_zones_price() {
+    if !root() {
+        return;
+    }
+    let zones = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\nidle = \"1s\"\n\
+        [peer.line.tariff]\ncurrency = \"USD\"\n\
+        [[peer.line.tariff.zone]]\nname = \"at sea\"\nper_call = \"7\"\n\
+        [[peer.line.tariff.zone]]\nname = \"in port\"\nper_call = \"2\"\n";
+    let world = world(zones);
+    let call = || {
+        link(&world.a, "up");
+        wait_for_state(&world.a, "up");
+        wait_for_state(&world.a, "down");
+    };
+    call();
+    assert_eq!(cost(&world.a).0, 700, "the first zone holds until another is named");
+    let zone = |name: &str| {
+        let socket = world.a.dir().join("admin.sock");
+        let mut command = Command::new(PROGRAM);
+        run(command.args(["link", "--socket"]).arg(socket).args(["zone", "far", name]))
+    };
+    let refused = said(&zone("on the moon"));
+    assert!(refused.contains("it has at sea, in port"), "{refused}");
+    assert!(zone("in port").status.success());
+    assert_eq!(line(&world.a).zone, "in port");
+    call();
+    assert_eq!(cost(&world.a).0, 900);
+}
+
+#[test]
 fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raised_says_why() {
     if !root() {
         return;

@@ -3,55 +3,26 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
-use bentpipe::admin::{ServiceState, ServiceStatus};
+use bentpipe::admin::ServiceState;
 use os::netns::NetNs;
 
-use crate::gateway::{Gateway, Settings};
+use crate::accelerators::{program, serve, service, wait_until_running};
+use crate::gateway::Settings;
 use crate::harness::{Scratch, World, root, wait_for};
 
 const SERVER: &str = "10.2.0.2:53";
 
-/// The program, built as this test was.
-fn program() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "-p", "bentpipe-names"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo").success(), "bentpipe-names is built");
-        Path::new(crate::gateway::PROGRAM).with_file_name("bentpipe-names")
-    });
-    built.clone()
-}
-
-/// The example of docs/names.md: what is of the node, and what is of the peer.
-fn example(at: &Path) -> [String; 2] {
-    let page = include_str!("../../../docs/names.md");
-    let (_, text) = page.split_once("```toml\n").expect("an example");
-    let (text, _) = text.split_once("```").expect("its end");
-    let text = text.replace("/usr/bin/bentpipe-names", &at.display().to_string());
-    let (node, rule) = text.split_once("[[peer.rule]]").expect("a rule");
-    [node.to_owned(), format!("\n[[peer.rule]]{rule}")]
-}
-
 fn with_names(both: bool) -> (World, Scratch) {
     let programs = Scratch::new("names");
-    let at = programs.sub("bin").join("bentpipe-names");
-    fs::copy(program(), &at).expect("a copy");
-    let serve = |settings: &mut Settings| {
-        let [node, peer] = example(&at);
-        settings.node += &format!("\n{node}");
-        settings.peer += &peer;
-    };
+    let at = program("bentpipe-names", &programs);
+    let page = include_str!("../../../docs/names.md");
+    let serve = |settings: &mut Settings| serve(settings, page, "bentpipe-names", &at);
     let world = World::with(|plan| {
         serve(&mut plan.a);
         if both {
@@ -63,17 +34,6 @@ fn with_names(both: bool) -> (World, Scratch) {
         wait_until_running(&world.b);
     }
     (world, programs)
-}
-
-fn service(gateway: &Gateway) -> ServiceStatus {
-    gateway.status().services.first().cloned().expect("it has a service")
-}
-
-fn wait_until_running(gateway: &Gateway) {
-    wait_for("a service that runs", || match service(gateway) {
-        it if it.state == ServiceState::Running => Ok(()),
-        it => Err(format!("{it:?}\n{}", gateway.log())),
-    });
 }
 
 /// A DNS server that knows one address for every name, by UDP and, if it is to, by TCP.
@@ -124,17 +84,22 @@ fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
     dns
 }
 
-/// Asks for a name's address; how long that took.
-fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
-    let socket = client.run(|| UdpSocket::bind("10.1.0.2:0")).expect("a socket");
-    socket.connect(SERVER).expect("an address");
-    socket.set_read_timeout(Some(Duration::from_secs(4))).expect("a socket");
+fn question(name: &str) -> Vec<u8> {
     let mut query = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
         query.push(label.len() as u8);
         query.extend_from_slice(label.as_bytes());
     }
     query.extend([0, 0, 1, 0, 1]);
+    query
+}
+
+/// Asks for a name's address; how long that took.
+fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
+    let socket = client.run(|| UdpSocket::bind("10.1.0.2:0")).expect("a socket");
+    socket.connect(SERVER).expect("an address");
+    socket.set_read_timeout(Some(Duration::from_secs(4))).expect("a socket");
+    let query = question(name);
     let begin = Instant::now();
     socket.send(&query).expect("a question");
     let mut room = [0; 1500];
@@ -201,4 +166,44 @@ fn names_of_a_server_without_tcp_and_of_a_peer_without_the_service_pass_as_ever(
         }
         assert_eq!(dns.udp.load(Relaxed), 3);
     }
+}
+
+#[test]
+fn questions_by_tcp_are_answered_from_memory_and_what_is_none_reaches_the_server() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = with_names(true);
+    let dns = serve_dns(&world.server, true);
+    let by_tcp =
+        |message: &[u8]| (message.len() as u16).to_be_bytes().into_iter().chain(message.to_vec());
+    let heard = |stream: &mut std::net::TcpStream| {
+        let mut len = [0; 2];
+        stream.read_exact(&mut len).expect("an answer");
+        let mut answer = vec![0; u16::from_be_bytes(len).into()];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!((&answer[..2], &answer[answer.len() - 4..]), (&[7, 9][..], &[10, 2, 0, 2][..]));
+    };
+    look_up(&world.client, "a.example").expect("an answer");
+    assert_eq!(dns.tcp.load(Relaxed), 1);
+    // Two at once: one is known, the other is asked for.
+    let mut stream = crate::tcp::connect(&world.client, SERVER);
+    let both = ["a.example", "b.example"].map(|name| by_tcp(&question(name)));
+    let both: Vec<u8> = both.into_iter().flatten().collect();
+    stream.write_all(&both).expect("a question");
+    heard(&mut stream);
+    heard(&mut stream);
+    assert_eq!(dns.tcp.load(Relaxed), 2);
+    stream.shutdown(std::net::Shutdown::Write).expect("an end");
+    assert_eq!(stream.read(&mut [0]).expect("an end"), 0);
+    // Two questions in one message: the server's to answer, on a connection of its own.
+    let mut odd = question("c.example");
+    odd[5] = 2;
+    odd.extend(odd[12..].to_vec());
+    let mut stream = crate::tcp::connect(&world.client, SERVER);
+    stream.write_all(&by_tcp(&odd).collect::<Vec<u8>>()).expect("a question");
+    heard(&mut stream);
+    assert_eq!(dns.tcp.load(Relaxed), 3);
+    let counters = service(&world.a).counters;
+    assert_eq!(service(&world.a).gateway["passed"], 1, "{counters:?}");
 }

@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::UdpSocket;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use os::netns::NetNs;
 use socket2::SockRef;
@@ -157,6 +157,39 @@ fn tcp_that_is_not_split_passes_with_segments_that_need_no_fragments() {
     // Refusal crosses as it is.
     let refused = crate::tcp::try_connect(&world.client, "10.2.0.2:7009").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn refused_quic_is_heard_at_once_and_the_rest_of_its_port_passes() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.a.peer = "quic = \"refuse\"\n".into());
+    for (host, server) in [("10.1.0.2:0", "10.2.0.2:443"), ("[fd01::2]:0", "[fd02::2]:443")] {
+        let far = world.server.run(|| UdpSocket::bind(server)).unwrap();
+        let near = world.client.run(|| UdpSocket::bind(host)).unwrap();
+        for socket in [&far, &near] {
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        }
+        near.connect(server).unwrap();
+        // DTLS, as VPNs use the port.
+        near.send(&[22, 254, 253, 0, 0, 0]).unwrap();
+        let mut room = [0; 1500];
+        let (len, from) = far.recv_from(&mut room).unwrap();
+        assert_eq!(room[..len], [22, 254, 253, 0, 0, 0]);
+        far.send_to(b"hello", from).unwrap();
+        assert_eq!(near.recv(&mut room).unwrap(), 5);
+        // QUIC's long header, version 1.
+        let mut initial = [0; 1200];
+        initial[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
+        let begin = Instant::now();
+        near.send(&initial).unwrap();
+        let refused = near.recv(&mut room).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        far.recv_from(&mut room).unwrap_err();
+    }
 }
 
 #[test]

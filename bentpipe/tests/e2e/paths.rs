@@ -6,7 +6,7 @@ use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use bentpipe::admin::{PathReport, PathState};
+use bentpipe::admin::{Event, PathCause, PathReport, PathState};
 use bentpipe_lab::emulate::{Direction, Emulator, EmulatorHandle, EmulatorOptions};
 use channel::ChannelConfig;
 use os::port::Port;
@@ -15,6 +15,7 @@ use units::BitRate;
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{Plan, World, root, run, said, wait_for};
 use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};
+use crate::watching::Watch;
 
 const SECOND: &str = "sat1";
 
@@ -186,4 +187,42 @@ fn a_transfer_goes_on_by_the_other_carrier_when_one_dies() {
     two.world.set_link_down(false);
     two.wait_for("geo", PathState::InUse);
     two.wait_for_shore(true);
+}
+
+/// The interface of the carrier in use loses its link in mid-transfer: that is known at once, told
+/// with its cause, and everything comes back when the link has held.
+#[test]
+fn a_carrier_whose_interface_loses_its_link_is_left_at_once_and_watchers_hear_why() {
+    if !root() {
+        return;
+    }
+    let two = Two::new();
+    let a = &two.world.a;
+    let watch = Watch::all(a);
+    let goes_by = |path: &str, cause: PathCause| {
+        watch.wait(&format!("{path} for {cause:?}"), |notice| match &notice.event {
+            Event::Path { path: to, cause: why } => (to == path && *why == cause).then_some(()),
+            _ => None,
+        });
+    };
+    must(a, &["use", "lte"]);
+    goes_by("lte", PathCause::Chosen);
+    let (near, far) = joined(&two.world.client, &listen(&two.world.server, SERVER));
+    let data = pattern(84, 12_000_000);
+    let sender = send_all(&far, data.clone());
+    let reader = thread::spawn(move || check(near, &data));
+    thread::sleep(Duration::from_secs(1));
+    two.world.gwa.ip(&format!("link set {SECOND} down")).expect("an interface");
+    goes_by("geo", PathCause::NoLink);
+    assert_eq!(two.path("lte").cause, Some(PathCause::NoLink));
+    two.wait_for_shore(true);
+    two.world.gwa.ip(&format!("link set {SECOND} up")).expect("an interface");
+    goes_by("lte", PathCause::Chosen);
+    reader.join().expect("what was sent");
+    sender.join().expect("a thread").expect("all was taken");
+    must(a, &["auto"]);
+    goes_by("geo", PathCause::Preferred);
+    two.wait_for_shore(true);
+    assert!(!command(a, &["auto", "lte"]).status.success(), "auto is for all of them");
+    assert!(!command(a, &["use"]).status.success(), "use is for one");
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use units::Duration;
+
 use super::host::HostPort;
 use super::link::{self as link_table, LinkDraft, LinkSettings};
 use super::problem::Problem;
@@ -22,6 +24,9 @@ pub struct Carrier {
     pub link: LinkSettings,
     /// Of those that are alive the one with the lowest number carries everything.
     pub priority: u8,
+    /// How often the peer is asked by it whether it works, while another carries everything;
+    /// `None`: as rarely as may be, because it costs.
+    pub probe: Option<Duration>,
 }
 
 /// What ties a socket to one way out of a host; nothing: the node's own socket.
@@ -58,6 +63,7 @@ pub(super) struct CarrierDraft {
     binding: Binding,
     pub link: Option<LinkDraft>,
     priority: Option<u8>,
+    probe: Option<Duration>,
     span: Range<usize>,
 }
 
@@ -94,6 +100,7 @@ impl CarrierDrafts {
             binding: draft.binding,
             link: draft.link.map_or_else(|| link.clone(), |draft| draft.settings),
             priority: draft.priority.unwrap_or(10 * at as u8),
+            probe: draft.probe,
         };
         self.carriers.into_iter().enumerate().map(finish).collect()
     }
@@ -127,10 +134,34 @@ fn read_one(mut section: Section<'_>, peer: &str) -> Option<CarrierDraft> {
     let has_link = section.has("link") || section.has("profile");
     let link = if has_link { Some(link_table::read(&mut section)?) } else { None };
     let priority = section.number("priority", 0..=255, "preference").map(|n| n.value as u8);
+    let probe = read_probe(&mut section);
     let span = section.span();
     section.finish();
     let binding = Binding { interface, source };
-    Some(CarrierDraft { name: name?, endpoint, binding, link, priority, span })
+    Some(CarrierDraft { name: name?, endpoint, binding, link, priority, probe, span })
+}
+
+/// Unless the file says otherwise. Where nothing is heard ten times as often is asked.
+const PROBE: Duration = Duration::from_secs(5);
+const PROBES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3_600);
+
+fn read_probe(section: &mut Section<'_>) -> Option<Duration> {
+    if section.is_word("probe", "off") {
+        section.get::<String>("probe");
+        return None;
+    }
+    if !section.has("probe") {
+        return Some(PROBE);
+    }
+    let probe = section.get::<Duration>("probe")?;
+    if !PROBES.contains(&probe.value) {
+        let message = format!("probe in {} is not between 1s and 1h", section.title());
+        let help = "leave it out, or write \"off\" where each packet costs money";
+        section.problems().add(Problem::at(probe.span, message).help(help));
+        return None;
+    }
+    Some(probe.value)
 }
 
 fn read_endpoint(section: &mut Section<'_>) -> Option<HostPort> {
@@ -218,7 +249,8 @@ mod tests {
             "{LINK}\nendpoint = \"203.0.113.7:4500\"\n\
              [[peer.carrier]]\nname = \"vsat\"\ninterface = \"eth1\"\n\
              [[peer.carrier]]\nname = \"lte\"\nsource = \"192.0.2.7\"\nendpoint = \"198.51.100.2:9\"\n\
-             link = {{ send = \"5Mbit\", receive = \"6Mbit\", delay = \"40ms\" }}\npriority = 3\n"
+             link = {{ send = \"5Mbit\", receive = \"6Mbit\", delay = \"40ms\" }}\npriority = 3\n\
+             probe = \"off\"\n"
         ))
         .expect("a good file");
         let [vsat, lte] = &config.peers[0].carriers[..] else { panic!("two carriers") };
@@ -232,6 +264,7 @@ mod tests {
             Some("198.51.100.2:9")
         );
         assert!(!lte.binding.is_own());
+        assert_eq!([vsat.probe, lte.probe], [Some(super::PROBE), None]);
     }
 
     #[test]
@@ -254,6 +287,7 @@ mod tests {
             (one("name = \"a\"\nsource = \"eth0\""), "is no address"),
             (one("name = \"a\"\ninterface = \"a b\""), "no interface"),
             (one("name = \"a\"\npriority = 256"), "priority"),
+            (one("name = \"a\"\nprobe = \"100ms\""), "between 1s and 1h"),
             ((0..9).map(|n| one(&format!("name = \"{n}\""))).collect(), "over 8 carriers"),
         ] {
             let fault = parse(&format!("{LINK}\n{lines}")).expect_err(&lines);

@@ -42,7 +42,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use self::carrier::{Binding, Carrier};
-pub use self::line::{LINK_CLASS, Line, SerialModem};
+pub use self::line::{Clock, LINK_CLASS, Line, SerialModem};
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue, rate_of};
 pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use dial::calendar::{Hours, Window};
-use dial::manager::{Budget, CarrierConfig, ManagerConfig};
-use dial::money::{Currency, Money};
+use dial::manager::{Budget, CarrierConfig, ManagerConfig, Redial};
+use dial::money::Money;
 use dial::rules::{Action, KNOWN_NOISE, Match, Rule, Rules, read_noise};
-use dial::tariff::{Rates, Tariff};
+use dial::tariff::Tariff;
 use units::{ByteCount, Duration, IpPrefix};
 
 use super::link::LinkSettings;
@@ -16,6 +16,7 @@ use super::reader::{FromValue, Section, Wrong};
 use super::traffic::{Ports, Protocol};
 
 mod serial;
+mod tariff;
 
 pub use serial::SerialModem;
 
@@ -28,8 +29,24 @@ pub struct Line {
     pub drop: Option<String>,
     /// The modem that raises and drops it, in place of commands.
     pub modem: Option<SerialModem>,
+    /// The tariff's zone at the start; empty: the first.
+    pub zone: String,
+    /// What the hours of prices, rules and months go by.
+    pub clock: Clock,
     /// The manager's own settings.
     pub manager: ManagerConfig,
+}
+
+/// What the hours of a line go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The prime meridian's time.
+    #[default]
+    Utc,
+    /// This host's time zone, with its summer time.
+    Local,
+    /// So many minutes before UTC, or (negative) after it.
+    Offset(i32),
 }
 
 /// What the link's own packets are booked as: they raise and hold nothing.
@@ -46,6 +63,10 @@ pub(super) struct LineDraft {
     quiet: Vec<Window>,
     tariff: Tariff,
     budget: Option<Money>,
+    host_budgets: Vec<(IpPrefix, Budget)>,
+    zone: Option<String>,
+    clock: Clock,
+    redial: Redial,
     rules: Rules,
     span: Range<usize>,
 }
@@ -61,8 +82,13 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
     let [idle, setup, min_call, max_call] = ["idle", "setup", "min_call", "max_call"]
         .map(|key| section.get::<Duration>(key).map(|d| d.value));
     let quiet = section.list::<Window>("quiet").unwrap_or_default();
-    let tariff = read_tariff(&mut section);
+    let tariff = tariff::read(&mut section);
+    let zone = section.get::<String>("zone").map(|z| z.value);
+    let clock = section.get::<Clock>("clock").map_or_else(Clock::default, |c| c.value);
     let budget = section.get::<Money>("budget").map(|b| b.value);
+    let host_budgets = section.tables("host_budget").into_iter().filter_map(read_host_budget);
+    let host_budgets = host_budgets.flatten().collect();
+    let redial = read_redial(&mut section);
     let rules = read_rules(&mut section);
     let span = section.span();
     section.finish();
@@ -76,6 +102,10 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
         quiet: quiet.into_iter().map(|w| w.value).collect(),
         tariff: tariff?,
         budget,
+        host_budgets,
+        zone,
+        clock,
+        redial,
         rules: rules?,
         span,
     })
@@ -103,24 +133,34 @@ impl LineDraft {
             let message = format!("peer \"{peer}\" has a modem and an MTU above {most} bytes");
             return wrong(message, "lower `mtu`: packets take their time on such a line");
         }
+        if let Some(zone) = self.zone.as_ref().filter(|z| !self.tariff.zones().any(|of| of == **z))
+        {
+            let message = format!(
+                "the line of \"{peer}\" is in the zone \"{zone}\", which its tariff has not"
+            );
+            return wrong(message, "name one of its zones, or give the tariff that zone");
+        }
         let mut carrier = CarrierConfig::new("line", true, self.tariff);
         carrier.rate = link.send;
         carrier.dial_timeout = self.setup.unwrap_or(carrier.dial_timeout);
         carrier.min_call = self.calls[0].unwrap_or(carrier.min_call);
         carrier.max_call = self.calls[1];
+        carrier.redial = self.redial;
         let mut manager = ManagerConfig::new(peer, vec![carrier], self.rules);
         if let Some(idle) = self.idle {
             manager.idle = idle;
             manager.idle_at_step = manager.idle_at_step.min(idle);
         }
         manager.quiet = Hours(self.quiet);
-        manager.budget = self.budget.map(|stop| Budget { stop, warn_percent: 80 });
+        manager.budget = self.budget.map(budget_of);
+        manager.host_budgets = self.host_budgets;
         // The manager's own checks, once, where the file can be blamed.
         match dial::manager::Manager::new(manager.clone(), units::Instant::ZERO, Default::default())
         {
             Ok(_) => {
                 let (raise, drop, modem) = (self.raise, self.drop, self.modem);
-                Some(Line { raise, drop, modem, manager })
+                let (zone, clock) = (self.zone.unwrap_or_default(), self.clock);
+                Some(Line { raise, drop, modem, zone, clock, manager })
             }
             Err(why) => {
                 let (message, help) = why.split_once("; ").unwrap_or((&why, "change it"));
@@ -133,37 +173,46 @@ impl LineDraft {
     }
 }
 
-/// `tariff = { currency = "USD", per_minute = "2.40", increment = "6s" }`; without one all is free.
-fn read_tariff(section: &mut Section<'_>) -> Option<Tariff> {
-    let title = format!("the tariff of {}", section.title());
-    let Some(mut table) = section.table("tariff", title) else { return Some(Tariff::free()) };
-    let currency = table.get::<Currency>("currency");
-    if !table.has("currency") {
-        table.lacks("currency", "say what prices are in, as in currency = \"USD\"");
-    }
-    let money = |table: &mut Section<'_>, key| table.get::<Money>(key).map(|m| m.value);
-    let per_call = money(&mut table, "per_call").unwrap_or_default();
-    let per_minute = money(&mut table, "per_minute");
-    let per_megabyte = money(&mut table, "per_megabyte");
-    let time = |table: &mut Section<'_>, key| table.get::<Duration>(key).map(|d| d.value);
-    let increment = time(&mut table, "increment").unwrap_or(Duration::from_secs(60));
-    let minimum = time(&mut table, "minimum").unwrap_or(Duration::ZERO);
-    let block = table.get::<ByteCount>("block").map_or(ByteCount(1), |b| b.value);
-    let (span, problems) = (table.span(), table.problems());
-    table.finish();
-    let mut rates = match per_minute {
-        Some(price) => Rates::per_minute(price, increment, minimum),
-        None => Rates::default(),
-    };
-    (rates.per_call, rates.per_megabyte, rates.block) =
-        (per_call, per_megabyte.unwrap_or_default(), block);
-    match Tariff::new(currency?.value, vec![(String::new(), rates)]) {
-        Ok(tariff) => Some(tariff),
-        Err(wrong) => {
-            problems.add(Problem::at(span, wrong.what).help(wrong.mend));
-            None
+fn budget_of(stop: Money) -> Budget {
+    Budget { stop, warn_percent: 80 }
+}
+
+/// `[[peer.line.host_budget]]`: what each of these hosts may cost in a month.
+fn read_host_budget(mut section: Section<'_>) -> Option<Vec<(IpPrefix, Budget)>> {
+    section.set_title("a budget of hosts".into());
+    let hosts = section.list::<IpPrefix>("hosts");
+    let budget = section.get::<Money>("budget");
+    for (key, help) in [
+        (
+            "hosts",
+            "say whose it is, as in hosts = [\"10.1.0.0/24\"]; each of them has it by itself",
+        ),
+        ("budget", "say how much, as in budget = \"20\""),
+    ] {
+        if !section.has(key) {
+            section.lacks(key, help);
         }
     }
+    section.finish();
+    let budget = budget_of(budget?.value);
+    Some(hosts?.into_iter().map(|host| (host.value, budget)).collect())
+}
+
+/// `redial = { first = "5s", most = "5min", attempts = 8, rest = "30min", per_hour = 60 }`
+fn read_redial(section: &mut Section<'_>) -> Redial {
+    let mut redial = Redial::default();
+    let title = format!("when {} is raised again", section.title());
+    let Some(mut table) = section.table("redial", title) else { return redial };
+    for (key, of) in
+        [("first", &mut redial.first), ("most", &mut redial.most), ("rest", &mut redial.rest)]
+    {
+        *of = table.get::<Duration>(key).map_or(*of, |d| d.value);
+    }
+    for (key, of) in [("attempts", &mut redial.attempts), ("per_hour", &mut redial.per_hour)] {
+        *of = table.number(key, 1..=10_000, "tries").map_or(*of, |n| n.value as u32);
+    }
+    table.finish();
+    redial
 }
 
 fn read_rules(section: &mut Section<'_>) -> Option<Rules> {
@@ -244,17 +293,24 @@ fn read_rule(mut section: Section<'_>, number: usize) -> Option<Rule> {
     Some(Rule { through_quiet, ..Rule::new(&name, when, then) })
 }
 
-impl FromValue for Money {
-    const WANTED: &'static str = "an amount in quotes such as \"2.40\"";
-    fn from_text(text: &str) -> Result<Money, Wrong> {
-        text.parse::<Money>().map_err(|e| Wrong::new(e.to_string()))
-    }
-}
-
-impl FromValue for Currency {
-    const WANTED: &'static str = "a currency's three letters such as \"USD\" (ISO 4217)";
-    fn from_text(text: &str) -> Result<Currency, Wrong> {
-        text.parse::<Currency>().map_err(|e| Wrong::new(e.to_string()))
+impl FromValue for Clock {
+    const WANTED: &'static str = "\"utc\", \"local\" or hours from UTC such as \"+05:30\"";
+    fn from_text(text: &str) -> Result<Clock, Wrong> {
+        let (sign, of_day) = match text {
+            "utc" => return Ok(Clock::Utc),
+            "local" => return Ok(Clock::Local),
+            text if text.starts_with('-') => (-1, &text[1..]),
+            text => (1, text.strip_prefix('+').unwrap_or_default()),
+        };
+        let number = |text: &str| text.parse::<u8>().ok().filter(|_| text.len() == 2);
+        let parts = of_day.split_once(':').and_then(|(h, m)| number(h).zip(number(m)));
+        match parts {
+            Some((hours @ ..=14, minutes @ ..=59)) => {
+                Ok(Clock::Offset(sign * (i32::from(hours) * 60 + i32::from(minutes))))
+            }
+            _ => Err(Wrong::new(format!("\"{text}\" is no clock"))
+                .help(format!("write {}", Self::WANTED))),
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Peer {
     pub fast_ports: Vec<u16>,
     /// Connections that it may cause here in a second.
     pub connects: u32,
+    /// QUIC to servers behind it is refused.
+    pub refuse_quic: bool,
     /// What servers see as the source of its clients' connections.
     pub source: Source,
     /// Prefixes of ours that its clients may reach although they are private.
@@ -101,6 +103,7 @@ impl PartialEq for Peer {
             && self.open == other.open
             && self.fast_ports == other.fast_ports
             && self.connects == other.connects
+            && self.refuse_quic == other.refuse_quic
             && self.source == other.source
             && self.allow == other.allow
             && self.deny == other.deny
@@ -173,6 +176,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let open = section.word("open", &ways);
     let fast_ports = read_fast_ports(&mut section, open.as_ref().map(|o| o.value));
     let connects = section.number("connects", CONNECTS, "connections a second");
+    let quic = section.word("quic", &[("carry", false), ("refuse", true)]);
     let source = section.word("source", &[("nat", Source::Nat), ("keep", Source::Keep)]);
     let allow = read_prefixes(&mut section, "allow");
     let deny = read_prefixes(&mut section, "deny");
@@ -208,6 +212,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         open: open.map_or_else(Open::default, |o| o.value),
         fast_ports,
         connects: connects.map_or(DEFAULT_CONNECTS, |n| n.value as u32),
+        refuse_quic: quic.is_some_and(|q| q.value),
         source: source.map_or_else(Source::default, |s| s.value),
         allow: values(&allow),
         deny: values(&deny),

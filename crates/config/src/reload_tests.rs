@@ -80,6 +80,7 @@ const ROWS: &[Row] = &[
     ("peer", "open", ["\"fast\"", "\"sure\""], "", Effect::Peer),
     ("peer", "fast_ports", ["[80]", "[443]"], "", Effect::Peer),
     ("peer", "connects", ["1000", "100"], "", Effect::Peer),
+    ("peer", "quic", ["\"carry\"", "\"refuse\""], "", Effect::Peer),
     ("peer", "source", ["\"nat\"", "\"keep\""], "", Effect::Peer),
     ("peer", "allow", ["[\"10.1.0.0/16\"]", "[]"], "", Effect::Peer),
     ("peer", "deny", ["[\"10.1.0.0/16\"]", "[]"], "", Effect::Peer),
@@ -132,6 +133,25 @@ const ROWS: &[Row] = &[
     ("line", "quiet", ["[\"22:00-06:00\"]", "[\"23:00-06:00\"]"], "", Restart("line of a peer")),
     ("line", "otherwise", ["\"raise\"", "\"never\""], "", Restart("line of a peer")),
     ("line", "noise", ["\"raise\"", "\"never\""], "", Restart("line of a peer")),
+    (
+        "line",
+        "zone",
+        ["\"a\"", "\"b\""],
+        "tariff = { currency = \"USD\", zone = [{ name = \"a\" }, { name = \"b\" }] }",
+        Restart("line of a peer"),
+    ),
+    ("line", "clock", ["\"utc\"", "\"local\""], "", Restart("line of a peer")),
+    ("line", "redial", ["{ per_hour = 1 }", "{ per_hour = 2 }"], "", Restart("line of a peer")),
+    (
+        "line",
+        "host_budget",
+        [
+            "[{ hosts = [\"10.1.0.1/32\"], budget = \"1\" }]",
+            "[{ hosts = [\"10.1.0.1/32\"], budget = \"2\" }]",
+        ],
+        "",
+        Restart("line of a peer"),
+    ),
     ("line", "budget", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
     (
         "line",
@@ -140,6 +160,69 @@ const ROWS: &[Row] = &[
         "",
         Restart("line of a peer"),
     ),
+    ("tariff", "lead", ["\"1s\"", "\"2s\""], "per_minute = \"1\"", Restart("line of a peer")),
+    (
+        "tariff",
+        "hours",
+        [
+            "[{ when = [\"00:00-24:00\"], per_minute = \"1\" }]",
+            "[{ when = [\"00:00-24:00\"], per_minute = \"2\" }]",
+        ],
+        "",
+        Restart("line of a peer"),
+    ),
+    ("tariff", "per_month", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("tariff", "fair_use", ["\"1MB\"", "\"2MB\""], "per_month = \"1\"", Restart("line of a peer")),
+    (
+        "tariff",
+        "beyond",
+        ["\"slow\"", "\"stopped\""],
+        "per_month = \"1\"",
+        Restart("line of a peer"),
+    ),
+    ("zone", "name", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
+    ("zone", "per_call", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("zone", "per_minute", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("zone", "per_megabyte", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("zone", "increment", ["\"1s\"", "\"2s\""], "per_minute = \"1\"", Restart("line of a peer")),
+    ("zone", "minimum", ["\"1s\"", "\"2s\""], "per_minute = \"1\"", Restart("line of a peer")),
+    ("zone", "block", ["\"1kB\"", "\"2kB\""], "per_megabyte = \"1\"", Restart("line of a peer")),
+    ("zone", "lead", ["\"1s\"", "\"2s\""], "per_minute = \"1\"", Restart("line of a peer")),
+    (
+        "zone",
+        "hours",
+        [
+            "[{ when = [\"00:00-24:00\"], per_minute = \"1\" }]",
+            "[{ when = [\"00:00-24:00\"], per_minute = \"2\" }]",
+        ],
+        "",
+        Restart("line of a peer"),
+    ),
+    ("zone", "per_month", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("zone", "fair_use", ["\"1MB\"", "\"2MB\""], "per_month = \"1\"", Restart("line of a peer")),
+    ("zone", "beyond", ["\"slow\"", "\"stopped\""], "per_month = \"1\"", Restart("line of a peer")),
+    ("tariff", "zone", ["[{ name = \"a\" }]", "[{ name = \"b\" }]"], "", Restart("line of a peer")),
+    (
+        "hours",
+        "when",
+        ["[\"mon-fri 00:00-24:00\", \"sat,sun 00:00-24:00\"]", "[\"00:00-24:00\"]"],
+        "",
+        Restart("line of a peer"),
+    ),
+    ("hours", "per_minute", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
+    ("redial", "first", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("redial", "most", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("redial", "rest", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
+    ("redial", "attempts", ["1", "2"], "", Restart("line of a peer")),
+    ("redial", "per_hour", ["1", "2"], "", Restart("line of a peer")),
+    (
+        "host_budget",
+        "hosts",
+        ["[\"10.1.0.1/32\"]", "[\"10.1.0.2/32\"]"],
+        "",
+        Restart("line of a peer"),
+    ),
+    ("host_budget", "budget", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
     ("line", "demand", ["DEMAND1", "DEMAND2"], "", Restart("line of a peer")),
     ("tariff", "currency", ["\"USD\"", "\"EUR\""], "", Restart("line of a peer")),
     ("tariff", "per_call", ["\"1\"", "\"2\""], "", Restart("line of a peer")),
@@ -313,6 +396,20 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
     let line = match table {
         "line" => format!("[peer.line]\n{}\n", lines("line", &[]).join("\n")),
         "tariff" => inner("tariff", &["currency = \"USD\""], "[peer.line.tariff]"),
+        "zone" | "hours" => {
+            let of =
+                format!("[peer.line.tariff]\ncurrency = \"USD\"\n[[peer.line.tariff.{table}]]");
+            let needs: &[&str] = match table {
+                "zone" => &["name = \"z\""],
+                _ => &["when = [\"00:00-24:00\"]", "per_minute = \"9\""],
+            };
+            inner(table, needs, &of)
+        }
+        "redial" => inner("redial", &[], "[peer.line.redial]"),
+        "host_budget" => {
+            let needs = ["hosts = [\"10.1.0.9/32\"]", "budget = \"9\""];
+            inner("host_budget", &needs, "[[peer.line.host_budget]]")
+        }
         _ => inner("demand", &["then = \"raise\""], "[[peer.line.demand]]"),
     };
     let peer = peer.join("\n");

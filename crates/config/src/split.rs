@@ -36,7 +36,7 @@ pub(super) struct SplitDraft {
 }
 
 /// Keys of a peer with a gateway that mean nothing here, and why.
-const NOT_HERE: [(&str, &str); 13] = [
+const NOT_HERE: [(&str, &str); 14] = [
     ("public_key", "nobody at the far end has a key"),
     ("preshared_key", "nobody at the far end has a key"),
     ("preshared_key_file", "nobody at the far end has a key"),
@@ -45,6 +45,7 @@ const NOT_HERE: [(&str, &str); 13] = [
     ("on_failure", "without the gateway hosts' traffic goes as it always did"),
     ("open", "clients are answered when the server has answered"),
     ("fast_ports", "clients are answered when the server has answered"),
+    ("quic", "what is not TCP goes as it always did"),
     ("compress", "nobody at the far end would decompress"),
     ("dedup", "nobody at the far end keeps chunks"),
     ("class", "the link's packets are the kernel's own"),

@@ -81,6 +81,9 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     row("on failure", &on_failure(peer))?;
     row("open", &open(peer))?;
     row("source", &source(peer))?;
+    if peer.refuse_quic {
+        row("quic", &"refused")?;
+    }
     if !peer.allow.is_empty() {
         row("allow", &list(&peer.allow))?;
     }
@@ -134,12 +137,16 @@ fn of_line(line: &Line) -> String {
 }
 
 fn of_carrier(carrier: &Carrier) -> String {
-    let Carrier { name, endpoint, binding, link, priority } = carrier;
+    let Carrier { name, endpoint, binding, link, priority, probe } = carrier;
     let interface = binding.interface.as_ref().map(|i| format!(" by {i}"));
     let source = binding.source.map(|s| format!(" from {s}"));
     let to = endpoint.as_ref().map(|e| format!(" to {e}"));
     let way: String = [interface, source, to].into_iter().flatten().collect();
-    format!("{name}{way}, priority {priority}: {}", Described { link, profile: None })
+    let asked = match probe {
+        Some(time) => format!("asked every {time}"),
+        None => "silent while it stands by".to_owned(),
+    };
+    format!("{name}{way}, priority {priority}, {asked}: {}", Described { link, profile: None })
 }
 
 fn chunks(node: &Node) -> String {
@@ -311,6 +318,7 @@ fn peer_json(peer: &Peer) -> Value {
         },
         "fast_ports": peer.fast_ports,
         "connects": peer.connects,
+        "quic": if peer.refuse_quic { "refuse" } else { "carry" },
         "source": match peer.source {
             Source::Nat => "nat",
             Source::Keep => "keep",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Failing, RekeyState, Status, UsageRow, Way};
+use crate::{Failing, PathCause, RekeyState, Status, UsageRow, Way};
 
 /// The version of the events, told in the snapshot (CT-1). It grows when an event changes its
 /// meaning, not when one is added.
@@ -21,7 +21,7 @@ pub struct Notice {
     pub event: Event,
 }
 
-/// What happened. Further ones will come: paths and services have none yet.
+/// What happened. Further ones will come: services have none yet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -57,6 +57,13 @@ pub enum Event {
     LinkMoved {
         /// The new one.
         address: String,
+    },
+    /// Everything goes by another path of the link.
+    Path {
+        /// The carrier's name in the file, or the path's number.
+        path: String,
+        /// Why: what speaks for it, or against the one before.
+        cause: PathCause,
     },
     /// A direction of the link is dead; its streams wait.
     LinkSilent {
@@ -275,6 +282,7 @@ mod tests {
             Event::LinkMoved { address: "[::1]:1".to_owned() },
             Event::LinkSilent { direction: Way::Receive, for_ms: 1 },
             Event::LinkBack,
+            Event::Path { path: "lte".to_owned(), cause: PathCause::Silent },
             Event::LinkFailing { failing: Box::default() },
             Event::OutageBegan { outage: Outage { ended_ms: None, ..outage.clone() } },
             Event::OutageEnded { outage },
@@ -297,6 +305,9 @@ mod tests {
     fn what_a_newer_gateway_tells_is_taken_and_not_misunderstood() {
         let text = r#"{"at_ms":1,"event":"path_up","path":3,"carrier":{"kind":"lte"}}"#;
         assert_eq!(serde_json::from_str::<Notice>(text).unwrap().event, Event::Unknown);
+        let text = r#"{"at_ms":1,"event":"path","path":"lte","cause":"eclipse"}"#;
+        let path = Event::Path { path: "lte".to_owned(), cause: PathCause::Unknown };
+        assert_eq!(serde_json::from_str::<Notice>(text).unwrap().event, path);
         let text = r#"{"at_ms":1,"event":"link_back","more":[1,2]}"#;
         assert_eq!(serde_json::from_str::<Notice>(text).unwrap().event, Event::LinkBack);
         let text = r#"{"cause":"eclipse","began_ms":4}"#;

@@ -25,7 +25,7 @@ mod usage;
 pub use event::{Cause, Event, Flow, Notice, Outage, VERSION};
 pub use failing::{Failing, Reason, Stranger};
 pub use line::{LineCommand, LineReport, LineWaiting};
-pub use paths::{PathCommand, PathReport, PathState};
+pub use paths::{PathCause, PathCommand, PathReport, PathState};
 pub use request::{Answer, Request};
 pub use services::{ServiceState, ServiceStatus, ServiceWaiting};
 pub use status::{

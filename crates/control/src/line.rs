@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// What becomes of a peer's line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineCommand {
     /// The rules decide.
@@ -16,6 +16,8 @@ pub enum LineCommand {
     Hold,
     /// Drop it and keep it down, until another command.
     Down,
+    /// The prices of this zone hold from now on, for calls that begin.
+    Zone(String),
 }
 
 /// A line, why it is as it is, and what comes next.
@@ -38,6 +40,8 @@ pub struct LineReport {
     pub hangs_up_in_ms: Option<u64>,
     /// A line that failed is not raised before.
     pub not_before_ms: Option<u64>,
+    /// The zone whose prices hold; empty: the tariff's first.
+    pub zone: String,
     /// What it has cost since it was raised: `"2.40 USD"`.
     pub price: Option<String>,
     /// What waits, rule by rule.
@@ -78,6 +82,9 @@ impl fmt::Display for LineReport {
         }
         if let (Some(by), Some(ago)) = (&self.held_by, self.used_ms_ago) {
             write!(f, "; last used {} ago by {by}", seconds(ago))?;
+        }
+        if !self.zone.is_empty() {
+            write!(f, "; prices of \"{}\"", self.zone)?;
         }
         if let Some(price) = &self.price {
             write!(f, "; {price} so far")?;

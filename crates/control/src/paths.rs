@@ -11,6 +11,8 @@ use units::{BitRate, ByteCount, Duration};
 pub enum PathCommand {
     /// Both nodes send everything on it, while it lives.
     Use,
+    /// Both nodes send everything on the best; of no path.
+    Auto,
     /// It may be used again.
     Up,
     /// Nothing at all is sent on it.
@@ -34,6 +36,63 @@ pub enum PathState {
     PeerDown,
 }
 
+/// Why a path carries everything, or does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathCause {
+    /// It is the one preferred of those that work.
+    Preferred,
+    /// A command chose it.
+    Chosen,
+    /// Nothing is received on the one before, or on it.
+    Silent,
+    /// The peer hears nothing on it, or reports nothing.
+    Unheard,
+    /// The peer has told that it hears nothing on it.
+    Missed,
+    /// This node put it down.
+    Down,
+    /// The peer put it down.
+    PeerDown,
+    /// Its interface has no link.
+    NoLink,
+    /// It failed and has not held for long enough yet.
+    Held,
+    /// It loses so much, or carries so little, that another carries more.
+    Poor,
+    /// One that this program does not know.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl PathCause {
+    /// What is the matter with a path, in plain words.
+    pub fn words(self) -> &'static str {
+        match self {
+            PathCause::Preferred => "preferred",
+            PathCause::Chosen => "chosen by command",
+            PathCause::Silent => "nothing received",
+            PathCause::Unheard => "the peer is heard but does not hear",
+            PathCause::Missed => "the peer hears nothing",
+            PathCause::Down => "put down by command",
+            PathCause::PeerDown => "put down at the peer",
+            PathCause::NoLink => "its interface has no link",
+            PathCause::Held => "it failed and is left alone until it has held",
+            PathCause::Poor => "it carries less than another",
+            PathCause::Unknown => "an unknown cause",
+        }
+    }
+
+    /// Why everything goes by another path now.
+    pub fn why(self) -> String {
+        match self {
+            PathCause::Preferred | PathCause::Chosen => self.words().to_owned(),
+            _ => format!("the one before: {}", self.words()),
+        }
+    }
+}
+
 /// One path of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -44,6 +103,12 @@ pub struct PathReport {
     pub number: u64,
     /// Where it stands.
     pub state: PathState,
+    /// Why it carries everything, or what speaks against it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<PathCause>,
+    /// It works, and is left alone for so much longer because it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
     /// Where the peer is on it.
     pub endpoint: Option<String>,
     /// The rate that is sent at, in bits per second.
@@ -70,9 +135,16 @@ impl fmt::Display for PathReport {
             PathState::PeerDown => "down at the peer",
         };
         let endpoint = self.endpoint.as_deref().unwrap_or("no address yet");
+        let held = self.held_ms.map(|ms| Duration::from_millis(ms.div_ceil(1_000) * 1_000));
+        let why = match (self.cause, held) {
+            (Some(cause), _) if self.state == PathState::InUse => format!(" ({})", cause.why()),
+            (_, Some(time)) => format!(" (it failed, and is left alone for {time})"),
+            (Some(cause), _) => format!(" ({})", cause.words()),
+            (None, None) => String::new(),
+        };
         write!(
             f,
-            "{}: {state}, {endpoint}, {} sending, {} round trip, {}.{:02} % lost, \
+            "{}: {state}{why}, {endpoint}, {} sending, {} round trip, {}.{:02} % lost, \
              {} sent, {} received",
             self.name,
             BitRate::from_bps(self.rate_bps),

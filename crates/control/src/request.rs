@@ -27,7 +27,7 @@ pub enum Request {
     Path {
         /// The peer's name.
         peer: String,
-        /// The carrier's name, or the path's number.
+        /// The carrier's name, or the path's number; empty for [`PathCommand::Auto`].
         path: String,
         /// What becomes of it.
         command: PathCommand,
@@ -83,6 +83,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<String>,
     },
+    /// A command to one of the gateway's services: answered with [`Answer::Service`], or with an
+    /// error if there is no such service, or it does not run, know the command or answer.
+    Service {
+        /// The service's name in the file.
+        service: String,
+        /// The command.
+        words: Vec<String>,
+    },
     /// Finish what is under way and end, as SIGTERM does.
     Stop,
 }
@@ -106,6 +114,8 @@ pub enum Answer {
     Usage(Box<UsageReport>),
     /// To [`Request::Log`]: in the order of their beginnings.
     Log(Vec<Outage>),
+    /// To [`Request::Service`]: what the service says.
+    Service(serde_json::Value),
     /// The request was carried out.
     Done,
     /// It was not; why, in one sentence.
@@ -135,6 +145,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Request>(r#"{"request":"watch"}"#).unwrap(), watch);
         let usage = Request::Usage { by: By::Host, peer: None, from: None, to: None };
         assert_eq!(serde_json::from_str::<Request>(r#"{"request":"usage"}"#).unwrap(), usage);
+        let words = vec!["purge".to_owned(), "http://a/".to_owned()];
+        let command = Request::Service { service: "web".to_owned(), words };
+        let text = r#"{"request":"service","service":"web","words":["purge","http://a/"]}"#;
+        assert_eq!(serde_json::to_string(&command).unwrap(), text);
         assert_eq!(serde_json::to_string(&Answer::Done).unwrap(), r#""done""#);
         let error = Answer::Error("no".to_owned());
         assert_eq!(serde_json::to_string(&error).unwrap(), r#"{"error":"no"}"#);

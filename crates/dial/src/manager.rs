@@ -173,6 +173,11 @@ impl Manager {
         self.dirty = true;
     }
 
+    /// The tariffs' zone; empty: the first.
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
     /// The operator says something.
     pub fn handle_command(&mut self, command: Command) {
         self.command = command;

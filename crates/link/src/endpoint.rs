@@ -12,6 +12,7 @@ mod memory;
 mod paths;
 mod receive;
 mod shards;
+mod shares;
 mod sleepers;
 mod strangers;
 #[cfg(test)]
@@ -25,11 +26,12 @@ use units::{Duration, Instant};
 
 use self::calls::Calls;
 use self::indices::IndexTable;
-use self::memory::SharedMemory;
 pub use self::indices::shard_of;
+use self::memory::SharedMemory;
 pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
+use self::shares::Shares;
 use self::sleepers::Sleepers;
 use self::strangers::Strangers;
 pub use self::strangers::{Strange, Stranger, StrangerNews};
@@ -38,7 +40,7 @@ use crate::handshake::{Message, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Reach, Session, SessionStats};
+use crate::session::{Event, LinkConfig, Reach, Session, SessionStats, Why};
 use crate::tunnel::Tunnel;
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
 use crate::wire::ResetReason;
@@ -114,8 +116,8 @@ pub enum LinkEvent {
     },
     /// On a path the peer is at a new address.
     Moved(PathId, Remote),
-    /// Everything goes by this path now.
-    Using(PathId),
+    /// Everything goes by this path now, for this reason.
+    Using(PathId, Why),
     /// The peer does not answer: nothing was received since then.
     Silent(Instant),
     /// The peer is heard and hears nothing of what was sent since then.
@@ -130,6 +132,9 @@ pub enum LinkEvent {
     Rekey(Rekey),
     /// Handshakes have failed for a while, or more is known of why.
     Failing(Failing),
+    /// Packets of the peer are dropped because they take more than its part of the processor
+    /// while others wait. Told once a minute at most.
+    OverItsPart,
 }
 
 /// What happened.
@@ -161,6 +166,8 @@ pub struct PeerStats {
     pub handshakes_failed: u64,
     /// When the last authentic packet came.
     pub heard: Option<Instant>,
+    /// Packets dropped because the peer took more than its part of the processor.
+    pub over_its_part: u64,
 }
 
 struct Peer {
@@ -211,6 +218,7 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, PeerId)>,
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
+    shares: Shares,
     /// Until when what arrives may be what somebody waits for, at any peer's.
     awaited_until: Instant,
     /// Until when a peer is taken to be near: one with a round trip below 200 ms.
@@ -250,6 +258,7 @@ impl Endpoint {
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             drops: BTreeMap::new(),
+            shares: Shares::default(),
             awaited_until: Instant::ZERO,
             near_until: Instant::ZERO,
         }
@@ -260,7 +269,8 @@ impl Endpoint {
         self.config.private_key.public()
     }
 
-    /// Measures the compression of datagrams by this clock of processor time, from now on.
+    /// Measures the compression of datagrams, and what peers take of the processor where that
+    /// matters, by this clock of processor time, from now on.
     pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
         self.stopwatch = Some(stopwatch);
         for peer in self.peers.iter_mut().flatten() {
@@ -281,6 +291,7 @@ impl Endpoint {
                 self.timers.remove(&(at, id));
             }
             self.indices.forget(id);
+            self.shares.forget(id);
             self.sleepers.free(id);
         }
     }
@@ -401,6 +412,30 @@ impl Endpoint {
     /// Packets dropped, by reason. Nothing dropped is ever answered.
     pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
         &self.drops
+    }
+
+    /// The owner begins another turn: it did what followed from the packets that it handed in
+    /// before, and charged it.
+    pub fn begin_turn(&mut self, now: Instant) {
+        self.shares.begin_turn(now);
+    }
+
+    /// Do packets of several peers come faster than they can be taken? Then `now` is to be read
+    /// anew for each packet, and work for peers to be charged.
+    pub fn is_strained(&self) -> bool {
+        self.shares.is_strained()
+    }
+
+    /// Work for a peer begins, for [`Endpoint::charge`]: the processor's clock, if it matters.
+    pub fn work_begins(&self) -> Option<Instant> {
+        self.stopwatch.filter(|_| self.shares.is_strained()).map(|clock| clock())
+    }
+
+    /// Work for a peer is done that began so.
+    pub fn charge(&mut self, id: PeerId, begin: Option<Instant>) {
+        if let (Some(begin), Some(clock)) = (begin, self.stopwatch) {
+            self.shares.charge(id, clock().since(begin));
+        }
     }
 
     /// How long packets that arrive may wait for others, to be taken together: not at all while

@@ -11,6 +11,7 @@ pub mod handshake;
 mod kept;
 pub mod keys;
 mod loss_by_size;
+mod numbers;
 mod pacer;
 pub mod path;
 mod path_mtu;

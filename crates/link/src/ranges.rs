@@ -128,6 +128,7 @@ impl RangeSet {
     }
 
     /// Appends to `out` the parts of `range` that are not in the set.
+    #[cfg(test)]
     pub fn missing(&self, range: Range<u64>, out: &mut Vec<Range<u64>>) {
         let mut from = range.start;
         for r in self.overlapping(&range) {

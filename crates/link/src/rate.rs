@@ -272,6 +272,18 @@ impl Rate {
         self.jitter.interrupt();
     }
 
+    /// What was known of the link is not believed any more: it is tried at `rate`.
+    pub fn try_again(&mut self, rate: BitRate, next_number: u64) {
+        (self.good, self.rate) = (rate, rate);
+        (self.halved, self.policed, self.rising) = (false, false, false);
+        self.hold = Duration::ZERO;
+        self.after = After::default();
+        self.phase = Phase::Hold { until: Instant::ZERO };
+        self.judge_anew(next_number);
+        self.measure.forget_marks();
+        self.jitter.interrupt();
+    }
+
     /// Are the losses that are being reported caused by the rate?
     pub fn causes_losses(&self) -> bool {
         match self.phase {

@@ -13,9 +13,9 @@ use squeeze::headers::Token;
 use units::{Duration, Instant};
 
 use crate::loss_by_size::LossBySize;
+use crate::numbers::Numbers;
 use crate::path::PathId;
 use crate::path_mtu::Evidence;
-use crate::ranges::RangeSet;
 use crate::rate::Told;
 use crate::repair::MAX_WINDOW;
 use crate::rtt::Rtt;
@@ -27,15 +27,16 @@ const ROUNDING: Duration = Duration::from_millis(1);
 /// With more in flight than this what is lost is looked for once in [`LOOKING_PAUSE`] only: each
 /// look may go through all of it, and a peer can have one for each of its packets.
 const MANY_IN_FLIGHT: usize = 32_768;
+/// So it is where the last look went through so many packets of which no report has spoken: honest
+/// peers speak of everything, unless reports are lost.
+const MANY_UNSPOKEN: usize = 2_048;
 const LOOKING_PAUSE: Duration = Duration::from_millis(20);
-/// Packets that are declared lost at once; the rest follows.
+/// Packets that are declared lost at once, and that one look goes through; the rest follows.
 const AT_ONCE: usize = 8_192;
+const MOST_STEPS: usize = 16_384;
 
-/// What is told lies in pieces, and a new one among very many has half of them moved: so many
-/// pieces in all at one moment. What reports say beyond that the next one says again.
-const MOST_MOVED: usize = 2 << 20;
-/// Forgetting a packet costs as much as moving so many pieces.
-const FORGETTING: usize = 200;
+/// Packets that are forgotten at one moment; the rest follows.
+const MOST_FORGOTTEN: usize = 10_000;
 
 /// What a packet carried that must arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,19 +162,22 @@ pub(crate) struct Sent {
     frames: VecDeque<SentFrame>,
     first_frame: u64,
     /// Numbers from `base` up that reports have told of already.
-    told: RangeSet,
+    told: Numbers,
     /// Numbers from `base` up that a report has spoken of, whether they had arrived or not.
-    spoken: RangeSet,
+    spoken: Numbers,
     /// What the report in hand tells anew; kept for its memory.
     news: Vec<Range<u64>>,
     /// The highest number that the peer has told to have received.
     confirmed: Option<u64>,
     /// No packet below is in flight.
     scan_from: u64,
-    /// When lost packets were last looked for.
+    /// When lost packets were last looked for, and where that look ended before it had seen all.
     looked: Instant,
-    /// Pieces of `told` that were moved at that moment.
-    moved: (Instant, usize),
+    look_on: Option<u64>,
+    /// Packets that were forgotten at that moment.
+    forgotten: (Instant, usize),
+    /// Packets that the last look went through in vain, as no report has spoken of them.
+    unspoken: usize,
     in_flight: usize,
     /// When the newest packet known to have arrived left.
     newest_arrived: Option<(u64, Instant)>,
@@ -214,13 +218,15 @@ impl Sent {
             packets: VecDeque::new(),
             frames: VecDeque::new(),
             first_frame: 0,
-            told: RangeSet::default(),
-            spoken: RangeSet::default(),
+            told: Numbers::default(),
+            spoken: Numbers::default(),
             news: Vec::new(),
             confirmed: None,
             scan_from: 0,
             looked: Instant::ZERO,
-            moved: (Instant::ZERO, 0),
+            look_on: None,
+            forgotten: (Instant::ZERO, 0),
+            unspoken: 0,
             in_flight: 0,
             newest_arrived: None,
             reported: Instant::ZERO,
@@ -387,12 +393,7 @@ impl Sent {
                 break;
             }
             let run = (*run.start()).max(self.base)..*run.end() + 1;
-            let before = news.len();
             self.told.missing(run.clone(), &mut news);
-            if news.len() > before && !self.may_move(now, self.told.len()) {
-                news.truncate(before);
-                break;
-            }
             self.told.insert(run);
         }
         let (mut progress, mut is_news) = (false, false);
@@ -439,7 +440,7 @@ impl Sent {
     /// Has all of the range arrived, as far as reports tell?
     pub fn all_arrived(&self, range: Range<u64>) -> bool {
         let range = range.start.max(self.base)..range.end;
-        let whole = |told: &Range<u64>| told.start <= range.start && range.end <= told.end;
+        let whole = |told: Range<u64>| told.start <= range.start && range.end <= told.end;
         range.is_empty() || self.told.overlapping(&range).any(whole)
     }
 
@@ -517,11 +518,13 @@ impl Sent {
     ) -> Option<Instant> {
         let (newest, newest_sent) = self.newest_arrived?;
         let next = self.looked + LOOKING_PAUSE;
-        if self.packets.len() > MANY_IN_FLIGHT && now < next {
+        let many = self.packets.len() > MANY_IN_FLIGHT || self.unspoken > MANY_UNSPOKEN;
+        if (many || self.look_on.is_some()) && now < next {
             return Some(next);
         }
         self.looked = now;
         let mut left = AT_ONCE;
+        self.unspoken = 0;
         // Then time says nothing of what a report may have told that was lost itself.
         let unheard = now.since(self.reported) > rtt.with_margin();
         if now.since(self.last_late) > rtt.smoothed().times(FORGET_REORDERING_RTTS) {
@@ -530,8 +533,19 @@ impl Sent {
         }
         let mut again: Option<Instant> = None;
         let mut undecided = None;
-        let mut number = self.scan_from.max(self.base);
+        let first = self.scan_from.max(self.base);
+        let mut number = self.look_on.take().map_or(first, |on| on.max(first));
+        let (begun, last) = (number, number + MOST_STEPS as u64);
+        let all_spoken = std::mem::take(&mut self.spoken);
+        let mut ranges = all_spoken.from(number);
+        let mut range = ranges.next().unwrap_or(0..0);
         while number < newest {
+            if number == last {
+                self.look_on = Some(number);
+                let next = now + LOOKING_PAUSE;
+                again = Some(again.map_or(next, |t| t.min(next)));
+                break;
+            }
             let packet = self.packets[(number - self.base) as usize];
             if packet.state == State::InFlight {
                 // Overdue when a packet sent a window later has arrived, or when the
@@ -541,7 +555,12 @@ impl Sent {
                 // whole state comes with the next timer of the peer, if it fits.
                 let repair = self.last_repair_of(number);
                 let (last, sent) = repair.unwrap_or((number, packet.sent));
-                let spoken = self.spoken.contains(number);
+                while range.end <= number
+                    && let Some(next) = ranges.next()
+                {
+                    range = next;
+                }
+                let spoken = range.contains(&number);
                 let by_order =
                     spoken && last <= newest && sent + self.reorder_window <= newest_sent;
                 let rtt = rtt.smoothed();
@@ -564,6 +583,7 @@ impl Sent {
                         again = Some(again.map_or(by_time, |t| t.min(by_time)));
                     }
                     undecided.get_or_insert(number);
+                    self.unspoken += usize::from(!spoken);
                     if spoken {
                         break; // All that follows left later.
                     }
@@ -571,7 +591,14 @@ impl Sent {
             }
             number += 1;
         }
-        self.scan_from = undecided.unwrap_or(number);
+        drop(ranges);
+        self.spoken = all_spoken;
+        if begun == first {
+            self.scan_from = undecided.unwrap_or(number);
+        }
+        if begun > first && self.look_on.is_none() {
+            again = Some(now + LOOKING_PAUSE); // From the first again.
+        }
         self.settle(now, rtt);
         again
     }
@@ -658,13 +685,13 @@ impl Sent {
         self.base += 1;
     }
 
-    /// Whether so much more may be moved at this moment.
-    fn may_move(&mut self, now: Instant, pieces: usize) -> bool {
-        if self.moved.0 != now {
-            self.moved = (now, 0);
+    /// Whether one more may be forgotten at this moment.
+    fn may_forget(&mut self, now: Instant) -> bool {
+        if self.forgotten.0 != now {
+            self.forgotten = (now, 0);
         }
-        self.moved.1 += pieces;
-        self.moved.1 <= MOST_MOVED
+        self.forgotten.1 += 1;
+        self.forgotten.1 <= MOST_FORGOTTEN
     }
 
     fn settle(&mut self, now: Instant, rtt: &Rtt) {
@@ -675,7 +702,7 @@ impl Sent {
                 State::Lost(when) => now.since(when) >= keep,
                 State::InFlight | State::Probing => false,
             };
-            if !done || !self.may_move(now, FORGETTING) {
+            if !done || !self.may_forget(now) {
                 break;
             }
             // What nobody reports counts as arrived once all before it is settled.
@@ -707,5 +734,38 @@ impl Sent {
 
     pub fn reorder_window(&self) -> Duration {
         self.reorder_window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that speaks of one packet of very many has each of its packets cost no walk through
+    /// all of them, and what is lost is found all the same.
+    #[test]
+    fn losses_among_very_many_are_looked_for_bit_by_bit() {
+        let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_secs(1)));
+        let mut now = Instant::ZERO + Duration::from_secs(10);
+        for _ in 0..30_000 {
+            sent.push_packet(now, true, 100);
+        }
+        let mut fates = |_: Fate, _: &SentFrame| {};
+        now += Duration::from_secs(1);
+        sent.handle_state(now, &StateFrame::of_one(29_999), &mut rtt, &mut fates);
+        let begin = now;
+        let again = sent.detect_lost(now, &rtt, &mut fates);
+        assert_eq!((sent.look_on, again), (Some(16_384), Some(now + LOOKING_PAUSE)));
+        assert_eq!(sent.detect_lost(now, &rtt, &mut fates), again, "not before");
+        let mut looks = 0;
+        while let Some(again) = sent.detect_lost(now, &rtt, &mut fates) {
+            assert!(again >= now && looks < 2_000, "{looks}");
+            now = again.max(now + Duration::from_millis(1));
+            // Something is heard, so that time tells what is lost.
+            sent.handle_state(now, &StateFrame::of_one(29_999), &mut rtt, &mut fates);
+            looks += 1;
+        }
+        assert_eq!((sent.in_flight(), sent.counts.lost), (0, 29_999));
+        assert!(now.since(begin) < rtt.smoothed().times(8), "{looks} looks");
     }
 }

@@ -28,6 +28,7 @@ mod send;
 mod show;
 mod streams;
 mod totals;
+mod trust;
 mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -57,6 +58,7 @@ use packets::LaneHeaders;
 use path::Path;
 pub use path::{PathConfig, PathTraffic};
 use paths::Paths;
+pub use paths::Why;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
 use rest::Rest;

@@ -125,6 +125,8 @@ pub struct PathNews {
     pub up: bool,
     /// The node does not miss packets of it that should have come.
     pub hears: bool,
+    /// Packets that carry nothing may be sent to see what the path carries.
+    pub free: bool,
     /// Lower ones are preferred.
     pub priority: u8,
     /// What the path is, from the node that opened it.
@@ -242,8 +244,8 @@ pub enum Frame<'a> {
     Use {
         /// Counts such wishes of both nodes.
         sequence: u64,
-        /// Which path.
-        path: PathId,
+        /// Which path; `None`: the best of them.
+        path: Option<PathId>,
     },
 }
 
@@ -277,6 +279,8 @@ const PACKETS: u8 = 0x0f;
 const MESSAGES: u8 = 0x18;
 const PATH: u8 = 0x19;
 const USE: u8 = 0x1a;
+/// The number of no path: none is chosen.
+const NO_PATH: u8 = 1;
 const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x01;
 const STREAM_OFFSET: u8 = 0x02;
@@ -285,6 +289,7 @@ const ORIGIN_DSCP: u8 = 0x10;
 const PATH_UP: u8 = 0x01;
 const PATH_HEARS: u8 = 0x02;
 const PATH_FACTS: u8 = 0x04;
+const PATH_FREE: u8 = 0x08;
 
 /// The report's delay counts in units of 16 µs: finer than any satellite needs,
 /// and one byte up to 2 ms, two up to 262 ms.

@@ -16,6 +16,8 @@
 //! * [`seqpacket`]: packets and descriptors between programs.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
+//! * [`links`]: which of its interfaces have a link.
+//! * [`local_time`]: how far this host's time zone is from UTC.
 //! * [`heap`]: what threads hold of memory, for tests.
 //! * [`settings`]: its own routes and kernel parameters, changed and put back.
 
@@ -26,6 +28,8 @@ pub mod disk;
 mod error;
 pub mod heap;
 pub mod intercept;
+pub mod links;
+pub mod local_time;
 pub mod netns;
 pub mod poll;
 pub mod port;

@@ -28,11 +28,17 @@ impl Relay {
             }
             let Some(event) = self.endpoint.poll_event() else {
                 let peer = self.coders.next_touched()?;
+                let begin = self.endpoint.work_begins();
                 self.settle_chunks(now, peer);
+                self.endpoint.charge(peer, begin);
                 continue;
             };
             match event {
-                EndpointEvent::Stream(peer, event) => self.on_event(now, peer, event),
+                EndpointEvent::Stream(peer, event) => {
+                    let begin = self.endpoint.work_begins();
+                    self.on_event(now, peer, event);
+                    self.endpoint.charge(peer, begin);
+                }
                 EndpointEvent::SessionLost(peer, reason) => {
                     let session = self.endpoint.session_number(peer);
                     self.abort_before(peer, session, reason);

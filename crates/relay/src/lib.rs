@@ -75,6 +75,7 @@ pub use refused::{NotPassed, RefusedConnection, RefusedPacket};
 pub use routes::Routes;
 use services::Services;
 pub use services::{Caller, ConnectId, Via};
+pub use sockets::Work;
 use tracking::Tracking;
 
 /// What the driver is to do.
@@ -120,6 +121,24 @@ pub enum Action {
     Abort(FlowId, ResetReason),
 }
 
+impl Action {
+    /// The flow that it is about.
+    pub fn flow(&self) -> Option<FlowId> {
+        match self {
+            Action::Connect { flow, .. }
+            | Action::Write(flow)
+            | Action::Read(flow)
+            | Action::Accepted(flow)
+            | Action::PeerReset(flow, _)
+            | Action::Abort(flow, _) => Some(*flow),
+            Action::ServiceConnect { .. }
+            | Action::ServiceRefused(..)
+            | Action::ToClient(_)
+            | Action::ToHost(_) => None,
+        }
+    }
+}
+
 /// What becomes of a packet that was read from the TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -145,6 +164,8 @@ pub struct RelayStats {
     pub datagrams_denied: u64,
     /// Packets and SYNs of hosts here, of an address family that the peer does not take.
     pub not_taken_there: u64,
+    /// QUIC's first packets that were refused.
+    pub quic_refused: u64,
     /// Flows of unsplit packets that were forgotten before their time, for want of room.
     pub flows_forgotten: u64,
     /// Packets from the TUN device that no peer has a route for, or that are none.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use link::PeerId;
 use units::internet_sum;
 
-use crate::classify::{Facts, TCP};
+use crate::classify::{Facts, TCP, UDP};
 use crate::{NotPassed, RefusedPacket};
 
 /// An IP packet's addresses and, for TCP, its ports and flags.
@@ -84,7 +84,7 @@ impl Packet {
     /// What rules look at.
     pub fn facts(&self, bytes: &[u8]) -> Facts {
         // TCP, UDP, DCCP and SCTP begin with their ports.
-        let has_ports = matches!(self.protocol, TCP | 17 | 33 | 132);
+        let has_ports = matches!(self.protocol, TCP | UDP | 33 | 132);
         let transport = self.transport.filter(|_| has_ports).and_then(|at| bytes.get(at..));
         let ports = transport.and_then(|t| t.first_chunk::<4>());
         let pair =
@@ -108,6 +108,14 @@ impl Packet {
     pub fn opens(&self, bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
         let tcp = self.tcp(bytes)?;
         (tcp[13] & (SYN | ACK) == SYN).then(|| self.connection(bytes))?
+    }
+
+    /// Does the packet begin QUIC at a server for the web? Those do that have the long header,
+    /// whatever its version (RFC 8999, section 5.1); DTLS, VPNs and what else uses the port has not.
+    pub fn begins_quic(&self, bytes: &[u8]) -> bool {
+        let udp = self.transport.filter(|_| self.protocol == UDP).and_then(|at| bytes.get(at..));
+        matches!(udp, Some([_, _, 0x01, 0xbb, _, _, _, _, first, version @ ..])
+            if first & 0xc0 == 0xc0 && version.first_chunk::<4>().is_some_and(|v| *v != [0; 4]))
     }
 
     /// Lowers the maximum segment size that a SYN offers to what a whole datagram of
@@ -141,7 +149,7 @@ impl Packet {
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     let Some(packet) = Packet::parse(data) else { return };
-    let _ = (packet.opens(data), packet.facts(data));
+    let _ = (packet.opens(data), packet.facts(data), packet.begins_quic(data));
     let mut clamped = data.to_vec();
     packet.clamp_mss(&mut clamped, 1400);
     let changed = clamped.iter().zip(data).filter(|(a, b)| a != b).count();

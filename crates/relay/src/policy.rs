@@ -42,6 +42,8 @@ pub struct Policy {
     /// With [`Open::Auto`]: ports where every server is expected to answer whose address
     /// family works at the far side.
     pub fast_ports: Vec<u16>,
+    /// QUIC's first packets to it are refused, so that browsers use TCP.
+    pub refuse_quic: bool,
     /// Connections that it may cause here in a second; `None`: [`DEFAULT_CONNECTS`]. What may
     /// come at once, to one destination and without an answer follows from it.
     pub connects: Option<u32>,

@@ -14,8 +14,10 @@ use crate::tracking::{Kind, Role, Upper};
 const NET_UNREACHABLE: u8 = 0;
 const NO_ROUTE_V6: u8 = 0;
 const HOST_UNREACHABLE: u8 = 1;
+const PORT_UNREACHABLE: u8 = 3;
 const PROHIBITED: u8 = 13;
 const ADDRESS_UNREACHABLE_V6: u8 = 3;
+const PORT_UNREACHABLE_V6: u8 = 4;
 const PROHIBITED_V6: u8 = 1;
 /// An ICMP error is at most this long (RFC 1812, section 4.3.2.3), an ICMPv6 error that
 /// (RFC 4443, section 2.4).
@@ -70,6 +72,14 @@ pub(crate) fn no_route(packet: &[u8]) -> Option<Vec<u8>> {
     is_answerable(packet).then(|| match packet[0] >> 4 {
         4 => icmp(packet, NET_UNREACHABLE),
         _ => icmpv6(packet, NO_ROUTE_V6),
+    })?
+}
+
+/// The same where nobody is to answer it ("port unreachable"), as of a server without such a port.
+pub(crate) fn port_unreachable(packet: &[u8]) -> Option<Vec<u8>> {
+    is_answerable(packet).then(|| match packet[0] >> 4 {
+        4 => icmp(packet, PORT_UNREACHABLE),
+        _ => icmpv6(packet, PORT_UNREACHABLE_V6),
     })?
 }
 

@@ -131,12 +131,17 @@ impl Refused {
         Some(answer)
     }
 
-    /// The answer to a packet of a host here that no way leads to, if there is to be one.
-    pub fn no_route(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
+    /// The answer to a packet of a host here, made by `make`, if there is to be one.
+    pub fn answer_here(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        make: fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
         if self.taken_here_until >= now + BURST {
             return None;
         }
-        let answer = refusal::no_route(packet)?;
+        let answer = make(packet)?;
         self.taken_here_until = now.max(self.taken_here_until) + HERE;
         Some(answer)
     }

@@ -242,6 +242,25 @@ impl Relay {
         id
     }
 
+    /// A service wants a connection to `client` as `server`, as that of a connection that it was
+    /// given may want to connect back. `None`: it may not.
+    pub fn connect_back(
+        &mut self,
+        now: Instant,
+        service: &str,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> Option<ConnectId> {
+        let via = self.via(now, client, server).filter(|via| via.service == service)?;
+        if self.is_behind_a_peer(client.ip()) || self.own.contains(&client.ip()) {
+            return None;
+        }
+        self.services.last += 1;
+        let id = ConnectId(self.services.last);
+        self.services.connects.insert(id, via.peer);
+        Some(id)
+    }
+
     /// The server stands, and its socket is the service's.
     pub fn service_connected(&mut self, id: ConnectId) {
         self.connects.end(Caller::Service(id), true);

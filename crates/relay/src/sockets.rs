@@ -9,6 +9,13 @@ use crate::coding::{Coders, Turn};
 use crate::flows::{Flow, Kind};
 use crate::{Bytes, Caller, FlowId, Relay};
 
+/// Work for a peer that is under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    peer: PeerId,
+    begin: Instant,
+}
+
 impl Relay {
     /// A client here wants a connection: opens a stream for it. `None` where there is no
     /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
@@ -171,6 +178,19 @@ impl Relay {
     /// The peer of a flow.
     pub fn flow_peer(&self, flow: FlowId) -> Option<PeerId> {
         self.flows.get(flow).map(|f| f.peer)
+    }
+
+    /// Work for a flow begins, for [`Relay::charge`]: `None` while it need not be measured.
+    pub fn work_begins(&self, flow: FlowId) -> Option<Work> {
+        let begin = self.endpoint.work_begins()?;
+        Some(Work { peer: self.flow_peer(flow)?, begin })
+    }
+
+    /// The work is done: its peer bears it.
+    pub fn charge(&mut self, work: Option<Work>) {
+        if let Some(Work { peer, begin }) = work {
+            self.endpoint.charge(peer, Some(begin));
+        }
     }
 
     pub(crate) fn with<T>(

@@ -7,6 +7,7 @@ use units::Instant;
 
 use crate::packet::Packet;
 use crate::policy::never;
+use crate::refusal;
 use crate::{Action, NotPassed, RefusedConnection, RefusedPacket, Relay, Verdict};
 
 impl Relay {
@@ -22,7 +23,14 @@ impl Relay {
             return Verdict::Dropped;
         };
         if !self.is_taken_there(peer, p.source) {
-            self.refuse_here(now, packet, split);
+            self.stats.not_taken_there += 1;
+            self.refuse_here(now, packet, split, refusal::no_route);
+            return Verdict::Dropped;
+        }
+        if self.policies.of(peer).is_some_and(|policy| policy.refuse_quic) && p.begins_quic(packet)
+        {
+            self.stats.quic_refused += 1;
+            self.refuse_here(now, packet, split, refusal::port_unreachable);
             return Verdict::Dropped;
         }
         if let Some(pair) = p.opens(packet).filter(|_| split) {
@@ -56,10 +64,15 @@ impl Relay {
         refused.is_none_or(|families| !families.contains(source.is_ipv4()))
     }
 
-    /// Tells a host here that there is no way for its packet.
-    fn refuse_here(&mut self, now: Instant, packet: &[u8], split: bool) {
-        self.stats.not_taken_there += 1;
-        let Some(answer) = self.refused.no_route(now, packet) else { return };
+    /// Tells a host here that its packet does not pass.
+    fn refuse_here(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        split: bool,
+        make: fn(&[u8]) -> Option<Vec<u8>>,
+    ) {
+        let Some(answer) = self.refused.answer_here(now, packet, make) else { return };
         self.actions.push_back(match split {
             true => Action::ToClient(answer),
             false => Action::ToHost(answer),
@@ -71,6 +84,7 @@ impl Relay {
     /// answer what a host here began. Hosts whose packets may not go where they want are told.
     pub fn poll_tun(&mut self, now: Instant, mut write: impl FnMut(&mut [u8])) -> bool {
         while let Some(peer) = self.endpoint.peer_with_datagrams() {
+            let begin = self.endpoint.work_begins();
             let Some(session) = self.endpoint.session_mut(peer) else { continue };
             let (max, rate) = (session.max_whole_datagram(), session.rate_status().rate);
             let (policy, own, owners) = (self.policies.of(peer), &self.own, &self.owners);
@@ -108,6 +122,7 @@ impl Relay {
             if let Some(answer) = answer {
                 self.send_answer(now, peer, &answer);
             }
+            self.endpoint.charge(peer, begin);
             if passed {
                 return true;
             }

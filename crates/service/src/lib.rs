@@ -24,6 +24,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod carry;
 mod client;
 pub mod message;
 pub mod packet;

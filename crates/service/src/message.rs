@@ -62,6 +62,13 @@ pub enum Event {
     },
     /// What a link is now.
     Link(Link),
+    /// What the operator wants of the service, as he wrote it.
+    Command {
+        /// Any number that no open command has.
+        request: u64,
+        /// The words.
+        words: Vec<String>,
+    },
     /// Take nothing new, finish what is open, and end.
     Stop,
     /// Of a later version: pass it over.
@@ -183,6 +190,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<SocketAddr>,
     },
+    /// A connection to the client of one that was given, from its server's address, as protocols
+    /// want it whose servers connect back. With the socket of the one that was given.
+    Back {
+        /// Any number that no open request has.
+        request: u64,
+        /// The client's port.
+        port: u16,
+    },
     /// A connection that the service does not want: the gateway splits it as a plain stream.
     /// With its socket; the bytes are what was read of it.
     Pass {
@@ -210,6 +225,14 @@ pub enum Request {
         /// By name, 64 at most.
         counters: BTreeMap<String, u64>,
     },
+    /// The answer to [`Event::Command`]: the bytes are JSON, or a sentence that says why not.
+    Told {
+        /// Which command.
+        request: u64,
+        /// Nothing came of it.
+        #[serde(default)]
+        failed: bool,
+    },
     /// Give me nothing new: I finish what is open, and end.
     Stop,
     /// Of a later version: pass it over.
@@ -228,7 +251,7 @@ impl Event {
 impl Request {
     /// Does a socket come with it?
     pub fn has_socket(&self) -> bool {
-        matches!(self, Request::Pass { .. })
+        matches!(self, Request::Pass { .. } | Request::Back { .. })
     }
 }
 

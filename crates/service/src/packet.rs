@@ -118,6 +118,8 @@ mod tests {
                     Event::Link(Link { peer, state, rate, rtt_us: rate / 2, service, price })
                 }
             ),
+            (any::<u64>(), prop::collection::vec(name, 0..4))
+                .prop_map(|(request, words)| Event::Command { request, words }),
             Just(Event::Stop),
         ]
     }
@@ -127,6 +129,7 @@ mod tests {
         prop_oneof![
             (any::<u32>(), any::<bool>())
                 .prop_map(|(version, datagrams)| Request::Hello { version, datagrams }),
+            any::<(u64, bool)>().prop_map(|(request, failed)| Request::Told { request, failed }),
             (any::<u64>(), name, prop::option::of(name), prop::option::of(address())).prop_map(
                 |(request, peer, class, client)| Request::Open { request, peer, class, client }
             ),
@@ -139,6 +142,8 @@ mod tests {
                 }
             ),
             (0u8..64).prop_map(|dscp| Request::Pass { dscp }),
+            (any::<u64>(), any::<u16>())
+                .prop_map(|(request, port)| Request::Back { request, port }),
             (name, name, any::<[u64; 3]>()).prop_map(
                 |(peer, class, [bytes, urgency, oldest_ms])| {
                     Request::Waiting { peer, class, bytes, urgency: urgency as u8, oldest_ms }

@@ -107,6 +107,7 @@ impl Node {
             dedup_classes: Vec::new(),
             open: plan.open,
             fast_ports: vec![],
+            refuse_quic: false,
             connects: None,
         };
         self.peer = relay.add_peer(now, config, policy).expect("two different keys");
@@ -120,6 +121,7 @@ impl Node {
             let to = second_remote(1, plan);
             let config = second_path(node, plan, &second);
             relay.endpoint.add_path(now, self.peer, config, to.carrier, Some(to));
+            relay.endpoint.set_path_habits(self.peer, PathId::FIRST, 0, Some(PROBE));
         }
         self.down = [false; 2];
         self.relay = Some(relay);
@@ -130,7 +132,11 @@ impl Node {
     /// The program dies.
     pub fn stop(&mut self) {
         if let Some(relay) = self.relay.take() {
-            let first = relay.endpoint.paths(self.peer).into_iter().find(|p| p.id == PathId::FIRST);
+            let first = relay
+                .endpoint
+                .paths(Instant::ZERO, self.peer)
+                .into_iter()
+                .find(|p| p.id == PathId::FIRST);
             self.stored = first.and_then(|p| p.remote?.addr).or(self.stored);
         }
         self.flows.clear();
@@ -169,7 +175,7 @@ impl Node {
 
     /// The path over a carrier, if there is one.
     fn path(&self, carrier: usize) -> Option<PathId> {
-        let paths = self.relay.as_ref()?.endpoint.paths(self.peer);
+        let paths = self.relay.as_ref()?.endpoint.paths(Instant::ZERO, self.peer);
         paths.into_iter().map(|p| p.id).find(|id| (*id == PathId::FIRST) == (carrier == 0))
     }
 
@@ -178,7 +184,7 @@ impl Node {
         if let Some(path) = self.path(carrier)
             && let Some(relay) = &mut self.relay
         {
-            relay.endpoint.use_path(now, self.peer, path);
+            relay.endpoint.use_path(now, self.peer, Some(path));
         }
     }
 
@@ -281,6 +287,8 @@ fn meters(node: usize, plan: &Plan) -> [Meter; 2] {
 }
 
 const SECOND_PORT: u16 = 5500;
+/// How often node 0 asks about the path that stands by.
+pub(crate) const PROBE: Duration = Duration::from_secs(5);
 
 fn second_remote(node: usize, plan: &Plan) -> Remote {
     let addr = Some(SocketAddr::new(address(node, plan), SECOND_PORT));
@@ -293,6 +301,7 @@ fn second_path(node: usize, plan: &Plan, second: &Second) -> PathConfig {
         receive_rate: second.rates[1 - node],
         rtt: second.delays[0] + second.delays[1],
         priority: 10,
+        probe: Some(PROBE),
         ..link_config(node, plan).path()
     }
 }

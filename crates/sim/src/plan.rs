@@ -161,6 +161,8 @@ pub enum FaultKind {
     Move(usize),
     /// A node dies, and starts anew when the fault is over.
     Restart(usize),
+    /// The first carrier has a tenth of its rate, and loses one packet in five.
+    Weak(Way),
     /// Nothing arrives over the second carrier.
     SecondDead(Way),
     /// A command at this node: everything goes by the second path, and later by the first.
@@ -187,6 +189,7 @@ impl FaultKind {
             FaultKind::Leap(..) => "clock leap",
             FaultKind::Move(_) => "move",
             FaultKind::Restart(_) => "restart",
+            FaultKind::Weak(_) => "weak carrier",
             FaultKind::SecondDead(_) => "second carrier dead",
             FaultKind::UseSecond(_) => "path by command",
             FaultKind::PathDown(_) => "path down",
@@ -515,7 +518,8 @@ fn draw_second(seed: u64, plan: &mut Plan) {
     plan.second = Some(Second { rates, delays });
     for _ in 0..2 + rng.below(5) {
         let way = Way { sender: rng.below(2) as usize, both: one_in(&mut rng, 2) };
-        let kind = match rng.below(5) {
+        let kind = match rng.below(6) {
+            5 => FaultKind::Weak(way),
             0 => FaultKind::SecondDead(way),
             1 => FaultKind::PathDown(way.sender),
             2 => FaultKind::Outage(way),
@@ -695,7 +699,7 @@ mod tests {
         let mut kinds: Vec<_> = plans.iter().flat_map(Plan::fault_kinds).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        assert_eq!(kinds.len(), 16, "{kinds:?}");
+        assert_eq!(kinds.len(), 17, "{kinds:?}");
         let rates: Vec<_> = plans.iter().flat_map(|p| p.rates).collect();
         assert!(rates.iter().any(|r| *r < BitRate::from_kbps(100)));
         assert!(rates.iter().any(|r| *r > BitRate::from_mbps(25)));

@@ -49,11 +49,12 @@ impl LinkNews {
             LinkEvent::Unreported(_) => LinkState::NothingReported,
             LinkEvent::Back => LinkState::Back,
             LinkEvent::Moved(..) => LinkState::Moved,
-            LinkEvent::Using(_) => LinkState::OtherPath,
+            LinkEvent::Using(..) => LinkState::OtherPath,
             LinkEvent::Rekey(Rekey::Erased) => LinkState::KeysErased,
             LinkEvent::Up { .. }
             | LinkEvent::Closed
             | LinkEvent::Failing(_)
+            | LinkEvent::OverItsPart
             | LinkEvent::Rekey(_) => return None,
         };
         Some(LinkNews { at_ms: now.since(Instant::ZERO).as_millis(), node, state })
@@ -101,9 +102,22 @@ pub struct Report {
     pub news: Vec<LinkNews>,
     /// Virtual milliseconds from the end of an outage until a host received a byte.
     pub resumed_ms: Vec<u64>,
+    /// Stream bytes delivered to hosts, by tenths of virtual seconds.
+    #[serde(skip)]
+    pub tenths: Vec<u64>,
 }
 
 impl Report {
+    /// Hosts were given `bytes` at this time.
+    pub(crate) fn on_delivered(&mut self, now: Instant, bytes: u64) {
+        self.bytes += bytes;
+        let at = (now.since(Instant::ZERO).as_millis() / 100) as usize;
+        if self.tenths.len() <= at {
+            self.tenths.resize(at + 1, 0);
+        }
+        self.tenths[at] += bytes;
+    }
+
     pub(crate) fn of(plan: &Plan) -> Report {
         Report { seed: plan.seed, faults: plan.fault_kinds(), ..Report::default() }
     }
@@ -250,8 +264,9 @@ fn silence(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     let before = world.report.packets;
     world.run(world.now + LISTEN, |_| false)?;
     let said: u64 = world.report.packets.iter().zip(before).map(|(now, then)| now - then).sum();
-    let allowed =
-        plan.keepalives.iter().flatten().map(|k| 4 * (LISTEN.as_nanos() / k.as_nanos() + 1)).sum();
+    let probe = plan.second.map(|_| crate::node::PROBE);
+    let regular = plan.keepalives.iter().flatten().chain(&probe);
+    let allowed = regular.map(|k| 4 * (LISTEN.as_nanos() / k.as_nanos() + 1)).sum();
     if said > allowed || world.in_channels() > 4 {
         return world.fail(format!("{said} packets crossed an idle link, {allowed} were expected"));
     }

@@ -299,7 +299,7 @@ impl World<'_> {
         }
         if total > 0 {
             host.written += total;
-            self.report.bytes += total;
+            self.report.on_delivered(self.now, total);
             if let Some(back) = self.dark_until.take() {
                 self.report.resumed_ms.push(self.now.since(back).as_millis());
             }

@@ -11,7 +11,7 @@ use channel::{Channel, ChannelConfig, Fate, OutageMode, QueueLimit, flip_bit};
 use link::Remote;
 use link::tunnel::PacketKind;
 use relay::{Action, Verdict};
-use units::{ByteCount, Duration, Instant, Rng};
+use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
 use crate::check::{Digest, Failure};
 use crate::datagrams::Datagrams;
@@ -333,7 +333,8 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let wire = Wire { from: self.nodes[node].at(to.carrier), to, bytes: bytes.to_vec() };
-        let held = self.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Hold(_)));
+        let fills = |f: &Fault| matches!(f.kind, FaultKind::Hold(_) | FaultKind::Weak(_));
+        let held = carrier == 0 && self.plan.faults.iter().any(fills);
         if self.channels[node][carrier].push(self.now, len, wire).is_err() && !held {
             return self.fail(format!("node {node} overran a queue of 50 ms of its own rate"));
         }
@@ -444,6 +445,8 @@ impl<'a> World<'a> {
         self.trace(|| format!("ends: {:?}", fault.kind));
         match fault.kind {
             FaultKind::Restart(node) => {
+                // Node 0 opens the second path anew: at the other one it is a new path (L-PT-4).
+                self.nodes[1].down[1] &= node != 0;
                 if self.plan.loses_files {
                     self.nodes[node].disk = Default::default();
                 }
@@ -603,6 +606,10 @@ fn worsen(
         FaultKind::Corruption(way, share) if way.meets(sender) => config.corrupt = share,
         // The channel counts framing, the path does not.
         FaultKind::Narrow(way, mtu) if way.meets(sender) => config.mtu = Some(mtu + overhead),
+        FaultKind::Weak(way) if way.meets(sender) => {
+            config.rate = config.rate.map(|rate| BitRate::from_bps(rate.as_bps() / 10));
+            config.loss = config.loss.max(Ratio::from_f64(0.2));
+        }
         FaultKind::Outage(way) if way.meets(sender) => *outage = true,
         FaultKind::Hold(way) if way.meets(sender) => {
             *outage = true;

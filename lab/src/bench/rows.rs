@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 
 use super::Checked;
+use super::carriers;
 use super::cases::{Case, Must, measure, run_way};
 use super::changing;
 use super::crowd::{self, CrowdServer};
@@ -74,6 +75,7 @@ pub const ALL: &[Row] = &[
     Row { name: "hub-restart", measure: fleet::restart },
     Row { name: "flood", measure: flood::flood },
     Row { name: "two-hops", measure: two_hops::two_hops },
+    Row { name: "failover", measure: carriers::failover },
     Row { name: "source-code", measure: squeeze::source_code },
     Row { name: "small-exchanges", measure: squeeze::small_exchanges },
     Row { name: "noise", measure: squeeze::noise },

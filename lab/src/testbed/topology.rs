@@ -214,6 +214,11 @@ impl Topology {
         Some((link, if from < to { Direction::Up } else { Direction::Down }))
     }
 
+    /// The satellite link; none for a cable.
+    pub fn satellite(&self) -> Option<&EmulatorHandle> {
+        self.link.as_ref()
+    }
+
     /// What a link did so far: from the sending node to the receiving one, and back.
     pub fn link_use(&self, from: usize, to: usize) -> (LinkUse, LinkUse) {
         let one = |from, to| match self.link(from, to) {

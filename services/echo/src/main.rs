@@ -8,8 +8,6 @@
 //!
 //! One thread and one loop. What cannot be carried is passed back to the gateway.
 
-mod carry;
-
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -18,11 +16,10 @@ use std::process::ExitCode;
 
 use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
+use service::carry::{Carried, Turn};
 use service::message::{Accepted, Incoming};
 use service::{Client, Error, Event, Reason, Request};
 use units::Duration;
-
-use carry::{Carried, Turn};
 
 /// The poller's number for the gateway; connections have two each from 1 on.
 const GATEWAY: u64 = 0;

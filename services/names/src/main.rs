@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use names::exchange::{self, Frame};
 use names::far::{self, Far};
-use names::near::{self, Datagram, Near};
+use names::near::{self, By, Datagram, Near};
 use os::poll::{Events, Interest, Poller};
 use service::message::Accepted;
 use service::{Client, Error, Event, Request};
@@ -29,6 +29,11 @@ const GATEWAY: u64 = 0;
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server has, in milliseconds.
 const SERVER_TIME: u64 = 2_500;
+/// Hosts' connections at once; more are passed.
+const MOST_HOSTS: usize = 1000;
+/// A host's connection rests so long at most without a question, in milliseconds (RFC 7766,
+/// section 6.2.3).
+const RESTS: u64 = 10_000;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -50,6 +55,22 @@ enum Of {
     Far(String),
     /// A question at a server.
     Dial(u64),
+    /// A host's, with a server.
+    Host(Box<Host>),
+}
+
+/// A host's connection to a server.
+struct Host {
+    it: Accepted,
+    /// Bytes of what came that were taken as questions. While none is answered they stay, so that
+    /// the connection can be passed with them.
+    taken: usize,
+    asked: u64,
+    answered: u64,
+    /// When it was asked or answered last.
+    since: u64,
+    /// The host has no more questions.
+    ended: bool,
 }
 
 struct Socket {
@@ -96,7 +117,8 @@ fn serve() -> Result<(), Error> {
         Names { client, poller, began, near, far, sockets, asked, dials, last: 0, told };
     let (mut room, mut events) = (service::room(), Events::with_capacity(256));
     loop {
-        let waits = names.near.waits() || !names.dials.is_empty();
+        let hosts = names.sockets.values().any(|s| matches!(s.of, Of::Host(_)));
+        let waits = hosts || names.near.waits() || !names.dials.is_empty();
         names.poller.wait(&mut events, waits.then_some(TICK)).map_err(io::Error::other)?;
         for event in events.iter() {
             match event.token {
@@ -132,11 +154,18 @@ impl Names {
             let now = self.now();
             match (delivery.event, delivery.socket) {
                 (Event::Datagram { peer, client, server }, _) => {
-                    self.near.on_datagram(now, &peer, (client, server), delivery.bytes);
+                    let pair = (client, server);
+                    self.near.on_question(now, &peer, pair, By::Datagram, delivery.bytes);
                 }
-                // A question by TCP is rare and may be long: as ever.
-                (Event::Accepted(Accepted { dscp, .. }), Some(socket)) => {
-                    self.client.pass(socket, dscp, b"")?;
+                (Event::Accepted(it), Some(socket)) => {
+                    let hosts = self.sockets.values().filter(|s| matches!(s.of, Of::Host(_)));
+                    if hosts.count() >= MOST_HOSTS {
+                        self.client.pass(socket, it.dscp, b"")?;
+                    } else {
+                        let (taken, asked, answered, ended) = (0, 0, 0, false);
+                        let host = Host { it, taken, asked, answered, since: now, ended };
+                        self.add(Of::Host(Box::new(host)), socket, vec![]);
+                    }
                 }
                 (Event::Incoming(it), Some(socket)) => self.add(Of::Far(it.peer), socket, vec![]),
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
@@ -188,10 +217,26 @@ impl Names {
     fn turn(&mut self, number: u64) {
         let now = self.now();
         let Some(socket) = self.sockets.get_mut(&number) else { return };
-        let stands = socket.wire.turn().is_ok();
-        let whole = match &socket.of {
+        let turned = socket.wire.turn();
+        let stands = turned.is_ok();
+        let whole = match &mut socket.of {
+            Of::Host(host) => {
+                match turned {
+                    Err(e) if e.kind() == ErrorKind::UnexpectedEof => host.ended = true,
+                    Err(_) => return self.lose(number),
+                    Ok(()) => {}
+                }
+                let Accepted { peer, client, server, .. } = &host.it;
+                while let Some(question) = socket.wire.message(host.taken) {
+                    host.taken += 2 + question.len();
+                    (host.asked, host.since) = (host.asked + 1, now);
+                    let by = By::Connection(number);
+                    self.near.on_question(now, peer, (*client, *server), by, &question);
+                }
+                return self.rest(number);
+            }
             Of::Dial(dial) => {
-                let (dial, message) = (*dial, socket.wire.message());
+                let (dial, message) = (*dial, socket.wire.message(0));
                 if message.is_some() || !stands {
                     self.end_dial(dial, message);
                 }
@@ -209,6 +254,45 @@ impl Names {
         }
     }
 
+    /// A host's connection: what was answered is over, and so is the connection in its time.
+    fn rest(&mut self, number: u64) {
+        let Some(Socket { of: Of::Host(host), wire }) = self.sockets.get_mut(&number) else {
+            return;
+        };
+        if host.answered > 0 {
+            wire.read.drain(..std::mem::take(&mut host.taken));
+        }
+        if host.ended && host.answered == host.asked && wire.written.is_empty() {
+            let _ = wire.stream.close_in_order();
+            self.sockets.remove(&number);
+        }
+    }
+
+    /// An answer for a host's connection.
+    fn reply(&mut self, number: u64, answer: &[u8]) {
+        let now = self.now();
+        let Some(Socket { of: Of::Host(host), wire }) = self.sockets.get_mut(&number) else {
+            return;
+        };
+        (host.answered, host.since) = (host.answered + 1, now);
+        wire.written.extend((answer.len() as u16).to_be_bytes());
+        self.write(number, answer);
+        self.rest(number);
+    }
+
+    /// A host's question is not for us: its connection goes back, if nothing of it was answered.
+    /// Else it is reset, and the host asks again on another one.
+    fn pass(&mut self, number: u64) -> Result<(), Error> {
+        let Some(Socket { of: Of::Host(host), wire }) = self.sockets.remove(&number) else {
+            return Ok(());
+        };
+        if host.answered > 0 {
+            return Ok(());
+        }
+        self.poller.remove(&wire.stream).map_err(io::Error::other)?;
+        self.client.pass(wire.stream.into(), host.it.dscp, &wire.read)
+    }
+
     /// A socket is no more, or is to be no more.
     fn lose(&mut self, number: u64) {
         let now = self.now();
@@ -216,7 +300,7 @@ impl Names {
             Some(Of::Near(peer)) => self.near.on_lost(now, &peer),
             Some(Of::Far(peer)) => self.far.on_lost(&peer),
             Some(Of::Dial(dial)) => self.end_dial(dial, None),
-            None => {}
+            Some(Of::Host(_)) | None => {}
         }
     }
 
@@ -234,6 +318,19 @@ impl Names {
     fn on_time(&mut self) {
         let now = self.now();
         self.near.on_time(now);
+        let rested = |socket: &Socket| match &socket.of {
+            Of::Host(host) => now.saturating_sub(host.since) >= RESTS,
+            _ => false,
+        };
+        let over = self.sockets.iter().filter(|(_, socket)| rested(socket));
+        for number in over.map(|(number, _)| *number).collect::<Vec<_>>() {
+            // With nothing unanswered this is an end, else a reset.
+            if let Some(Socket { of: Of::Host(host), wire }) = self.sockets.remove(&number)
+                && host.asked == host.answered
+            {
+                let _ = wire.stream.close_in_order();
+            }
+        }
         let late = self.dials.iter().filter(|(_, dial)| now - dial.since >= SERVER_TIME);
         for dial in late.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.end_dial(dial, None);
@@ -255,6 +352,8 @@ impl Names {
                     near::Do::Onward(Datagram { client, server, bytes }) => {
                         self.client.send(&Request::Onward { client, server }, &bytes, None)?;
                     }
+                    near::Do::Reply(number, answer) => self.reply(number, &answer),
+                    near::Do::Pass(number) => self.pass(number)?,
                     near::Do::Send(peer, frame) => self.send_near(peer, &frame)?,
                 }
             }

@@ -112,6 +112,11 @@ impl Query {
         whole.then_some(Query { id: [head[0], head[1]], question, limit, canonical })
     }
 
+    /// The question came by a connection: its answer need not fit into a datagram.
+    pub fn by_connection(&mut self) {
+        self.limit = usize::from(u16::MAX);
+    }
+
     /// The answer to this client, `age` seconds after it came; `None`: it is past its time, and
     /// all its records get a short one.
     pub fn answer(&self, answer: &Answer, age: Option<u32>) -> Vec<u8> {

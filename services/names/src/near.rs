@@ -21,6 +21,15 @@ const LONGEST: u64 = 3_000;
 const PLAIN: u64 = 60_000;
 const MOST_PLAIN: usize = 256;
 
+/// How a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By a datagram.
+    Datagram,
+    /// By the connection of this number (RFC 7766).
+    Connection(u64),
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Do {
@@ -28,6 +37,10 @@ pub enum Do {
     Answer(Datagram),
     /// The client's datagram is to go its way.
     Onward(Datagram),
+    /// A message to the client of a connection.
+    Reply(u64, Vec<u8>),
+    /// The connection's question is to go its way.
+    Pass(u64),
     /// To the half at this peer.
     Send(String, Frame),
 }
@@ -45,6 +58,7 @@ pub struct Datagram {
 
 struct Waiter {
     client: SocketAddr,
+    by: By,
     query: Query,
     bytes: Vec<u8>,
 }
@@ -104,26 +118,32 @@ impl Near {
     }
 
     /// A client asks.
-    pub fn on_datagram(
+    pub fn on_question(
         &mut self,
         now: u64,
         peer: &str,
         (client, server): (SocketAddr, SocketAddr),
+        by: By,
         bytes: &[u8],
     ) {
         let is_plain = self.plain.get(&server).is_some_and(|until| *until > now);
-        let Some(query) = Query::parse(bytes) else { return self.onward(client, server, bytes) };
+        let Some(mut query) = Query::parse(bytes) else {
+            return self.onward(by, client, server, bytes);
+        };
+        if by != By::Datagram {
+            query.by_connection();
+        }
         let key = (server, query.canonical.clone());
         let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &key)
         {
             let bytes = query.answer(answer, Some(age));
-            self.out.push(Do::Answer(Datagram { client, server, bytes }));
+            self.out.push(answer_to(by, client, server, bytes));
             self.counts.hits += 1;
             soon
         } else if is_plain {
-            return self.onward(client, server, bytes);
+            return self.onward(by, client, server, bytes);
         } else {
-            let waiter = Waiter { client, query, bytes: bytes.to_vec() };
+            let waiter = Waiter { client, by, query, bytes: bytes.to_vec() };
             return self.wait(now, peer, key, waiter);
         };
         if ask_again && !self.asked.values().any(|asked| asked.key == key) {
@@ -138,9 +158,11 @@ impl Near {
             self.counts.misses += 1;
             return self.ask(now, peer, waiter.client, key, Some(waiter));
         };
-        let same = |w: &Waiter| w.client == waiter.client && w.query.id == waiter.query.id;
+        let same = |w: &Waiter| {
+            (w.client, w.by, w.query.id) == (waiter.client, waiter.by, waiter.query.id)
+        };
         if asked.waiters.len() >= MOST_WAITING {
-            self.onward(waiter.client, key.0, &waiter.bytes);
+            self.onward(waiter.by, waiter.client, key.0, &waiter.bytes);
         } else if !asked.waiters.iter().any(same) {
             asked.waiters.push(waiter);
         }
@@ -149,7 +171,7 @@ impl Near {
     fn ask(&mut self, now: u64, peer: &str, client: SocketAddr, key: Key, waiter: Option<Waiter>) {
         if self.asked.len() >= MOST_ASKED {
             if let Some(waiter) = waiter {
-                self.onward(waiter.client, key.0, &waiter.bytes);
+                self.onward(waiter.by, waiter.client, key.0, &waiter.bytes);
             }
             return;
         }
@@ -161,9 +183,12 @@ impl Near {
         self.out.push(Do::Send(peer.to_owned(), frame));
     }
 
-    fn onward(&mut self, client: SocketAddr, server: SocketAddr, bytes: &[u8]) {
+    fn onward(&mut self, by: By, client: SocketAddr, server: SocketAddr, bytes: &[u8]) {
         self.counts.onward += 1;
-        self.out.push(Do::Onward(Datagram { client, server, bytes: bytes.to_vec() }));
+        self.out.push(match by {
+            By::Datagram => Do::Onward(Datagram { client, server, bytes: bytes.to_vec() }),
+            By::Connection(number) => Do::Pass(number),
+        });
     }
 
     /// The other half says something. False: it broke the protocol.
@@ -181,7 +206,7 @@ impl Near {
                 for waiter in &asked.waiters {
                     let (client, server) = (waiter.client, asked.key.0);
                     let bytes = waiter.query.answer(&answer, Some(0));
-                    self.out.push(Do::Answer(Datagram { client, server, bytes }));
+                    self.out.push(answer_to(waiter.by, client, server, bytes));
                 }
                 self.cache.keep(now, asked.key, answer);
             }
@@ -212,7 +237,7 @@ impl Near {
     fn give_up(&mut self, now: u64, asked: Asked) {
         if !self.serve_stale(now, &asked) {
             for waiter in asked.waiters {
-                self.onward(waiter.client, asked.key.0, &waiter.bytes);
+                self.onward(waiter.by, waiter.client, asked.key.0, &waiter.bytes);
             }
         }
     }
@@ -222,7 +247,7 @@ impl Near {
         for waiter in &asked.waiters {
             let (client, server) = (waiter.client, asked.key.0);
             let bytes = waiter.query.answer(answer, None);
-            self.out.push(Do::Answer(Datagram { client, server, bytes }));
+            self.out.push(answer_to(waiter.by, client, server, bytes));
         }
         self.counts.stale += asked.waiters.len() as u64;
         true
@@ -259,6 +284,13 @@ impl Near {
     /// Does anybody wait?
     pub fn waits(&self) -> bool {
         !self.asked.is_empty()
+    }
+}
+
+fn answer_to(by: By, client: SocketAddr, server: SocketAddr, bytes: Vec<u8>) -> Do {
+    match by {
+        By::Datagram => Do::Answer(Datagram { client, server, bytes }),
+        By::Connection(number) => Do::Reply(number, bytes),
     }
 }
 

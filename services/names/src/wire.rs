@@ -53,9 +53,9 @@ impl Wire {
         Ok(())
     }
 
-    /// A message behind its length, as servers send them by TCP (RFC 7766).
-    pub fn message(&self) -> Option<Vec<u8>> {
-        let (len, rest) = self.read.split_first_chunk::<2>()?;
+    /// A message behind its length, as they go by TCP (RFC 7766), from the byte `at` on.
+    pub fn message(&self, at: usize) -> Option<Vec<u8>> {
+        let (len, rest) = self.read.get(at..)?.split_first_chunk::<2>()?;
         Some(rest.get(..usize::from(u16::from_be_bytes(*len)))?.to_vec())
     }
 }

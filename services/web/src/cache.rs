@@ -1,32 +1,46 @@
-//! What the terminal keeps of answers, and when it gives them out (RFC 9111, as a shared cache).
+//! What is kept of answers, and when it is given out: a shared cache by RFC 9111.
 //!
-//! Only answers that say themselves how long they are fresh are kept, in memory, and only fresh ones
-//! are given. The key holds the server's address beside the host that was named: who lies about one
-//! of them gets his own answers back and poisons nobody's.
+//! Nothing here reads a clock, a socket or a file. A request becomes [`Asked`]; whoever keeps
+//! answers looks for one that [`Stored::answers`] it; [`judge`] says what is to be done: give it,
+//! give it and ask meanwhile, ask whether it holds, or ask for another. An answer that comes is
+//! kept if [`keep`] says so; a 304 makes it fresh again ([`Stored::freshened`]); [`give`] makes of it
+//! what the host asked for. [`Memory`] and [`Index`] are the books of what is kept, [`record`] is its
+//! form on disk.
+//!
+//! The key holds the server's address beside the host that was named: who lies about one of them
+//! gets his own answers back and poisons nobody's.
 
-use std::collections::BTreeMap;
+mod changed;
+mod given;
+mod index;
+mod memory;
+pub mod record;
+mod stored;
+mod words;
+
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, StatusCode, Uri};
+use blake2::Digest as _;
+use http::header::{self, HeaderMap, HeaderName};
+use http::{Method, Request, Uri};
 
-/// Bytes of all answers.
-const MAX_BYTES: usize = 64 << 20;
-/// Bytes of one.
-pub const MAX_BODY: usize = 1 << 20;
-/// What an answer counts for beside its body and fields.
-const OVERHEAD: usize = 512;
-/// Seconds that nobody's clock outlives (RFC 9111, section 1.2.2).
-const FOREVER: u64 = 1 << 31;
+pub use changed::{changes, obsolete};
+pub use given::{Given, Part, give};
+pub use index::{Index, Place};
+pub use memory::Memory;
+pub use stored::{Stored, keep};
+use words::Directives;
 
-/// The time, by a clock that only runs forward. The calendar is not asked: a terminal's may be wrong,
-/// and `Age` says what a `Date` would (RFC 9111, section 4.2.3).
-#[derive(Clone, Copy, Debug)]
+/// The time. How old something is a clock says that only runs forward: a terminal's calendar may be
+/// wrong, and `Age` says what a `Date` would (RFC 9111, section 4.2.3). The calendar tells only how
+/// long a file lay while the program did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Since the program's start.
     pub steady: Duration,
+    /// Since 1970, as the terminal believes.
+    pub calendar: Duration,
 }
 
 /// Whose answer it is.
@@ -37,257 +51,171 @@ pub struct Key {
     uri: String,
 }
 
+/// Names a [`Key`] in books and files.
+pub type Digest = u128;
+
 impl Key {
     /// Of what is asked for at a server behind `peer`; of the URI the host is in small letters.
     pub fn new(peer: &str, to: SocketAddr, uri: &Uri) -> Key {
-        let authority = uri.authority().map(|a| a.as_str().to_ascii_lowercase());
-        let target = uri.path_and_query().map_or("/", |t| t.as_str());
-        let uri = authority.unwrap_or_default() + target;
-        Key { peer: peer.to_owned(), to, uri }
+        Key { peer: peer.to_owned(), to, uri: plain_uri(uri) }
+    }
+
+    /// What names it. Different keys have different ones, as nobody can make them alike.
+    pub fn digest(&self) -> Digest {
+        digest_of(format!("{}\n{}\n{}", self.peer, self.to, self.uri).as_bytes())
+    }
+
+    /// The same for all servers and peers.
+    pub fn uri_digest(&self) -> u64 {
+        uri_digest(&self.uri)
+    }
+
+    /// The host that was named, and its port.
+    pub fn host(&self) -> &str {
+        self.uri.split('/').next().unwrap_or_default()
+    }
+
+    /// Behind whom it is.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The server's address.
+    pub fn server(&self) -> SocketAddr {
+        self.to
+    }
+
+    /// Host and target.
+    pub fn uri(&self) -> &str {
+        &self.uri
     }
 }
 
-/// The fields of a request that decide, remembered until the answer is there.
+/// Host and target of an `http` URI, as keys have them.
+pub fn plain_uri(uri: &Uri) -> String {
+    let authority = uri.authority().map(|a| a.as_str().to_ascii_lowercase()).unwrap_or_default();
+    let host = authority.strip_suffix(":80").unwrap_or(&authority);
+    format!("{host}{}", uri.path_and_query().map_or("/", |t| t.as_str()))
+}
+
+/// Names a host and target for all servers and peers.
+pub fn uri_digest(uri: &str) -> u64 {
+    digest_of(uri.as_bytes()) as u64
+}
+
+/// What tells bytes apart from all others.
+pub fn digest_of(bytes: &[u8]) -> Digest {
+    let hash = blake2::Blake2b512::digest(bytes);
+    u128::from_be_bytes(std::array::from_fn(|n| hash[n]))
+}
+
+/// What a request's `Cache-Control` wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wants {
+    no_store: bool,
+    no_cache: bool,
+    only_kept: bool,
+    max_age: Option<Duration>,
+    min_fresh: Duration,
+    /// How stale it may be; `None`: not at all.
+    max_stale: Option<Duration>,
+}
+
+impl Wants {
+    fn of(fields: &HeaderMap) -> Wants {
+        let says = Directives::of(fields);
+        let reloads = |v: &http::HeaderValue| v.as_bytes().eq_ignore_ascii_case(b"no-cache");
+        let old_fashioned = !fields.contains_key(header::CACHE_CONTROL)
+            && fields.get_all(header::PRAGMA).iter().any(reloads);
+        let max_age = says.seconds("max-age");
+        let any = says.has_plain("max-stale").then_some(Duration::MAX);
+        Wants {
+            no_store: says.has("no-store"),
+            no_cache: says.has("no-cache") || old_fashioned || max_age == Some(Duration::ZERO),
+            only_kept: says.has("only-if-cached"),
+            max_age,
+            min_fresh: says.seconds("min-fresh").unwrap_or_default(),
+            max_stale: any.or_else(|| says.seconds("max-stale")),
+        }
+    }
+}
+
+/// What has to be known of a request until its answer is there.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    key: Key,
-    fields: HeaderMap,
-    at: Now,
-}
-
-/// An answer that is given out again.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// Its fields, with its age.
+    /// What is asked for.
+    pub key: Key,
+    /// Its fields.
     pub fields: HeaderMap,
-    /// Its body.
-    pub body: Bytes,
+    /// When it was asked.
+    pub at: Now,
+    head: bool,
+    wants: Wants,
 }
 
-#[derive(Debug)]
-struct Entry {
-    fields: HeaderMap,
-    body: Bytes,
-    /// Values of the request's fields that `Vary` names.
-    chosen_by: Vec<(HeaderName, Vec<HeaderValue>)>,
-    came: Duration,
-    age: Duration,
-    lifetime: Duration,
-    used: u64,
-}
-
-/// An answer on its way that will be kept if it comes whole.
-#[derive(Debug)]
-pub struct Promise {
-    key: Key,
-    entry: Entry,
-}
-
-/// The answers.
-#[derive(Debug, Default)]
-pub struct Cache {
-    entries: BTreeMap<Key, Entry>,
-    by_use: BTreeMap<u64, Key>,
-    last_use: u64,
-    bytes: usize,
-}
-
-/// May this request be answered from here, and its answer be kept? If so, what has to be known of it
-/// later.
-pub fn asked<B>(request: &Request<B>, key: &Key, empty: bool, at: Now) -> Option<Asked> {
-    const NOT_WITH: [HeaderName; 9] = [
-        header::AUTHORIZATION,
-        header::CACHE_CONTROL,
-        header::PRAGMA,
-        header::RANGE,
-        header::IF_MATCH,
-        header::IF_NONE_MATCH,
-        header::IF_MODIFIED_SINCE,
-        header::IF_UNMODIFIED_SINCE,
-        header::IF_RANGE,
-    ];
-    let fields = request.headers();
-    let plain = *request.method() == Method::GET && empty;
-    (plain && !NOT_WITH.iter().any(|name| fields.contains_key(name))).then(|| Asked {
-        key: key.clone(),
-        fields: fields.clone(),
-        at,
-    })
-}
-
-/// Does a request change what it names (RFC 9111, section 4.4)?
-pub fn changes(method: &Method) -> bool {
-    !method.is_safe()
-}
-
-/// Is this answer to be kept, if it comes whole?
-pub fn keep(asked: Asked, status: StatusCode, fields: &HeaderMap, now: Now) -> Option<Promise> {
-    if status != StatusCode::OK || fields.contains_key(header::SET_COOKIE) {
-        return None;
+impl Asked {
+    /// May this request be answered from what is kept, and its answer be kept?
+    pub fn of<B>(request: &Request<B>, key: &Key, empty: bool, at: Now) -> Option<Asked> {
+        // With an authorisation answers are somebody's own. The other conditions are for the server.
+        const NOT_WITH: [HeaderName; 3] =
+            [header::AUTHORIZATION, header::IF_MATCH, header::IF_UNMODIFIED_SINCE];
+        let fields = request.headers();
+        let head = *request.method() == Method::HEAD;
+        let reads = head || *request.method() == Method::GET;
+        let ours = reads && empty && !NOT_WITH.iter().any(|name| fields.contains_key(name));
+        ours.then(|| Asked {
+            key: key.clone(),
+            fields: fields.clone(),
+            at,
+            head,
+            wants: Wants::of(fields),
+        })
     }
-    let says = Directives::of(fields)?;
-    // What was asked for with a cookie is for everybody only if the server says so.
-    if asked.fields.contains_key(header::COOKIE) && !says.public {
-        return None;
-    }
-    let lifetime = says.lifetime.or_else(|| expires(fields))?;
-    let age = age(fields, now.steady.saturating_sub(asked.at.steady))?;
-    if lifetime <= age {
-        return None;
-    }
-    let chosen_by = chosen_by(fields, &asked.fields)?;
-    let (came, body, used) = (now.steady, Bytes::new(), 0);
-    let entry = Entry { fields: fields.clone(), body, chosen_by, came, age, lifetime, used };
-    Some(Promise { key: asked.key, entry })
-}
 
-/// What `Cache-Control` says to a shared cache; `None` if it forbids to keep the answer.
-struct Directives {
-    public: bool,
-    lifetime: Option<Duration>,
-}
-
-impl Directives {
-    fn of(fields: &HeaderMap) -> Option<Directives> {
-        let (mut public, mut max_age, mut shared) = (false, None, None);
-        for value in fields.get_all(header::CACHE_CONTROL) {
-            for directive in split(value.to_str().ok()?) {
-                let (name, value) = directive.split_once('=').unwrap_or((directive, ""));
-                match name.trim().to_ascii_lowercase().as_str() {
-                    "no-store" | "no-cache" | "private" => return None,
-                    "public" => public = true,
-                    "max-age" => shorter(&mut max_age, value),
-                    "s-maxage" => {
-                        public = true;
-                        shorter(&mut shared, value);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        let lifetime = shared.or(max_age).map(Duration::from_secs);
-        Some(Directives { public, lifetime })
+    /// Does it ask for the fields alone?
+    pub fn is_head(&self) -> bool {
+        self.head
     }
 }
 
-/// What is said twice holds as the shorter, and what is no number as none.
-fn shorter(so_far: &mut Option<u64>, value: &str) {
-    let value = seconds(value.trim().trim_matches('"')).unwrap_or(0);
-    *so_far = Some(so_far.map_or(value, |before| before.min(value)));
+/// What is to be done with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Give what is kept.
+    Fresh,
+    /// Give what is kept, and ask meanwhile whether it still holds.
+    Stale,
+    /// Ask, with these fields in place of the host's own conditions, whether what is kept holds.
+    Validate(HeaderMap),
+    /// Ask, as the host does.
+    Miss,
+    /// The host wants what is kept or nothing.
+    Never,
 }
 
-fn seconds(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().map_or(FOREVER, |n: u64| n.min(FOREVER)))
-}
-
-/// Members of a list, of which some may be quoted strings with commas.
-fn split(list: &str) -> impl Iterator<Item = &str> {
-    let (mut quoted, mut escaped) = (false, false);
-    list.split(move |c| {
-        let ends = c == ',' && !quoted;
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            _ => {}
-        }
-        ends
-    })
-}
-
-fn date(fields: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
-    httpdate::parse_http_date(fields.get(name)?.to_str().ok()?).ok()
-}
-
-/// One that cannot be read has passed (RFC 9111, section 5.3); without a `Date` it is none here.
-fn expires(fields: &HeaderMap) -> Option<Duration> {
-    let mut all = fields.get_all(header::EXPIRES).iter();
-    if all.next().is_none() || all.next().is_some() {
-        return None;
+/// What is to be done, where `stored` is what is kept and answers it.
+pub fn judge(asked: &Asked, stored: Option<&Stored>, now: Now) -> Verdict {
+    let wants = &asked.wants;
+    let miss = if wants.only_kept { Verdict::Never } else { Verdict::Miss };
+    let Some(stored) = stored.filter(|_| !wants.no_store) else { return miss };
+    let (age, rules) = (stored.age_at(now), &stored.rules);
+    let young = !rules.no_cache && !wants.no_cache && wants.max_age.is_none_or(|most| age <= most);
+    let stale_for = stored.stale_for(now);
+    let is_fresh = age < rules.lifetime;
+    let enough = age.saturating_add(wants.min_fresh) <= rules.lifetime;
+    let suffered = !rules.strict && wants.max_stale.is_some_and(|most| stale_for <= most);
+    if young && (is_fresh && enough || suffered) {
+        return Verdict::Fresh;
     }
-    date(fields, header::EXPIRES)?.duration_since(date(fields, header::DATE)?).ok()
-}
-
-/// Its age when it came (RFC 9111, section 4.2.3). The way here took `waited` at most, and that is
-/// counted once: a hub does not change `Age`.
-fn age(fields: &HeaderMap, waited: Duration) -> Option<Duration> {
-    let told = match fields.get(header::AGE) {
-        Some(age) => seconds(age.to_str().ok()?.split(',').next()?.trim()).unwrap_or(FOREVER),
-        None => 0,
-    };
-    Some(Duration::from_secs(told) + waited)
-}
-
-/// The request's values of what `Vary` names; `None` if nobody knows what it depends on.
-fn chosen_by(fields: &HeaderMap, asked: &HeaderMap) -> Option<Vec<(HeaderName, Vec<HeaderValue>)>> {
-    let mut chosen = Vec::new();
-    for vary in fields.get_all(header::VARY) {
-        for name in vary.to_str().ok()?.split(',').map(str::trim).filter(|n| !n.is_empty()) {
-            let name: HeaderName = (name != "*").then(|| name.parse().ok())??;
-            chosen.push((name.clone(), values(asked, &name)));
-        }
+    if wants.only_kept {
+        return Verdict::Never;
     }
-    Some(chosen)
-}
-
-fn values(fields: &HeaderMap, name: &HeaderName) -> Vec<HeaderValue> {
-    fields.get_all(name).iter().cloned().collect()
-}
-
-impl Entry {
-    fn size(&self) -> usize {
-        let fields: usize = self.fields.iter().map(|(n, v)| n.as_str().len() + v.len()).sum();
-        self.body.len() + fields + OVERHEAD
+    if young && !is_fresh && !rules.strict && stale_for < rules.while_revalidate {
+        return Verdict::Stale;
     }
-}
-
-impl Cache {
-    /// The answer, if there is a fresh one for this very request.
-    pub fn find(&mut self, asked: &Asked) -> Option<Kept> {
-        let entry = self.entries.get_mut(&asked.key)?;
-        let age = entry.age + asked.at.steady.saturating_sub(entry.came);
-        let chosen =
-            |(name, had): &(HeaderName, Vec<HeaderValue>)| values(&asked.fields, name) == *had;
-        if age >= entry.lifetime || !entry.chosen_by.iter().all(chosen) {
-            return None;
-        }
-        self.by_use.remove(&entry.used);
-        self.last_use += 1;
-        entry.used = self.last_use;
-        self.by_use.insert(entry.used, asked.key.clone());
-        let mut fields = entry.fields.clone();
-        fields.insert(header::AGE, age.as_secs().into());
-        Some(Kept { fields, body: entry.body.clone() })
-    }
-
-    /// Keeps an answer that has come whole.
-    pub fn insert(&mut self, promise: Promise, body: Bytes) {
-        let Promise { key, mut entry } = promise;
-        self.forget(&key);
-        self.last_use += 1;
-        (entry.body, entry.used) = (body, self.last_use);
-        self.bytes += entry.size();
-        self.by_use.insert(entry.used, key.clone());
-        self.entries.insert(key, entry);
-        while self.bytes > MAX_BYTES
-            && let Some((_, oldest)) = self.by_use.first_key_value()
-        {
-            self.forget(&oldest.clone());
-        }
-    }
-
-    /// Forgets what was kept of this.
-    pub fn forget(&mut self, key: &Key) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.by_use.remove(&entry.used);
-            self.bytes -= entry.size();
-        }
-    }
-
-    /// Bytes that it takes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    match stored.conditions().filter(|_| !asked.head) {
+        Some(conditions) => Verdict::Validate(conditions),
+        None => Verdict::Miss,
     }
 }
 

@@ -13,9 +13,12 @@ const BODY_WINDOW: u32 = 4 << 20;
 /// Bytes of all bodies under way.
 const WINDOW: u32 = 16 << 20;
 /// Requests under way at once.
-const REQUESTS: u32 = 1000;
+const REQUESTS: u32 = 3000;
 /// Bytes of a request's or an answer's fields.
 const FIELDS: u32 = 64 << 10;
+
+/// Bytes of one answer that wait for the link; the rest waits at its server.
+const WAITING: usize = 16 << 10;
 
 /// The side that asks.
 pub fn client() -> client::Builder<Local> {
@@ -35,6 +38,7 @@ pub fn server() -> server::Builder<Local> {
         .initial_stream_window_size(BODY_WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_concurrent_streams(REQUESTS)
+        .max_send_buf_size(WAITING)
         .max_header_list_size(FIELDS)
         .auto_date_header(false);
     builder

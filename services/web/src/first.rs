@@ -5,8 +5,31 @@ pub const MAX_HEAD: usize = 16 << 10;
 
 const MAX_FIELDS: usize = 100;
 
-/// The methods that are understood. Others may mean another protocol.
-const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+/// The methods that are understood: those of HTTP, of WebDAV, and others that are registered and may
+/// change what is kept. Other words may mean another protocol.
+const METHODS: [&str; 21] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "REPORT",
+    "SEARCH",
+    "M-SEARCH",
+    "LINK",
+    "UNLINK",
+    "QUERY",
+    "PURGE",
+];
 
 /// What is to be done with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +85,8 @@ mod tests {
             (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Http),
             (b"GET / HTTP/1.0\r\n\r\n", Http),
             (b"POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", Http),
+            (b"PRO", More),
+            (b"M-SEARCH /a HTTP/1.1\r\nHost: a\r\n\r\n", Http),
             (b"GETX", Pass),
             (b"SSH-2.0-x\r\n", Pass),
             (b"\x16\x03\x01", Pass),

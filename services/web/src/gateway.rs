@@ -36,6 +36,8 @@ pub enum Given {
     /// A stream of the peer's service.
     /// Its preface comes with it.
     Incoming(Incoming, Vec<u8>, OwnedFd),
+    /// The operator's command.
+    Command(u64, Vec<String>),
 }
 
 impl Gateway {
@@ -64,6 +66,7 @@ impl Gateway {
             match (event, socket) {
                 (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, socket)),
                 (Event::Incoming(it), Some(socket)) => give(Given::Incoming(it, bytes, socket)),
+                (Event::Command { request, words }, _) => give(Given::Command(request, words)),
                 (event, socket) => self.note(event, socket),
             }
         }
@@ -132,6 +135,18 @@ impl Gateway {
     pub fn pass(&self, socket: OwnedFd, dscp: u8, read: &[u8]) {
         if let Err(why) = self.client.pass(socket, dscp, read) {
             eprintln!("a connection cannot be passed back and is reset: {why}");
+        }
+    }
+
+    /// Answers the operator's command: with JSON, or why there is none.
+    pub fn answer(&self, request: u64, answer: Result<String, String>) {
+        let failed = answer.is_err();
+        let text = answer.unwrap_or_else(|why| why);
+        // Whoever asked hears in a moment that no answer comes.
+        if let Err(why) =
+            self.client.send(&Request::Told { request, failed }, text.as_bytes(), None)
+        {
+            eprintln!("a command cannot be answered: {why}");
         }
     }
 

@@ -11,7 +11,7 @@ use bentpipe_web::headers::{self, Way};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
 use tokio::time::Instant;
 
@@ -25,6 +25,10 @@ const WARM: Duration = Duration::from_secs(30);
 /// Warm connections to one server for one host, and to all.
 const WARM_EACH: usize = 6;
 const WARM_ALL: usize = 512;
+
+/// What hyper keeps of an answer before it is taken apart: its fields must fit. Thousands may come at
+/// once, and faster than the link takes them.
+const BUFFER: usize = 32 << 10;
 
 type Sender = SendRequest<Body>;
 /// A peer, and a server for one of its hosts.
@@ -115,8 +119,9 @@ impl Hub {
         let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
-        let (sender, connection) =
-            handshake(Socket::new(stream, Bytes::new())).await.map_err(|why| why.to_string())?;
+        let connection =
+            Builder::new().max_buf_size(BUFFER).handshake(Socket::new(stream, Bytes::new()));
+        let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
         // Why it ends, whoever waits for an answer hears.
         Local::spawn(async move { drop(connection.await) });
         Ok(sender)

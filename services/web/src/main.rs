@@ -4,10 +4,15 @@
 //! the servers, and a program is both.
 
 mod body;
+mod clock;
+mod commands;
 mod exchange;
 mod gateway;
+mod hosts;
 mod hub;
+mod options;
 mod socket;
+mod store;
 mod terminal;
 
 use std::cell::Cell;
@@ -20,8 +25,12 @@ use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
 use hub::Hub;
+use options::Options;
+use store::Store;
 use terminal::Terminal;
 
+/// Threads that read files at once.
+const READERS: usize = 4;
 /// How often the gateway hears what was counted.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -55,6 +64,16 @@ pub struct Counted {
     pub hits: Cell<u64>,
     /// Bytes of these answers' bodies.
     pub hit_bytes: Cell<u64>,
+    /// Answers that were validated and held.
+    pub validated: Cell<u64>,
+    /// Stale answers that were given.
+    pub stale: Cell<u64>,
+    /// Answers that came to the disk.
+    pub stored: Cell<u64>,
+    /// Answers that did not, because it failed or was too slow.
+    pub not_written: Cell<u64>,
+    /// Files that were not what they had been.
+    pub damaged: Cell<u64>,
     /// Exchanges begun.
     pub exchanges: Cell<u64>,
     /// Requests of peers' hosts.
@@ -69,13 +88,19 @@ impl Counted {
         what.set(what.get() + 1);
     }
 
-    fn all(&self) -> BTreeMap<String, u64> {
+    /// By name.
+    pub fn all(&self) -> BTreeMap<String, u64> {
         [
             ("connections", &self.connections),
             ("passed", &self.passed),
             ("requests", &self.requests),
             ("hits", &self.hits),
             ("hit_bytes", &self.hit_bytes),
+            ("validated", &self.validated),
+            ("stale", &self.stale),
+            ("stored", &self.stored),
+            ("not_written", &self.not_written),
+            ("damaged", &self.damaged),
             ("exchanges", &self.exchanges),
             ("forwarded", &self.forwarded),
             ("connects", &self.connects),
@@ -96,21 +121,30 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), service::Error> {
+    let options = Options::of_this_process();
     let gateway = Rc::new(Gateway::from_environment()?);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, serve(gateway))
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(READERS).build()?;
+    LocalSet::new().block_on(&runtime, serve(gateway, options))
 }
 
-async fn serve(gateway: Rc<Gateway>) -> Result<(), service::Error> {
+async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Error> {
     let counted = Rc::new(Counted::default());
-    let terminal = Rc::new(Terminal::new(gateway.clone(), counted.clone()));
+    let store = Store::open(options.cache.as_deref(), options.cache_size.0, counted.clone());
+    let terminal = Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone()));
     let hub = Rc::new(Hub::new(gateway.clone(), counted.clone()));
-    Local::spawn(tell(gateway.clone(), counted));
+    Local::spawn(tell(gateway.clone(), counted, store));
     gateway
         .hear(|given| match given {
             Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
             Given::Incoming(it, preface, socket) if preface == exchange::PREFACE => {
                 Local::spawn(hub.clone().serve(it.peer, socket));
+            }
+            Given::Command(request, words) => {
+                let (terminal, gateway) = (terminal.clone(), gateway.clone());
+                Local::spawn(async move {
+                    gateway.answer(request, commands::answer(&terminal, &words).await);
+                });
             }
             // Of another version: dropping the socket resets the stream.
             Given::Incoming(it, ..) => eprintln!("{} speaks another exchange", it.peer),
@@ -119,11 +153,12 @@ async fn serve(gateway: Rc<Gateway>) -> Result<(), service::Error> {
 }
 
 /// Tells the gateway what was counted, when that changes.
-async fn tell(gateway: Rc<Gateway>, counted: Rc<Counted>) {
+async fn tell(gateway: Rc<Gateway>, counted: Rc<Counted>, store: Rc<Store>) {
     let mut told = BTreeMap::new();
     loop {
         tokio::time::sleep(TELL).await;
-        let now = counted.all();
+        let mut now = counted.all();
+        now.extend(store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
         if now != told {
             gateway.tell(now.clone());
             told = now;

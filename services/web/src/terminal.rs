@@ -1,18 +1,20 @@
 //! The end where hosts are: their connections, and the exchange with each peer.
 
+mod cached;
+
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_web::cache::{self, Asked, Cache, Kept, Key, Now};
+use bentpipe_web::cache::Key;
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version};
-use hyper::body::{Body as _, Incoming};
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
@@ -24,7 +26,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body};
 use crate::gateway::Gateway;
+use crate::hosts::Hosts;
 use crate::socket::{Socket, watched};
+use crate::store::Store;
 use crate::{Counted, Local, exchange};
 
 /// A host that says nothing for so long waits for the server to speak first.
@@ -46,20 +50,23 @@ pub struct Terminal {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
     exchanges: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
-    cache: Rc<RefCell<Cache>>,
-    started: Instant,
+    pub store: Rc<Store>,
+    pub hosts: Hosts,
+    /// Answers that are validated while their hosts have them already.
+    meanwhile: RefCell<BTreeSet<u64>>,
     places: Semaphore,
 }
 
 impl Terminal {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Terminal {
-        let (exchanges, cache) = Default::default();
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, store: Rc<Store>) -> Terminal {
+        let (exchanges, hosts, meanwhile) = Default::default();
         Terminal {
             gateway,
             counted,
             exchanges,
-            cache,
-            started: Instant::now(),
+            store,
+            hosts,
+            meanwhile,
             places: Semaphore::new(CONNECTIONS),
         }
     }
@@ -109,55 +116,12 @@ impl Terminal {
             return Ok(refuse(why));
         }
         let key = Key::new(&peer, way.to, request.uri());
-        let asked = cache::asked(&request, &key, request.body().is_end_stream(), self.now());
-        let found = asked.as_ref().and_then(|asked| self.cache.borrow_mut().find(asked));
-        let mut answer = match found {
-            Some(kept) => self.give_kept(kept),
-            None => self.fetch(&peer, request, &key, asked).await?,
-        };
+        self.hosts.request(&key);
+        let mut answer = self.answer_or_ask(peer, key, request).await?;
         if last {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(answer)
-    }
-
-    fn give_kept(&self, kept: Kept) -> Response<Body> {
-        Counted::add(&self.counted.hits);
-        let bytes = &self.counted.hit_bytes;
-        bytes.set(bytes.get() + kept.body.len() as u64);
-        let mut answer = Response::new(body::whole(kept.body));
-        *answer.headers_mut() = kept.fields;
-        answer
-    }
-
-    async fn fetch(
-        &self,
-        peer: &str,
-        mut request: Request<Incoming>,
-        key: &Key,
-        asked: Option<Asked>,
-    ) -> Result<Response<Body>, String> {
-        let changes = cache::changes(request.method());
-        headers::pack_cookie(request.headers_mut());
-        let mut answer = self.ask(peer, request.map(body::passing)).await?;
-        if let Some(why) = headers::take_failed(answer.headers_mut()) {
-            return Err(why);
-        }
-        if changes {
-            self.cache.borrow_mut().forget(key);
-        }
-        headers::strip_hop(answer.headers_mut());
-        *answer.version_mut() = Version::HTTP_11;
-        let (status, fields) = (answer.status(), answer.headers());
-        let promise = asked.and_then(|asked| cache::keep(asked, status, fields, self.now()));
-        Ok(answer.map(|body| match promise {
-            Some(promise) => body::kept(body, promise, Rc::clone(&self.cache)),
-            None => body::passing(body),
-        }))
-    }
-
-    fn now(&self) -> Now {
-        Now { steady: self.started.elapsed() }
     }
 
     /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.

@@ -4,16 +4,19 @@ use os::poll::Signal;
 use units::{Duration, Instant};
 
 use super::{Driver, UpError, watching};
-use crate::admin;
+use crate::admin::{self, LineCommand};
 use crate::config::{OnFailure, OnStop};
 use crate::up::kept::Range;
 use crate::up::modem;
 use crate::up::self_test::Wanted;
+use crate::up::services::commands::Asker;
 use crate::up::shard::inbox::Order;
 use crate::up::shard::paths::Which;
 
 /// How long open connections may go on after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long a client waits for a service's answer. Services have less.
+const COMMAND: Duration = Duration::from_secs(10);
 
 impl Driver {
     pub(super) fn on_signals(&mut self, now: Instant) {
@@ -34,7 +37,7 @@ impl Driver {
         let Some(mut admin) = self.admin.take() else { return };
         let (mut reload, mut stop, mut ask) = (false, false, false);
         let (mut rates, mut paths, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut test, mut wanted) = (None, None);
+        let (mut test, mut wanted, mut command) = (None, None, None);
         let this = &*self;
         admin.handle(&this.shard.poller, token, now, &mut |request| {
             Some(match request {
@@ -62,14 +65,16 @@ impl Driver {
                         Err(why) => admin::Answer::Error(why),
                     }
                 }
-                admin::Request::Path { peer, path, command } => match this.path_of(&peer, &path) {
-                    Ok((shard, key, which)) => {
-                        paths.push((shard, key, which, command));
-                        admin::Answer::Done
+                admin::Request::Path { peer, path, command } => {
+                    match this.path_of(&peer, &path, command) {
+                        Ok((shard, key, which)) => {
+                            paths.push((shard, key, which, command));
+                            admin::Answer::Done
+                        }
+                        Err(why) => admin::Answer::Error(why),
                     }
-                    Err(why) => admin::Answer::Error(why),
-                },
-                admin::Request::Line { peer, command } => match this.line_of(&peer) {
+                }
+                admin::Request::Line { peer, command } => match this.line_of(&peer, &command) {
                     Ok((shard, key)) => {
                         lines.push((shard, key, command));
                         admin::Answer::Done
@@ -83,6 +88,10 @@ impl Driver {
                     }
                     Err(why) => admin::Answer::Error(why),
                 },
+                admin::Request::Service { service, words } => {
+                    command = Some((service, words));
+                    return None;
+                }
                 admin::Request::Usage { by, peer, from, to } => {
                     match Range::checked(from, to, peer) {
                         Ok(range) => {
@@ -133,6 +142,9 @@ impl Driver {
         if let Some(wanted) = wanted {
             self.begin_wanted(now, token, wanted);
         }
+        if let Some((service, words)) = command {
+            self.begin_command(now, token, &service, words);
+        }
         if ask {
             self.others.ask();
         }
@@ -150,6 +162,23 @@ impl Driver {
         }
         if stop {
             self.stop(now);
+        }
+    }
+
+    /// Gives a service the command of the client of `token`, who has its answer for himself.
+    fn begin_command(&mut self, now: Instant, token: u64, service: &str, words: Vec<String>) {
+        let Some(admin) = &mut self.admin else { return };
+        admin.follow_until(token, now + COMMAND);
+        let asker = Asker { token, serial: admin.serial(token) };
+        if let Err(why) = self.services.command(now, service, words, asker) {
+            self.answer_command(asker, &admin::Answer::Error(why));
+        }
+    }
+
+    /// The client who asked may have gone, and another have its number.
+    pub(super) fn answer_command(&mut self, asker: Asker, answer: &admin::Answer) {
+        if let Some(admin) = self.admin.as_mut().filter(|a| a.serial(asker.token) == asker.serial) {
+            admin.answer_later(&self.shard.poller, asker.token, answer);
         }
     }
 
@@ -182,10 +211,14 @@ impl Driver {
         &self,
         name: &str,
         path: &str,
+        command: admin::PathCommand,
     ) -> Result<(usize, link::keys::PublicKey, Which), String> {
         let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
-        let which = Which::of(&peer.config, path)?;
+        let which = match command {
+            admin::PathCommand::Auto => Which::Number(link::PathId::FIRST),
+            _ => Which::of(&peer.config, path)?,
+        };
         if peer.shard == 0 {
             self.shard.find_path(&peer.config.public_key, which)?;
         }
@@ -193,7 +226,11 @@ impl Driver {
     }
 
     /// The shard and key of a peer whose link is not always up.
-    fn line_of(&self, name: &str) -> Result<(usize, link::keys::PublicKey), String> {
+    fn line_of(
+        &self,
+        name: &str,
+        command: &LineCommand,
+    ) -> Result<(usize, link::keys::PublicKey), String> {
         let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let needs_restart =
@@ -201,10 +238,23 @@ impl Driver {
         if peer.config.line.is_some() && needs_restart {
             return Err(format!("the line of \"{name}\" is new in the file: restart the gateway"));
         }
-        if peer.config.line.is_none() {
+        let Some(line) = &peer.config.line else {
             return Err(format!(
                 "the link to \"{name}\" is always up: its table in the file has no [peer.line]"
             ));
+        };
+        let zones = || line.manager.carriers.iter().flat_map(|c| c.tariff.zones());
+        if let LineCommand::Zone(zone) = command
+            && !zones().any(|of| of == zone)
+        {
+            let known: Vec<&str> = zones().filter(|of| !of.is_empty()).collect();
+            return Err(match known.is_empty() {
+                true => format!("the tariff of \"{name}\" has no zones"),
+                false => format!(
+                    "the tariff of \"{name}\" has no zone \"{zone}\"; it has {}",
+                    known.join(", ")
+                ),
+            });
         }
         Ok((peer.shard, peer.config.public_key))
     }

@@ -19,7 +19,7 @@ use units::{Duration, Instant};
 
 use super::Shard;
 use crate::calendar;
-use crate::config::{LINK_CLASS, Line, Peer};
+use crate::config::{Clock, LINK_CLASS, Line, Peer};
 use crate::human::lasting;
 use crate::ledger::Ledger;
 use crate::up::commands::{Commands, Outcome};
@@ -156,6 +156,7 @@ impl ManagedLine {
             used_ms_ago: line.and_then(|l| l.used.as_ref()).map(|(_, ago)| ago.as_millis()),
             hangs_up_in_ms: line.and_then(|l| l.hangs_up_in).map(|d| d.as_millis()),
             not_before_ms: line.and_then(|l| l.not_before).map(|d| d.as_millis()),
+            zone: self.manager.zone().to_owned(),
             price: line
                 .and_then(|l| l.price)
                 .map(|(price, currency)| format!("{price} {currency}")),
@@ -184,6 +185,17 @@ fn command_name(command: Command) -> &'static str {
     }
 }
 
+/// What a line's hours go by.
+fn wall(clock: Clock) -> Wall {
+    let utc = calendar::seconds();
+    let ahead = match clock {
+        Clock::Utc => 0,
+        Clock::Local => os::local_time::ahead_of_utc(utc),
+        Clock::Offset(minutes) => i64::from(minutes) * 60,
+    };
+    Wall(utc.saturating_add_signed(ahead))
+}
+
 /// The link's own packets: headers, reports, repair.
 fn own_flow() -> Flow {
     Flow {
@@ -203,9 +215,11 @@ impl Shard {
         let Some(settings) = &peer.line else { return };
         let node = self.config.node.private_key.public();
         let ledger = Ledger::open(node, &peer.public_key);
-        let wall = Wall(calendar::seconds());
-        let manager = match Manager::new(settings.manager.clone(), now, wall) {
-            Ok(manager) => manager,
+        let manager = match Manager::new(settings.manager.clone(), now, wall(settings.clock)) {
+            Ok(mut manager) => {
+                manager.handle_zone(&settings.zone);
+                manager
+            }
             // The file was checked by the same.
             Err(why) => return crate::log!(Error, why, peer = peer.name),
         };
@@ -278,12 +292,13 @@ impl Shard {
     /// The operator says something of a peer's line.
     pub fn command_line(&mut self, now: Instant, key: &PublicKey, command: LineCommand) {
         let Some(line) = self.lines.iter_mut().find(|line| line.key == *key) else { return };
-        line.manager.handle_command(match command {
-            LineCommand::Auto => Command::Auto,
-            LineCommand::Up => Command::Up,
-            LineCommand::Hold => Command::Hold,
-            LineCommand::Down => Command::Down,
-        });
+        match command {
+            LineCommand::Auto => line.manager.handle_command(Command::Auto),
+            LineCommand::Up => line.manager.handle_command(Command::Up),
+            LineCommand::Hold => line.manager.handle_command(Command::Hold),
+            LineCommand::Down => line.manager.handle_command(Command::Down),
+            LineCommand::Zone(zone) => line.manager.handle_zone(&zone),
+        }
         self.work_lines(now);
     }
 
@@ -359,7 +374,7 @@ impl Shard {
         let stats = self.relay.endpoint.peer_stats(line.peer);
         if now.since(line.clock_at) >= CLOCK_SPACING {
             line.clock_at = now;
-            line.manager.handle_clock(now, Wall(calendar::seconds()));
+            line.manager.handle_clock(now, wall(line.settings.clock));
         }
         if now.since(line.told_at) >= SPACING && line.carries() {
             line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);

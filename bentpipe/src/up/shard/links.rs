@@ -120,8 +120,9 @@ impl Shard {
         let is_other = matches!(
             event,
             LinkEvent::Moved(..)
-                | LinkEvent::Using(_)
+                | LinkEvent::Using(..)
                 | LinkEvent::Failing(_)
+                | LinkEvent::OverItsPart
                 | LinkEvent::Rekey(_)
         );
         if !is_other {
@@ -149,8 +150,15 @@ impl Shard {
                 // The next start begins with the first path.
                 note.address = to.addr.filter(|_| path.is_first()).or(note.address);
             }
-            LinkEvent::Using(path) => {
-                crate::log!(Info, "everything goes by another path", peer = name, path = path);
+            LinkEvent::Using(path, why) => {
+                let path = self.known(id).map(|p| super::paths::name_of(p, path));
+                crate::log!(
+                    Info,
+                    "everything goes by another path",
+                    peer = name,
+                    path = path.unwrap_or_default(),
+                    because = super::paths::cause(why).why()
+                );
             }
             LinkEvent::Silent(since) => {
                 crate::log!(
@@ -200,6 +208,15 @@ impl Shard {
                             packets of 168 bytes and more"
                 );
             }
+            LinkEvent::OverItsPart => crate::log!(
+                Warn,
+                "packets of this peer are dropped: they take more than its part of the processor \
+                 while others wait",
+                peer = name,
+                dropped = self.relay.endpoint.peer_stats(id).over_its_part,
+                mend = "look for a fault in its program, or ask who runs it; where it is honest, \
+                        give it a node or a shard of its own (`shards`)"
+            ),
             LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
         }
     }

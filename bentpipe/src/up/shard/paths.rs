@@ -2,11 +2,12 @@
 
 use link::endpoint::PathStatus;
 use link::keys::PublicKey;
+use link::session::Why;
 use link::{PathId, PeerId, Remote};
 use units::Instant;
 
 use super::Shard;
-use crate::admin::{PathCommand, PathReport, PathState};
+use crate::admin::{PathCause, PathCommand, PathReport, PathState};
 use crate::config::Peer;
 use crate::config::host::HostPort;
 use crate::up::peers;
@@ -53,7 +54,7 @@ impl Shard {
         if let Some(to) = place(first) {
             endpoint.set_endpoint(now, id, to);
         }
-        endpoint.set_path_priority(id, PathId::FIRST, first.priority);
+        endpoint.set_path_habits(id, PathId::FIRST, first.priority, first.probe);
         let mut paths = vec![PathId::FIRST];
         // A node that is called learns of paths from whoever calls.
         for way in &peer.carriers[1..] {
@@ -64,7 +65,24 @@ impl Shard {
                 paths.push(path);
             }
         }
+        if self.links.is_some() {
+            self.follow_links_of(now, (id, peer, &paths), &linked());
+        }
         paths
+    }
+
+    fn follow_links_of(
+        &mut self,
+        now: Instant,
+        (id, peer, paths): (PeerId, &Peer, &[PathId]),
+        linked: &[String],
+    ) {
+        for (way, path) in peer.carriers.iter().zip(paths) {
+            if let Some(interface) = &way.binding.interface {
+                let has_link = linked.contains(interface);
+                self.relay.endpoint.set_path_linked(now, id, *path, has_link);
+            }
+        }
     }
 
     /// The operator wants something of a path.
@@ -81,7 +99,8 @@ impl Shard {
         let (peer, path) = self.find_path(key, which)?;
         let endpoint = &mut self.relay.endpoint;
         match command {
-            PathCommand::Use => endpoint.use_path(now, peer, path),
+            PathCommand::Use => endpoint.use_path(now, peer, Some(path)),
+            PathCommand::Auto => endpoint.use_path(now, peer, None),
             PathCommand::Up => endpoint.set_path_up(now, peer, path, true),
             PathCommand::Down => endpoint.set_path_up(now, peer, path, false),
         }
@@ -96,7 +115,7 @@ impl Shard {
         let Some(known) = self.with_key(key) else {
             return Err("the peer was taken out".to_owned());
         };
-        let all = self.relay.endpoint.paths(known.id);
+        let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
             Which::Carrier(at) => known.paths.get(at).copied(),
             Which::Number(id) => all.iter().map(|p| p.id).find(|p| *p == id),
@@ -106,18 +125,58 @@ impl Shard {
     }
 
     /// What the operator is told of a peer's paths; nothing where there is one.
-    pub(in crate::up) fn path_reports(&self, peer: &KnownPeer) -> Vec<PathReport> {
-        let paths = self.relay.endpoint.paths(peer.id);
+    pub(in crate::up) fn path_reports(&self, now: Instant, peer: &KnownPeer) -> Vec<PathReport> {
+        let paths = self.relay.endpoint.paths(now, peer.id);
         if paths.len() < 2 && peer.config.carriers.is_empty() {
             return Vec::new();
         }
-        paths.iter().map(|path| report(peer, path)).collect()
+        let why = self.relay.endpoint.why(peer.id);
+        paths.iter().map(|path| report(now, peer, path, why)).collect()
+    }
+
+    /// Interfaces of carriers lost their links, or have them again.
+    pub(super) fn follow_links(&mut self, now: Instant) {
+        let linked = linked();
+        let of = |p: &KnownPeer| (p.id, p.config.clone(), p.paths.clone());
+        let peers: Vec<_> = self.peers.iter().filter(|p| !p.paths.is_empty()).map(of).collect();
+        for (id, peer, paths) in peers {
+            self.follow_links_of(now, (id, &peer, &paths), &linked);
+        }
     }
 }
 
-fn report(peer: &KnownPeer, path: &PathStatus) -> PathReport {
-    let at = peer.paths.iter().position(|id| *id == path.id);
+/// Interfaces that have a link; none where the system does not tell.
+fn linked() -> Vec<String> {
+    os::links::linked().unwrap_or_else(|why| {
+        crate::log!(Warn, why);
+        Vec::new()
+    })
+}
+
+/// What people call a path to the peer.
+pub(super) fn name_of(peer: &KnownPeer, path: PathId) -> String {
+    let at = peer.paths.iter().position(|id| *id == path);
     let carrier = at.and_then(|at| peer.config.carriers.get(at));
+    carrier.map_or_else(|| path.to_string(), |c| c.name.clone())
+}
+
+/// As the control socket calls it.
+pub(super) fn cause(why: Why) -> PathCause {
+    match why {
+        Why::Preferred => PathCause::Preferred,
+        Why::Chosen => PathCause::Chosen,
+        Why::Silent => PathCause::Silent,
+        Why::Unheard => PathCause::Unheard,
+        Why::Missed => PathCause::Missed,
+        Why::Down => PathCause::Down,
+        Why::PeerDown => PathCause::PeerDown,
+        Why::NoLink => PathCause::NoLink,
+        Why::Held => PathCause::Held,
+        Why::Poor => PathCause::Poor,
+    }
+}
+
+fn report(now: Instant, peer: &KnownPeer, path: &PathStatus, why: Why) -> PathReport {
     let state = match path {
         PathStatus { is_up: false, .. } => PathState::Down,
         PathStatus { is_peer_up: false, .. } => PathState::PeerDown,
@@ -127,9 +186,11 @@ fn report(peer: &KnownPeer, path: &PathStatus) -> PathReport {
     };
     let told = path.arrived + path.lost;
     PathReport {
-        name: carrier.map_or_else(|| path.id.to_string(), |c| c.name.clone()),
+        name: name_of(peer, path.id),
         number: path.id.number().into(),
         state,
+        cause: if path.is_active { Some(cause(why)) } else { path.fault.map(cause) },
+        held_ms: path.held_until.map(|t| t.since(now).as_millis()),
         endpoint: path.remote.map(|remote| remote.to_string()),
         rate_bps: path.rate.rate.as_bps(),
         rtt_us: path.rtt.as_micros(),

@@ -33,6 +33,8 @@ const NEWS: u64 = 8;
 struct Dial {
     line: Arc<Line>,
     request: u64,
+    /// To a host of this side, which the peer's policy does not concern.
+    back: bool,
     /// Once its name is resolved.
     stream: Option<(Stream, SocketAddr)>,
 }
@@ -252,7 +254,10 @@ impl Shard {
                     return self.services.answer(now, &line, answer);
                 };
                 let id = self.relay.connect_for_service(now, peer, target, source);
-                self.services.dials.insert(id, Dial { line, request, stream: None });
+                self.services.dials.insert(id, Dial { line, request, back: false, stream: None });
+            }
+            Wish::Back { request, client, server } => {
+                self.connect_back(now, line, request, client, server);
             }
         }
     }
@@ -347,6 +352,36 @@ impl Shard {
         source: Option<SocketAddr>,
     ) -> Result<(), ResetReason> {
         let mark = self.mark_for(Caller::Service(id), to);
+        self.begin_dial(id, to, source, mark)
+    }
+
+    /// Connects to a host as the server of a connection that the service was given.
+    fn connect_back(
+        &mut self,
+        now: Instant,
+        line: Arc<Line>,
+        request: u64,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) {
+        let Some(id) = self.relay.connect_back(now, &line.name, client, server) else {
+            return self.services.answer(now, &line, Answer::failed(request, Reason::Denied));
+        };
+        self.services.dials.insert(id, Dial { line, request, back: true, stream: None });
+        // Any port of the server's: its own may be taken.
+        let source = SocketAddr::new(server.ip(), 0);
+        if let Err(reason) = self.begin_dial(id, client, Some(source), None) {
+            self.refuse_dial(now, id, reason);
+        }
+    }
+
+    fn begin_dial(
+        &mut self,
+        id: ConnectId,
+        to: SocketAddr,
+        source: Option<SocketAddr>,
+        mark: Option<u32>,
+    ) -> Result<(), ResetReason> {
         // Its service may have ended while the name was asked for.
         let Some(dial) = self.services.dials.get_mut(&id) else { return Ok(()) };
         let stream = begin(to, source, mark, &TcpOptions::default())?;
@@ -372,10 +407,10 @@ impl Shard {
         }
         let to = *to;
         // The peer's rules may be others by now, or the peer gone.
-        if !self.relay.permits(Caller::Service(id), to.ip()) {
+        if !dial.back && !self.relay.permits(Caller::Service(id), to.ip()) {
             return self.refuse_dial(now, id, ResetReason::Denied);
         }
-        let Some(Dial { line, request, stream: Some((stream, _)) }) =
+        let Some(Dial { line, request, stream: Some((stream, _)), .. }) =
             self.services.dials.remove(&id)
         else {
             return;

@@ -10,7 +10,7 @@ use link::keys::PublicKey;
 use relay::{FlowNews, HostTraffic, Target};
 use units::{Duration, Instant};
 
-use super::Shard;
+use super::{Shard, paths};
 use crate::calendar;
 use crate::up::roster::KnownPeer;
 
@@ -74,8 +74,12 @@ impl Shard {
                 Some(Event::LinkUp { address, cipher, rtt_us, anew: false })
             }
             LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
+            LinkEvent::Using(path, why) => self.peers.named(id).map(|peer| {
+                let path = paths::name_of(peer, path);
+                Event::Path { path, cause: paths::cause(why) }
+            }),
             // The log and the status tell it.
-            LinkEvent::Using(_) => None,
+            LinkEvent::OverItsPart => None,
             LinkEvent::Silent(since) => silent(Way::Receive, since),
             LinkEvent::Unheard(since) => silent(Way::Transmit, since),
             LinkEvent::Unreported(since) => silent(Way::Reports, since),

@@ -6,7 +6,7 @@ use units::{Duration, Instant};
 
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
 use crate::path::{CarrierId, PathId, Remote};
-use crate::session::{PathConfig, PathTraffic, RateStatus, Reach};
+use crate::session::{PathConfig, PathTraffic, RateStatus, Reach, Why};
 use crate::tunnel::Route;
 
 /// What is known of a path.
@@ -38,6 +38,10 @@ pub struct PathStatus {
     pub lost: u64,
     /// What crossed it in all sessions.
     pub traffic: PathTraffic,
+    /// It works and is left alone until then, because it failed.
+    pub held_until: Option<Instant>,
+    /// What speaks against it.
+    pub fault: Option<Why>,
 }
 
 impl Endpoint {
@@ -67,11 +71,26 @@ impl Endpoint {
         Some(path)
     }
 
-    /// Which of two paths that are alive is preferred: that with the lower number.
-    pub fn set_path_priority(&mut self, id: PeerId, path: PathId, priority: u8) {
+    /// Which of two paths that are alive is preferred: that with the lower number; and how often
+    /// it is asked about while it stands by ([`PathConfig::probe`]).
+    pub fn set_path_habits(
+        &mut self,
+        id: PeerId,
+        path: PathId,
+        priority: u8,
+        probe: Option<Duration>,
+    ) {
         if let Some(peer) = self.peer_mut(id) {
-            let keepalive = peer.session.path(path).and_then(|p| p.keepalive());
-            peer.session.set_path_habits(path, keepalive, priority);
+            peer.session.set_path_habits(path, priority, probe);
+            self.mark(id);
+        }
+    }
+
+    /// What the path goes by has a link, or has none, as this host knows: then nothing is sent,
+    /// and another one carries everything.
+    pub fn set_path_linked(&mut self, now: Instant, id: PeerId, path: PathId, linked: bool) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.session.set_path_linked(now, path, linked);
             self.mark(id);
         }
     }
@@ -86,8 +105,8 @@ impl Endpoint {
         }
     }
 
-    /// Both nodes are to send everything on this path, while it lives.
-    pub fn use_path(&mut self, now: Instant, id: PeerId, path: PathId) {
+    /// Both nodes are to send everything on this path, while it lives, or on the best.
+    pub fn use_path(&mut self, now: Instant, id: PeerId, path: Option<PathId>) {
         if let Some(peer) = self.peer_mut(id) {
             peer.session.use_path(now, path);
             self.mark(id);
@@ -115,17 +134,22 @@ impl Endpoint {
     }
 
     /// What is known of the paths to a peer.
-    pub fn paths(&self, id: PeerId) -> Vec<PathStatus> {
+    pub fn paths(&self, now: Instant, id: PeerId) -> Vec<PathStatus> {
         let Some(peer) = self.peer(id) else { return Vec::new() };
-        peer.session.paths().filter_map(|path| peer.path_status(path)).collect()
+        peer.session.paths().filter_map(|path| peer.path_status(now, path)).collect()
+    }
+
+    /// Why the path to a peer that carries everything does.
+    pub fn why(&self, id: PeerId) -> Why {
+        self.peer(id).map(|p| p.session.why()).unwrap_or_default()
     }
 }
 
 impl Peer {
-    fn path_status(&self, id: PathId) -> Option<PathStatus> {
+    fn path_status(&self, now: Instant, id: PathId) -> Option<PathStatus> {
         let remote = self.tunnel.endpoint(id);
         let is_active = self.session.active_path() == id;
-        Some(PathStatus { remote, is_active, ..self.session.path(id)?.status() })
+        Some(PathStatus { remote, is_active, ..self.session.path(id)?.status(now) })
     }
 
     /// The path is there, and perhaps it is known where the peer is on it.
@@ -138,10 +162,10 @@ impl Peer {
     }
 
     /// The tunnel sends by the paths that the session would take.
-    pub(super) fn follow_route(&mut self) {
+    pub(super) fn follow_route(&mut self, now: Instant) {
         self.tunnel.set_route(match self.session.has_one_path() {
             true => Route::default(),
-            false => Route::new(self.session.path_order()),
+            false => Route::new(self.session.path_order(now)),
         });
     }
 
@@ -149,7 +173,7 @@ impl Peer {
     pub(super) fn see_path(&mut self, id: PeerId) -> Option<EndpointEvent> {
         let path = self.session.active_path();
         let news = std::mem::replace(&mut self.path, path) != path;
-        news.then_some(EndpointEvent::Link(id, LinkEvent::Using(path)))
+        news.then_some(EndpointEvent::Link(id, LinkEvent::Using(path, self.session.why())))
     }
 
     /// The path by which a packet to this place goes: the one whose peer is there, else one of the

@@ -2,8 +2,9 @@
 
 use units::{Duration, Instant};
 
+use super::shares::Verdict;
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Strange};
-use crate::cookie::Verdict;
+use crate::cookie;
 use crate::handshake::{HandshakeError, Initiation};
 use crate::path::Remote;
 use crate::session::{Params, PathFrame, Session};
@@ -64,8 +65,37 @@ impl Endpoint {
         packet: &mut [u8],
     ) -> Result<(), &'static str> {
         let id = self.indices.owner(receiver).ok_or("unknown index")?;
+        if let Verdict::Drop { tell } = self.shares.admit(now, arrived, id) {
+            self.drop_over_part(id, tell);
+            return Ok(());
+        }
+        let begin = self.work_begins();
+        self.take_data(now, arrived, from, id, packet)?;
+        // Only what authenticated is the peer's.
+        self.charge(id, begin);
+        Ok(())
+    }
+
+    fn drop_over_part(&mut self, id: PeerId, tell: bool) {
+        if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+            peer.stats.over_its_part += 1;
+        }
+        if tell {
+            self.events.push_back(EndpointEvent::Link(id, LinkEvent::OverItsPart));
+        }
+    }
+
+    fn take_data(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        from: Remote,
+        id: PeerId,
+        packet: &mut [u8],
+    ) -> Result<(), &'static str> {
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         let opened = peer.tunnel.open_packet(now, from, packet).map_err(packet_reason)?;
+        self.shares.on_authentic(now, arrived, id);
         peer.stats.packets_in += 1;
         peer.stats.heard = Some(now);
         if opened.confirmed_now {
@@ -189,8 +219,8 @@ impl Endpoint {
 
     fn admit(&mut self, now: Instant, from: Remote, packet: &[u8]) -> Result<(), &'static str> {
         match self.guard.admit(now, from.source(), packet) {
-            Verdict::Admitted => Ok(()),
-            Verdict::Refused(why, reply) => {
+            cookie::Verdict::Admitted => Ok(()),
+            cookie::Verdict::Refused(why, reply) => {
                 if matches!(why, HandshakeError::Mac1 | HandshakeError::Version) {
                     let mac1 = why == HandshakeError::Mac1;
                     self.strangers.note_refused(now, from.source(), packet, mac1);

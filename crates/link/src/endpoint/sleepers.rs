@@ -80,7 +80,7 @@ impl Endpoint {
         let side = u64::from(self.public_key() > &config.public_key);
         let mut session = Session::new(added, config.link.clone(), side);
         session.set_stopwatch(self.stopwatch);
-        session.set_path_habits(PathId::FIRST, config.keepalive, 0);
+        session.set_keepalive(PathId::FIRST, config.keepalive);
         let tunnel = TunnelConfig {
             local: self.config.private_key.clone(),
             peer: config.public_key,

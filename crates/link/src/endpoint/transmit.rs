@@ -58,7 +58,7 @@ impl Endpoint {
         let peer = self.peers[id.index()].as_deref_mut()?;
         peer.follow_wants(now);
         peer.tunnel.set_rtt(peer.session.full_rtt());
-        peer.follow_route();
+        peer.follow_route(now);
         if peer.tunnel.wants_turn(now) {
             peer.tunnel.give_turn(self.calls.next_turn(now));
         }

@@ -67,6 +67,7 @@ impl LinkConfig {
             overhead: self.overhead,
             priority: 0,
             keepalive: None,
+            probe: None,
         }
     }
 

@@ -150,6 +150,15 @@ pub(super) fn rate_bits(rate: BitRate) -> u64 {
     digits | power.min(15) << 10
 }
 
+/// The same, of a rate that whoever hears of it must not exceed.
+pub(super) fn rate_bits_below(rate: BitRate) -> u64 {
+    let (mut digits, mut power) = (rate.as_bps(), 0);
+    while digits >= DIGITS_BELOW {
+        (digits, power) = (digits / 10, power + 1);
+    }
+    digits | power.min(15) << 10
+}
+
 /// The rate that these bits mean; `None` for 0, and for what no rate is.
 pub(super) fn rate_of_bits(bits: u64) -> Option<BitRate> {
     let (digits, power) = (bits & 0x3ff, u32::try_from(bits >> 10).ok()?);
@@ -293,6 +302,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_rate_is_told_within_half_a_per_cent(bps in 1u64..100_000_000_000) {
+            let below = rate_of_bits(rate_bits_below(BitRate::from_bps(bps))).unwrap().as_bps();
+            prop_assert!(below <= bps && bps - below <= bps / 100, "{below} of {bps}");
             let bits = rate_bits(BitRate::from_bps(bps));
             prop_assert!(bits < 1 << 14);
             let told = rate_of_bits(bits).unwrap().as_bps();

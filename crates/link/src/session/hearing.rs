@@ -71,8 +71,10 @@ impl Path {
     }
 
     /// How long nothing may be confirmed, or heard, before that means something.
+    /// Where another path may carry everything instead, less is lost by a mistake.
     pub(super) fn patience(&self) -> Duration {
-        self.rtt.smoothed().times(2) + Duration::from_secs(1)
+        let (rtt, second) = (self.rtt.smoothed(), Duration::from_secs(1));
+        if self.is_beside_others { rtt.times(3).max(second) } else { rtt.times(2) + second }
     }
 
     /// A packet of the peer's came. Who waits for an answer asks every max(2 s, 2 RTT), or as
@@ -120,10 +122,10 @@ impl Path {
             return self.on_heard_by_peer(now);
         }
         (self.hearing.owing, self.hearing.withheld) = (None, false);
-        let Some(oldest) = self.sent.oldest_in_flight() else { return };
         if self.sent.confirmed() != hi {
             return; // It was overtaken.
         }
+        let Some(oldest) = self.sent.oldest_in_flight() else { return };
         let first = *self.hearing.first.get_or_insert(now);
         // What left before then it would speak of.
         let told = now - self.overdue();

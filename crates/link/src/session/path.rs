@@ -16,6 +16,7 @@ use super::hearing::{Hearing, Reach};
 use super::paths::Said;
 use super::repair::Repair;
 use super::schedule::Schedule;
+use super::trust::Trust;
 use crate::endpoint::PathStatus;
 use crate::pacer::Pacer;
 use crate::path::{PathId, Remote};
@@ -51,6 +52,9 @@ pub struct PathConfig {
     pub priority: u8,
     /// Send something at least this often; `None`: only what must be sent.
     pub keepalive: Option<Duration>,
+    /// While the path stands by the peer is asked this often whether it works, and ten times as
+    /// often while it does not; `None`: it costs, and is asked about as rarely as may be.
+    pub probe: Option<Duration>,
 }
 
 impl PathConfig {
@@ -141,6 +145,13 @@ pub(crate) struct Path {
     pub(super) is_own: bool,
     /// This node sends on it; else it is down.
     pub(super) up: bool,
+    /// What it goes by has a link, as far as this host knows; else nothing is sent.
+    pub(super) linked: bool,
+    /// The session has others, of which one carries everything.
+    pub(super) is_beside_others: bool,
+    pub(super) stands_by: bool,
+    /// How far it is relied upon.
+    pub(super) trust: Trust,
     /// The peer's address is known.
     pub(super) reachable: bool,
     /// A packet of this session came on it.
@@ -209,6 +220,10 @@ impl Path {
             id,
             is_own: false,
             up: true,
+            linked: true,
+            is_beside_others: false,
+            stands_by: false,
+            trust: Trust::default(),
             reachable: id.is_first(),
             heard_here: false,
             is_described: id.is_first(),
@@ -265,7 +280,8 @@ impl Path {
     pub fn renewed(&self, now: Instant, memory: (ByteCount, u64)) -> Path {
         let mut path = Path::new(now, self.id, self.config, self.peer_mtu, memory);
         (path.is_own, path.up, path.reachable) = (self.is_own, self.up, self.reachable);
-        path.is_described = self.is_described;
+        (path.is_described, path.linked) = (self.is_described, self.linked);
+        path.trust = self.trust.renewed();
         (path.priority, path.ip_headers) = (self.priority, self.ip_headers);
         (path.last_sent, path.traffic) = (self.last_sent, self.traffic);
         path.inherit(now, self);
@@ -313,13 +329,8 @@ impl Path {
         self.peer_headers.forget();
     }
 
-    /// How often something is sent at least.
-    pub fn keepalive(&self) -> Option<Duration> {
-        self.config.keepalive
-    }
-
     /// What is known of it, but for where the peer is and whether it is the active one.
-    pub fn status(&self) -> PathStatus {
+    pub fn status(&self, now: Instant) -> PathStatus {
         PathStatus {
             id: self.id,
             remote: None,
@@ -334,6 +345,8 @@ impl Path {
             arrived: self.sent.counts.arrived,
             lost: self.sent.counts.lost,
             traffic: self.traffic,
+            held_until: self.trust.held_until().filter(|t| *t > now),
+            fault: self.fault(now),
         }
     }
 
@@ -341,7 +354,7 @@ impl Path {
 
     /// Do both nodes want it used?
     pub(super) fn is_up(&self) -> bool {
-        self.up && self.peer.says.up
+        self.up && self.linked && self.peer.says.up
     }
 
     /// May anything at all be sent on it?
@@ -371,7 +384,8 @@ impl Path {
             self.rate.on_return(dark, self.sent.next_number());
             self.follow_rate(now);
         }
-        self.ping = self.is_own || !self.id.is_first() && self.heard_here;
+        // Where nobody has anything to say, it would never be known that it carries.
+        self.ping = self.is_own || self.heard_here;
     }
 
     /// Nothing more is asked or awaited.
@@ -419,8 +433,18 @@ impl Path {
 
     /// When something is to be sent, whatever it is.
     pub fn keepalive_at(&self) -> Option<Instant> {
-        let interval = self.config.keepalive.filter(|_| self.is_open() && !self.ping)?;
-        Some(self.last_sent + interval)
+        let probe = self.config.probe.filter(|_| self.stands_by && !self.silent);
+        let interval = match (self.config.keepalive, probe) {
+            (Some(keepalive), Some(probe)) => keepalive.min(probe),
+            (keepalive, probe) => keepalive.or(probe)?,
+        };
+        (self.is_open() && !self.ping).then(|| self.last_sent + interval)
+    }
+
+    /// How often a peer is asked that does not answer on a path which stands by.
+    pub(super) fn asks_often(&self) -> Option<Duration> {
+        let often = self.config.probe?.divided_by(10).max(LEAST_PROBE);
+        Some(often.max(self.pacer.rate().time_for(ByteCount(LEAST_PACKET))))
     }
 
     /// The largest UDP payload of this path.
@@ -601,7 +625,13 @@ impl Path {
             return None;
         }
         let longest = Duration::from_secs(2).max(self.rtt.smoothed().times(2)).max(overdue);
-        let wait = overdue.times(1 << self.backoff.min(6)).min(longest);
+        let wait = overdue.times(1 << self.backoff.min(16));
+        let wait = match self.asks_often() {
+            Some(often) if self.silent && self.stands_by => often,
+            // What it costs to ask nobody wants to pay all the time.
+            None if self.silent && self.stands_by => wait.min(longest.max(LONGEST_PAUSE)),
+            _ => wait.min(longest),
+        };
         let wait = self.doubt_interval().unwrap_or(wait);
         Some(self.last_eliciting.max(self.last_progress) + wait)
     }
@@ -670,3 +700,7 @@ const ASK_AFTER: u64 = 0x4000;
 /// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
 pub(super) const MOST_UNSETTLED: usize = 65_536;
 const LEAST_PACKET: u64 = 256;
+/// A path that stands by and does not work is asked about no more often than this,
+const LEAST_PROBE: Duration = Duration::from_millis(100);
+/// and at least so often where asking costs.
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);

@@ -8,7 +8,8 @@ use std::ops::{Index, IndexMut};
 
 use units::{Duration, Instant};
 
-use super::facts::{rate_bits, rate_of_bits};
+use super::facts::{rate_bits, rate_bits_below, rate_of_bits};
+use super::hearing::Reach;
 use super::path::{Path, PathConfig};
 use super::{Params, Session};
 use crate::path::{MAX_PATHS, PathId};
@@ -21,13 +22,14 @@ use crate::wire::{Frame, PathFacts, PathNews, Writer};
 pub(super) struct Says {
     pub up: bool,
     pub hears: bool,
+    pub free: bool,
     pub priority: u8,
 }
 
 impl Default for Says {
     /// What holds until something else is said.
     fn default() -> Says {
-        Says { up: true, hears: true, priority: 0 }
+        Says { up: true, hears: true, free: false, priority: 0 }
     }
 }
 
@@ -50,6 +52,34 @@ pub(super) struct Paths {
     wish: Delivery,
     /// Bytes of streams came on another path than the first (L-PT-8).
     pub moved: bool,
+    /// Why the active path is the one.
+    why: Why,
+}
+
+/// Why a path carries everything, or does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Why {
+    /// It is the first that was alive, or preferred and has held.
+    #[default]
+    Preferred,
+    /// A command of either node chose it, or chose no other.
+    Chosen,
+    /// Of the other one: nothing is received on it.
+    Silent,
+    /// The peer hears nothing on it, or reports nothing.
+    Unheard,
+    /// The peer has told that it hears nothing on it.
+    Missed,
+    /// This node put it down.
+    Down,
+    /// The peer put it down.
+    PeerDown,
+    /// What it goes by has no link.
+    NoLink,
+    /// It failed lately and has not held for long enough.
+    Held,
+    /// It loses so much, or carries so little, that another carries more.
+    Poor,
 }
 
 /// Rates below are not taken from a peer: a packet would take minutes.
@@ -81,6 +111,7 @@ impl Paths {
             sequence: 0,
             wish: Delivery::None,
             moved: false,
+            why: Why::default(),
         }
     }
 
@@ -154,14 +185,14 @@ impl Paths {
 
     // ---- which one ---------------------------------------------------------------
 
-    /// The path that should carry everything: of those that are up one that is alive, if there
-    /// is any; then the one that a command chose; then by priority. Where none is up it stays.
-    fn best(&self) -> usize {
-        self.order().next().unwrap_or(self.active)
+    /// Why the active path carries everything.
+    pub fn why(&self) -> Why {
+        self.why
     }
 
-    /// The paths that may be used, best first.
-    pub fn order(&self) -> impl Iterator<Item = usize> {
+    /// The paths that may be used, best first: those that are alive, of these those that are not
+    /// left alone, then the one that a command chose, then by priority.
+    pub fn order(&self, now: Instant) -> impl Iterator<Item = usize> {
         let mut order = [0; MAX_PATHS];
         let mut len = 0;
         for at in (0..self.list.len()).filter(|at| self.list[*at].is_open()) {
@@ -170,31 +201,72 @@ impl Paths {
         }
         let rank = |at: &usize| {
             let path = &self.list[*at];
-            (!path.is_alive(), Some(path.id) != self.chosen, path.priority(), path.id)
+            let is_chosen = Some(path.id) == self.chosen;
+            let is_held = path.trust.is_held(now);
+            (!path.is_alive(), is_held, !is_chosen, path.priority(), path.id)
         };
         order[..len].sort_unstable_by_key(rank);
         order.into_iter().take(len)
     }
 
-    /// Another path carries everything from now on, if it should.
-    fn follow_best(&mut self) -> bool {
-        let best = self.best();
-        std::mem::replace(&mut self.active, best) != best
+    /// Another path carries everything from now on, if it should: the best, or the same where
+    /// none is up.
+    fn follow_best(&mut self, now: Instant) -> bool {
+        let best = self.order(now).next().unwrap_or(self.active);
+        let before = std::mem::replace(&mut self.active, best);
+        if before == best {
+            return false;
+        }
+        let chosen = self.chosen == Some(self.list[best].id);
+        self.why = match self.list[before].fault(now) {
+            Some(fault) => fault,
+            None if chosen => Why::Chosen,
+            None => Why::Preferred,
+        };
+        true
+    }
+
+    /// The active path is left for another that works and carries more, if it carries little,
+    /// and no command chose it.
+    fn leave_poor(&mut self, now: Instant) {
+        let active = &mut self.list[self.active];
+        if self.chosen == Some(active.id) || !active.weigh(now) || !active.is_alive() {
+            return;
+        }
+        let (id, worth) = (active.id, active.worth());
+        let is_better = |p: &Path| {
+            let works = p.id != id && p.is_alive() && !p.trust.is_held(now);
+            works && p.worth() > worth + worth / 4
+        };
+        if self.list.iter().any(is_better) {
+            self.list[self.active].leave_as_poor(now);
+        }
     }
 
     // ---- what the nodes say --------------------------------------------------------
 
-    /// A command at this node: both nodes are to use this path.
-    pub fn choose(&mut self, id: PathId) {
-        self.chosen = Some(id);
+    /// What the paths have shown since the last look.
+    fn follow_records(&mut self, now: Instant) {
+        let (active, flows) = (self.active, self.active().sent.in_flight() > 0);
+        for (at, path) in self.list.iter_mut().enumerate() {
+            (path.is_beside_others, path.stands_by) = (true, at != active);
+            path.see_life(now);
+            path.follow_trial(now, flows);
+        }
+        self.leave_poor(now);
+    }
+
+    /// A command at this node: both nodes are to use this path, or the best.
+    pub fn choose(&mut self, id: Option<PathId>) {
+        self.chosen = id;
         self.sequence += 1;
         self.wish = Delivery::Wanted;
     }
 
     /// The peer wishes so. Of two wishes at once that of the lower side holds.
-    fn on_use(&mut self, sequence: u64, id: PathId) {
+    fn on_use(&mut self, sequence: u64, id: Option<PathId>) {
         if sequence > self.sequence || sequence == self.sequence && self.side == 1 {
-            (self.sequence, self.chosen, self.wish) = (sequence, Some(id), Delivery::None);
+            (self.sequence, self.chosen, self.wish) = (sequence, id, Delivery::None);
         }
     }
 
@@ -230,9 +302,8 @@ impl Paths {
             self.list[active].sent.push_frame(SentFrame::Path(news.path, news.version));
             any = true;
         }
-        if let Some(path) = self.chosen
-            && self.wish.is_wanted()
-            && w.put(&Frame::Use { sequence: self.sequence, path })
+        if self.wish.is_wanted()
+            && w.put(&Frame::Use { sequence: self.sequence, path: self.chosen })
         {
             self.wish = Delivery::InFlight;
             self.list[active].sent.push_frame(SentFrame::Use(self.sequence));
@@ -265,22 +336,39 @@ impl Path {
         self.priority.max(self.peer.says.priority)
     }
 
-    /// What this node has to say of it.
-    fn says(&self) -> Says {
-        Says { up: self.up, hears: !self.misses_packets(), priority: self.priority }
+    /// What speaks against it.
+    pub(super) fn fault(&self, now: Instant) -> Option<Why> {
+        Some(match self.reach() {
+            _ if !self.up => Why::Down,
+            _ if !self.linked => Why::NoLink,
+            _ if !self.peer.says.up => Why::PeerDown,
+            Reach::TransmitDead { .. } | Reach::NothingReported { .. } => Why::Unheard,
+            Reach::NothingReceived { .. } => Why::Silent,
+            Reach::Both if !self.heard_here => Why::Silent,
+            Reach::Both if !self.peer.says.hears => Why::Missed,
+            Reach::Both if self.trust.is_poor() => Why::Poor,
+            Reach::Both if self.trust.is_held(now) => Why::Held,
+            Reach::Both => return None,
+        })
     }
 
-    fn news(&self) -> PathNews {
-        let Said { says: Says { up, hears, priority }, version, .. } = self.said;
+    /// What this node has to say of it.
+    fn says(&self) -> Says {
+        let hears = self.linked && !self.misses_packets();
+        Says { up: self.up, hears, free: self.config.probe.is_some(), priority: self.priority }
+    }
+
+    pub(super) fn news(&self) -> PathNews {
+        let Said { says: Says { up, hears, free, priority }, version, .. } = self.said;
         let c = &self.config;
         let facts = self.is_own.then(|| PathFacts {
             send: rate_bits(c.send_rate),
-            receive: rate_bits(c.receive_rate),
+            receive: rate_bits_below(c.receive_rate),
             rtt: c.rtt.as_millis().max(1),
             mtu: c.mtu.into(),
             overhead: c.overhead.into(),
         });
-        PathNews { path: self.id, version, up, hears, priority, facts }
+        PathNews { path: self.id, version, up, hears, free, priority, facts }
     }
 
     /// The peer says something of the path.
@@ -288,8 +376,8 @@ impl Path {
         if news.version <= self.peer.version {
             return;
         }
-        let PathNews { version, up, hears, priority, .. } = *news;
-        self.peer = Said { says: Says { up, hears, priority }, version, ..Said::default() };
+        let PathNews { version, up, hears, free, priority, .. } = *news;
+        self.peer = Said { says: Says { up, hears, free, priority }, version, ..Said::default() };
         if let Some(facts) = news.facts.filter(|_| !self.is_own && !self.id.is_first()) {
             self.take_facts(now, &facts);
         }
@@ -332,9 +420,9 @@ impl Session {
 
     /// The paths that packets may leave by, best first; then those whose address is not known
     /// for sure yet.
-    pub(crate) fn path_order(&self) -> impl Iterator<Item = PathId> {
+    pub(crate) fn path_order(&self, now: Instant) -> impl Iterator<Item = PathId> {
         let unknown = self.paths.iter().filter(|p| p.is_up() && !p.reachable);
-        self.paths.order().map(|at| self.paths[at].id).chain(unknown.map(|p| p.id))
+        self.paths.order(now).map(|at| self.paths[at].id).chain(unknown.map(|p| p.id))
     }
 
     /// A handshake went by this path: it carries packets both ways.
@@ -346,11 +434,23 @@ impl Session {
         }
     }
 
-    /// How often something is to be sent on a path at least, and which is preferred.
-    pub(crate) fn set_path_habits(&mut self, id: PathId, keepalive: Option<Duration>, rank: u8) {
+    /// How often something is to be sent on a path at least.
+    pub(crate) fn set_keepalive(&mut self, id: PathId, keepalive: Option<Duration>) {
         if let Some(path) = self.path_mut(id) {
-            (path.config.keepalive, path.config.priority, path.priority) = (keepalive, rank, rank);
+            path.config.keepalive = keepalive;
         }
+    }
+
+    /// Which path is preferred, and how often it is asked about while it stands by.
+    pub(crate) fn set_path_habits(&mut self, id: PathId, rank: u8, probe: Option<Duration>) {
+        if let Some(path) = self.path_mut(id) {
+            (path.config.priority, path.priority, path.config.probe) = (rank, rank, probe);
+        }
+    }
+
+    /// Why the path in use carries everything.
+    pub(crate) fn why(&self) -> Why {
+        self.paths.why()
     }
 
     /// When the next keepalive is due.
@@ -400,7 +500,7 @@ impl Session {
         }
         // Until its opener has told what it is, it is as the first, and carries no content.
         let first = &self.paths[0];
-        let at = self.push_path(now, id, PathConfig { priority: 0, ..first.config });
+        let at = self.push_path(now, id, PathConfig { priority: 0, probe: None, ..first.config });
         Some(at)
     }
 
@@ -413,9 +513,9 @@ impl Session {
         self.paths.push(path)
     }
 
-    /// A command: both nodes are to send on this path while it lives.
-    pub fn use_path(&mut self, now: Instant, id: PathId) {
-        if self.paths.find(id).is_some() {
+    /// A command: both nodes are to send on this path while it lives, or on the best.
+    pub fn use_path(&mut self, now: Instant, id: Option<PathId>) {
+        if id.is_none_or(|id| self.paths.find(id).is_some()) {
             self.paths.choose(id);
             self.follow_paths(now);
         }
@@ -427,6 +527,18 @@ impl Session {
         let path = &mut self.paths[at];
         if std::mem::replace(&mut path.up, up) != up {
             if up {
+                path.rise(now);
+            }
+            self.follow_paths(now);
+        }
+    }
+
+    /// What the path goes by has a link, or has none: then nothing is sent.
+    pub fn set_path_linked(&mut self, now: Instant, id: PathId, linked: bool) {
+        let Some(at) = self.paths.find(id) else { return };
+        let path = &mut self.paths[at];
+        if std::mem::replace(&mut path.linked, linked) != linked {
+            if linked {
                 path.rise(now);
             }
             self.follow_paths(now);
@@ -458,7 +570,7 @@ impl Session {
         }
     }
 
-    pub(super) fn on_path_use(&mut self, sequence: u64, id: PathId) {
+    pub(super) fn on_path_use(&mut self, sequence: u64, id: Option<PathId>) {
         self.paths.on_use(sequence, id);
     }
 
@@ -467,14 +579,16 @@ impl Session {
     pub(super) fn follow_paths(&mut self, now: Instant) {
         if !self.paths.is_single() {
             self.paths.note_news();
+            self.paths.follow_records(now);
         }
-        let moved = self.paths.follow_best();
+        let moved = self.paths.follow_best(now);
         if moved {
             self.paths.active_mut().pacer.on_idle(now);
         }
         for at in 0..self.paths.len() {
             let path = &mut self.paths[at];
-            let is_over = !path.is_open() || path.silent && at != self.paths.active_at();
+            let is_dead = path.silent || !path.peer.says.hears || path.trust.is_poor();
+            let is_over = !path.is_open() || is_dead && at != self.paths.active_at();
             if is_over != self.paths[at].given_up {
                 self.paths[at].given_up = is_over;
                 if is_over {

@@ -53,6 +53,7 @@ impl Session {
             || report.is_some_and(|t| t <= now)
             || path.repair_waits(now, self.load(at))
             || path.path_probe_waits(now, self.load(at))
+            || path.tries(now)
     }
 
     /// Does something wait that goes by the active path?
@@ -107,6 +108,12 @@ impl Session {
         }
         let buf = path.data_room(buf);
         path.ping |= path.knows_too_little();
+        if !path.ping
+            && path.report_due().is_none_or(|t| t > now)
+            && let Some(built) = path.write_trial(now, buf, sealing)
+        {
+            return Some(built);
+        }
         let outside = sealing + path.wire_overhead();
         path.longest_piece = (path.sent.by_size.best() as usize).saturating_sub(outside as usize);
         let alone = std::mem::take(&mut path.alone) && path.ping;
@@ -461,6 +468,9 @@ impl Session {
         see("rest", self.rest_at());
         for at in 0..self.paths.len() {
             self.each_path_timer(now, at, &mut see);
+        }
+        if !self.paths.is_single() {
+            self.paths.iter().for_each(|path| see("trust", path.trust_timeout(now)));
         }
     }
 

@@ -143,10 +143,17 @@ impl<'a> Reader<'a> {
         PathId::new(self.byte()?).ok_or(WireError::Invalid)
     }
 
+    fn chosen_path(&mut self) -> Result<Option<PathId>, WireError> {
+        match self.byte()? {
+            NO_PATH => Ok(None),
+            number => PathId::new(number).map(Some).ok_or(WireError::Invalid),
+        }
+    }
+
     fn path_news(&mut self) -> Result<PathNews, WireError> {
         let (path, version) = (self.path()?, self.varint()?);
         let (flags, priority) = (self.byte()?, self.byte()?);
-        if flags & !(PATH_UP | PATH_HEARS | PATH_FACTS) != 0 {
+        if flags & !(PATH_UP | PATH_HEARS | PATH_FACTS | PATH_FREE) != 0 {
             return Err(WireError::Invalid);
         }
         let facts = match flags & PATH_FACTS {
@@ -160,7 +167,8 @@ impl<'a> Reader<'a> {
             }),
         };
         let (up, hears) = (flags & PATH_UP != 0, flags & PATH_HEARS != 0);
-        Ok(PathNews { path, version, up, hears, priority, facts })
+        let free = flags & PATH_FREE != 0;
+        Ok(PathNews { path, version, up, hears, free, priority, facts })
     }
 
     /// The next frame; `None` at the end of the packet.
@@ -216,7 +224,7 @@ impl<'a> Reader<'a> {
                 Frame::Fragment(FragmentFrame { id, total, offset, data })
             }
             PATH => Frame::Path(self.path_news()?),
-            USE => Frame::Use { sequence: self.varint()?, path: self.path()? },
+            USE => Frame::Use { sequence: self.varint()?, path: self.chosen_path()? },
             kind @ STREAM..=0x17 => Frame::Stream(self.stream(kind)?),
             _ => return Err(WireError::Invalid),
         };

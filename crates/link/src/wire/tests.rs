@@ -91,9 +91,10 @@ proptest! {
         let facts = PathFacts { send: n, receive: offset, rtt: n / 3, mtu: 1500, overhead: 4 };
         let facts = Some(facts).filter(|_| n % 2 == 0);
         let priority = offset as u8;
-        let news = PathNews { path, version: n, up: fin, hears: n % 3 == 0, priority, facts };
+        let (up, hears, free) = (fin, n % 3 == 0, n % 5 == 0);
+        let news = PathNews { path, version: n, up, hears, free, priority, facts };
         round_trip(Frame::Path(news))?;
-        round_trip(Frame::Use { sequence: n, path })?;
+        round_trip(Frame::Use { sequence: n, path: Some(path).filter(|_| n % 7 != 0) })?;
         round_trip(Frame::Datagram(&data))?;
         if !data.is_empty() {
             let total = 100 + data.len() as u64;

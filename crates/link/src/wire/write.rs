@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
             Frame::Use { sequence, path } => {
                 self.byte(USE);
                 self.varint(*sequence);
-                self.byte(path.number());
+                self.byte(path.map_or(NO_PATH, PathId::number));
             }
         }
         true
@@ -145,6 +145,7 @@ impl<'a> Writer<'a> {
     fn path_news(&mut self, news: &PathNews) {
         let flag = |bit: u8, set: bool| if set { bit } else { 0 };
         let state = flag(PATH_UP, news.up) | flag(PATH_HEARS, news.hears);
+        let state = state | flag(PATH_FREE, news.free);
         self.byte(PATH);
         self.byte(news.path.number());
         self.varint(news.version);

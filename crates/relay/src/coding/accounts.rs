@@ -95,6 +95,8 @@ pub struct ChunkCounts {
     pub gone: u64,
     /// Files that were put aside because they are damaged.
     pub quarantined: u64,
+    /// Messages of the peer's that were understood.
+    pub messages: u64,
     /// Messages of the peer's that mean nothing.
     pub violations: u64,
 }

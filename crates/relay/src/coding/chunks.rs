@@ -83,6 +83,7 @@ impl Chunks {
             wanted: receiver.asked(),
             gone: receiver.gone(),
             quarantined: receiver.store.quarantined(),
+            messages: self.dedup.messages(),
             violations: self.dedup.violations(),
         }
     }

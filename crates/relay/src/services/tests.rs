@@ -178,3 +178,21 @@ fn connections_of_a_service_count_among_the_peers() {
     let exhausted = matches!(action, Some(Action::ServiceRefused(_, ResetReason::Exhausted)));
     assert!(exhausted, "{action:?}");
 }
+
+#[test]
+fn a_service_connects_back_only_to_whom_it_could_be_given() {
+    let mut g = with_services([&["web"], &["web"]]);
+    g.sides[0].set_service("web", true);
+    let mut back = |name: &str, client: &str, server: &str| {
+        g.sides[0].connect_back(g.now, name, at(client), at(server)).is_some()
+    };
+    assert!(back("web", "10.1.0.2:1025", SERVER));
+    assert!(!back("mail", "10.1.0.2:1025", SERVER), "a rule names another");
+    assert!(!back("web", "10.1.0.2:1025", "10.2.0.2:22"), "no rule names one");
+    assert!(!back("web", "10.1.0.2:1025", "192.0.2.9:80"), "nobody is there");
+    assert!(!back("web", "127.0.0.1:1025", "127.0.0.1:80"), "a pair of the gateway's own");
+    assert!(!back("web", "10.2.0.9:1025", SERVER), "the client is the peer's");
+    g.sides[0].set_own_addresses(vec!["10.1.0.1".parse().unwrap()]);
+    let own = g.sides[0].connect_back(g.now, "web", at("10.1.0.1:1025"), at(SERVER));
+    assert_eq!(own, None);
+}

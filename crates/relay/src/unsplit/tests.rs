@@ -386,3 +386,37 @@ fn a_host_that_floods_the_link_with_packets_costs_the_others_none() {
     println!("of 250 packets each {least} arrived at least, and {} of the hog's 8500", arrived[0]);
     assert!(*least >= 245, "{arrived:?}");
 }
+
+#[test]
+fn quic_is_refused_where_the_file_says_so_and_nothing_else_on_its_port_is() {
+    let quic = |ship, server, port| {
+        let mut packet = udp(ship, server, [40_000, port], 1200);
+        let at = packet.len() - 1200;
+        // A long header of version 1.
+        packet[at..at + 5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
+        packet
+    };
+    let mut gateways = pair(|policy| policy.refuse_quic = true);
+    for [ship, server] in HOSTS {
+        gateways.others.clear();
+        let begins = quic(ship, server, 443);
+        let now = gateways.now;
+        let verdict = gateways.sides[0].handle_tun(now, &mut begins.clone(), false);
+        assert_eq!(verdict, Verdict::Dropped);
+        gateways.pass(Duration::from_millis(1));
+        let [Action::ToHost(told)] = &gateways.others[..] else { panic!("{:?}", gateways.others) };
+        let v4 = ship.contains('.');
+        let (at, error) = if v4 { (20, [3, 3]) } else { (40, [1, 4]) };
+        assert_eq!(told[at..at + 2], error, "port unreachable");
+        // Another port, DTLS, and what follows a connection that began before.
+        let mut dtls = quic(ship, server, 443);
+        let first = dtls.len() - 1200;
+        dtls[first] = 22;
+        let mut later = quic(ship, server, 443);
+        later[first] = 0x43;
+        for passes in [quic(ship, server, 4433), dtls, later] {
+            assert_eq!(gateways.sends(0, &passes)[0], passes);
+        }
+    }
+    assert_eq!(gateways.sides[0].stats().quic_refused, 2);
+}

@@ -43,6 +43,7 @@ pub struct Dedup {
     pub sender: Sender,
     /// What we receive.
     pub receiver: Receiver,
+    taken: u64,
     violations: u64,
     /// The beginning of a message that has not come whole.
     incoming: Vec<u8>,
@@ -55,6 +56,7 @@ impl Dedup {
         Dedup {
             sender: Sender::new(keys.clone(), limits.chunks, limits.sources),
             receiver: Receiver::new(keys, store, limits.assembling),
+            taken: 0,
             violations: 0,
             incoming: Vec::new(),
         }
@@ -121,6 +123,7 @@ impl Dedup {
     pub fn handle_message(&mut self, bytes: &[u8]) {
         match Message::read(bytes) {
             Some(message) => {
+                self.taken += 1;
                 self.sender.handle(&message);
                 self.receiver.handle(&message);
             }
@@ -132,6 +135,11 @@ impl Dedup {
     #[cfg(test)]
     pub(super) fn repeat(&mut self) {
         self.receiver.repeat();
+    }
+
+    /// Messages of the peer that were understood.
+    pub fn messages(&self) -> u64 {
+        self.taken
     }
 
     /// Messages of the peer that were malformed.

@@ -10,7 +10,7 @@ fn pair() -> (SocketAddr, SocketAddr) {
 
 /// Asks; the number and the question that go to the other half.
 fn ask(near: &mut Near, now: u64, name: &str) -> Option<(u32, Vec<u8>)> {
-    near.on_datagram(now, "hub", pair(), &question(9, name, None));
+    near.on_question(now, "hub", pair(), By::Datagram, &question(9, name, None));
     near.take().into_iter().find_map(|it| match it {
         Do::Send(_, Frame::Ask { id, query, .. }) => Some((id, query)),
         _ => None,
@@ -32,7 +32,7 @@ fn learn(near: &mut Near, now: u64, name: &str, ttl: u32) {
 fn what_is_known_is_answered_until_it_ends() {
     let mut near = Near::default();
     learn(&mut near, 0, "a.example", 10);
-    near.on_datagram(9_999, "hub", pair(), &question(1, "A.example", None));
+    near.on_question(9_999, "hub", pair(), By::Datagram, &question(1, "A.example", None));
     assert!(answered(&mut near));
     assert!(ask(&mut near, 10_000, "a.example").is_some());
 }
@@ -83,10 +83,10 @@ fn questions_of_a_server_that_fails_go_their_way_and_so_do_strange_ones() {
     near.on_frame(0, "hub", Frame::Failed { id });
     let onward = |near: &mut Near| matches!(&near.take()[..], [Do::Onward(_)]);
     assert!(onward(&mut near));
-    near.on_datagram(1, "hub", pair(), &question(9, "b.example", None));
+    near.on_question(1, "hub", pair(), By::Datagram, &question(9, "b.example", None));
     assert!(onward(&mut near), "it is left to UDP");
     assert!(ask(&mut near, 61_000, "b.example").is_some());
-    near.on_datagram(1, "hub", pair(), b"no question");
+    near.on_question(1, "hub", pair(), By::Datagram, b"no question");
     assert!(onward(&mut near));
 }
 
@@ -114,7 +114,37 @@ fn memory_has_its_limit() {
     assert_eq!(ask(&mut near, 1, "n59999.example"), None);
     assert!(ask(&mut near, 1, "n1.example").is_some());
     for n in 0..5_000 {
-        near.on_datagram(1, "hub", pair(), &question(9, &format!("m{n}.example"), None));
+        near.on_question(
+            1,
+            "hub",
+            pair(),
+            By::Datagram,
+            &question(9, &format!("m{n}.example"), None),
+        );
     }
     assert_eq!(near.asked.len(), MOST_ASKED);
+}
+
+#[test]
+fn a_question_by_a_connection_is_answered_there_and_whole() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 10);
+    let by = By::Connection(7);
+    near.on_question(1, "hub", pair(), by, &question(3, "a.example", None));
+    assert!(matches!(&near.take()[..], [Do::Reply(7, answer)] if answer[..2] == [0, 3]));
+    // One that is too long for a datagram.
+    let (id, query) = ask(&mut near, 2, "long.example").unwrap();
+    near.on_question(3, "hub", pair(), by, &question(4, "long.example", None));
+    assert!(near.take().is_empty());
+    near.on_frame(4, "hub", Frame::Answer { id, message: answer(&query, 10, 60) });
+    let told = near.take();
+    let [Do::Answer(cut), Do::Reply(7, whole)] = &told[..] else { panic!("{told:?}") };
+    assert!(cut.bytes[2] & 2 != 0 && whole[2] & 2 == 0 && whole.len() > cut.bytes.len());
+    // What is no question goes its way, and so does one without an answer.
+    near.on_question(5, "hub", pair(), by, b"nonsense");
+    assert_eq!(near.take(), [Do::Pass(7)]);
+    near.on_question(6, "hub", pair(), by, &question(5, "b.example", None));
+    near.take();
+    near.on_lost(7, "hub");
+    assert_eq!(near.take(), [Do::Pass(7)]);
 }

@@ -117,7 +117,7 @@ impl World {
     }
 
     fn path(&self, node: usize, path: PathId) -> PathStatus {
-        let all = self.nodes[node].paths(self.peers[node]);
+        let all = self.nodes[node].paths(self.now, self.peers[node]);
         all.into_iter().find(|p| p.id == path).expect("it is there")
     }
 
@@ -144,7 +144,7 @@ impl World {
                         let new = self.transfers.iter_mut().find(is_new);
                         new.expect("one was begun").far = Some(id);
                     }
-                    EndpointEvent::Link(_, LinkEvent::Using(path)) => self.used[node] = path,
+                    EndpointEvent::Link(_, LinkEvent::Using(path, _)) => self.used[node] = path,
                     EndpointEvent::SessionLost(..) => panic!("the session outlives everything"),
                     _ => {}
                 }
@@ -237,7 +237,7 @@ impl World {
 #[test]
 fn a_path_that_one_node_opens_is_there_at_both_and_stands_by() {
     let (mut w, second) = World::with_two();
-    assert_eq!(w.nodes[SHORE].paths(w.peers[SHORE]).len(), 2);
+    assert_eq!(w.nodes[SHORE].paths(w.now, w.peers[SHORE]).len(), 2);
     for node in [SHIP, SHORE] {
         let path = w.path(node, second);
         assert!(path.is_alive && path.is_up && path.is_peer_up && !path.is_active, "{path:?}");
@@ -263,7 +263,7 @@ fn a_command_at_either_end_moves_transfers_both_ways_and_back() {
         w.run(SECOND.times(2));
         for (path, carrier) in [(second, 1), (PathId::FIRST, 0), (second, 1)] {
             let (now, id) = (w.now, w.peers[end]);
-            w.nodes[end].use_path(now, id, path);
+            w.nodes[end].use_path(now, id, Some(path));
             w.run(SECOND.times(2));
             assert_eq!([w.active(SHIP), w.active(SHORE)], [path; 2]);
             assert_eq!(w.used, [path; 2], "and they say so");
@@ -385,7 +385,7 @@ fn a_session_begins_on_the_second_path_where_the_first_is_dead() {
 fn keys_are_renewed_by_whichever_path_is_used() {
     let (mut w, second) = World::with_two();
     let (now, id) = (w.now, w.peers[SHIP]);
-    w.nodes[SHIP].use_path(now, id, second);
+    w.nodes[SHIP].use_path(now, id, Some(second));
     w.begin(SHIP, 2_000_000);
     w.run(SECOND);
     w.nodes[SHIP].distrust_keys(w.now);
@@ -410,7 +410,7 @@ fn what_is_late_on_one_path_is_never_put_to_a_wrong_place() {
     let fast = BitRate::from_mbps(100);
     let config = PathConfig { send_rate: fast, receive_rate: fast, ..second_path() };
     let path = w.nodes[SHIP].add_path(now, id, config, CarrierId(1), to).expect("a path");
-    w.nodes[SHIP].use_path(now, id, path);
+    w.nodes[SHIP].use_path(now, id, Some(path));
     w.run(SECOND.times(20));
     assert!(w.is_done(), "every byte is compared as it comes");
 }
@@ -443,5 +443,5 @@ fn a_peer_opens_so_many_paths_and_no_more() {
     let more = (0..10).filter_map(|_| add(&mut w)).count();
     assert_eq!(more, crate::path::MAX_PATHS - 2);
     w.run(SECOND.times(3));
-    assert_eq!(w.nodes[SHORE].paths(w.peers[SHORE]).len(), crate::path::MAX_PATHS);
+    assert_eq!(w.nodes[SHORE].paths(w.now, w.peers[SHORE]).len(), crate::path::MAX_PATHS);
 }

@@ -10,6 +10,7 @@ const TURN: usize = 1 << 20;
 /// Two sockets that are carried to each other. Dropped before both directions have ended, it
 /// resets both.
 pub struct Carried {
+    /// The two sockets.
     pub ends: [Stream; 2],
     there: Direction,
     back: Direction,
@@ -25,6 +26,27 @@ struct Direction {
     told: bool,
 }
 
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the first of the two.
+    There,
+    /// To the first of the two.
+    Back,
+}
+
+/// Hears what was read, of which nothing is the end, and may add something else that is moved.
+pub type Reads<'a> = dyn FnMut(Way, &[u8], &mut Vec<u8>) -> Verdict + 'a;
+
+/// What is moved of what was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The bytes themselves.
+    AsItIs,
+    /// What was added.
+    Another,
+}
+
 /// How a turn ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -37,6 +59,7 @@ pub enum Turn {
 }
 
 impl Carried {
+    /// Carries `a` to `b` and back.
     pub fn new(a: Stream, b: Stream) -> Carried {
         Carried { ends: [a, b], there: Direction::default(), back: Direction::default() }
     }
@@ -46,9 +69,22 @@ impl Carried {
     /// # Errors
     /// If one of the two was reset.
     pub fn turn(&mut self, room: &mut [u8], mut count: impl FnMut(usize)) -> io::Result<Turn> {
+        self.turn_with(room, &mut |_, bytes, _| {
+            count(bytes.len());
+            Verdict::AsItIs
+        })
+    }
+
+    /// The same, for who reads along and may move something else instead.
+    ///
+    /// # Errors
+    /// If one of the two was reset.
+    pub fn turn_with(&mut self, room: &mut [u8], reads: &mut Reads<'_>) -> io::Result<Turn> {
         let [a, b] = &self.ends;
-        let more =
-            [self.there.pump(a, b, room, &mut count)?, self.back.pump(b, a, room, &mut count)?];
+        let more = [
+            self.there.pump(a, b, room, &mut |bytes, out| reads(Way::There, bytes, out))?,
+            self.back.pump(b, a, room, &mut |bytes, out| reads(Way::Back, bytes, out))?,
+        ];
         if self.there.told && self.back.told {
             // Only now: whoever dies before resets both.
             a.close_in_order()?;
@@ -66,7 +102,7 @@ impl Direction {
         from: &Stream,
         to: &Stream,
         room: &mut [u8],
-        count: &mut impl FnMut(usize),
+        reads: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Verdict,
     ) -> io::Result<bool> {
         let mut moved = 0;
         while !self.told && moved < TURN {
@@ -77,9 +113,11 @@ impl Direction {
                 to.shutdown_write()
             } else {
                 from.read(room).and_then(|n| {
-                    count(n);
                     moved += n;
                     self.ended = n == 0;
+                    if reads(&room[..n], &mut self.held) == Verdict::Another {
+                        return Ok(());
+                    }
                     let taken = match to.write(&room[..n]) {
                         Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
                         taken => taken?,

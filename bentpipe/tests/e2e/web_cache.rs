@@ -1,0 +1,217 @@
+//! What `bentpipe-web` keeps: validated over the link, on disk through crashes, and at the operator's
+//! disposal.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
+use std::process::Command;
+
+use bentpipe::admin::ServiceState;
+use serde_json::Value;
+
+use crate::gateway::{Gateway, PROGRAM};
+use crate::harness::{Plan, Scratch, World, must, root, wait_for};
+use crate::tcp::pattern;
+use crate::web::{AT, Server, field, service, sized, wait_for_count, world_with};
+
+/// Whom a gateway's first service runs as where the file does not say.
+const USER: u32 = 60_706;
+
+/// Gives the service at a a directory.
+pub fn with_directory(plan: &mut Plan, programs: &Scratch) {
+    let directory = programs.sub("state");
+    chown(&directory, Some(USER), Some(USER)).expect("a directory of its user");
+    plan.a.node += &format!("directory = {:?}\n", directory.display().to_string());
+}
+
+fn files(programs: &Scratch) -> Vec<PathBuf> {
+    let entries = fs::read_dir(programs.sub("state").join("cache")).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| !path.ends_with("lock")).collect()
+}
+
+fn get(world: &World, more: &str, path: &str) -> (String, Vec<u8>) {
+    let file = world.dir("files").join("got").display().to_string();
+    // curl makes none where no body comes.
+    let _ = fs::remove_file(&file);
+    let command = format!("curl -sS --max-time 60 {more} -o {file} -D - http://{AT}{path}");
+    let head = must(&world.client, &command).to_lowercase();
+    (head, fs::read(&file).unwrap_or_default())
+}
+
+fn with(mut answer: (String, Vec<u8>), fields: &str) -> (String, Vec<u8>) {
+    answer.0.insert_str(answer.0.len() - 2, fields);
+    answer
+}
+
+/// What the tests' server says.
+fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let target = head.split(' ').nth(1).unwrap_or("");
+    if field(head, "if-none-match") == Some("\"one\"") {
+        return ("HTTP/1.1 304 Not Modified\r\nX-Times: more\r\n\r\n".into(), Vec::new());
+    }
+    let fresh = "Cache-Control: max-age=600\r\n";
+    match target {
+        "/checked" => {
+            let fields = "Cache-Control: no-cache\r\nETag: \"one\"\r\nX-Times: one\r\n";
+            with(sized(pattern(1, 100_000)), fields)
+        }
+        "/small" => with(sized(pattern(2, 20_000)), fresh),
+        "/large" => with(sized(pattern(3, 3_000_000)), fresh),
+        _ => with(sized(pattern(target.len() as u64, 100_000)), fresh),
+    }
+}
+
+/// Kills the service at a as a crash would, and waits for the next.
+fn kill_service(gateway: &Gateway) {
+    let it = service(gateway);
+    let pid = it.pid.expect("a process").to_string();
+    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    wait_for("another start", || match service(gateway) {
+        now if now.starts > it.starts && now.state == ServiceState::Running => Ok(()),
+        now => Err(format!("{now:?}\n{}", gateway.log())),
+    });
+}
+
+fn web(world: &World, words: &[&str]) -> (Value, String) {
+    let socket = world.a.dir().join("admin.sock");
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(["web", "--json", "--socket"]).arg(socket).args(words);
+    let output = output.output().expect("bentpipe web");
+    let (out, err) = (&output.stdout, &output.stderr);
+    (serde_json::from_slice(out).unwrap_or_default(), String::from_utf8_lossy(err).into_owned())
+}
+
+#[test]
+fn what_is_stale_is_validated_and_its_body_does_not_cross_the_link_again() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("web-validated", |_, _| {});
+    let server = Server::start(&world.server, site);
+    let body = pattern(1, 100_000);
+    assert!(get(&world, "", "/checked").1 == body);
+    let before = world.a.status().links[0].receive.lan_bytes;
+    let (head, again) = get(&world, "", "/checked");
+    assert!(head.contains(" 200 ") && head.contains("x-times: more") && again == body, "{head}");
+    // Who has it himself is told that it holds, and a part of it is given.
+    let (head, none) = get(&world, "-H 'If-None-Match: \"one\"'", "/checked");
+    assert!(head.contains(" 304 ") && none.is_empty(), "{head}");
+    let (head, part) = get(&world, "-r 5-9", "/checked");
+    assert!(head.contains(" 206 ") && part == body[5..10], "{head}");
+    let heads = server.heads();
+    assert_eq!(heads.len(), 4);
+    assert!(heads[1..].iter().all(|h| field(h, "if-none-match") == Some("\"one\"")), "{heads:?}");
+    let crossed = world.a.status().links[0].receive.lan_bytes - before;
+    assert!(crossed < 10_000, "{crossed} bytes");
+    wait_for_count(&world.a, "validated", 3);
+    // Nobody asks far away for who wants what is kept or nothing.
+    let wants = "-H 'Cache-Control: only-if-cached'";
+    assert!(get(&world, wants, "/checked").0.contains(" 504 "));
+    assert_eq!(server.heads().len(), 4);
+}
+
+#[test]
+fn what_is_on_disk_survives_a_crash_and_what_is_damaged_there_is_asked_for_again() {
+    if !root() {
+        return;
+    }
+    let (world, programs) = world_with("web-crash", with_directory);
+    let server = Server::start(&world.server, site);
+    let bodies = [("/small", pattern(2, 20_000)), ("/large", pattern(3, 3_000_000))];
+    let all_are_right = || bodies.iter().all(|(path, body)| get(&world, "", path).1 == *body);
+    assert!(all_are_right());
+    wait_for_count(&world.a, "stored", 2);
+    kill_service(&world.a);
+    wait_for_count(&world.a, "on_disk", 2);
+    assert!(all_are_right());
+    let (head, part) = get(&world, "-r 2999990-", "/large");
+    assert!(head.contains(" 206 ") && part == bodies[1].1[2_999_990..], "{head}");
+    assert_eq!(server.heads().len(), 2, "all of it from the disk");
+    // A byte of each is another now.
+    let damaged = files(&programs);
+    assert_eq!(damaged.len(), 2);
+    for path in damaged {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[10_000] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+    kill_service(&world.a);
+    wait_for_count(&world.a, "on_disk", 2);
+    assert!(all_are_right());
+    assert_eq!(server.heads().len(), 4, "both were asked for again");
+    wait_for_count(&world.a, "damaged", 2);
+    wait_for_count(&world.a, "on_disk", 2);
+    assert!(all_are_right());
+    assert_eq!(server.heads().len(), 4);
+}
+
+#[test]
+fn a_full_disk_costs_nobody_an_answer_and_what_is_new_takes_the_place_of_what_is_old() {
+    if !root() {
+        return;
+    }
+    // A small disk, in the gateway's own view of the files.
+    let (world, _programs) = world_with("web-full", |plan, programs| {
+        with_directory(plan, programs);
+        let (script, state) = (programs.sub("bin").join("mount.sh"), programs.sub("state"));
+        let mount = format!("mount -t tmpfs -o size=512k,mode=777 none {}", state.display());
+        fs::write(&script, format!("{mount} && shift && exec \"$@\"\n")).expect("a script");
+        let words = format!("-- unshare --mount --propagation private sh {}", script.display());
+        plan.a.prefix = words;
+    });
+    let server = Server::start(&world.server, site);
+    for n in 1..=12 {
+        let path = format!("/{}", "x".repeat(n));
+        assert!(get(&world, "", &path).1 == pattern(path.len() as u64, 100_000));
+    }
+    assert_eq!(server.heads().len(), 12);
+    wait_for("some that found no room, and others that did", || {
+        let counters = service(&world.a).counters;
+        let is_some = |name: &str| counters.get(name).is_some_and(|n| *n > 0);
+        let done = is_some("not_written") && is_some("on_disk") && counters["stored"] > 4;
+        done.then_some(()).ok_or(format!("{counters:?}\n{}", world.a.log()))
+    });
+}
+
+#[test]
+fn the_operator_sees_what_is_kept_and_has_it_forgotten() {
+    if !root() {
+        return;
+    }
+    let (world, programs) = world_with("web-operator", with_directory);
+    let server = Server::start(&world.server, site);
+    for path in ["/small", "/small", "/large"] {
+        get(&world, "", path);
+    }
+    wait_for_count(&world.a, "stored", 2);
+    let (told, _) = web(&world, &["stats"]);
+    assert_eq!((&told["hits"], &told["on_disk"]), (&1.into(), &2.into()), "{told}");
+    let host = &told["hosts"][0];
+    assert_eq!((&host["host"], &host["requests"]), (&"10.2.0.2".into(), &3.into()), "{told}");
+    assert_eq!((&host["hits"], &host["bytes"]), (&1.into(), &20_000.into()), "{told}");
+    // The link has a round trip of 100 ms.
+    assert!(host["saved_ms"].as_u64().is_some_and(|ms| ms >= 100), "{told}");
+    let small = format!("http://{AT}/small");
+    let (told, _) = web(&world, &["show", &small]);
+    let it = &told["answers"][0];
+    assert_eq!((&it["status"], &it["length"]), (&200.into(), &20_000.into()), "{told}");
+    assert_eq!(it["where"], "in memory and on disk", "{told}");
+    assert_eq!(web(&world, &["purge", &small]).0["purged"], 1);
+    let (told, why) = web(&world, &["show", &small]);
+    assert!(told.is_null() && why.contains("nothing is kept of"), "{told} {why}");
+    get(&world, "", "/small");
+    assert_eq!(server.heads().len(), 3);
+    wait_for_count(&world.a, "stored", 3);
+    assert_eq!(web(&world, &["purge"]).0["purged"], 2);
+    wait_for("no file", || match files(&programs) {
+        files if files.is_empty() => Ok(()),
+        files => Err(format!("{files:?}")),
+    });
+    for (words, said) in [
+        (&["show", "ftp://a/"][..], "is no URL"),
+        (&["--service", "mail", "stats"], "has no service \"mail\""),
+    ] {
+        assert!(web(&world, words).1.contains(said), "{words:?}: {}", web(&world, words).1);
+    }
+}

@@ -1,0 +1,164 @@
+//! `bentpipe-web` under load. What it took is printed; times are nobody's to assert here.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::gateway::Gateway;
+use crate::harness::{World, root_alone, wait_long_for};
+use crate::tcp::{connect, pattern};
+use crate::web::{AT, Server, service, sized, wait_for_count, world_with};
+use crate::web_cache::with_directory;
+
+const SMALL: usize = 10_000;
+const LARGE: usize = 2_000_000;
+/// Exchanges at once, and bytes of their answers.
+const AT_ONCE: usize = 2_000;
+const EACH: usize = 100_000;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static FREE: AtomicBool = AtomicBool::new(false);
+
+fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let target = head.split(' ').nth(1).unwrap_or("");
+    let (mut fields, body) = match target {
+        "/small" => sized(pattern(1, SMALL)),
+        "/large" => sized(pattern(2, LARGE)),
+        _ => {
+            HELD.fetch_add(1, Relaxed);
+            while !FREE.load(Relaxed) {
+                thread::sleep(Duration::from_millis(50));
+            }
+            sized(vec![b'x'; EACH])
+        }
+    };
+    fields.insert_str(fields.len() - 2, "Cache-Control: max-age=600\r\n");
+    (fields, body)
+}
+
+/// Asks on an open connection, and reads an answer of this length.
+fn ask(stream: &mut TcpStream, path: &str, length: usize, room: &mut [u8]) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut head = Vec::new();
+    let mut had = 0;
+    loop {
+        let n = stream.read(room).expect("an answer");
+        assert!(n > 0, "it ends after {had} bytes");
+        if head.is_empty() || !head.windows(4).any(|w| w == b"\r\n\r\n") {
+            head.extend_from_slice(&room[..n]);
+            let Some(at) = head.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
+            assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+            had = head.len() - at - 4;
+        } else {
+            had += n;
+        }
+        if had >= length {
+            assert_eq!(had, length);
+            return;
+        }
+    }
+}
+
+/// Mbit/s of bodies over eight connections for a while.
+fn rate(world: &World, path: &'static str, length: usize) -> u64 {
+    let begin = Instant::now();
+    let streams: Vec<_> = (0..8).map(|_| connect(&world.client, AT)).collect();
+    let work = |mut stream: TcpStream| {
+        thread::spawn(move || {
+            let mut room = vec![0; 256 << 10];
+            let mut times = 0;
+            while begin.elapsed() < Duration::from_secs(4) {
+                ask(&mut stream, path, length, &mut room);
+                times += 1;
+            }
+            times
+        })
+    };
+    let threads: Vec<_> = streams.into_iter().map(work).collect();
+    let times: usize = threads.into_iter().map(|t| t.join().expect("a client")).sum();
+    (times * length * 8) as u64 / begin.elapsed().as_micros() as u64
+}
+
+fn median(world: &World, path: &str, length: usize) -> Duration {
+    let mut room = vec![0; 256 << 10];
+    let mut stream = connect(&world.client, AT);
+    let mut times: Vec<_> = (0..500)
+        .map(|_| {
+            let begin = Instant::now();
+            ask(&mut stream, path, length, &mut room);
+            begin.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn resident(gateway: &Gateway) -> u64 {
+    let pid = service(gateway).pid.expect("a process");
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("its memory");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") >> 10
+}
+
+#[test]
+fn kept_answers_come_at_the_rate_of_a_lan() {
+    if !root_alone() {
+        return;
+    }
+    let (world, _programs) = world_with("web-rate", with_directory);
+    let server = Server::start(&world.server, site);
+    let mut room = vec![0; 256 << 10];
+    for (path, length) in [("/small", SMALL), ("/large", LARGE)] {
+        ask(&mut connect(&world.client, AT), path, length, &mut room);
+    }
+    wait_for_count(&world.a, "stored", 2);
+    let small = (rate(&world, "/small", SMALL), median(&world, "/small", SMALL));
+    let large = (rate(&world, "/large", LARGE), median(&world, "/large", LARGE));
+    println!("10 kB from memory: {} Mbit/s, median {:?}", small.0, small.1);
+    println!("2 MB from disk: {} Mbit/s, median {:?}; {} MB", large.0, large.1, resident(&world.a));
+    assert_eq!(server.heads().len(), 2, "all from what is kept");
+}
+
+#[test]
+fn two_thousand_exchanges_at_once_fit_into_200_mb_at_each_end() {
+    if !root_alone() {
+        return;
+    }
+    let (world, _programs) = world_with("web-many", with_directory);
+    let server = Server::start(&world.server, site);
+    let mut streams: Vec<_> = (0..AT_ONCE)
+        .map(|n| {
+            let mut stream = connect(&world.client, AT);
+            let request = format!("GET /held/{n} HTTP/1.1\r\nHost: a\r\n\r\n");
+            stream.write_all(request.as_bytes()).expect("a request");
+            stream
+        })
+        .collect();
+    let patience = Duration::from_secs(120);
+    wait_long_for("all at the server", patience, || match HELD.load(Relaxed) {
+        AT_ONCE => Ok(()),
+        n => Err(format!("{n}\n{}", world.a.log())),
+    });
+    let waiting = [resident(&world.a), resident(&world.b)];
+    // Now they come, and nobody reads.
+    FREE.store(true, Relaxed);
+    thread::sleep(Duration::from_secs(5));
+    let unread = [resident(&world.a), resident(&world.b)];
+    let mut room = vec![0; 256 << 10];
+    for stream in &mut streams {
+        let mut had = 0;
+        while had < EACH {
+            let n = stream.read(&mut room).expect("an answer");
+            assert!(n > 0, "it ends after {had} bytes");
+            had += n;
+        }
+    }
+    let after = [resident(&world.a), resident(&world.b)];
+    println!("MB at the terminal, the hub: {waiting:?} asked, {unread:?} unread, {after:?} after");
+    assert_eq!(server.heads().len(), AT_ONCE);
+    let most = *[waiting, unread, after].as_flattened().iter().max().expect("some");
+    assert!(most <= 200, "{waiting:?} {unread:?} {after:?}");
+}

@@ -1,0 +1,317 @@
+//! Whether a path that works is used (L-PT-10): one that failed is left alone until it has held,
+//! and one that lost much or became thin until it has shown that it carries again.
+
+use units::{BitRate, Duration, Instant};
+
+use super::RateMode;
+use super::path::Path;
+use super::send::Built;
+use crate::sent::SentCounts;
+use crate::wire::{Frame, Writer};
+
+/// A path that failed is used again when nothing spoke against it for so long, and for twice as
+/// long after each further failure ...
+const FIRST_HOLD: Duration = Duration::from_secs(2);
+/// ... up to 2^7 times as long: four minutes.
+const MOST_DOUBLINGS: u32 = 7;
+/// After so long without a failure, and as long as it was left alone, the next is the first.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// A path is judged by the packets of a round trip, or of so long.
+const WINDOW: Duration = Duration::from_millis(500);
+/// How often the peer is taken to ask about a path that works no more, where this node does not.
+const ASKED: Duration = Duration::from_millis(500);
+/// So many at least,
+const ENOUGH: u64 = 32;
+/// twice in a row.
+const POOR_WINDOWS: u32 = 2;
+/// It is poor where it loses so many parts per million, or carries less than half of its rate.
+const POOR_PPM: u64 = 150_000;
+const MILLION: u64 = 1_000_000;
+
+/// What became of a trial.
+#[derive(Clone, Copy, Debug)]
+enum Trial {
+    /// Packets that carry nothing leave until then; what was told of others before is no part of it.
+    Sending(Instant, SentCounts),
+    /// Then all that left has been told of.
+    Waiting(Instant, SentCounts),
+}
+
+/// The record of a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trust {
+    /// It was alive when it was last looked at.
+    works: bool,
+    /// It failed, and has not come back since.
+    failed: bool,
+    /// Failures in a row.
+    failures: u32,
+    /// Until then something spoke against it.
+    bad_until: Instant,
+    /// It failed by what it carried, and is to show that it does better.
+    poor: bool,
+    trial: Option<Trial>,
+    /// Where the window in hand began, and what was known of packets then.
+    since: Instant,
+    before: SentCounts,
+    /// Windows in a row in which it was poor.
+    poor_windows: u32,
+    /// The most that it carried lately, in bits per second.
+    most: u64,
+    /// Parts per million that were lost in the last one.
+    lost_ppm: u64,
+}
+
+impl Trust {
+    /// The same in a new session.
+    pub fn renewed(&self) -> Trust {
+        let (failed, poor) = (self.failed || self.works, self.poor);
+        let (failures, bad_until) = (self.failures, self.bad_until);
+        Trust { failed: failed && failures > 0, failures, bad_until, poor, ..Trust::default() }
+    }
+
+    fn hold(&self) -> Duration {
+        FIRST_HOLD.times(1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS))
+    }
+
+    /// Until when it is left alone although it works.
+    pub fn held_until(&self) -> Option<Instant> {
+        (self.failures > 0).then(|| self.bad_until + self.hold())
+    }
+
+    /// Is it left alone?
+    pub fn is_held(&self, now: Instant) -> bool {
+        self.poor || self.held_until().is_some_and(|t| t > now)
+    }
+
+    /// Is it left alone for what it carries?
+    pub fn is_poor(&self) -> bool {
+        self.poor
+    }
+
+    fn fail(&mut self, now: Instant) {
+        let forgiven = self.held_until().map(|t| t + FORGOTTEN.max(self.hold()));
+        if forgiven.is_some_and(|t| t <= now) {
+            self.failures = 0;
+        }
+        self.failures += 1;
+        self.bad_until = now;
+        (self.trial, self.poor_windows) = (None, 0);
+    }
+
+    /// Looks whether the path works. `wanted`: both nodes want it used. If it came back it may
+    /// have been back for `hidden` without being noticed.
+    pub fn see(&mut self, now: Instant, works: bool, wanted: bool, hidden: Duration) {
+        if std::mem::replace(&mut self.works, works) == works {
+            return;
+        }
+        if !works && wanted {
+            self.failed = true;
+            self.fail(now);
+        }
+        if works && std::mem::take(&mut self.failed) {
+            self.bad_until = self.bad_until.max(now - hidden);
+        }
+    }
+}
+
+impl Path {
+    /// How long an answer takes on a path that is dead: since then it may have been back.
+    fn hidden_for(&self) -> Duration {
+        self.rtt.smoothed() + self.asks_often().unwrap_or(ASKED)
+    }
+
+    /// Follows whether the path works.
+    pub(super) fn see_life(&mut self, now: Instant) {
+        let (works, wanted) = (self.is_alive(), self.up && self.peer.says.up);
+        let hidden = self.hidden_for();
+        self.trust.see(now, works, wanted, hidden);
+    }
+
+    /// What it carries of what it should, in bits per second, as far as is known.
+    pub(super) fn worth(&self) -> u64 {
+        let arrives = MILLION - self.trust.lost_ppm.min(MILLION);
+        self.rate.status().capacity.as_bps().saturating_mul(arrives) / MILLION
+    }
+
+    fn window(&self) -> Duration {
+        WINDOW.max(self.rtt.smoothed())
+    }
+
+    /// Is so little of what leaves told to arrive that another path may be better?
+    pub(super) fn weigh(&mut self, now: Instant) -> bool {
+        if now.since(self.trust.since) >= self.window() {
+            let (lost, told) = losses(&self.sent.counts, &self.trust.before);
+            (self.trust.since, self.trust.before) = (now, self.sent.counts);
+            if told >= ENOUGH {
+                self.trust.lost_ppm = lost * MILLION / told;
+                let (most, capacity) = self.most_and_capacity();
+                let is = |share: u64| {
+                    self.trust.lost_ppm >= POOR_PPM * share || capacity < most / (2 * share)
+                };
+                // What is twice as poor needs no second look.
+                let windows = u32::from(is(1)) + u32::from(is(2));
+                let before = self.trust.poor_windows;
+                self.trust.poor_windows = if windows > 0 { before + windows } else { 0 };
+            }
+        }
+        self.trust.poor_windows >= POOR_WINDOWS
+    }
+
+    /// What it should carry (its rate or, where that varies, the most lately) and carries.
+    fn most_and_capacity(&mut self) -> (u64, u64) {
+        let rate = self.rate.status();
+        let capacity = rate.capacity.as_bps();
+        self.trust.most = capacity.max(self.trust.most - self.trust.most / 16);
+        let most = if rate.mode == RateMode::Learned { self.trust.most } else { rate.cap.as_bps() };
+        (most, capacity)
+    }
+
+    /// It is left for another that carries more.
+    pub(super) fn leave_as_poor(&mut self, now: Instant) {
+        self.trust.fail(now);
+        self.trust.poor = true;
+    }
+
+    // ---- a trial ---------------------------------------------------------------
+
+    /// When the record changes by itself.
+    pub(super) fn trust_timeout(&self, now: Instant) -> Option<Instant> {
+        let at = match self.trust.trial {
+            Some(Trial::Sending(until, _) | Trial::Waiting(until, _)) => until,
+            None => self.trust.held_until()?,
+        };
+        (self.is_alive() && at > now).then_some(at)
+    }
+
+    /// May packets that carry nothing be sent on it?
+    fn is_free(&self) -> bool {
+        self.config.probe.is_some() || self.peer.says.free
+    }
+
+    /// A path that was poor and has held shows what it carries now, while something flows on
+    /// another: packets that carry nothing leave at half of its rate. Without probes nobody
+    /// wants to pay for them, and it is used to see.
+    pub(super) fn follow_trial(&mut self, now: Instant, flows: bool) {
+        let is_over = self.trust.held_until().is_none_or(|t| t <= now);
+        if !self.trust.poor || !self.stands_by || !self.is_alive() || !is_over {
+            return;
+        }
+        let counts = self.sent.counts;
+        match self.trust.trial {
+            None if !self.is_free() => self.end_trial(now, true),
+            None if flows => {
+                self.trust.trial = Some(Trial::Sending(now + self.window(), counts));
+                let half = BitRate::from_bps(self.rate.status().cap.as_bps() / 2);
+                self.rate.try_again(half, self.sent.next_number());
+                self.follow_rate(now);
+            }
+            Some(Trial::Sending(until, before)) if until <= now => {
+                let told = now + self.overdue();
+                self.trust.trial = Some(Trial::Waiting(told, before));
+            }
+            Some(Trial::Waiting(until, before)) if until <= now => {
+                let (lost, told) = losses(&counts, &before);
+                let few = told > 0 && lost * MILLION / told < POOR_PPM / 2;
+                let rate = self.rate.status();
+                let wide = rate.capacity.as_bps() >= rate.cap.as_bps() / 5 * 2;
+                self.end_trial(now, few && wide);
+            }
+            _ => {}
+        }
+    }
+
+    fn end_trial(&mut self, now: Instant, passed: bool) {
+        self.trust.trial = None;
+        if !passed {
+            return self.trust.fail(now);
+        }
+        (self.trust.poor, self.trust.lost_ppm, self.trust.poor_windows) = (false, 0, 0);
+        let cap = self.rate.status().cap;
+        self.rate.try_again(cap, self.sent.next_number());
+        self.follow_rate(now);
+    }
+
+    /// Does a trial send?
+    pub(super) fn tries(&self, now: Instant) -> bool {
+        self.stands_by && matches!(self.trust.trial, Some(Trial::Sending(until, _)) if until > now)
+    }
+
+    /// A packet of a trial: what was said of the path last, and padding.
+    pub(super) fn write_trial(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        sealing: u64,
+    ) -> Option<Built> {
+        if !self.tries(now) {
+            return None;
+        }
+        buf.fill(0);
+        if !Writer::new(buf).put(&Frame::Path(self.news())) {
+            return None;
+        }
+        let size = buf.len() as u64 + sealing + self.wire_overhead();
+        let number = self.book(now, size, false, true, false);
+        Some(Built { number, len: buf.len(), hint: 0 })
+    }
+}
+
+/// What was lost since then, outages left out, and of how many packets.
+fn losses(now: &SentCounts, then: &SentCounts) -> (u64, u64) {
+    let lost = |c: &SentCounts| c.lost.saturating_sub(c.in_outages);
+    let lost = lost(now).saturating_sub(lost(then));
+    (lost, lost + now.arrived.saturating_sub(then.arrived))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + SECOND.times(seconds)
+    }
+
+    /// Dies and comes back at these times, noticed at once.
+    fn flap(trust: &mut Trust, dies: u64, returns: u64) {
+        trust.see(at(dies), false, true, Duration::ZERO);
+        trust.see(at(returns), true, true, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_path_is_held_for_twice_as_long_after_each_failure_and_is_forgiven_in_time() {
+        let mut trust = Trust::default();
+        trust.see(at(0), true, true, SECOND);
+        assert!(!trust.is_held(at(0)), "it has not failed yet");
+        let mut now = 10;
+        for hold in [2, 4, 8, 16, 32, 64, 128, 256, 256] {
+            flap(&mut trust, now, now + 1);
+            assert!(trust.is_held(at(now + hold)), "{hold}");
+            assert!(!trust.is_held(at(now + 1 + hold)), "{hold}");
+            now += 1 + hold;
+        }
+        now += 256;
+        flap(&mut trust, now, now + 1);
+        assert!(!trust.is_held(at(now + 3)), "the last failure was long ago");
+    }
+
+    #[test]
+    fn the_time_in_which_a_return_was_hidden_counts() {
+        let mut trust = Trust::default();
+        trust.see(at(0), true, true, SECOND);
+        trust.see(at(5), false, true, SECOND);
+        trust.see(at(30), true, true, SECOND);
+        assert_eq!(trust.held_until(), Some(at(31)));
+    }
+
+    #[test]
+    fn what_a_command_took_down_has_not_failed() {
+        let mut trust = Trust::default();
+        trust.see(at(0), true, true, SECOND);
+        trust.see(at(5), false, false, SECOND);
+        trust.see(at(6), true, true, SECOND);
+        assert!(!trust.is_held(at(6)));
+    }
+}

@@ -1,0 +1,120 @@
+//! Which of this host's network interfaces have a link, and when that changes.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::OsError;
+use crate::error::OrCannot;
+use crate::sys::{check, own};
+
+/// A socket that hears of interfaces that come, go and change (rtnetlink(7)).
+pub struct LinkWatch(OwnedFd);
+
+impl LinkWatch {
+    /// In the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn open() -> Result<LinkWatch, OsError> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let listen = || -> io::Result<OwnedFd> {
+            // SAFETY: no pointers are passed.
+            let socket = own(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+            // SAFETY: a sockaddr_nl is integers; all zero is valid.
+            let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+            address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+            address.nl_groups = libc::RTMGRP_LINK as u32;
+            let len = size_of_val(&address) as libc::socklen_t;
+            // SAFETY: the address outlives the call, and its length is its own.
+            check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+            Ok(socket)
+        };
+        listen().map(LinkWatch).or_cannot(|| "watch the system's interfaces".into())
+    }
+
+    /// Takes all that was told; [`linked`] says what is the case now.
+    pub fn clear(&mut self) {
+        let mut buf = [0u8; 8 << 10];
+        loop {
+            // SAFETY: the buffer outlives the call, and its length is its own.
+            let n =
+                unsafe { libc::recv(self.0.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), 0) };
+            let again = [libc::EINTR, libc::ENOBUFS].map(Some);
+            if n == 0 || n < 0 && !again.contains(&io::Error::last_os_error().raw_os_error()) {
+                return;
+            }
+        }
+    }
+}
+
+impl AsFd for LinkWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The interfaces that are up and have a link, of the calling thread's network namespace.
+///
+/// # Errors
+/// If the system does not tell.
+pub fn linked() -> Result<Vec<String>, OsError> {
+    const READY: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+    let mut first = std::ptr::null_mut();
+    // SAFETY: `first` is written by the call.
+    check(unsafe { libc::getifaddrs(&mut first) })
+        .or_cannot(|| "list this host's interfaces".into())?;
+    let (mut all, mut at) = (Vec::new(), first);
+    // SAFETY: the list stays valid until it is freed below.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        if entry.ifa_flags & READY == READY {
+            // SAFETY: an entry's name is a string that lives as long as the list.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            all.push(name.to_string_lossy().into_owned());
+        }
+        at = entry.ifa_next;
+    }
+    // SAFETY: it was allocated by getifaddrs and is not used afterwards.
+    unsafe { libc::freeifaddrs(first) };
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Duration;
+
+    use super::*;
+    use crate::netns::{NetNs, root_alone, veth};
+    use crate::poll::{Events, Interest, Poller};
+
+    #[test]
+    fn an_interface_whose_other_end_goes_down_has_no_link_and_that_is_told() {
+        if !root_alone() {
+            return;
+        }
+        let [near, far] = ["near", "far"].map(|role| NetNs::unique("ostest", role).unwrap());
+        veth(&near, "sat0", &far, "sat0").unwrap();
+        for ns in [&near, &far] {
+            ns.ip("link set sat0 up").unwrap();
+        }
+        let mut watch = near.run(LinkWatch::open).unwrap();
+        let (mut poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(4));
+        poller.add(&watch, 1, Interest::READ).unwrap();
+        let has_link = || near.run(|| linked().unwrap()).contains(&"sat0".to_owned());
+        let mut wait_for = |wanted: bool| {
+            while has_link() != wanted {
+                assert!(poller.wait(&mut events, Some(Duration::from_secs(10))).unwrap() > 0);
+                watch.clear();
+            }
+        };
+        wait_for(true);
+        far.ip("link set sat0 down").unwrap();
+        wait_for(false);
+        far.ip("link set sat0 up").unwrap();
+        wait_for(true);
+        far.ip("link delete sat0").unwrap();
+        wait_for(false);
+    }
+}

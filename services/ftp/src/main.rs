@@ -1,0 +1,367 @@
+//! The program: sockets, and one loop. What is read of a session is the library's.
+//!
+//! ```text
+//! client ─ control ─ terminal's half ── stream ══ link ══ stream ── hub's half ─ control ─ server
+//!        ◄─ data ──  as the server   ── stream ══ link ══ stream ──            ─ data ──►
+//! ```
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+
+use ftp::control::{Control, Data};
+use ftp::preface::Preface;
+use os::poll::{Events, Interest, Poller};
+use os::tcp::Stream;
+use service::carry::{Carried, Turn, Verdict, Way};
+use service::message::{Accepted, Incoming};
+use service::{Client, Error, Event, Reason, Request};
+use units::Duration;
+
+/// The poller's number for the gateway; connections have two each from 1 on.
+const GATEWAY: u64 = 0;
+const BUFFER: usize = 64 << 10;
+/// Sessions and data connections at once. What is more is carried by the gateway as ever, or not
+/// made.
+const MOST: usize = 4000;
+
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What waits for the gateway's answer.
+enum Asked {
+    /// A host's session, for a stream.
+    Session(Accepted, OwnedFd),
+    /// A stream, for the server of its session.
+    Server(Hub, OwnedFd),
+    /// A port of the server's that is to become the data connection of a session.
+    Port(Hub, u16),
+    /// A data connection at the server, for a stream.
+    Stream(OwnedFd),
+    /// A data connection's stream, for the host.
+    Host(OwnedFd),
+}
+
+/// A session, as the hub's half knows it.
+#[derive(Clone)]
+struct Hub {
+    peer: String,
+    server: SocketAddr,
+    client: SocketAddr,
+}
+
+/// What two sockets are.
+enum Kind {
+    /// A session at the terminal: the host is the first of the two.
+    Near {
+        peer: String,
+        client: SocketAddr,
+    },
+    /// A session at the hub: the server is the second.
+    Far(Hub, Box<Control>),
+    Data,
+}
+
+struct Joined {
+    kind: Kind,
+    sockets: Carried,
+}
+
+#[derive(Default)]
+struct Counted {
+    sessions: u64,
+    data: u64,
+    failed: u64,
+    bytes: u64,
+}
+
+struct Ftp {
+    client: Client,
+    poller: Poller,
+    asked: BTreeMap<u64, Asked>,
+    /// The last request, and the last connection.
+    last: (u64, u64),
+    joined: BTreeMap<u64, Joined>,
+    /// Sessions at the terminal, by host.
+    near: BTreeMap<SocketAddr, u64>,
+    /// Those that have more to move.
+    more: Vec<u64>,
+    counted: Counted,
+}
+
+fn serve() -> Result<(), Error> {
+    let poller = Poller::new().map_err(io::Error::other)?;
+    let client = Client::from_environment()?;
+    poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
+    let (asked, joined, near, more, counted) = Default::default();
+    let mut ftp = Ftp { client, poller, asked, last: (0, 0), joined, near, more, counted };
+    let (mut room, mut buffer) = (service::room(), vec![0; BUFFER]);
+    let mut events = Events::with_capacity(256);
+    loop {
+        let at_once = (!ftp.more.is_empty()).then_some(Duration::ZERO);
+        ftp.poller.wait(&mut events, at_once).map_err(io::Error::other)?;
+        for number in std::mem::take(&mut ftp.more) {
+            ftp.turn(number, &mut buffer)?;
+        }
+        for event in events.iter() {
+            match event.token {
+                GATEWAY => {
+                    if !ftp.hear(&mut room, &mut buffer)? {
+                        return Ok(());
+                    }
+                }
+                token => {
+                    let number = (token - 1) / 2;
+                    if event.failed {
+                        ftp.end_if_reset(number);
+                    }
+                    ftp.turn(number, &mut buffer)?;
+                }
+            }
+        }
+    }
+}
+
+impl Ftp {
+    /// Takes what the gateway says; false when it has ended.
+    fn hear(&mut self, room: &mut [u8], buffer: &mut [u8]) -> Result<bool, Error> {
+        loop {
+            let delivery = match self.client.try_next(room) {
+                Ok(Some(delivery)) => delivery,
+                Ok(None) => return Ok(false),
+                Err(Error::Socket(e)) if e.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(why) => return Err(why),
+            };
+            match (delivery.event, delivery.socket) {
+                (Event::Accepted(it), Some(socket)) => self.open_session(it, socket)?,
+                (Event::Incoming(it), Some(stream)) => {
+                    let preface = std::str::from_utf8(delivery.bytes).unwrap_or_default();
+                    match preface.parse() {
+                        Ok(Preface::Control { server, client }) => {
+                            self.reach_server(Hub { peer: it.peer, server, client }, stream)?;
+                        }
+                        Ok(Preface::Data { client, port }) => {
+                            self.reach_host(&it, client, port, stream)?;
+                        }
+                        // Dropped, which resets it.
+                        Err(()) => eprintln!("a stream of {} is for nothing known", it.peer),
+                    }
+                }
+                (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(other)) => {
+                    self.answered(request, other, buffer)?;
+                }
+                (Event::Failed { request, reason }, _) => self.failed(request, &reason)?,
+                // What is open goes on until the gateway ends.
+                _ => {}
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.joined.len() + self.asked.len() < MOST
+    }
+
+    fn ask(&mut self, asked: Asked) -> u64 {
+        self.last.0 += 1;
+        self.asked.insert(self.last.0, asked);
+        self.last.0
+    }
+
+    /// A host's session: a stream to the hub's half.
+    fn open_session(&mut self, it: Accepted, socket: OwnedFd) -> Result<(), Error> {
+        if !self.has_room() {
+            return self.client.pass(socket, it.dscp, b"");
+        }
+        let preface = Preface::Control { server: it.server, client: it.client };
+        let (peer, client) = (it.peer.clone(), Some(it.client));
+        let request = self.ask(Asked::Session(it, socket));
+        let open = Request::Open { request, peer, class: None, client };
+        self.client.send(&open, preface.to_string().as_bytes(), None)
+    }
+
+    /// The stream of a session: a connection to its server.
+    fn reach_server(&mut self, session: Hub, stream: OwnedFd) -> Result<(), Error> {
+        if !self.has_room() {
+            return Ok(());
+        }
+        let (peer, target) = (session.peer.clone(), session.server.to_string());
+        let source = Some(session.client);
+        let request = self.ask(Asked::Server(session, stream));
+        self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
+    }
+
+    /// A data connection of a session of ours: to the host, as its server.
+    fn reach_host(
+        &mut self,
+        it: &Incoming,
+        client: SocketAddr,
+        port: u16,
+        stream: OwnedFd,
+    ) -> Result<(), Error> {
+        let of = self.near.get(&client).copied().filter(|_| self.has_room());
+        let Some(number) = of.filter(|number| match &self.joined[number].kind {
+            Kind::Near { peer, .. } => *peer == it.peer,
+            _ => false,
+        }) else {
+            return Ok(());
+        };
+        let request = self.ask(Asked::Host(stream));
+        let [host, _] = &self.joined[&number].sockets.ends;
+        self.client.send(&Request::Back { request, port }, b"", Some(host.as_fd()))
+    }
+
+    /// A session at the hub wants a data connection.
+    fn reach_port(&mut self, session: Hub, data: Data) -> Result<(), Error> {
+        if !self.has_room() {
+            return Ok(());
+        }
+        let peer = session.peer.clone();
+        let target = SocketAddr::new(session.server.ip(), data.server).to_string();
+        let source = Some(SocketAddr::new(session.client.ip(), 0));
+        let request = self.ask(Asked::Port(session, data.client));
+        self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
+    }
+
+    fn answered(&mut self, request: u64, other: OwnedFd, buffer: &mut [u8]) -> Result<(), Error> {
+        match self.asked.remove(&request) {
+            Some(Asked::Session(it, socket)) => {
+                self.counted.sessions += 1;
+                let kind = Kind::Near { peer: it.peer, client: it.client };
+                self.join(kind, socket, other, buffer)
+            }
+            Some(Asked::Server(session, stream)) => {
+                self.counted.sessions += 1;
+                let control = Control::new(session.client.ip(), session.server.ip());
+                self.join(Kind::Far(session, Box::new(control)), stream, other, buffer)
+            }
+            Some(Asked::Port(session, port)) => {
+                let preface = Preface::Data { client: session.client, port }.to_string();
+                let request = self.ask(Asked::Stream(other));
+                let (peer, client) = (session.peer, None);
+                let open = Request::Open { request, peer, class: None, client };
+                self.client.send(&open, preface.as_bytes(), None)
+            }
+            Some(Asked::Stream(socket) | Asked::Host(socket)) => {
+                self.counted.data += 1;
+                self.join(Kind::Data, socket, other, buffer)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A session goes back to the gateway, everything else is dropped, which resets it.
+    fn failed(&mut self, request: u64, reason: &Reason) -> Result<(), Error> {
+        self.counted.failed += 1;
+        let what = match self.asked.remove(&request) {
+            Some(Asked::Session(it, socket)) => return self.client.pass(socket, it.dscp, b""),
+            Some(Asked::Server(session, _)) => format!("no connection to {}", session.server),
+            Some(Asked::Port(session, _)) => {
+                format!("no data connection to {} for {}", session.server, session.client)
+            }
+            Some(Asked::Stream(_)) => "no stream for a data connection".into(),
+            Some(Asked::Host(_)) => "no data connection to a host".into(),
+            None => return Ok(()),
+        };
+        eprintln!("{what}: {reason}");
+        self.tell();
+        Ok(())
+    }
+
+    fn join(&mut self, kind: Kind, a: OwnedFd, b: OwnedFd, buffer: &mut [u8]) -> Result<(), Error> {
+        self.last.1 += 1;
+        let number = self.last.1;
+        let (a, b): (Stream, Stream) = (a.into(), b.into());
+        let watched = [(&a, 1), (&b, 2)].into_iter().try_for_each(|(socket, end)| {
+            self.poller.add(socket, 2 * number + end, Interest::READ_WRITE.edge())
+        });
+        if let Err(why) = watched {
+            eprintln!("a connection is reset: {why}");
+            return Ok(());
+        }
+        if let Kind::Near { client, .. } = &kind {
+            self.near.insert(*client, number);
+        }
+        self.joined.insert(number, Joined { kind, sockets: Carried::new(a, b) });
+        self.tell();
+        self.turn(number, buffer)
+    }
+
+    /// One that has ended may still be reset, and nothing is read of it any more.
+    fn end_if_reset(&mut self, number: u64) {
+        let failed = |end: &Stream| !matches!(end.take_error(), Ok(None));
+        if self.joined.get(&number).is_some_and(|it| it.sockets.ends.iter().any(failed)) {
+            self.end(number);
+        }
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(Joined { kind: Kind::Near { client, .. }, .. }) = self.joined.remove(&number)
+            && self.near.get(&client) == Some(&number)
+        {
+            self.near.remove(&client);
+        }
+        self.tell();
+    }
+
+    fn turn(&mut self, number: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        let Some(Joined { kind, sockets }) = self.joined.get_mut(&number) else { return Ok(()) };
+        let (moved, mut wanted) = (Cell::new(0), Vec::new());
+        let turn = match kind {
+            Kind::Near { .. } | Kind::Data => {
+                sockets.turn(buffer, |n| moved.set(moved.get() + n as u64))
+            }
+            Kind::Far(session, control) => sockets.turn_with(buffer, &mut |way, bytes, out| {
+                match way {
+                    Way::There => control.on_client(bytes, out),
+                    Way::Back => {
+                        let data = control.on_server(bytes, out);
+                        wanted.extend(data.map(|data| (session.clone(), data)));
+                    }
+                }
+                Verdict::Another
+            }),
+        };
+        self.counted.bytes += moved.get();
+        for (session, data) in wanted {
+            self.reach_port(session, data)?;
+        }
+        match turn {
+            Ok(Turn::Rests) => return Ok(()),
+            Ok(Turn::HasMore) => {
+                if !self.more.contains(&number) {
+                    self.more.push(number);
+                }
+                return Ok(());
+            }
+            Ok(Turn::Over) => {}
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+            Err(why) => eprintln!("a connection is reset: {why}"),
+        }
+        self.end(number);
+        Ok(())
+    }
+
+    fn tell(&self) {
+        let Counted { sessions, data, failed, bytes } = self.counted;
+        let counters = [
+            ("open", self.joined.len() as u64),
+            ("sessions", sessions),
+            ("data", data),
+            ("failed", failed),
+            ("bytes", bytes),
+        ];
+        let counters = counters.map(|(name, n)| (name.to_owned(), n)).into();
+        // Without a gateway nobody wants to know.
+        let _ = self.client.send(&Request::Stats { counters }, b"", None);
+    }
+}

@@ -1,0 +1,125 @@
+//! Where answers lie on disk: a book of the files, about 150 bytes for each.
+
+use std::collections::BTreeMap;
+
+use super::Digest;
+
+/// Files that are known at most.
+const MAX_FILES: usize = 200_000;
+/// Answers to one target that are told apart by `Vary`.
+const VARIANTS: usize = 8;
+/// What a file takes of a disk: whole blocks, and its name.
+const BLOCK: u64 = 4096;
+
+/// One file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Names the target.
+    pub digest: Digest,
+    /// Names it for all servers ([`super::uri_digest`]).
+    pub uri: u64,
+    /// Tells it from others. Greater ones are newer.
+    pub number: u64,
+    /// Bytes of the file.
+    pub length: u64,
+}
+
+impl Place {
+    fn size(&self) -> u64 {
+        self.length.div_ceil(BLOCK) * BLOCK + BLOCK / 16
+    }
+}
+
+/// All files, within a limit; the least recently used go first.
+#[derive(Debug)]
+pub struct Index {
+    targets: BTreeMap<Digest, Vec<(Place, u64)>>,
+    /// By when they were used last.
+    by_use: BTreeMap<u64, (Digest, u64)>,
+    last_use: u64,
+    bytes: u64,
+    limit: u64,
+}
+
+impl Index {
+    /// For so many bytes on disk.
+    pub fn new(limit: u64) -> Index {
+        let (targets, by_use, last_use, bytes) = Default::default();
+        Index { targets, by_use, last_use, bytes, limit }
+    }
+
+    /// The files of a target, newest first.
+    pub fn of_target(&self, digest: Digest) -> Vec<Place> {
+        let all = self.targets.get(&digest);
+        all.map(|all| all.iter().rev().map(|(place, _)| *place).collect()).unwrap_or_default()
+    }
+
+    /// It was used.
+    pub fn touch(&mut self, digest: Digest, number: u64) {
+        let Some(all) = self.targets.get_mut(&digest) else { return };
+        let Some((_, used)) = all.iter_mut().find(|(p, _)| p.number == number) else { return };
+        self.by_use.remove(used);
+        self.last_use += 1;
+        *used = self.last_use;
+        self.by_use.insert(*used, (digest, number));
+    }
+
+    /// Notes a file, in place of one of the same number; those that are beyond the limits now are
+    /// forgotten, and to be removed.
+    pub fn insert(&mut self, place: Place) -> Vec<Place> {
+        self.forget(place.digest, place.number);
+        self.last_use += 1;
+        self.by_use.insert(self.last_use, (place.digest, place.number));
+        self.bytes += place.size();
+        let all = self.targets.entry(place.digest).or_default();
+        all.push((place, self.last_use));
+        let crowded = (all.len() > VARIANTS).then(|| all[0].0);
+        let crowded = crowded.and_then(|old| self.forget(old.digest, old.number));
+        let mut gone: Vec<Place> = crowded.into_iter().collect();
+        while (self.bytes > self.limit || self.by_use.len() > MAX_FILES)
+            && let Some(oldest) = self.forget_oldest()
+        {
+            gone.push(oldest);
+        }
+        gone
+    }
+
+    /// Forgets the least recently used one.
+    pub fn forget_oldest(&mut self) -> Option<Place> {
+        let (_, &(digest, number)) = self.by_use.first_key_value()?;
+        self.forget(digest, number)
+    }
+
+    /// Forgets one.
+    pub fn forget(&mut self, digest: Digest, number: u64) -> Option<Place> {
+        let all = self.targets.get_mut(&digest)?;
+        let at = all.iter().position(|(p, _)| p.number == number)?;
+        let (place, used) = all.remove(at);
+        if all.is_empty() {
+            self.targets.remove(&digest);
+        }
+        self.by_use.remove(&used);
+        self.bytes -= place.size();
+        Some(place)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = Place> {
+        self.targets.values().flatten().map(|(place, _)| *place)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_use.len()
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.by_use.is_empty()
+    }
+
+    /// Bytes that they take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

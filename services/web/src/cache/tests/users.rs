@@ -1,0 +1,98 @@
+//! Many users behind one cache, of whom none may see what is another's.
+
+use super::*;
+use units::Rng;
+
+/// A server, as sites are: what an answer at `page` says of itself, and whether it is its reader's
+/// alone.
+const PAGES: [(&[(&str, &str)], bool); 12] = [
+    (&[("cache-control", "max-age=600")], false),
+    (&[("cache-control", "public, max-age=600")], false),
+    (&[("cache-control", "s-maxage=600"), ("vary", "accept-encoding")], false),
+    (&[("last-modified", "Sat, 05 Nov 1994 08:40:37 GMT"), ("date", DATE)], false),
+    (&[("cache-control", "no-cache"), ("etag", "\"x\"")], false),
+    (&[("cache-control", "private, max-age=600"), ("etag", "\"x\"")], true),
+    (&[("cache-control", "no-store, max-age=600")], true),
+    (&[("cache-control", "max-age=600, stale-if-error=600"), ("set-cookie", "me")], true),
+    (&[("cache-control", "max-age=600"), ("vary", "*")], true),
+    (&[("cache-control", "max-age=600, public"), ("vary", "cookie, authorization")], true),
+    // Careless servers: personal, and the request alone says so.
+    (&[("cache-control", "max-age=600")], true),
+    (&[("etag", "\"x\""), ("last-modified", DATE), ("date", DATE)], true),
+];
+
+struct User {
+    name: String,
+    /// How the server knows him.
+    by: &'static str,
+}
+
+fn requests(rng: &mut Rng, user: &User, personal: bool) -> HeaderMap {
+    let mut fields = Vec::new();
+    if personal || rng.below(3) == 0 {
+        fields.push((user.by, user.name.as_str()));
+    }
+    let more = [
+        ("range", "bytes=0-1"),
+        ("if-none-match", "\"x\""),
+        ("cache-control", "max-stale"),
+        ("cache-control", "no-cache"),
+        ("cache-control", "only-if-cached"),
+        ("accept-encoding", "gzip"),
+        ("pragma", "no-cache"),
+        ("x-forwarded-host", "evil"),
+    ];
+    if rng.below(2) == 0 {
+        fields.push(more[rng.below(more.len() as u64) as usize]);
+    }
+    map(&fields)
+}
+
+#[test]
+fn in_a_hundred_thousand_mixed_requests_nobody_gets_what_is_anothers() {
+    let mut rng = Rng::new(4711);
+    let mut memory = Memory::new(1 << 20);
+    let users: Vec<User> = (0..8)
+        .map(|n| {
+            let by = if n % 2 == 0 { "cookie" } else { "authorization" };
+            User { name: format!("user-{n}"), by }
+        })
+        .collect();
+    let (mut hits, mut number) = (0, 0);
+    for n in 0..100_000u64 {
+        let user = &users[rng.below(8) as usize];
+        let page = rng.below(PAGES.len() as u64) as usize;
+        let (fields, personal) = PAGES[page];
+        // Some lie about the host or the server.
+        let (host, to) = (rng.below(3), rng.below(3) + 1);
+        let uri: Uri = format!("http://h{host}/{page}").parse().unwrap();
+        let key = Key::new("far", format!("10.2.0.{to}:80").parse().unwrap(), &uri);
+        let mut request = Request::new(());
+        *request.headers_mut() = requests(&mut rng, user, personal);
+        if rng.below(9) == 0 {
+            *request.method_mut() = Method::HEAD;
+        }
+        let now = at(n / 100);
+        let whose = if personal { user.name.as_str() } else { "all" };
+        let body = format!("{to} h{host}/{page} for {whose}");
+        let Some(asked) = Asked::of(&request, &key, true, now) else { continue };
+        let found = memory.find(key.digest(), &asked);
+        let verdict = judge(&asked, found.as_ref().map(|f| &*f.0), now);
+        if let (Some((stored, kept)), Verdict::Fresh | Verdict::Stale) = (&found, &verdict) {
+            hits += 1;
+            assert_eq!(kept, &body, "{user}", user = user.name);
+            let given = give(&asked, stored, now);
+            assert!(!given.fields.contains_key("set-cookie"));
+            continue;
+        }
+        if verdict == Verdict::Never {
+            continue;
+        }
+        if let Some(stored) = keep(&asked, StatusCode::OK, &map(fields), now) {
+            number += 1;
+            let stored = Stored { number, length: body.len() as u64, ..stored };
+            memory.insert(key.digest(), stored.into(), body.into());
+        }
+    }
+    assert!(hits > 10_000, "{hits} hits");
+}

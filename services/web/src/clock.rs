@@ -1,0 +1,22 @@
+//! The clocks: the steady one, and the calendar for the time that files lay while nothing ran.
+
+use std::time::{Duration, SystemTime};
+
+use bentpipe_web::cache::Now;
+use tokio::time::Instant;
+
+/// Since when this program runs.
+pub struct Clock(Instant);
+
+impl Clock {
+    /// From now on.
+    pub fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// What both say. A calendar before 1970 says 1970.
+    pub fn now(&self) -> Now {
+        let calendar = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Now { steady: self.0.elapsed(), calendar: calendar.unwrap_or(Duration::ZERO) }
+    }
+}

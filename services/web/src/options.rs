@@ -1,0 +1,30 @@
+//! What the program is told when it is started (docs/web.md).
+
+use std::path::PathBuf;
+
+use clap::Parser as _;
+use units::ByteCount;
+
+/// The web over a bentpipe link. A gateway starts this program; its file has the arguments.
+#[derive(clap::Parser, Debug)]
+#[command(name = "bentpipe-web", version)]
+pub struct Options {
+    /// Where answers are kept. Default: `cache` in the service's `directory`; without one they are
+    /// kept in memory alone.
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// What they may take of the disk; 0: nothing is kept there.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub cache_size: ByteCount,
+}
+
+impl Options {
+    /// Those of this process.
+    pub fn of_this_process() -> Options {
+        let mut options = Options::parse();
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let given = home.filter(|home| home.parent().is_some()).map(|home| home.join("cache"));
+        options.cache = options.cache.or(given).filter(|_| options.cache_size.0 > 0);
+        options
+    }
+}

@@ -1,0 +1,221 @@
+//! An answer that passes, and is kept when it has come whole.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bentpipe_web::cache::{Asked, Stored};
+use bentpipe_web::disk::SMALL;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+
+use super::writer::Job;
+use super::{LONGEST, ON_THEIR_WAY, Store};
+use crate::Counted;
+use crate::body::{Body, Broken};
+
+/// An answer that will be kept.
+pub struct Keep {
+    store: Rc<Store>,
+    stored: Stored,
+    asked_at: std::time::Duration,
+    /// Its bytes, until they are too many for memory.
+    so_far: BytesMut,
+    length: u64,
+    /// A file was begun for it.
+    on_disk: bool,
+    /// It is kept, or has failed.
+    over: bool,
+}
+
+impl Store {
+    /// Begins to keep an answer, unless it says itself that it is too long.
+    pub fn begin(self: &Rc<Store>, asked: &Asked, mut stored: Stored) -> Option<Keep> {
+        if length_of(&stored.fields).is_some_and(|length| length > self.longest()) {
+            return None;
+        }
+        self.last.set(self.last.get() + 1);
+        stored.number = self.last.get();
+        self.pending.borrow_mut().insert(stored.number, stored.key.digest());
+        let (so_far, length, on_disk, over) = Default::default();
+        let (store, asked_at) = (Rc::clone(self), asked.at.steady);
+        Some(Keep { store, stored, asked_at, so_far, length, on_disk, over })
+    }
+
+    /// The longest body that can be kept now.
+    fn longest(&self) -> u64 {
+        match self.files.borrow().is_some() {
+            true => self.largest,
+            false => LONGEST,
+        }
+    }
+}
+
+fn length_of(fields: &HeaderMap) -> Option<u64> {
+    fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+impl Keep {
+    /// More of it.
+    pub fn append(&mut self, bytes: &Bytes) {
+        if self.over {
+            return;
+        }
+        self.length += bytes.len() as u64;
+        if self.length > self.store.longest() {
+            return self.give_up();
+        }
+        if self.on_disk {
+            return self.write(bytes.clone());
+        }
+        let all = &self.store.on_their_way;
+        if all.get() + bytes.len() > ON_THEIR_WAY {
+            return self.give_up();
+        }
+        all.set(all.get() + bytes.len());
+        self.so_far.extend_from_slice(bytes);
+        if self.so_far.len() as u64 > SMALL && self.store.files.borrow().is_some() {
+            let begun = self.take_bytes();
+            if self.begin_file() {
+                self.write(begun);
+            }
+        }
+    }
+
+    fn take_bytes(&mut self) -> Bytes {
+        let all = &self.store.on_their_way;
+        all.set(all.get() - self.so_far.len());
+        std::mem::take(&mut self.so_far).freeze()
+    }
+
+    fn begin_file(&mut self) -> bool {
+        self.on_disk = self.store.order(Job::Begin(self.stored.number));
+        if !self.on_disk {
+            self.give_up();
+        }
+        self.on_disk
+    }
+
+    fn write(&mut self, bytes: Bytes) {
+        if !self.store.order(Job::Append(self.stored.number, bytes)) {
+            Counted::add(&self.store.counted.not_written);
+            self.give_up();
+        }
+    }
+
+    /// It has come whole.
+    pub fn finish(&mut self) {
+        // What was changed meanwhile is obsolete.
+        let number = self.stored.number;
+        if self.over || !self.store.pending.borrow().contains_key(&number) {
+            return;
+        }
+        let now = self.store.now();
+        self.stored.length = self.length;
+        self.stored.took = now.steady.saturating_sub(self.asked_at);
+        if !self.on_disk {
+            let body = self.take_bytes();
+            let (digest, stored) = (self.stored.key.digest(), Arc::new(self.stored.clone()));
+            self.store.memory.borrow_mut().insert(digest, stored, body.clone());
+            if self.store.files.borrow().is_none() {
+                return self.give_up();
+            }
+            if self.begin_file() {
+                self.write(body);
+            }
+        }
+        if !self.over && self.store.order(Job::Finish(Box::new(self.stored.clone()), now)) {
+            // It is pending until it is on disk.
+            self.over = true;
+        }
+    }
+
+    /// It does not get to the disk.
+    fn give_up(&mut self) {
+        self.over = true;
+        self.take_bytes();
+        self.store.pending.borrow_mut().remove(&self.stored.number);
+        if self.on_disk {
+            self.store.order(Job::Drop(self.stored.number));
+        }
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        if !self.over {
+            self.give_up();
+        }
+    }
+}
+
+/// What comes from a socket, and is kept when it has come whole.
+pub fn kept(body: Incoming, keep: Keep) -> Body {
+    let mut keeping = Keeping { body, keep: Some(keep) };
+    keeping.finish_if_whole();
+    Box::pin(keeping)
+}
+
+struct Keeping {
+    body: Incoming,
+    /// Until it is kept, or cannot be.
+    keep: Option<Keep>,
+}
+
+impl Keeping {
+    fn finish_if_whole(&mut self) {
+        if self.body.is_end_stream() {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(mut keep) = self.keep.take() {
+            keep.finish();
+        }
+    }
+}
+
+impl HttpBody for Keeping {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(why)) => {
+                self.keep = None;
+                return Poll::Ready(Some(Err(why.into())));
+            }
+            None => {
+                self.finish();
+                return Poll::Ready(None);
+            }
+        };
+        match frame.data_ref() {
+            Some(data) => {
+                if let Some(keep) = &mut self.keep {
+                    keep.append(data);
+                }
+                self.finish_if_whole();
+            }
+            // With trailers.
+            None => self.keep = None,
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
