@@ -3,8 +3,8 @@
 //!
 //! Of thousands of peers few are active at a time, and nobody knows which. So what they are promised
 //! is more than there is, and what they take is counted. Where all is taken, sessions that have more
-//! than their floor get no more: hosts' bytes for them wait, and the peer's that would take memory
-//! count as lost packets, but for what each stream has in reserve.
+//! than their floor get no more (L-CR-6): hosts' bytes for them wait, and the peer's that would take
+//! memory count as lost packets, but for what each stream has in reserve.
 
 use units::ByteCount;
 

@@ -103,6 +103,7 @@ fn session_side(n: usize) -> u64 {
     u64::from(ship > shore)
 }
 
+/// L-CR-6.
 #[test]
 fn peers_whose_hosts_stopped_take_no_more_than_there_is_and_their_floors() {
     let run = |limit| {
