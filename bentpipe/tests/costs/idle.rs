@@ -123,7 +123,7 @@ impl World {
     /// Is this packet lost?
     fn loses(&mut self) -> bool {
         self.packets += 1;
-        self.packets % LOST == 0
+        self.packets.is_multiple_of(LOST)
     }
 
     /// A terminal takes what is there, and sends.
