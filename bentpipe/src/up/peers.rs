@@ -18,6 +18,25 @@ use crate::host::Host;
 /// bookkeeping.
 const BYTES_PER_STREAM: u64 = 16 * 1024;
 
+/// Peers that are taken to use their links at once. Of more than so many each is promised a part as
+/// if there were no more, and what they take is counted (`link::endpoint::memory`).
+const ACTIVE: usize = 64;
+/// What a peer may always have of it, however many there are: a stream or two of a fast link.
+const FLOOR: ByteCount = ByteCount(64 << 10);
+
+/// The memory for streams that a peer, one of so many, is promised.
+fn part(node: &Node, peers: usize) -> ByteCount {
+    ByteCount(node.memory.0 / peers.clamp(1, ACTIVE) as u64)
+}
+
+/// What the peers of one shard may take together, if that is less than they were promised, and what
+/// each has at least.
+pub fn shared_memory(node: &Node, peers: usize) -> (Option<ByteCount>, ByteCount) {
+    let shared = (peers > ACTIVE).then(|| ByteCount(node.memory.0 / u64::from(node.shards.max(1))));
+    let floor = node.memory.0 / peers.max(1) as u64;
+    (shared, ByteCount(floor.max(FLOOR.0)))
+}
+
 /// History that coded streams may keep, each way: an eighth of the memory, up to 32 MB,
 /// with which 10,000 streams have 3 kB each and a few hundred the most that helps.
 fn history(memory: ByteCount, compress: bool) -> ByteCount {
@@ -26,7 +45,7 @@ fn history(memory: ByteCount, compress: bool) -> ByteCount {
 
 /// The link to `peer`, one of `peers` that share the node's memory.
 pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
-    let memory = ByteCount(node.memory.0 / peers.max(1) as u64);
+    let memory = part(node, peers);
     let link = &peer.link;
     LinkConfig {
         send_rate: link.send,

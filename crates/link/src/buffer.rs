@@ -69,6 +69,11 @@ impl Pool {
         bytes
     }
 
+    /// Gives the free ones back.
+    pub fn give_back(&mut self) {
+        self.free = Vec::new();
+    }
+
     /// Bytes of memory that streams hold now.
     pub fn used(&self) -> u64 {
         self.in_use as u64

@@ -8,6 +8,7 @@
 
 mod calls;
 mod indices;
+mod memory;
 mod paths;
 mod receive;
 mod shards;
@@ -26,6 +27,7 @@ use units::{Duration, Instant};
 use self::calls::Calls;
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
+use self::memory::SharedMemory;
 pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
@@ -189,6 +191,8 @@ struct Peer {
     noisy: bool,
     has_datagrams: bool,
     timer: Option<Instant>,
+    /// What it takes of the memory that is shared, as far as it was counted.
+    memory: u64,
     stats: PeerStats,
 }
 
@@ -206,6 +210,7 @@ pub struct Endpoint {
     elsewhere: Elsewhere,
     strangers: Strangers,
     calls: Calls,
+    memory: SharedMemory,
     replies: VecDeque<(Remote, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -247,6 +252,7 @@ impl Endpoint {
             elsewhere: Elsewhere::default(),
             strangers: Strangers::default(),
             calls: Calls::default(),
+            memory: SharedMemory::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
@@ -283,6 +289,7 @@ impl Endpoint {
         }
         if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::take) {
             self.by_key.remove(&peer.config.public_key);
+            self.forget_memory(peer.memory);
             if let Some(at) = peer.timer {
                 self.timers.remove(&(at, id));
             }

@@ -104,6 +104,7 @@ impl Endpoint {
         if opened.confirmed_now {
             self.see_tunnel_events(now, id);
         }
+        self.count_memory(id);
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         peer.note_received(now, &opened, packet.len());
         let (mut challenge, mut response) = (None, None);

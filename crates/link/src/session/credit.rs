@@ -39,7 +39,7 @@ impl Session {
         // What a reader takes in one burst may only be its host's buffers filling up.
         let most = if s.progress.is_steady() { total_free / 2 } else { fresh_share };
         let earned = s.progress.per_rtt().saturating_mul(4).min(most);
-        let window = if stalled { 0 } else { earned.max(fresh_share) };
+        let window = if stalled || self.short { 0 } else { earned.max(fresh_share) };
         let window = window.min(total_free).max(peer.reserve).min(peer.stream_window);
         s.peer_consumed + window
     }
@@ -49,8 +49,25 @@ impl Session {
     pub(super) fn unsent_cap(&self) -> u64 {
         let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
         let local = local.max(self.paths.most_waiting());
-        let free = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
+        let free = match self.short {
+            true => 0,
+            false => (self.config.memory.0 / 2).saturating_sub(self.pool.used()),
+        };
         local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
+    }
+
+    /// The node's memory is used up, and the session has what it may have whatever others do: until
+    /// there is some, each of its streams has its reserve.
+    pub(crate) fn set_short(&mut self, short: bool) {
+        self.freed |= self.short && !short;
+        self.short = short;
+    }
+
+    /// Would bytes up to `end` take memory that is not there? What lies before others that came
+    /// takes none that was not taken into account: those behind it could never be read.
+    pub(super) fn is_too_much(&self, s: &Stream, end: u64) -> bool {
+        let held = end.saturating_sub(s.recv.consumed());
+        self.short && end > s.recv.highest() && held > self.params.reserve
     }
 
     /// The stream's outstanding bytes changed.

@@ -205,6 +205,17 @@ impl Schedule {
         self.lends = !chosen(ClassId::NORMAL) && !chosen(ClassId::BULK);
     }
 
+    /// Gives back what queues took, if nothing waits.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            for class in &mut self.classes {
+                (class.lost, class.small, class.ring) = Default::default();
+                class.queues = Vec::new();
+            }
+            self.hosts.shrink();
+        }
+    }
+
     /// The class that `id` stands for here: a number from elsewhere may have none.
     pub fn known(&self, id: ClassId) -> ClassId {
         if id.index() < self.classes.len() { id } else { ClassId::NORMAL }

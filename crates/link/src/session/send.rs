@@ -150,7 +150,10 @@ impl Session {
         let number = self.paths[at].book(now, len as u64 + outside, len == head, eliciting, alone);
         self.bound_unsettled(now, at);
         let load = Load::of(loaded, &self.schedule, &self.control, self.interactive_until);
-        self.paths[at].keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
+        // What crosses while nobody uses the session is nothing to bring back.
+        if !self.rests() {
+            self.paths[at].keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
+        }
         Some(Built { number, len, hint })
     }
 
@@ -474,6 +477,7 @@ impl Session {
         see("close", self.close_due().filter(|t| *t > now));
         see("open", self.opening.front().map(|(t, _)| *t));
         see("cap", self.schedule.poll_timeout(now));
+        see("rest", self.rest_at());
         for at in 0..self.paths.len() {
             self.each_path_timer(now, at, &mut see);
         }
@@ -523,6 +527,7 @@ impl Session {
         if !self.paths.is_single() {
             self.follow_paths(now);
         }
+        self.rest(now);
     }
 
     fn handle_path_timeout(&mut self, now: Instant, at: usize) {
