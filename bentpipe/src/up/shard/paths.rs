@@ -112,7 +112,9 @@ impl Shard {
     /// # Errors
     /// If there is no such path now.
     pub fn find_path(&self, key: &PublicKey, which: Which) -> Result<(PeerId, PathId), String> {
-        let Some(known) = self.with_key(key) else { return Err("the peer was taken out".to_owned()) };
+        let Some(known) = self.with_key(key) else {
+            return Err("the peer was taken out".to_owned());
+        };
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
             Which::Carrier(at) => known.paths.get(at).copied(),
