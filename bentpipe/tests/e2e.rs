@@ -95,3 +95,5 @@ mod web;
 mod web_cache;
 #[path = "e2e/web_load.rs"]
 mod web_load;
+#[path = "e2e/web_push.rs"]
+mod web_push;

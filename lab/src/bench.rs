@@ -13,6 +13,7 @@ mod dedup;
 mod fleet;
 mod flood;
 mod hub;
+mod pages;
 mod quic;
 mod rows;
 mod squeeze;

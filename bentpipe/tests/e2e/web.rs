@@ -39,7 +39,8 @@ fn program(programs: &Scratch) -> String {
     format!("[{:?}]", path.display().to_string())
 }
 
-fn world(label: &str) -> (World, Scratch) {
+/// The default network, with the service at both ends.
+pub fn world(label: &str) -> (World, Scratch) {
     world_with(label, |_, _| {})
 }
 

@@ -16,6 +16,7 @@ use super::dedup;
 use super::fleet;
 use super::flood;
 use super::hub;
+use super::pages;
 use super::quic;
 use super::squeeze;
 use super::table::{self, file, link, lossy};
@@ -86,6 +87,7 @@ pub const ALL: &[Row] = &[
     Row { name: "second-transfer", measure: dedup::second_transfer },
     Row { name: "dedup-cost", measure: dedup::cost },
     Row { name: "idle-deduplicated", measure: dedup::idle_streams },
+    Row { name: "web-pages", measure: pages::web_pages },
     Row { name: "simulator", measure: simulator },
 ];
 

@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+use bentpipe_web::headers::Way;
 use service::message::{Accepted, Incoming, LinkState};
 use service::{Client, Error, Event, Reason, Request};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -17,7 +19,8 @@ const MAX_OPEN: usize = 32;
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
 
-type Answer = Result<OwnedFd, Reason>;
+/// A socket, and of a connection its server's address.
+type Answer = Result<(OwnedFd, Option<SocketAddr>), Reason>;
 
 /// The gateway that started this program.
 pub struct Gateway {
@@ -25,8 +28,15 @@ pub struct Gateway {
     last: Cell<u64>,
     open: Semaphore,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
-    /// Peers that have this service now.
-    peers: RefCell<BTreeMap<String, bool>>,
+    peers: RefCell<BTreeMap<String, Peer>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Peer {
+    /// It has this service now.
+    usable: bool,
+    /// Its link has a price for bytes.
+    bills: bool,
 }
 
 /// What the gateway gives without being asked.
@@ -75,13 +85,15 @@ impl Gateway {
 
     fn note(&self, event: Event, socket: Option<OwnedFd>) {
         let (request, answer) = match (event, socket) {
-            (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(socket)) => {
-                (request, Ok(socket))
+            (Event::Opened { request, .. }, Some(socket)) => (request, Ok((socket, None))),
+            (Event::Connected { request, server, .. }, Some(socket)) => {
+                (request, Ok((socket, Some(server))))
             }
             (Event::Failed { request, reason }, _) => (request, Err(reason)),
             (Event::Link(link), _) => {
                 let usable = link.service && link.state != LinkState::Down;
-                self.peers.borrow_mut().insert(link.peer, usable);
+                let peer = Peer { usable, bills: link.price.is_some() };
+                self.peers.borrow_mut().insert(link.peer, peer);
                 return;
             }
             _ => return,
@@ -94,27 +106,57 @@ impl Gateway {
 
     /// Has this peer the service, and can it be reached?
     pub fn serves(&self, peer: &str) -> bool {
-        self.peers.borrow().get(peer).copied().unwrap_or(false)
+        self.peers.borrow().get(peer).copied().unwrap_or_default().usable
     }
 
-    /// A stream to the peer's service.
+    /// Do bytes over the link to this peer cost money?
+    pub fn bills(&self, peer: &str) -> bool {
+        self.peers.borrow().get(peer).copied().unwrap_or_default().bills
+    }
+
+    /// A stream to the peer's service, in this class of its link.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn open(&self, peer: &str, preface: &[u8]) -> Answer {
-        let peer = peer.to_owned();
-        self.ask(preface, |request| Request::Open { request, peer, class: None, client: None })
-            .await
+    pub async fn open(
+        &self,
+        peer: &str,
+        preface: &[u8],
+        class: Option<&str>,
+    ) -> Result<OwnedFd, Reason> {
+        let (peer, class) = (peer.to_owned(), class.map(str::to_owned));
+        let opened =
+            self.ask(preface, |request| Request::Open { request, peer, class, client: None }).await;
+        opened.map(|(socket, _)| socket)
     }
 
     /// A connection to a server, for a host behind `peer`.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn connect(&self, peer: &str, way: bentpipe_web::headers::Way) -> Answer {
-        let (peer, target) = (peer.to_owned(), way.to.to_string());
+    pub async fn connect(&self, peer: &str, way: Way) -> Result<OwnedFd, Reason> {
+        let connected = self.connect_to(peer, way.from, way.to.to_string()).await;
+        connected.map(|(socket, _)| socket)
+    }
+
+    /// A connection to a server by its name, for a host behind `peer`, and the server's address.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect_by_name(
+        &self,
+        peer: &str,
+        from: IpAddr,
+        name: &str,
+    ) -> Result<(OwnedFd, SocketAddr), Reason> {
+        let (socket, server) = self.connect_to(peer, from, format!("{name}:80")).await?;
+        Ok((socket, server.ok_or(Reason::Protocol)?))
+    }
+
+    async fn connect_to(&self, peer: &str, from: IpAddr, target: String) -> Answer {
+        let peer = peer.to_owned();
         // The server sees the host; its port is any, because connections outlive the host's.
-        let source = Some((way.from, 0).into());
+        let source = Some((from, 0).into());
         self.ask(b"", |request| Request::Connect { request, peer, target, source }).await
     }
 

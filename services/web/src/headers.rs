@@ -7,7 +7,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, StatusCode, Uri, Version};
 
 /// In a request: the server's address that the host connected to.
-const TO: HeaderName = HeaderName::from_static("bp-to");
+pub(crate) const TO: HeaderName = HeaderName::from_static("bp-to");
 /// In a request: the host.
 const FROM: HeaderName = HeaderName::from_static("bp-from");
 /// In a request: its `Cookie`. HTTP/2 sends cookies in full each time, lest somebody guess one by
@@ -149,6 +149,12 @@ fn uri(authority: Authority, target: PathAndQuery) -> Result<Uri, Refused> {
 
 fn value(text: &str) -> Result<HeaderValue, Refused> {
     HeaderValue::from_str(text).map_err(|_| Refused::Host)
+}
+
+/// Where a request that is ready for the link goes.
+pub fn way(fields: &HeaderMap) -> Option<Way> {
+    let text = |name| fields.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    Some(Way { to: text(TO)?.parse().ok()?, from: text(FROM)?.parse().ok()? })
 }
 
 /// Makes a request from the link one for the server, and says where that is.

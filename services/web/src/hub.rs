@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::headers::{self, Way};
+use bentpipe_web::{delta, push};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::body::{Body, nothing, passing};
 use crate::gateway::Gateway;
+use crate::pushing::{Page, Pushing};
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
 
@@ -38,12 +40,14 @@ type Key = (Rc<str>, Way);
 pub struct Hub {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
+    pub pushing: Pushing,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
 }
 
 impl Hub {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>) -> Hub {
-        Hub { gateway, counted, warm: RefCell::default() }
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64) -> Hub {
+        let pushing = Pushing::new(&gateway, &counted, push);
+        Hub { gateway, counted, pushing, warm: RefCell::default() }
     }
 
     /// Serves an exchange.
@@ -65,21 +69,31 @@ impl Hub {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         Counted::add(&self.counted.forwarded);
+        let uri = request.uri().clone();
         let way = match headers::for_server(&mut request) {
             Ok(way) => way,
             Err(why) => return Ok(failed(&why.to_string())),
         };
+        let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
         let request = request.map(passing);
         let key = (peer, way);
         match self.ask(&key, request).await {
-            Ok((answer, sender)) => Ok(self.hand_on(key, answer, sender)),
+            Ok((answer, sender)) => {
+                let mut answer = self.hand_on(key, answer, sender);
+                push::fields::clear(answer.headers_mut());
+                delta::clear(answer.headers_mut());
+                Ok(match page {
+                    Some(page) => page.read_own(answer),
+                    None => answer,
+                })
+            }
             Err(why) => Ok(failed(&why)),
         }
     }
 
     /// Asks the server on a warm connection, or on a new one if the server closed that meanwhile
     /// and what is asked can be asked again (RFC 9110, section 9.2.2).
-    async fn ask(
+    pub async fn ask(
         &self,
         key: &Key,
         mut request: Request<Body>,
@@ -128,7 +142,7 @@ impl Hub {
     }
 
     /// The answer as it crosses the link. The connection is kept once the answer is through.
-    fn hand_on(
+    pub fn hand_on(
         self: Rc<Hub>,
         key: Key,
         answer: Response<Incoming>,

@@ -9,6 +9,8 @@
 //! memory and in files ([`disk`]: the only module here that does anything but think).
 
 pub mod cache;
+pub mod delta;
 pub mod disk;
 pub mod first;
 pub mod headers;
+pub mod push;

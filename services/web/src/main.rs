@@ -11,9 +11,12 @@ mod gateway;
 mod hosts;
 mod hub;
 mod options;
+mod pushes;
+mod pushing;
 mod socket;
 mod store;
 mod terminal;
+mod tray;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,6 +29,7 @@ use tokio::task::LocalSet;
 use gateway::{Gateway, Given};
 use hub::Hub;
 use options::Options;
+use pushes::Pushes;
 use store::Store;
 use terminal::Terminal;
 
@@ -80,12 +84,33 @@ pub struct Counted {
     pub forwarded: Cell<u64>,
     /// Connections to servers for them.
     pub connects: Cell<u64>,
+    /// Objects that the hub sent ahead of requests.
+    pub push_sent: Cell<u64>,
+    /// Their bytes.
+    pub push_sent_bytes: Cell<u64>,
+    /// Objects that came so.
+    pub pushed: Cell<u64>,
+    /// Their bytes.
+    pub pushed_bytes: Cell<u64>,
+    /// Those that a host asked for.
+    pub push_used: Cell<u64>,
+    /// Their bytes.
+    pub push_used_bytes: Cell<u64>,
+    /// Those that nobody asked for.
+    pub push_wasted: Cell<u64>,
+    /// Their bytes.
+    pub push_wasted_bytes: Cell<u64>,
 }
 
 impl Counted {
     /// One more.
     pub fn add(what: &Cell<u64>) {
-        what.set(what.get() + 1);
+        Counted::more(what, 1);
+    }
+
+    /// So many more.
+    pub fn more(what: &Cell<u64>, n: usize) {
+        what.set(what.get() + n as u64);
     }
 
     /// By name.
@@ -104,6 +129,14 @@ impl Counted {
             ("exchanges", &self.exchanges),
             ("forwarded", &self.forwarded),
             ("connects", &self.connects),
+            ("push_sent", &self.push_sent),
+            ("push_sent_bytes", &self.push_sent_bytes),
+            ("pushed", &self.pushed),
+            ("pushed_bytes", &self.pushed_bytes),
+            ("push_used", &self.push_used),
+            ("push_used_bytes", &self.push_used_bytes),
+            ("push_wasted", &self.push_wasted),
+            ("push_wasted_bytes", &self.push_wasted_bytes),
         ]
         .map(|(name, n)| (name.to_owned(), n.get()))
         .into()
@@ -131,14 +164,18 @@ fn run() -> Result<(), service::Error> {
 async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Error> {
     let counted = Rc::new(Counted::default());
     let store = Store::open(options.cache.as_deref(), options.cache_size.0, counted.clone());
-    let terminal = Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone()));
-    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone()));
+    let terminal =
+        Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone(), options.push.0));
+    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone(), options.push.0));
     Local::spawn(tell(gateway.clone(), counted, store));
     gateway
         .hear(|given| match given {
             Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
             Given::Incoming(it, preface, socket) if preface == exchange::PREFACE => {
                 Local::spawn(hub.clone().serve(it.peer, socket));
+            }
+            Given::Incoming(it, preface, socket) if preface == exchange::PUSH_PREFACE => {
+                Local::spawn(Pushes::serve(terminal.pushes.clone(), it.peer, socket));
             }
             Given::Command(request, words) => {
                 let (terminal, gateway) = (terminal.clone(), gateway.clone());

@@ -16,6 +16,10 @@ pub struct Options {
     /// What they may take of the disk; 0: nothing is kept there.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub cache_size: ByteCount,
+    /// What is sent of one page's objects before hosts ask for them; the smaller of both ends'
+    /// numbers holds. 0: nothing is.
+    #[arg(long, value_name = "SIZE", default_value = "1MB")]
+    pub push: ByteCount,
 }
 
 impl Options {

@@ -22,7 +22,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::clock::Clock;
 use crate::{Counted, Local};
 pub use file_body::FileBody;
-pub use keeping::kept;
+pub use keeping::{Keep, kept};
 use writer::{Job, Told, Writer};
 
 /// Bytes of all answers in memory, and of one of them.

@@ -3,7 +3,7 @@
 mod cached;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,25 +11,24 @@ use std::time::Duration;
 use bentpipe_web::cache::Key;
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
-use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use service::Reason;
 use service::message::Accepted;
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body};
+use crate::exchange::Exchanges;
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
+use crate::pushes::Pushes;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
-use crate::{Counted, Local, exchange};
+use crate::{Counted, exchange};
 
 /// A host that says nothing for so long waits for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -43,13 +42,12 @@ const BUFFER: usize = 64 << 10;
 /// Hosts' connections at once; more are carried as plain streams.
 const CONNECTIONS: usize = 3000;
 
-type Sender = SendRequest<Body>;
-
 /// The terminal's part.
 pub struct Terminal {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
-    exchanges: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
+    exchanges: Exchanges,
+    pub pushes: Rc<Pushes>,
     pub store: Rc<Store>,
     pub hosts: Hosts,
     /// Answers that are validated while their hosts have them already.
@@ -58,12 +56,20 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, store: Rc<Store>) -> Terminal {
-        let (exchanges, hosts, meanwhile) = Default::default();
+    pub fn new(
+        gateway: Rc<Gateway>,
+        counted: Rc<Counted>,
+        store: Rc<Store>,
+        push: u64,
+    ) -> Terminal {
+        let (hosts, meanwhile) = Default::default();
+        let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
+        let pushes = Rc::new(Pushes::new(counted.clone(), store.clone(), push));
         Terminal {
             gateway,
             counted,
             exchanges,
+            pushes,
             store,
             hosts,
             meanwhile,
@@ -117,11 +123,11 @@ impl Terminal {
         }
         let key = Key::new(&peer, way.to, request.uri());
         self.hosts.request(&key);
-        let mut answer = self.answer_or_ask(peer, key, request).await?;
-        if last {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        if let Some(answer) = self.pushes.find(&peer, way, &mut request).await {
+            return Ok(closing(answer, last));
         }
-        Ok(answer)
+        let answer = self.answer_or_ask(peer, key, request).await?;
+        Ok(closing(answer, last))
     }
 
     /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.
@@ -131,7 +137,8 @@ impl Terminal {
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, String> {
         loop {
-            let (mut sender, new) = self.sender(peer).await.map_err(|why| why.to_string())?;
+            let (mut sender, new) =
+                self.exchanges.sender(peer).await.map_err(|why| why.to_string())?;
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(mut failed) => match failed.take_message() {
@@ -141,29 +148,14 @@ impl Terminal {
             }
         }
     }
+}
 
-    /// The exchange with a peer, and whether it is new.
-    async fn sender(&self, peer: &str) -> Result<(Sender, bool), Reason> {
-        let one = self.exchanges.borrow_mut().entry(peer.to_owned()).or_default().clone();
-        let mut one = one.lock().await;
-        if let Some(sender) = one.as_ref().filter(|s| !s.is_closed()) {
-            return Ok((sender.clone(), false));
-        }
-        let stream = self.gateway.open(peer, exchange::PREFACE).await?;
-        let socket = watched(stream).map_err(|_| Reason::Exhausted)?;
-        let (sender, connection) = exchange::client()
-            .handshake(Socket::new(socket, Bytes::new()))
-            .await
-            .map_err(|_| Reason::Protocol)?;
-        Counted::add(&self.counted.exchanges);
-        Local::spawn(async move {
-            if let Err(why) = connection.await {
-                eprintln!("an exchange has ended: {why}");
-            }
-        });
-        *one = Some(sender.clone());
-        Ok((sender, true))
+/// The last answer on a connection says so.
+fn closing(mut answer: Response<Body>, last: bool) -> Response<Body> {
+    if last {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    answer
 }
 
 fn refuse(why: headers::Refused) -> Response<Body> {

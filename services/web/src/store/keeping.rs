@@ -10,7 +10,7 @@ use bentpipe_web::disk::SMALL;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::writer::Job;
 use super::{LONGEST, ON_THEIR_WAY, Store};
@@ -153,14 +153,14 @@ impl Drop for Keep {
 }
 
 /// What comes from a socket, and is kept when it has come whole.
-pub fn kept(body: Incoming, keep: Keep) -> Body {
+pub fn kept(body: Body, keep: Keep) -> Body {
     let mut keeping = Keeping { body, keep: Some(keep) };
     keeping.finish_if_whole();
     Box::pin(keeping)
 }
 
 struct Keeping {
-    body: Incoming,
+    body: Body,
     /// Until it is kept, or cannot be.
     keep: Option<Keep>,
 }
@@ -191,7 +191,7 @@ impl HttpBody for Keeping {
             Some(Ok(frame)) => frame,
             Some(Err(why)) => {
                 self.keep = None;
-                return Poll::Ready(Some(Err(why.into())));
+                return Poll::Ready(Some(Err(why)));
             }
             None => {
                 self.finish();

@@ -11,6 +11,7 @@ use hyper::body::{Body as _, Incoming};
 
 use super::Terminal;
 use crate::body::{Body, nothing, passing, whole};
+use crate::pushes::Pushes;
 use crate::store::{FileBody, Found, FoundBody, kept};
 use crate::{Counted, Local};
 
@@ -45,6 +46,7 @@ impl Terminal {
         match (judge(&asked, stored, self.store.now()), found) {
             (Verdict::Fresh, Some(found)) => {
                 self.hosts.hit(&asked.key, &found.stored);
+                self.pushes.holds(&found.stored);
                 Ok(self.give(&asked, &found))
             }
             (Verdict::Stale, Some(found)) => {
@@ -75,7 +77,7 @@ impl Terminal {
             let keys = obsolete(key, answer.status(), answer.headers());
             keys.iter().for_each(|key| self.store.forget_target(key));
         }
-        Ok(answer.map(passing))
+        Ok(answer)
     }
 
     /// Asks the server, with conditions if what was `found` is to be validated.
@@ -106,8 +108,10 @@ impl Terminal {
         {
             return Ok(stale);
         }
-        let keep = keep(&asked, status, answer.headers(), now())
-            .and_then(|stored| self.store.begin(&asked, stored));
+        let keep = keep(&asked, status, answer.headers(), now()).and_then(|stored| {
+            self.pushes.holds(&stored);
+            self.store.begin(&asked, stored)
+        });
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());
@@ -117,7 +121,7 @@ impl Terminal {
         }
         Ok(answer.map(|body| match keep {
             Some(keep) => kept(body, keep),
-            None => passing(body),
+            None => body,
         }))
     }
 
@@ -126,10 +130,12 @@ impl Terminal {
         &self,
         peer: &str,
         mut request: Request<Body>,
-    ) -> Result<Response<Incoming>, NoAnswer> {
+    ) -> Result<Response<Body>, NoAnswer> {
+        let page = self.pushes.ask(peer, &mut request);
         headers::pack_cookie(request.headers_mut());
         let answer = self.ask(peer, request).await;
-        let mut answer = answer.map_err(|why| NoAnswer { why, cut_off: true })?;
+        let answer = answer.map_err(|why| NoAnswer { why, cut_off: true })?;
+        let mut answer = Pushes::open(&self.pushes, page, answer).await;
         if let Some(why) = headers::take_failed(answer.headers_mut()) {
             return Err(NoAnswer { why, cut_off: false });
         }

@@ -1,0 +1,254 @@
+//! Page push between two `bentpipe-web`: what a page names is at the terminal before hosts ask.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use crate::harness::{World, must, root, shell, wait_for};
+use crate::tcp::pattern;
+use crate::web::{AT, Server, field, sized, wait_for_count, world, world_with};
+
+/// With these fields.
+fn with(fields: &str, body: &[u8]) -> (String, Vec<u8>) {
+    let (mut head, body) = sized(body.to_vec());
+    head.insert_str(head.len() - 2, fields);
+    (head, body)
+}
+
+fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let target = head.split(' ').nth(1).unwrap_or("");
+    let cookie = field(head, "cookie").unwrap_or("none").as_bytes().to_vec();
+    match target {
+        "/page" => with(
+            "Content-Type: text/html\r\nLink: </linked.js>; rel=preload; as=script\r\n",
+            b"<link rel=stylesheet href=style.css><img src=image.png><script src=script.js>\
+              </script><img src=gone.png><img src=//10.2.0.9/else.png><img src=http://10.2.0.2:81/>",
+        ),
+        "/style.css" => with(
+            "Content-Type: text/css\r\nCache-Control: max-age=600\r\n",
+            b"@import 'more.css'; @font-face { src: url(font.woff2) } a { background: url(bg.png) }",
+        ),
+        "/more.css" => with("Content-Type: text/css\r\n", b"b { }"),
+        "/moved" => ("HTTP/1.1 302 Found\r\nLocation: /page\r\nContent-Length: 0\r\n\r\n".into(), vec![]),
+        "/session" => with(
+            "Content-Type: text/html\r\nSet-Cookie: id=1; Path=/\r\n",
+            b"<img src=mine.png><img src=set.png><iframe src=users.html></iframe>",
+        ),
+        "/mine.png" => with("Cache-Control: private\r\n", &cookie),
+        "/set.png" => with("Set-Cookie: id=2; Path=/\r\n", &cookie),
+        "/users.html" => (
+            "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n".into(),
+            vec![],
+        ),
+        "/large" => with("Content-Type: text/html\r\n", b"<img src=huge.png><img src=image.png>"),
+        "/huge.png" => sized(pattern(5, 3_000_000)),
+        "/gone.png" => ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(), vec![]),
+        _ => sized(target.as_bytes().to_vec()),
+    }
+}
+
+fn get(world: &World, more: &str, path: &str) -> String {
+    must(&world.client, &format!("curl -sS --max-time 20 {more} http://{AT}{path}"))
+}
+
+/// How often the server was asked for each.
+fn asked(server: &Server, target: &str) -> usize {
+    let first = format!("GET {target} HTTP");
+    server.heads().iter().filter(|head| head.starts_with(&first)).count()
+}
+
+#[test]
+fn what_a_page_names_is_there_before_it_is_asked_for_and_is_fetched_once() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-page");
+    let server = Server::start(&world.server, site);
+    get(&world, "", "/moved");
+    let objects = [
+        "/page",
+        "/linked.js",
+        "/style.css",
+        "/script.js",
+        "/image.png",
+        "/gone.png",
+        "/more.css",
+        "/font.woff2",
+        "/bg.png",
+    ];
+    wait_for_count(&world.a, "pushed", objects.len() as u64);
+    wait_for("all of it", || {
+        let sent = server.heads().len();
+        (sent == 1 + objects.len()).then_some(()).ok_or(format!("{sent}"))
+    });
+    // Nothing of it needs the satellite any more.
+    world.set_link_down(true);
+    for object in objects {
+        let got = get(&world, "-w ' %{http_code}'", object);
+        let expected = if object == "/gone.png" { " 404" } else { " 200" };
+        assert!(got.ends_with(expected), "{object}: {got}");
+        assert!(!got.is_empty() && asked(&server, object) == 1, "{object}: {got}");
+    }
+    world.set_link_down(false);
+    wait_for_count(&world.a, "push_used", objects.len() as u64);
+    // A push is for one request; what is fresh for everybody is kept, and not sent again.
+    get(&world, "", "/page");
+    wait_for_count(&world.a, "pushed", objects.len() as u64 + 4);
+    assert_eq!([asked(&server, "/style.css"), asked(&server, "/image.png")], [1, 2]);
+    let heads = server.heads();
+    assert!(heads.iter().all(|h| !h.contains("bp-")), "{heads:?}");
+    let of_page = |h: &&String| h.starts_with("GET /image.png");
+    let referer = heads.iter().find(of_page).and_then(|h| field(h, "referer"));
+    assert_eq!(referer, Some("http://10.2.0.2/moved"));
+}
+
+#[test]
+fn what_is_somebodys_own_is_pushed_to_him_only_and_papers_are_never_shown() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-own");
+    let server = Server::start(&world.server, site);
+    must(&world.client, "ip address add 10.1.0.3/24 dev lan0");
+    get(&world, "-H 'Cookie: a=b'", "/session");
+    wait_for_count(&world.a, "pushed", 2);
+    // What was pushed has the cookie that the page set.
+    assert_eq!(
+        get(&world, "--interface 10.1.0.3 -H 'Cookie: a=b; id=1'", "/mine.png"),
+        "a=b; id=1"
+    );
+    assert_eq!(asked(&server, "/mine.png"), 2, "another host is not given it");
+    assert_eq!(get(&world, "-H 'Cookie: a=c'", "/mine.png"), "a=c");
+    assert_eq!(asked(&server, "/mine.png"), 3, "nor is another session");
+    assert_eq!(get(&world, "-u me:word", "/mine.png"), "none");
+    assert_eq!(asked(&server, "/mine.png"), 4);
+    for path in ["/mine.png", "/set.png"] {
+        let before = asked(&server, path);
+        assert_eq!(get(&world, "-H 'Cookie: a=b; id=1'", path), "a=b; id=1");
+        assert_eq!(asked(&server, path), before, "{path} was there");
+        assert_eq!(get(&world, "-H 'Cookie: a=b; id=1'", path), "a=b; id=1");
+        assert_eq!(asked(&server, path), before + 1, "{path} is given once");
+    }
+    let code = get(&world, "-w '%{http_code}'", "/users.html");
+    assert_eq!((code.as_str(), asked(&server, "/users.html")), ("401", 2));
+    get(&world, "-u me:word", "/session");
+    assert_eq!(asked(&server, "/set.png"), 2, "with papers nothing is pushed");
+}
+
+#[test]
+fn what_is_too_much_is_asked_for_by_the_host_and_push_can_be_off() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-large");
+    let server = Server::start(&world.server, site);
+    get(&world, "", "/large");
+    wait_for_count(&world.a, "pushed", 1);
+    let file = world.dir("files").join("got");
+    get(&world, &format!("-o {}", file.display()), "/huge.png");
+    assert!(fs::read(&file).unwrap() == pattern(5, 3_000_000));
+    assert_eq!(get(&world, "", "/image.png"), "/image.png");
+    assert_eq!([asked(&server, "/huge.png"), asked(&server, "/image.png")], [2, 1]);
+    drop(world);
+    let (world, _programs) = world_with("push-off", |plan, _| {
+        plan.a.node = plan.a.node.replace("-web\"]", "-web\", \"--push\", \"0\"]");
+        assert!(plan.a.node.contains("--push"), "{}", plan.a.node);
+    });
+    let server = Server::start(&world.server, site);
+    get(&world, "", "/page");
+    assert_eq!(get(&world, "", "/image.png"), "/image.png");
+    assert_eq!(server.heads().len(), 2);
+    wait_for_count(&world.a, "pushed", 0);
+}
+
+/// Objects of the browser's page.
+const OBJECTS: usize = 60;
+
+fn large_page(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let target = head.split(' ').nth(1).unwrap_or("");
+    if target != "/" {
+        let image = format!(
+            "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><!--{}--></svg>",
+            pattern(target.len() as u64, 2_000)
+                .iter()
+                .map(|b| char::from(b'a' + b % 26))
+                .collect::<String>()
+        );
+        return with("Content-Type: image/svg+xml\r\n", image.as_bytes());
+    }
+    let mut page = String::from("<!doctype html><body>");
+    for n in 0..OBJECTS {
+        let _ = write!(page, "<img src=\"image-{n}.svg\">");
+    }
+    page += "<p id=a>waiting</p><script>addEventListener('load', () => {
+        const all = [...document.images].filter(i => i.complete && i.naturalWidth == 9).length;
+        document.getElementById('a').innerText = `shown ${all}`;
+    });</script></body>";
+    with("Content-Type: text/html; charset=utf-8\r\n", page.as_bytes())
+}
+
+#[test]
+fn a_browser_shows_a_page_of_sixty_images_of_which_none_was_asked_for_over_the_link() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("push-browser", |plan, _| plan.delay_ms = 300);
+    let server = Server::start(&world.server, large_page);
+    let dir = world.dir("browser");
+    let browser = format!(
+        "HOME={0} timeout 60 chromium-headless-shell --no-sandbox --disable-gpu --dump-dom \
+         --timeout=40000 --user-data-dir={0}/profile http://{AT}/",
+        dir.display()
+    );
+    let shown = shell(&world.client, &browser);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains(&format!("shown {OBJECTS}")), "{text}{}", world.a.log());
+    let each: Vec<usize> =
+        (0..OBJECTS).map(|n| asked(&server, &format!("/image-{n}.svg"))).collect();
+    assert_eq!(each, [1; OBJECTS], "each was fetched once");
+    wait_for_count(&world.a, "push_used", OBJECTS as u64);
+}
+
+/// A page that says something else in ten places each time.
+fn changing_page(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let letters = |seed: u64, n: usize| pattern(seed, n).into_iter().map(|b| b'!' + b % 26);
+    let target = head.split(' ').nth(1).unwrap_or("");
+    let mut page: Vec<u8> = letters(1, 100_000).collect();
+    let (name, version) = target.split_once('?').unwrap_or((target, ""));
+    for place in 0..10 {
+        let seed = version.len() as u64 * 100 + name.len() as u64 * 1000 + place;
+        let at = 9_500 * place as usize;
+        page.splice(at..at + 200, letters(seed, 200));
+    }
+    with("Content-Type: text/html\r\nCache-Control: no-cache\r\n", &page)
+}
+
+#[test]
+fn a_page_that_has_changed_a_little_costs_little_and_arrives_whole() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-delta");
+    // The same address each time: a field tells the server which version is the newest.
+    let versions = |head: &str, body: &[u8]| {
+        let version = "x".repeat(field(head, "x-version").map_or(0, |n| n.parse().unwrap()));
+        let line = head.lines().next().unwrap_or("").replace(" HTTP", &format!("?{version} HTTP"));
+        changing_page(&line, body)
+    };
+    let _server = Server::start(&world.server, versions);
+    let file = world.dir("files").join("got");
+    let load = |path: &str, version: usize| {
+        let crossed = || world.a.status().links[0].receive.link_bytes;
+        let before = crossed();
+        get(&world, &format!("-H 'X-Version: {version}' -o {}", file.display()), path);
+        let line = format!("GET {path}?{} HTTP/1.1", "x".repeat(version));
+        assert!(fs::read(&file).unwrap() == changing_page(&line, b"").1, "{path} {version}");
+        crossed() - before
+    };
+    let first = load("/page", 1);
+    assert!(first > 50_000, "{first}");
+    for (path, version) in [("/page", 2), ("/page", 3), ("/similar", 3)] {
+        let crossed = load(path, version);
+        println!("{path} {version}: {crossed} bytes of the link, {first} for the first");
+        assert!(crossed <= 5_000, "{path} {version}: {crossed}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Finds what a text names, whatever kind of text it is.
+
+use http::header::{self, HeaderMap};
+use http::{StatusCode, Uri};
+
+use super::css::Css;
+use super::html::{Html, link_kind};
+use super::{Found, Kind};
+
+/// Names in `Link` fields that are looked at.
+const MAX_LINKS: usize = 64;
+
+/// Reads one answer.
+pub enum Scanner {
+    /// A page.
+    Html(Box<Html>),
+    /// A style sheet.
+    Css(Css),
+    /// Something that names nothing.
+    Blind,
+}
+
+impl Scanner {
+    /// For an answer with these fields. What is encoded is not read: a reader that unpacks could
+    /// be made to unpack without end.
+    pub fn of(fields: &HeaderMap) -> Scanner {
+        let encoded = fields.get(header::CONTENT_ENCODING);
+        if encoded.is_some_and(|e| !e.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Scanner::Blind;
+        }
+        let kind = fields.get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or("");
+        match kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase().as_str() {
+            "text/html" | "application/xhtml+xml" => Scanner::Html(Box::new(Html::new())),
+            "text/css" => Scanner::Css(Css::default()),
+            _ => Scanner::Blind,
+        }
+    }
+
+    /// What the next bytes name.
+    pub fn read(&mut self, bytes: &[u8]) -> Vec<Found> {
+        let mut found = Vec::new();
+        match self {
+            Scanner::Html(html) => html.read(bytes, &mut found),
+            Scanner::Css(css) => css.read(bytes, &mut found),
+            Scanner::Blind => {}
+        }
+        found
+    }
+
+    /// From where references start, if the text says so.
+    pub fn base(&self) -> Option<String> {
+        match self {
+            Scanner::Html(html) => html.base(),
+            _ => None,
+        }
+    }
+}
+
+/// What an answer's fields name: where a redirect leads, and what `Link` says.
+pub fn in_fields(status: StatusCode, fields: &HeaderMap) -> Vec<Found> {
+    let mut found = Vec::new();
+    if status.is_redirection()
+        && status != StatusCode::NOT_MODIFIED
+        && let Some(to) = fields.get(header::LOCATION).and_then(|l| l.to_str().ok())
+    {
+        found.push(Found { reference: to.to_owned(), kind: Kind::Page });
+    }
+    let links = fields.get_all(header::LINK).iter().filter_map(|l| l.to_str().ok());
+    found.extend(links.flat_map(links_in).take(MAX_LINKS));
+    found
+}
+
+/// What one `Link` field names (RFC 8288): `<reference>; name=value, <reference>…`.
+fn links_in(mut field: &str) -> Vec<Found> {
+    let mut found = Vec::new();
+    while let Some((_, rest)) = field.split_once('<') {
+        let Some((reference, rest)) = rest.split_once('>') else { break };
+        let end = rest.find('<').unwrap_or(rest.len());
+        let (mut rel, mut kind) = ("", None);
+        for parameter in rest[..end].split([';', ',']) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let value = value.trim().trim_matches('"');
+            match name.trim().to_ascii_lowercase().as_str() {
+                "rel" => rel = value,
+                "as" => kind = Some(value),
+                _ => {}
+            }
+        }
+        let kind = link_kind(rel, kind);
+        found.extend(kind.map(|kind| Found { reference: reference.trim().to_owned(), kind }));
+        field = &rest[end..];
+    }
+    found
+}
+
+/// May the answer to such a request name objects? What ends like an image does not.
+pub fn may_name_others(uri: &Uri, fields: &HeaderMap) -> bool {
+    const NAMING: [&str; 12] =
+        ["", "html", "htm", "xhtml", "shtml", "php", "asp", "aspx", "jsp", "cgi", "do", "css"];
+    let accepts = fields.get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or("");
+    let last = uri.path().rsplit('/').next().unwrap_or("");
+    let ending = last.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
+    match accepts.contains("text/html") || accepts.contains("text/css") {
+        true => true,
+        false => {
+            (accepts.is_empty() || accepts.contains("*/*")) && NAMING.contains(&ending.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(n, v)| (header::HeaderName::from_static(n), v.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn only_plain_pages_and_sheets_are_read() {
+        let is_blind = |f: &[_]| matches!(Scanner::of(&fields(f)), Scanner::Blind);
+        assert!(!is_blind(&[("content-type", "text/html; charset=utf-8")]));
+        assert!(!is_blind(&[("content-type", "TEXT/CSS")]));
+        assert!(!is_blind(&[("content-type", "text/css"), ("content-encoding", "identity")]));
+        assert!(is_blind(&[("content-type", "text/html"), ("content-encoding", "gzip")]));
+        assert!(is_blind(&[("content-type", "image/png")]));
+        assert!(is_blind(&[]));
+    }
+
+    #[test]
+    fn fields_name_where_a_redirect_leads_and_what_is_linked() {
+        let names = |status: u16, f: &[_]| {
+            let found = in_fields(StatusCode::from_u16(status).unwrap(), &fields(f));
+            found.into_iter().map(|f| (f.reference, f.kind)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(302, &[("location", "/a")]), [("/a".into(), Kind::Page)]);
+        assert_eq!(names(200, &[("location", "/a")]), []);
+        assert_eq!(names(304, &[("location", "/a")]), []);
+        let link = "</a.css>; rel=preload; as=style, <b,c.js>; as=\"script\"; rel=\"preload\", \
+                    <d>; rel=next, <e.css>;rel=stylesheet, <broken";
+        let expected = [("/a.css", Kind::Style), ("b,c.js", Kind::Script), ("e.css", Kind::Style)]
+            .map(|(name, kind)| (name.to_owned(), kind));
+        assert_eq!(names(200, &[("link", link)]), expected);
+    }
+
+    #[test]
+    fn requests_for_pages_are_told_from_those_for_images() {
+        let may = |uri: &str, accept: &'static str| {
+            may_name_others(&uri.parse().unwrap(), &fields(&[("accept", accept)]))
+        };
+        assert!(may("http://a/", "text/html,*/*"));
+        assert!(may("http://a/x.png", "text/html,*/*;q=0.8"), "who types it");
+        assert!(may("http://a/x.css", "text/css,*/*;q=0.1"));
+        assert!(may("http://a/x.y/z?a=b.png", "*/*"));
+        assert!(!may("http://a/x.png", "*/*"));
+        assert!(!may("http://a/x", "image/png"));
+    }
+}

@@ -1,0 +1,330 @@
+//! What the terminal was promised and sent ahead of requests, until a host asks for it.
+//!
+//! A thing is for the host whose page named it, and is given once. What nobody asks for in
+//! [`LIFE`] was wasted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http::HeaderMap;
+
+use crate::headers::Way;
+
+/// How long what came waits for its request, and a page for what it named.
+const LIFE: Duration = Duration::from_secs(60);
+/// A request waits for what was promised, as long as something of the page comes so often.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Pages whose objects are awaited, and objects.
+const MAX_PAGES: usize = 512;
+const MAX_THINGS: usize = 8192;
+/// Objects of one page: the hub's limit and those that it takes back.
+const MAX_OF_PAGE: usize = 512;
+/// Bytes that wait here.
+const MAX_BYTES: usize = 32 << 20;
+
+/// An object, and the host that may have it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The peer behind which its server is.
+    pub peer: String,
+    /// The host.
+    pub from: IpAddr,
+    /// Its name ([`super::name_of`]).
+    pub name: String,
+}
+
+/// A page that a host asked for.
+#[derive(Debug)]
+pub struct Page {
+    peer: String,
+    way: Way,
+    /// The fields with which its objects are asked for ([`super::fields::copied`]).
+    pub fields: HeaderMap,
+    /// Its own name.
+    pub name: String,
+    /// What came of it or was taken back, so that a promise that comes late is none.
+    settled: BTreeSet<String>,
+    news: Duration,
+}
+
+/// What is known of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look<T> {
+    /// Nothing: it has to be asked for.
+    Nothing,
+    /// It is on its way; if nothing is heard of it until then it has to be asked for.
+    Coming(Duration),
+    /// It is here; and the page that named it.
+    Here(T, u64),
+}
+
+#[derive(Debug)]
+struct Thing<T> {
+    page: u64,
+    /// Once it is known.
+    to: Option<SocketAddr>,
+    here: Option<T>,
+    bytes: usize,
+    came: Duration,
+}
+
+/// All of it; `T` is an answer.
+#[derive(Debug)]
+pub struct Shelf<T> {
+    pages: BTreeMap<u64, Page>,
+    things: BTreeMap<Key, Thing<T>>,
+    last_page: u64,
+    bytes: usize,
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Shelf<T> {
+        Shelf { pages: BTreeMap::new(), things: BTreeMap::new(), last_page: 0, bytes: 0 }
+    }
+}
+
+impl<T: Clone> Shelf<T> {
+    /// A host asks for a page; its number.
+    pub fn page(
+        &mut self,
+        peer: &str,
+        way: Way,
+        name: String,
+        fields: HeaderMap,
+        now: Duration,
+    ) -> u64 {
+        if self.pages.len() == MAX_PAGES {
+            self.pages.pop_first();
+        }
+        self.last_page += 1;
+        let (peer, settled) = (peer.to_owned(), BTreeSet::new());
+        let page = Page { peer, way, fields, name, settled, news: now };
+        self.pages.insert(self.last_page, page);
+        self.last_page
+    }
+
+    /// A page that is remembered.
+    pub fn page_of(&mut self, page: u64) -> Option<&mut Page> {
+        self.pages.get_mut(&page)
+    }
+
+    /// These objects of the page come.
+    pub fn promise(&mut self, page: u64, names: Vec<String>, now: Duration) {
+        let Some(it) = self.pages.get_mut(&page) else { return };
+        it.news = now;
+        let own = it.name.split('/').next().unwrap_or("").to_owned();
+        for name in names {
+            let is_known = it.settled.contains(&name);
+            if is_known || self.things.len() >= MAX_THINGS || it.settled.len() >= MAX_OF_PAGE {
+                continue;
+            }
+            let to = (name.split('/').next() == Some(&own)).then_some(it.way.to);
+            let key = Key { peer: it.peer.clone(), from: it.way.from, name };
+            let thing = Thing { page, to, here: None, bytes: 0, came: now };
+            // What is here already is younger than the page's request, or the hub would know it.
+            self.things.entry(key).or_insert(thing);
+        }
+    }
+
+    /// These do not come after all. Only the page's own peer says so.
+    pub fn withdraw(&mut self, peer: &str, page: u64, names: Vec<String>) {
+        for name in names {
+            let Some(key) = self.settle(peer, page, name) else { return };
+            if self.things.get(&key).is_some_and(|t| t.page == page && t.here.is_none()) {
+                self.things.remove(&key);
+            }
+        }
+    }
+
+    /// An object has begun to come. `None`: nobody wants it.
+    pub fn arrive(
+        &mut self,
+        (peer, page): (&str, u64),
+        name: String,
+        to: SocketAddr,
+        here: T,
+        now: Duration,
+    ) -> Option<Key> {
+        let key = self.settle(peer, page, name)?;
+        self.pages.get_mut(&page)?.news = now;
+        if self.things.len() >= MAX_THINGS && !self.things.contains_key(&key) {
+            return None;
+        }
+        let thing = Thing { page, to: Some(to), here: Some(here), bytes: 0, came: now };
+        if let Some(before) = self.things.insert(key.clone(), thing) {
+            self.bytes -= before.bytes;
+        }
+        Some(key)
+    }
+
+    /// Notes that of this object no promise is to be believed any more.
+    fn settle(&mut self, peer: &str, page: u64, name: String) -> Option<Key> {
+        let it = self.pages.get_mut(&page).filter(|it| it.peer == peer)?;
+        if it.settled.len() >= MAX_OF_PAGE {
+            return None;
+        }
+        it.settled.insert(name.clone());
+        Some(Key { peer: peer.to_owned(), from: it.way.from, name })
+    }
+
+    /// More of it is here; false if there is no room for that.
+    pub fn grow(&mut self, key: &Key, page: u64, bytes: usize, now: Duration) -> bool {
+        if let Some(page) = self.pages.get_mut(&page) {
+            page.news = now;
+        }
+        // What a host has taken is not here any more.
+        let Some(thing) = self.things.get_mut(key).filter(|t| t.page == page) else { return true };
+        if self.bytes + bytes > MAX_BYTES {
+            return false;
+        }
+        thing.bytes += bytes;
+        self.bytes += bytes;
+        true
+    }
+
+    /// What is known of this object, for a host that connected to `to`.
+    pub fn look(&self, key: &Key, to: SocketAddr, now: Duration) -> Look<T> {
+        let Some(thing) = self.things.get(key).filter(|t| t.to.is_none_or(|at| at == to)) else {
+            return Look::Nothing;
+        };
+        if let Some(here) = &thing.here {
+            return match now < thing.came + LIFE {
+                true => Look::Here(here.clone(), thing.page),
+                false => Look::Nothing,
+            };
+        }
+        let news = self.pages.get(&thing.page).map_or(thing.came, |page| page.news);
+        match news + PATIENCE {
+            until if now < until => Look::Coming(until),
+            _ => Look::Nothing,
+        }
+    }
+
+    /// Takes it away, to be given or because it broke off.
+    pub fn take(&mut self, key: &Key, page: u64) -> Option<T> {
+        let thing = self.things.get(key).filter(|t| t.page == page)?;
+        self.bytes -= thing.bytes;
+        self.things.remove(key)?.here
+    }
+
+    /// Nothing more comes from this peer.
+    pub fn lose(&mut self, peer: &str) {
+        self.things.retain(|key, thing| key.peer != peer || thing.here.is_some());
+    }
+
+    /// Removes what nobody asked for; with its bytes.
+    pub fn expire(&mut self, now: Duration) -> Vec<(T, usize)> {
+        self.pages.retain(|_, page| now < page.news + LIFE);
+        let mut wasted = Vec::new();
+        self.things.retain(|_, thing| {
+            let keep = now < thing.came + LIFE;
+            if !keep && let Some(here) = thing.here.take() {
+                wasted.push((here, thing.bytes));
+            }
+            keep
+        });
+        self.bytes -= wasted.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        wasted
+    }
+
+    /// Bytes that wait here.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+    const TO: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 2, 0, 2)), 80);
+
+    fn key(from: &str, name: &str) -> Key {
+        Key { peer: "shore".into(), from: from.parse().unwrap(), name: name.into() }
+    }
+
+    fn shelf() -> (Shelf<&'static str>, u64) {
+        let mut shelf = Shelf::default();
+        let way = Way { to: TO, from: "10.1.0.2".parse().unwrap() };
+        let page = shelf.page("shore", way, "a.test/".into(), HeaderMap::new(), S);
+        (shelf, page)
+    }
+
+    #[test]
+    fn what_was_promised_is_waited_for_and_given_once_to_the_host_whose_page_it_is() {
+        let (mut shelf, page) = shelf();
+        let mine = key("10.1.0.2", "a.test/x");
+        shelf.promise(page, vec![mine.name.clone()], S);
+        assert_eq!(shelf.look(&mine, TO, S), Look::Coming(S + PATIENCE));
+        assert_eq!(shelf.look(&key("10.1.0.3", "a.test/x"), TO, S), Look::Nothing);
+        let elsewhere = "10.2.0.3:80".parse().unwrap();
+        assert_eq!(shelf.look(&mine, elsewhere, S), Look::Nothing, "another server");
+        assert_eq!(
+            shelf.arrive(("shore", page), mine.name.clone(), TO, "x", 2 * S),
+            Some(mine.clone())
+        );
+        assert!(shelf.grow(&mine, page, 100, 2 * S));
+        assert_eq!(shelf.look(&mine, TO, 9 * S), Look::Here("x", page));
+        assert_eq!((shelf.bytes(), shelf.take(&mine, page)), (100, Some("x")));
+        assert_eq!((shelf.bytes(), shelf.look(&mine, TO, 9 * S)), (0, Look::Nothing));
+    }
+
+    #[test]
+    fn a_promise_that_comes_behind_its_object_or_its_end_is_none() {
+        let (mut shelf, page) = shelf();
+        let (gone, here) = (key("10.1.0.2", "a.test/gone"), key("10.1.0.2", "a.test/here"));
+        shelf.withdraw("shore", page, vec![gone.name.clone()]);
+        shelf.arrive(("shore", page), here.name.clone(), TO, "x", S);
+        shelf.take(&here, page);
+        shelf.promise(page, vec![gone.name.clone(), here.name.clone()], S);
+        assert_eq!(shelf.look(&gone, TO, S), Look::Nothing);
+        assert_eq!(shelf.look(&here, TO, S), Look::Nothing);
+    }
+
+    #[test]
+    fn nobody_waits_for_what_does_not_come() {
+        let (mut shelf, page) = shelf();
+        let it = key("10.1.0.2", "a.test/x");
+        shelf.promise(page, vec![it.name.clone()], S);
+        assert!(shelf.grow(&key("10.1.0.2", "a.test/y"), page, 1, 3 * S), "news of the page");
+        assert_eq!(shelf.look(&it, TO, 3 * S), Look::Coming(3 * S + PATIENCE));
+        assert_eq!(shelf.look(&it, TO, 7 * S), Look::Nothing);
+        shelf.promise(page, vec![it.name.clone()], 7 * S);
+        shelf.lose("shore");
+        assert_eq!(shelf.look(&it, TO, 7 * S), Look::Nothing);
+    }
+
+    #[test]
+    fn a_peer_brings_nothing_into_pages_that_it_was_not_asked_for() {
+        let (mut shelf, page) = shelf();
+        let name = || "a.test/x".to_owned();
+        assert_eq!(shelf.arrive(("another", page), name(), TO, "x", S), None);
+        assert_eq!(shelf.arrive(("shore", page + 1), name(), TO, "x", S), None);
+        shelf.promise(page, vec![name()], S);
+        shelf.withdraw("another", page, vec![name()]);
+        let it = key("10.1.0.2", "a.test/x");
+        assert!(matches!(shelf.look(&it, TO, S), Look::Coming(_)));
+    }
+
+    #[test]
+    fn what_nobody_asks_for_goes_and_there_is_a_limit_to_all() {
+        let (mut shelf, page) = shelf();
+        for n in 0..2 * MAX_OF_PAGE {
+            shelf.promise(page, vec![format!("a.test/{n}")], S);
+            shelf.arrive(("shore", page), format!("a.test/{n}"), TO, "x", S);
+        }
+        let first = key("10.1.0.2", "a.test/0");
+        assert!(shelf.grow(&first, page, MAX_BYTES, S) && !shelf.grow(&first, page, 1, S));
+        let wasted = shelf.expire(S + LIFE);
+        assert_eq!(wasted.len(), MAX_OF_PAGE);
+        assert_eq!(shelf.bytes(), 0);
+        let way = Way { to: TO, from: "10.1.0.2".parse().unwrap() };
+        for _ in 0..2 * MAX_PAGES {
+            shelf.page("shore", way, "a.test/".into(), HeaderMap::new(), S);
+        }
+        assert_eq!(shelf.pages.len(), MAX_PAGES);
+        assert!(shelf.expire(S + LIFE).is_empty() && shelf.pages.is_empty());
+    }
+}

@@ -1,0 +1,469 @@
+//! The terminal's part of page push: asks for it, keeps what comes, and gives it to hosts.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bentpipe_web::cache::{self, Digest, Stored};
+use bentpipe_web::delta::{self, MAX_PAGE, Owner, Unpacker, Versions};
+use bentpipe_web::headers::{self, Way};
+use bentpipe_web::push::fields::{self, Ask, Pushed};
+use bentpipe_web::push::frames::{Part, Reader};
+use bentpipe_web::push::held::Held;
+use bentpipe_web::push::name_of;
+use bentpipe_web::push::scan::may_name_others;
+use bentpipe_web::push::shelf::{Key, Look, Shelf};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Frame, Incoming};
+use hyper::service::service_fn;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::body::{self, Body, Broken};
+use crate::socket::{Socket, watched};
+use crate::store::{Keep, Store};
+use crate::tray::Tray;
+use crate::{Counted, Local, exchange};
+
+/// A page that was asked for.
+pub struct Asking {
+    page: u64,
+    owner: Owner,
+    name: String,
+    /// A page that the hub may have, too.
+    base: Option<(Digest, Bytes)>,
+}
+
+/// What the terminal was sent ahead of requests, and pages as they came.
+pub struct Pushes {
+    shelf: RefCell<Shelf<Rc<Tray>>>,
+    /// Something on the shelf has changed.
+    changed: Notify,
+    counted: Rc<Counted>,
+    held: RefCell<Held>,
+    versions: RefCell<Versions>,
+    store: Rc<Store>,
+    started: Instant,
+    /// Bytes that are asked for with one page; 0: nothing is.
+    bytes: u64,
+}
+
+impl Pushes {
+    pub fn new(counted: Rc<Counted>, store: Rc<Store>, bytes: u64) -> Pushes {
+        let (shelf, changed, held, versions) = Default::default();
+        let started = Instant::now();
+        Pushes { shelf, changed, counted, held, versions, store, started, bytes }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Asks for the objects of what may be a page, and for its difference from one that is here.
+    pub fn ask(&self, peer: &str, request: &mut Request<Body>) -> Option<Asking> {
+        let way = headers::way(request.headers())?;
+        let fields = request.headers();
+        let is_page = fields::may_be_pushed(request)
+            && request.body().is_end_stream()
+            && may_name_others(request.uri(), fields);
+        if !is_page {
+            return None;
+        }
+        let (now, uri) = (self.now(), request.uri());
+        let held = self.held.borrow_mut().of(&cache::Key::new(peer, way.to, uri), now);
+        let copied = fields::copied(fields);
+        let (owner, name) = ((peer.to_owned(), way.from), name_of(uri));
+        self.expire(now);
+        let page = self.shelf.borrow_mut().page(peer, way, name.clone(), copied, now);
+        fields::set_ask(request.headers_mut(), &Ask { page, bytes: self.bytes, held });
+        let mut versions = self.versions.borrow_mut();
+        let base = versions.like(&owner, &name);
+        let base = base.and_then(|digest| Some((digest, versions.find(&owner, digest)?)));
+        if let Some((digest, _)) = base {
+            delta::set_base(request.headers_mut(), digest);
+        }
+        Some(Asking { page, owner, name, base })
+    }
+
+    /// Notes that the terminal has this answer.
+    pub fn holds(&self, stored: &Stored) {
+        let (fresh_for, _) = stored.left(self.store.now());
+        self.held.borrow_mut().note(&stored.key, self.now().saturating_add(fresh_for));
+    }
+
+    fn expire(&self, now: Duration) {
+        for (_, bytes) in self.shelf.borrow_mut().expire(now) {
+            self.waste(bytes);
+        }
+    }
+
+    fn waste(&self, bytes: usize) {
+        Counted::add(&self.counted.push_wasted);
+        Counted::more(&self.counted.push_wasted_bytes, bytes);
+    }
+
+    /// What was pushed for this request; waits for it if it is on its way.
+    pub async fn find(
+        &self,
+        peer: &str,
+        way: Way,
+        request: &mut Request<Incoming>,
+    ) -> Option<Response<Body>> {
+        fields::clear(request.headers_mut());
+        delta::clear(request.headers_mut());
+        if !fields::may_be_pushed(request) || !request.body().is_end_stream() {
+            return None;
+        }
+        let key = Key { peer: peer.to_owned(), from: way.from, name: name_of(request.uri()) };
+        loop {
+            let changed = self.changed.notified();
+            // Borrowed for this look only.
+            let look = self.shelf.borrow().look(&key, way.to, self.now());
+            match look {
+                Look::Nothing => return None,
+                Look::Here(tray, page) => return self.give(&key, page, tray, request),
+                Look::Coming(until) => {
+                    let _ = timeout_at(self.started + until, changed).await;
+                }
+            }
+        }
+    }
+
+    fn give(
+        &self,
+        key: &Key,
+        page: u64,
+        tray: Rc<Tray>,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Body>> {
+        let suits = |it: &mut bentpipe_web::push::shelf::Page| {
+            fields::suits(&it.fields, request.headers(), &tray.fields)
+        };
+        let mut shelf = self.shelf.borrow_mut();
+        if tray.is_broken() || !shelf.page_of(page).is_some_and(suits) {
+            return None;
+        }
+        shelf.take(key, page)?;
+        Counted::add(&self.counted.push_used);
+        let mut answer = Response::new(body::nothing());
+        *answer.headers_mut() = tray.fields.clone();
+        if fields::is_known(request.headers(), &tray.fields) {
+            *answer.status_mut() = StatusCode::NOT_MODIFIED;
+            answer.headers_mut().remove(header::CONTENT_LENGTH);
+            return Some(answer);
+        }
+        *answer.status_mut() = tray.status;
+        let counted = Rc::clone(&self.counted);
+        let read = move |n| Counted::more(&counted.push_used_bytes, n);
+        *answer.body_mut() = Box::pin(tray.take(read));
+        Some(answer)
+    }
+
+    /// The answer without the promises in it, which are noted before anything of it is given on,
+    /// and unpacked.
+    pub async fn open(
+        this: &Rc<Pushes>,
+        asking: Option<Asking>,
+        answer: Response<Incoming>,
+    ) -> Response<Body> {
+        let (mut parts, body) = answer.into_parts();
+        let is_framed = fields::take_framed(&mut parts.headers);
+        let packed_with = delta::take_delta(&mut parts.headers);
+        fields::clear(&mut parts.headers);
+        let Some(asking) = asking.filter(|_| is_framed) else {
+            return Response::from_parts(parts, body::passing(body));
+        };
+        if let Some(page) = this.shelf.borrow_mut().page_of(asking.page) {
+            fields::set_cookies(&mut page.fields, &parts.headers);
+        }
+        let mut it = Unframed::new(Rc::clone(this), Some(asking.page), body);
+        if let Some(digest) = packed_with {
+            match unpacker(&asking, digest) {
+                Ok(unpacker) => it.unpacker = Some(unpacker),
+                Err(why) => it.failure = Some(why),
+            }
+        }
+        let is_kept = delta::may_be_kept(parts.status, &parts.headers);
+        it.copy = is_kept.then(|| (asking, Vec::new()));
+        it.begin().await;
+        Response::from_parts(parts, Box::pin(it))
+    }
+
+    /// Serves the stream on which a hub pushes.
+    pub async fn serve(this: Rc<Pushes>, peer: String, socket: OwnedFd) {
+        let Ok(stream) = watched(socket) else { return };
+        let served = exchange::server().serve_connection(
+            Socket::new(stream, Bytes::new()),
+            service_fn(|request| Pushes::receive(this.clone(), peer.clone(), request)),
+        );
+        if let Err(why) = served.await {
+            eprintln!("a stream of pushes from {peer} has ended: {why}");
+        }
+        this.shelf.borrow_mut().lose(&peer);
+        this.changed.notify_waiters();
+    }
+
+    /// One pushed answer. It is answered when a host takes it, or it has come: from then on the
+    /// hub knows that it is wanted.
+    async fn receive(
+        this: Rc<Pushes>,
+        peer: String,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        let refused = |status| {
+            let mut answer = Response::new(body::nothing());
+            *answer.status_mut() = status;
+            Ok(answer)
+        };
+        let Some(pushed) = fields::from_push(&mut request) else {
+            return refused(StatusCode::BAD_REQUEST);
+        };
+        let Some(status) = pushed.status else {
+            this.withdraw(&peer, pushed.page, request.into_body()).await;
+            return refused(StatusCode::NO_CONTENT);
+        };
+        let Some(tray) = this.arrive(peer, status, pushed, request.into_body()) else {
+            return refused(StatusCode::GONE);
+        };
+        match tray.settled().await {
+            true => Ok(Response::new(Box::pin(tray.until_end()) as Body)),
+            false => refused(StatusCode::NO_CONTENT),
+        }
+    }
+
+    async fn withdraw(self: &Rc<Pushes>, peer: &str, page: u64, body: Incoming) {
+        let mut body = Unframed::new(Rc::clone(self), None, body);
+        while poll_fn(|context| body.poll_more(context)).await.is_ok_and(|more| more) {}
+        self.shelf.borrow_mut().withdraw(peer, page, body.names);
+        self.changed.notify_waiters();
+    }
+
+    fn arrive(
+        self: &Rc<Pushes>,
+        peer: String,
+        status: StatusCode,
+        pushed: Pushed,
+        body: Incoming,
+    ) -> Option<Rc<Tray>> {
+        let Pushed { page, to, uri, mut fields, .. } = pushed;
+        headers::strip_hop(&mut fields);
+        let is_framed = fields::take_framed(&mut fields);
+        let now = self.now();
+        self.expire(now);
+        let mut shelf = self.shelf.borrow_mut();
+        let tray = Rc::new(Tray::new(status, fields));
+        let key = shelf.arrive((&peer, page), name_of(&uri), to, Rc::clone(&tray), now)?;
+        let asked_with = shelf.page_of(page)?.fields.clone();
+        drop(shelf);
+        self.changed.notify_waiters();
+        Counted::add(&self.counted.pushed);
+        let keep = self.keep((&peer, to), &uri, asked_with, &tray);
+        let body: Body = match is_framed {
+            true => Box::pin(Unframed::new(Rc::clone(self), Some(page), body)),
+            false => body::passing(body),
+        };
+        Local::spawn(Pushes::fill(self.clone(), (key, page), Rc::clone(&tray), body, keep));
+        Some(tray)
+    }
+
+    /// Keeps it for those who ask later, if it is for everybody.
+    fn keep(
+        &self,
+        (peer, to): (&str, SocketAddr),
+        uri: &Uri,
+        asked_with: HeaderMap,
+        tray: &Tray,
+    ) -> Option<Keep> {
+        let mut request = Request::new(());
+        *request.headers_mut() = asked_with;
+        let (key, now) = (cache::Key::new(peer, to, uri), self.store.now());
+        let asked = cache::Asked::of(&request, &key, true, now)?;
+        let stored = cache::keep(&asked, tray.status, &tray.fields, now)?;
+        self.holds(&stored);
+        self.store.begin(&asked, stored)
+    }
+
+    /// Fills a tray with what comes.
+    async fn fill(
+        this: Rc<Pushes>,
+        (key, page): (Key, u64),
+        tray: Rc<Tray>,
+        mut body: Body,
+        mut keep: Option<Keep>,
+    ) {
+        let whole = loop {
+            let data = match body.frame().await {
+                None => break true,
+                Some(Err(_)) => break false,
+                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+            };
+            Counted::more(&this.counted.pushed_bytes, data.len());
+            if let Some(keep) = &mut keep {
+                keep.append(&data);
+            }
+            let has_room = this.shelf.borrow_mut().grow(&key, page, data.len(), this.now());
+            if !has_room || !tray.put(data).await {
+                break false;
+            }
+        };
+        tray.end(whole);
+        match (whole, &mut keep) {
+            (true, Some(keep)) => keep.finish(),
+            (true, None) => {}
+            // What no host has taken is asked for again.
+            (false, _) => {
+                if this.shelf.borrow_mut().take(&key, page).is_some() {
+                    this.waste(0);
+                    this.changed.notify_waiters();
+                }
+            }
+        }
+    }
+}
+
+/// A body with promises, which are noted as soon as they come, and its bytes.
+struct Unframed {
+    body: Incoming,
+    reader: Reader,
+    parts: Vec<Part>,
+    data: VecDeque<Bytes>,
+    pushes: Rc<Pushes>,
+    page: Option<u64>,
+    /// Promises of no page.
+    names: Vec<String>,
+    ended: bool,
+    /// Told to whoever reads on.
+    failure: Option<Broken>,
+    unpacker: Option<Unpacker>,
+    /// Its bytes so far, to be remembered if they are not too many.
+    copy: Option<(Asking, Vec<u8>)>,
+}
+
+impl Unframed {
+    fn new(pushes: Rc<Pushes>, page: Option<u64>, body: Incoming) -> Unframed {
+        let (reader, parts, data, names) = Default::default();
+        let (ended, failure, unpacker, copy) = Default::default();
+        Unframed { body, reader, parts, data, pushes, page, names, ended, failure, unpacker, copy }
+    }
+
+    /// Notes the promises that come before the body.
+    async fn begin(&mut self) {
+        if let Err(why) = poll_fn(|context| self.poll_more(context)).await {
+            self.failure = Some(why);
+        }
+    }
+
+    /// Reads on until something has come; false at the end.
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Broken>> {
+        if let Some(why) = self.failure.take() {
+            return Poll::Ready(Err(why));
+        }
+        if self.ended {
+            return Poll::Ready(Ok(false));
+        }
+        loop {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(frame) => {
+                    // Trailers have no place in such a body.
+                    let data = frame?.into_data().unwrap_or_default();
+                    self.reader.read(data, &mut self.parts)?;
+                }
+                None => {
+                    self.reader.end()?;
+                    self.ended = true;
+                    return Poll::Ready(Ok(false));
+                }
+            }
+            if !self.parts.is_empty() {
+                self.take_parts();
+                return Poll::Ready(Ok(true));
+            }
+        }
+    }
+
+    /// The next bytes of the page, of those that came.
+    fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        let bytes = loop {
+            let Some(unpacker) = &mut self.unpacker else { break self.data.pop_front() };
+            if let Some(bytes) = unpacker.next()? {
+                break Some(bytes);
+            }
+            match self.data.pop_front() {
+                Some(packed) => unpacker.take(packed),
+                None => break None,
+            }
+        };
+        if let (Some((_, copy)), Some(bytes)) = (&mut self.copy, &bytes) {
+            match copy.len() + bytes.len() <= MAX_PAGE {
+                true => copy.extend_from_slice(bytes),
+                false => self.copy = None,
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// All of it has come.
+    fn end(&mut self) -> Result<(), Broken> {
+        if let Some(unpacker) = self.unpacker.take() {
+            unpacker.end()?;
+        }
+        if let Some((asking, copy)) = self.copy.take() {
+            let mut versions = self.pushes.versions.borrow_mut();
+            versions.insert(&asking.owner, &asking.name, copy.into());
+        }
+        Ok(())
+    }
+
+    fn take_parts(&mut self) {
+        for part in std::mem::take(&mut self.parts) {
+            match (part, self.page) {
+                (Part::Data(bytes), _) => self.data.push_back(bytes),
+                (Part::Promises(names), Some(page)) => {
+                    let now = self.pushes.now();
+                    self.pushes.shelf.borrow_mut().promise(page, names, now);
+                }
+                (Part::Promises(names), None) => self.names = names,
+            }
+        }
+    }
+}
+
+impl HttpBody for Unframed {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            match self.next() {
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Ok(None) => {}
+                Err(why) => return Poll::Ready(Some(Err(why))),
+            }
+            match ready!(self.poll_more(context)) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Ready(self.end().err().map(Err)),
+                Err(why) => return Poll::Ready(Some(Err(why))),
+            }
+        }
+    }
+}
+
+/// Unpacks what is packed with the page that was named.
+fn unpacker(asking: &Asking, digest: Digest) -> Result<Unpacker, Broken> {
+    match &asking.base {
+        Some((named, base)) if *named == digest => Ok(Unpacker::new(base)?),
+        _ => Err("a page is packed with another that was not named".into()),
+    }
+}

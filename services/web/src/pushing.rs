@@ -1,0 +1,482 @@
+//! The hub's part of page push: reads pages as they pass, fetches what they name, and sends it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bentpipe_web::cache::Digest;
+use bentpipe_web::delta::{self, MAX_PAGE, Packer, Versions};
+use bentpipe_web::headers::Way;
+use bentpipe_web::push::fields::{self, Ask};
+use bentpipe_web::push::plan::{Plan, Wanted};
+use bentpipe_web::push::scan::{Scanner, in_fields};
+use bentpipe_web::push::{Found, Kind, frames, is_private, name_of};
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use url::Url;
+
+use crate::body::{self, Body, Broken};
+use crate::exchange::{self, Exchanges, Sender};
+use crate::gateway::Gateway;
+use crate::hub::Hub;
+use crate::{Counted, Local};
+
+/// A server that has not begun to answer by then is asked by the host itself.
+const SLOW: Duration = Duration::from_secs(5);
+/// Pages whose objects are sent at once; of others none are.
+const PAGES: usize = 256;
+
+/// Pages that are packed at once: each takes a few megabytes meanwhile.
+const PACKERS: usize = 16;
+
+/// What the hub has for push, and for deltas.
+pub struct Pushing {
+    /// Bytes for one page; 0: nothing is pushed.
+    bytes: u64,
+    urgent: Exchanges,
+    /// Images give way to all that was asked for.
+    images: Exchanges,
+    pages: RefCell<Vec<Weak<Page>>>,
+    /// Pages as they were sent.
+    versions: RefCell<Versions>,
+    /// Each page that is being packed has a copy.
+    packing: Rc<()>,
+}
+
+impl Pushing {
+    pub fn new(gateway: &Rc<Gateway>, counted: &Rc<Counted>, bytes: u64) -> Pushing {
+        let stream =
+            |class| Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE, class);
+        let (urgent, images) = (stream(None), stream(Some("bulk")));
+        let (pages, versions, packing) = Default::default();
+        Pushing { bytes, urgent, images, pages, versions, packing }
+    }
+
+    /// A host asks for this itself: no page need bring it.
+    fn asked(&self, peer: &str, way: Way, uri: &Uri) {
+        let name = name_of(uri);
+        for page in self.pages.borrow().iter().filter_map(Weak::upgrade) {
+            if *page.peer == *peer && page.way.from == way.from {
+                page.plan.borrow_mut().asked(&name);
+            }
+        }
+    }
+}
+
+/// A page, while its objects are fetched and sent.
+pub struct Page {
+    hub: Rc<Hub>,
+    peer: Rc<str>,
+    way: Way,
+    number: u64,
+    plan: RefCell<Plan>,
+    /// What its objects are asked for with.
+    copied: RefCell<HeaderMap>,
+    /// Other hosts whose address is known.
+    others: RefCell<BTreeMap<String, SocketAddr>>,
+    is_over: Cell<bool>,
+    /// A page that the terminal has, too.
+    base: Option<(Digest, Bytes)>,
+}
+
+impl Page {
+    /// The page that a terminal's request asks for. The server is
+    /// asked for the page as it is, because what is encoded is not read.
+    pub async fn asked(
+        hub: &Rc<Hub>,
+        peer: &Rc<str>,
+        way: Way,
+        uri: &Uri,
+        fields: &mut HeaderMap,
+    ) -> Option<Rc<Page>> {
+        let pushing = &hub.pushing;
+        pushing.asked(peer, way, uri);
+        let (base, ask) = (delta::take_base(fields), fields::take_ask(fields));
+        let Ask { page: number, bytes, held } = ask?;
+        let url = Url::parse(&uri.to_string()).ok()?;
+        pushing.pages.borrow_mut().retain(|page| page.strong_count() > 0);
+        let may_push = !hub.gateway.bills(peer) && pushing.pages.borrow().len() < PAGES;
+        let mut bytes = if may_push { bytes.min(pushing.bytes) } else { 0 };
+        // Promised is only what there is a stream for.
+        if bytes > 0 && pushing.urgent.sender(peer).await.is_err() {
+            bytes = 0;
+        }
+        let owner = (peer.to_string(), way.from);
+        let base = base.and_then(|digest| {
+            let page = pushing.versions.borrow_mut().find(&owner, digest)?;
+            Some((digest, page))
+        });
+        let page = Rc::new(Page {
+            hub: hub.clone(),
+            peer: peer.clone(),
+            way,
+            number,
+            plan: RefCell::new(Plan::new(url, held, bytes)),
+            copied: RefCell::new(fields::copied(fields)),
+            others: RefCell::default(),
+            is_over: Cell::new(false),
+            base,
+        });
+        pushing.pages.borrow_mut().push(Rc::downgrade(&page));
+        if fields.contains_key(header::ACCEPT_ENCODING) {
+            fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        Some(page)
+    }
+
+    /// The page's own answer, with promises between its bytes.
+    pub fn read_own(self: &Rc<Page>, answer: Response<Body>) -> Response<Body> {
+        fields::set_cookies(&mut self.copied.borrow_mut(), answer.headers());
+        let base = self.plan.borrow().page().clone();
+        self.read(answer, base, 0)
+    }
+
+    /// An answer with promises between its bytes, if it names anything.
+    fn read(self: &Rc<Page>, answer: Response<Body>, base: Url, depth: u8) -> Response<Body> {
+        let (mut parts, body) = answer.into_parts();
+        let found = in_fields(parts.status, &parts.headers);
+        let scanner = Scanner::of(&parts.headers);
+        if found.is_empty() && matches!(scanner, Scanner::Blind) {
+            return Response::from_parts(parts, body);
+        }
+        let is_kept = depth == 0
+            && !matches!(scanner, Scanner::Blind)
+            && delta::may_be_kept(parts.status, &parts.headers);
+        let packed = if is_kept { self.packer(&mut parts.headers) } else { None };
+        let mut it = Reading {
+            body,
+            scanner,
+            page: Rc::clone(self),
+            base,
+            depth,
+            ready: VecDeque::new(),
+            packed,
+            copy: is_kept.then(Vec::new),
+            is_whole: false,
+        };
+        it.promise(found, true);
+        fields::set_framed(&mut parts.headers);
+        Response::from_parts(parts, Box::pin(it))
+    }
+
+    /// Packs the page with one that the terminal has, if there is one.
+    fn packer(&self, fields: &mut HeaderMap) -> Option<(Packer, Rc<()>)> {
+        let (digest, base) = self.base.as_ref()?;
+        let place = Rc::clone(&self.hub.pushing.packing);
+        let packer = (Rc::strong_count(&place) <= PACKERS + 1).then(|| Packer::new(base).ok());
+        delta::set_delta(fields, *digest);
+        match packer.flatten() {
+            Some(packer) => Some((packer, place)),
+            None => {
+                delta::clear(fields);
+                None
+            }
+        }
+    }
+
+    /// Fetches as much as may be fetched at once.
+    fn go_on(self: &Rc<Page>) {
+        loop {
+            let next = self.plan.borrow_mut().next();
+            let Some(wanted) = next else { return };
+            Local::spawn(self.clone().push(wanted));
+        }
+    }
+
+    /// The host has left: what has not been sent is not.
+    fn stop(self: &Rc<Page>) {
+        self.is_over.set(true);
+        let names = self.plan.borrow_mut().stop();
+        Local::spawn(self.clone().withdraw(names));
+    }
+
+    async fn withdraw(self: Rc<Page>, names: Vec<String>) {
+        if names.is_empty() {
+            return;
+        }
+        let list = frames::promises(names.iter().map(String::as_str));
+        let request = fields::withdrawal(self.number, body::whole(list));
+        if let Ok(mut sender) = self.sender(Kind::Page).await {
+            // Without the stream nobody believes in its promises.
+            let _ = sender.send_request(request).await;
+        }
+    }
+
+    async fn sender(&self, kind: Kind) -> Result<Sender, String> {
+        let pushing = &self.hub.pushing;
+        let stream = if kind.is_urgent() { &pushing.urgent } else { &pushing.images };
+        stream.sender(&self.peer).await.map(|(sender, _)| sender).map_err(|why| why.to_string())
+    }
+
+    /// Fetches an object and sends it.
+    async fn push(self: Rc<Page>, wanted: Wanted) {
+        let _done = Done(self.clone());
+        if self.send(&wanted).await.is_err() {
+            self.clone().withdraw(vec![wanted.name]).await;
+        }
+    }
+
+    async fn send(self: &Rc<Page>, wanted: &Wanted) -> Result<(), String> {
+        let (answer, to) =
+            timeout(SLOW, self.fetch(wanted)).await.map_err(|_| "the server is slow")??;
+        let status = answer.status();
+        let is_for_nobody_else =
+            [StatusCode::UNAUTHORIZED, StatusCode::PROXY_AUTHENTICATION_REQUIRED];
+        if self.is_over.get() || status.is_server_error() || is_for_nobody_else.contains(&status) {
+            return Err("it is not sent".into());
+        }
+        let length = answer.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|l| l.to_str().ok()).and_then(|l| l.parse().ok());
+        if !self.plan.borrow_mut().admit(length) {
+            return Err("it is too much".into());
+        }
+        let answer = match wanted.kind {
+            Kind::Page | Kind::Style => self.read(answer, wanted.url.clone(), wanted.depth),
+            _ => answer,
+        };
+        let (gone, when_gone) = oneshot::channel();
+        let is_wanted = Rc::new(Cell::new(false));
+        let (page, is_paid) = (Rc::clone(self), length.is_some());
+        let (is_wanted_too, _gone) = (is_wanted.clone(), gone);
+        let answer = answer.map(|body| {
+            Box::pin(Paying { body, page, is_paid, is_wanted: is_wanted_too, _gone }) as Body
+        });
+        let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
+        let request = fields::into_push(self.number, to, &uri, answer).ok_or("no address")?;
+        Counted::add(&self.hub.counted.push_sent);
+        let sender = self.sender(wanted.kind).await?;
+        Local::spawn(hold(sender, request, is_wanted));
+        // The next one follows when this is on its way; what becomes of it is a round trip away.
+        let _ = when_gone.await;
+        Ok(())
+    }
+
+    /// Asks the server: where the page came from, or by another host's name.
+    async fn fetch(&self, wanted: &Wanted) -> Result<(Response<Body>, SocketAddr), String> {
+        let request = self.request(wanted)?;
+        let known = match wanted.is_own {
+            true => Some(self.way.to),
+            false => self.others.borrow().get(wanted.url.host_str().unwrap_or("")).copied(),
+        };
+        let to = match known {
+            Some(to) => to,
+            None => self.look_up(wanted.url.host_str().unwrap_or("")).await?,
+        };
+        let key = (self.peer.clone(), Way { to, ..self.way });
+        let (answer, sender) = self.hub.ask(&key, request).await?;
+        let mut answer = self.hub.clone().hand_on(key, answer, sender);
+        fields::clear(answer.headers_mut());
+        Ok((answer, to))
+    }
+
+    /// The address of another host. It is not asked where it is in nobody's net but the page's own.
+    async fn look_up(&self, host: &str) -> Result<SocketAddr, String> {
+        let connected = self.hub.gateway.connect_by_name(&self.peer, self.way.from, host).await;
+        let (_, to) = connected.map_err(|why| why.to_string())?;
+        if is_private(to.ip()) && to.ip() != self.way.to.ip() {
+            return Err("its address is nobody's".into());
+        }
+        self.others.borrow_mut().insert(host.to_owned(), to);
+        Ok(to)
+    }
+
+    fn request(&self, wanted: &Wanted) -> Result<Request<Body>, String> {
+        let url = &wanted.url;
+        let wrong = |_| "no address of HTTP's".to_owned();
+        let mut request = Request::new(body::nothing());
+        *request.uri_mut() = url[url::Position::BeforePath..].parse().map_err(|_| "no target")?;
+        let fields = request.headers_mut();
+        *fields = self.copied.borrow().clone();
+        let host = &url[url::Position::BeforeHost..url::Position::AfterPort];
+        fields.insert(header::HOST, HeaderValue::from_str(host).map_err(wrong)?);
+        fields.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        match wanted.is_own {
+            true => {
+                let page = self.plan.borrow().page().to_string();
+                fields.insert(header::REFERER, HeaderValue::from_str(&page).map_err(wrong)?);
+            }
+            false => {
+                fields.remove(header::COOKIE);
+            }
+        }
+        if matches!(wanted.kind, Kind::Page | Kind::Style) {
+            fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        Ok(request)
+    }
+}
+
+/// Sends a pushed answer, hears whether a host reads it, and holds its stream until the terminal
+/// has all of it.
+async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<bool>>) {
+    // Where it fails the terminal knows that it has not come.
+    let Ok(mut answered) = sender.send_request(request).await else { return };
+    is_wanted.set(answered.status() == StatusCode::OK);
+    while let Some(Ok(_)) = answered.body_mut().frame().await {}
+}
+
+/// One object is through, however.
+struct Done(Rc<Page>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.plan.borrow_mut().done();
+        self.0.go_on();
+    }
+}
+
+/// A page or a sheet on its way to the terminal.
+struct Reading {
+    body: Body,
+    scanner: Scanner,
+    page: Rc<Page>,
+    base: Url,
+    depth: u8,
+    ready: VecDeque<Bytes>,
+    /// Its bytes are packed; and a place among those that are.
+    packed: Option<(Packer, Rc<()>)>,
+    /// Its bytes so far, to be remembered if they are not too many.
+    copy: Option<Vec<u8>>,
+    is_whole: bool,
+}
+
+impl Reading {
+    /// Promises what is found, before the bytes that name it go on.
+    fn promise(&mut self, found: Vec<Found>, even_if_none: bool) {
+        let names = match self.page.is_over.get() {
+            true => Vec::new(),
+            false => self.page.plan.borrow_mut().find(&self.base, found, self.depth + 1),
+        };
+        if even_if_none || !names.is_empty() {
+            self.ready.push_back(frames::promises(names.iter().map(String::as_str)));
+            self.page.go_on();
+        }
+    }
+
+    /// Bytes of the page go on, packed or as they are.
+    fn send(&mut self, bytes: Bytes) -> Result<(), Broken> {
+        match &mut self.copy {
+            Some(copy) if copy.len() + bytes.len() <= MAX_PAGE => copy.extend_from_slice(&bytes),
+            _ => self.copy = None,
+        }
+        let bytes = match &mut self.packed {
+            Some((packer, _)) => packer.pack(&bytes)?,
+            None => bytes,
+        };
+        self.frame(bytes);
+        Ok(())
+    }
+
+    fn frame(&mut self, bytes: Bytes) {
+        let mut frames = Vec::new();
+        frames::data(bytes, &mut frames);
+        self.ready.extend(frames);
+    }
+
+    /// All of it is on its way.
+    fn end(&mut self) -> Result<(), Broken> {
+        self.is_whole = true;
+        if let Some((mut packer, _)) = self.packed.take() {
+            let end = packer.end()?;
+            self.frame(end);
+        }
+        if let Some(copy) = self.copy.take() {
+            let page = &self.page;
+            let (owner, name) = ((page.peer.to_string(), page.way.from), page.plan.borrow().name());
+            page.hub.pushing.versions.borrow_mut().insert(&owner, &name, copy.into());
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, bytes: &[u8]) {
+        let found = self.scanner.read(bytes);
+        if let Some(base) = self.scanner.base().and_then(|base| self.base.join(&base).ok()) {
+            self.base = base;
+        }
+        self.promise(found, false);
+        if self.page.plan.borrow().is_full() {
+            self.scanner = Scanner::Blind;
+        }
+    }
+}
+
+impl HttpBody for Reading {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            if self.is_whole {
+                return Poll::Ready(None);
+            }
+            match ready!(self.body.as_mut().poll_frame(context)?) {
+                Some(frame) => {
+                    // Trailers have no place in such a body.
+                    let bytes = frame.into_data().unwrap_or_default();
+                    self.look(&bytes);
+                    self.send(bytes)?;
+                }
+                None => self.end()?,
+            }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.is_whole && self.depth == 0 {
+            self.page.stop();
+        }
+    }
+}
+
+/// A pushed body: paid for, counted, and broken off when nobody wants it any more.
+struct Paying {
+    body: Body,
+    page: Rc<Page>,
+    is_paid: bool,
+    /// A host reads it.
+    is_wanted: Rc<Cell<bool>>,
+    /// Dropped with this.
+    _gone: oneshot::Sender<()>,
+}
+
+impl HttpBody for Paying {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let frame = ready!(self.body.as_mut().poll_frame(context)?);
+        let length = frame.as_ref().and_then(|f| f.data_ref()).map_or(0, Bytes::len);
+        Counted::more(&self.page.hub.counted.push_sent_bytes, length);
+        if !self.is_wanted.get() {
+            let pays = self.is_paid || self.page.plan.borrow_mut().pay(length as u64);
+            if self.page.is_over.get() || !pays {
+                return Poll::Ready(Some(Err("nobody wants it".into())));
+            }
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
