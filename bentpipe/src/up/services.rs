@@ -695,7 +695,7 @@ fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
     })
 }
 
-/// Makes a service's directory, for its user alone, where there is none. One that is there is left
+/// Makes a service's directory, which others may enter and not read, where there is none. One that is there is left
 /// as it is: whose it is the operator has decided.
 fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsError> {
     let cannot = |e| {
@@ -708,7 +708,8 @@ fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsEr
     if let Some(parent) = directory.parent() {
         std::fs::create_dir_all(parent).map_err(cannot)?;
     }
-    std::fs::DirBuilder::new().mode(0o700).create(directory).map_err(cannot)?;
+    // The keeper, who has given up reading what is others', enters it before it becomes that user.
+    std::fs::DirBuilder::new().mode(0o711).create(directory).map_err(cannot)?;
     let (user, group) = user.unzip();
     std::os::unix::fs::chown(directory, user, group).map_err(cannot)
 }
