@@ -162,7 +162,7 @@ pub const DROPS: &[Entry] = &[
     (
         "quic refused",
         Place::Node,
-        "first packets of QUIC connections of hosts here, where the peer's file says quic = \"refuse\": browsers use TCP then",
+        "first packets of QUIC connections of hosts here, where the peer's file says `quic = \"refuse\"`: browsers use TCP then",
     ),
     (
         "repair too dear",
