@@ -47,6 +47,7 @@ fn plan(seed: u64, seconds: u64, faults: Vec<Fault>) -> Plan {
             rates: [BitRate::from_mbps(1), BitRate::from_mbps(5)],
             delays: [delay; 2],
         }),
+        spread: false,
         promised_rtt: Duration::from_millis(600),
         heal_at: faults.iter().map(|f| f.until).max().expect("there are faults"),
         faults,
