@@ -29,7 +29,7 @@ const REQUESTS: u32 = 3000;
 /// Bytes of a request's or an answer's fields.
 const FIELDS: u32 = 64 << 10;
 
-/// Bytes of one answer that wait for the link; the rest waits at its server.
+/// Bytes of one body that wait for the link; the rest waits where it comes from.
 const WAITING: usize = 16 << 10;
 
 /// The side that asks.
@@ -39,6 +39,7 @@ pub fn client() -> client::Builder<Local> {
         .initial_stream_window_size(BODY_WINDOW)
         .initial_connection_window_size(WINDOW)
         .initial_max_send_streams(REQUESTS as usize)
+        .max_send_buf_size(WAITING)
         .max_header_list_size(FIELDS);
     builder
 }

@@ -14,11 +14,11 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// What they may take of the disk; 0: nothing is kept there.
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     pub cache_size: ByteCount,
     /// What is sent of one page's objects before hosts ask for them; the smaller of both ends'
     /// numbers holds. 0: nothing is.
-    #[arg(long, value_name = "SIZE", default_value = "1MB")]
+    #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
     pub push: ByteCount,
 }
 
@@ -30,5 +30,13 @@ impl Options {
         let given = home.filter(|home| home.parent().is_some()).map(|home| home.join("cache"));
         options.cache = options.cache.or(given).filter(|_| options.cache_size.0 > 0);
         options
+    }
+}
+
+/// A size, or 0.
+fn size(text: &str) -> Result<ByteCount, String> {
+    match text {
+        "0" => Ok(ByteCount(0)),
+        _ => text.parse().map_err(|e: units::ParseUnitError| e.to_string()),
     }
 }

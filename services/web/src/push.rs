@@ -17,6 +17,9 @@ mod html;
 
 use std::net::IpAddr;
 
+#[cfg(any(test, fuzzing))]
+use http::Uri;
+
 /// By what an object is known at both ends: host and target.
 pub use crate::cache::plain_uri as name_of;
 
@@ -74,6 +77,56 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
+/// For the fuzzers: what a page, a sheet, a body with promises and a packed page mean does not
+/// depend on how their bytes arrive, and nothing that is found leads where it may not.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    use std::collections::BTreeSet;
+    let Some((&kind, data)) = data.split_first() else { return };
+    let kind = usize::from(kind);
+    let step = kind / 4 + 1;
+    match kind % 4 {
+        0 => {
+            let (mut html, mut found) = (html::Html::new(), Vec::new());
+            data.chunks(step).for_each(|part| html.read(part, &mut found));
+            let page = url::Url::parse("http://a.test/").expect("a page");
+            let mut plan = plan::Plan::new(page.clone(), BTreeSet::new(), 1);
+            plan.find(&page, found, 1);
+            while let Some(wanted) = plan.next() {
+                let uri: Uri = wanted.url.as_str().parse().expect("an address of HTTP's");
+                assert_eq!(name_of(&uri), wanted.name);
+                assert!(wanted.url.port().is_none());
+                plan.done();
+            }
+        }
+        1 => {
+            let read = |step| {
+                let (mut css, mut found) = (css::Css::default(), Vec::new());
+                data.chunks(step).for_each(|part| css.read(part, &mut found));
+                found
+            };
+            // A longer token may be cut where its bytes arrive apart.
+            assert!(data.len() > css::MAX_TOKEN || read(step) == read(data.len().max(1)));
+        }
+        2 => {
+            let (mut reader, mut parts) = (frames::Reader::default(), Vec::new());
+            for part in data.chunks(step) {
+                if reader.read(bytes::Bytes::copy_from_slice(part), &mut parts).is_err() {
+                    return;
+                }
+            }
+        }
+        _ => {
+            let mut unpacker = crate::delta::Unpacker::new(b"a page of before").expect("memory");
+            for part in data.chunks(step) {
+                unpacker.take(bytes::Bytes::copy_from_slice(part));
+                while let Ok(Some(_)) = unpacker.next() {}
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +152,20 @@ mod tests {
         }
         for public in ["9.9.9.9", "100.128.0.1", "172.32.0.1", "2001:db8::1"] {
             assert!(!is_private(public.parse().unwrap()), "{public}");
+        }
+    }
+
+    #[test]
+    fn what_the_fuzzers_found_worth_keeping_holds() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/web-push");
+        let files: Vec<_> = std::fs::read_dir(dir).expect("a corpus").flatten().collect();
+        assert!(files.len() >= 4);
+        for file in files {
+            let data = std::fs::read(file.path()).expect("a file");
+            // In every way of arriving, and as each of the four.
+            for kind in 0..=u8::MAX {
+                fuzz(&[&[kind], &data[1..]].concat());
+            }
         }
     }
 

@@ -194,6 +194,8 @@ impl Pushes {
         }
         let is_kept = delta::may_be_kept(parts.status, &parts.headers);
         it.copy = is_kept.then(|| (asking, Vec::new()));
+        let length = parts.headers.get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok());
+        it.left = length.and_then(|length| length.parse().ok());
         it.begin().await;
         Response::from_parts(parts, Box::pin(it))
     }
@@ -344,6 +346,8 @@ struct Unframed {
     /// Told to whoever reads on.
     failure: Option<Broken>,
     unpacker: Option<Unpacker>,
+    /// Bytes of the page that are yet to come, where that is known: whoever reads it may stop there.
+    left: Option<u64>,
     /// Its bytes so far, to be remembered if they are not too many.
     copy: Option<(Asking, Vec<u8>)>,
 }
@@ -351,8 +355,21 @@ struct Unframed {
 impl Unframed {
     fn new(pushes: Rc<Pushes>, page: Option<u64>, body: Incoming) -> Unframed {
         let (reader, parts, data, names) = Default::default();
-        let (ended, failure, unpacker, copy) = Default::default();
-        Unframed { body, reader, parts, data, pushes, page, names, ended, failure, unpacker, copy }
+        let (ended, failure, unpacker, left, copy) = Default::default();
+        Unframed {
+            body,
+            reader,
+            parts,
+            data,
+            pushes,
+            page,
+            names,
+            ended,
+            failure,
+            unpacker,
+            left,
+            copy,
+        }
     }
 
     /// Notes the promises that come before the body.
@@ -408,7 +425,22 @@ impl Unframed {
                 false => self.copy = None,
             }
         }
+        if let (Some(left), Some(bytes)) = (&mut self.left, &bytes) {
+            let rest = left.checked_sub(bytes.len() as u64);
+            *left = rest.ok_or("a page is longer than it says")?;
+            if *left == 0 {
+                self.remember();
+            }
+        }
         Ok(bytes)
+    }
+
+    /// All of it is here.
+    fn remember(&mut self) {
+        if let Some((asking, copy)) = self.copy.take() {
+            let mut versions = self.pushes.versions.borrow_mut();
+            versions.insert(&asking.owner, &asking.name, copy.into());
+        }
     }
 
     /// All of it has come.
@@ -416,10 +448,10 @@ impl Unframed {
         if let Some(unpacker) = self.unpacker.take() {
             unpacker.end()?;
         }
-        if let Some((asking, copy)) = self.copy.take() {
-            let mut versions = self.pushes.versions.borrow_mut();
-            versions.insert(&asking.owner, &asking.name, copy.into());
+        if self.left.is_some_and(|left| left > 0) {
+            return Err("a page is shorter than it says".into());
         }
+        self.remember();
         Ok(())
     }
 
@@ -457,6 +489,10 @@ impl HttpBody for Unframed {
                 Err(why) => return Poll::Ready(Some(Err(why))),
             }
         }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == Some(0) && self.failure.is_none()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Found, Kind};
 
 /// Bytes of one token that are kept until the rest has come; what is longer names nothing.
-const MAX_TOKEN: usize = 4 << 10;
+pub(super) const MAX_TOKEN: usize = 4 << 10;
 /// Fonts of one `@font-face` that are looked at.
 const MAX_SOURCES: usize = 16;
 
@@ -115,7 +115,8 @@ fn step(bytes: &[u8]) -> Step {
             None => Step::More,
         },
         b'}' => Step::BlockEnds,
-        b'\\' => Step::Skip(2.min(bytes.len())),
+        b'\\' if bytes.len() > 1 => Step::Skip(2),
+        b'\\' => Step::More,
         _ => Step::Skip(
             bytes.iter().position(|b| b"/\"'@uU}\\".contains(b)).unwrap_or(bytes.len()).max(1),
         ),

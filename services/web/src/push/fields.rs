@@ -10,13 +10,14 @@ use http::{Method, Request, Response, StatusCode, Uri, Version};
 
 use crate::headers::TO;
 
-/// In a request: it may bring objects of so many bytes; the page's number and the bytes.
+/// In a request: it may bring objects of so many bytes.
 const PUSH: HeaderName = HeaderName::from_static("bp-push");
 /// In a request: hashes of what the terminal has of this host.
 const HOLDS: HeaderName = HeaderName::from_static("bp-holds");
 /// In an answer and in a pushed one: its body has promises in it. The value is its length.
 const FRAMED: HeaderName = HeaderName::from_static("bp-framed");
-/// In a pushed answer: the number of its page.
+/// In a request with [`PUSH`] and in a pushed answer: the number of the page. The other is the same
+/// each time, and costs a byte.
 const PAGE: HeaderName = HeaderName::from_static("bp-page");
 /// In a pushed answer: its status. 0: its body is a list of what does not come.
 const STATUS: HeaderName = HeaderName::from_static("bp-status");
@@ -51,7 +52,11 @@ pub fn clear(fields: &mut HeaderMap) {
 /// Asks for push.
 pub fn set_ask(fields: &mut HeaderMap, ask: &Ask) {
     let text = |text: String| HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""));
-    fields.insert(PUSH, text(format!("{} {}", ask.page, ask.bytes)));
+    fields.insert(PUSH, ask.bytes.into());
+    // Header compression is not to remember it: no other request has it again.
+    let mut page = HeaderValue::from(ask.page);
+    page.set_sensitive(true);
+    fields.insert(PAGE, page);
     if !ask.held.is_empty() {
         let held: Vec<u8> =
             ask.held.iter().take(MAX_HELD).flat_map(|hash| hash.to_be_bytes()).collect();
@@ -61,8 +66,8 @@ pub fn set_ask(fields: &mut HeaderMap, ask: &Ask) {
 
 /// Takes what a request says of push out of it.
 pub fn take_ask(fields: &mut HeaderMap) -> Option<Ask> {
-    let (ask, holds) = (fields.remove(PUSH), fields.remove(HOLDS));
-    let (page, bytes) = ask.as_ref()?.to_str().ok()?.split_once(' ')?;
+    let [push, page, holds] = [PUSH, PAGE, HOLDS].map(|name| fields.remove(name));
+    let (page, bytes) = (page.as_ref()?.to_str().ok()?, push.as_ref()?.to_str().ok()?);
     let holds = holds.as_ref().and_then(|h| h.to_str().ok()).unwrap_or("");
     let held = Base64UrlUnpadded::decode_vec(holds).ok()?;
     let hashes = held.as_chunks().0.iter().take(MAX_HELD).map(|b| u32::from_be_bytes(*b));
@@ -302,8 +307,11 @@ mod tests {
         set_ask(&mut all, &ask);
         assert_eq!(take_ask(&mut all), Some(ask));
         assert_eq!(all.len(), 1);
-        for (push, holds) in [("", ""), ("1", ""), ("-1 2", ""), ("1 2", "~"), ("1 x", "AAAA")] {
-            assert_eq!(take_ask(&mut fields(&[("bp-push", push), ("bp-holds", holds)])), None);
+        for (page, push, holds) in
+            [("", "", ""), ("1", "", ""), ("-1", "2", ""), ("1", "2", "~"), ("1", "x", "AAAA")]
+        {
+            let odd = [("bp-page", page), ("bp-push", push), ("bp-holds", holds)];
+            assert_eq!(take_ask(&mut fields(&odd)), None, "{odd:?}");
         }
         let many = Ask { page: 1, bytes: 1, held: (0..1000).collect() };
         set_ask(&mut all, &many);
