@@ -334,7 +334,9 @@ mod tests {
             all += &table.run("list ruleset").unwrap_or_else(|e| e.to_string());
             all
         });
-        files.each_ref().map(|path| fs::remove_file(path).unwrap());
+        for path in &files {
+            fs::remove_file(path).unwrap();
+        }
         assert!(said.contains("syntax error"), "it does include: {said}");
         assert!(!said.contains("hidden"), "{said}");
     }
