@@ -58,11 +58,9 @@ ip -n "$name-c" route add default via 10.1.0.1
 ip -n "$name-s" route add default via 10.2.0.1
 for ns in a b; do ip netns exec "$name-$ns" sysctl -qw net.ipv4.ip_forward=1; done
 
-mkdir "$work/bin" "$work/state"
+mkdir "$work/bin"
 cp "$programs/bentpipe-web" "$work/bin/"
 chmod -R a+rX "$work/bin"
-# The service has a user of its own; the gateway gives it the first number of its kind.
-chown 60706:60706 "$work/state"
 state="directory = \"$work/state\""
 [ "${CACHE:-}" = memory ] && state=""
 

@@ -6,6 +6,8 @@
 
 #[path = "costs/attacks.rs"]
 mod attacks;
+#[path = "costs/idle.rs"]
+mod idle;
 #[path = "costs/node.rs"]
 mod node;
 

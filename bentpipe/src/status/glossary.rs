@@ -94,11 +94,6 @@ pub const DROPS: &[Entry] = &[
         "packets and connections of hosts here in an address family that the peer's `routes` lack: refused at once",
     ),
     (
-        "quic refused",
-        Place::Node,
-        "first packets of QUIC connections of hosts here, where the peer's file says quic = \"refuse\": browsers use TCP then",
-    ),
-    (
         "flow forgotten",
         Place::Node,
         "exchanges of packets that are not split and were forgotten early, for want of room: answers to them are denied",
@@ -163,6 +158,11 @@ pub const DROPS: &[Entry] = &[
         "path down",
         Place::Node,
         "initiations that came by a path which was put down here: they are not answered",
+    ),
+    (
+        "quic refused",
+        Place::Node,
+        "first packets of QUIC connections of hosts here, where the peer's file says `quic = \"refuse\"`: browsers use TCP then",
     ),
     (
         "repair too dear",

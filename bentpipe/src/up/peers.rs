@@ -9,7 +9,7 @@ use link::keys::PresharedKey;
 use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, PathConfig, Services, best_packet};
 use relay::{Policy, Share, streams_for};
 use squeeze::dedup::Limits;
-use units::{ByteCount, Duration};
+use units::{BitRate, ByteCount, Duration};
 
 use crate::config::{Carrier, LinkSettings, Node, Peer, Queue, Source};
 use crate::host::Host;
@@ -17,6 +17,25 @@ use crate::host::Host;
 /// Streams for which the configured memory is enough with a block of 8 kB each way and
 /// bookkeeping.
 const BYTES_PER_STREAM: u64 = 16 * 1024;
+
+/// Peers that are taken to use their links at once. Of more than so many each is promised a part as
+/// if there were no more, and what they take is counted (`link::endpoint::memory`).
+const ACTIVE: usize = 64;
+/// What a peer may always have of it, however many there are: a stream or two of a fast link.
+const FLOOR: ByteCount = ByteCount(64 << 10);
+
+/// The memory for streams that a peer, one of so many, is promised.
+fn part(node: &Node, peers: usize) -> ByteCount {
+    ByteCount(node.memory.0 / peers.clamp(1, ACTIVE) as u64)
+}
+
+/// What the peers of one shard may take together, if that is less than they were promised, and what
+/// each has at least.
+pub fn shared_memory(node: &Node, peers: usize) -> (Option<ByteCount>, ByteCount) {
+    let shared = (peers > ACTIVE).then(|| ByteCount(node.memory.0 / u64::from(node.shards.max(1))));
+    let floor = node.memory.0 / peers.max(1) as u64;
+    (shared, ByteCount(floor.max(FLOOR.0)))
+}
 
 /// History that coded streams may keep, each way: an eighth of the memory, up to 32 MB,
 /// with which 10,000 streams have 3 kB each and a few hundred the most that helps.
@@ -26,7 +45,7 @@ fn history(memory: ByteCount, compress: bool) -> ByteCount {
 
 /// The link to `peer`, one of `peers` that share the node's memory.
 pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
-    let memory = ByteCount(node.memory.0 / peers.max(1) as u64);
+    let memory = part(node, peers);
     let link = &peer.link;
     LinkConfig {
         send_rate: link.send,
@@ -91,7 +110,12 @@ fn queue(link: &LinkSettings) -> Duration {
 /// What one stream may have buffered: where there are several carriers, enough for the one that
 /// needs most.
 fn stream_buffer(peer: &Peer) -> Option<ByteCount> {
-    let most = peer.carriers.iter().map(|c| c.link.bandwidth_delay_product().0 * 4).max();
+    let rates = peer.carriers.iter().map(|c| c.link.receive.as_bps()).sum();
+    let trip = peer.carriers.iter().map(|c| c.link.delay.times(2)).max();
+    let most = match (peer.spread, trip) {
+        (true, Some(trip)) => Some(BitRate::from_bps(rates).bytes_in(trip).0 * 4),
+        _ => peer.carriers.iter().map(|c| c.link.bandwidth_delay_product().0 * 4).max(),
+    };
     peer.stream_buffer.or(most.map(|n| ByteCount(n.max(256 * 1024))))
 }
 

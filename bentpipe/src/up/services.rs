@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -679,6 +681,9 @@ fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
         Some(user) => Some(user.numbers()),
         None => os::proc::is_root().then_some((FIRST_USER + n, FIRST_USER + n)),
     };
+    if let Some(directory) = &config.directory {
+        make_directory(directory, user)?;
+    }
     Ok(Spec {
         name: config.name.clone(),
         command: config.command.clone(),
@@ -688,6 +693,25 @@ fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
         directory: config.directory.clone(),
         reads: config.reads.clone(),
     })
+}
+
+/// Makes a service's directory, which others may enter and not read, where there is none. One that is there is left
+/// as it is: whose it is the operator has decided.
+fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsError> {
+    let cannot = |e| {
+        let what = format!("make {} for a service", directory.display());
+        OsError::new(what, e).mend("make it for the service's user, or name another directory")
+    };
+    if directory.exists() {
+        return Ok(());
+    }
+    if let Some(parent) = directory.parent() {
+        std::fs::create_dir_all(parent).map_err(cannot)?;
+    }
+    // The keeper, who has given up reading what is others', enters it before it becomes that user.
+    std::fs::DirBuilder::new().mode(0o711).create(directory).map_err(cannot)?;
+    let (user, group) = user.unzip();
+    std::os::unix::fs::chown(directory, user, group).map_err(cannot)
 }
 
 /// A connection that a service gives, with its client and its server.

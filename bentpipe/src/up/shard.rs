@@ -175,6 +175,7 @@ impl Shard {
         // others says nothing of how fast it is.
         shard.relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
         shard.relay.tell_own_clients(node.own);
+        shard.share_memory();
         shard.relay.set_own_addresses(os::addresses::own_addresses()?);
         let p = &shard.poller;
         shard.carrier.watch(p, UDP, MORE_UDP)?;

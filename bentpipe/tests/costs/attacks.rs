@@ -176,6 +176,17 @@ const FRAMES: &[Attack] = &[
         },
     },
     Attack {
+        name: "STREAM, long and far apart",
+        config: uncoded,
+        prepare: |node| node.reads = false,
+        write: |_, n, out| {
+            begin(out, n);
+            // Each over an edge, wherever blocks have theirs.
+            data(out, 0, (n + 1) * 8_192 % 4_000_000 - 8, &[b'x'; 1_040]);
+            0
+        },
+    },
+    Attack {
         name: "STREAM, a byte of each",
         config: uncoded,
         prepare: |node| node.reads = false,

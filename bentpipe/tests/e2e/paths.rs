@@ -27,14 +27,20 @@ struct Two {
 
 impl Two {
     fn new() -> Two {
+        Two::with("")
+    }
+
+    /// The same with more words for both peers' tables.
+    fn with(words: &str) -> Two {
         let mut plan = Plan { rate: BitRate::from_mbps(10), ..Plan::default() };
         plan.b.listen = "0.0.0.0:4500".into();
         plan.a.peer = format!(
-            "[[peer.carrier]]\nname = \"geo\"\n\
+            "{words}[[peer.carrier]]\nname = \"geo\"\n\
              [[peer.carrier]]\nname = \"lte\"\nendpoint = \"198.51.100.2:4500\"\n\
              interface = \"{SECOND}\"\n\
              link = {{ send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }}\n"
         );
+        plan.b.peer += words;
         let mut world = World::without_gateways(&plan);
         let one = ChannelConfig {
             rate: Some(BitRate::from_mbps(6)),
@@ -52,8 +58,10 @@ impl Two {
         world.a.wait_until_up();
         world.b.wait_until_up();
         let two = Two { world, second };
-        two.wait_for("geo", PathState::InUse);
-        two.wait_for("lte", PathState::StandsBy);
+        // Where both carry, the faster one is the one in use for everything else.
+        let (used, other) = if words.is_empty() { ("geo", "lte") } else { ("lte", "geo") };
+        two.wait_for(used, PathState::InUse);
+        two.wait_for(other, PathState::StandsBy);
         two
     }
 
@@ -225,4 +233,30 @@ fn a_carrier_whose_interface_loses_its_link_is_left_at_once_and_watchers_hear_wh
     two.wait_for_shore(true);
     assert!(!command(a, &["auto", "lte"]).status.success(), "auto is for all of them");
     assert!(!command(a, &["use"]).status.success(), "use is for one");
+}
+
+/// L-PT-12: one transfer has more than either carrier could carry, and its bytes come once.
+#[test]
+fn one_transfer_goes_by_both_carriers_where_the_file_says_all() {
+    if !root() {
+        return;
+    }
+    let two = Two::with("carriers = \"all\"\n");
+    let (near, far) = joined(&two.world.client, &listen(&two.world.server, SERVER));
+    let data = pattern(85, 12_000_000);
+    let before = two.carried();
+    let sender = send_all(&far, data.clone());
+    check(near, &data);
+    sender.join().expect("a thread").expect("all was taken");
+    let carried = two.carried();
+    // By their rates 7.5 MB and 4.5 MB.
+    for (after, before) in carried.iter().zip(before) {
+        assert!(after - before > 2_500_000, "{before} {carried:?}");
+    }
+    // On one of them nothing comes any more: it is left, and a new transfer takes its time.
+    two.world.set_link_down(true);
+    let (near, far) = joined(&two.world.client, &listen(&two.world.server, SERVER));
+    let sender = send_all(&far, data.clone());
+    check(near, &data);
+    sender.join().expect("a thread").expect("all was taken");
 }

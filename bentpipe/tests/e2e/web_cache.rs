@@ -2,7 +2,6 @@
 //! disposal.
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,18 +13,14 @@ use crate::harness::{Plan, Scratch, World, must, root, wait_for};
 use crate::tcp::pattern;
 use crate::web::{AT, Server, field, service, sized, wait_for_count, world_with};
 
-/// Whom a gateway's first service runs as where the file does not say.
-const USER: u32 = 60_706;
-
-/// Gives the service at a a directory.
+/// Gives the service at a a directory, which the gateway makes.
 pub fn with_directory(plan: &mut Plan, programs: &Scratch) {
-    let directory = programs.sub("state");
-    chown(&directory, Some(USER), Some(USER)).expect("a directory of its user");
+    let directory = programs.sub("state").join("web");
     plan.a.node += &format!("directory = {:?}\n", directory.display().to_string());
 }
 
 fn files(programs: &Scratch) -> Vec<PathBuf> {
-    let entries = fs::read_dir(programs.sub("state").join("cache")).expect("a directory");
+    let entries = fs::read_dir(programs.sub("state").join("web/cache")).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.filter(|path| !path.ends_with("lock")).collect()
 }
@@ -155,7 +150,7 @@ fn a_full_disk_costs_nobody_an_answer_and_what_is_new_takes_the_place_of_what_is
     let (world, _programs) = world_with("web-full", |plan, programs| {
         with_directory(plan, programs);
         let (script, state) = (programs.sub("bin").join("mount.sh"), programs.sub("state"));
-        let mount = format!("mount -t tmpfs -o size=512k,mode=777 none {}", state.display());
+        let mount = format!("mount -t tmpfs -o size=512k,mode=755 none {}", state.display());
         fs::write(&script, format!("{mount} && shift && exec \"$@\"\n")).expect("a script");
         let words = format!("-- unshare --mount --propagation private sh {}", script.display());
         plan.a.prefix = words;

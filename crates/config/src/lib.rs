@@ -172,6 +172,7 @@ impl Peer {
         let (a, b) = (&self.link, &new.link);
         let differs = [
             ("carrier of a peer", self.carriers != new.carriers),
+            ("carriers of a peer", self.spread != new.spread),
             ("compress of a peer", self.compress != new.compress),
             ("line of a peer", self.line != new.line),
             ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),

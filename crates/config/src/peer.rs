@@ -36,6 +36,8 @@ pub struct Peer {
     /// The ways to it, the first of which `endpoint` and `link` are those of; none: one, by
     /// the node's own socket.
     pub carriers: Vec<Carrier>,
+    /// All paths to the peer that work carry what this node sends, not the best alone.
+    pub spread: bool,
     /// What manages its link, where that is not always up.
     pub line: Option<Line>,
     /// How often something is sent on a silent link; `None` (the default) is never.
@@ -157,6 +159,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let psk_is_inline = section.has("preshared_key");
     let endpoint = section.get::<HostPort>("endpoint");
     let routes = read_prefixes(&mut section, "routes");
+    let spread = section.word("carriers", &[("all", true), ("one", false)]);
     let mut carriers = carrier::read(&mut section);
     // What the first carrier says of its link stands for the peer's, if that says nothing.
     let link = match carriers.first_link() {
@@ -203,6 +206,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         preshared_key: psk.map(|p| p.value),
         endpoint: first.or(endpoint_value),
         carriers,
+        spread: spread.is_some_and(|s| s.value),
         line,
         routes: values(&routes),
         profile: link.profile,

@@ -13,116 +13,177 @@ use crate::ranges::RangeSet;
 /// Bytes of one block: large enough that a 64 kB read spans few, small enough
 /// that ten thousand short exchanges fit in memory.
 const BLOCK: usize = 8 * 1024;
-/// Blocks kept for reuse: 4 MB, what a 100 Mbit/s link turns over in 0.3 s.
+/// What lies apart from the rest has parts of a block, of so many bytes each.
+const PART: usize = BLOCK / PARTS;
+const PARTS: usize = 4;
+/// Blocks kept for reuse: 4 MB, what a 100 Mbit/s link turns over in 0.3 s; and parts.
 const KEPT: usize = 512;
-/// Blocks that a stream's holes may leave nearly empty, and how many times what arrived all of
-/// them may take beyond those.
-const SPARSE_BLOCKS: usize = 8;
+const KEPT_PARTS: usize = 256;
+/// Bytes of memory that a stream's holes may leave nearly empty, and how many times what arrived all
+/// of it may take beyond those.
+const SPARSE: u64 = 64 * 1024;
 const SPARSE_TIMES: u64 = 4;
-/// The same where the piece at hand is so long: a policer that drops nine packets of ten leaves
-/// each full packet in a block or two of its own, seven times its length on average.
-const LONG_PIECE: u64 = 1_024;
-const SPARSE_TIMES_OF_LONG: u64 = 8;
+/// Longer pieces keep to that by themselves: bytes that lie together and are at least so many touch
+/// so few parts.
+const LONG_PIECE: u64 = (2 * PART) as u64 / SPARSE_TIMES;
 
 type Block = Box<[u8; BLOCK]>;
+type Part = Box<[u8; PART]>;
 
-/// Free blocks, and the count of those in use.
+/// Free blocks and parts, and the bytes of those in use.
 #[derive(Default)]
 pub(crate) struct Pool {
     free: Vec<Block>,
+    free_parts: Vec<Part>,
     in_use: usize,
+}
+
+fn zeros<const N: usize>() -> Box<[u8; N]> {
+    vec![0u8; N].into_boxed_slice().try_into().expect("N bytes were asked for")
 }
 
 impl Pool {
     fn take(&mut self) -> Block {
-        self.in_use += 1;
-        self.free.pop().unwrap_or_else(|| {
-            vec![0u8; BLOCK].into_boxed_slice().try_into().expect("BLOCK bytes were asked for")
-        })
+        self.in_use += BLOCK;
+        self.free.pop().unwrap_or_else(zeros)
     }
 
-    fn give(&mut self, block: Block) {
-        self.in_use -= 1;
-        if self.free.len() < KEPT {
-            self.free.push(block);
+    fn take_part(&mut self) -> Part {
+        self.in_use += PART;
+        self.free_parts.pop().unwrap_or_else(zeros)
+    }
+
+    /// Answers how many bytes come back.
+    fn give(&mut self, place: Place) -> usize {
+        let bytes = place.bytes();
+        self.in_use -= bytes;
+        match place {
+            Place::Empty => {}
+            Place::Whole(block) if self.free.len() < KEPT => self.free.push(block),
+            Place::Whole(_) => {}
+            Place::Parts(parts) => {
+                let room = KEPT_PARTS.saturating_sub(self.free_parts.len());
+                self.free_parts.extend(parts.into_iter().flatten().take(room));
+            }
         }
+        bytes
+    }
+
+    /// Gives the free ones back.
+    pub fn give_back(&mut self) {
+        self.free = Vec::new();
     }
 
     /// Bytes of memory that streams hold now.
     pub fn used(&self) -> u64 {
-        (self.in_use * BLOCK) as u64
+        self.in_use as u64
     }
 }
 
-/// Blocks that cover the stream bytes from `base` (a block's start) upward;
-/// `None` where nothing has been written.
+/// Where a block's bytes lie.
+#[derive(Default)]
+enum Place {
+    /// Nothing has been written.
+    #[default]
+    Empty,
+    Whole(Block),
+    Parts(Box<[Option<Part>; PARTS]>),
+}
+
+impl Place {
+    fn bytes(&self) -> usize {
+        match self {
+            Place::Empty => 0,
+            Place::Whole(_) => BLOCK,
+            Place::Parts(parts) => parts.iter().flatten().count() * PART,
+        }
+    }
+
+    /// The bytes from `at` on that lie together; `apart`: where there are none yet, a part will do.
+    fn get_mut(&mut self, pool: &mut Pool, held: &mut usize, at: usize, apart: bool) -> &mut [u8] {
+        if let Place::Empty = self {
+            *self = match apart {
+                true => Place::Parts(Box::default()),
+                false => Place::Whole(pool.take()),
+            };
+            *held += self.bytes();
+        }
+        match self {
+            Place::Empty => &mut [],
+            Place::Whole(block) => &mut block[at..],
+            Place::Parts(parts) => {
+                let part = parts[at / PART].get_or_insert_with(|| {
+                    *held += PART;
+                    pool.take_part()
+                });
+                &mut part[at % PART..]
+            }
+        }
+    }
+}
+
+/// Blocks that cover the stream bytes from `base` (a block's start) upward.
 #[derive(Default)]
 struct Blocks {
     base: u64,
-    blocks: VecDeque<Option<Block>>,
-    /// How many there are.
+    blocks: VecDeque<Place>,
+    /// Bytes of memory that they take.
     held: usize,
 }
 
 impl Blocks {
-    fn write(&mut self, pool: &mut Pool, mut offset: u64, mut data: &[u8]) {
+    fn write(&mut self, pool: &mut Pool, mut offset: u64, mut data: &[u8], apart: bool) {
         while !data.is_empty() {
             let (index, at) = self.locate(offset);
             while self.blocks.len() <= index {
-                self.blocks.push_back(None);
+                self.blocks.push_back(Place::Empty);
             }
-            let held = &mut self.held;
-            let block = self.blocks[index].get_or_insert_with(|| {
-                *held += 1;
-                pool.take()
-            });
-            let n = data.len().min(BLOCK - at);
-            block[at..at + n].copy_from_slice(&data[..n]);
+            let room = self.blocks[index].get_mut(pool, &mut self.held, at, apart);
+            let n = data.len().min(room.len());
+            room[..n].copy_from_slice(&data[..n]);
             offset += n as u64;
             data = &data[n..];
         }
     }
 
-    /// The bytes at `offset` up to the end of their block, at most `max`.
+    /// The bytes at `offset` as far as they lie together, at most `max`.
     fn slice(&self, offset: u64, max: u64) -> &[u8] {
         let (index, at) = self.locate(offset);
-        let n = max.min((BLOCK - at) as u64) as usize;
         match self.blocks.get(index) {
-            Some(Some(block)) => &block[at..at + n],
-            _ => &[],
+            Some(Place::Whole(block)) => &block[at..at + max.min((BLOCK - at) as u64) as usize],
+            Some(Place::Parts(parts)) => {
+                let (part, at) = (&parts[at / PART], at % PART);
+                let n = max.min((PART - at) as u64) as usize;
+                part.as_ref().map_or(&[], |part| &part[at..at + n])
+            }
+            Some(Place::Empty) | None => &[],
         }
     }
 
     /// Gives back the blocks that lie wholly below `offset`.
     fn release_below(&mut self, pool: &mut Pool, offset: u64) {
         while self.base + BLOCK as u64 <= offset {
-            match self.blocks.pop_front() {
-                Some(Some(block)) => {
-                    self.held -= 1;
-                    pool.give(block);
-                }
-                Some(None) => {}
-                None => {
-                    self.base = offset - offset % BLOCK as u64;
-                    return;
-                }
-            }
+            let Some(place) = self.blocks.pop_front() else {
+                self.base = offset - offset % BLOCK as u64;
+                return;
+            };
+            self.held -= pool.give(place);
             self.base += BLOCK as u64;
         }
     }
 
     /// Gives everything back, for a stream that holds nothing at `offset`.
     fn release_all(&mut self, pool: &mut Pool, offset: u64) {
-        for block in std::mem::take(&mut self.blocks).into_iter().flatten() {
-            pool.give(block);
+        for place in std::mem::take(&mut self.blocks) {
+            pool.give(place);
         }
         self.held = 0;
         self.base = offset - offset % BLOCK as u64;
     }
 
-    /// Is there a block for the byte at `offset`?
+    /// Is there memory for the byte at `offset`?
     fn has(&self, offset: u64) -> bool {
-        matches!(self.blocks.get(self.locate(offset).0), Some(Some(_)))
+        !self.slice(offset, 1).is_empty()
     }
 
     fn locate(&self, offset: u64) -> (usize, usize) {
@@ -149,7 +210,7 @@ pub(crate) struct SendBuffer {
 
 impl SendBuffer {
     pub fn write(&mut self, pool: &mut Pool, data: &[u8]) {
-        self.blocks.write(pool, self.end, data);
+        self.blocks.write(pool, self.end, data, false);
         self.end += data.len() as u64;
     }
 
@@ -294,7 +355,8 @@ impl RecvBuffer {
         let new = self.received.insert(start..end);
         self.held += new;
         if new > 0 {
-            self.blocks.write(pool, start, &data[skip..]);
+            let apart = self.lies_apart(start);
+            self.blocks.write(pool, start, &data[skip..], apart);
             self.highest = self.highest.max(end);
         }
         new
@@ -317,14 +379,25 @@ impl RecvBuffer {
             || self.is_too_sparse(offset, end)
     }
 
+    /// Would a piece leave most of the memory empty that it needs? It takes a part of a block, or two.
     fn is_too_sparse(&self, offset: u64, end: u64) -> bool {
-        if self.blocks.held < SPARSE_BLOCKS || self.blocks.has(end - 1) && self.blocks.has(offset) {
+        if end - offset >= LONG_PIECE || self.blocks.has(end - 1) && self.blocks.has(offset) {
             return false;
         }
-        let beyond = (self.blocks.held + 1 - SPARSE_BLOCKS) * BLOCK;
-        let long = end - offset >= LONG_PIECE;
-        let times = if long { SPARSE_TIMES_OF_LONG } else { SPARSE_TIMES };
-        beyond as u64 > times * (self.held + end - offset)
+        let held = (self.blocks.held + 2 * PART) as u64;
+        held > SPARSE + SPARSE_TIMES * (self.held + end - offset)
+    }
+
+    /// Do bytes that were put at `start` lie apart, so that a whole block might stay nearly empty? Not
+    /// what can be taken next, and what follows a block's length without a hole: after a loss, all
+    /// that comes meanwhile.
+    fn lies_apart(&self, start: u64) -> bool {
+        let mut next = self.received.first().filter(|r| r.start <= self.consumed);
+        if next.take_if(|r| start < r.end).is_some() {
+            return false;
+        }
+        let range = self.received.overlapping(&(start..start + 1)).next();
+        range.is_none_or(|r| start - r.start < BLOCK as u64)
     }
 
     /// The next bytes in order, as far as they lie together in memory; empty if none.
@@ -414,6 +487,86 @@ mod tests {
 
     fn pattern(range: Range<u64>) -> Vec<u8> {
         range.map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect()
+    }
+
+    /// Of packets of 1,300 bytes, in a stream of 4 MB.
+    fn packet(n: u64) -> Range<u64> {
+        n * 1_300..(n + 1) * 1_300
+    }
+
+    /// In whole blocks each would take seven times its length.
+    #[test]
+    fn of_a_policer_that_drops_nine_of_ten_every_packet_is_taken_in_four_times_its_length() {
+        let (mut pool, mut buffer, mut rng) =
+            (Pool::default(), RecvBuffer::default(), units::Rng::new(5));
+        let mut late: Vec<u64> = (0..3_200).collect();
+        let first: Vec<u64> = (1..3_200).filter(|_| rng.below(10) == 0).collect();
+        for (count, n) in (1..).zip(&first) {
+            assert!(!buffer.is_too_scattered(packet(*n).start, packet(*n).end, 4_000), "{n}");
+            buffer.write(&mut pool, packet(*n).start, &pattern(packet(*n)));
+            assert!(pool.used() <= SPARSE_TIMES * 1_300 * count, "{} of {count}", pool.used());
+        }
+        late.retain(|n| !first.contains(n));
+        for i in (1..late.len()).rev() {
+            late.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        late.iter()
+            .for_each(|n| _ = buffer.write(&mut pool, packet(*n).start, &pattern(packet(*n))));
+        let mut out = Vec::new();
+        while !buffer.peek().is_empty() {
+            let n = buffer.peek().len();
+            out.extend_from_slice(buffer.peek());
+            buffer.consume(&mut pool, n as u64);
+        }
+        assert!(out == pattern(0..3_200 * 1_300));
+        assert_eq!((pool.used(), buffer.blocks.held), (0, 0));
+    }
+
+    /// What a reader takes has blocks of its own, so that no piece is refused for its going.
+    #[test]
+    fn packets_beyond_a_hole_are_taken_though_the_reader_empties_what_is_before_it() {
+        let (mut pool, mut buffer) = (Pool::default(), RecvBuffer::default());
+        buffer.write(&mut pool, 0, &pattern(0..1 << 20));
+        for n in 1_000..1_300 {
+            let piece = packet(3 * n);
+            assert!(!buffer.is_too_scattered(piece.start, piece.end, 4_000), "{n}");
+            buffer.write(&mut pool, piece.start, &pattern(piece));
+            while !buffer.peek().is_empty() {
+                let len = buffer.peek().len() as u64;
+                buffer.consume(&mut pool, len);
+            }
+            assert!(pool.used() <= BLOCK as u64 + SPARSE_TIMES * buffer.held);
+        }
+    }
+
+    /// After a loss nothing is dearer than without one.
+    #[test]
+    fn what_follows_a_loss_without_another_lies_in_whole_blocks() {
+        let (mut pool, mut buffer) = (Pool::default(), RecvBuffer::default());
+        (1..800).for_each(|n| _ = buffer.write(&mut pool, packet(n).start, &pattern(packet(n))));
+        let whole = buffer.blocks.blocks.iter().filter(|p| matches!(p, Place::Whole(_))).count();
+        assert!(whole + 3 > 800 * 1_300 / BLOCK, "{whole}");
+    }
+
+    /// L-CR-5.
+    #[test]
+    fn whatever_is_taken_apart_from_the_rest_takes_four_times_its_bytes() {
+        for len in [1, 40, 300, 1_023, 1_024, 1_300, 2_047, 2_049, 3_000, 9_000] {
+            for align in [1, 7, 2_047] {
+                let (mut pool, mut buffer) = (Pool::default(), RecvBuffer::default());
+                let mut rng = units::Rng::new(len);
+                for _ in 0..5_000 {
+                    let offset = 1 + (rng.below(8 << 20) / align) * align;
+                    if !buffer.is_too_scattered(offset, offset + len, 8_000) {
+                        buffer.write(&mut pool, offset, &pattern(offset..offset + len));
+                    }
+                    let most = SPARSE + SPARSE_TIMES * buffer.held;
+                    assert!(pool.used() <= most, "{} for {} of {len}", pool.used(), buffer.held);
+                }
+                buffer.discard(&mut pool);
+                assert_eq!((pool.used(), buffer.blocks.held), (0, 0));
+            }
+        }
     }
 
     proptest! {

@@ -134,6 +134,11 @@ impl Outbox {
         self.bytes == 0
     }
 
+    /// Gives back the memory of datagrams that left.
+    pub fn shrink(&mut self) {
+        self.buffers = Buffers::default();
+    }
+
     /// Writes the first datagram, or the next piece of it. It is cut only where it does not
     /// fit an empty packet. `headers`: what is known of flows' headers on the path.
     pub fn write(
@@ -267,6 +272,15 @@ impl Inbox {
             buffers: Buffers::default(),
             dropped: 0,
             saved: 0,
+        }
+    }
+
+    /// Gives back the memory of datagrams that were taken, and of pieces whose others did not come.
+    pub fn shrink(&mut self) {
+        self.buffers = Buffers::default();
+        self.assemblies = VecDeque::new();
+        if self.ready.is_empty() {
+            self.ready = VecDeque::new();
         }
     }
 

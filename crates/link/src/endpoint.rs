@@ -8,6 +8,7 @@
 
 mod calls;
 mod indices;
+mod memory;
 mod paths;
 mod receive;
 mod shards;
@@ -26,6 +27,7 @@ use units::{Duration, Instant};
 use self::calls::Calls;
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
+use self::memory::SharedMemory;
 pub use self::paths::PathStatus;
 use self::shards::Elsewhere;
 pub use self::shards::HandedOver;
@@ -189,6 +191,8 @@ struct Peer {
     noisy: bool,
     has_datagrams: bool,
     timer: Option<Instant>,
+    /// What it takes of the memory that is shared, as far as it was counted.
+    memory: u64,
     stats: PeerStats,
 }
 
@@ -206,6 +210,7 @@ pub struct Endpoint {
     elsewhere: Elsewhere,
     strangers: Strangers,
     calls: Calls,
+    memory: SharedMemory,
     replies: VecDeque<(Remote, Message)>,
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
@@ -214,6 +219,8 @@ pub struct Endpoint {
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
     shares: Shares,
+    /// Whose packet is in hand, and since when by the stopwatch, while work is measured.
+    measured: Option<(PeerId, Option<Instant>)>,
     /// Until when what arrives may be what somebody waits for, at any peer's.
     awaited_until: Instant,
     /// Until when a peer is taken to be near: one with a round trip below 200 ms.
@@ -245,6 +252,7 @@ impl Endpoint {
             elsewhere: Elsewhere::default(),
             strangers: Strangers::default(),
             calls: Calls::default(),
+            memory: SharedMemory::default(),
             replies: VecDeque::new(),
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
@@ -253,6 +261,7 @@ impl Endpoint {
             events: VecDeque::new(),
             drops: BTreeMap::new(),
             shares: Shares::default(),
+            measured: None,
             awaited_until: Instant::ZERO,
             near_until: Instant::ZERO,
         }
@@ -280,6 +289,7 @@ impl Endpoint {
         }
         if let Some(peer) = self.peers.get_mut(id.index()).and_then(Option::take) {
             self.by_key.remove(&peer.config.public_key);
+            self.forget_memory(peer.memory);
             if let Some(at) = peer.timer {
                 self.timers.remove(&(at, id));
             }

@@ -23,6 +23,11 @@ impl Kept {
         Kept { limit, ..Kept::default() }
     }
 
+    /// Gives back what more of them took.
+    pub fn shrink(&mut self) {
+        self.packets.shrink_to_fit();
+    }
+
     /// May a datagram of `len` bytes be kept?
     pub fn has_room(&self, len: usize) -> bool {
         self.bytes + len <= self.limit && self.packets.len() < MAX

@@ -53,6 +53,13 @@ impl Numbers {
         all
     }
 
+    /// Gives back what more ranges took: an empty map may keep some of it.
+    pub fn shrink(&mut self) {
+        if self.others.is_empty() {
+            self.others = BTreeMap::new();
+        }
+    }
+
     /// Forgets everything below `floor`.
     pub fn remove_below(&mut self, floor: u64) {
         while let Some(first) = self.others.first_entry() {

@@ -163,6 +163,11 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
+    /// Gives back what more ranges took.
+    pub fn shrink(&mut self) {
+        self.ranges.shrink_to_fit();
+    }
+
     /// Forgets everything and gives its memory back.
     pub fn clear(&mut self) {
         self.ranges = VecDeque::new();

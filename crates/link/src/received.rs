@@ -55,6 +55,11 @@ impl Received {
         }
     }
 
+    /// Gives back what more gaps took.
+    pub fn shrink(&mut self) {
+        self.set.shrink();
+    }
+
     /// The highest number that arrived.
     pub fn highest(&self) -> Option<u64> {
         self.set.descending().next().map(|r| r.end - 1)

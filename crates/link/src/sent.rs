@@ -723,6 +723,15 @@ impl Sent {
         }
     }
 
+    /// Gives back what more packets under way took.
+    pub fn shrink(&mut self) {
+        self.packets.shrink_to_fit();
+        self.frames.shrink_to_fit();
+        self.told.shrink();
+        self.spoken.shrink();
+        self.news = Vec::new();
+    }
+
     pub fn reorder_window(&self) -> Duration {
         self.reorder_window
     }

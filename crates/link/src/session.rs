@@ -22,9 +22,11 @@ mod path;
 mod paths;
 mod receive;
 mod repair;
+mod rest;
 mod schedule;
 mod send;
 mod show;
+mod spread;
 mod streams;
 mod totals;
 mod trust;
@@ -60,6 +62,7 @@ use paths::Paths;
 pub use paths::Why;
 pub(crate) use receive::PathFrame;
 use receive::Touched;
+use rest::Rest;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
 use urgency::Flows;
@@ -217,7 +220,10 @@ pub struct Session {
     peer_closed: bool,
     /// The packet in hand spoke of a stream that not even a refusal has room for.
     overfull: bool,
+    /// The node has no memory left for all its peers, and this session has its part of it.
+    short: bool,
     touched: Touched,
+    rest: Rest,
     #[cfg(feature = "mistakes")]
     mistake: Option<Mistake>,
     stats: SessionStats,
@@ -276,7 +282,9 @@ impl Session {
             close_at: now,
             peer_closed: false,
             overfull: false,
+            short: false,
             touched: Touched::default(),
+            rest: Rest::new(now),
             #[cfg(feature = "mistakes")]
             mistake: None,
             stats: SessionStats::default(),

@@ -355,6 +355,14 @@ impl Tunnel {
         self.config.params = params;
     }
 
+    /// Gives back what handshakes took, but for the keys that there are.
+    pub fn give_back(&mut self) {
+        self.keys.give_back();
+        self.outbox.shrink_to_fit();
+        self.moved.shrink_to_fit();
+        self.recent.shrink_to_fit();
+    }
+
     /// New keys now, where there are any: the peer is to hear what a handshake tells.
     pub fn renew(&mut self, now: Instant) {
         if self.session.is_some() {

@@ -123,6 +123,9 @@ impl Node {
             relay.endpoint.add_path(now, self.peer, config, to.carrier, Some(to));
             relay.endpoint.set_path_habits(self.peer, PathId::FIRST, 0, Some(PROBE));
         }
+        if plan.spread {
+            relay.endpoint.set_spread(now, self.peer, true);
+        }
         self.down = [false; 2];
         self.relay = Some(relay);
         self.meters = meters(node, plan);

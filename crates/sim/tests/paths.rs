@@ -47,6 +47,7 @@ fn plan(seed: u64, seconds: u64, faults: Vec<Fault>) -> Plan {
             rates: [BitRate::from_mbps(1), BitRate::from_mbps(5)],
             delays: [delay; 2],
         }),
+        spread: false,
         promised_rtt: Duration::from_millis(600),
         heal_at: faults.iter().map(|f| f.until).max().expect("there are faults"),
         faults,
@@ -189,6 +190,31 @@ fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
         assert!((8_000..16_000).contains(&moves[0]), "{moves:?}");
         assert_eq!(moves.len(), 2, "it is tried beside the other: {moves:?}");
         assert!((60_000..110_000).contains(&moves[1]), "and used when it is good: {moves:?}");
+    }
+}
+
+/// L-PT-12: 20 Mbit/s at 600 ms and 10 Mbit/s at 50 ms carry one stream together.
+#[test]
+fn one_stream_has_most_of_two_carriers_that_are_used_at_once() {
+    for seed in 0..4 {
+        let second = Second {
+            rates: [BitRate::from_mbps(1), BitRate::from_mbps(10)],
+            delays: [Duration::from_millis(25); 2],
+        };
+        // Nothing happens in the time that is looked at, and nothing is repeated by reference.
+        let plan = Plan {
+            second: Some(second),
+            spread: true,
+            histories: [units::ByteCount(0); 2],
+            dedup: [None; 2],
+            ..plan(seed, 40, vec![fault(40, 41, FaultKind::SecondDead(BOTH))])
+        };
+        let mut plan = plan;
+        plan.connections[0].hosts[0].bytes = 1_000;
+        let report = run(&plan);
+        let rate = delivered(&report, 6, 16) * 8 / 10;
+        println!("{rate} bit/s");
+        assert!(rate >= 30 * MB * 85 / 100, "{rate} bit/s of 30 Mbit/s");
     }
 }
 

@@ -51,7 +51,7 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
-pub use compressor::{Compressor, Head, Token};
+pub use compressor::{Compressor, FORGET, Head, Token};
 pub use decompressor::{Decompressor, Refused};
 
 /// The longest header that is compressed, in bytes: IPv6, UDP and RTP with 15 sources take

@@ -1,4 +1,4 @@
-//! Two ways between the gateways: one dies in mid-transfer and comes back.
+//! Two ways between the gateways: one dies in mid-transfer and comes back, or both are used at once.
 //!
 //! ```text
 //!  client ── a ══ first carrier ══ b ── server
@@ -6,7 +6,7 @@
 //! ```
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,46 @@ pub fn failover(board: &Board, seeds: u64) -> Measured {
     ])
 }
 
+/// The stream on both carriers, and how long it flows before it is looked at and while it is, s.
+const LONG: u64 = 60_000_000;
+const WARM: f64 = 3.0;
+const LOOKED_AT: f64 = 10.0;
+/// Small requests, one after the other.
+const SMALL: usize = 21;
+const SMALL_BYTES: u64 = 1_000;
+
+/// 20 Mbit/s at 600 ms and 10 Mbit/s at 50 ms at once: one stream, and small requests beside it.
+pub fn two_carriers(board: &Board, seeds: u64) -> Measured {
+    let runs = seeds.min(MOST_RUNS);
+    let row = board.row("two carriers", runs * LONG);
+    row.begin();
+    let mut all = Vec::new();
+    for seed in 1..=runs {
+        let links = [link(20_000_000, 2_000_000, 300), link(10_000_000, 2_000_000, 25)];
+        all.push(Two::build(&links, "carriers = \"all\"", seed)?.share(seed, &row)?);
+    }
+    row.end("done".into());
+    let middle = |of: fn(&[f64; 3]) -> f64| median(all.iter().map(of)).ok_or("nothing measured");
+    let (share, idle, beside) = (middle(|t| t[0])?, middle(|t| t[1])?, middle(|t| t[2])?);
+    let first_byte = |what: &str, ms: f64| Checked {
+        value: Some(ms),
+        ..Checked::asked(what, "≤ 65 ms", format!("{ms:.1} ms"), ms <= 65.0)
+    };
+    Ok(vec![
+        Checked {
+            value: Some(share),
+            ..Checked::asked(
+                "20 Mbit/s, 600 ms and 10 Mbit/s, 50 ms at once: one stream, of the sum",
+                "≥ 85 %",
+                format!("{share:.1} %"),
+                share >= 85.0,
+            )
+        },
+        first_byte("1 kB, first byte after the request, median of 21", idle),
+        first_byte("the same beside the stream", beside),
+    ])
+}
+
 /// Dropped from the top: programs before the network they run in.
 struct Two {
     _gateways: [Gateway; 2],
@@ -85,6 +125,45 @@ impl Two {
         // Whatever the gateways say to each other at first is said by then.
         thread::sleep(Duration::from_secs(3));
         Ok(Two { _gateways: gateways, server, second, near })
+    }
+
+    /// The share of both links that one stream has, %, and the first byte of small requests
+    /// before it and beside it, ms.
+    fn share(self, seed: u64, row: &Row) -> Result<[f64; 3], String> {
+        let address = SocketAddr::new(SERVER[0], traffic::PORT);
+        let (origin, none) = (self.near.origin, AtomicUsize::new(0));
+        let small = || -> Result<f64, String> {
+            let mut times = Vec::new();
+            for n in 0..SMALL {
+                let wanted = Wanted::whole(seed + n as u64, SMALL_BYTES);
+                let fetch = || traffic::fetch(address, wanted, origin, &none);
+                let got = self.near.client.run(fetch).map_err(|e| format!("a small one: {e}"))?;
+                times.push((got.first_byte - got.connected) * 1e3);
+            }
+            median(times).ok_or_else(|| "no small one was measured".to_owned())
+        };
+        let idle = small()?;
+        let wanted = Wanted::whole(seed, LONG);
+        let (got, beside) = thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let fetch = || traffic::fetch(address, wanted, origin, &row.done);
+                self.near.client.run(fetch)
+            });
+            thread::sleep(Duration::from_secs_f64(WARM));
+            let beside = small();
+            (client.join(), beside)
+        });
+        let got = got.map_err(|_| "the client panicked")?;
+        let got = got.map_err(|e| format!("the client failed: {e}"))?;
+        let from = got.started + got.first_byte + WARM;
+        let at = |time: f64| got.received.iter().take_while(|(t, _)| *t <= time).last();
+        let (first, last) = at(from).zip(at(from + LOOKED_AT)).ok_or("too few bytes came")?;
+        let rate = (last.1 - first.1) * 8.0 / (last.0 - first.0);
+        let problems = [self.near.problems(), self.second.problems()].concat();
+        if let Some(problem) = problems.first() {
+            return Err(format!("the emulated links are not to be trusted: {problem}"));
+        }
+        Ok([rate / 30e6 * 100.0, idle, beside?])
     }
 
     fn first(&self) -> Result<&EmulatorHandle, String> {

@@ -84,9 +84,9 @@ struct Hub {
 
 impl Hub {
     fn build(absent: usize) -> Result<Hub, String> {
-        // The memory is divided by peers: each has as much as one alone, and that is room for
-        // all the streams.
-        let node = format!("memory = \"{}MB\"\n", 160 * (absent + 1));
+        // Beyond 64 peers the memory is shared as if there were no more: one has as much as one
+        // alone, and that is room for all the streams.
+        let node = format!("memory = \"{}MB\"\n", 160 * (absent + 1).min(64));
         let gateways = Some(Pair { absent, node, ..Pair::default() });
         let link = link(200_000_000, 20_000_000, 20);
         let plan = Plan { link, seed: 1, gateways, ..Plan::default() };

@@ -77,6 +77,7 @@ pub const ALL: &[Row] = &[
     Row { name: "flood", measure: flood::flood },
     Row { name: "two-hops", measure: two_hops::two_hops },
     Row { name: "failover", measure: carriers::failover },
+    Row { name: "two-carriers", measure: carriers::two_carriers },
     Row { name: "source-code", measure: squeeze::source_code },
     Row { name: "small-exchanges", measure: squeeze::small_exchanges },
     Row { name: "noise", measure: squeeze::noise },

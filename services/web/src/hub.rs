@@ -29,8 +29,8 @@ const WARM_EACH: usize = 6;
 const WARM_ALL: usize = 512;
 
 /// What hyper keeps of an answer before it is taken apart: its fields must fit. Thousands may come at
-/// once, and faster than the link takes them.
-const BUFFER: usize = 32 << 10;
+/// once, and faster than the link takes them; of each two such pieces are held.
+const BUFFER: usize = 24 << 10;
 
 type Sender = SendRequest<Body>;
 /// A peer, and a server for one of its hosts.

@@ -44,8 +44,11 @@ impl Shard {
     /// Opens a path over each of the peer's carriers but the first, which sessions begin with.
     /// Answers which path each carrier has.
     pub(super) fn open_paths(&mut self, now: Instant, id: PeerId, peer: &Peer) -> Vec<PathId> {
-        let Some(first) = peer.carriers.first() else { return Vec::new() };
         let endpoint = &mut self.relay.endpoint;
+        if peer.spread {
+            endpoint.set_spread(now, id, true);
+        }
+        let Some(first) = peer.carriers.first() else { return Vec::new() };
         let place = |way: &crate::config::Carrier| {
             let carrier = self.carrier.id_of(&way.binding)?;
             let addr = way.endpoint.as_ref().and_then(HostPort::ip)?;

@@ -81,6 +81,12 @@ impl Shard {
         Limits { disk: limits.disk.min(room), ..limits }
     }
 
+    /// Peers share the node's memory as their number asks for.
+    pub fn share_memory(&mut self) {
+        let (limit, floor) = peers::shared_memory(&self.config.node, self.sharers.memory);
+        self.relay.endpoint.share_memory(limit, floor);
+    }
+
     /// There are more peers than before, or fewer: all that have chunks share anew.
     fn share_chunks(&mut self) {
         let limits = self.chunk_limits();
@@ -116,6 +122,7 @@ impl Shard {
         }
         self.set_config(new);
         self.sharers = sharers;
+        self.share_memory();
         let mut trouble = Vec::new();
         for peer in changes.added {
             let stored = stored.get(&peer.public_key).copied();

@@ -113,6 +113,14 @@ impl Endpoint {
         }
     }
 
+    /// All paths to the peer that are alive carry streams' bytes, or the best alone does.
+    pub fn set_spread(&mut self, now: Instant, id: PeerId, spread: bool) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.session.set_spread(now, spread);
+            self.mark(id);
+        }
+    }
+
     /// The peer is there on its first path (configured or resolved anew).
     pub fn set_endpoint(&mut self, now: Instant, id: PeerId, to: impl Into<Remote>) {
         self.set_path_endpoint(now, id, PathId::FIRST, to.into());

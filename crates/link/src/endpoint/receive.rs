@@ -34,6 +34,9 @@ impl Endpoint {
             let done = self.elsewhere.hand_packet_over(shard, from, arrived, packet);
             return self.count(done);
         }
+        if self.shares.is_strained() && !self.measure(now, arrived, kind) {
+            return;
+        }
         let done = match kind {
             None => Err("malformed"),
             Some(PacketKind::Data { receiver }) => {
@@ -47,7 +50,35 @@ impl Endpoint {
                 self.handle_cookie_reply(now, receiver, packet)
             }
         };
+        self.shares.is_strained().then(|| self.end_measure(done.is_ok()));
         self.count(done);
+    }
+
+    /// While packets wait: is a peer's data packet taken? Its work is measured from here on.
+    #[cold]
+    fn measure(&mut self, now: Instant, arrived: Instant, kind: Option<PacketKind>) -> bool {
+        self.measured = None;
+        let Some(PacketKind::Data { receiver }) = kind else { return true };
+        let Some(id) = self.indices.owner(receiver) else { return true };
+        let Verdict::Drop { tell } = self.shares.admit(now, arrived, id) else {
+            self.measured = Some((id, self.work_begins()));
+            return true;
+        };
+        if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+            peer.stats.over_its_part += 1;
+        }
+        if tell {
+            self.events.push_back(EndpointEvent::Link(id, LinkEvent::OverItsPart));
+        }
+        false
+    }
+
+    /// Only what authenticated is the peer's to bear.
+    #[cold]
+    fn end_measure(&mut self, authentic: bool) {
+        if let Some((id, begin)) = self.measured.take().filter(|_| authentic) {
+            self.charge(id, begin);
+        }
     }
 
     pub(super) fn count(&mut self, done: Result<(), &'static str>) {
@@ -65,34 +96,6 @@ impl Endpoint {
         packet: &mut [u8],
     ) -> Result<(), &'static str> {
         let id = self.indices.owner(receiver).ok_or("unknown index")?;
-        if let Verdict::Drop { tell } = self.shares.admit(now, arrived, id) {
-            self.drop_over_part(id, tell);
-            return Ok(());
-        }
-        let begin = self.work_begins();
-        self.take_data(now, arrived, from, id, packet)?;
-        // Only what authenticated is the peer's.
-        self.charge(id, begin);
-        Ok(())
-    }
-
-    fn drop_over_part(&mut self, id: PeerId, tell: bool) {
-        if let Some(peer) = self.peers[id.index()].as_deref_mut() {
-            peer.stats.over_its_part += 1;
-        }
-        if tell {
-            self.events.push_back(EndpointEvent::Link(id, LinkEvent::OverItsPart));
-        }
-    }
-
-    fn take_data(
-        &mut self,
-        now: Instant,
-        arrived: Instant,
-        from: Remote,
-        id: PeerId,
-        packet: &mut [u8],
-    ) -> Result<(), &'static str> {
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         let opened = peer.tunnel.open_packet(now, from, packet).map_err(packet_reason)?;
         self.shares.on_authentic(now, arrived, id);
@@ -101,6 +104,7 @@ impl Endpoint {
         if opened.confirmed_now {
             self.see_tunnel_events(now, id);
         }
+        self.count_memory(id);
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         peer.note_received(now, &opened, packet.len());
         let (mut challenge, mut response) = (None, None);

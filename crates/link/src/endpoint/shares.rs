@@ -74,10 +74,10 @@ struct Account {
 }
 
 /// The accounts of all peers of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shares {
-    /// Who sent last, and when somebody else did.
-    newest: Option<(PeerId, Instant)>,
+    /// Who sent last, and when; and when somebody else did.
+    newest: (PeerId, Instant),
     other: Option<Instant>,
     strained_until: Option<Instant>,
     accounts: BTreeMap<PeerId, Account>,
@@ -88,8 +88,26 @@ pub(super) struct Shares {
     active: (u64, Instant),
 }
 
+/// No peer has this number.
+const NOBODY: PeerId = PeerId(u32::MAX);
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares {
+            newest: (NOBODY, Instant::ZERO),
+            other: None,
+            strained_until: None,
+            accounts: BTreeMap::new(),
+            in_turn: Vec::new(),
+            reserved: Duration::ZERO,
+            active: (0, Instant::ZERO),
+        }
+    }
+}
+
 impl Shares {
     /// Is work to be measured?
+    #[inline]
     pub fn is_strained(&self) -> bool {
         self.strained_until.is_some()
     }
@@ -134,10 +152,20 @@ impl Shares {
     }
 
     /// A packet of this peer was opened: nobody else can have made it.
+    #[inline]
     pub fn on_authentic(&mut self, now: Instant, arrived: Instant, peer: PeerId) {
-        match &mut self.newest {
-            Some((newest, at)) if *newest == peer => *at = now,
-            newest => self.other = newest.replace((peer, now)).map(|(_, at)| at),
+        let strained = self.is_strained() || now.since(arrived) > STRAINED;
+        if peer != self.newest.0 || strained {
+            self.note(now, arrived, peer);
+        }
+        self.newest.1 = now;
+    }
+
+    #[inline(never)]
+    fn note(&mut self, now: Instant, arrived: Instant, peer: PeerId) {
+        let (before, at) = std::mem::replace(&mut self.newest, (peer, now));
+        if before != peer {
+            self.other = (before != NOBODY).then_some(at);
         }
         if now.since(arrived) > STRAINED && self.is_contended(now, peer) {
             self.strained_until = Some(now + STRAIN_LASTS);
@@ -171,7 +199,7 @@ impl Shares {
     /// Has somebody else something to do?
     fn is_contended(&self, now: Instant, peer: PeerId) -> bool {
         let other = match self.newest {
-            Some((newest, at)) if newest != peer => Some(at),
+            (newest, at) if newest != peer && newest != NOBODY => Some(at),
             _ => self.other,
         };
         other.is_some_and(|at| now.since(at) < ACTIVE)

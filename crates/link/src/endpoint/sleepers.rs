@@ -109,6 +109,7 @@ impl Endpoint {
             noisy: false,
             has_datagrams: false,
             timer: None,
+            memory: 0,
             stats: PeerStats::default(),
         }));
         self.sleepers.woken.push_back(id);

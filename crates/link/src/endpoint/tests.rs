@@ -3,6 +3,7 @@
 mod attack;
 mod calls;
 mod failing;
+mod memory;
 mod paths;
 mod shards;
 mod sleepers;

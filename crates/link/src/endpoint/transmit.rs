@@ -92,6 +92,7 @@ impl Endpoint {
     }
 
     fn set_timer(&mut self, now: Instant, id: PeerId) {
+        self.count_memory(id);
         let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
         let next = peer.next_timer(now);
         if next == peer.timer {
@@ -123,7 +124,11 @@ impl Endpoint {
             self.timers.pop_first();
             if let Some(peer) = self.peers[id.index()].as_deref_mut() {
                 peer.timer = None;
+                let rested = peer.session.rests();
                 peer.session.handle_timeout(now);
+                if peer.session.rests() && !rested {
+                    peer.tunnel.give_back();
+                }
                 if peer.keepalive_at().is_some_and(|t| t <= now) {
                     peer.session.keep_alive(now);
                 }

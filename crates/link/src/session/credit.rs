@@ -30,8 +30,8 @@ impl Session {
         let peer = &self.peer;
         let total_free = peer.total_window.saturating_sub(self.excess - s.excess);
         let fresh_share = (peer.total_window / 2).saturating_sub(self.excess - s.excess) / 2;
-        let patience =
-            self.paths.active().rtt.with_margin() + self.paths.active().report_interval().times(4);
+        let patience = self.paths.slowest().rtt.with_margin()
+            + self.paths.slowest().report_interval().times(4);
         // A reader that waits for a byte which was lost does not stall: it has taken all
         // before it.
         let could_read = s.send.unacked_from() > s.peer_consumed;
@@ -39,7 +39,7 @@ impl Session {
         // What a reader takes in one burst may only be its host's buffers filling up.
         let most = if s.progress.is_steady() { total_free / 2 } else { fresh_share };
         let earned = s.progress.per_rtt().saturating_mul(4).min(most);
-        let window = if stalled { 0 } else { earned.max(fresh_share) };
+        let window = if stalled || self.short { 0 } else { earned.max(fresh_share) };
         let window = window.min(total_free).max(peer.reserve).min(peer.stream_window);
         s.peer_consumed + window
     }
@@ -48,8 +48,26 @@ impl Session {
     /// so that reading a local socket never idles the link, less when memory is short.
     pub(super) fn unsent_cap(&self) -> u64 {
         let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
-        let free = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
+        let local = local.max(self.paths.most_waiting());
+        let free = match self.short {
+            true => 0,
+            false => (self.config.memory.0 / 2).saturating_sub(self.pool.used()),
+        };
         local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
+    }
+
+    /// The node's memory is used up, and the session has what it may have whatever others do: until
+    /// there is some, each of its streams has its reserve.
+    pub(crate) fn set_short(&mut self, short: bool) {
+        self.freed |= self.short && !short;
+        self.short = short;
+    }
+
+    /// Would bytes up to `end` take memory that is not there? What lies before others that came
+    /// takes none that was not taken into account: those behind it could never be read.
+    pub(super) fn is_too_much(&self, s: &Stream, end: u64) -> bool {
+        let held = end.saturating_sub(s.recv.consumed());
+        self.short && end > s.recv.highest() && held > self.params.reserve
     }
 
     /// The stream's outstanding bytes changed.
@@ -86,7 +104,7 @@ impl Session {
 
     /// The peer's reader has taken all below `consumed`.
     pub(super) fn on_credit(&mut self, now: Instant, id: StreamId, consumed: u64) {
-        let rtt = self.paths.active().rtt.smoothed();
+        let rtt = self.paths.slowest().rtt.smoothed();
         let Some(s) = self.streams.get_mut(&id) else { return };
         if consumed <= s.peer_consumed || consumed > s.send.next() {
             return;
@@ -161,7 +179,7 @@ impl Session {
                 s.referred_taken = 0;
                 s.credit_told = s.recv.consumed();
                 self.paths
-                    .active_mut()
+                    .in_hand_mut()
                     .sent
                     .push_frame(crate::sent::SentFrame::Credit(id, s.credit_told));
                 any = true;

@@ -52,6 +52,13 @@ impl Default for Hosts {
 }
 
 impl Hosts {
+    /// Forgets all of them, if nothing names one.
+    pub fn shrink(&mut self) {
+        if self.by_address.is_empty() {
+            *self = Hosts::default();
+        }
+    }
+
     /// One more stream or datagram names the host.
     pub fn hold(&mut self, address: Option<IpAddr>) -> HostId {
         let Some(address) = address.map(|a| a.to_canonical()) else { return HostId::default() };

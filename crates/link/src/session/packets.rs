@@ -61,6 +61,7 @@ impl Session {
             Carry::Ordered => self.send_in_order(now, data, label),
         };
         if taken {
+            self.stir(now);
             self.stats.datagrams_in += 1;
             self.stats.datagram_bytes_in += data.len() as u64;
         }

@@ -320,6 +320,15 @@ impl Path {
         self.ip_headers + u64::from(self.config.overhead)
     }
 
+    /// Nobody uses the session: what lies ready for the next packet is given back.
+    pub(super) fn give_back(&mut self) {
+        self.sent.shrink();
+        self.received.shrink();
+        self.repair.give_back();
+        self.headers.forget();
+        self.peer_headers.forget();
+    }
+
     /// What is known of it, but for where the peer is and whether it is the active one.
     pub fn status(&self, now: Instant) -> PathStatus {
         PathStatus {

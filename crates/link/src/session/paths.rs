@@ -45,6 +45,10 @@ pub(super) struct Said {
 pub(super) struct Paths {
     list: Vec<Path>,
     active: usize,
+    /// The path whose packet is being filled.
+    hand: usize,
+    /// All that are alive carry streams' bytes.
+    pub spread: bool,
     side: u64,
     /// The path that a command of either node chose, and how often that was done.
     chosen: Option<PathId>,
@@ -106,6 +110,8 @@ impl Paths {
         Paths {
             list: vec![first],
             active: 0,
+            hand: 0,
+            spread: false,
             side,
             chosen: None,
             sequence: 0,
@@ -153,6 +159,16 @@ impl Paths {
         &mut self.list[self.active]
     }
 
+    /// A packet of this path is going to be filled.
+    pub fn take_in_hand(&mut self, at: usize) {
+        self.hand = at;
+    }
+
+    /// The path whose packet is being filled.
+    pub fn in_hand_mut(&mut self) -> &mut Path {
+        &mut self.list[self.hand]
+    }
+
     /// A number for one more path of this node.
     pub fn free_id(&self) -> Option<PathId> {
         let is_free = |id: &PathId| self.list.iter().all(|p| p.id != *id);
@@ -177,7 +193,7 @@ impl Paths {
     /// Goes on with what both nodes wanted in the session before. Whoever knows of a choice
     /// tells it again: the other node may have restarted.
     pub fn inherit_choice(&mut self, before: &Paths) {
-        self.chosen = before.chosen;
+        (self.chosen, self.spread) = (before.chosen, before.spread);
         if before.sequence > 0 {
             (self.sequence, self.wish) = (1, Delivery::Wanted);
         }
@@ -203,7 +219,9 @@ impl Paths {
             let path = &self.list[*at];
             let is_chosen = Some(path.id) == self.chosen;
             let is_held = path.trust.is_held(now);
-            (!path.is_alive(), is_held, !is_chosen, path.priority(), path.id)
+            // Where all carry, what somebody waits for goes by the fastest.
+            let trip = if self.spread { path.config.rtt } else { Duration::ZERO };
+            (!path.is_alive(), is_held, !is_chosen, trip, path.priority(), path.id)
         };
         order[..len].sort_unstable_by_key(rank);
         order.into_iter().take(len)

@@ -84,7 +84,9 @@ impl Session {
         {
             let path = &mut self.paths[at];
             path.repair.arm_if(path.received.gaps().0 > 0);
-            path.repair.on_packet(now, number, hint, payload);
+            if !self.rest.rests() {
+                path.repair.on_packet(now, number, hint, payload);
+            }
         }
         self.take_recovered(now, arrived, at);
         if !self.paths.is_single() {
@@ -199,9 +201,18 @@ impl Session {
                 Frame::Challenge(token) => source.tell(PathFrame::Challenge(token)),
                 Frame::Response(token) => source.tell(PathFrame::Response(token)),
                 Frame::Close(_) => self.peer_closed = true,
-                Frame::Datagram(data) => self.inbox.on_datagram(data),
-                Frame::Headers(body) => self.on_headers((at, number), body),
-                Frame::Fragment(f) => self.inbox.on_fragment(now, &f),
+                Frame::Datagram(data) => {
+                    self.stir(now);
+                    self.inbox.on_datagram(data);
+                }
+                Frame::Headers(body) => {
+                    self.stir(now);
+                    self.on_headers((at, number), body);
+                }
+                Frame::Fragment(f) => {
+                    self.stir(now);
+                    self.inbox.on_fragment(now, &f);
+                }
                 Frame::Stream(f) => {
                     self.paths.moved |= at > 0;
                     self.on_stream(now, f);
@@ -243,6 +254,7 @@ impl Session {
         }
         let full = self.streams() >= max;
         self.streams.insert(id, Box::default());
+        self.stir(now);
         self.stats.streams_total += 1;
         if full {
             self.reset(now, id, ResetReason::Exhausted, false);
@@ -324,6 +336,10 @@ impl Session {
         if beyond_fin || self.overruns(s, end) {
             self.stats.violations += 1;
             return self.give_up_on(now, f.id);
+        }
+        if self.is_too_much(s, end) {
+            self.overfull = true;
+            return;
         }
         // Losses leave pieces of a packet and more. What lies in smaller ones counts as lost where
         // their places would cost more than their bytes: it comes again in fewer.

@@ -161,6 +161,13 @@ impl Repair {
         self.sends_first = before.sends_first;
     }
 
+    /// Gives back what packets took that nobody asks for any more.
+    pub fn give_back(&mut self) {
+        self.encoder.release();
+        self.decoder.release();
+        self.content = Vec::new();
+    }
+
     /// Is there loss enough to repair anything?
     pub fn is_on(&self) -> bool {
         self.sends_first || self.loss.ratio() >= LEAST

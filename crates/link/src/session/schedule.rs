@@ -142,6 +142,9 @@ const CAP_BURST: Duration = Duration::from_millis(20);
 /// Normal's part, in fifths, where bulk waits too and neither has a share of its own.
 const NORMAL_FIFTHS: u64 = 4;
 
+/// Streams that are looked at for one that goes by another path.
+const MOST_LOOKS: usize = 16;
+
 /// What waits to be sent, in order.
 pub(super) struct Schedule {
     classes: Vec<Class>,
@@ -200,6 +203,17 @@ impl Schedule {
         }
         let chosen = |id: ClassId| config.get(id.index()).is_some_and(|c| c.share.is_some());
         self.lends = !chosen(ClassId::NORMAL) && !chosen(ClassId::BULK);
+    }
+
+    /// Gives back what queues took, if nothing waits.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            for class in &mut self.classes {
+                (class.lost, class.small, class.ring) = Default::default();
+                class.queues = Vec::new();
+            }
+            self.hosts.shrink();
+        }
     }
 
     /// The class that `id` stands for here: a number from elsewhere may have none.
@@ -391,6 +405,38 @@ impl Schedule {
             c.lost.len() + c.small.len() + streams
         };
         self.classes.iter().map(class).sum()
+    }
+
+    /// The first stream of those that share evenly that `fits`, where it waits: its class, its
+    /// host and its place.
+    pub fn find_shared(
+        &self,
+        now: Instant,
+        fits: impl Fn(StreamId) -> bool,
+    ) -> Option<(ClassId, HostId, usize)> {
+        let weighted = ClassId::INTERACTIVE.index() + 1;
+        let mut looks = MOST_LOOKS;
+        for (i, class) in self.classes.iter().enumerate().skip(weighted) {
+            for host in class.ring.iter().filter(|_| class.is_free(now)) {
+                for (at, id) in class.queues[host.index()].streams.iter().enumerate() {
+                    if looks == 0 {
+                        return None;
+                    }
+                    looks -= 1;
+                    if fits(*id) {
+                        return Some((ClassId::from_index(i), *host, at));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a stream out that was found so: it has a turn.
+    pub fn take_shared(&mut self, (class, host, at): (ClassId, HostId, usize)) -> Option<Turn> {
+        let id = self.classes[class.index()].queue(host).streams.remove(at)?;
+        self.last = Some(class);
+        Some(Turn::Stream { class, host, id, small: false })
     }
 
     // ---- hosts -----------------------------------------------------------------

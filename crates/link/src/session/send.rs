@@ -50,6 +50,7 @@ impl Session {
         let (path, here) = (&self.paths[at], at == self.paths.active_at());
         path.ping
             || here && self.has_content(now)
+            || !here && self.has_spread(now, at)
             || report.is_some_and(|t| t <= now)
             || path.repair_waits(now, self.load(at))
             || path.path_probe_waits(now, self.load(at))
@@ -71,7 +72,7 @@ impl Session {
 
     /// What is to be sent on a path, for its decisions.
     fn load(&self, at: usize) -> Load<'_> {
-        let here = at == self.paths.active_at();
+        let here = at == self.paths.active_at() || self.paths.shares(at);
         Load::of(here, &self.schedule, &self.control, self.interactive_until)
     }
 
@@ -85,11 +86,13 @@ impl Session {
         sealing: u64,
     ) -> Option<Built> {
         let at = self.paths.find(path)?;
+        self.paths.take_in_hand(at);
         if !self.has_work(now, at) {
             self.paths[at].pacer.on_idle(now);
             return None;
         }
         let here = at == self.paths.active_at();
+        let shares = self.paths.shares(at);
         let path = &mut self.paths[at];
         path.pacer.set_waited_for(here && now < self.interactive_until);
         // A node that goes does not wait for its turn: it may not be there when it comes.
@@ -99,7 +102,8 @@ impl Session {
         if !path.pacer.ready(now) {
             return None;
         }
-        let load = Load::of(here, &self.schedule, &self.control, self.interactive_until);
+        let loaded = here || shares;
+        let load = Load::of(loaded, &self.schedule, &self.control, self.interactive_until);
         if let Some(built) = path.write_repair(now, load, buf, sealing) {
             return Some(built);
         }
@@ -130,6 +134,8 @@ impl Session {
             head = w.len();
             if here {
                 hint = self.write_data(now, &mut w);
+            } else if shares {
+                self.write_spread(now, at, &mut w);
             }
             eliciting |= w.len() > head;
         }
@@ -138,13 +144,16 @@ impl Session {
             return None;
         }
         let len = w.len();
-        if here {
+        if loaded {
             self.schedule.charge_headers(now, outside);
         }
         let number = self.paths[at].book(now, len as u64 + outside, len == head, eliciting, alone);
         self.bound_unsettled(now, at);
-        let load = Load::of(here, &self.schedule, &self.control, self.interactive_until);
-        self.paths[at].keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
+        let load = Load::of(loaded, &self.schedule, &self.control, self.interactive_until);
+        // What crosses while nobody uses the session is nothing to bring back.
+        if !self.rests() {
+            self.paths[at].keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
+        }
         Some(Built { number, len, hint })
     }
 
@@ -160,7 +169,7 @@ impl Session {
         let mut w = Writer::new(buf);
         w.put(&Frame::Close(reason));
         let len = w.len();
-        let path = self.paths.active_mut();
+        let path = self.paths.in_hand_mut();
         let size = len as u64 + sealing + path.wire_overhead();
         path.pacer.on_sent(now, size);
         Built { number: path.sent.push_packet(now, false, size), len, hint: 0 }
@@ -189,7 +198,7 @@ impl Session {
         while let Some(&id) = self.control.front() {
             match self.write_stream_control(id, w) {
                 Some(wrote) => {
-                    self.paths.active_mut().repair.on_control(wrote);
+                    self.paths.in_hand_mut().repair.on_control(wrote);
                     eliciting |= wrote;
                 }
                 None if w.is_empty() => self.refuse_open(now, id),
@@ -215,7 +224,7 @@ impl Session {
                     return None;
                 }
                 s.open = Delivery::InFlight;
-                self.paths.active_mut().sent.push_frame(SentFrame::Open(id));
+                self.paths.in_hand_mut().sent.push_frame(SentFrame::Open(id));
                 wrote = true;
             }
         }
@@ -224,7 +233,7 @@ impl Session {
                 return None;
             }
             s.accepted = Delivery::InFlight;
-            self.paths.active_mut().sent.push_frame(SentFrame::Accepted(id));
+            self.paths.in_hand_mut().sent.push_frame(SentFrame::Accepted(id));
             wrote = true;
         }
         if s.reset.is_wanted() {
@@ -234,7 +243,7 @@ impl Session {
                 return None;
             }
             s.reset = Delivery::InFlight;
-            self.paths.active_mut().sent.push_frame(SentFrame::Reset(id));
+            self.paths.in_hand_mut().sent.push_frame(SentFrame::Reset(id));
             wrote = true;
         }
         s.in_control = false;
@@ -265,14 +274,14 @@ impl Session {
         let empty_room = w.room() + w.len();
         let mut strict = false;
         while w.room() >= MIN_PIECE
-            && let Some(turn) = self.schedule.next(now, !self.paths.active_mut().silent, strict)
+            && let Some(turn) = self.schedule.next(now, !self.paths.in_hand_mut().silent, strict)
         {
             let before = w.len();
             let mut unfinished = None;
             let filled = match turn {
                 Turn::Packets { class, host } => {
                     let queue = self.schedule.packets(class, host);
-                    let headers = &mut self.paths.active_mut().headers;
+                    let headers = &mut self.paths.in_hand_mut().headers;
                     match self.outbox.write(now, queue, headers, w, empty_room) {
                         Wrote::Nothing => return 0,
                         Wrote::Piece => unfinished = Some((class, host)),
@@ -280,11 +289,11 @@ impl Session {
                             let reference = reference.map(SentFrame::Reference);
                             reference
                                 .into_iter()
-                                .for_each(|r| self.paths.active_mut().sent.push_frame(r));
+                                .for_each(|r| self.paths.in_hand_mut().sent.push_frame(r));
                             self.schedule.on_packet_left(class, waiting.bytes.len());
                             if let Some(number) = self.on_datagram_left(class, host, waiting) {
                                 self.paths
-                                    .active_mut()
+                                    .in_hand_mut()
                                     .sent
                                     .push_frame(SentFrame::Datagram(number));
                             }
@@ -295,11 +304,11 @@ impl Session {
                 Turn::Lost(_, id) => self.write_lost(now, id, w),
                 Turn::Stream { id, small, .. } => {
                     let waited_for = small || turn.class().is_strict();
-                    self.paths.active_mut().repair.on_stream(id, waited_for);
+                    self.paths.in_hand_mut().repair.on_stream(id, waited_for);
                     let filled = self.write_stream(now, id, w);
                     self.requeue(now, id, small);
                     let drained = self.streams.get(&id).is_none_or(|s| !s.has_data(u64::MAX));
-                    self.paths.active_mut().repair.after_stream(waited_for, drained);
+                    self.paths.in_hand_mut().repair.after_stream(waited_for, drained);
                     filled
                 }
             };
@@ -323,7 +332,7 @@ impl Session {
             return Filled::Partly;
         }
         let small = s.burst < SMALL;
-        self.paths.active_mut().repair.on_stream(id, small);
+        self.paths.in_hand_mut().repair.on_stream(id, small);
         let filled = self.write_stream(now, id, w);
         let Some(s) = self.streams.get_mut(&id) else { return filled };
         s.in_lost = s.must_repeat();
@@ -335,10 +344,15 @@ impl Session {
         filled
     }
 
-    fn write_stream(&mut self, now: Instant, id: StreamId, w: &mut Writer<'_>) -> Filled {
+    pub(super) fn write_stream(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        w: &mut Writer<'_>,
+    ) -> Filled {
         let Some(s) = self.streams.get(&id) else { return Filled::Partly };
         let limit = self.send_limit(now, s);
-        let left_free = self.paths.active_mut().room_for_repair(s.local_end || s.burst < SMALL);
+        let left_free = self.paths.in_hand_mut().room_for_repair(s.local_end || s.burst < SMALL);
         let cap = self.unsent_cap();
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
         // Where credit ends nothing follows, not even the end.
@@ -347,11 +361,12 @@ impl Session {
         let mut room = w
             .room()
             .saturating_sub(left_free)
-            .min(self.paths.active_mut().longest_piece.saturating_sub(w.len()));
+            .min(self.paths.in_hand_mut().longest_piece.saturating_sub(w.len()));
         if w.is_empty() && available >= room as u64 {
-            let shorter = self.paths.active_mut().sent.by_size.best()
-                - self.paths.active_mut().sent.by_size.next();
-            room = room.min(self.paths.active_mut().longest_piece.saturating_sub(shorter as usize));
+            let shorter = self.paths.in_hand_mut().sent.by_size.best()
+                - self.paths.in_hand_mut().sent.by_size.next();
+            room =
+                room.min(self.paths.in_hand_mut().longest_piece.saturating_sub(shorter as usize));
         }
 
         // A packet full of one stream's bytes: the short form.
@@ -360,8 +375,8 @@ impl Session {
             let span = highest - s.send.unacked_from();
             // Late packets must still be understood (L-SF-1), and where there are several paths
             // none says how late it is (L-PT-8).
-            let late = self.paths.active_mut().sent.reorder_window() > Duration::ZERO
-                || self.paths.active_mut().repair.is_on();
+            let late = self.paths.in_hand_mut().sent.reorder_window() > Duration::ZERO
+                || self.paths.in_hand_mut().repair.is_on();
             let least = if late { 3 } else { 2 };
             let may = self.paths.is_single();
             if let Some(n) = short::offset_len(span).filter(|_| may).map(|n| n.max(least)) {
@@ -422,7 +437,7 @@ impl Session {
             s.send.copy_out(range.clone(), w.reserve(len as usize));
             s.on_bytes_sent(len);
         }
-        self.paths.active_mut().sent.push_frame(SentFrame::Stream { id, range, fin });
+        self.paths.in_hand_mut().sent.push_frame(SentFrame::Stream { id, range, fin });
         self.update_excess(id);
     }
 
@@ -462,6 +477,7 @@ impl Session {
         see("close", self.close_due().filter(|t| *t > now));
         see("open", self.opening.front().map(|(t, _)| *t));
         see("cap", self.schedule.poll_timeout(now));
+        see("rest", self.rest_at());
         for at in 0..self.paths.len() {
             self.each_path_timer(now, at, &mut see);
         }
@@ -511,6 +527,7 @@ impl Session {
         if !self.paths.is_single() {
             self.follow_paths(now);
         }
+        self.rest(now);
     }
 
     fn handle_path_timeout(&mut self, now: Instant, at: usize) {
@@ -555,7 +572,7 @@ impl Session {
 }
 
 /// What is left of the packet after a stream wrote into it.
-enum Filled {
+pub(super) enum Filled {
     /// There is room for more.
     Partly,
     /// The packet is full; with this hint.

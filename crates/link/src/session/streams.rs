@@ -14,6 +14,7 @@ impl Session {
         let stream = Stream { origin, opened: true, host, ..Stream::default() };
         let id = self.open_stream(stream)?;
         self.opening.push_back((now + OPEN_WAIT, id));
+        self.stir(now);
         self.stats.streams_total += 1;
         Some(id)
     }

@@ -138,6 +138,11 @@ impl Path {
         WINDOW.max(self.rtt.smoothed())
     }
 
+    /// Does it work, and is it not left as poor?
+    pub(super) fn is_carrying(&self) -> bool {
+        self.is_alive() && !self.trust.is_poor()
+    }
+
     /// Is so little of what leaves told to arrive that another path may be better?
     pub(super) fn weigh(&mut self, now: Instant) -> bool {
         if now.since(self.trust.since) >= self.window() {

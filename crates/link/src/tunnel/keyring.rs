@@ -186,6 +186,13 @@ impl Keypair {
 }
 
 impl Keyring {
+    /// Gives back the room of keys that are no more.
+    pub fn give_back(&mut self) {
+        self.old.shrink_to_fit();
+        self.pending.shrink_to_fit();
+        self.freed.shrink_to_fit();
+    }
+
     pub fn current(&self) -> Option<&Keypair> {
         self.current.as_ref()
     }

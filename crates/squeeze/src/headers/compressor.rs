@@ -14,6 +14,9 @@ use crate::stream::Stopwatch;
 /// A flow that was idle for this long gives its context to one that needs it. With less
 /// more flows than contexts would take them from each other before any was of use.
 const IDLE: Duration = Duration::from_secs(5);
+/// After so long without a packet nothing refers to what was sent before (L-HC-8 of spec/link.md):
+/// the far node need not keep it.
+pub const FORGET: Duration = Duration::from_secs(150);
 /// Flows seen lately that have no context, as hashes, two in a place: packets that may be RTP
 /// are looked for as two flows, which must not keep each other out. A flow gets a context with
 /// its second packet: a question that is asked once has no use for it.
@@ -110,6 +113,8 @@ pub struct Compressor {
     /// Until then no context is idle.
     full_until: Instant,
     serial: u64,
+    /// When a packet came last.
+    last: Instant,
     plan: Option<Plan>,
     trial: Trial,
 }
@@ -126,6 +131,7 @@ impl Compressor {
             seen: Box::default(),
             full_until: Instant::ZERO,
             serial: 0,
+            last: Instant::ZERO,
             plan: None,
             trial: Trial::default(),
         }
@@ -136,6 +142,16 @@ impl Compressor {
         if self.contexts.is_empty() {
             self.limit = contexts.min(MAX_CONTEXTS);
         }
+    }
+
+    /// Refers to nothing that was sent before, and gives its memory back.
+    pub fn forget(&mut self) {
+        self.contexts = Vec::new();
+        self.by_key = BTreeMap::new();
+        self.seen = Box::default();
+        self.full_until = Instant::ZERO;
+        self.plan = None;
+        self.trial.give_back();
     }
 
     /// Measures the work on payloads by this clock of processor time.
@@ -157,6 +173,11 @@ impl Compressor {
         if self.limit == 0 {
             return None;
         }
+        // Whoever refers to nothing for long may not find it any more.
+        if now.since(self.last) >= FORGET {
+            self.forget();
+        }
+        self.last = now;
         let (context, shape) = self.context(now, packet)?;
         let flow = &self.contexts[context];
         let mut head = Head { coded: Coded::new(), packed: 0, skips: 0 };

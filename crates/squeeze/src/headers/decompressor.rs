@@ -43,6 +43,11 @@ impl Decompressor {
         Decompressor { contexts: Vec::new(), limit, meter: Meter::default() }
     }
 
+    /// Forgets all references: the peer does not refer to them any more.
+    pub fn forget(&mut self) {
+        self.contexts = Vec::new();
+    }
+
     /// Measures the work on payloads by this clock of processor time.
     pub fn set_stopwatch(&mut self, stopwatch: Option<Stopwatch>) {
         self.meter.stopwatch = stopwatch;

@@ -60,6 +60,11 @@ impl Pair {
         len
     }
 
+    /// The receiver forgets all references.
+    pub fn forget(&mut self) {
+        self.decompressor.forget();
+    }
+
     /// Packets under way.
     pub fn under_way(&self) -> usize {
         self.link.len()

@@ -118,6 +118,12 @@ pub(super) struct Trial {
 }
 
 impl Trial {
+    /// Forgets the last one.
+    pub fn give_back(&mut self) {
+        self.serial = 0;
+        (self.payload, self.coded) = (Vec::new(), Vec::new());
+    }
+
     /// Does the payload shrink with the memory of the reference `serial` (above 0)?
     pub fn shrinks(&mut self, payload: &[u8], serial: u64, memory: &[u8]) -> bool {
         if self.serial != serial || self.payload != payload {

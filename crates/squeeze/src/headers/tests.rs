@@ -3,6 +3,7 @@ mod payloads;
 use proptest::prelude::*;
 use units::{Duration, Rng, internet_sum};
 
+use super::FORGET;
 use super::fuzz::Pair;
 
 /// Makes packets of one flow.
@@ -254,6 +255,28 @@ fn a_random_identification_costs_its_two_bytes() {
         }
     }
     assert!(last <= 5, "{last}");
+}
+
+/// L-HC-8: so the receiver may forget them.
+#[test]
+fn after_a_pause_nothing_refers_to_what_was_sent_before() {
+    let (mut pair, mut rng) = (Pair::new(16), Rng::new(1));
+    let mut flow = Flow::new(false, Transport::Udp, 20);
+    let mut send = |pair: &mut Pair| {
+        let bytes = pair.send(&flow.next(&mut rng)) - 20;
+        pair.arrive(0);
+        pair.report(1);
+        bytes
+    };
+    let steady = |bytes: &[usize]| bytes[7] <= 3;
+    assert!(steady(&[(); 8].map(|()| send(&mut pair))));
+    pair.wait(FORGET - Duration::from_secs(1));
+    assert!(send(&mut pair) <= 3, "a shorter pause is none");
+    pair.wait(FORGET);
+    pair.forget();
+    // What arrives is what was sent, which `arrive` sees to.
+    let after = [(); 8].map(|()| send(&mut pair));
+    assert!(after[0] >= 28 && steady(&after), "{after:?}");
 }
 
 /// L-HC-3.

@@ -192,8 +192,7 @@ fn strain_is_over_a_minute_after_packets_waited_last() {
 }
 
 proptest! {
-    /// Whatever others do: who stays below an eighth of the shard loses nothing by its account, and
-    /// all of the shard's time is used while something waits.
+    /// Whatever others do: who stays below an eighth of the shard loses nothing by its account.
     #[test]
     fn nobody_below_an_eighth_is_dropped(
         others in prop::collection::vec((20u64..2_000, 1u64..1_000), 1..6),
