@@ -87,6 +87,7 @@ const ROWS: &[Row] = &[
     ("peer", "stream_buffer", ["\"64KiB\"", "\"65KiB\""], "", Restart("stream_buffer of a peer")),
     ("peer", "compress", ["\"auto\"", "\"off\""], "", Restart("compress of a peer")),
     ("peer", "dedup", ["\"host\"", "\"off\""], "", Restart("dedup of a peer")),
+    ("peer", "carriers", ["\"one\"", "\"all\""], "", Restart("carriers of a peer")),
     ("peer", "carrier", ["CARRIER1", "CARRIER2"], "", Restart("carrier of a peer")),
     ("peer", "line", ["LINE1", "LINE2"], "", Restart("line of a peer")),
     ("line", "raise", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
