@@ -99,6 +99,7 @@ impl PartialEq for Peer {
             && self.profile == other.profile
             && self.link == other.link
             && self.carriers == other.carriers
+            && self.spread == other.spread
             && self.line == other.line
             && self.keepalive == other.keepalive
             && self.on_failure == other.on_failure
