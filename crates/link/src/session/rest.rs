@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use squeeze::headers::FORGET;
 use units::{Duration, Instant};
 
 use super::Session;
@@ -13,8 +12,6 @@ use super::path::Path;
 
 /// Without a stream or a datagram for so long a session rests.
 pub(super) const REST: Duration = Duration::from_secs(300);
-/// The peer has not referred to headers for long then (L-HC-8), whatever is under way still.
-const _: () = assert!(REST.as_nanos() >= 2 * FORGET.as_nanos());
 
 /// Whether a session rests.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,7 @@ use crate::stream::Stopwatch;
 /// A flow that was idle for this long gives its context to one that needs it. With less
 /// more flows than contexts would take them from each other before any was of use.
 const IDLE: Duration = Duration::from_secs(5);
-/// After so long without a packet nothing refers to what was sent before (L-HC-8 of spec/link.md):
-/// the far node need not keep it.
+/// After so long without a packet nothing refers to what was sent before (L-HC-8 of spec/link.md).
 pub const FORGET: Duration = Duration::from_secs(150);
 /// Flows seen lately that have no context, as hashes, two in a place: packets that may be RTP
 /// are looked for as two flows, which must not keep each other out. A flow gets a context with
@@ -173,7 +172,7 @@ impl Compressor {
         if self.limit == 0 {
             return None;
         }
-        // Whoever refers to nothing for long may not find it any more.
+        // What nobody used for long is not worth its memory.
         if now.since(self.last) >= FORGET {
             self.forget();
         }

@@ -257,7 +257,7 @@ fn a_random_identification_costs_its_two_bytes() {
     assert!(last <= 5, "{last}");
 }
 
-/// L-HC-8: so the receiver may forget them.
+/// L-HC-8.
 #[test]
 fn after_a_pause_nothing_refers_to_what_was_sent_before() {
     let (mut pair, mut rng) = (Pair::new(16), Rng::new(1));
