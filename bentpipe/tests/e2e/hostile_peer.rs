@@ -307,8 +307,7 @@ fn check_beside(spacing: Duration) -> (World, LinkStatus) {
         evil.receive.packets, evil.streams_total
     );
     assert!(evil.receive.packets > 3_000 && evil.streams_total > 1_000, "it did its worst");
-    // 0.9 and 50 ms are what is asked of a quiet machine; here others run, too.
-    assert!(share >= 0.75, "the honest one has {share:.2} of its rate");
-    assert!(later <= Duration::from_millis(100), "keystrokes take {later:?} longer");
+    assert!(share >= 0.9, "the honest one has {share:.2} of its rate");
+    assert!(later <= Duration::from_millis(50), "keystrokes take {later:?} longer");
     (world, evil)
 }

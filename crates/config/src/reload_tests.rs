@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use link::keys::{PresharedKey, PrivateKey};
 
@@ -425,6 +425,15 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         .unwrap_or_else(|e| panic!("{text}\n{:#?}", e.to_report().problems))
 }
 
+/// A directory that goes with the test, also if that fails.
+struct Gone(PathBuf);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 fn os_only_mine(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
@@ -434,6 +443,7 @@ fn os_only_mine(path: &Path) {
 fn every_key_takes_effect_on_reload_or_is_named_as_needing_a_restart() {
     let dir = std::env::temp_dir().join(format!("bentpipe-matrix-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
+    let _gone = Gone(dir.clone());
     for row in ROWS {
         let [before, after] = row.2.map(|value| file(row, value, &dir));
         let changes = before.changes(&after);
@@ -454,7 +464,6 @@ fn every_key_takes_effect_on_reload_or_is_named_as_needing_a_restart() {
             Restart(_) => assert!(before.node != after.node || changed.len() == 1, "{what}"),
         }
     }
-    std::fs::remove_dir_all(&dir).expect("it is there");
     let listed: BTreeSet<_> = ROWS.iter().map(|row| (row.0, row.1)).collect();
     let asked = ASKED.with_borrow(Clone::clone);
     let missing: Vec<_> = asked.difference(&listed).collect();

@@ -298,6 +298,18 @@ mod tests {
     use crate::tun::Tun;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    /// Files that go with the test, also if that fails.
+    struct Gone(Vec<PathBuf>);
+
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            for path in &self.0 {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
 
     /// Who takes over the gateway has its pipes, too.
     #[test]
@@ -313,6 +325,7 @@ mod tests {
             path
         });
         let modes = [0o644, 0o600];
+        let _gone = Gone(files.to_vec());
         let said = ns.run(|| {
             let _tun = Tun::open("bpd0", 1500).unwrap();
             let mut table =
@@ -334,9 +347,6 @@ mod tests {
             all += &table.run("list ruleset").unwrap_or_else(|e| e.to_string());
             all
         });
-        for path in &files {
-            fs::remove_file(path).unwrap();
-        }
         assert!(said.contains("syntax error"), "it does include: {said}");
         assert!(!said.contains("hidden"), "{said}");
     }
