@@ -1,5 +1,7 @@
 //! The end where servers are: requests of the peer's service, and warm connections to servers.
 
+mod pushing;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,9 +20,9 @@ use tokio::time::Instant;
 
 use crate::body::{Body, nothing, passing};
 use crate::gateway::Gateway;
-use crate::pushing::{Page, Pushing};
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
+use pushing::{Page, Pushing};
 
 /// How long a connection is kept without a request.
 const WARM: Duration = Duration::from_secs(30);

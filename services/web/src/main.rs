@@ -11,8 +11,6 @@ mod gateway;
 mod hosts;
 mod hub;
 mod options;
-mod pushes;
-mod pushing;
 mod socket;
 mod store;
 mod terminal;
@@ -29,7 +27,6 @@ use tokio::task::LocalSet;
 use gateway::{Gateway, Given};
 use hub::Hub;
 use options::Options;
-use pushes::Pushes;
 use store::Store;
 use terminal::Terminal;
 
@@ -175,7 +172,7 @@ async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Er
                 Local::spawn(hub.clone().serve(it.peer, socket));
             }
             Given::Incoming(it, preface, socket) if preface == exchange::PUSH_PREFACE => {
-                Local::spawn(Pushes::serve(terminal.pushes.clone(), it.peer, socket));
+                Local::spawn(terminal::Pushes::serve(terminal.pushes.clone(), it.peer, socket));
             }
             Given::Command(request, words) => {
                 let (terminal, gateway) = (terminal.clone(), gateway.clone());

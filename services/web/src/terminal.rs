@@ -1,6 +1,7 @@
 //! The end where hosts are: their connections, and the exchange with each peer.
 
 mod cached;
+mod pushes;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,10 +26,10 @@ use crate::body::{self, Body};
 use crate::exchange::Exchanges;
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
-use crate::pushes::Pushes;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
 use crate::{Counted, exchange};
+pub use pushes::Pushes;
 
 /// A host that says nothing for so long waits for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(100);

@@ -11,8 +11,8 @@ use hyper::body::{Body as _, Incoming};
 
 use super::Terminal;
 use crate::body::{Body, nothing, passing, whole};
-use crate::pushes::Pushes;
 use crate::store::{FileBody, Found, FoundBody, kept};
+use crate::terminal::Pushes;
 use crate::{Counted, Local};
 
 /// Answers that are validated while hosts have been given them.
