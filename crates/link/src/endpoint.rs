@@ -188,6 +188,8 @@ struct Peer {
     dirty: bool,
     /// When all was seen to that is no packet of the session's, if nothing happened since.
     tended: Option<Instant>,
+    /// Changes of it that were told lately, and until when they are counted.
+    path_news: (u8, Instant),
     noisy: bool,
     has_datagrams: bool,
     timer: Option<Instant>,

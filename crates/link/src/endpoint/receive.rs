@@ -130,7 +130,7 @@ impl Endpoint {
             peer.tunnel.on_challenge_response(opened.path, from, token);
         }
         self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
-        if let Some(event) = peer.see_path(id) {
+        if let Some(event) = peer.see_path(now, id) {
             self.events.push_back(event);
         }
         if peer.session.has_datagrams() && !peer.has_datagrams {
