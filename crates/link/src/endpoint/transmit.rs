@@ -112,7 +112,8 @@ impl Endpoint {
         if !self.dirty.is_empty() || !self.replies.is_empty() {
             return Some(now);
         }
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.floods.poll_timeout()).min()
     }
 
     /// Does what is due.
