@@ -35,8 +35,8 @@ impl RawPeer {
     pub fn connect(ns: &NetNs, own: &Keys, gateway: &Keys, to: &str) -> RawPeer {
         let socket = ns.run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
         socket.connect(to).expect("an address");
-        let plain = UdpConfig { gso: false, ..UdpConfig::new(([0, 0, 0, 0], 0).into()) };
-        let many = ns.run(|| os::udp::UdpSocket::bind(&plain)).expect("a socket");
+        let any = UdpConfig::new(([0, 0, 0, 0], 0).into());
+        let many = ns.run(|| os::udp::UdpSocket::bind(&any)).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let local: PrivateKey = own.private.parse().expect("a key");
         let peer: PublicKey = gateway.public.parse().expect("a key");
@@ -106,7 +106,7 @@ impl RawPeer {
         let _ = self.socket.send(&packet);
     }
 
-    /// So many packets of these frames, in as few calls as it takes.
+    /// So many packets of these frames, at most 64, in one call: they come as a run.
     pub fn say_often(&mut self, frames: &[u8], times: usize) {
         let mut payload = Vec::new();
         (0..times).for_each(|_| payload.extend(self.sealed(frames)));
