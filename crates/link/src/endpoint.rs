@@ -7,6 +7,7 @@
 //! until nothing is left, then wait for [`Endpoint::poll_timeout`].
 
 mod calls;
+mod floods;
 mod indices;
 mod memory;
 mod paths;
@@ -25,6 +26,8 @@ use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use self::calls::Calls;
+use self::floods::Floods;
+pub use self::floods::Thinning;
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
 use self::memory::SharedMemory;
@@ -185,6 +188,8 @@ struct Peer {
     reach: Reach,
     rekey: Rekey,
     path: PathId,
+    /// Changes of it that were told lately, and until when they are counted.
+    path_news: (u8, Instant),
     dirty: bool,
     /// When all was seen to that is no packet of the session's, if nothing happened since.
     tended: Option<Instant>,
@@ -222,6 +227,7 @@ pub struct Endpoint {
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
     shares: Shares,
+    floods: Floods,
     /// Whose packet is in hand, and since when by the stopwatch, while work is measured.
     measured: Option<(PeerId, Option<Instant>)>,
     /// Until when what arrives may be what somebody waits for, at any peer's.
@@ -265,6 +271,7 @@ impl Endpoint {
             events: VecDeque::new(),
             drops: BTreeMap::new(),
             shares: Shares::default(),
+            floods: Floods::default(),
             measured: None,
             awaited_until: Instant::ZERO,
             near_until: Instant::ZERO,

@@ -18,8 +18,9 @@ use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
 use tokio::time::Instant;
 
-use crate::body::{Body, nothing, passing};
+use crate::body::{Body, keeping, nothing, passing};
 use crate::gateway::Gateway;
+use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
 use pushing::{Page, Pushing};
@@ -34,6 +35,11 @@ const WARM_ALL: usize = 512;
 /// once, and faster than the link takes them; of each two such pieces are held.
 const BUFFER: usize = 24 << 10;
 
+/// Requests of all peers under way, until their answers have crossed, and bytes of their fields: a
+/// peer alone may have half of them.
+const REQUESTS: usize = 2 * exchange::REQUESTS as usize;
+const FIELDS: usize = 64 << 20;
+
 type Sender = SendRequest<Body>;
 /// A peer, and a server for one of its hosts.
 type Key = (Rc<str>, Way);
@@ -43,13 +49,16 @@ pub struct Hub {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
     pub pushing: Pushing,
+    requests: Rc<Places>,
+    fields: Rc<Places>,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
 }
 
 impl Hub {
     pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
-        Hub { gateway, counted, pushing, warm: RefCell::default() }
+        let (requests, fields) = (Places::new(REQUESTS), Places::new(FIELDS));
+        Hub { gateway, counted, pushing, requests, fields, warm: RefCell::default() }
     }
 
     /// Serves an exchange.
@@ -71,6 +80,10 @@ impl Hub {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         Counted::add(&self.counted.forwarded);
+        let fields = self.fields.take(&peer, headers::size(request.headers()));
+        let (Some(place), Some(fields)) = (self.requests.take(&peer, 1), fields) else {
+            return Ok(failed("too much is asked for at once"));
+        };
         let uri = request.uri().clone();
         let way = match headers::for_server(&mut request) {
             Ok(way) => way,
@@ -84,10 +97,11 @@ impl Hub {
                 let mut answer = self.hand_on(key, answer, sender);
                 push::fields::clear(answer.headers_mut());
                 delta::clear(answer.headers_mut());
-                Ok(match page {
+                let answer = match page {
                     Some(page) => page.read_own(answer),
                     None => answer,
-                })
+                };
+                Ok(answer.map(|body| keeping(body, (place, fields))))
             }
             Err(why) => Ok(failed(&why)),
         }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use link::PeerId;
 use link::session::Reach;
+use os::closing::Shared;
 use os::poll::{Event as Polled, Interest};
 use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
 use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via, datagram};
@@ -175,13 +176,14 @@ impl Shard {
             class: self.class_name(&via),
             dscp: via.dscp,
         });
-        let line = &self.services.running[&via.service];
+        let line = self.services.running[&via.service].clone();
         if !line.has_room() || line.send(&event, b"", Some(taken.stream.as_fd())) != Sent::Done {
             line.counts.overflowed.fetch_add(1, Relaxed);
             return Err(taken);
         }
         line.counts.accepted.fetch_add(1, Relaxed);
         self.relay.given(now, taken.client, taken.server);
+        drop(line.share(taken.stream));
         Ok(())
     }
 
@@ -282,7 +284,7 @@ impl Shard {
         class: Option<&str>,
         client: Option<SocketAddr>,
         preface: &[u8],
-    ) -> Result<(u64, OwnedFd), Reason> {
+    ) -> Result<(u64, Shared), Reason> {
         if preface.len() > link::wire::MAX_PREFACE {
             return Err(Reason::Invalid);
         }
@@ -302,7 +304,7 @@ impl Shard {
         }
         let (id, relay) = (line.next_id(), &self.relay);
         self.services.add_stream(flow, line, id, |flow| relay.flow_peer(flow).is_some());
-        Ok((id, theirs.into()))
+        Ok((id, line.share(theirs)))
     }
 
     /// The peer's service opened a stream to the one here.
@@ -325,6 +327,7 @@ impl Shard {
         }
         let id = line.next_id();
         let event = Event::Incoming(Incoming { id, peer: self.peer_name(peer), client });
+        let theirs = line.share(theirs);
         if line.send(&event, preface, Some(theirs.as_fd())) != Sent::Done {
             self.connections.abort(flow);
             return Err(ResetReason::Exhausted);
@@ -433,7 +436,8 @@ impl Shard {
         line.counts.connected.fetch_add(1, Relaxed);
         let local = stream.local_addr().unwrap_or(to);
         let event = Event::Connected { request, local, server: to };
-        self.services.answer(now, &line, Answer { event, socket: Some(stream.into()) });
+        let socket = Some(line.share(stream));
+        self.services.answer(now, &line, Answer { event, socket });
     }
 
     /// A connection for a service comes to nothing.

@@ -104,6 +104,7 @@ impl Endpoint {
             reach: Reach::Both,
             rekey: Rekey::InTime,
             path: PathId::FIRST,
+            path_news: (0, Instant::ZERO),
             dirty: false,
             tended: None,
             noisy: false,

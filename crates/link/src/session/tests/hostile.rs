@@ -452,3 +452,13 @@ fn a_packet_full_of_reports_has_losses_looked_for_once() {
     w.sides[0].handle_timeout(w.now);
     assert!(w.sides[0].paths[0].sent.confirmed() == Some(newest));
 }
+
+#[test]
+fn a_wish_with_the_last_number_that_there_is_takes_no_command_from_this_node() {
+    let mut w = World::new(16, CLEAN, config());
+    inject(&mut w, 1, 0, &[Frame::Use { sequence: u64::MAX, path: None }]);
+    let now = w.now;
+    w.sides[1].use_path(now, None);
+    inject(&mut w, 1, 1, &[Frame::Use { sequence: 2, path: None }]);
+    w.sides[1].use_path(now, Some(PathId::FIRST));
+}
