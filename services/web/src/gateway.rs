@@ -25,13 +25,16 @@ const HEARD: usize = 64;
 /// A socket, and of a connection its server's address.
 type Answer = Result<(OwnedFd, Option<SocketAddr>), Reason>;
 
+/// Those of a name.
+type Addresses = Result<Vec<IpAddr>, Reason>;
+
 /// The gateway that started this program.
 pub struct Gateway {
     client: Arc<Client>,
     last: Cell<u64>,
     open: Semaphore,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
-    looking: RefCell<BTreeMap<u64, oneshot::Sender<Result<Vec<IpAddr>, Reason>>>>,
+    looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
     look_ups: Semaphore,
     peers: RefCell<BTreeMap<String, Peer>>,
 }
@@ -117,7 +120,7 @@ impl Gateway {
         }
     }
 
-    fn tell_addresses(&self, request: u64, told: Result<Vec<IpAddr>, Reason>) {
+    fn tell_addresses(&self, request: u64, told: Addresses) {
         if let Some(waits) = self.looking.borrow_mut().remove(&request) {
             // Who does not wait any more needs none.
             let _ = waits.send(told);
@@ -177,7 +180,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Why there are none.
-    pub async fn resolve(&self, peer: &str, name: &str) -> Result<Vec<IpAddr>, Reason> {
+    pub async fn resolve(&self, peer: &str, name: &str) -> Addresses {
         let _one = self.look_ups.acquire().await;
         let (told, when_told) = oneshot::channel();
         let request = self.number();
