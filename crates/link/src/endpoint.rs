@@ -195,6 +195,8 @@ struct Peer {
     tended: Option<Instant>,
     noisy: bool,
     has_datagrams: bool,
+    /// It is among those that [`Endpoint::take_changed`] tells.
+    changed: bool,
     timer: Option<Instant>,
     /// What it takes of the memory that is shared, as far as it was counted.
     memory: u64,
@@ -220,6 +222,7 @@ pub struct Endpoint {
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
     with_datagrams: VecDeque<PeerId>,
+    changed: Vec<PeerId>,
     timers: BTreeSet<(Instant, PeerId)>,
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
@@ -263,6 +266,7 @@ impl Endpoint {
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
             with_datagrams: VecDeque::new(),
+            changed: Vec::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             drops: BTreeMap::new(),
@@ -481,7 +485,22 @@ impl Endpoint {
             if !std::mem::replace(&mut peer.dirty, true) {
                 self.dirty.push_back(id);
             }
+            if !std::mem::replace(&mut peer.changed, true) {
+                self.changed.push(id);
+            }
         }
+    }
+
+    /// The peers that something happened to since this was asked last: a packet, a timer, a call of
+    /// the owner. Whatever is counted or found out of the others is as it was.
+    pub fn take_changed(&mut self) -> Vec<PeerId> {
+        let changed = std::mem::take(&mut self.changed);
+        for id in &changed {
+            if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+                peer.changed = false;
+            }
+        }
+        changed
     }
 
     fn mark_noisy(&mut self, id: PeerId) {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
-use hub::Hub;
+use hub::{Hub, Kept};
 use options::Options;
 use shares::Streams;
 use store::Store;
@@ -38,6 +38,9 @@ const READERS: usize = 4;
 /// it may know sooner than this end that one is over.
 const EXCHANGES: usize = 2;
 const PUSH_STREAMS: usize = 4;
+/// Bytes of all answers in memory, of a terminal and of a hub.
+const MEMORY: usize = 64 << 20;
+const HUB_MEMORY: usize = 16 << 20;
 /// How often the gateway hears what was counted.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -166,11 +169,13 @@ fn run() -> Result<(), service::Error> {
 
 async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Error> {
     let counted = Rc::new(Counted::default());
-    let store = Store::open(options.cache.as_deref(), options.cache_size.0, counted.clone());
+    let (directory, limit) = (options.cache.as_deref(), options.cache_size.0);
+    let store = Store::open(directory, MEMORY, limit, counted.clone());
     let terminal =
-        Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone(), options.push.0));
-    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone(), options.push.0));
-    Local::spawn(tell(gateway.clone(), counted, store));
+        Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone(), options.budget()));
+    let kept = hub_cache(&options);
+    let hub = Rc::new(Hub::new(gateway.clone(), counted, kept, options.budget()));
+    Local::spawn(tell(terminal.clone(), hub.clone()));
     let (exchanges, pushes) = (Streams::default(), Streams::default());
     gateway
         .hear(|given| match given {
@@ -183,9 +188,10 @@ async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Er
                 pushes.serve(&it.peer, PUSH_STREAMS, its);
             }
             Given::Command(request, words) => {
-                let (terminal, gateway) = (terminal.clone(), gateway.clone());
+                let (terminal, hub) = (terminal.clone(), hub.clone());
                 Local::spawn(async move {
-                    gateway.answer(request, commands::answer(&terminal, &words).await);
+                    let answer = commands::answer(&terminal, hub.kept.as_ref(), &words).await;
+                    hub.gateway.answer(request, answer);
                 });
             }
             // Of another version: dropping the socket resets the stream.
@@ -194,15 +200,27 @@ async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Er
         .await
 }
 
+/// What a hub keeps, which is counted apart from what a terminal does.
+fn hub_cache(options: &Options) -> Option<Kept> {
+    let (directory, limit) = (options.hub_directory(), options.hub_cache.0);
+    let memory = HUB_MEMORY.min(limit.try_into().unwrap_or(usize::MAX));
+    let open = || Store::open(directory.as_deref(), memory, limit, Rc::default());
+    (limit > 0).then(|| Kept::new(open()))
+}
+
 /// Tells the gateway what was counted, when that changes.
-async fn tell(gateway: Rc<Gateway>, counted: Rc<Counted>, store: Rc<Store>) {
+async fn tell(terminal: Rc<Terminal>, hub: Rc<Hub>) {
     let mut told = BTreeMap::new();
     loop {
         tokio::time::sleep(TELL).await;
-        let mut now = counted.all();
-        now.extend(store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
+        terminal.pushes.tidy();
+        let mut now = terminal.counted.all();
+        now.extend(terminal.store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
+        let kept = hub.kept.as_ref().map(|kept| kept.store.told());
+        let kept = kept.into_iter().flatten().map(|(name, n)| (format!("hub_{name}"), n));
+        now.extend(kept);
         if now != told {
-            gateway.tell(now.clone());
+            terminal.gateway.tell(now.clone());
             told = now;
         }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bentpipe_web::cache::Key;
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
+use bentpipe_web::push::Budget;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -61,11 +62,11 @@ impl Terminal {
         gateway: Rc<Gateway>,
         counted: Rc<Counted>,
         store: Rc<Store>,
-        push: u64,
+        push: Budget,
     ) -> Terminal {
         let (hosts, meanwhile) = Default::default();
         let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
-        let pushes = Rc::new(Pushes::new(counted.clone(), store.clone(), push));
+        let pushes = Rc::new(Pushes::new(&gateway, counted.clone(), store.clone(), push));
         Terminal {
             gateway,
             counted,

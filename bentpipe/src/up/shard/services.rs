@@ -1,6 +1,6 @@
 //! Services' connections and streams: sockets between them and this shard's peers and hosts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use os::closing::Shared;
 use os::poll::{Event as Polled, Interest};
 use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
 use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via, datagram};
-use service::message::{Accepted, Incoming, Link, LinkState};
+use service::message::{Accepted, Incoming, Link, LinkState, MAX_ADDRESSES};
 use service::{Event, Reason};
 use units::{Duration, Instant};
 
@@ -47,11 +47,22 @@ pub(super) struct ServiceLines {
     /// Answers that wait for room.
     backlog: VecDeque<(Arc<Line>, Answer)>,
     dials: BTreeMap<ConnectId, Dial>,
+    /// Names whose addresses somebody wants to know, with the request.
+    look_ups: BTreeMap<u64, (Arc<Line>, u64)>,
+    last_look_up: u64,
     streams: BTreeMap<FlowId, (Arc<Line>, u64)>,
-    /// What each was told of links.
-    told: BTreeMap<(String, PeerId), Link>,
+    /// What each that runs was told of links.
+    told: BTreeMap<String, Told>,
     /// When it is looked for news of links, or for room.
     due: Option<Instant>,
+}
+
+/// What a service was told.
+#[derive(Default)]
+struct Told {
+    links: BTreeMap<PeerId, Link>,
+    /// Peers of whom something may be new.
+    news: BTreeSet<PeerId>,
 }
 
 impl ServiceLines {
@@ -127,9 +138,13 @@ impl Shard {
     pub fn set_service(&mut self, now: Instant, name: &str, line: Option<Arc<Line>>) {
         self.relay.set_service(name, line.is_some());
         let lines = &mut self.services;
-        lines.told.retain(|(of, _), _| of != name);
+        lines.told.remove(name);
         match line {
-            Some(line) => drop(lines.running.insert(name.to_owned(), line)),
+            Some(line) => {
+                lines.running.insert(name.to_owned(), line);
+                let news = self.peers.iter().map(|peer| peer.id).collect();
+                lines.told.insert(name.to_owned(), Told { news, ..Told::default() });
+            }
             None => {
                 lines.running.remove(name);
                 // One that drains has its answers still.
@@ -258,6 +273,7 @@ impl Shard {
                 let id = self.relay.connect_for_service(now, peer, target, source);
                 self.services.dials.insert(id, Dial { line, request, back: false, stream: None });
             }
+            Wish::Resolve { request, peer, name } => self.look_up(now, line, request, &peer, &name),
             Wish::Back { request, client, server } => {
                 self.connect_back(now, line, request, client, server);
             }
@@ -326,6 +342,36 @@ impl Shard {
         self.relay.connected(flow);
         self.services.wake_at(now + AGAIN);
         Ok(())
+    }
+
+    /// Asks for a name's addresses on behalf of a peer's hosts.
+    fn look_up(&mut self, now: Instant, line: Arc<Line>, request: u64, peer: &str, name: &str) {
+        let lines = &mut self.services;
+        lines.last_look_up += 1;
+        let (of, peer) = (lines.last_look_up, self.peers.called(peer).map(|p| p.id));
+        let refused = match peer {
+            None => Some(Reason::NoSuchPeer),
+            // The peer's other names wait already.
+            Some(peer) if !self.names.ask(peer, Purpose::Addresses(of), name, 0) => {
+                Some(Reason::Exhausted)
+            }
+            Some(_) => None,
+        };
+        match refused {
+            Some(reason) => self.services.answer(now, &line, Answer::failed(request, reason)),
+            None => drop(self.services.look_ups.insert(of, (line, request))),
+        }
+    }
+
+    /// A name has these addresses, or none.
+    pub(super) fn tell_addresses(&mut self, now: Instant, of: u64, addresses: &[SocketAddr]) {
+        let Some((line, request)) = self.services.look_ups.remove(&of) else { return };
+        let addresses: Vec<_> = addresses.iter().map(SocketAddr::ip).take(MAX_ADDRESSES).collect();
+        let answer = match addresses.is_empty() {
+            true => Answer::failed(request, Reason::NoSuchName),
+            false => Answer { event: Event::Resolved { request, addresses }, socket: None },
+        };
+        self.services.answer(now, &line, answer);
     }
 
     /// Connects to a server for a service.
@@ -446,49 +492,76 @@ impl Shard {
         self.tell_links(now);
     }
 
-    /// Something is new about a link, perhaps.
-    pub(super) fn look_at_links(&mut self, now: Instant) {
-        if !self.services.running.is_empty() {
-            self.services.wake_at(now);
+    /// Something is new about the links to these peers, perhaps.
+    pub(super) fn look_at_links(&mut self, now: Instant, peers: impl IntoIterator<Item = PeerId>) {
+        if self.services.running.is_empty() {
+            return;
         }
+        for id in peers {
+            for told in self.services.told.values_mut() {
+                told.news.insert(id);
+            }
+        }
+        self.services.wake_at(now);
     }
 
     fn tell_links(&mut self, now: Instant) {
         let lines: Vec<_> = self.services.running.values().cloned().collect();
         for line in lines {
-            for at in 0..self.peers.len() {
-                let link = self.link_for(now, &line.name, at);
-                let key = (line.name.clone(), self.peers[at].id);
-                if self.services.told.get(&key).is_some_and(|told| !is_news(told, &link)) {
-                    continue;
-                }
-                if line.waiting() > 0
-                    || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done
-                {
-                    self.services.wake_at(now + AGAIN.times(50));
-                    break;
-                }
-                self.services.told.insert(key, link);
-            }
+            let Some(told) = self.services.told.get_mut(&line.name) else { continue };
+            let mut told = std::mem::take(told);
+            self.tell_links_to(now, &line, &mut told);
+            self.services.told.insert(line.name.clone(), told);
         }
     }
 
-    fn link_for(&self, now: Instant, service: &str, at: usize) -> Link {
-        let (id, endpoint) = (self.peers[at].id, &self.relay.endpoint);
+    fn tell_links_to(&mut self, now: Instant, line: &Arc<Line>, told: &mut Told) {
+        let mut later = BTreeSet::new();
+        while let Some(id) = told.news.pop_first() {
+            let Some(link) = self.link_for(now, &line.name, id) else {
+                told.links.remove(&id);
+                continue;
+            };
+            if !link.service && self.relay.may_have_service_later(now, id, &line.name) {
+                later.insert(id);
+            }
+            if told.links.get(&id).is_some_and(|told| !is_news(told, &link)) {
+                continue;
+            }
+            if line.waiting() > 0 || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done
+            {
+                later.insert(id);
+                self.services.wake_at(now + AGAIN.times(50));
+                break;
+            }
+            told.links.insert(id, link);
+        }
+        told.news.append(&mut later);
+    }
+
+    /// Has every service heard of all links?
+    #[cfg(test)]
+    pub(super) fn services_have_told(&self) -> bool {
+        self.services.told.values().all(|told| told.news.is_empty())
+    }
+
+    fn link_for(&self, now: Instant, service: &str, id: PeerId) -> Option<Link> {
+        let (peer, endpoint) = (self.peers.named(id)?, &self.relay.endpoint);
         let session = endpoint.session(id);
         let state = match (endpoint.is_established(id), endpoint.reach(id)) {
             (true, Reach::Both) => LinkState::Up,
             (true, _) => LinkState::Silent,
             (false, _) => LinkState::Down,
         };
-        Link {
-            peer: self.peers[at].config.name.clone(),
+        Some(Link {
+            peer: peer.config.name.clone(),
             state,
             rate: endpoint.rate(id).as_bps(),
             rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
             service: self.relay.peer_has_service(now, id, service),
-            price: None,
-        }
+            price: self.price_of_bytes(id),
+            refuses_quic: peer.config.refuse_quic,
+        })
     }
 
     fn peer_named(&self, name: &str) -> Option<PeerId> {
@@ -536,6 +609,7 @@ fn is_news(told: &Link, link: &Link) -> bool {
         || told.state != link.state
         || told.service != link.service
         || told.price != link.price
+        || told.refuses_quic != link.refuses_quic
         || apart(told.rate, link.rate)
         || apart(told.rtt_us, link.rtt_us)
 }

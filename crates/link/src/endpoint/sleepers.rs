@@ -109,6 +109,7 @@ impl Endpoint {
             tended: None,
             noisy: false,
             has_datagrams: false,
+            changed: false,
             timer: None,
             memory: 0,
             stats: PeerStats::default(),

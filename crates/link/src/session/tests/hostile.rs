@@ -409,6 +409,7 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
             said += 1;
         }
         assert!(w.sides[0].paths[0].sent.unsettled() <= 65_536);
+        assert!(!w.sides[0].paths[0].sent.has_more_than(65_536));
         if let Reach::NothingReported { .. } = w.sides[0].reach() {
             told.get_or_insert(ms);
         }
