@@ -149,4 +149,34 @@ mod tests {
             assert_eq!(pass(&none, short, 10), 0);
         }
     }
+
+    /// Of 100 packets of an honest peer, among 500 times as many of another that is over its part,
+    /// how many find room in a socket that is not read meanwhile.
+    fn find_room(thinning: &Thinning) -> usize {
+        let config = UdpConfig { gro: false, ..UdpConfig::new("127.0.0.1:0".parse().unwrap()) };
+        let socket =
+            UdpSocket::bind(&UdpConfig { receive_buffer: 1 << 20, ..config.clone() }).unwrap();
+        let mut sender = UdpSocket::bind(&config).unwrap();
+        if !thinning.is_none() {
+            socket.set_filter(&program(thinning)).unwrap();
+        }
+        let to = socket.local_addr();
+        let (honest, flood) = (data(0x4321), data(0x1234));
+        for n in 0..50_100 {
+            let payload = if n % 501 == 500 { &honest } else { &flood };
+            sender.send(&Transmit { to, from: None, payload, segment: 0 }).unwrap();
+        }
+        let (mut buf, mut found) = (vec![0; socket.slot() * 8], 0);
+        while let Ok(got) = socket.receive(&mut buf) {
+            found += got.filter(|it| *it.payload == honest[..]).count();
+        }
+        found
+    }
+
+    #[test]
+    fn beside_a_flood_that_is_thinned_packets_of_others_find_room() {
+        let without = find_room(&Thinning::default());
+        let with = find_room(&Thinning { over: vec![(0x1234, 8)], ..Thinning::default() });
+        assert!(without < 20 && with >= 95, "{without} and {with} of 100");
+    }
 }
