@@ -1,6 +1,8 @@
 //! What the operator asks of the cache (`bentpipe web`).
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use bentpipe_web::cache::{Stored, plain_uri, uri_digest};
 use http::Uri;
@@ -36,7 +38,8 @@ pub async fn answer(terminal: &Terminal, words: &[String]) -> Result<String, Str
 }
 
 fn named(url: &str) -> Result<(String, u64), String> {
-    let uri = url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
+    let known = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+    let uri = url.parse::<Uri>().ok().filter(known);
     let uri = uri.ok_or_else(|| format!("\"{url}\" is no URL such as http://example.org/"))?;
     let plain = plain_uri(&uri);
     let digest = uri_digest(&plain);
@@ -55,6 +58,11 @@ fn stats(terminal: &Terminal) -> Value {
         it
     };
     told["hosts"] = hosts.into_iter().map(with_name).collect();
+    if let Some(inspection) = &terminal.inspection {
+        let told_of = |(host, name, left, why): (IpAddr, String, Duration, String)| json!({ "host": host.to_string(), "name": name, "left_s": left.as_secs(), "why": why });
+        let alone: Value = inspection.left_alone(HOSTS).into_iter().map(told_of).collect();
+        told["inspection"] = json!({ "left_alone": alone });
+    }
     told
 }
 

@@ -1,6 +1,7 @@
 //! The end where servers are: requests of the peer's service, and warm connections to servers.
 
 mod pushing;
+mod secure;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::body::{Body, nothing, passing};
@@ -23,6 +26,7 @@ use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
 use pushing::{Page, Pushing};
+pub use secure::Secure;
 
 /// How long a connection is kept without a request.
 const WARM: Duration = Duration::from_secs(30);
@@ -35,8 +39,8 @@ const WARM_ALL: usize = 512;
 const BUFFER: usize = 24 << 10;
 
 type Sender = SendRequest<Body>;
-/// A peer, and a server for one of its hosts.
-type Key = (Rc<str>, Way);
+/// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
+type Key = (Rc<str>, Way, Option<Rc<str>>);
 
 /// The hub's part.
 pub struct Hub {
@@ -44,12 +48,13 @@ pub struct Hub {
     pub counted: Rc<Counted>,
     pub pushing: Pushing,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
+    secure: Secure,
 }
 
 impl Hub {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64) -> Hub {
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64, secure: Secure) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
-        Hub { gateway, counted, pushing, warm: RefCell::default() }
+        Hub { gateway, counted, pushing, warm: RefCell::default(), secure }
     }
 
     /// Serves an exchange.
@@ -76,9 +81,13 @@ impl Hub {
             Ok(way) => way,
             Err(why) => return Ok(failed(&why.to_string())),
         };
+        let name = match secure::name_of(&uri) {
+            Ok(name) => name.map(Rc::from),
+            Err(why) => return Ok(failed(&why)),
+        };
         let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
         let request = request.map(passing);
-        let key = (peer, way);
+        let key = (peer, way, name);
         match self.ask(&key, request).await {
             Ok((answer, sender)) => {
                 let mut answer = self.hand_on(key, answer, sender);
@@ -131,16 +140,21 @@ impl Hub {
         None
     }
 
-    async fn connect(&self, (peer, way): &Key) -> Result<Sender, String> {
+    async fn connect(&self, (peer, way, name): &Key) -> Result<Sender, String> {
         let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
-        let connection =
-            Builder::new().max_buf_size(BUFFER).handshake(Socket::new(stream, Bytes::new()));
-        let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
-        // Why it ends, whoever waits for an answer hears.
-        Local::spawn(async move { drop(connection.await) });
-        Ok(sender)
+        let socket = Socket::plain(stream, Bytes::new());
+        match name {
+            None => speak(socket).await,
+            Some(name) => {
+                let tls = self.secure.connect(name, socket).await;
+                if tls.as_ref().is_err_and(|why| why.starts_with(headers::CERTIFICATE)) {
+                    Counted::add(&self.counted.bad_certificates);
+                }
+                speak(tls?).await
+            }
+        }
     }
 
     /// The answer as it crosses the link. The connection is kept once the answer is through.
@@ -182,6 +196,15 @@ impl Hub {
             kept.push((Instant::now(), sender));
         }
     }
+}
+
+/// Speaks HTTP on a connection.
+async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Sender, String> {
+    let connection = Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(socket));
+    let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
+    // Why it ends, whoever waits for an answer hears.
+    Local::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }
 
 /// What would be asked again: safe, and without a body.

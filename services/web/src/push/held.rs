@@ -17,7 +17,7 @@ type Site = (String, SocketAddr, String);
 pub struct Held(BTreeMap<Site, BTreeMap<u32, Duration>>);
 
 fn site(key: &Key) -> Site {
-    (key.peer().to_owned(), key.server(), key.host().to_owned())
+    (key.peer().to_owned(), key.server(), key.origin().to_owned())
 }
 
 impl Held {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use crate::cache::origin_of;
 use crate::headers::Way;
 
 /// How long what came waits for its request, and a page for what it named.
@@ -113,13 +114,13 @@ impl<T: Clone> Shelf<T> {
     pub fn promise(&mut self, page: u64, names: Vec<String>, now: Duration) {
         let Some(it) = self.pages.get_mut(&page) else { return };
         it.news = now;
-        let own = it.name.split('/').next().unwrap_or("").to_owned();
+        let own = origin_of(&it.name).to_owned();
         for name in names {
             let is_known = it.settled.contains(&name);
             if is_known || self.things.len() >= MAX_THINGS || it.settled.len() >= MAX_OF_PAGE {
                 continue;
             }
-            let to = (name.split('/').next() == Some(&own)).then_some(it.way.to);
+            let to = (origin_of(&name) == own).then_some(it.way.to);
             let key = Key { peer: it.peer.clone(), from: it.way.from, name };
             let thing = Thing { page, to, here: None, bytes: 0, came: now };
             // What is here already is younger than the page's request, or the hub would know it.

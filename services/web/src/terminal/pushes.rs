@@ -21,6 +21,7 @@ use bentpipe_web::push::name_of;
 use bentpipe_web::push::scan::may_name_others;
 use bentpipe_web::push::shelf::{Key, Look, Shelf};
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
@@ -28,6 +29,7 @@ use hyper::service::service_fn;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::Inspection;
 use crate::body::{self, Body, Broken};
 use crate::socket::{Socket, watched};
 use crate::store::{Keep, Store};
@@ -55,13 +57,19 @@ pub struct Pushes {
     started: Instant,
     /// Bytes that are asked for with one page; 0: nothing is.
     bytes: u64,
+    inspection: Option<Rc<Inspection>>,
 }
 
 impl Pushes {
-    pub fn new(counted: Rc<Counted>, store: Rc<Store>, bytes: u64) -> Pushes {
+    pub fn new(
+        counted: Rc<Counted>,
+        store: Rc<Store>,
+        bytes: u64,
+        inspection: Option<Rc<Inspection>>,
+    ) -> Pushes {
         let (shelf, changed, held, versions) = Default::default();
         let started = Instant::now();
-        Pushes { shelf, changed, counted, held, versions, store, started, bytes }
+        Pushes { shelf, changed, counted, held, versions, store, started, bytes, inspection }
     }
 
     fn now(&self) -> Duration {
@@ -183,7 +191,7 @@ impl Pushes {
             return Response::from_parts(parts, body::passing(body));
         };
         if let Some(page) = this.shelf.borrow_mut().page_of(asking.page) {
-            fields::set_cookies(&mut page.fields, &parts.headers);
+            fields::set_cookies(&mut page.fields, &parts.headers, cache::is_secure(&asking.name));
         }
         let mut it = Unframed::new(Rc::clone(this), Some(asking.page), body);
         if let Some(digest) = packed_with {
@@ -257,6 +265,11 @@ impl Pushes {
         body: Incoming,
     ) -> Option<Rc<Tray>> {
         let Pushed { page, to, uri, mut fields, .. } = pushed;
+        // Nobody will ask here for what is not opened.
+        let opens = |it: &Rc<Inspection>| uri.host().is_some_and(|name| it.opens(name));
+        if uri.scheme() != Some(&Scheme::HTTP) && !self.inspection.as_ref().is_some_and(opens) {
+            return None;
+        }
         headers::strip_hop(&mut fields);
         let is_framed = fields::take_framed(&mut fields);
         let now = self.now();
