@@ -295,8 +295,8 @@ fn read_time((kind, text): (u8, &[u8])) -> Option<Duration> {
     };
     let two = |at: usize| rest.get(at..at + 2)?.parse::<u64>().ok();
     let (month, day) = (two(0)?.checked_sub(1)?, two(2)?.checked_sub(1)?);
-    let months = months_of(year);
-    let before = months.get(..usize::try_from(month).ok()?)?.iter().sum::<u64>();
+    let (months, month) = (months_of(year), usize::try_from(month).ok().filter(|m| *m < 12)?);
+    let before = months[..month].iter().sum::<u64>();
     let days = (1970..year).map(days_of).sum::<u64>() + before + day;
     let second = two(4)? * 3600 + two(6)? * 60 + two(8)?;
     Some(if year < 1970 { Duration::ZERO } else { Duration::from_secs(days * 24 * 3600 + second) })
