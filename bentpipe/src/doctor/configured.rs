@@ -1,5 +1,6 @@
 //! What a configuration asks of this machine.
 
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
@@ -31,6 +32,7 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
     checks.push(listen_port(&config.node, running));
     checks.extend(config.node.lan.iter().map(|lan| interface("lan", lan)));
     checks.extend(forwarding(&config));
+    checks.extend(forwarder(&config));
     for peer in &config.peers {
         checks.extend(peer.endpoint.as_ref().map(|e| endpoint(peer, e)));
         if peer.source == Source::Keep {
@@ -102,6 +104,37 @@ fn forwarding(config: &Config) -> impl Iterator<Item = Check> {
     })
 }
 
+/// A resolver for the LAN on this machine asks as the machine does: past the link.
+fn forwarder(config: &Config) -> Option<Check> {
+    let asks_past = !config.node.lan.is_empty() && !config.node.own;
+    let udp = ["/proc/net/udp", "/proc/net/udp6"].map(|file| fs::read_to_string(file));
+    let answers_hosts = udp.iter().flatten().any(|table| answers_names(table));
+    (asks_past && answers_hosts).then(|| {
+        Check::warn(
+            "names",
+            "a program here answers on UDP port 53, and what it asks itself goes past the link, in \
+             clear",
+            "give the hosts a resolver behind the link by DHCP, or write `own = true`",
+        )
+    })
+}
+
+/// The port of questions for names, as the kernel's tables write it.
+const NAMES_PORT: &str = "0035";
+
+/// If a table of the kernel's UDP sockets has one for names that not only this machine reaches.
+fn answers_names(table: &str) -> bool {
+    // sl local_address …, an IPv4 address as a word of the machine: `12: 0100007F:0035 …`.
+    let locals = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+    locals.filter_map(|local| local.split_once(':')).any(|(address, port)| {
+        let loopback = match address.len() {
+            8 => address.ends_with("7F"),
+            _ => address == "00000000000000000000000001000000",
+        };
+        port == NAMES_PORT && !loopback
+    })
+}
+
 fn endpoint(peer: &Peer, endpoint: &HostPort) -> Check {
     let addresses: Vec<IpAddr> = match &endpoint.host {
         Host::Ip(ip) => vec![*ip],
@@ -149,6 +182,20 @@ pub(super) fn way_to(ip: IpAddr) -> Option<String> {
 mod tests {
     use super::*;
     use crate::doctor::State;
+
+    #[test]
+    fn a_resolver_that_hosts_reach_is_told_from_one_of_the_machine_alone() {
+        let head = "   sl  local_address rem_address   st tx_queue rx_queue\n";
+        let table = |local: &str| format!("{head}  276: {local} 00000000:0000 07 00000000:00000000\n");
+        let zeros = "0".repeat(32);
+        assert!(answers_names(&table("00000000:0035")));
+        assert!(answers_names(&table("0100000A:0035")));
+        assert!(answers_names(&table(&format!("{zeros}:0035"))));
+        assert!(!answers_names(&table("3500007F:0035")), "systemd-resolved, 127.0.0.53");
+        assert!(!answers_names(&table("00000000000000000000000001000000:0035")));
+        assert!(!answers_names(&table("00000000:0043")));
+        assert!(!answers_names(head));
+    }
 
     #[test]
     fn interfaces_and_ways_are_found_or_named() {
