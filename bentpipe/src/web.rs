@@ -107,7 +107,40 @@ fn stats(told: &Value) -> String {
             count("refused"),
         );
     }
-    let hosts = list(told, "hosts");
+    if count("pushed") > 0 {
+        out += &format!(
+            "{} objects came ahead of their requests ({}): {} were asked for ({}), {} were wasted \
+             ({})\n",
+            count("pushed"),
+            bytes(count("pushed_bytes")),
+            count("push_used"),
+            bytes(count("push_used_bytes")),
+            count("push_wasted"),
+            bytes(count("push_wasted_bytes")),
+        );
+    }
+    out += &by_host(list(told, "hosts"));
+    let hub = &told["hub"];
+    if number(hub, "hits") + number(hub, "in_memory") + number(hub, "on_disk") > 0 {
+        out += &format!(
+            "\nFor terminals behind this hub: {} from the cache ({}), {} more validated\n\
+             {} answers in memory ({}), {} on disk ({})\n",
+            number(hub, "hits"),
+            bytes(number(hub, "hit_bytes")),
+            number(hub, "validated"),
+            number(hub, "in_memory"),
+            bytes(number(hub, "memory_bytes")),
+            number(hub, "on_disk"),
+            bytes(number(hub, "disk_bytes")),
+        );
+        out += &by_host(list(hub, "hosts"));
+    }
+    out += &left_alone(list(&told["inspection"], "left_alone"));
+    out
+}
+
+fn by_host(hosts: &[Value]) -> String {
+    let mut out = String::new();
     if !hosts.is_empty() {
         out += &format!(
             "\n{:<32} {:>9} {:>9} {:>9} {:>10} {:>10}\n",
@@ -126,7 +159,6 @@ fn stats(told: &Value) -> String {
             number(host, "saved_ms") % 1000 / 100,
         );
     }
-    out += &left_alone(list(&told["inspection"], "left_alone"));
     out
 }
 

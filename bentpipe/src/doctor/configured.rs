@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn a_resolver_that_hosts_reach_is_told_from_one_of_the_machine_alone() {
         let head = "   sl  local_address rem_address   st tx_queue rx_queue\n";
-        let table = |local: &str| format!("{head}  276: {local} 00000000:0000 07 00000000:00000000\n");
+        let table =
+            |local: &str| format!("{head}  276: {local} 00000000:0000 07 00000000:00000000\n");
         let zeros = "0".repeat(32);
         assert!(answers_names(&table("00000000:0035")));
         assert!(answers_names(&table("0100000A:0035")));

@@ -1,6 +1,6 @@
 //! The half at the terminal: answers what is known, and asks the other half for the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::Key;
@@ -92,6 +92,8 @@ pub struct Near {
     cache: Cache,
     asked: BTreeMap<u32, Asked>,
     plain: BTreeMap<SocketAddr, u64>,
+    /// Peers towards which QUIC is refused.
+    no_quic: BTreeSet<String>,
     last: u32,
     /// What it did.
     pub counts: Counts,
@@ -100,9 +102,9 @@ pub struct Near {
 
 impl Default for Near {
     fn default() -> Near {
-        let (asked, plain) = Default::default();
-        let cache = Cache::new(MEMORY);
-        Near { cache, asked, plain, last: 0, counts: Counts::default(), out: Vec::new() }
+        let (asked, plain, no_quic) = Default::default();
+        let (cache, counts) = (Cache::new(MEMORY), Counts::default());
+        Near { cache, asked, plain, no_quic, last: 0, counts, out: Vec::new() }
     }
 }
 
@@ -115,6 +117,14 @@ impl Near {
     /// Answers known, and their memory.
     pub fn size(&self) -> (usize, usize) {
         self.cache.size()
+    }
+
+    /// QUIC towards this peer is refused, or is not: whoever is told of HTTP/3 would try it in vain.
+    pub fn set_quic(&mut self, peer: &str, refused: bool) {
+        match refused {
+            true => self.no_quic.insert(peer.to_owned()),
+            false => self.no_quic.remove(peer),
+        };
     }
 
     /// A client asks.
@@ -136,7 +146,7 @@ impl Near {
         let key = (server, query.canonical.clone());
         let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &key)
         {
-            let bytes = query.answer(answer, Some(age));
+            let bytes = query.answer(answer, Some(age), self.no_quic.contains(peer));
             self.out.push(answer_to(by, client, server, bytes));
             self.counts.hits += 1;
             soon
@@ -205,7 +215,7 @@ impl Near {
                 }
                 for waiter in &asked.waiters {
                     let (client, server) = (waiter.client, asked.key.0);
-                    let bytes = waiter.query.answer(&answer, Some(0));
+                    let bytes = waiter.query.answer(&answer, Some(0), self.no_quic.contains(peer));
                     self.out.push(answer_to(waiter.by, client, server, bytes));
                 }
                 self.cache.keep(now, asked.key, answer);
@@ -244,9 +254,10 @@ impl Near {
 
     fn serve_stale(&mut self, now: u64, asked: &Asked) -> bool {
         let Some(Found::Stale(answer)) = self.cache.find(now, &asked.key) else { return false };
+        let no_quic = self.no_quic.contains(&asked.peer);
         for waiter in &asked.waiters {
             let (client, server) = (waiter.client, asked.key.0);
-            let bytes = waiter.query.answer(answer, None);
+            let bytes = waiter.query.answer(answer, None, no_quic);
             self.out.push(answer_to(waiter.by, client, server, bytes));
         }
         self.counts.stale += asked.waiters.len() as u64;

@@ -224,6 +224,23 @@ pub enum Verdict {
     Never,
 }
 
+/// Asks whether what is kept holds, instead of whether what the host has does: that is answered here.
+pub fn condition(fields: &mut HeaderMap, conditions: HeaderMap) {
+    fields.remove(header::IF_NONE_MATCH);
+    fields.remove(header::IF_MODIFIED_SINCE);
+    fields.extend(conditions);
+}
+
+/// Does a request ask about nothing else than what these conditions ask about? Else who asks has
+/// another answer than the one that is kept, and is better told whether his own holds.
+pub fn agrees(fields: &HeaderMap, conditions: &HeaderMap) -> bool {
+    let asks = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
+    asks.into_iter().all(|name| match fields.get(&name) {
+        None => true,
+        asked => asked == conditions.get(&name),
+    })
+}
+
 /// What is to be done, where `stored` is what is kept and answers it.
 pub fn judge(asked: &Asked, stored: Option<&Stored>, now: Now) -> Verdict {
     let wants = &asked.wants;

@@ -16,11 +16,17 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 /// the gateway takes nothing while answers wait.
 const MAX_OPEN: usize = 32;
 
+/// The same of names that are looked up.
+const MAX_LOOK_UPS: usize = 16;
+
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
 
 /// A socket, and of a connection its server's address.
 type Answer = Result<(OwnedFd, Option<SocketAddr>), Reason>;
+
+/// Those of a name.
+type Addresses = Result<Vec<IpAddr>, Reason>;
 
 /// The gateway that started this program.
 pub struct Gateway {
@@ -28,6 +34,8 @@ pub struct Gateway {
     last: Cell<u64>,
     open: Semaphore,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
+    looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
+    look_ups: Semaphore,
     peers: RefCell<BTreeMap<String, Peer>>,
 }
 
@@ -56,10 +64,10 @@ impl Gateway {
     /// # Errors
     /// If there is no gateway, or it speaks another version.
     pub fn from_environment() -> Result<Gateway, Error> {
-        let (last, waiting, peers) = Default::default();
-        let open = Semaphore::new(MAX_OPEN);
+        let (last, waiting, looking, peers) = Default::default();
+        let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
         let client = Arc::new(Client::from_environment()?);
-        Ok(Gateway { client, last, open, waiting, peers })
+        Ok(Gateway { client, last, open, waiting, looking, look_ups, peers })
     }
 
     /// Hears the gateway until it ends. A thread waits for it: what tokio could watch is not a
@@ -89,7 +97,15 @@ impl Gateway {
             (Event::Connected { request, server, .. }, Some(socket)) => {
                 (request, Ok((socket, Some(server))))
             }
-            (Event::Failed { request, reason }, _) => (request, Err(reason)),
+            (Event::Resolved { request, addresses }, _) => {
+                return self.tell_addresses(request, Ok(addresses));
+            }
+            (Event::Failed { request, reason }, _) => {
+                if self.looking.borrow().contains_key(&request) {
+                    return self.tell_addresses(request, Err(reason));
+                }
+                (request, Err(reason))
+            }
             (Event::Link(link), _) => {
                 let usable = link.service && link.state != LinkState::Down;
                 let peer = Peer { usable, bills: link.price.is_some() };
@@ -101,6 +117,13 @@ impl Gateway {
         if let Some(waits) = self.waiting.borrow_mut().remove(&request) {
             // Who does not wait any more drops the socket, which resets it.
             let _ = waits.send(answer);
+        }
+    }
+
+    fn tell_addresses(&self, request: u64, told: Addresses) {
+        if let Some(waits) = self.looking.borrow_mut().remove(&request) {
+            // Who does not wait any more needs none.
+            let _ = waits.send(told);
         }
     }
 
@@ -153,6 +176,29 @@ impl Gateway {
         Ok((socket, server.ok_or(Reason::Protocol)?))
     }
 
+    /// The addresses that a name has at this node.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn resolve(&self, peer: &str, name: &str) -> Addresses {
+        let _one = self.look_ups.acquire().await;
+        let (told, when_told) = oneshot::channel();
+        let request = self.number();
+        self.looking.borrow_mut().insert(request, told);
+        let (peer, name) = (peer.to_owned(), name.to_owned());
+        let sent = self.client.send(&Request::Resolve { request, peer, name }, b"", None);
+        if sent.is_err() {
+            self.looking.borrow_mut().remove(&request);
+            return Err(Reason::ShuttingDown);
+        }
+        when_told.await.unwrap_or(Err(Reason::ShuttingDown))
+    }
+
+    fn number(&self) -> u64 {
+        self.last.set(self.last.get() + 1);
+        self.last.get()
+    }
+
     async fn connect_to(&self, peer: &str, from: IpAddr, target: String) -> Answer {
         let peer = peer.to_owned();
         // The server sees the host; its port is any, because connections outlive the host's.
@@ -162,8 +208,7 @@ impl Gateway {
 
     async fn ask(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
         let _one = self.open.acquire().await;
-        let number = self.last.get() + 1;
-        self.last.set(number);
+        let number = self.number();
         let (answers, answer) = oneshot::channel();
         self.waiting.borrow_mut().insert(number, answers);
         if self.client.send(&request(number), bytes, None).is_err() {

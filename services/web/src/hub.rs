@@ -1,7 +1,9 @@
 //! The end where servers are: requests of the peer's service, and warm connections to servers.
 
+mod cached;
 mod pushing;
 mod secure;
+mod verifying;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,9 +13,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::headers::{self, Way};
-use bentpipe_web::{delta, push};
+use bentpipe_web::push::Budget;
+use bentpipe_web::{delta, push, verified};
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version, header};
+use http::{Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
@@ -25,8 +28,10 @@ use crate::body::{Body, nothing, passing};
 use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
+pub use cached::Kept;
 use pushing::{Page, Pushing};
 pub use secure::Secure;
+use verifying::Verifying;
 
 /// How long a connection is kept without a request.
 const WARM: Duration = Duration::from_secs(30);
@@ -47,14 +52,24 @@ pub struct Hub {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
     pub pushing: Pushing,
+    pub verifying: Verifying,
+    /// What is kept for all terminals; `None`: nothing is.
+    pub kept: Option<Kept>,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
     secure: Secure,
 }
 
 impl Hub {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64, secure: Secure) -> Hub {
+    pub fn new(
+        gateway: Rc<Gateway>,
+        counted: Rc<Counted>,
+        kept: Option<Kept>,
+        push: Budget,
+        secure: Secure,
+    ) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
-        Hub { gateway, counted, pushing, warm: RefCell::default(), secure }
+        let (verifying, warm) = Default::default();
+        Hub { gateway, counted, pushing, verifying, kept, warm, secure }
     }
 
     /// Serves an exchange.
@@ -88,23 +103,55 @@ impl Hub {
         let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
         let request = request.map(passing);
         let key = (peer, way, name);
-        match self.ask(&key, request).await {
-            Ok((answer, sender)) => {
-                let mut answer = self.hand_on(key, answer, sender);
-                push::fields::clear(answer.headers_mut());
-                delta::clear(answer.headers_mut());
-                Ok(match page {
-                    Some(page) => page.read_own(answer),
-                    None => answer,
-                })
-            }
+        match self.fetch(&key, &uri, request).await {
+            Ok(answer) => Ok(match page {
+                Some(page) => page.read_own(answer),
+                None => answer,
+            }),
             Err(why) => Ok(failed(&why)),
         }
     }
 
+    /// The server's answer as it crosses the link.
+    pub async fn fetch(
+        self: &Rc<Hub>,
+        key: &Key,
+        uri: &Uri,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, String> {
+        let (peer, Way { to, .. }, _) = key;
+        let mut answer = match &self.kept {
+            Some(kept) if self.is_verified(peer, uri, *to).await => {
+                self.give_or_ask(kept, key, uri, request).await?
+            }
+            Some(_) => self.ask_server(key, request).await?,
+            None => {
+                // A look-up takes as long as a server, and nobody waits for it.
+                self.look_up_meanwhile(peer, uri, *to);
+                self.ask_server(key, request).await?
+            }
+        };
+        self.verifying.tell(uri, *to, answer.headers_mut());
+        Ok(answer)
+    }
+
+    /// The server's answer, without what it says in fields of ours.
+    async fn ask_server(
+        self: &Rc<Hub>,
+        key: &Key,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, String> {
+        let (answer, sender) = self.ask(key, request).await?;
+        let mut answer = self.clone().hand_on(key.clone(), answer, sender);
+        push::fields::clear(answer.headers_mut());
+        delta::clear(answer.headers_mut());
+        verified::clear(answer.headers_mut());
+        Ok(answer)
+    }
+
     /// Asks the server on a warm connection, or on a new one if the server closed that meanwhile
     /// and what is asked can be asked again (RFC 9110, section 9.2.2).
-    pub async fn ask(
+    async fn ask(
         &self,
         key: &Key,
         mut request: Request<Body>,
@@ -144,6 +191,9 @@ impl Hub {
         let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
+        if let Some(kept) = &self.kept {
+            kept.allow(peer, way.to);
+        }
         let socket = Socket::plain(stream, Bytes::new());
         match name {
             None => speak(socket).await,
@@ -158,7 +208,7 @@ impl Hub {
     }
 
     /// The answer as it crosses the link. The connection is kept once the answer is through.
-    pub fn hand_on(
+    fn hand_on(
         self: Rc<Hub>,
         key: Key,
         answer: Response<Incoming>,

@@ -28,13 +28,16 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
-use hub::{Hub, Secure};
+use hub::{Hub, Kept, Secure};
 use options::{Options, What};
 use store::Store;
 use terminal::{Inspection, Terminal};
 
 /// Threads that read files at once.
 const READERS: usize = 4;
+/// Bytes of all answers in memory, of a terminal and of a hub.
+const MEMORY: usize = 64 << 20;
+const HUB_MEMORY: usize = 16 << 20;
 /// How often the gateway hears what was counted.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -186,18 +189,16 @@ async fn serve(
     secure: Secure,
 ) -> Result<(), Box<dyn Error>> {
     let counted = Rc::new(Counted::default());
-    let store = Store::open(options.cache.as_deref(), options.cache_size.0, counted.clone());
-    let push = options.push.0;
-    let terminal = Terminal::new(
-        gateway.clone(),
-        counted.clone(),
-        store.clone(),
-        push,
-        inspection.map(Rc::new),
-    );
+    let (directory, limit) = (options.cache.as_deref(), options.cache_size.0);
+    let store = Store::open(directory, MEMORY, limit, counted.clone());
+    let budget = options.budget();
+    let inspection = inspection.map(Rc::new);
+    let terminal =
+        Terminal::new(gateway.clone(), counted.clone(), store.clone(), budget, inspection);
     let terminal = Rc::new(terminal);
-    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone(), push, secure));
-    Local::spawn(tell(gateway.clone(), counted, store));
+    let kept = hub_cache(&options);
+    let hub = Rc::new(Hub::new(gateway.clone(), counted, kept, budget, secure));
+    Local::spawn(tell(terminal.clone(), hub.clone()));
     gateway
         .hear(|given| match given {
             Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
@@ -208,9 +209,10 @@ async fn serve(
                 Local::spawn(terminal::Pushes::serve(terminal.pushes.clone(), it.peer, socket));
             }
             Given::Command(request, words) => {
-                let (terminal, gateway) = (terminal.clone(), gateway.clone());
+                let (terminal, hub) = (terminal.clone(), hub.clone());
                 Local::spawn(async move {
-                    gateway.answer(request, commands::answer(&terminal, &words).await);
+                    let answer = commands::answer(&terminal, hub.kept.as_ref(), &words).await;
+                    hub.gateway.answer(request, answer);
                 });
             }
             // Of another version: dropping the socket resets the stream.
@@ -220,15 +222,27 @@ async fn serve(
     Ok(())
 }
 
+/// What a hub keeps, which is counted apart from what a terminal does.
+fn hub_cache(options: &Options) -> Option<Kept> {
+    let (directory, limit) = (options.hub_directory(), options.hub_cache.0);
+    let memory = HUB_MEMORY.min(limit.try_into().unwrap_or(usize::MAX));
+    let open = || Store::open(directory.as_deref(), memory, limit, Rc::default());
+    (limit > 0).then(|| Kept::new(open()))
+}
+
 /// Tells the gateway what was counted, when that changes.
-async fn tell(gateway: Rc<Gateway>, counted: Rc<Counted>, store: Rc<Store>) {
+async fn tell(terminal: Rc<Terminal>, hub: Rc<Hub>) {
     let mut told = BTreeMap::new();
     loop {
         tokio::time::sleep(TELL).await;
-        let mut now = counted.all();
-        now.extend(store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
+        terminal.pushes.tidy();
+        let mut now = terminal.counted.all();
+        now.extend(terminal.store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
+        let kept = hub.kept.as_ref().map(|kept| kept.store.told());
+        let kept = kept.into_iter().flatten().map(|(name, n)| (format!("hub_{name}"), n));
+        now.extend(kept);
         if now != told {
-            gateway.tell(now.clone());
+            terminal.gateway.tell(now.clone());
             told = now;
         }
     }

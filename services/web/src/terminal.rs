@@ -14,6 +14,7 @@ use bentpipe_web::cache::Key;
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::inspect::hello::HANDSHAKE;
+use bentpipe_web::push::Budget;
 use http::header::{CONNECTION, HeaderValue};
 use http::uri::Scheme;
 use http::{Request, Response};
@@ -66,12 +67,13 @@ impl Terminal {
         gateway: Rc<Gateway>,
         counted: Rc<Counted>,
         store: Rc<Store>,
-        push: u64,
+        push: Budget,
         inspection: Option<Rc<Inspection>>,
     ) -> Terminal {
         let (hosts, meanwhile) = Default::default();
         let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
-        let pushes = Rc::new(Pushes::new(counted.clone(), store.clone(), push, inspection.clone()));
+        let (also, opens) = (store.clone(), inspection.clone());
+        let pushes = Rc::new(Pushes::new(&gateway, counted.clone(), also, push, opens));
         Terminal {
             gateway,
             counted,

@@ -307,6 +307,15 @@ impl Shard {
         self.lines.iter().find(|line| line.peer == id).map(|line| line.report(now))
     }
 
+    /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency. Such as
+    /// a monthly price includes count, too: they are used up.
+    pub(super) fn price_of_bytes(&self, id: PeerId) -> Option<u64> {
+        let line = self.lines.iter().find(|line| line.peer == id)?;
+        let carrier = line.settings.manager.carriers.first()?;
+        let price = carrier.tariff.rates(line.manager.zone()).per_megabyte;
+        (!price.is_zero()).then(|| price.as_micros())
+    }
+
     /// A host's packet goes into the link of a peer that has a line, or waits for it.
     pub(super) fn note_packet(&mut self, now: Instant, packet: &[u8]) {
         let Some(parsed) = Packet::parse(packet) else { return };

@@ -1,7 +1,7 @@
 //! The hub's part of page push: reads pages as they pass, fetches what they name, and sends it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -14,7 +14,7 @@ use bentpipe_web::headers::Way;
 use bentpipe_web::push::fields::{self, Ask};
 use bentpipe_web::push::plan::{Plan, Wanted};
 use bentpipe_web::push::scan::{Scanner, in_fields};
-use bentpipe_web::push::{Found, Kind, frames, is_private, name_of};
+use bentpipe_web::push::{Budget, Found, Kind, frames, is_private, name_of};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
@@ -41,7 +41,7 @@ const PACKERS: usize = 16;
 /// What the hub has for push, and for deltas.
 pub struct Pushing {
     /// Bytes for one page; 0: nothing is pushed.
-    bytes: u64,
+    budget: Budget,
     urgent: Exchanges,
     /// Images give way to all that was asked for.
     images: Exchanges,
@@ -53,12 +53,12 @@ pub struct Pushing {
 }
 
 impl Pushing {
-    pub fn new(gateway: &Rc<Gateway>, counted: &Rc<Counted>, bytes: u64) -> Pushing {
+    pub fn new(gateway: &Rc<Gateway>, counted: &Rc<Counted>, budget: Budget) -> Pushing {
         let stream =
             |class| Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE, class);
         let (urgent, images) = (stream(None), stream(Some("bulk")));
         let (pages, versions, packing) = Default::default();
-        Pushing { bytes, urgent, images, pages, versions, packing }
+        Pushing { budget, urgent, images, pages, versions, packing }
     }
 
     /// A host asks for this itself: no page need bring it.
@@ -79,6 +79,8 @@ pub struct Page {
     way: Way,
     number: u64,
     plan: RefCell<Plan>,
+    /// Marks of what the terminal has, and which may hold still.
+    had: BTreeSet<u32>,
     /// What its objects are asked for with.
     copied: RefCell<HeaderMap>,
     /// Other hosts whose address is known.
@@ -101,11 +103,12 @@ impl Page {
         let pushing = &hub.pushing;
         pushing.asked(peer, way, uri);
         let (base, ask) = (delta::take_base(fields), fields::take_ask(fields));
-        let Ask { page: number, bytes, held } = ask?;
+        let Ask { page: number, bytes, held, had } = ask?;
         let url = Url::parse(&uri.to_string()).ok()?;
         pushing.pages.borrow_mut().retain(|page| page.strong_count() > 0);
-        let may_push = !hub.gateway.bills(peer) && pushing.pages.borrow().len() < PAGES;
-        let mut bytes = if may_push { bytes.min(pushing.bytes) } else { 0 };
+        let budget = pushing.budget.over(hub.gateway.bills(peer));
+        let has_room = pushing.pages.borrow().len() < PAGES;
+        let mut bytes = if has_room { bytes.min(budget) } else { 0 };
         // Promised is only what there is a stream for.
         if bytes > 0 && pushing.urgent.sender(peer).await.is_err() {
             bytes = 0;
@@ -121,6 +124,7 @@ impl Page {
             way,
             number,
             plan: RefCell::new(Plan::new(url, held, bytes)),
+            had,
             copied: RefCell::new(fields::copied(fields)),
             others: RefCell::default(),
             is_over: Cell::new(false),
@@ -138,11 +142,18 @@ impl Page {
         let base = self.plan.borrow().page().clone();
         let is_secure = base.scheme() == "https";
         fields::set_cookies(&mut self.copied.borrow_mut(), answer.headers(), is_secure);
-        self.read(answer, base, 0)
+        self.read(answer, base, 0, false)
     }
 
     /// An answer with promises between its bytes, if it names anything.
-    fn read(self: &Rc<Page>, answer: Response<Body>, base: Url, depth: u8) -> Response<Body> {
+    /// Where the terminal `has` it the promises alone cross.
+    fn read(
+        self: &Rc<Page>,
+        answer: Response<Body>,
+        base: Url,
+        depth: u8,
+        has: bool,
+    ) -> Response<Body> {
         let (mut parts, body) = answer.into_parts();
         let found = in_fields(parts.status, &parts.headers);
         let scanner = Scanner::of(&parts.headers);
@@ -162,6 +173,7 @@ impl Page {
             ready: VecDeque::new(),
             packed,
             copy: is_kept.then(Vec::new),
+            has,
             is_whole: false,
         };
         it.promise(found, true);
@@ -235,15 +247,20 @@ impl Page {
         if self.is_over.get() || status.is_server_error() || is_for_nobody_else.contains(&status) {
             return Err("it is not sent".into());
         }
+        let has = status == StatusCode::OK
+            && fields::mark(&wanted.name, answer.headers()).is_some_and(|m| self.had.contains(&m));
         let length = answer.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|l| l.to_str().ok()).and_then(|l| l.parse().ok());
+        let length = if has { Some(0) } else { length };
         if !self.plan.borrow_mut().admit(length) {
             return Err("it is too much".into());
         }
         let answer = match wanted.kind {
-            Kind::Page | Kind::Style => self.read(answer, wanted.url.clone(), wanted.depth),
+            Kind::Page | Kind::Style => self.read(answer, wanted.url.clone(), wanted.depth, has),
+            _ if has => answer.map(|_| body::nothing()),
             _ => answer,
         };
+        let answer = if has { unchanged(answer) } else { answer };
         let (gone, when_gone) = oneshot::channel();
         let is_wanted = Rc::new(Cell::new(false));
         let (page, is_paid) = (Rc::clone(self), length.is_some());
@@ -274,9 +291,8 @@ impl Page {
         };
         let name = wanted.url.host_str().filter(|_| wanted.url.scheme() == "https");
         let key = (self.peer.clone(), Way { to, ..self.way }, name.map(Rc::from));
-        let (answer, sender) = self.hub.ask(&key, request).await?;
-        let mut answer = self.hub.clone().hand_on(key, answer, sender);
-        fields::clear(answer.headers_mut());
+        let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
+        let answer = self.hub.fetch(&key, &uri, request).await?;
         Ok((answer, to))
     }
 
@@ -319,6 +335,13 @@ impl Page {
     }
 }
 
+/// The terminal has the body.
+fn unchanged(mut answer: Response<Body>) -> Response<Body> {
+    *answer.status_mut() = StatusCode::NOT_MODIFIED;
+    answer.headers_mut().remove(header::CONTENT_LENGTH);
+    answer
+}
+
 /// Sends a pushed answer, hears whether a host reads it, and holds its stream until the terminal
 /// has all of it.
 async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<bool>>) {
@@ -350,6 +373,8 @@ struct Reading {
     packed: Option<(Packer, Rc<()>)>,
     /// Its bytes so far, to be remembered if they are not too many.
     copy: Option<Vec<u8>>,
+    /// The terminal has its bytes.
+    has: bool,
     is_whole: bool,
 }
 
@@ -368,6 +393,9 @@ impl Reading {
 
     /// Bytes of the page go on, packed or as they are.
     fn send(&mut self, bytes: Bytes) -> Result<(), Broken> {
+        if self.has {
+            return Ok(());
+        }
         match &mut self.copy {
             Some(copy) if copy.len() + bytes.len() <= MAX_PAGE => copy.extend_from_slice(&bytes),
             _ => self.copy = None,
