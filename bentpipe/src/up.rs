@@ -29,6 +29,7 @@ mod services;
 mod shard;
 mod steering;
 mod store;
+mod thinning;
 mod unreached;
 
 use std::path::{Path, PathBuf};

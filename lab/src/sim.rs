@@ -1,6 +1,7 @@
 //! `bentpipe-lab sim`: whole nodes over a bad link in virtual time (see the `sim` crate).
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,12 @@ use std::time::Instant;
 use console::{Global, print, print_json};
 use miette::miette;
 use serde::Serialize;
+use sim::buffers::Router;
+use sim::net::{NetPlan, run_net};
 use sim::{Failure, Plan, Report};
+use units::{BitRate, Duration};
+
+use crate::plot::{LineChart, Series};
 
 /// Runs two gateways over a bad link in virtual time and checks what they promise.
 ///
@@ -17,7 +23,10 @@ use sim::{Failure, Plan, Report};
 /// which everything must converge. It replays exactly: the same seed prints the same
 /// hash.
 ///
-/// Examples: bentpipe-lab sim --seeds 100; bentpipe-lab sim --seed 7
+/// With --star, --mesh or --row many nodes run: a hub whose terminals share its channel, nodes of
+/// which each reaches every other, several hops in a row.
+///
+/// Examples: bentpipe-lab sim --seeds 100; bentpipe-lab sim --seed 7; bentpipe-lab sim --star 200
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The (first) seed.
@@ -35,9 +44,25 @@ pub struct Args {
     /// Print everything that happens (one seed only).
     #[arg(long)]
     trace: bool,
+    /// Print the hash of each seed, a line each, as crates/sim/hashes.txt has them.
+    #[arg(long, conflicts_with_all = ["twice", "trace"])]
+    hash: bool,
+    /// Terminals around one hub.
+    #[arg(long, value_name = "TERMINALS", group = "net", value_parser = clap::value_parser!(u64).range(1..=2_000))]
+    star: Option<u64>,
+    /// Nodes of which each reaches every other.
+    #[arg(long, value_name = "NODES", group = "net", value_parser = clap::value_parser!(u64).range(2..=60))]
+    mesh: Option<u64>,
+    /// Hops in a row.
+    #[arg(long, value_name = "HOPS", group = "net", value_parser = clap::value_parser!(u64).range(1..=60))]
+    row: Option<u64>,
+    /// Instead of seeds: what a router before a satellite must hold, by TCP's window and the rate, and
+    /// between gateways; a figure goes into this file.
+    #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["seed", "seeds", "twice", "trace", "hash", "net"])]
+    buffers: Option<PathBuf>,
     /// Instead of seeds: what one stream carries over a grid of rate, round trip, loss and
     /// asymmetry.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "twice", "trace"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "twice", "trace", "hash", "net", "buffers"])]
     grid: bool,
 }
 
@@ -49,10 +74,88 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     if args.grid {
         return run_grid(&args);
     }
+    if let Some(file) = &args.buffers {
+        return study_buffers(file);
+    }
+    if args.hash {
+        return print_hashes(&args);
+    }
     if args.seeds == 1 {
-        return run_one(&args, global);
+        return match args.net(args.seed) {
+            Some(plan) => run_one_net(&plan, &args, global),
+            None => run_one(&args, global),
+        };
     }
     run_many(&args, global)
+}
+
+impl Args {
+    /// Many nodes, if that is asked for.
+    fn net(&self, seed: u64) -> Option<NetPlan> {
+        let star = self.star.map(|n| NetPlan::drawn_star(seed, n as usize));
+        let mesh = || self.mesh.map(|n| NetPlan::drawn_mesh(seed, n as usize));
+        let row = || self.row.map(|n| NetPlan::drawn_row(seed, n as usize));
+        star.or_else(mesh).or_else(row)
+    }
+}
+
+fn print_hashes(args: &Args) -> miette::Result<ExitCode> {
+    for i in 0..args.seeds {
+        let seed = args.seed.wrapping_add(i);
+        let ran = run_seed(args, seed).map_err(|why| miette!("{why}"))?;
+        let name = match (args.star, args.mesh, args.row) {
+            (Some(n), ..) => format!("star {n} "),
+            (_, Some(n), _) => format!("mesh {n} "),
+            (.., Some(n)) => format!("row {n} "),
+            _ => String::new(),
+        };
+        print(&format!("{name}{seed} {}\n", ran.hash))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that happens goes to standard error.
+fn trace(args: &Args) -> Option<sim::Trace<'static>> {
+    args.trace.then(|| {
+        let mut out = std::io::stderr();
+        let print: sim::Trace<'_> = Box::new(move |at, what| {
+            // A listener that has gone does not stop the run.
+            let _ = writeln!(out, "{at:?} {what}");
+        });
+        print
+    })
+}
+
+fn run_one_net(plan: &NetPlan, args: &Args, global: &Global) -> miette::Result<ExitCode> {
+    let begun = Instant::now();
+    let _named = named(plan.arguments.clone());
+    let r = run_net(plan, trace(args)).map_err(describe)?;
+    if args.twice && r != run_net(plan, None).map_err(describe)? {
+        return Err(miette!(
+            "it does not replay; repeat it with: bentpipe-lab sim {} --twice",
+            plan.arguments
+        ));
+    }
+    if global.json {
+        print_json(&r)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&format!(
+        "{} nodes, seed {}: ok, hash {}, {}.{:03} s of virtual time in {:.1} s\n  \
+         {} connections ({} ended in good order, {} resets), {} stream bytes, {} packets\n",
+        plan.nodes,
+        r.seed,
+        r.hash,
+        r.virtual_ms / 1000,
+        r.virtual_ms % 1000,
+        begun.elapsed().as_secs_f64(),
+        r.connections,
+        r.finished,
+        r.resets,
+        r.bytes,
+        r.packets
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn jobs(args: &Args) -> u64 {
@@ -84,16 +187,8 @@ fn run_grid(args: &Args) -> miette::Result<ExitCode> {
 
 fn run_one(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     let plan = Plan::of_seed(args.seed);
-    let _named = name_seed(args.seed);
-    let trace: Option<sim::Trace<'_>> = args.trace.then(|| {
-        let mut out = std::io::stderr();
-        let print: sim::Trace<'_> = Box::new(move |at, what| {
-            // A listener that has gone does not stop the run.
-            let _ = writeln!(out, "{at:?} {what}");
-        });
-        print
-    });
-    let report = sim::run_with(&plan, trace).map_err(describe)?;
+    let _named = named(format!("--seed {}", args.seed));
+    let report = sim::run_with(&plan, trace(args)).map_err(describe)?;
     if args.twice {
         compare(&report, &sim::run(args.seed).map_err(describe)?)?;
     }
@@ -177,7 +272,7 @@ fn run_many(args: &Args, global: &Global) -> miette::Result<ExitCode> {
                         return;
                     }
                     let seed = args.seed.wrapping_add(i);
-                    let outcome = run_seed(seed, args.twice);
+                    let outcome = run_seed(args, seed);
                     outcomes.lock().expect("no run panics while it holds this").push((i, outcome));
                 }
             });
@@ -194,17 +289,95 @@ fn run_many(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_seed(seed: u64, twice: bool) -> Result<Report, String> {
-    let _named = name_seed(seed);
+/// What the recommendation's host is on, and the round trip of its satellite.
+const FAST: BitRate = BitRate::from_mbps(500);
+const SATELLITE: Duration = Duration::from_millis(540);
+const LINKS: [u64; 3] = [45, 135, 270];
+
+fn study_buffers(file: &Path) -> miette::Result<ExitCode> {
+    let windows: Vec<u64> = (1..=20).map(|n| n * 500).collect();
+    let mut chart = LineChart {
+        title: "What waits in a router before the satellite".to_owned(),
+        caption: "while TCP starts from a network of 500 Mbit/s, by its window; 540 ms".to_owned(),
+        x_label: "TCP's window (packets)".to_owned(),
+        y_label: "longest queue (packets)".to_owned(),
+        ..LineChart::default()
+    };
+    let mut text = format!("{:>8} {:>8} {:>8} {:>10}\n", "Mbit/s", "window", "queue", "in 10 s");
+    for (n, slow) in LINKS.into_iter().enumerate() {
+        let router = Router { fast: FAST, slow: BitRate::from_mbps(slow), rtt: SATELLITE };
+        let mut points = Vec::new();
+        for window in &windows {
+            let found = router.slow_start(*window);
+            points.push((*window as f64, found.queue as f64));
+            let mbps = found.rate.as_bps() as f64 / 1e6;
+            text += &format!("{slow:>8} {window:>8} {:>8} {mbps:>10.1}\n", found.queue);
+        }
+        chart.series.push(Series { name: format!("{slow} Mbit/s"), colour: n + 1, points });
+        let queue = router.gateways().map_err(describe)?;
+        text += &format!("{slow:>8} {:>8} {queue:>8}\n", "gateways");
+        if slow == 135 {
+            let points = [windows[0], windows[windows.len() - 1]];
+            let points = points.map(|window| (window as f64, queue as f64)).to_vec();
+            chart.series.push(Series {
+                name: "135 Mbit/s, gateways".to_owned(),
+                colour: 5,
+                points,
+            });
+        }
+    }
+    let half = [windows[0], windows[windows.len() - 1]];
+    let points = half.map(|window| (window as f64, window as f64 / 2.0)).to_vec();
+    chart.series.push(Series { name: "half the window".to_owned(), colour: 0, points });
+    std::fs::write(file, chart.picture())
+        .map_err(|e| miette!("cannot write {}: {e}", file.display()))?;
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is summed up of a run.
+struct Ran {
+    hash: String,
+    virtual_ms: u64,
+    connections: u64,
+    bytes: u64,
+    packets: u64,
+    converged_after_ms: u64,
+}
+
+fn run_seed(args: &Args, seed: u64) -> Result<Ran, String> {
+    if let Some(plan) = args.net(seed) {
+        let _named = named(plan.arguments.clone());
+        let r = run_net(&plan, None).map_err(|f| f.to_string())?;
+        if args.twice && r != run_net(&plan, None).map_err(|f| f.to_string())? {
+            return Err(format!("bentpipe-lab sim {} does not replay", plan.arguments));
+        }
+        return Ok(Ran {
+            hash: r.hash,
+            virtual_ms: r.virtual_ms,
+            connections: r.connections,
+            bytes: r.bytes,
+            packets: r.packets,
+            converged_after_ms: 0,
+        });
+    }
+    let _named = named(format!("--seed {seed}"));
     let report = sim::run(seed).map_err(|f| f.to_string())?;
-    if twice {
+    if args.twice {
         let again = sim::run(seed).map_err(|f| f.to_string())?;
         compare(&report, &again).map_err(|e| e.to_string())?;
     }
-    Ok(report)
+    Ok(Ran {
+        packets: report.packets.iter().sum(),
+        hash: report.hash,
+        virtual_ms: report.virtual_ms,
+        connections: report.connections,
+        bytes: report.bytes,
+        converged_after_ms: report.converged_after_ms,
+    })
 }
 
-fn sum_up(args: &Args, outcomes: Vec<(u64, Result<Report, String>)>, seconds: f64) -> Summary {
+fn sum_up(args: &Args, outcomes: Vec<(u64, Result<Ran, String>)>, seconds: f64) -> Summary {
     let mut sum =
         Summary { first_seed: args.seed, seeds: args.seeds, seconds, ..Summary::default() };
     let mut hash = 0u64;
@@ -217,7 +390,7 @@ fn sum_up(args: &Args, outcomes: Vec<(u64, Result<Report, String>)>, seconds: f6
                 sum.virtual_hours += report.virtual_ms as f64 / 3.6e6;
                 sum.connections += report.connections;
                 sum.bytes += report.bytes;
-                sum.packets += report.packets.iter().sum::<u64>();
+                sum.packets += report.packets;
                 sum.slowest_convergence_ms =
                     sum.slowest_convergence_ms.max(report.converged_after_ms);
             }
@@ -252,8 +425,8 @@ impl Summary {
 }
 
 thread_local! {
-    /// The seed that this thread runs, for a panic's message.
-    static SEED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+    /// What repeats the run of this thread, for a panic's message.
+    static REPEAT: std::cell::RefCell<Option<String>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Until this is dropped, a panic of this thread says how to repeat it.
@@ -261,21 +434,24 @@ struct Named;
 
 impl Drop for Named {
     fn drop(&mut self) {
-        SEED.set(None);
+        REPEAT.set(None);
     }
 }
 
-fn name_seed(seed: u64) -> Named {
+/// The run is repeated by these arguments.
+fn named(arguments: String) -> Named {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             before(info);
-            if let Some(seed) = SEED.get() {
-                eprintln!("repeat it with: bentpipe-lab sim --seed {seed}");
-            }
+            REPEAT.with_borrow(|repeat| {
+                if let Some(arguments) = repeat {
+                    eprintln!("repeat it with: bentpipe-lab sim {arguments}");
+                }
+            });
         }));
     });
-    SEED.set(Some(seed));
+    REPEAT.set(Some(arguments));
     Named
 }

@@ -107,7 +107,7 @@ fn forwarding(config: &Config) -> impl Iterator<Item = Check> {
 /// A resolver for the LAN on this machine asks as the machine does: past the link.
 fn forwarder(config: &Config) -> Option<Check> {
     let asks_past = !config.node.lan.is_empty() && !config.node.own;
-    let udp = ["/proc/net/udp", "/proc/net/udp6"].map(|file| fs::read_to_string(file));
+    let udp = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);
     let answers_hosts = udp.iter().flatten().any(|table| answers_names(table));
     (asks_past && answers_hosts).then(|| {
         Check::warn(

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use link::endpoint::Thinning;
 use link::{CarrierId, PathId, PeerId, Remote};
 use os::OsError;
 use os::poll::{Clock, Interest, Poller};
@@ -14,6 +15,7 @@ use units::{BitRate, Duration, Instant};
 use super::gathering::Gathering;
 use super::serial_line::SerialLine;
 use super::steering;
+use super::thinning;
 use super::unreached::Unreached;
 use crate::config::{Binding, Peer, SerialModem};
 
@@ -25,6 +27,8 @@ const MAX_PACKET: usize = 9_000;
 const RECEIVES: usize = 4;
 /// ICMP errors that are read per turn; what comes beyond them waits, or is lost.
 const ERRORS: usize = 16;
+/// Floods that are thinned are told of once in so long.
+const TELLING: Duration = Duration::from_secs(60);
 /// Pieces that one receive call takes. Their room is only touched as far as it is filled.
 const PIECES: usize = 16;
 
@@ -44,6 +48,8 @@ pub struct Carrier {
     pub send_errors: u64,
     /// What ICMP errors said.
     pub unreached: Unreached,
+    /// When it was told last that a flood is thinned.
+    thinned: Option<Instant>,
 }
 
 /// One socket.
@@ -156,6 +162,7 @@ impl Carrier {
             spilled: None,
             send_errors: 0,
             unreached: Unreached::default(),
+            thinned: None,
         }
     }
 
@@ -296,6 +303,9 @@ impl Carrier {
         let mut any = false;
         let now = clock.now();
         relay.endpoint.begin_turn(now);
+        if let Some(thinning) = relay.endpoint.poll_thinning(now) {
+            self.thin(now, &thinning);
+        }
         for at in 0..self.sockets.len() {
             if self.sockets[at].failed {
                 any = true;
@@ -313,6 +323,33 @@ impl Carrier {
             }
         }
         any
+    }
+
+    /// Has the kernel thin floods, or no more.
+    fn thin(&mut self, now: Instant, thinning: &Thinning) {
+        let program = thinning::program(thinning);
+        for socket in &self.sockets {
+            let done = match thinning.is_none() {
+                true => socket.socket.clear_filter(),
+                false => socket.socket.set_filter(&program),
+            };
+            // Without it a flood costs more, and that is all.
+            if let Err(why) = done
+                && self.thinned.is_none_or(|at| now.since(at) >= TELLING)
+            {
+                crate::log!(Warn, why);
+            }
+        }
+        if !thinning.is_none() && self.thinned.is_none_or(|at| now.since(at) >= TELLING) {
+            crate::log!(
+                Warn,
+                "a flood of packets is thinned before it is read",
+                of_peers = !thinning.over.is_empty(),
+                of_strangers = thinning.strangers > 0,
+                of_handshakes = thinning.calls > 0
+            );
+            self.thinned = Some(now);
+        }
     }
 
     fn read_errors(&mut self, at: usize, now: Instant) {

@@ -139,9 +139,8 @@ impl Driver {
     /// Makes rules and routes follow the configuration and the peers' silence.
     pub(super) fn update_interception(&mut self, now: Instant) -> Result<(), OsError> {
         self.routes_changed = now;
-        for at in 0..self.everyone.len() {
-            let is = self.everyone[at].goes_in_clear(now);
-            self.everyone[at].clear.is = is;
+        for peer in self.everyone.iter_mut() {
+            peer.clear.is = peer.goes_in_clear(now);
         }
         let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &*p.config);
         // Devices and ports stay as they were installed.

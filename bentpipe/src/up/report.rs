@@ -26,35 +26,29 @@ use crate::admin::{
 };
 use crate::config::Traffic;
 
-/// Rates over the last seconds, from two samples of the counters.
+/// Rates over the last seconds, from two samples of the counters, sent and received. Of a peer that
+/// nothing happens to none are taken: then both are what the counters still are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
-    older: Sample,
-    newer: Sample,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    at: Instant,
-    out: u64,
-    into: u64,
+    older: [u64; 2],
+    newer: [u64; 2],
 }
 
 /// The time between samples: rates are over one to two of it.
 pub const SPACING: Duration = Duration::from_secs(2);
 
 impl Meter {
-    /// Takes a sample; to be called no more often than each [`SPACING`].
-    pub fn sample(&mut self, now: Instant, stats: &PeerStats) {
+    /// Takes a sample.
+    pub fn sample(&mut self, stats: &PeerStats) {
         self.older = self.newer;
-        self.newer = Sample { at: now, out: stats.bytes_out, into: stats.bytes_in };
+        self.newer = [stats.bytes_out, stats.bytes_in];
     }
 
-    /// Bits per second out and in since the older sample.
-    fn rates(&self, now: Instant, stats: &PeerStats) -> (u64, u64) {
-        let ms = now.since(self.older.at).as_millis().max(1);
+    /// Bits per second out and in since the older sample, which was taken `since`.
+    fn rates(&self, now: Instant, since: Instant, stats: &PeerStats) -> (u64, u64) {
+        let ms = now.since(since).as_millis().max(1);
         let rate = |now: u64, then: u64| now.saturating_sub(then).saturating_mul(8_000) / ms;
-        (rate(stats.bytes_out, self.older.out), rate(stats.bytes_in, self.older.into))
+        (rate(stats.bytes_out, self.older[0]), rate(stats.bytes_in, self.older[1]))
     }
 }
 
@@ -64,7 +58,7 @@ pub struct Part {
     buffered: u64,
     dropped: BTreeMap<String, u64>,
     strangers: Vec<Stranger>,
-    links: Vec<LinkStatus>,
+    pub(super) links: Vec<LinkStatus>,
 }
 
 impl Part {
@@ -181,7 +175,7 @@ impl Shard {
         let all = &squeezed.all;
         let sent = (s.stream_bytes_in + all.sent).saturating_sub(all.sent_as);
         let received = (s.stream_bytes_out + all.received).saturating_sub(all.received_as);
-        let (rate_out, rate_in) = peer.meter.rates(now, &stats);
+        let (rate_out, rate_in) = peer.meter.rates(now, self.sampling.since(), &stats);
         let reach = endpoint.reach(peer.id);
         let state = match (endpoint.is_established(peer.id), reach) {
             (true, Reach::Both) => LinkState::Up,

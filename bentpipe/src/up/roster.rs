@@ -1,10 +1,11 @@
-//! The peers as the loop knows them. A hub has thousands, so what they want by time is
-//! looked up only after one of them changed: not at every turn of the loop. Who is meant by a
-//! number, a key or a name is looked up in tables.
+//! The peers as the loop knows them. A hub has thousands, so nothing that is done often looks at
+//! all of them: who is due is kept in order, and of those only that may have changed is it asked
+//! again. Who is meant by a number, a key or a name is looked up in tables.
 
-use std::cell::{Cell, OnceCell};
-use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+#[cfg(test)]
+use std::cell::Cell;
+use std::cell::{OnceCell, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use link::keys::PublicKey;
@@ -89,26 +90,66 @@ impl Entry for ListedPeer {
     }
 }
 
-/// Peers. To change one is to make what is due be looked up anew.
+/// Peers. Who may have changed one has it looked at when it is asked who is due.
 pub(super) struct Roster<P: Entry> {
     peers: Vec<P>,
     /// Where each of them is, once one was looked for.
     places: OnceCell<BTreeMap<P::Name, usize>>,
     /// The same by what the operator calls them.
     called: OnceCell<BTreeMap<Box<str>, usize>>,
-    due: Cell<Option<Option<Instant>>>,
+    dues: RefCell<Dues>,
+    /// How often one of them was looked at.
+    #[cfg(test)]
+    pub looked_at: Cell<usize>,
+}
+
+/// When peers are due, by their places.
+#[derive(Default)]
+struct Dues {
+    each: Vec<Option<Instant>>,
+    in_turn: BTreeSet<(Instant, usize)>,
+    /// Those that may be due at another time by now.
+    touched: Vec<usize>,
+}
+
+impl Dues {
+    fn touch(&mut self, at: usize) {
+        if self.touched.last() != Some(&at) {
+            self.touched.push(at);
+        }
+    }
+
+    fn set(&mut self, at: usize, due: Option<Instant>) {
+        if self.each.len() <= at {
+            self.each.resize(at + 1, None);
+        }
+        let before = std::mem::replace(&mut self.each[at], due);
+        if before != due {
+            if let Some(time) = before {
+                self.in_turn.remove(&(time, at));
+            }
+            self.in_turn.extend(due.map(|time| (time, at)));
+        }
+    }
 }
 
 impl<P: Entry> Default for Roster<P> {
     fn default() -> Roster<P> {
-        let (places, called) = (OnceCell::new(), OnceCell::new());
-        Roster { peers: Vec::new(), places, called, due: Cell::new(None) }
+        Roster {
+            peers: Vec::new(),
+            places: OnceCell::new(),
+            called: OnceCell::new(),
+            dues: RefCell::default(),
+            #[cfg(test)]
+            looked_at: Cell::default(),
+        }
     }
 }
 
 impl<P: Entry> Roster<P> {
     fn place(&self, name: P::Name) -> Option<usize> {
         let each = || self.peers.iter().enumerate().map(|(at, peer)| (peer.name(), at)).collect();
+        self.look(1);
         self.places.get_or_init(each).get(&name).copied()
     }
 
@@ -120,7 +161,7 @@ impl<P: Entry> Roster<P> {
     /// The same, to change something.
     pub fn named_mut(&mut self, name: P::Name) -> Option<&mut P> {
         let at = self.place(name)?;
-        self.due.set(None);
+        self.dues.get_mut().touch(at);
         Some(&mut self.peers[at])
     }
 
@@ -130,8 +171,25 @@ impl<P: Entry> Roster<P> {
         self.called.get_or_init(|| each().collect()).get(name).map(|at| &self.peers[*at])
     }
 
+    /// All of them, which may be thousands.
+    pub fn iter(&self) -> std::slice::Iter<'_, P> {
+        self.look(self.peers.len());
+        self.peers.iter()
+    }
+
+    /// The same, to change something.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, P> {
+        self.look(self.peers.len());
+        self.dues.get_mut().touched = (0..self.peers.len()).collect();
+        self.peers.iter_mut()
+    }
+
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
     pub fn push(&mut self, peer: P) {
-        self.due.set(None);
+        self.dues.get_mut().touch(self.peers.len());
         if let Some(called) = self.called.get_mut() {
             called.insert(peer.called().into(), self.peers.len());
         }
@@ -143,43 +201,96 @@ impl<P: Entry> Roster<P> {
 
     /// Takes those out that are meant.
     pub fn take_out(&mut self, is_meant: impl Fn(&P) -> bool) -> Vec<P> {
-        self.drained();
         let (gone, stay) = std::mem::take(&mut self.peers).into_iter().partition(is_meant);
         self.peers = stay;
+        self.moved();
         gone
     }
 
     /// Takes all of them out.
     pub fn drain(&mut self) -> impl Iterator<Item = P> {
-        self.drained();
-        self.peers.drain(..)
+        let all = std::mem::take(&mut self.peers);
+        self.moved();
+        all.into_iter()
     }
 
     /// They are at other places.
-    fn drained(&mut self) {
-        self.due.set(None);
+    fn moved(&mut self) {
+        let touched = (0..self.peers.len()).collect();
+        *self.dues.get_mut() = Dues { touched, ..Dues::default() };
         self.places.take();
         self.called.take();
     }
 
+    /// When each is due, of those that may have changed.
+    fn follow(&self) -> RefMut<'_, Dues> {
+        let mut dues = self.dues.borrow_mut();
+        let touched = std::mem::take(&mut dues.touched);
+        self.look(touched.len());
+        for at in touched {
+            dues.set(at, self.peers.get(at).and_then(Entry::due));
+        }
+        dues
+    }
+
     /// When the first of them is due.
     pub fn due(&self) -> Option<Instant> {
-        let due = self.due.get().unwrap_or_else(|| self.peers.iter().filter_map(Entry::due).min());
-        self.due.set(Some(due));
-        due
+        self.follow().in_turn.first().map(|(time, _)| *time)
+    }
+
+    /// Those that are due by now: until they are changed.
+    pub fn due_by(&self, now: Instant) -> Vec<P::Name> {
+        let dues = self.follow();
+        let due = dues.in_turn.range(..=(now, usize::MAX));
+        due.map(|(_, at)| self.peers[*at].name()).collect()
+    }
+
+    fn look(&self, _at: usize) {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + _at);
     }
 }
 
-impl<P: Entry> Deref for Roster<P> {
-    type Target = [P];
-    fn deref(&self) -> &[P] {
-        &self.peers
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Duration;
 
-impl<P: Entry> DerefMut for Roster<P> {
-    fn deref_mut(&mut self) -> &mut [P] {
-        self.due.set(None);
-        &mut self.peers
+    struct Thing(u32, Option<Instant>);
+
+    impl Entry for Thing {
+        type Name = u32;
+        fn name(&self) -> u32 {
+            self.0
+        }
+        fn called(&self) -> &str {
+            "it"
+        }
+        fn due(&self) -> Option<Instant> {
+            self.1
+        }
+    }
+
+    fn at(seconds: u64) -> Option<Instant> {
+        Some(Instant::ZERO + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn who_is_due_follows_every_change() {
+        let mut roster = Roster::default();
+        (0..10).for_each(|n| roster.push(Thing(n, at(100 - u64::from(n)))));
+        assert_eq!(roster.due(), at(91));
+        roster.named_mut(3).expect("it is there").1 = at(5);
+        roster.named_mut(4).expect("it is there").1 = at(6);
+        assert_eq!((roster.due(), roster.due_by(at(6).unwrap())), (at(5), vec![3, 4]));
+        roster.named_mut(3).expect("it is there").1 = None;
+        assert_eq!(roster.due(), at(6));
+        assert_eq!(roster.take_out(|it| it.0 == 4 || it.0 == 9).len(), 2);
+        assert_eq!((roster.due(), roster.len()), (at(92), 8));
+        roster.iter_mut().for_each(|it| it.1 = None);
+        assert_eq!((roster.due(), roster.due_by(Instant::FAR_FUTURE)), (None, vec![]));
+        roster.push(Thing(20, at(1)));
+        assert_eq!(roster.due(), at(1));
+        assert_eq!((roster.drain().count(), roster.due()), (9, None));
     }
 }

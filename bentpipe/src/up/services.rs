@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use os::OsError;
+use os::closing::{Closer, Shared};
 use os::poll::{Interest, Poller};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
@@ -49,6 +50,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const STEADY: Duration = Duration::from_secs(60);
 /// Requests that are taken of one service before other work has its turn.
 const AT_ONCE: usize = 64;
+/// A service may have a quarter of the shard's processor by what it says, and so much at once.
+const PARTS: u64 = 4;
+const BURST: Duration = Duration::from_millis(2);
+/// What a stream or a connection that it wants counts beside the time that reading it takes.
+const DEAR: Duration = Duration::from_micros(50);
 /// When it is looked again whether answers have found room.
 const ROOM: Duration = Duration::from_millis(2);
 /// Counters that a service may have, and kinds of what waits at it.
@@ -117,6 +123,8 @@ struct Program {
     config: Service,
     state: State,
     line: Option<Arc<Line>>,
+    /// Closes what it has copies of, since it was first started.
+    closer: Option<Arc<Closer>>,
     words: Option<Words>,
     pid: u32,
     starts: u64,
@@ -124,8 +132,10 @@ struct Program {
     ready: Option<Instant>,
     /// Starts in a row that came to nothing.
     failures: u32,
-    /// Its socket is not watched while its answers wait.
-    paused: bool,
+    /// Its socket is not watched while its answers wait, nor before this time.
+    paused: Option<Instant>,
+    /// What it has taken of the processor, less what has drained since.
+    taken: (Duration, Instant),
     /// When it had read all last, or said something.
     alive: Instant,
     counters: BTreeMap<String, u64>,
@@ -216,8 +226,9 @@ impl Services {
             }
         }
         if self.resume.is_some_and(|at| at <= now) {
-            (0..self.programs.len()).for_each(|n| self.resume(n, poller));
-            self.resume = self.programs.iter().any(|p| p.paused).then(|| now + ROOM);
+            (0..self.programs.len()).for_each(|n| self.resume(now, n, poller));
+            let paused = self.programs.iter().filter_map(|p| p.paused);
+            self.resume = paused.map(|until| until.max(now + ROOM)).min();
         }
         if now.since(self.looked) >= LOOK {
             self.looked = now;
@@ -306,26 +317,27 @@ impl Services {
     /// Takes what a service says.
     fn hear(&mut self, now: Instant, n: usize, poller: &Poller, todo: &mut Vec<Do>) {
         let mut room = std::mem::take(&mut self.room);
+        let (begin, mut dear) = (os::proc::thread_cpu(), 0);
         for _ in 0..AT_ONCE {
             let p = &mut self.programs[n];
             let Some(line) = p.line.clone() else { break };
             if line.waiting() > 0 {
                 // It is to read answers before it asks for more.
-                p.paused = poller.modify(&*line, token_of(self.token, n), Interest::NONE).is_ok();
-                self.resume = Some(now + ROOM);
+                self.pause(now, n, now, poller);
                 break;
             }
             let why = match line.receive(&mut room) {
-                Ok(got) if got.len > 0 => {
+                Ok((len @ 1.., descriptors)) => {
                     p.alive = now;
-                    match packet::decode::<Request>(&room[..got.len]) {
+                    match packet::decode::<Request>(&room[..len]) {
                         Ok((Request::Told { request, failed }, bytes)) => {
                             let told = self.commands.end(n, request, failed, bytes);
                             todo.extend(told.map(|(asker, answer)| Do::Answer(asker, answer)));
                             None
                         }
                         Ok((request, bytes)) => {
-                            p.obey(now, &line, request, bytes, got.descriptors, todo)
+                            dear += u64::from(is_dear(&request));
+                            p.obey(now, &line, request, bytes, descriptors, todo)
                         }
                         Err(_) => Some("it says what is no message"),
                     }
@@ -343,12 +355,30 @@ impl Services {
             }
         }
         self.room = room;
+        let spent = os::proc::thread_cpu() - begin + DEAR.times(dear);
+        if let Some(until) = self.programs[n].charge(now, spent) {
+            self.pause(now, n, until, poller);
+        }
     }
 
-    fn resume(&mut self, n: usize, poller: &Poller) {
+    /// What a service says is not taken before `until`, nor while answers wait for it.
+    fn pause(&mut self, now: Instant, n: usize, until: Instant, poller: &Poller) {
         let (p, token) = (&mut self.programs[n], token_of(self.token, n));
-        if let Some(line) = p.line.as_ref().filter(|line| p.paused && line.waiting() == 0) {
-            p.paused = poller.modify(&**line, token, Interest::READ).is_err();
+        let Some(line) = &p.line else { return };
+        if poller.modify(&**line, token, Interest::NONE).is_ok() {
+            p.paused = Some(until);
+            let at = until.max(now + ROOM);
+            self.resume = Some(self.resume.map_or(at, |resume| resume.min(at)));
+        }
+    }
+
+    fn resume(&mut self, now: Instant, n: usize, poller: &Poller) {
+        let (p, token) = (&mut self.programs[n], token_of(self.token, n));
+        let is_due = p.paused.is_some_and(|until| until <= now);
+        if let Some(line) = p.line.as_ref().filter(|line| is_due && line.waiting() == 0)
+            && poller.modify(&**line, token, Interest::READ).is_ok()
+        {
+            p.paused = None;
         }
     }
 
@@ -368,17 +398,21 @@ impl Services {
         let (reader, writer) = io::pipe().map_err(pipe)?;
         os::poll::set_nonblocking(&reader).map_err(pipe)?;
         let p = &mut self.programs[n];
+        let closer = match &p.closer {
+            Some(closer) => closer.clone(),
+            None => p.closer.insert(Closer::start()?).clone(),
+        };
         poller.add(&ours, token_of(self.token, n), Interest::READ)?;
         poller.add(&reader, token_of(self.token, n) + 1, Interest::READ)?;
         keeper.say(&Order::Start { service: n }, &[theirs.as_fd(), writer.as_fd()])?;
-        let line = Line::new(&p.config.name, ours);
+        let line = Line::new(&p.config.name, ours, &closer);
         let hello = Event::Hello { version: service::VERSION, service: p.config.name.clone() };
         line.send(&hello, b"", None);
         p.keep_counts();
         p.line = Some(Arc::new(line));
         p.words = Some(Words::new(reader));
         p.state = State::Starting { since: now };
-        (p.paused, p.alive) = (false, now);
+        (p.paused, p.alive) = (None, now);
         p.starts += 1;
         Ok(())
     }
@@ -467,6 +501,12 @@ impl Services {
     }
 }
 
+/// Does it lead to a connection or a stream?
+fn is_dear(request: &Request) -> bool {
+    use Request::{Back, Connect, Open, Pass};
+    matches!(request, Open { .. } | Connect { .. } | Back { .. } | Pass { .. })
+}
+
 fn token_of(first: u64, n: usize) -> u64 {
     first + 1 + 2 * n as u64
 }
@@ -477,12 +517,14 @@ impl Program {
             config,
             state: State::Resting { until: Instant::ZERO },
             line: None,
+            closer: None,
             words: None,
             pid: 0,
             starts: 0,
             ready: None,
             failures: 0,
-            paused: false,
+            paused: None,
+            taken: (Duration::ZERO, Instant::ZERO),
             alive: Instant::ZERO,
             counters: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -493,12 +535,21 @@ impl Program {
     /// Its socket is nobody's any more.
     fn forget(&mut self, todo: &mut Vec<Do>) {
         self.keep_counts();
-        self.paused = false;
+        self.paused = None;
         self.waiting.clear();
         if let Some(line) = self.line.take() {
             line.leave();
             todo.push(Do::Is(self.config.name.clone(), None));
         }
+    }
+
+    /// It has taken so much of the processor; until when it has to wait, if that is too much.
+    fn charge(&mut self, now: Instant, spent: Duration) -> Option<Instant> {
+        let (level, at) = self.taken;
+        let drained = now.since(at).divided_by(PARTS);
+        let level = level - drained.min(level) + spent;
+        self.taken = (level, now);
+        (level > BURST).then(|| now + (level - BURST).times(PARTS))
     }
 
     fn rest(&mut self, now: Instant) {
@@ -517,7 +568,7 @@ impl Program {
         line: &Arc<Line>,
         request: Request,
         bytes: &[u8],
-        mut sockets: Vec<OwnedFd>,
+        mut sockets: Vec<Shared>,
         todo: &mut Vec<Do>,
     ) -> Option<&'static str> {
         let running = matches!(self.state, State::Running { .. });
@@ -722,7 +773,7 @@ fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsEr
 }
 
 /// A connection that a service gives, with its client and its server.
-fn connection(fd: OwnedFd) -> Option<(Stream, SocketAddr, SocketAddr)> {
+fn connection(fd: Shared) -> Option<(Stream, SocketAddr, SocketAddr)> {
     let stream = Stream::given(fd).ok()?;
     let (client, server) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
     Some((stream, client, server))
@@ -752,5 +803,46 @@ impl Answer {
     /// A request came to nothing.
     pub fn failed(request: u64, reason: Reason) -> Answer {
         Answer { event: Event::Failed { request, reason }, socket: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Program {
+        Program::new(Service {
+            name: "rogue".into(),
+            command: vec!["/bin/true".into()],
+            user: None,
+            memory: units::ByteCount(1 << 20),
+            descriptors: 10,
+            directory: None,
+            reads: Vec::new(),
+        })
+    }
+
+    /// One that says as much as it can, whenever it is heard, has a quarter of the time.
+    #[test]
+    fn a_service_that_talks_without_end_has_its_part_of_the_processor() {
+        let (mut p, turn) = (program(), Duration::from_micros(900));
+        let (mut now, mut spent) = (Instant::ZERO + Duration::from_secs(1), Duration::ZERO);
+        let end = now + Duration::from_secs(10);
+        while now < end {
+            let wait = p.charge(now, turn);
+            spent += turn;
+            now = wait.unwrap_or(now) + turn;
+        }
+        let most = Duration::from_secs(10).divided_by(PARTS) + BURST + turn;
+        assert!(spent <= most && spent > most.divided_by(2), "{spent}");
+    }
+
+    #[test]
+    fn a_service_that_says_little_never_waits() {
+        let mut p = program();
+        for n in 0..10_000 {
+            let now = Instant::ZERO + Duration::from_micros(500 * n);
+            assert_eq!(p.charge(now, Duration::from_micros(60)), None);
+        }
     }
 }

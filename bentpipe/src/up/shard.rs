@@ -14,6 +14,7 @@ mod links;
 mod packets;
 pub(super) mod paths;
 mod peers;
+mod sampling;
 mod services;
 pub(super) mod tidings;
 
@@ -41,10 +42,10 @@ use super::modem::Modems;
 use super::names::Names;
 use super::peers::Sharers;
 use super::proxy::{self, Waiting};
-use super::report;
 use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
 use crate::config::{Config, Node};
+use sampling::Sampling;
 use services::ServiceLines;
 use tidings::Tidings;
 
@@ -104,9 +105,8 @@ pub(super) struct Shard {
     pub tidings: Tidings,
     /// Somebody watches.
     watched: bool,
-    usage_at: Instant,
+    pub sampling: Sampling,
     own_addresses_at: Instant,
-    metered_at: Instant,
     /// Ending: nothing new is taken.
     pub draining: bool,
 }
@@ -166,9 +166,8 @@ impl Shard {
             notes: BTreeMap::new(),
             tidings: Tidings::default(),
             watched: false,
-            usage_at: Instant::ZERO,
+            sampling: Sampling::default(),
             own_addresses_at: Instant::ZERO,
-            metered_at: Instant::ZERO,
             draining: false,
         };
         // Time taken by compression: the processor's for this thread, because that of
@@ -315,17 +314,7 @@ impl Shard {
         self.act(now);
         self.settle_services(now);
         self.work_lines(now);
-        if now.since(self.metered_at) >= report::SPACING {
-            self.metered_at = now;
-            let endpoint = &self.relay.endpoint;
-            for peer in self.peers.iter_mut() {
-                peer.meter.sample(now, &endpoint.peer_stats(peer.id));
-                peer.losses
-                    .sample(report::fates(endpoint, peer.id), report::is_up(endpoint, peer.id));
-            }
-            self.tell_rates();
-            self.look_at_links(now);
-        }
+        self.sample(now);
         self.tell_usage(now);
     }
 

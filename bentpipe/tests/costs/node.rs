@@ -1,7 +1,7 @@
 //! A relay with one peer, whose packets are made here.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use link::PathId;
 use link::endpoint::{Endpoint, EndpointConfig, MAX_KEY_LIFETIME};
@@ -249,6 +249,9 @@ fn datagram() -> [u8; 32] {
 
 /// The lowest bit of the peer's streams' numbers: even if its key is the lower.
 pub fn parity() -> u64 {
-    let [node, peer] = [1u8, 2].map(|n| *PrivateKey::from_bytes([n; 32]).public());
-    u64::from(node < peer)
+    static PARITY: LazyLock<u64> = LazyLock::new(|| {
+        let [node, peer] = [1u8, 2].map(|n| *PrivateKey::from_bytes([n; 32]).public());
+        u64::from(node < peer)
+    });
+    *PARITY
 }

@@ -27,6 +27,10 @@ const FLOOD: Duration = Duration::from_micros(56);
 const BYTES: usize = 12_000_000;
 const KEYS: usize = 60;
 
+/// Of the smallest packets, so many at once, 500,000 a second.
+const CHEAP: usize = 64;
+const CHEAP_SPACING: Duration = Duration::from_micros(128);
+
 const ROUNDS: usize = 5;
 
 /// What an honest host has: bytes a second, and the echo of its second slowest keystroke of 60;
@@ -202,6 +206,36 @@ fn attack(
     }
 }
 
+/// Goes on likewise with packets that cost next to nothing, and very many of them.
+fn flood(mut peer: RawPeer, on: &AtomicBool, over: &AtomicBool, [said, cpu]: [&AtomicU64; 2]) {
+    let mut next = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        next = (next + CHEAP_SPACING).max(Instant::now() - Duration::from_millis(20));
+        if !on.load(Ordering::Relaxed) {
+            next = Instant::now() + Duration::from_millis(500);
+            peer.say(&[0x01]);
+            continue;
+        }
+        cpu.store(os::proc::thread_cpu().as_micros(), Ordering::Relaxed);
+        peer.say_often(&[0x01], CHEAP);
+        said.fetch_add(CHEAP as u64, Ordering::Relaxed);
+    }
+}
+
+#[test]
+#[ignore = "takes a minute, and is about times"]
+fn a_peer_that_floods_with_cheap_packets_leaves_an_honest_one_most_of_its_rate() {
+    if !root_alone() {
+        return;
+    }
+    let (world, evil, had) = beside(flood);
+    println!("{:?}", evil.dropped);
+    let log = world.b.log();
+    assert!(log.contains("a flood of packets is thinned"), "{log}");
+    assert!(had.share >= 0.7, "the honest one has {:.2} of its rate", had.share);
+}
+
 #[test]
 #[ignore = "takes a minute, and is about times"]
 fn a_peer_that_does_its_worst_leaves_an_honest_one_its_rate_and_its_keystrokes() {
@@ -229,6 +263,23 @@ fn a_peer_that_fills_the_processor_leaves_an_honest_one_its_rate_and_its_keystro
 }
 
 fn check_beside(spacing: Duration) -> (World, LinkStatus) {
+    let (world, evil, had) =
+        beside(move |peer, on, over, counts| attack(peer, spacing, on, over, counts));
+    assert!(evil.receive.packets > 3_000 && evil.streams_total > 1_000, "it did its worst");
+    assert!(had.share >= 0.9, "the honest one has {:.2} of its rate", had.share);
+    assert!(had.later <= Duration::from_millis(50), "keystrokes take {:?} longer", had.later);
+    (world, evil)
+}
+
+/// What an honest one has left: of its rate, and how much later its keystrokes come.
+struct Left {
+    share: f64,
+    later: Duration,
+}
+
+fn beside(
+    attack: impl FnOnce(RawPeer, &AtomicBool, &AtomicBool, [&AtomicU64; 2]) + Send + 'static,
+) -> (World, LinkStatus, Left) {
     let evil = Keys::new();
     let mut plan = Plan::default();
     plan.b.listen = "0.0.0.0:4500".into();
@@ -253,7 +304,7 @@ fn check_beside(spacing: Duration) -> (World, LinkStatus) {
     let [on, over] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let [said, took] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let (begun, ended, count, used) = (on.clone(), over.clone(), said.clone(), took.clone());
-    let attacker = thread::spawn(move || attack(peer, spacing, &begun, &ended, [&count, &used]));
+    let attacker = thread::spawn(move || attack(peer, &begun, &ended, [&count, &used]));
 
     let listener = listen(&world.server, SERVER);
     honest(&world, &listener, 1);
@@ -306,8 +357,5 @@ fn check_beside(spacing: Duration) -> (World, LinkStatus) {
         "{} packets, {} streams of the hostile peer's",
         evil.receive.packets, evil.streams_total
     );
-    assert!(evil.receive.packets > 3_000 && evil.streams_total > 1_000, "it did its worst");
-    assert!(share >= 0.9, "the honest one has {share:.2} of its rate");
-    assert!(later <= Duration::from_millis(50), "keystrokes take {later:?} longer");
-    (world, evil)
+    (world, evil, Left { share, later })
 }

@@ -10,6 +10,7 @@ use link::keys::{Entropy, PresharedKey, PrivateKey, PublicKey};
 use link::seal::TAG_LEN;
 use link::tunnel::{MAX_KEY_LIFETIME, PacketKind, Tunnel, TunnelConfig};
 use os::netns::NetNs;
+use os::udp::{Transmit, UdpConfig};
 use units::varint;
 
 use crate::gateway::Keys;
@@ -17,6 +18,9 @@ use crate::harness::PATIENCE;
 
 pub struct RawPeer {
     socket: UdpSocket,
+    /// For many packets at once, from another port.
+    many: os::udp::UdpSocket,
+    to: SocketAddr,
     tunnel: Tunnel,
     begin: Instant,
     /// The lowest bit of its streams' numbers.
@@ -31,6 +35,8 @@ impl RawPeer {
     pub fn connect(ns: &NetNs, own: &Keys, gateway: &Keys, to: &str) -> RawPeer {
         let socket = ns.run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
         socket.connect(to).expect("an address");
+        let any = UdpConfig::new(([0, 0, 0, 0], 0).into());
+        let many = ns.run(|| os::udp::UdpSocket::bind(&any)).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let local: PrivateKey = own.private.parse().expect("a key");
         let peer: PublicKey = gateway.public.parse().expect("a key");
@@ -39,18 +45,27 @@ impl RawPeer {
         for n in [9000, 1 << 40, 1 << 40, 1024, 16, 1 << 40, 0] {
             push_varint(&mut offer, n);
         }
+        let address = to.parse::<SocketAddr>().expect("an address");
         let config = TunnelConfig {
             local,
             peer,
             preshared: PresharedKey::NONE,
             offer: Offer::new(true),
             params: Params::new(&offer).expect("it fits"),
-            endpoint: Some(to.parse::<SocketAddr>().expect("an address").into()),
+            endpoint: Some(address.into()),
             key_lifetime: MAX_KEY_LIFETIME,
         };
         let seed = os::proc::entropy().expect("entropy");
         let tunnel = Tunnel::new(config, Entropy::new(seed));
-        let mut peer = RawPeer { socket, tunnel, begin: Instant::now(), parity, index: 300 };
+        let mut peer = RawPeer {
+            socket,
+            many,
+            to: address,
+            tunnel,
+            begin: Instant::now(),
+            parity,
+            index: 300,
+        };
         let now = peer.now();
         peer.tunnel.connect(now);
         while !peer.tunnel.is_established() {
@@ -86,14 +101,27 @@ impl RawPeer {
 
     /// A packet of these frames; what comes back is not read.
     pub fn say(&mut self, frames: &[u8]) {
+        let packet = self.sealed(frames);
+        // A full buffer loses it, as a link does.
+        let _ = self.socket.send(&packet);
+    }
+
+    /// So many packets of these frames, at most 64, in one call: they come as a run.
+    pub fn say_often(&mut self, frames: &[u8], times: usize) {
+        let mut payload = Vec::new();
+        (0..times).for_each(|_| payload.extend(self.sealed(frames)));
+        let segment = payload.len() / times;
+        let _ = self.many.send(&Transmit { to: self.to, from: None, payload: &payload, segment });
+    }
+
+    fn sealed(&mut self, frames: &[u8]) -> Vec<u8> {
         let now = self.now();
         let head = self.tunnel.header_len(PathId::FIRST, 4).expect("a session");
         let mut packet = vec![0; head];
         packet.extend_from_slice(frames);
         packet.resize(packet.len() + TAG_LEN, 0);
         self.tunnel.seal_packet(now, PathId::FIRST, 0, 4, &mut packet).expect("a session");
-        // A full buffer loses it, as a link does.
-        let _ = self.socket.send(&packet);
+        packet
     }
 
     /// The number on the wire of its n-th stream.

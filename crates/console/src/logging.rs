@@ -13,11 +13,13 @@
 //! console::log!(Info, "link is up", peer = "shore", rtt = "540ms");
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 use std::io::Write as _;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How much a message matters; a level shows itself and all above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,12 +98,77 @@ macro_rules! log {
 
 /// Writes one line; use [`log!`](crate::log) instead. A standard error that is gone is
 /// ignored: the gateway goes on without its log.
+///
+/// Of the same message about the same peer or service no more than [`OFTEN`] lines are written in
+/// [`PERIOD`], and of those that were left out their number: whoever can cause a line can cause
+/// many. Debug and trace lines, which somebody asked for, are all written.
 pub fn emit(level: Level, message: &dyn Display, fields: &[(&str, &dyn Display)]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let json = JSON.load(Ordering::Relaxed);
+    if level <= Level::Info {
+        let whose = fields.iter().find(|(name, _)| ["peer", "service"].contains(name));
+        let key = (message.to_string(), whose.map_or(String::new(), |(_, of)| of.to_string()));
+        let mut quotas = QUOTAS.lock().unwrap_or_else(PoisonError::into_inner);
+        match quotas.admit(now, key) {
+            Admitted::Yes => {}
+            Admitted::After(left_out) => {
+                let fields: Vec<(&str, &dyn Display)> =
+                    whose.into_iter().copied().chain([("lines", &left_out as _)]).collect();
+                let told: &dyn Display = &format!("left out, because too often: {message}");
+                let line = format_line(json, now.as_millis() as u64, level, told, &fields);
+                let _ = std::io::stderr().lock().write_all(line.as_bytes());
+            }
+            Admitted::No => return,
+        }
+    }
     let line = format_line(json, now.as_millis() as u64, level, message, fields);
     // One write per line, so that lines of several processes do not mix.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Lines of one kind that are written in a period.
+const OFTEN: u32 = 50;
+const PERIOD: Duration = Duration::from_secs(10);
+/// Kinds that are counted.
+const KINDS: usize = 4096;
+
+static QUOTAS: Mutex<Quotas> = Mutex::new(Quotas(BTreeMap::new()));
+
+/// What was written of each message and whom it is about: since when, how many, and how many not.
+struct Quotas(BTreeMap<(String, String), (Duration, u32, u64)>);
+
+/// Is a line written?
+#[derive(Debug, PartialEq, Eq)]
+enum Admitted {
+    Yes,
+    /// And before it how many were not.
+    After(u64),
+    No,
+}
+
+impl Quotas {
+    fn admit(&mut self, now: Duration, key: (String, String)) -> Admitted {
+        let is_over = |since: Duration| now.saturating_sub(since) >= PERIOD || now < since;
+        if self.0.len() >= KINDS && !self.0.contains_key(&key) {
+            self.0.retain(|_, (since, ..)| !is_over(*since));
+            if self.0.len() >= KINDS {
+                // So many kinds at once are no repetition.
+                self.0.clear();
+            }
+        }
+        let (since, written, left_out) = self.0.entry(key).or_insert((now, 0, 0));
+        if is_over(*since) {
+            let before = *left_out;
+            (*since, *written, *left_out) = (now, 1, 0);
+            return if before > 0 { Admitted::After(before) } else { Admitted::Yes };
+        }
+        if *written >= OFTEN {
+            *left_out += 1;
+            return Admitted::No;
+        }
+        *written += 1;
+        Admitted::Yes
+    }
 }
 
 fn format_line(
@@ -276,6 +343,25 @@ mod tests {
             "never"
         });
         assert!(!looked);
+    }
+
+    #[test]
+    fn a_line_that_somebody_causes_without_end_is_written_a_few_times_and_counted() {
+        let mut quotas = Quotas(BTreeMap::new());
+        let key = |peer: &str| ("everything goes by another path".to_owned(), peer.to_owned());
+        let mut written = 0;
+        for n in 0..100_000 {
+            let now = PERIOD + Duration::from_micros(n);
+            written += u32::from(quotas.admit(now, key("evil")) == Admitted::Yes);
+        }
+        assert_eq!(written, OFTEN);
+        assert_eq!(quotas.admit(PERIOD, key("ship")), Admitted::Yes, "another peer's");
+        assert_eq!(quotas.admit(3 * PERIOD, key("evil")), Admitted::After(100_000 - 50));
+        assert_eq!(quotas.admit(3 * PERIOD, key("evil")), Admitted::Yes);
+        for n in 0..10 * KINDS {
+            quotas.admit(4 * PERIOD, key(&n.to_string()));
+            assert!(quotas.0.len() <= KINDS);
+        }
     }
 
     #[test]

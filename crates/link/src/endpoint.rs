@@ -7,6 +7,7 @@
 //! until nothing is left, then wait for [`Endpoint::poll_timeout`].
 
 mod calls;
+mod floods;
 mod indices;
 mod memory;
 mod paths;
@@ -25,6 +26,8 @@ use squeeze::stream::Stopwatch;
 use units::{Duration, Instant};
 
 use self::calls::Calls;
+use self::floods::Floods;
+pub use self::floods::Thinning;
 use self::indices::IndexTable;
 pub use self::indices::shard_of;
 use self::memory::SharedMemory;
@@ -185,11 +188,15 @@ struct Peer {
     reach: Reach,
     rekey: Rekey,
     path: PathId,
+    /// Changes of it that were told lately, and until when they are counted.
+    path_news: (u8, Instant),
     dirty: bool,
     /// When all was seen to that is no packet of the session's, if nothing happened since.
     tended: Option<Instant>,
     noisy: bool,
     has_datagrams: bool,
+    /// It is among those that [`Endpoint::take_changed`] tells.
+    changed: bool,
     timer: Option<Instant>,
     /// What it takes of the memory that is shared, as far as it was counted.
     memory: u64,
@@ -215,10 +222,12 @@ pub struct Endpoint {
     dirty: VecDeque<PeerId>,
     noisy: VecDeque<PeerId>,
     with_datagrams: VecDeque<PeerId>,
+    changed: Vec<PeerId>,
     timers: BTreeSet<(Instant, PeerId)>,
     events: VecDeque<EndpointEvent>,
     drops: BTreeMap<&'static str, u64>,
     shares: Shares,
+    floods: Floods,
     /// Whose packet is in hand, and since when by the stopwatch, while work is measured.
     measured: Option<(PeerId, Option<Instant>)>,
     /// Until when what arrives may be what somebody waits for, at any peer's.
@@ -257,10 +266,12 @@ impl Endpoint {
             dirty: VecDeque::new(),
             noisy: VecDeque::new(),
             with_datagrams: VecDeque::new(),
+            changed: Vec::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             drops: BTreeMap::new(),
             shares: Shares::default(),
+            floods: Floods::default(),
             measured: None,
             awaited_until: Instant::ZERO,
             near_until: Instant::ZERO,
@@ -474,7 +485,22 @@ impl Endpoint {
             if !std::mem::replace(&mut peer.dirty, true) {
                 self.dirty.push_back(id);
             }
+            if !std::mem::replace(&mut peer.changed, true) {
+                self.changed.push(id);
+            }
         }
+    }
+
+    /// The peers that something happened to since this was asked last: a packet, a timer, a call of
+    /// the owner. Whatever is counted or found out of the others is as it was.
+    pub fn take_changed(&mut self) -> Vec<PeerId> {
+        let changed = std::mem::take(&mut self.changed);
+        for id in &changed {
+            if let Some(peer) = self.peers[id.index()].as_deref_mut() {
+                peer.changed = false;
+            }
+        }
+        changed
     }
 
     fn mark_noisy(&mut self, id: PeerId) {

@@ -38,6 +38,10 @@ const MOST_STEPS: usize = 16_384;
 /// Packets that are forgotten at one moment; the rest follows.
 const MOST_FORGOTTEN: usize = 10_000;
 
+/// L-LO-8: frames that are kept for each packet that may be. A packet of data has one to three; one
+/// of answers to a peer that opens and ends streams has a hundred.
+const FRAMES_EACH: usize = 2;
+
 /// What a packet carried that must arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
@@ -254,6 +258,7 @@ impl Sent {
     }
 
     /// Packets that are kept until they are settled.
+    #[cfg(test)]
     pub fn unsettled(&self) -> usize {
         self.packets.len()
     }
@@ -641,10 +646,16 @@ impl Sent {
         self.packets.range(from..).find(|p| p.state == State::InFlight).map(|p| p.sent)
     }
 
+    /// Are more than `most` packets unsettled, or more than [`FRAMES_EACH`] frames for each of
+    /// `most`?
+    pub fn has_more_than(&self, most: usize) -> bool {
+        self.packets.len() > most || self.frames.len() > FRAMES_EACH * most
+    }
+
     /// Gives up the oldest packets beyond `most`: a peer that reports nothing, or an outage, is
     /// not to fill the memory. They say nothing about the link.
     pub fn give_up_oldest(&mut self, most: usize, mut fate: impl FnMut(Fate, &SentFrame)) {
-        while self.packets.len() > most {
+        while self.has_more_than(most) {
             let packet = self.packets[0];
             if packet.state == State::InFlight {
                 self.in_flight -= 1;

@@ -14,6 +14,7 @@
 //! * [`proc`]: limits, rights, use of memory and time; and children.
 //! * [`serial`]: a modem's line, and ptys that look like one.
 //! * [`seqpacket`]: packets and descriptors between programs.
+//! * [`closing`]: the end of descriptors that programs have which are not trusted.
 //! * [`copies`]: whether this machine may have been copied while it ran.
 //! * [`addresses`]: the addresses that this host has.
 //! * [`links`]: which of its interfaces have a link.
@@ -22,6 +23,7 @@
 //! * [`settings`]: its own routes and kernel parameters, changed and put back.
 
 pub mod addresses;
+pub mod closing;
 mod command;
 pub mod copies;
 pub mod disk;

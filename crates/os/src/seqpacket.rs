@@ -5,8 +5,10 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 use crate::OsError;
+use crate::closing::{Closer, Held, Shared};
 use crate::error::OrCannot;
 use crate::sys::{check, check_len, get_option, own, retry};
 
@@ -16,7 +18,7 @@ pub const MAX_DESCRIPTORS: usize = 4;
 /// One end of a pair.
 #[derive(Debug)]
 pub struct SeqPacket {
-    fd: OwnedFd,
+    fd: Held,
 }
 
 /// What came in a packet.
@@ -50,7 +52,7 @@ impl SeqPacket {
             .or_cannot(|| "make a pair of sockets".into())?;
         let [a, b] = ends.map(|fd| {
             // SAFETY: the call succeeded, so both are open and nobody else's.
-            SeqPacket { fd: unsafe { OwnedFd::from_raw_fd(fd) } }
+            SeqPacket { fd: unsafe { OwnedFd::from_raw_fd(fd) }.into() }
         });
         Ok((a, b))
     }
@@ -67,7 +69,13 @@ impl SeqPacket {
         }
         // SAFETY: no pointers are passed. It is open (see above), and who calls this gives it up.
         unsafe { libc::close(number) };
-        Ok(SeqPacket { fd })
+        Ok(SeqPacket { fd: fd.into() })
+    }
+
+    /// The same, to be closed by `closer`: with it go descriptors that the other end has sent and
+    /// that were not received.
+    pub fn closed_by(self, closer: &Arc<Closer>) -> SeqPacket {
+        SeqPacket { fd: Held::Shared(Shared::new(self.into(), closer)) }
     }
 
     /// Memory that packets take which the other end has not read. 0: it has read all.
@@ -80,7 +88,7 @@ impl SeqPacket {
 
     /// Another descriptor of this end.
     pub fn try_clone(&self) -> io::Result<SeqPacket> {
-        Ok(SeqPacket { fd: self.fd.try_clone()? })
+        Ok(SeqPacket { fd: self.fd.as_fd().try_clone_to_owned()?.into() })
     }
 
     /// Sends `parts` as one packet with `descriptors`, of which the caller keeps its own. Where
@@ -132,6 +140,24 @@ impl SeqPacket {
     /// `WouldBlock`. A packet that is longer than `buf`, or whose descriptors did not all fit or
     /// find a place in this process, is `InvalidData`, and lost.
     pub fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<Received> {
+        let (received, is_whole) = self.take(buf, wait)?;
+        is_whole.then_some(received).ok_or_else(|| ErrorKind::InvalidData.into())
+    }
+
+    /// As [`SeqPacket::receive`], without waiting, of a program that is not trusted: `closer` closes
+    /// what it sends. The packet's length and its descriptors.
+    pub fn receive_shared(
+        &self,
+        buf: &mut [u8],
+        closer: &Arc<Closer>,
+    ) -> io::Result<(usize, Vec<Shared>)> {
+        let (received, is_whole) = self.take(buf, false)?;
+        let shared = received.descriptors.into_iter().map(|fd| Shared::new(fd, closer)).collect();
+        is_whole.then_some((received.len, shared)).ok_or_else(|| ErrorKind::InvalidData.into())
+    }
+
+    /// The next packet, and whether that is all of it.
+    fn take(&self, buf: &mut [u8], wait: bool) -> io::Result<(Received, bool)> {
         let mut room = Room([0; 64]);
         let mut piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
         // SAFETY: a msghdr is integers and pointers; all zero is valid.
@@ -161,10 +187,8 @@ impl SeqPacket {
                 at = libc::CMSG_NXTHDR(&header, at);
             }
         }
-        if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        Ok(Received { len, descriptors })
+        let is_whole = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
+        Ok((Received { len, descriptors }, is_whole))
     }
 }
 
@@ -176,7 +200,7 @@ impl AsFd for SeqPacket {
 
 impl From<SeqPacket> for OwnedFd {
     fn from(socket: SeqPacket) -> OwnedFd {
-        socket.fd
+        socket.fd.into()
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! * [`pair`] makes two that are connected with each other, to hand one to another program.
 //!
-//! Every call is non-blocking, whatever another program does that has the socket, too. A
-//! `Stream` is one descriptor and nothing else.
+//! Every call is non-blocking, whatever another program does that has the socket, too, and so is
+//! the end ([`Stream::given`]). A `Stream` is one descriptor and nothing else.
 
 mod info;
 mod listener;
@@ -28,10 +28,12 @@ pub use pair::pair;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use units::Duration;
 
 use crate::OsError;
+use crate::closing::{Closer, Held, Shared};
 use crate::sys::{self, check, check_len, get_option, retry, set_option};
 
 /// How bytes are written.
@@ -80,7 +82,7 @@ pub fn connect(how: &Connect<'_>) -> Result<Stream, ConnectError> {
     // Without it the error is less exact, and that is all.
     let _ = outcome::keep_errors(fd.as_fd(), how.to.is_ipv4(), true);
     match sys::connect(fd.as_fd(), how.to, false) {
-        Ok(()) => Ok(Stream { fd }),
+        Ok(()) => Ok(Stream { fd: fd.into() }),
         Err(e) => Err(match e.raw_os_error() {
             Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) => ConnectError::SourceInUse,
             Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
@@ -125,21 +127,21 @@ pub(crate) fn set_transparent(fd: BorrowedFd<'_>, like: SocketAddr) -> io::Resul
 /// One TCP connection. Dropping it resets it, unless [`Stream::close_in_order`] was called.
 #[derive(Debug)]
 pub struct Stream {
-    fd: OwnedFd,
+    fd: Held,
 }
 
 /// A connection made elsewhere, as it is: blocking or not, and with the close that it
 /// was given. For programs that only want to look at it.
 impl From<std::net::TcpStream> for Stream {
     fn from(stream: std::net::TcpStream) -> Stream {
-        Stream { fd: stream.into() }
+        Stream { fd: OwnedFd::from(stream).into() }
     }
 }
 
 impl Stream {
     /// A descriptor that another program gave, if it is a TCP connection. It resets when it is
     /// dropped, like any.
-    pub fn given(fd: OwnedFd) -> io::Result<Stream> {
+    pub fn given(fd: Shared) -> io::Result<Stream> {
         let protocol: libc::c_int = get_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
         if protocol != libc::IPPROTO_TCP {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -147,7 +149,12 @@ impl Stream {
         sys::peer_addr(fd.as_fd())?;
         sys::set_nonblocking(fd.as_fd())?;
         set_linger(fd.as_fd(), true)?;
-        Ok(Stream { fd })
+        Ok(Stream { fd: Held::Shared(fd) })
+    }
+
+    /// The socket, of which another program is about to have a copy.
+    pub fn share(self, closer: &Arc<Closer>) -> Shared {
+        Shared::new(self.into(), closer)
     }
 
     /// Reads into `buf`. 0 is the far side's end; `WouldBlock` means wait. A reset comes
@@ -298,14 +305,14 @@ impl AsFd for Stream {
 impl From<OwnedFd> for Stream {
     /// Takes over a connected, non-blocking socket.
     fn from(fd: OwnedFd) -> Stream {
-        Stream { fd }
+        Stream { fd: fd.into() }
     }
 }
 
 impl From<Stream> for OwnedFd {
     /// The socket, which resets when it is closed, as the stream would have done.
     fn from(stream: Stream) -> OwnedFd {
-        stream.fd
+        stream.fd.into()
     }
 }
 
@@ -313,6 +320,13 @@ impl From<Stream> for OwnedFd {
 /// another program gave (see [`Stream::close_in_order`]).
 pub fn close_in_order(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_linger(fd, false)
+}
+
+/// From now on who closes the last copy of the socket waits for up to `d`, in whole seconds, for
+/// the far host: what a program that is not trusted may do, for tests.
+pub fn linger(fd: BorrowedFd<'_>, d: Duration) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: d.as_millis().div_ceil(1000) as libc::c_int };
+    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger)
 }
 
 /// With `reset`, closing sends a reset and forgets unsent data.

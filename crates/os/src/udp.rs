@@ -11,6 +11,7 @@
 
 mod control;
 mod errors;
+pub mod filter;
 mod group;
 
 use std::fmt;

@@ -114,6 +114,12 @@ impl Relay {
         told && self.endpoint.is_established(peer) && absent().is_none_or(|until| *until <= now)
     }
 
+    /// Had the peer no such service when it was asked for one, and may it have one again soon?
+    pub fn may_have_service_later(&self, now: Instant, peer: PeerId, name: &str) -> bool {
+        let absent = self.services.absent.get(&(peer, name.to_owned()));
+        absent.is_some_and(|until| *until > now)
+    }
+
     /// The service that takes a client's connection. `None`: it is split as a plain stream, and so
     /// is one whose SYN has opened a stream already.
     pub fn via(&self, now: Instant, client: SocketAddr, server: SocketAddr) -> Option<Via> {

@@ -8,8 +8,8 @@ use units::{BitRate, ByteCount, Duration, Instant};
 /// Why a seed failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The seed.
-    pub seed: u64,
+    /// What `bentpipe-lab sim` repeats it by.
+    pub repeat: String,
     /// When, in virtual time.
     pub at: Instant,
     /// What was promised and did not hold.
@@ -18,8 +18,8 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { seed, at, what } = self;
-        write!(f, "{what} (at {at:?}); repeat it with: bentpipe-lab sim --seed {seed}")
+        let Failure { repeat, at, what } = self;
+        write!(f, "{what} (at {at:?}); repeat it with: bentpipe-lab sim {repeat}")
     }
 }
 impl std::error::Error for Failure {}

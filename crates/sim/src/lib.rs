@@ -22,6 +22,7 @@
 //! Everything is decided by the seed, and a run has a hash: two runs of a seed that
 //! differ have found a hidden input.
 
+pub mod buffers;
 mod check;
 mod datagrams;
 pub mod exchange;
@@ -29,6 +30,7 @@ pub mod grid;
 #[cfg(test)]
 mod handshakes;
 mod host;
+pub mod net;
 mod node;
 mod pattern;
 pub mod plan;

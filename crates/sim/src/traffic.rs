@@ -511,7 +511,7 @@ impl World<'_> {
 
 /// A stream's reserve at the peer (16 kB), the least that may wait unsent (4 kB), and
 /// the rounding to blocks in both directions.
-const PER_STREAM: u64 = 2 * 16 * 1024 + 4 * 1024 + 4 * 8 * 1024;
+pub(crate) const PER_STREAM: u64 = 2 * 16 * 1024 + 4 * 1024 + 4 * 8 * 1024;
 
 /// What an OPEN costs beside the name: IPv6 and UDP headers, sealing, addresses.
 const OPEN_COST: usize = 48 + 26 + 30;

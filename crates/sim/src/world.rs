@@ -152,7 +152,11 @@ impl<'a> World<'a> {
     }
 
     pub fn fail<T>(&self, what: impl Into<String>) -> Result<T, Failure> {
-        Err(Failure { seed: self.plan.seed, at: self.now, what: what.into() })
+        Err(Failure {
+            repeat: format!("--seed {}", self.plan.seed),
+            at: self.now,
+            what: what.into(),
+        })
     }
 
     pub fn trace(&mut self, what: impl FnOnce() -> String) {

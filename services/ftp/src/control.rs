@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 const MAX_LINE: usize = 4096;
 /// What a reply of the server may take while it is held.
 const MAX_HELD: usize = 16 << 10;
-/// Commands that may wait for their replies; who says more at once is only listened to no more.
+/// Commands that may wait for their replies; who says more at once is only listened to no more. And
+/// ports that may wait for their connections.
 const MAX_WAITING: usize = 64;
 
 /// What a command waits for.
@@ -156,6 +157,50 @@ impl Control {
             _ => {}
         }
         None
+    }
+}
+
+/// The ports that a host has named in its session, read along at the terminal: the hub's word is
+/// not enough to connect to a host.
+#[derive(Debug)]
+pub struct Named {
+    client: IpAddr,
+    line: Vec<u8>,
+    ports: VecDeque<u16>,
+}
+
+impl Named {
+    /// Of a session of this host, which has named none yet.
+    pub fn new(client: IpAddr) -> Named {
+        Named { client, line: Vec::new(), ports: VecDeque::new() }
+    }
+
+    /// The host says this.
+    pub fn on_client(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            let room = MAX_LINE.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            if !piece.ends_with(b"\n") {
+                return;
+            }
+            let (verb, rest) = verb_of(&self.line);
+            let port = match verb.as_slice() {
+                b"PORT" => port_of(rest, self.client),
+                b"EPRT" => eprt_of(rest, self.client),
+                _ => None,
+            };
+            self.line.clear();
+            self.ports.extend(port);
+            if self.ports.len() > MAX_WAITING {
+                self.ports.pop_front();
+            }
+        }
+    }
+
+    /// Has the host named this port? Once for each time.
+    pub fn take(&mut self, port: u16) -> bool {
+        let at = self.ports.iter().position(|named| *named == port);
+        at.and_then(|at| self.ports.remove(at)).is_some()
     }
 }
 

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 
-use ftp::control::{Control, Data};
+use ftp::control::{Control, Data, Named};
 use ftp::preface::Preface;
 use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
@@ -66,6 +66,7 @@ enum Kind {
     Near {
         peer: String,
         client: SocketAddr,
+        named: Named,
     },
     /// A session at the hub: the server is the second.
     Far(Hub, Box<Control>),
@@ -200,7 +201,8 @@ impl Ftp {
         self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
     }
 
-    /// A data connection of a session of ours: to the host, as its server.
+    /// A data connection of a session of ours: to the host, as its server, at a port that the host
+    /// itself has named.
     fn reach_host(
         &mut self,
         it: &Incoming,
@@ -209,10 +211,12 @@ impl Ftp {
         stream: OwnedFd,
     ) -> Result<(), Error> {
         let of = self.near.get(&client).copied().filter(|_| self.has_room());
-        let Some(number) = of.filter(|number| match &self.joined[number].kind {
-            Kind::Near { peer, .. } => *peer == it.peer,
+        let mut is_asked = |number: &u64| match self.joined.get_mut(number).map(|it| &mut it.kind) {
+            Some(Kind::Near { peer, named, .. }) => *peer == it.peer && named.take(port),
             _ => false,
-        }) else {
+        };
+        let Some(number) = of.filter(|number| is_asked(number)) else {
+            eprintln!("{} wants port {port} of {client}, which has not named it", it.peer);
             return Ok(());
         };
         let request = self.ask(Asked::Host(stream));
@@ -236,7 +240,8 @@ impl Ftp {
         match self.asked.remove(&request) {
             Some(Asked::Session(it, socket)) => {
                 self.counted.sessions += 1;
-                let kind = Kind::Near { peer: it.peer, client: it.client };
+                let named = Named::new(it.client.ip());
+                let kind = Kind::Near { peer: it.peer, client: it.client, named };
                 self.join(kind, socket, other, buffer)
             }
             Some(Asked::Server(session, stream)) => {
@@ -317,9 +322,14 @@ impl Ftp {
         let Some(Joined { kind, sockets }) = self.joined.get_mut(&number) else { return Ok(()) };
         let (moved, mut wanted) = (Cell::new(0), Vec::new());
         let turn = match kind {
-            Kind::Near { .. } | Kind::Data => {
-                sockets.turn(buffer, |n| moved.set(moved.get() + n as u64))
-            }
+            Kind::Near { named, .. } => sockets.turn_with(buffer, &mut |way, bytes, _| {
+                moved.set(moved.get() + bytes.len() as u64);
+                if way == Way::There {
+                    named.on_client(bytes);
+                }
+                Verdict::AsItIs
+            }),
+            Kind::Data => sockets.turn(buffer, |n| moved.set(moved.get() + n as u64)),
             Kind::Far(session, control) => sockets.turn_with(buffer, &mut |way, bytes, out| {
                 match way {
                     Way::There => control.on_client(bytes, out),

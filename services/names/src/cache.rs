@@ -1,5 +1,5 @@
-//! Answers by server and question, as many as memory is allowed for: what was used least
-//! recently goes first.
+//! Answers by server and question, and at the terminal by peer, too; as many as memory is allowed
+//! for: what was used least recently goes first.
 
 use std::collections::BTreeMap;
 
@@ -34,24 +34,42 @@ pub enum Found<'a> {
     Stale(&'a Answer),
 }
 
+/// What an answer is known by.
+pub trait Name: Ord + Clone {
+    /// Bytes of it.
+    fn size(&self) -> usize;
+}
+
+impl Name for Key {
+    fn size(&self) -> usize {
+        self.1.len()
+    }
+}
+
+impl Name for (String, Key) {
+    fn size(&self) -> usize {
+        self.0.len() + self.1.size()
+    }
+}
+
 /// See the module.
-pub struct Cache {
-    entries: BTreeMap<Key, Entry>,
+pub struct Cache<K = Key> {
+    entries: BTreeMap<K, Entry>,
     /// The keys, by when they were used last.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, K>,
     last: u64,
     size: usize,
     limit: usize,
 }
 
-impl Cache {
+impl<K: Name> Cache<K> {
     /// Of `limit` bytes.
-    pub fn new(limit: usize) -> Cache {
+    pub fn new(limit: usize) -> Cache<K> {
         Cache { entries: BTreeMap::new(), order: BTreeMap::new(), last: 0, size: 0, limit }
     }
 
     /// What is known of a question.
-    pub fn find(&mut self, now: u64, key: &Key) -> Option<Found<'_>> {
+    pub fn find(&mut self, now: u64, key: &K) -> Option<Found<'_>> {
         let past = |entry: &Entry| now.saturating_sub(entry.came) / 1000;
         let gone = past(self.entries.get(key)?) > u64::from(self.entries[key].answer.ttl) + STALE;
         if gone {
@@ -70,7 +88,7 @@ impl Cache {
     }
 
     /// Keeps an answer for as long as it says.
-    pub fn keep(&mut self, now: u64, key: Key, answer: Answer) {
+    pub fn keep(&mut self, now: u64, key: K, answer: Answer) {
         if answer.ttl == 0 {
             return;
         }
@@ -86,7 +104,7 @@ impl Cache {
         }
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &K) {
         if let Some(entry) = self.entries.remove(key) {
             self.order.remove(&entry.used);
             self.size -= cost(key, &entry.answer);
@@ -99,6 +117,6 @@ impl Cache {
     }
 }
 
-fn cost(key: &Key, answer: &Answer) -> usize {
-    2 * key.1.len() + answer.size() + OVERHEAD
+fn cost(key: &impl Name, answer: &Answer) -> usize {
+    2 * key.size() + answer.size() + OVERHEAD
 }

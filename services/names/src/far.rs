@@ -17,8 +17,12 @@ const MOST_LEADERS: usize = 16_384;
 const MOST_FOLLOWERS: usize = 16;
 /// Questions of a peer that are remembered for that.
 const MOST_RECENT: usize = 32;
-/// Questions that are open at servers.
-const MOST_DIALS: usize = 1024;
+/// Questions that are open at servers. A peer has no more of them than are free: servers that do not
+/// answer one are not to keep the others from asking.
+const MOST_DIALS: usize = 2048;
+/// Bytes of answers that are handed on together. What is more a peer asks for itself: its stream
+/// would not hold it.
+const MOST_OUT: usize = 1 << 20;
 /// A peer that may speak with a server is taken to for so long.
 const PERMITTED: u64 = 60_000;
 const MOST_PERMITTED: usize = 16_384;
@@ -62,20 +66,23 @@ pub struct Far {
     recent: BTreeMap<String, VecDeque<(u64, Key)>>,
     permitted: BTreeMap<(String, SocketAddr), u64>,
     out: Vec<Do>,
+    /// Bytes of answers in it.
+    out_bytes: usize,
 }
 
 impl Default for Far {
     fn default() -> Far {
         let (dials, followers, leaders) = Default::default();
-        let (recent, permitted, out) = Default::default();
+        let (recent, permitted, out, out_bytes) = Default::default();
         let cache = Cache::new(MEMORY);
-        Far { cache, dials, last: 0, followers, leaders, recent, permitted, out }
+        Far { cache, dials, last: 0, followers, leaders, recent, permitted, out, out_bytes }
     }
 }
 
 impl Far {
     /// What is to be done since it was asked last.
     pub fn take(&mut self) -> Vec<Do> {
+        self.out_bytes = 0;
         std::mem::take(&mut self.out)
     }
 
@@ -104,15 +111,27 @@ impl Far {
         true
     }
 
+    fn has_room_for(&self, message: &[u8]) -> bool {
+        self.out_bytes + message.len() <= MOST_OUT
+    }
+
     fn send(&mut self, peer: &str, frame: Frame) {
+        let frame = match frame {
+            Frame::Answer { id, message } if !self.has_room_for(&message) => Frame::Failed { id },
+            Frame::Along { message, .. } if !self.has_room_for(&message) => return,
+            frame => frame,
+        };
+        if let Frame::Answer { message, .. } | Frame::Along { message, .. } = &frame {
+            self.out_bytes += message.len();
+        }
         self.out.push(Do::Send(peer.to_owned(), frame));
     }
 
     fn dial(&mut self, peer: &str, client: SocketAddr, key: Key, id: Option<u32>) {
-        let mut dials = self.dials.values_mut();
-        if let Some(dial) = dials.find(|dial| dial.peer == peer && dial.key == key) {
+        let mut dials = self.dials.values_mut().filter(|dial| dial.peer == peer);
+        if let Some(dial) = dials.find(|dial| dial.key == key) {
             dial.ids.extend(id);
-        } else if self.dials.len() >= MOST_DIALS {
+        } else if self.dials_of(peer) >= MOST_DIALS - self.dials.len() {
             if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
@@ -125,6 +144,10 @@ impl Far {
         }
     }
 
+    fn dials_of(&self, peer: &str) -> usize {
+        self.dials.values().filter(|dial| dial.peer == peer).count()
+    }
+
     /// What a server said; `None`: nothing that counts.
     pub fn on_answer(&mut self, now: u64, dial: u64, message: Option<&[u8]>) {
         let Some(Dial { peer, client, key, ids }) = self.dials.remove(&dial) else { return };
@@ -135,11 +158,14 @@ impl Far {
         };
         self.permit(now, &peer, key.0);
         let message = answer.aged(Some(0));
+        // One that the exchange cannot hold is for the client to ask for itself.
+        let is_short = !Frame::Answer { id: 0, message: message.clone() }.encode().is_empty();
         for &id in &ids {
-            let frame = Frame::Answer { id, message: message.clone() };
-            // One that the exchange cannot hold is for the client to ask for itself.
-            let fits = !frame.encode().is_empty();
-            self.send(&peer, if fits { frame } else { Frame::Failed { id } });
+            let frame = match is_short && self.has_room_for(&message) {
+                true => Frame::Answer { id, message: message.clone() },
+                false => Frame::Failed { id },
+            };
+            self.send(&peer, frame);
         }
         let keeps = answer.ttl > 0;
         self.cache.keep(now, key.clone(), answer);

@@ -168,7 +168,7 @@ impl Names {
                     }
                 }
                 (Event::Link(link), _) => self.near.set_quic(&link.peer, link.refuses_quic),
-                (Event::Incoming(it), Some(socket)) => self.add(Of::Far(it.peer), socket, vec![]),
+                (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
                     self.granted(request, fd);
                 }
@@ -184,6 +184,15 @@ impl Names {
             }
             self.settle()?;
         }
+    }
+
+    /// A peer's half opens a stream: one before it belongs to a half that is gone.
+    fn open_far(&mut self, peer: String, socket: OwnedFd) {
+        let is_its = |s: &Socket| matches!(&s.of, Of::Far(of) if *of == peer);
+        if let Some(before) = self.find(is_its) {
+            self.sockets.remove(&before);
+        }
+        self.add(Of::Far(peer), socket, vec![]);
     }
 
     fn granted(&mut self, request: u64, fd: OwnedFd) {

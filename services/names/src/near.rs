@@ -64,11 +64,13 @@ struct Waiter {
 }
 
 struct Asked {
-    peer: String,
-    key: Key,
+    of: Of,
     since: u64,
     waiters: Vec<Waiter>,
 }
+
+/// A peer, and what it was asked: no peer says anything of servers behind another.
+type Of = (String, Key);
 
 /// What happened, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +91,7 @@ pub struct Counts {
 
 /// See the module.
 pub struct Near {
-    cache: Cache,
+    cache: Cache<Of>,
     asked: BTreeMap<u32, Asked>,
     plain: BTreeMap<SocketAddr, u64>,
     /// Peers towards which QUIC is refused.
@@ -143,8 +145,8 @@ impl Near {
         if by != By::Datagram {
             query.by_connection();
         }
-        let key = (server, query.canonical.clone());
-        let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &key)
+        let of = (peer.to_owned(), (server, query.canonical.clone()));
+        let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &of)
         {
             let bytes = query.answer(answer, Some(age), self.no_quic.contains(peer));
             self.out.push(answer_to(by, client, server, bytes));
@@ -154,43 +156,44 @@ impl Near {
             return self.onward(by, client, server, bytes);
         } else {
             let waiter = Waiter { client, by, query, bytes: bytes.to_vec() };
-            return self.wait(now, peer, key, waiter);
+            return self.wait(now, of, waiter);
         };
-        if ask_again && !self.asked.values().any(|asked| asked.key == key) {
+        if ask_again && !self.asked.values().any(|asked| asked.of == of) {
             self.counts.prefetched += 1;
-            self.ask(now, peer, client, key, None);
+            self.ask(now, of, client, None);
         }
     }
 
-    fn wait(&mut self, now: u64, peer: &str, key: Key, waiter: Waiter) {
-        let asked = self.asked.values_mut().find(|asked| asked.key == key);
+    fn wait(&mut self, now: u64, of: Of, waiter: Waiter) {
+        let asked = self.asked.values_mut().find(|asked| asked.of == of);
         let Some(asked) = asked else {
             self.counts.misses += 1;
-            return self.ask(now, peer, waiter.client, key, Some(waiter));
+            return self.ask(now, of, waiter.client, Some(waiter));
         };
         let same = |w: &Waiter| {
             (w.client, w.by, w.query.id) == (waiter.client, waiter.by, waiter.query.id)
         };
         if asked.waiters.len() >= MOST_WAITING {
-            self.onward(waiter.by, waiter.client, key.0, &waiter.bytes);
+            self.onward(waiter.by, waiter.client, of.1.0, &waiter.bytes);
         } else if !asked.waiters.iter().any(same) {
             asked.waiters.push(waiter);
         }
     }
 
-    fn ask(&mut self, now: u64, peer: &str, client: SocketAddr, key: Key, waiter: Option<Waiter>) {
+    fn ask(&mut self, now: u64, of: Of, client: SocketAddr, waiter: Option<Waiter>) {
+        let (peer, (server, query)) = of.clone();
         if self.asked.len() >= MOST_ASKED {
             if let Some(waiter) = waiter {
-                self.onward(waiter.by, waiter.client, key.0, &waiter.bytes);
+                self.onward(waiter.by, waiter.client, server, &waiter.bytes);
             }
             return;
         }
         self.last = self.last.wrapping_add(1);
-        let (id, waits, server, query) = (self.last, waiter.is_some(), key.0, key.1.clone());
+        let (id, waits) = (self.last, waiter.is_some());
         let frame = Frame::Ask { id, waits, client, server, query };
         let waiters = waiter.into_iter().collect();
-        self.asked.insert(id, Asked { peer: peer.to_owned(), key, since: now, waiters });
-        self.out.push(Do::Send(peer.to_owned(), frame));
+        self.asked.insert(id, Asked { of, since: now, waiters });
+        self.out.push(Do::Send(peer, frame));
     }
 
     fn onward(&mut self, by: By, client: SocketAddr, server: SocketAddr, bytes: &[u8]) {
@@ -206,7 +209,7 @@ impl Near {
         match frame {
             Frame::Answer { id, message } => {
                 let Some(asked) = self.take_asked(peer, id) else { return true };
-                let Some(answer) = Answer::parse(&asked.key.1, &message) else {
+                let Some(answer) = Answer::parse(&asked.of.1.1, &message) else {
                     self.give_up(now, asked);
                     return false;
                 };
@@ -214,24 +217,24 @@ impl Near {
                     return true;
                 }
                 for waiter in &asked.waiters {
-                    let (client, server) = (waiter.client, asked.key.0);
+                    let (client, server) = (waiter.client, asked.of.1.0);
                     let bytes = waiter.query.answer(&answer, Some(0), self.no_quic.contains(peer));
                     self.out.push(answer_to(waiter.by, client, server, bytes));
                 }
-                self.cache.keep(now, asked.key, answer);
+                self.cache.keep(now, asked.of, answer);
             }
             Frame::Failed { id } => {
                 let Some(asked) = self.take_asked(peer, id) else { return true };
                 self.plain.retain(|_, until| *until > now);
                 if self.plain.len() < MOST_PLAIN {
-                    self.plain.insert(asked.key.0, now + PLAIN);
+                    self.plain.insert(asked.of.1.0, now + PLAIN);
                 }
                 self.give_up(now, asked);
             }
             Frame::Along { server, query, message } => {
                 let Some(answer) = Answer::parse(&query, &message) else { return false };
                 self.counts.along += 1;
-                self.cache.keep(now, (server, query), answer);
+                self.cache.keep(now, (peer.to_owned(), (server, query)), answer);
             }
             Frame::Ask { .. } => return false,
         }
@@ -239,7 +242,7 @@ impl Near {
     }
 
     fn take_asked(&mut self, peer: &str, id: u32) -> Option<Asked> {
-        self.asked.get(&id).filter(|asked| asked.peer == peer)?;
+        self.asked.get(&id).filter(|asked| asked.of.0 == peer)?;
         self.asked.remove(&id)
     }
 
@@ -247,16 +250,16 @@ impl Near {
     fn give_up(&mut self, now: u64, asked: Asked) {
         if !self.serve_stale(now, &asked) {
             for waiter in asked.waiters {
-                self.onward(waiter.by, waiter.client, asked.key.0, &waiter.bytes);
+                self.onward(waiter.by, waiter.client, asked.of.1.0, &waiter.bytes);
             }
         }
     }
 
     fn serve_stale(&mut self, now: u64, asked: &Asked) -> bool {
-        let Some(Found::Stale(answer)) = self.cache.find(now, &asked.key) else { return false };
-        let no_quic = self.no_quic.contains(&asked.peer);
+        let Some(Found::Stale(answer)) = self.cache.find(now, &asked.of) else { return false };
+        let no_quic = self.no_quic.contains(&asked.of.0);
         for waiter in &asked.waiters {
-            let (client, server) = (waiter.client, asked.key.0);
+            let (client, server) = (waiter.client, asked.of.1.0);
             let bytes = waiter.query.answer(answer, None, no_quic);
             self.out.push(answer_to(waiter.by, client, server, bytes));
         }
@@ -267,7 +270,7 @@ impl Near {
     /// The stream to the other half is no more.
     pub fn on_lost(&mut self, now: u64, peer: &str) {
         let lost: Vec<u32> =
-            self.asked.iter().filter(|(_, a)| a.peer == peer).map(|(id, _)| *id).collect();
+            self.asked.iter().filter(|(_, a)| a.of.0 == peer).map(|(id, _)| *id).collect();
         for id in lost {
             if let Some(asked) = self.asked.remove(&id) {
                 self.give_up(now, asked);

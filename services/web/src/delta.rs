@@ -45,6 +45,8 @@ pub struct Versions {
     /// The last of each address, and of each site.
     last: BTreeMap<(Owner, String), Digest>,
     bytes: usize,
+    /// The same by peers.
+    by_peer: BTreeMap<String, usize>,
     uses: u64,
 }
 
@@ -74,19 +76,32 @@ impl Versions {
         }
         self.uses += 1;
         self.bytes += bytes.len();
+        *self.by_peer.entry(owner.0.clone()).or_default() += bytes.len();
         self.by_use.insert(self.uses, key.clone());
         self.pages.insert(key, Page { bytes, name: name.to_owned(), used: self.uses });
         while (self.bytes > MAX_BYTES || self.pages.len() > MAX_PAGES)
-            && let Some((_, oldest)) = self.by_use.first_key_value()
+            && let Some(oldest) = self.oldest()
         {
-            self.forget(&oldest.clone());
+            self.forget(&oldest);
         }
+    }
+
+    /// What was used least recently of the peer that has the most: none pushes out the others'.
+    fn oldest(&self) -> Option<(Owner, Digest)> {
+        let (most, _) = self.by_peer.iter().max_by_key(|(_, bytes)| **bytes)?;
+        self.by_use.values().find(|((peer, _), _)| peer == most).cloned()
     }
 
     fn forget(&mut self, key: &(Owner, Digest)) {
         let Some(page) = self.pages.remove(key) else { return };
         self.by_use.remove(&page.used);
         self.bytes -= page.bytes.len();
+        if let Some(its) = self.by_peer.get_mut(&key.0.0) {
+            *its -= page.bytes.len();
+            if *its == 0 {
+                self.by_peer.remove(&key.0.0);
+            }
+        }
         for last in [page.name.clone(), site(&page.name)] {
             let last = (key.0.clone(), last);
             if self.last.get(&last) == Some(&key.1) {
@@ -378,6 +393,19 @@ mod tests {
         assert_eq!(versions.pages.len(), MAX_PAGES);
         assert_eq!(versions.by_use.len(), MAX_PAGES);
         assert!(versions.last.len() <= MAX_PAGES + 2);
+    }
+
+    #[test]
+    fn a_peer_with_many_pages_pushes_out_its_own_and_not_the_others() {
+        let mut versions = Versions::default();
+        let (ship, evil) = (owner("10.1.0.2"), ("evil".to_owned(), [10, 66, 0, 1].into()));
+        versions.insert(&ship, "a/mine", "mine".into());
+        for n in 0..100 {
+            versions.insert(&evil, &format!("b/{n}"), page(n, MAX_PAGE).into());
+        }
+        assert!(versions.bytes <= MAX_BYTES);
+        assert_eq!(versions.by_peer.values().sum::<usize>(), versions.bytes);
+        assert_eq!(versions.like(&ship, "a/mine"), Some(digest_of(b"mine")));
     }
 
     #[test]

@@ -25,7 +25,7 @@ const BODY_WINDOW: u32 = 4 << 20;
 /// Bytes of all bodies under way.
 const WINDOW: u32 = 16 << 20;
 /// Requests under way at once.
-const REQUESTS: u32 = 3000;
+pub const REQUESTS: u32 = 3000;
 /// Bytes of a request's or an answer's fields.
 const FIELDS: u32 = 64 << 10;
 

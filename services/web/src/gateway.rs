@@ -3,7 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
@@ -12,9 +13,11 @@ use service::message::{Accepted, Incoming, LinkState};
 use service::{Client, Error, Event, Reason, Request};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Requests that may wait for the gateway at once: their answers must fit into the socket, because
-/// the gateway takes nothing while answers wait.
-const MAX_OPEN: usize = 32;
+/// Requests that may wait for the gateway at once, of one host, of all hosts of a peer, and in all.
+/// A server that does not answer keeps one for as long as the system tries to connect.
+const OPEN_OF_HOST: usize = 32;
+const OPEN_OF_PEER: usize = 256;
+const MAX_OPEN: usize = 1024;
 
 /// The same of names that are looked up.
 const MAX_LOOK_UPS: usize = 16;
@@ -31,13 +34,22 @@ type Addresses = Result<Vec<IpAddr>, Reason>;
 /// The gateway that started this program.
 pub struct Gateway {
     client: Arc<Client>,
+    said: std::sync::mpsc::Sender<Said>,
     last: Cell<u64>,
     open: Semaphore,
+    /// Of hosts and of peers, as long as they have requests.
+    places: RefCell<BTreeMap<Asker, Rc<Semaphore>>>,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
     looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
     look_ups: Semaphore,
     peers: RefCell<BTreeMap<String, Peer>>,
 }
+
+/// Who asks: a host behind a peer, or for the peer itself.
+type Asker = (String, Option<IpAddr>);
+
+/// A message to the gateway.
+type Said = (Request, Vec<u8>, Option<OwnedFd>);
 
 #[derive(Clone, Copy, Default)]
 struct Peer {
@@ -64,10 +76,17 @@ impl Gateway {
     /// # Errors
     /// If there is no gateway, or it speaks another version.
     pub fn from_environment() -> Result<Gateway, Error> {
-        let (last, waiting, looking, peers) = Default::default();
+        Ok(Gateway::new(Client::from_environment()?))
+    }
+
+    fn new(client: Client) -> Gateway {
+        let (last, places, waiting, looking, peers) = Default::default();
         let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
-        let client = Arc::new(Client::from_environment()?);
-        Ok(Gateway { client, last, open, waiting, looking, look_ups, peers })
+        let client = Arc::new(client);
+        let (said, heard) = std::sync::mpsc::channel();
+        let speaker = Arc::clone(&client);
+        thread::spawn(move || speak(&speaker, &heard));
+        Gateway { client, said, last, open, places, waiting, looking, look_ups, peers }
     }
 
     /// Hears the gateway until it ends. A thread waits for it: what tokio could watch is not a
@@ -147,10 +166,10 @@ impl Gateway {
         preface: &[u8],
         class: Option<&str>,
     ) -> Result<OwnedFd, Reason> {
+        let asker = (peer.to_owned(), None);
         let (peer, class) = (peer.to_owned(), class.map(str::to_owned));
-        let opened =
-            self.ask(preface, |request| Request::Open { request, peer, class, client: None }).await;
-        opened.map(|(socket, _)| socket)
+        let open = |request| Request::Open { request, peer, class, client: None };
+        self.ask(asker, preface, open).await.map(|(socket, _)| socket)
     }
 
     /// A connection to a server, for a host behind `peer`.
@@ -186,11 +205,12 @@ impl Gateway {
         let request = self.number();
         self.looking.borrow_mut().insert(request, told);
         let (peer, name) = (peer.to_owned(), name.to_owned());
-        let sent = self.client.send(&Request::Resolve { request, peer, name }, b"", None);
-        if sent.is_err() {
+        let ask = Request::Resolve { request, peer, name };
+        if service::packet::encode(&ask, b"").is_err() {
             self.looking.borrow_mut().remove(&request);
-            return Err(Reason::ShuttingDown);
+            return Err(Reason::Invalid);
         }
+        self.say(ask, b"", None);
         when_told.await.unwrap_or(Err(Reason::ShuttingDown))
     }
 
@@ -203,44 +223,82 @@ impl Gateway {
         let peer = peer.to_owned();
         // The server sees the host; its port is any, because connections outlive the host's.
         let source = Some((from, 0).into());
-        self.ask(b"", |request| Request::Connect { request, peer, target, source }).await
+        let asker = (peer.clone(), Some(from));
+        self.ask(asker, b"", |request| Request::Connect { request, peer, target, source }).await
     }
 
-    async fn ask(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
-        let _one = self.open.acquire().await;
+    async fn ask(
+        &self,
+        asker: Asker,
+        bytes: &[u8],
+        request: impl FnOnce(u64) -> Request,
+    ) -> Answer {
+        // The host's place first: who has many requests waits before he takes others' places.
+        let host = asker.1.map(|_| self.places_of(&asker, OPEN_OF_HOST));
+        let peer = self.places_of(&(asker.0, None), OPEN_OF_PEER);
+        let _of_host = match &host {
+            Some(host) => Some(host.acquire().await),
+            None => None,
+        };
+        let _of_peer = peer.acquire().await;
+        let _of_all = self.open.acquire().await;
+        self.ask_now(bytes, request).await
+    }
+
+    fn places_of(&self, asker: &Asker, most: usize) -> Rc<Semaphore> {
+        let mut places = self.places.borrow_mut();
+        if let Some(place) = places.get(asker) {
+            return place.clone();
+        }
+        places.retain(|_, place| Rc::strong_count(place) > 1);
+        places.entry(asker.clone()).or_insert_with(|| Rc::new(Semaphore::new(most))).clone()
+    }
+
+    async fn ask_now(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
         let number = self.number();
         let (answers, answer) = oneshot::channel();
         self.waiting.borrow_mut().insert(number, answers);
-        if self.client.send(&request(number), bytes, None).is_err() {
+        let request = request(number);
+        if service::packet::encode(&request, bytes).is_err() {
             self.waiting.borrow_mut().remove(&number);
-            return Err(Reason::ShuttingDown);
+            return Err(Reason::Invalid);
         }
+        self.say(request, bytes, None);
         answer.await.unwrap_or(Err(Reason::ShuttingDown))
     }
 
     /// Gives a host's connection back, with what was read of it.
     pub fn pass(&self, socket: OwnedFd, dscp: u8, read: &[u8]) {
-        if let Err(why) = self.client.pass(socket, dscp, read) {
-            eprintln!("a connection cannot be passed back and is reset: {why}");
-        }
+        self.say(Request::Pass { dscp }, read, Some(socket));
     }
 
     /// Answers the operator's command: with JSON, or why there is none.
     pub fn answer(&self, request: u64, answer: Result<String, String>) {
         let failed = answer.is_err();
         let text = answer.unwrap_or_else(|why| why);
-        // Whoever asked hears in a moment that no answer comes.
-        if let Err(why) =
-            self.client.send(&Request::Told { request, failed }, text.as_bytes(), None)
-        {
-            eprintln!("a command cannot be answered: {why}");
-        }
+        self.say(Request::Told { request, failed }, text.as_bytes(), None);
     }
 
     /// Tells the gateway what was counted.
     pub fn tell(&self, counters: BTreeMap<String, u64>) {
-        // Without a gateway nobody wants to know.
-        let _ = self.client.send(&Request::Stats { counters }, b"", None);
+        self.say(Request::Stats { counters }, b"", None);
+    }
+
+    /// Says something, when the gateway takes it. Whoever hears the gateway must not wait for it
+    /// to hear: it takes nothing while answers wait.
+    fn say(&self, request: Request, bytes: &[u8], socket: Option<OwnedFd>) {
+        // The thread ends with the gateway, and so does this program.
+        let _ = self.said.send((request, bytes.to_vec(), socket));
+    }
+}
+
+/// Says what there is to say, until nobody says anything any more.
+fn speak(client: &Client, said: &std::sync::mpsc::Receiver<Said>) {
+    for (request, bytes, socket) in said {
+        // A connection that is not passed is reset, and who asked hears that no answer comes.
+        if let Err(why) = client.send(&request, &bytes, socket.as_ref().map(AsFd::as_fd)) {
+            eprintln!("the gateway does not hear: {why}");
+        }
     }
 }
 
@@ -259,5 +317,74 @@ fn listen(client: &Client, hand: &mpsc::Sender<Heard>) {
         if hand.blocking_send(heard).is_err() || failed {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::time::Duration;
+
+    use os::seqpacket::SeqPacket;
+    use service::packet;
+    use tokio::task::{LocalSet, spawn_local};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn say(gateway: &SeqPacket, event: &Event) {
+        let packet = packet::encode(event, b"").unwrap();
+        gateway.send(&[IoSlice::new(&packet)], &[], true).unwrap();
+    }
+
+    /// A gateway that refuses what is asked for the peer "ship", and leaves all others waiting.
+    fn answer(gateway: &SeqPacket) {
+        let mut room = service::room();
+        while let Ok(got) = gateway.receive(&mut room, true)
+            && got.len > 0
+        {
+            let (request, _) = packet::decode(&room[..got.len]).unwrap();
+            if let Request::Connect { request, peer, .. } = request
+                && peer == "ship"
+            {
+                say(gateway, &Event::Failed { request, reason: Reason::Refused });
+            }
+        }
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_one_host_or_peer_keep_no_other_from_its_own() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
+        thread::spawn(move || answer(&ours));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let hears = gateway.clone();
+            spawn_local(async move { hears.hear(|_| {}).await.unwrap() });
+            let way = |host: u8| Way {
+                to: "10.2.0.2:80".parse().unwrap(),
+                from: [10, 1, 0, host].into(),
+            };
+            for host in 0..20 {
+                for _ in 0..200 {
+                    let gateway = gateway.clone();
+                    spawn_local(async move { gateway.connect("evil", way(host)).await });
+                }
+            }
+            let full = async {
+                while gateway.waiting.borrow().len() < OPEN_OF_PEER {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(Duration::from_secs(20), full).await.expect("they take what they may have");
+            for _ in 0..50 {
+                let answer =
+                    timeout(Duration::from_secs(20), gateway.connect("ship", way(1))).await;
+                assert_eq!(answer.expect("it is asked").unwrap_err(), Reason::Refused);
+            }
+            assert_eq!(gateway.waiting.borrow().len(), OPEN_OF_PEER);
+            assert!(gateway.places.borrow().len() <= 23, "what nobody uses is forgotten");
+        });
     }
 }

@@ -70,6 +70,11 @@ impl Refused {
     }
 }
 
+/// What fields take of memory, about.
+pub fn size(fields: &HeaderMap) -> usize {
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
+}
+
 /// Removes the fields of one connection, those among them that `Connection` names.
 pub fn strip_hop(fields: &mut HeaderMap) {
     let named: Vec<HeaderName> = fields

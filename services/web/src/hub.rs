@@ -24,8 +24,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use crate::body::{Body, nothing, passing};
+use crate::body::{Body, keeping, nothing, passing};
 use crate::gateway::Gateway;
+use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
 pub use cached::Kept;
@@ -43,6 +44,11 @@ const WARM_ALL: usize = 512;
 /// once, and faster than the link takes them; of each two such pieces are held.
 const BUFFER: usize = 24 << 10;
 
+/// Requests of all peers under way, until their answers have crossed, and bytes of their fields: a
+/// peer alone may have half of them.
+const REQUESTS: usize = 2 * exchange::REQUESTS as usize;
+const FIELDS: usize = 64 << 20;
+
 type Sender = SendRequest<Body>;
 /// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
 type Key = (Rc<str>, Way, Option<Rc<str>>);
@@ -52,6 +58,8 @@ pub struct Hub {
     pub gateway: Rc<Gateway>,
     pub counted: Rc<Counted>,
     pub pushing: Pushing,
+    requests: Rc<Places>,
+    fields: Rc<Places>,
     pub verifying: Verifying,
     /// What is kept for all terminals; `None`: nothing is.
     pub kept: Option<Kept>,
@@ -68,8 +76,9 @@ impl Hub {
         secure: Secure,
     ) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
+        let (requests, fields) = (Places::new(REQUESTS), Places::new(FIELDS));
         let (verifying, warm) = Default::default();
-        Hub { gateway, counted, pushing, verifying, kept, warm, secure }
+        Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm, secure }
     }
 
     /// Serves an exchange.
@@ -91,6 +100,10 @@ impl Hub {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         Counted::add(&self.counted.forwarded);
+        let fields = self.fields.take(&peer, headers::size(request.headers()));
+        let (Some(place), Some(fields)) = (self.requests.take(&peer, 1), fields) else {
+            return Ok(failed("too much is asked for at once"));
+        };
         let uri = request.uri().clone();
         let way = match headers::for_server(&mut request) {
             Ok(way) => way,
@@ -104,10 +117,13 @@ impl Hub {
         let request = request.map(passing);
         let key = (peer, way, name);
         match self.fetch(&key, &uri, request).await {
-            Ok(answer) => Ok(match page {
-                Some(page) => page.read_own(answer),
-                None => answer,
-            }),
+            Ok(answer) => {
+                let answer = match page {
+                    Some(page) => page.read_own(answer),
+                    None => answer,
+                };
+                Ok(answer.map(|body| keeping(body, (place, fields))))
+            }
             Err(why) => Ok(failed(&why)),
         }
     }

@@ -12,6 +12,7 @@ mod gateway;
 mod hosts;
 mod hub;
 mod options;
+mod shares;
 mod socket;
 mod store;
 mod terminal;
@@ -30,11 +31,16 @@ use tokio::task::LocalSet;
 use gateway::{Gateway, Given};
 use hub::{Hub, Kept, Secure};
 use options::{Options, What};
+use shares::Streams;
 use store::Store;
 use terminal::{Inspection, Terminal};
 
 /// Threads that read files at once.
 const READERS: usize = 4;
+/// Exchanges of a peer that are served, and streams on which it pushes: twice what it opens, because
+/// it may know sooner than this end that one is over.
+const EXCHANGES: usize = 2;
+const PUSH_STREAMS: usize = 4;
 /// Bytes of all answers in memory, of a terminal and of a hub.
 const MEMORY: usize = 64 << 20;
 const HUB_MEMORY: usize = 16 << 20;
@@ -199,14 +205,16 @@ async fn serve(
     let kept = hub_cache(&options);
     let hub = Rc::new(Hub::new(gateway.clone(), counted, kept, budget, secure));
     Local::spawn(tell(terminal.clone(), hub.clone()));
+    let (exchanges, pushes) = (Streams::default(), Streams::default());
     gateway
         .hear(|given| match given {
             Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
             Given::Incoming(it, preface, socket) if preface == exchange::PREFACE => {
-                Local::spawn(hub.clone().serve(it.peer, socket));
+                exchanges.serve(&it.peer.clone(), EXCHANGES, hub.clone().serve(it.peer, socket));
             }
             Given::Incoming(it, preface, socket) if preface == exchange::PUSH_PREFACE => {
-                Local::spawn(terminal::Pushes::serve(terminal.pushes.clone(), it.peer, socket));
+                let its = terminal::Pushes::serve(terminal.pushes.clone(), it.peer.clone(), socket);
+                pushes.serve(&it.peer, PUSH_STREAMS, its);
             }
             Given::Command(request, words) => {
                 let (terminal, hub) = (terminal.clone(), hub.clone());

@@ -276,9 +276,9 @@ impl Driver {
         self.shard.stop(now);
     }
 
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.draining
-            .is_some_and(|end| end <= now || (self.shard.is_quiet() && self.others.are_quiet()))
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        let Some(end) = self.draining else { return false };
+        end <= now || (self.shard.is_quiet() && self.others.are_quiet())
     }
 
     /// Takes everything out of the kernel but what is to be blocked without the gateway.

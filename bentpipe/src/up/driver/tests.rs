@@ -37,7 +37,7 @@ impl Driver {
         wanted: Result<Wanted, String>,
     ) -> Result<AskedTest, String> {
         let wanted = wanted?;
-        let peer = self.everyone.iter().find(|p| p.config.name == name);
+        let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         if self.draining.is_some() {
             return Err("the gateway ends".to_owned());

@@ -2,15 +2,20 @@
 //! what the service says.
 
 use std::io::{ErrorKind, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use os::closing::{Closer, Shared};
 use os::seqpacket::SeqPacket;
+use os::tcp::Stream;
 use service::{Event, packet};
 
 /// Memory that unread packets may take while connections are still given: about a hundred. The
 /// rest of the kernel's queue is for answers.
 const QUEUE: usize = 96 * 1024;
+/// Sockets of which the service has made that their end waits (`os::closing`).
+const UNCLOSED: usize = 1024;
 /// Requests of a service that may be open at once.
 const MOST_REQUESTS: usize = 4096;
 
@@ -42,6 +47,7 @@ pub struct Line {
     pub name: String,
     pub counts: Counts,
     socket: SeqPacket,
+    closer: Arc<Closer>,
     last: AtomicU64,
     requests: AtomicUsize,
     /// Answers that wait for room at the shards.
@@ -65,11 +71,13 @@ pub enum Sent {
 }
 
 impl Line {
-    pub fn new(name: &str, socket: SeqPacket) -> Line {
+    /// `closer` closes what the service has, too: the same for all lines to it.
+    pub fn new(name: &str, socket: SeqPacket, closer: &Arc<Closer>) -> Line {
         Line {
             name: name.to_owned(),
             counts: Counts::default(),
-            socket,
+            socket: socket.closed_by(closer),
+            closer: closer.clone(),
             last: AtomicU64::new(0),
             requests: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -91,14 +99,22 @@ impl Line {
         }
     }
 
-    /// Takes the next packet.
-    pub fn receive(&self, room: &mut [u8]) -> std::io::Result<os::seqpacket::Received> {
-        self.socket.receive(room, false)
+    /// Takes the next packet: its length, and its descriptors.
+    pub fn receive(&self, room: &mut [u8]) -> std::io::Result<(usize, Vec<Shared>)> {
+        self.socket.receive_shared(room, &self.closer)
+    }
+
+    /// A socket of which the service is about to have a copy.
+    pub fn share(&self, stream: Stream) -> Shared {
+        stream.share(&self.closer)
     }
 
     /// May it have one more connection, or stream?
     pub fn has_room(&self) -> bool {
-        !self.closed.load(Relaxed) && self.waiting.load(Relaxed) == 0 && self.unread() < QUEUE
+        !self.closed.load(Relaxed)
+            && self.waiting.load(Relaxed) == 0
+            && self.closer.waiting() < UNCLOSED
+            && self.unread() < QUEUE
     }
 
     /// Memory of the packets that it has not read.
@@ -176,5 +192,62 @@ impl AsFd for Line {
 #[derive(Debug)]
 pub struct Answer {
     pub event: Event,
-    pub socket: Option<OwnedFd>,
+    pub socket: Option<Shared>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use os::tcp::{TcpOptions, pair};
+    use service::Request;
+
+    use super::*;
+
+    /// A service sends a socket whose end it has made to wait for half a minute, with a message
+    /// that has none, with one that is too long, and with one that nobody takes.
+    #[test]
+    fn no_socket_that_a_service_sends_holds_up_the_gateway() {
+        let closer = Closer::start().unwrap();
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        let line = Line::new("rogue", ours, &closer);
+        let stop = packet::encode(&Request::Stop, b"").unwrap();
+        let mut far = Vec::new();
+        for packet in [&stop[..], &[b'x'; 200], &stop] {
+            let (near, other) = pair(&TcpOptions::default()).unwrap();
+            while near.write(&[0; 1 << 16]).is_ok() {}
+            os::tcp::linger(near.as_fd(), units::Duration::from_secs(30)).unwrap();
+            theirs.send(&[IoSlice::new(packet)], &[near.as_fd()], false).unwrap();
+            far.push(other);
+        }
+        let begin = Instant::now();
+        let mut room = [0; 100];
+        assert_eq!(line.receive(&mut room).unwrap().1.len(), 1);
+        assert_eq!(line.receive(&mut room).unwrap_err().kind(), ErrorKind::InvalidData);
+        drop(line);
+        assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+        drop(far);
+    }
+
+    #[test]
+    fn a_service_whose_sockets_do_not_end_is_given_no_more() {
+        let closer = Closer::start().unwrap();
+        let line = Line::new("rogue", SeqPacket::pair().unwrap().0, &closer);
+        assert!(line.has_room());
+        let (near, far) = pair(&TcpOptions::default()).unwrap();
+        while near.write(&[0; 1 << 16]).is_ok() {}
+        let lingering = line.share(near);
+        os::tcp::linger(lingering.as_fd(), units::Duration::from_secs(30)).unwrap();
+        drop(lingering);
+        for _ in 0..UNCLOSED {
+            drop(Shared::new(std::fs::File::open("/dev/null").unwrap().into(), &closer));
+        }
+        assert!(!line.has_room());
+        drop(far);
+        let begin = Instant::now();
+        while !line.has_room() {
+            assert!(begin.elapsed() < Duration::from_secs(15), "they have ended");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }

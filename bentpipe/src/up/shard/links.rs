@@ -114,7 +114,7 @@ impl Shard {
         {
             peer.silent_since.get_or_insert(since);
         }
-        self.look_at_links(now);
+        self.look_at_links(now, [id]);
         let note = self.notes.entry(key).or_default();
         // To be elsewhere, or to fail again, is not to answer again.
         let is_other = matches!(
@@ -225,13 +225,13 @@ impl Shard {
         if self.peers.due().is_none_or(|at| at > now) {
             return;
         }
-        for peer in self.peers.iter_mut() {
-            if peer.resolve_at.is_some_and(|at| at <= now)
-                && let Some((name, port)) = peers::named_endpoint(&peer.config)
-            {
-                self.names.ask(peer.id, Purpose::Endpoint(peer.id), name, port);
-                // Asked again until there is a session.
-                peer.resolve_at = Some(now + NAME_RETRY);
+        for id in self.peers.due_by(now) {
+            let Some(peer) = self.peers.named_mut(id) else { continue };
+            let named = peers::named_endpoint(&peer.config);
+            // Asked again until there is a session.
+            peer.resolve_at = named.map(|_| now + NAME_RETRY);
+            if let Some((name, port)) = named {
+                self.names.ask(id, Purpose::Endpoint(id), name, port);
             }
         }
     }

@@ -54,6 +54,7 @@ impl Shard {
             resolve_at,
             told,
         });
+        self.look_at_links(now, [id]);
         Ok(id)
     }
 
@@ -204,6 +205,8 @@ impl Shard {
             }
             known.resolve_at = peers::named_endpoint(&peer).map(|_| now);
         }
+        let id = known.id;
         known.config = peer;
+        self.look_at_links(now, [id]);
     }
 }

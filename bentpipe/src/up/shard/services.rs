@@ -1,13 +1,14 @@
 //! Services' connections and streams: sockets between them and this shard's peers and hosts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use link::PeerId;
 use link::session::Reach;
+use os::closing::Shared;
 use os::poll::{Event as Polled, Interest};
 use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
 use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via, datagram};
@@ -50,10 +51,18 @@ pub(super) struct ServiceLines {
     look_ups: BTreeMap<u64, (Arc<Line>, u64)>,
     last_look_up: u64,
     streams: BTreeMap<FlowId, (Arc<Line>, u64)>,
-    /// What each was told of links.
-    told: BTreeMap<(String, PeerId), Link>,
+    /// What each that runs was told of links.
+    told: BTreeMap<String, Told>,
     /// When it is looked for news of links, or for room.
     due: Option<Instant>,
+}
+
+/// What a service was told.
+#[derive(Default)]
+struct Told {
+    links: BTreeMap<PeerId, Link>,
+    /// Peers of whom something may be new.
+    news: BTreeSet<PeerId>,
 }
 
 impl ServiceLines {
@@ -129,9 +138,13 @@ impl Shard {
     pub fn set_service(&mut self, now: Instant, name: &str, line: Option<Arc<Line>>) {
         self.relay.set_service(name, line.is_some());
         let lines = &mut self.services;
-        lines.told.retain(|(of, _), _| of != name);
+        lines.told.remove(name);
         match line {
-            Some(line) => drop(lines.running.insert(name.to_owned(), line)),
+            Some(line) => {
+                lines.running.insert(name.to_owned(), line);
+                let news = self.peers.iter().map(|peer| peer.id).collect();
+                lines.told.insert(name.to_owned(), Told { news, ..Told::default() });
+            }
             None => {
                 lines.running.remove(name);
                 // One that drains has its answers still.
@@ -166,13 +179,14 @@ impl Shard {
             class: self.class_name(&via),
             dscp: via.dscp,
         });
-        let line = &self.services.running[&via.service];
+        let line = self.services.running[&via.service].clone();
         if !line.has_room() || line.send(&event, b"", Some(taken.stream.as_fd())) != Sent::Done {
             line.counts.overflowed.fetch_add(1, Relaxed);
             return Err(taken);
         }
         line.counts.accepted.fetch_add(1, Relaxed);
         self.relay.given(now, taken.client, taken.server);
+        drop(line.share(taken.stream));
         Ok(())
     }
 
@@ -274,7 +288,7 @@ impl Shard {
         class: Option<&str>,
         client: Option<SocketAddr>,
         preface: &[u8],
-    ) -> Result<(u64, OwnedFd), Reason> {
+    ) -> Result<(u64, Shared), Reason> {
         if preface.len() > link::wire::MAX_PREFACE {
             return Err(Reason::Invalid);
         }
@@ -294,7 +308,7 @@ impl Shard {
         }
         let (id, relay) = (line.next_id(), &self.relay);
         self.services.add_stream(flow, line, id, |flow| relay.flow_peer(flow).is_some());
-        Ok((id, theirs.into()))
+        Ok((id, line.share(theirs)))
     }
 
     /// The peer's service opened a stream to the one here.
@@ -317,6 +331,7 @@ impl Shard {
         }
         let id = line.next_id();
         let event = Event::Incoming(Incoming { id, peer: self.peer_name(peer), client });
+        let theirs = line.share(theirs);
         if line.send(&event, preface, Some(theirs.as_fd())) != Sent::Done {
             self.connections.abort(flow);
             return Err(ResetReason::Exhausted);
@@ -455,7 +470,8 @@ impl Shard {
         line.counts.connected.fetch_add(1, Relaxed);
         let local = stream.local_addr().unwrap_or(to);
         let event = Event::Connected { request, local, server: to };
-        self.services.answer(now, &line, Answer { event, socket: Some(stream.into()) });
+        let socket = Some(line.share(stream));
+        self.services.answer(now, &line, Answer { event, socket });
     }
 
     /// A connection for a service comes to nothing.
@@ -476,50 +492,76 @@ impl Shard {
         self.tell_links(now);
     }
 
-    /// Something is new about a link, perhaps.
-    pub(super) fn look_at_links(&mut self, now: Instant) {
-        if !self.services.running.is_empty() {
-            self.services.wake_at(now);
+    /// Something is new about the links to these peers, perhaps.
+    pub(super) fn look_at_links(&mut self, now: Instant, peers: impl IntoIterator<Item = PeerId>) {
+        if self.services.running.is_empty() {
+            return;
         }
+        for id in peers {
+            for told in self.services.told.values_mut() {
+                told.news.insert(id);
+            }
+        }
+        self.services.wake_at(now);
     }
 
     fn tell_links(&mut self, now: Instant) {
         let lines: Vec<_> = self.services.running.values().cloned().collect();
         for line in lines {
-            for at in 0..self.peers.len() {
-                let link = self.link_for(now, &line.name, at);
-                let key = (line.name.clone(), self.peers[at].id);
-                if self.services.told.get(&key).is_some_and(|told| !is_news(told, &link)) {
-                    continue;
-                }
-                if line.waiting() > 0
-                    || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done
-                {
-                    self.services.wake_at(now + AGAIN.times(50));
-                    break;
-                }
-                self.services.told.insert(key, link);
-            }
+            let Some(told) = self.services.told.get_mut(&line.name) else { continue };
+            let mut told = std::mem::take(told);
+            self.tell_links_to(now, &line, &mut told);
+            self.services.told.insert(line.name.clone(), told);
         }
     }
 
-    fn link_for(&self, now: Instant, service: &str, at: usize) -> Link {
-        let (id, endpoint) = (self.peers[at].id, &self.relay.endpoint);
+    fn tell_links_to(&mut self, now: Instant, line: &Arc<Line>, told: &mut Told) {
+        let mut later = BTreeSet::new();
+        while let Some(id) = told.news.pop_first() {
+            let Some(link) = self.link_for(now, &line.name, id) else {
+                told.links.remove(&id);
+                continue;
+            };
+            if !link.service && self.relay.may_have_service_later(now, id, &line.name) {
+                later.insert(id);
+            }
+            if told.links.get(&id).is_some_and(|told| !is_news(told, &link)) {
+                continue;
+            }
+            if line.waiting() > 0 || line.send(&Event::Link(link.clone()), b"", None) != Sent::Done
+            {
+                later.insert(id);
+                self.services.wake_at(now + AGAIN.times(50));
+                break;
+            }
+            told.links.insert(id, link);
+        }
+        told.news.append(&mut later);
+    }
+
+    /// Has every service heard of all links?
+    #[cfg(test)]
+    pub(super) fn services_have_told(&self) -> bool {
+        self.services.told.values().all(|told| told.news.is_empty())
+    }
+
+    fn link_for(&self, now: Instant, service: &str, id: PeerId) -> Option<Link> {
+        let (peer, endpoint) = (self.peers.named(id)?, &self.relay.endpoint);
         let session = endpoint.session(id);
         let state = match (endpoint.is_established(id), endpoint.reach(id)) {
             (true, Reach::Both) => LinkState::Up,
             (true, _) => LinkState::Silent,
             (false, _) => LinkState::Down,
         };
-        Link {
-            peer: self.peers[at].config.name.clone(),
+        Some(Link {
+            peer: peer.config.name.clone(),
             state,
             rate: endpoint.rate(id).as_bps(),
             rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
             service: self.relay.peer_has_service(now, id, service),
             price: self.price_of_bytes(id),
-            refuses_quic: self.peers[at].config.refuse_quic,
-        }
+            refuses_quic: peer.config.refuse_quic,
+        })
     }
 
     fn peer_named(&self, name: &str) -> Option<PeerId> {

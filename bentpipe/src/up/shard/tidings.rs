@@ -57,6 +57,9 @@ impl Tidings {
 impl Shard {
     /// Somebody watches, or nobody does any more; split connections, too.
     pub fn set_watched(&mut self, any: bool, flows: bool) {
+        if any && !self.watched {
+            self.sample_all(); // Rates that changed while nobody watched are told.
+        }
         self.watched = any;
         self.relay.tell_flows(flows);
     }
@@ -118,13 +121,14 @@ impl Shard {
     }
 
     /// Tells of rates that have changed enough, while somebody watches. Called with each sample
-    /// of the counters.
-    pub(super) fn tell_rates(&mut self) {
+    /// of these peers' counters.
+    pub(super) fn tell_rates(&mut self, peers: impl Iterator<Item = PeerId>) {
         if !self.watched {
             return;
         }
-        for peer in self.peers.iter_mut() {
-            let Some(session) = self.relay.endpoint.session(peer.id) else { continue };
+        for id in peers {
+            let Some(session) = self.relay.endpoint.session(id) else { continue };
+            let Some(peer) = self.peers.named_mut(id) else { continue };
             let rate = session.rate_status();
             let [current_bps, limit_bps, capacity_bps] =
                 [rate.rate, rate.cap, rate.capacity].map(|rate| rate.as_bps());
@@ -140,25 +144,29 @@ impl Shard {
 
     /// When usage is to be told.
     pub(super) fn usage_timeout(&self) -> Option<Instant> {
-        Some(self.usage_at + USAGE)
+        Some(self.sampling.usage_at + USAGE)
     }
 
     /// Tells what hosts had since the last time: of those that had something. `now` may be the
     /// end of all time, to have what is left.
     pub fn tell_usage(&mut self, now: Instant) {
-        if now.since(self.usage_at) < USAGE {
+        if now.since(self.sampling.usage_at) < USAGE {
             return;
         }
         if now != Instant::FAR_FUTURE {
-            self.usage_at = now;
+            self.sampling.usage_at = now;
         }
         if !self.tidings.usage.is_empty() && now != Instant::FAR_FUTURE {
             return; // The first shard has not heard the last yet.
         }
+        self.follow_changes();
         let mut news = self.relay.take_usage();
-        for peer in self.peers.iter_mut() {
-            let hosts = news.remove(&peer.id).unwrap_or_default();
-            let stats = self.relay.endpoint.peer_stats(peer.id);
+        let mut used = std::mem::take(&mut self.sampling.used);
+        used.extend(news.keys());
+        for id in used {
+            let Some(peer) = self.peers.named_mut(id) else { continue };
+            let hosts = news.remove(&id).unwrap_or_default();
+            let stats = self.relay.endpoint.peer_stats(id);
             let bytes = [stats.bytes_out, stats.bytes_in];
             let before = std::mem::replace(&mut peer.told_bytes, bytes);
             let link = [0, 1].map(|way: usize| bytes[way].saturating_sub(before[way]));

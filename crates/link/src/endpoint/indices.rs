@@ -34,6 +34,8 @@ pub(super) struct IndexTable {
     /// Freed lately: not given out again yet, so that late packets meet nobody.
     resting: VecDeque<u32>,
     entropy: Entropy,
+    /// How often those in use have changed.
+    changes: u64,
 }
 
 /// Indices that rest.
@@ -44,7 +46,7 @@ const SHORT_INDICES: usize = 16_384;
 impl IndexTable {
     pub(super) fn new(entropy: Entropy, place: Place) -> IndexTable {
         let (owners, of) = (BTreeMap::new(), BTreeSet::new());
-        IndexTable { place, owners, of, resting: VecDeque::new(), entropy }
+        IndexTable { place, owners, of, resting: VecDeque::new(), entropy, changes: 0 }
     }
 
     pub(super) fn owner(&self, index: u32) -> Option<PeerId> {
@@ -69,12 +71,34 @@ impl IndexTable {
             if index > 0xff && index <= longest && !taken {
                 self.owners.insert(index, peer);
                 self.of.insert((peer, index));
+                self.changes += 1;
                 return index;
             }
         }
     }
 
+    /// Another number whenever those in use have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// How many are in use.
+    pub(super) fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Those in use, in their order.
+    pub(super) fn known(&self) -> impl Iterator<Item = u32> + '_ {
+        self.owners.keys().copied()
+    }
+
+    /// Those of a peer.
+    pub(super) fn of(&self, peer: PeerId) -> impl Iterator<Item = u32> + '_ {
+        self.of.range((peer, 0)..=(peer, u32::MAX)).map(|(_, index)| *index)
+    }
+
     pub(super) fn free(&mut self, index: u32) {
+        self.changes += 1;
         if let Some(peer) = self.owners.remove(&index) {
             self.of.remove(&(peer, index));
         }
@@ -91,8 +115,9 @@ impl IndexTable {
     }
 
     pub(super) fn forget(&mut self, peer: PeerId) {
-        let indices: Vec<_> = self.of.range((peer, 0)..=(peer, u32::MAX)).copied().collect();
-        for (_, index) in indices {
+        self.changes += 1;
+        let indices: Vec<_> = self.of(peer).collect();
+        for index in indices {
             self.owners.remove(&index);
             self.of.remove(&(peer, index));
         }

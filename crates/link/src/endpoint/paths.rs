@@ -9,6 +9,10 @@ use crate::path::{CarrierId, PathId, Remote};
 use crate::session::{PathConfig, PathTraffic, RateStatus, Reach, Why};
 use crate::tunnel::Route;
 
+/// Changes of the path in use that are told at once, and how often one more is.
+const NEWS_AT_ONCE: u8 = 10;
+const NEWS_EVERY: Duration = Duration::from_secs(1);
+
 /// What is known of a path.
 #[derive(Clone, Debug)]
 pub struct PathStatus {
@@ -177,11 +181,25 @@ impl Peer {
         });
     }
 
-    /// What is new about the path that carries everything.
-    pub(super) fn see_path(&mut self, id: PeerId) -> Option<EndpointEvent> {
+    /// What is new about the path that carries everything. A peer that puts paths up and down with
+    /// each packet is not told of each time: later news has what holds then.
+    pub(super) fn see_path(&mut self, now: Instant, id: PeerId) -> Option<EndpointEvent> {
         let path = self.session.active_path();
-        let news = std::mem::replace(&mut self.path, path) != path;
-        news.then_some(EndpointEvent::Link(id, LinkEvent::Using(path, self.session.why())))
+        if path == self.path {
+            return None;
+        }
+        let (told, since) = &mut self.path_news;
+        let more = now.since(*since).as_millis() / NEWS_EVERY.as_millis();
+        if more > 0 {
+            *told = told.saturating_sub(u8::try_from(more).unwrap_or(u8::MAX));
+            *since += NEWS_EVERY.times(more);
+        }
+        if *told >= NEWS_AT_ONCE {
+            return None;
+        }
+        *told += 1;
+        self.path = path;
+        Some(EndpointEvent::Link(id, LinkEvent::Using(path, self.session.why())))
     }
 
     /// The path by which a packet to this place goes: the one whose peer is there, else one of the

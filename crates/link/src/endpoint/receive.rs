@@ -51,6 +51,9 @@ impl Endpoint {
             }
         };
         self.shares.is_strained().then(|| self.end_measure(done.is_ok()));
+        if let Err(reason) = done {
+            self.floods.note(kind, reason);
+        }
         self.count(done);
     }
 
@@ -64,6 +67,7 @@ impl Endpoint {
             self.measured = Some((id, self.work_begins()));
             return true;
         };
+        self.floods.note_over(id);
         if let Some(peer) = self.peers[id.index()].as_deref_mut() {
             peer.stats.over_its_part += 1;
         }
@@ -130,7 +134,7 @@ impl Endpoint {
             peer.tunnel.on_challenge_response(opened.path, from, token);
         }
         self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
-        if let Some(event) = peer.see_path(id) {
+        if let Some(event) = peer.see_path(now, id) {
             self.events.push_back(event);
         }
         if peer.session.has_datagrams() && !peer.has_datagrams {

@@ -36,8 +36,6 @@ const ACTIVE: Duration = Duration::from_secs(2);
 /// Nobody's part is less than one of so many, however many peers there are: that is far more than
 /// an honest link takes, and shares are not to limit that.
 const MOST_PARTS: u64 = 8;
-/// How often the peers are counted.
-const COUNTING: Duration = Duration::from_millis(100);
 /// The mean cost of a packet is that of so many,
 const WINDOW: u32 = 64;
 /// and the dearest window counts for so long.
@@ -61,7 +59,6 @@ struct Account {
     /// Time taken, less what has drained by `at`.
     level: Duration,
     at: Instant,
-    heard: Instant,
     /// It is among those of this turn, whose packets count so much in advance.
     in_turn: bool,
     reserved: Duration,
@@ -84,8 +81,8 @@ pub(super) struct Shares {
     /// Whose packets were taken in this turn, and what they count in advance.
     in_turn: Vec<PeerId>,
     reserved: Duration,
-    /// Peers with something to do, and when they were counted.
-    active: (u64, Instant),
+    /// Whose packets came last, the newest first: as many as there are parts.
+    latest: [(PeerId, Instant); MOST_PARTS as usize],
 }
 
 /// No peer has this number.
@@ -100,7 +97,7 @@ impl Default for Shares {
             accounts: BTreeMap::new(),
             in_turn: Vec::new(),
             reserved: Duration::ZERO,
-            active: (0, Instant::ZERO),
+            latest: [(NOBODY, Instant::ZERO); MOST_PARTS as usize],
         }
     }
 }
@@ -120,6 +117,7 @@ impl Shares {
         if self.strained_until.is_some_and(|until| until <= now) {
             self.strained_until = None;
             self.accounts = BTreeMap::new();
+            self.latest = [(NOBODY, Instant::ZERO); MOST_PARTS as usize];
         }
         for peer in self.in_turn.drain(..) {
             if let Some(account) = self.accounts.get_mut(&peer) {
@@ -173,8 +171,8 @@ impl Shares {
         if self.strained_until.is_none() {
             return;
         }
+        self.note_latest(now, peer);
         let account = self.accounts.entry(peer).or_insert_with(|| Account::new(now));
-        account.heard = now;
         if !std::mem::replace(&mut account.in_turn, true) {
             self.in_turn.push(peer);
         }
@@ -205,15 +203,22 @@ impl Shares {
         other.is_some_and(|at| now.since(at) < ACTIVE)
     }
 
-    /// In how many parts the time is divided.
-    fn parts(&mut self, now: Instant) -> u64 {
-        let (active, counted) = &mut self.active;
-        if *active == 0 || now.since(*counted) >= COUNTING {
-            let heard = self.accounts.values().filter(|a| now.since(a.heard) < ACTIVE);
-            (*active, *counted) = (heard.count() as u64, now);
-        }
+    /// A packet of this peer came.
+    fn note_latest(&mut self, now: Instant, peer: PeerId) {
+        let known = self.latest.iter().position(|(of, _)| *of == peer);
+        let at = known.unwrap_or(self.latest.len() - 1);
+        self.latest[..=at].rotate_right(1);
+        self.latest[0] = (peer, now);
+    }
+
+    /// In how many parts the time is divided: one for each peer with something to do, of whom no
+    /// more need be known than there are parts.
+    fn parts(&self, now: Instant) -> u64 {
+        let is_active =
+            |(peer, at): &&(PeerId, Instant)| *peer != NOBODY && now.since(*at) < ACTIVE;
+        let active = self.latest.iter().filter(is_active).count() as u64;
         // At least one besides the peer that is asked about (see `is_contended`).
-        (*active).clamp(2, MOST_PARTS)
+        active.clamp(2, MOST_PARTS)
     }
 }
 
@@ -222,7 +227,6 @@ impl Account {
         Account {
             level: Duration::ZERO,
             at: now,
-            heard: now,
             in_turn: false,
             reserved: Duration::ZERO,
             packets: 0,

@@ -42,7 +42,7 @@ impl Endpoint {
         self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
         if transmit.is_none() {
             self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
-            self.events.extend(peer.see_path(id));
+            self.events.extend(peer.see_path(now, id));
             // What has just left may be the first that waits for an answer.
             peer.follow_wants(now);
         }
@@ -112,7 +112,8 @@ impl Endpoint {
         if !self.dirty.is_empty() || !self.replies.is_empty() {
             return Some(now);
         }
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.floods.poll_timeout()).min()
     }
 
     /// Does what is due.

@@ -90,6 +90,9 @@ pub enum Why {
 const LEAST_RATE: u64 = 100;
 /// Nor longer round trips.
 const LONGEST_RTT: Duration = Duration::from_secs(60);
+/// Nobody gives more commands than so many before the other node hears of one: what is beyond is
+/// said to leave no number for this node's own.
+const MOST_WISHES: u64 = 1 << 32;
 
 impl Index<usize> for Paths {
     type Output = Path;
@@ -277,12 +280,15 @@ impl Paths {
     /// A command at this node: both nodes are to use this path, or the best.
     pub fn choose(&mut self, id: Option<PathId>) {
         self.chosen = id;
-        self.sequence += 1;
+        self.sequence = self.sequence.saturating_add(1);
         self.wish = Delivery::Wanted;
     }
 
     /// The peer wishes so. Of two wishes at once that of the lower side holds.
     fn on_use(&mut self, sequence: u64, id: Option<PathId>) {
+        if sequence.saturating_sub(self.sequence) > MOST_WISHES {
+            return;
+        }
         if sequence > self.sequence || sequence == self.sequence && self.side == 1 {
             (self.sequence, self.chosen, self.wish) = (sequence, id, Delivery::None);
         }

@@ -417,7 +417,7 @@ impl Session {
 
     /// Gives up the oldest of more unsettled packets than any round trip has (L-LO-8).
     pub(super) fn bound_unsettled(&mut self, now: Instant, at: usize) {
-        if self.paths[at].sent.unsettled() > super::path::MOST_UNSETTLED {
+        if self.paths[at].sent.has_more_than(super::path::MOST_UNSETTLED) {
             let most = self.paths[at].most_unsettled();
             self.with_fates(now, at, |path, fate| path.sent.give_up_oldest(most, fate));
         }

@@ -24,6 +24,9 @@ use seccomp::Filter;
 /// The descriptor at which a jailed program finds the socket that it is given.
 pub const SOCKET: i32 = 3;
 
+/// Processes and threads of a jailed program's user.
+const PROCESSES: u64 = 1024;
+
 /// How a program is to be locked in.
 #[derive(Clone, Debug)]
 pub struct Jail {
@@ -89,6 +92,8 @@ pub fn lock_in(command: &mut Command, jail: &Jail, socket: OwnedFd) -> Result<Lo
         (libc::RLIMIT_AS, jail.memory.0),
         (libc::RLIMIT_NOFILE, jail.descriptors),
         (libc::RLIMIT_CORE, 0),
+        // They are counted by user: of the one who runs the gateway there may be many.
+        (libc::RLIMIT_NPROC, if user.is_some() { PROCESSES } else { u64::MAX }),
     ];
     // SAFETY: getpid cannot fail.
     let parent = unsafe { libc::getpid() };

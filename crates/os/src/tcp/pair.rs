@@ -55,6 +55,7 @@ fn wait_for(listener: &Listener) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::closing::{Closer, Shared};
 
     fn read(stream: &Stream) -> io::Result<Vec<u8>> {
         let mut buf = [0; 100];
@@ -85,16 +86,18 @@ mod tests {
 
     #[test]
     fn what_is_no_connection_is_not_taken_for_one() {
+        let closer = Closer::start().unwrap();
+        let given = |fd| Stream::given(Shared::new(fd, &closer));
         let (a, b) = pair(&TcpOptions::default()).unwrap();
-        assert!(Stream::given(a.into()).is_ok(), "the other end is open");
+        assert!(given(a.into()).is_ok(), "the other end is open");
         drop(b);
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(Stream::given(file.into()).is_err());
+        assert!(given(file.into()).is_err());
         let (unix, _other) = crate::seqpacket::SeqPacket::pair().unwrap();
-        assert!(Stream::given(unix.into()).is_err());
+        assert!(given(unix.into()).is_err());
         let listener =
             Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &TcpOptions::default()).unwrap();
         let listening = listener.as_fd().try_clone_to_owned().unwrap();
-        assert!(Stream::given(listening).is_err(), "it is connected with nobody");
+        assert!(given(listening).is_err(), "it is connected with nobody");
     }
 }

@@ -25,6 +25,8 @@ pub enum Instruction {
     Half(u32),
     /// Loads four bytes in network order.
     Word(u32),
+    /// Draws four bytes.
+    Random,
     /// Keeps these bits of what was loaded.
     And(u32),
     /// Divides what was loaded by this number (not 0) and keeps the remainder.
@@ -33,6 +35,8 @@ pub enum Instruction {
     Skip(u32),
     /// If what was loaded is another number, goes on behind so many instructions.
     SkipUnless(u32, u8),
+    /// If what was loaded is below this number, goes on behind so many instructions.
+    SkipBelow(u32, u8),
     /// Ends with this number.
     Answer(u32),
     /// Ends with what was loaded.
@@ -40,10 +44,10 @@ pub enum Instruction {
 }
 
 impl Instruction {
-    fn encoded(self) -> libc::sock_filter {
+    pub(super) fn encoded(self) -> libc::sock_filter {
         use libc::{
-            BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JA, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD,
-            BPF_MOD, BPF_RET, BPF_W,
+            BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K,
+            BPF_LD, BPF_MOD, BPF_RET, BPF_W, SKF_AD_OFF, SKF_AD_RANDOM,
         };
         // Not in the C library's Rust form: "return the accumulator" (linux/filter.h).
         const BPF_A: u32 = 0x10;
@@ -51,10 +55,14 @@ impl Instruction {
             Instruction::Byte(at) => (BPF_LD | BPF_B | BPF_ABS, 0, 0, at),
             Instruction::Half(at) => (BPF_LD | BPF_H | BPF_ABS, 0, 0, at),
             Instruction::Word(at) => (BPF_LD | BPF_W | BPF_ABS, 0, 0, at),
+            Instruction::Random => {
+                (BPF_LD | BPF_W | BPF_ABS, 0, 0, (SKF_AD_OFF + SKF_AD_RANDOM) as u32)
+            }
             Instruction::And(bits) => (BPF_ALU | BPF_AND | BPF_K, 0, 0, bits),
             Instruction::Modulo(by) => (BPF_ALU | BPF_MOD | BPF_K, 0, 0, by),
             Instruction::Skip(n) => (BPF_JMP | BPF_JA, 0, 0, n),
             Instruction::SkipUnless(is, n) => (BPF_JMP | BPF_JEQ | BPF_K, 0, n, is),
+            Instruction::SkipBelow(is, n) => (BPF_JMP | BPF_JGE | BPF_K, 0, n, is),
             Instruction::Answer(n) => (BPF_RET | BPF_K, 0, 0, n),
             Instruction::AnswerLoaded => (BPF_RET | BPF_A, 0, 0, 0),
         };

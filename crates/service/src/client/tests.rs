@@ -60,7 +60,7 @@ fn a_connection_that_is_passed_is_the_very_socket_with_what_was_read() {
     client.pass(socket, 46, b"GET").unwrap();
     let (request, bytes, mut descriptors) = gateway.hear();
     assert_eq!((request, &bytes[..]), (Request::Pass { dscp: 46 }, &b"GET"[..]));
-    let near = Stream::given(descriptors.pop().unwrap()).unwrap();
+    let near = Stream::from(descriptors.pop().unwrap());
     near.write(b"hello").unwrap();
     let mut buf = [0; 10];
     assert_eq!(Stream::from(far).read(&mut buf).unwrap(), 5);

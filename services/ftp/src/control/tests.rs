@@ -113,6 +113,23 @@ fn what_is_behind_tls_is_not_read() {
 }
 
 #[test]
+fn a_host_is_reached_only_at_ports_that_it_named_and_once_at_each() {
+    let mut named = Named::new(CLIENT.parse().unwrap());
+    let said = "USER me\r\nPORT 10,1,0,2,4,1\r\nPORT 10,1,0,3,4,2\r\neprt |1|10.1.0.2|1027|\r\n";
+    for byte in said.bytes() {
+        named.on_client(&[byte]);
+    }
+    assert!(!named.take(445) && !named.take(1026), "never, and for another host");
+    assert!(named.take(1025) && !named.take(1025));
+    assert!(named.take(1027));
+    // Nothing grows.
+    named.on_client(&"PORT 10,1,0,2,4,1".repeat(1000).into_bytes());
+    assert!(named.line.len() <= MAX_LINE);
+    named.on_client(&["\n", &"PORT 10,1,0,2,4,1\r\n".repeat(1000)].concat().into_bytes());
+    assert_eq!(named.ports.len(), MAX_WAITING);
+}
+
+#[test]
 fn what_is_no_ftp_passes_and_nothing_grows() {
     let mut it = session();
     let long = "x".repeat(MAX_LINE + 1);
@@ -162,12 +179,14 @@ proptest! {
             (any::<bool>(), proptest::collection::vec(any::<u8>(), 0..60)), 0..40)
     ) {
         let mut it = session();
+        let mut named = Named::new(CLIENT.parse().unwrap());
         for (from_client, piece) in pieces {
             let mut out = Vec::new();
             match from_client {
                 true => it.on_client(&piece, &mut out),
                 false => drop(it.on_server(&piece, &mut out)),
             }
+            named.on_client(&piece);
         }
     }
 }

@@ -98,6 +98,45 @@ fn what_a_peer_asks_for_is_bounded_and_has_to_be_a_question() {
         let (server, query) = key(&format!("n{n}.example"));
         far.on_frame(0, "ship", Frame::Ask { id: n, waits: true, client: client(), server, query });
     }
-    assert_eq!(far.dials.len(), MOST_DIALS);
+    assert_eq!(far.dials.len(), MOST_DIALS / 2);
     assert!(far.followers.len() <= MOST_LEADERS && far.recent["ship"].len() <= MOST_RECENT);
+}
+
+#[test]
+fn a_peer_whose_servers_do_not_answer_leaves_the_others_theirs() {
+    let mut far = Far::default();
+    for n in 0..2 * MOST_DIALS {
+        let (server, query) = key(&format!("host{n}.example"));
+        let id = n as u32;
+        far.on_frame(0, "evil", Frame::Ask { id, waits: true, client: client(), server, query });
+    }
+    assert!(far.take().iter().filter(|it| matches!(it, Do::Dial { .. })).count() <= MOST_DIALS / 2);
+    assert_eq!(ask(&mut far, 1, "ship", "a.example").1, 1);
+}
+
+#[test]
+fn a_question_that_is_repeated_brings_no_more_answers_than_a_stream_holds() {
+    let mut far = Far::default();
+    let (server, query) = key("a.example");
+    for id in 0..200_000 {
+        let query = query.clone();
+        far.on_frame(0, "evil", Frame::Ask { id, waits: true, client: client(), server, query });
+    }
+    let [Do::Dial { dial, query, .. }] = &far.take()[..] else { panic!() };
+    far.on_answer(1, *dial, Some(&answer(query, 300, 1)));
+    let answers = |todo: Vec<Do>| -> usize {
+        let len = |it: &Do| match it {
+            Do::Send(_, Frame::Answer { message, .. }) => message.len(),
+            _ => 0,
+        };
+        assert!(todo.len() >= 200_000, "each is answered somehow");
+        todo.iter().map(len).sum()
+    };
+    assert!(answers(far.take()) <= MOST_OUT);
+    // From the cache, too.
+    for id in 0..200_000 {
+        let (server, query) = key("a.example");
+        far.on_frame(2, "evil", Frame::Ask { id, waits: true, client: client(), server, query });
+    }
+    assert!(answers(far.take()) <= MOST_OUT);
 }

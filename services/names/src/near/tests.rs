@@ -103,6 +103,25 @@ fn a_hundred_thousand_answers_that_nobody_asked_for_change_nothing() {
 }
 
 #[test]
+fn no_peer_says_anything_of_a_server_behind_another() {
+    let mut near = Near::default();
+    let (id, query) = ask(&mut near, 0, "a.example").expect("a question");
+    let message = answer(&query, 300, 66);
+    let server = pair().1;
+    near.on_frame(
+        0,
+        "evil",
+        Frame::Along { server, query: query.clone(), message: message.clone() },
+    );
+    near.on_frame(0, "evil", Frame::Answer { id, message });
+    assert_eq!(near.take(), [], "whoever waits is not answered");
+    near.on_frame(1, "hub", Frame::Failed { id });
+    near.take();
+    near.on_question(60_001, "hub", pair(), By::Datagram, &question(1, "a.example", None));
+    assert!(matches!(&near.take()[..], [Do::Send(to, Frame::Ask { .. })] if to == "hub"));
+}
+
+#[test]
 fn memory_has_its_limit() {
     let mut near = Near::default();
     for n in 0..60_000u32 {

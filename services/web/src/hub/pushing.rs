@@ -28,15 +28,16 @@ use crate::body::{self, Body, Broken};
 use crate::exchange::{self, Exchanges, Sender};
 use crate::gateway::Gateway;
 use crate::hub::Hub;
+use crate::shares::{Place, Places};
 use crate::{Counted, Local};
 
 /// A server that has not begun to answer by then is asked by the host itself.
 const SLOW: Duration = Duration::from_secs(5);
-/// Pages whose objects are sent at once; of others none are.
-const PAGES: usize = 256;
+/// Pages whose objects are sent at once; of others none are. A peer alone may have half of them.
+const PAGES: usize = 512;
 
-/// Pages that are packed at once: each takes a few megabytes meanwhile.
-const PACKERS: usize = 16;
+/// Pages that are packed at once: each takes a few megabytes meanwhile. Likewise.
+const PACKERS: usize = 32;
 
 /// What the hub has for push, and for deltas.
 pub struct Pushing {
@@ -48,8 +49,8 @@ pub struct Pushing {
     pages: RefCell<Vec<Weak<Page>>>,
     /// Pages as they were sent.
     versions: RefCell<Versions>,
-    /// Each page that is being packed has a copy.
-    packing: Rc<()>,
+    places: Rc<Places>,
+    packers: Rc<Places>,
 }
 
 impl Pushing {
@@ -57,8 +58,9 @@ impl Pushing {
         let stream =
             |class| Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE, class);
         let (urgent, images) = (stream(None), stream(Some("bulk")));
-        let (pages, versions, packing) = Default::default();
-        Pushing { budget, urgent, images, pages, versions, packing }
+        let (pages, versions) = Default::default();
+        let (places, packers) = (Places::new(PAGES), Places::new(PACKERS));
+        Pushing { budget, urgent, images, pages, versions, places, packers }
     }
 
     /// A host asks for this itself: no page need bring it.
@@ -88,6 +90,8 @@ pub struct Page {
     is_over: Cell<bool>,
     /// A page that the terminal has, too.
     base: Option<(Digest, Bytes)>,
+    /// One of those whose objects are sent.
+    place: Option<Place>,
 }
 
 impl Page {
@@ -105,14 +109,13 @@ impl Page {
         let (base, ask) = (delta::take_base(fields), fields::take_ask(fields));
         let Ask { page: number, bytes, held, had } = ask?;
         let url = Url::parse(&uri.to_string()).ok()?;
-        pushing.pages.borrow_mut().retain(|page| page.strong_count() > 0);
-        let budget = pushing.budget.over(hub.gateway.bills(peer));
-        let has_room = pushing.pages.borrow().len() < PAGES;
-        let mut bytes = if has_room { bytes.min(budget) } else { 0 };
+        let bytes = bytes.min(pushing.budget.over(hub.gateway.bills(peer)));
+        let mut place = if bytes > 0 { pushing.places.take(peer, 1) } else { None };
         // Promised is only what there is a stream for.
-        if bytes > 0 && pushing.urgent.sender(peer).await.is_err() {
-            bytes = 0;
+        if place.is_some() && pushing.urgent.sender(peer).await.is_err() {
+            place = None;
         }
+        let bytes = if place.is_some() { bytes } else { 0 };
         let owner = (peer.to_string(), way.from);
         let base = base.and_then(|digest| {
             let page = pushing.versions.borrow_mut().find(&owner, digest)?;
@@ -129,8 +132,13 @@ impl Page {
             others: RefCell::default(),
             is_over: Cell::new(false),
             base,
+            place,
         });
-        pushing.pages.borrow_mut().push(Rc::downgrade(&page));
+        if page.place.is_some() {
+            let mut pages = pushing.pages.borrow_mut();
+            pages.retain(|page| page.strong_count() > 0);
+            pages.push(Rc::downgrade(&page));
+        }
         if fields.contains_key(header::ACCEPT_ENCODING) {
             fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
@@ -182,18 +190,12 @@ impl Page {
     }
 
     /// Packs the page with one that the terminal has, if there is one.
-    fn packer(&self, fields: &mut HeaderMap) -> Option<(Packer, Rc<()>)> {
+    fn packer(&self, fields: &mut HeaderMap) -> Option<(Packer, Place)> {
         let (digest, base) = self.base.as_ref()?;
-        let place = Rc::clone(&self.hub.pushing.packing);
-        let packer = (Rc::strong_count(&place) <= PACKERS + 1).then(|| Packer::new(base).ok());
+        let place = self.hub.pushing.packers.take(&self.peer, 1)?;
+        let packer = Packer::new(base).ok()?;
         delta::set_delta(fields, *digest);
-        match packer.flatten() {
-            Some(packer) => Some((packer, place)),
-            None => {
-                delta::clear(fields);
-                None
-            }
-        }
+        Some((packer, place))
     }
 
     /// Fetches as much as may be fetched at once.
@@ -370,7 +372,7 @@ struct Reading {
     depth: u8,
     ready: VecDeque<Bytes>,
     /// Its bytes are packed; and a place among those that are.
-    packed: Option<(Packer, Rc<()>)>,
+    packed: Option<(Packer, Place)>,
     /// Its bytes so far, to be remembered if they are not too many.
     copy: Option<Vec<u8>>,
     /// The terminal has its bytes.

@@ -14,6 +14,8 @@ const DATA: u8 = 0;
 const PROMISES: u8 = 1;
 /// Bytes of one frame of promises.
 pub const MAX_PROMISES: usize = 64 << 10;
+/// Names that are read of one: those that a page may have, and one more.
+const MAX_NAMES: usize = 513;
 const MAX_LENGTH: usize = (1 << 24) - 1;
 
 /// A part of a body with promises.
@@ -115,7 +117,9 @@ impl Reader {
             PROMISES => {
                 frame.advance(HEAD);
                 let text = std::str::from_utf8(&frame).map_err(|_| Broken::Frame)?;
-                parts.push(Part::Promises(text.lines().map(str::to_owned).collect()));
+                parts.push(Part::Promises(
+                    text.lines().take(MAX_NAMES).map(str::to_owned).collect(),
+                ));
             }
             _ => return Err(Broken::Frame),
         }

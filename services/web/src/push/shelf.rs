@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use crate::cache::origin_of;
+use crate::cache::{Digest, digest_of, origin_of};
 use crate::headers::Way;
 
 /// How long what came waits for its request, and a page for what it named.
@@ -21,8 +21,10 @@ const MAX_PAGES: usize = 512;
 const MAX_THINGS: usize = 8192;
 /// Objects of one page: the hub's limit and those that it takes back.
 const MAX_OF_PAGE: usize = 512;
-/// Bytes that wait here.
+/// Bytes that wait here, with their fields.
 const MAX_BYTES: usize = 32 << 20;
+/// Of a longer name nothing is believed; the hub does not push it (`plan`).
+const MAX_NAME: usize = 2 << 10;
 
 /// An object, and the host that may have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +47,9 @@ pub struct Page {
     /// Its own name.
     pub name: String,
     /// What came of it or was taken back, so that a promise that comes late is none.
-    settled: BTreeSet<String>,
+    settled: BTreeSet<Digest>,
+    /// Names that were promised for it.
+    promised: usize,
     news: Duration,
 }
 
@@ -100,7 +104,7 @@ impl<T: Clone> Shelf<T> {
         }
         self.last_page += 1;
         let (peer, settled) = (peer.to_owned(), BTreeSet::new());
-        let page = Page { peer, way, fields, name, settled, news: now };
+        let page = Page { peer, way, fields, name, settled, promised: 0, news: now };
         self.pages.insert(self.last_page, page);
         self.last_page
     }
@@ -116,8 +120,11 @@ impl<T: Clone> Shelf<T> {
         it.news = now;
         let own = origin_of(&it.name).to_owned();
         for name in names {
-            let is_known = it.settled.contains(&name);
-            if is_known || self.things.len() >= MAX_THINGS || it.settled.len() >= MAX_OF_PAGE {
+            it.promised += 1;
+            if it.promised > MAX_OF_PAGE || self.things.len() >= MAX_THINGS {
+                return;
+            }
+            if name.len() > MAX_NAME || it.settled.contains(&digest_of(name.as_bytes())) {
                 continue;
             }
             let to = (origin_of(&name) == own).then_some(it.way.to);
@@ -138,21 +145,23 @@ impl<T: Clone> Shelf<T> {
         }
     }
 
-    /// An object has begun to come. `None`: nobody wants it.
+    /// An object has begun to come, whose fields have so many bytes. `None`: nobody wants it.
     pub fn arrive(
         &mut self,
         (peer, page): (&str, u64),
         name: String,
         to: SocketAddr,
-        here: T,
+        (here, bytes): (T, usize),
         now: Duration,
     ) -> Option<Key> {
         let key = self.settle(peer, page, name)?;
         self.pages.get_mut(&page)?.news = now;
-        if self.things.len() >= MAX_THINGS && !self.things.contains_key(&key) {
+        let is_one_more = !self.things.contains_key(&key);
+        if self.bytes + bytes > MAX_BYTES || is_one_more && self.things.len() >= MAX_THINGS {
             return None;
         }
-        let thing = Thing { page, to: Some(to), here: Some(here), bytes: 0, came: now };
+        let thing = Thing { page, to: Some(to), here: Some(here), bytes, came: now };
+        self.bytes += bytes;
         if let Some(before) = self.things.insert(key.clone(), thing) {
             self.bytes -= before.bytes;
         }
@@ -162,10 +171,10 @@ impl<T: Clone> Shelf<T> {
     /// Notes that of this object no promise is to be believed any more.
     fn settle(&mut self, peer: &str, page: u64, name: String) -> Option<Key> {
         let it = self.pages.get_mut(&page).filter(|it| it.peer == peer)?;
-        if it.settled.len() >= MAX_OF_PAGE {
+        if it.settled.len() >= MAX_OF_PAGE || name.len() > MAX_NAME {
             return None;
         }
-        it.settled.insert(name.clone());
+        it.settled.insert(digest_of(name.as_bytes()));
         Some(Key { peer: peer.to_owned(), from: it.way.from, name })
     }
 
@@ -263,7 +272,7 @@ mod tests {
         let elsewhere = "10.2.0.3:80".parse().unwrap();
         assert_eq!(shelf.look(&mine, elsewhere, S), Look::Nothing, "another server");
         assert_eq!(
-            shelf.arrive(("shore", page), mine.name.clone(), TO, "x", 2 * S),
+            shelf.arrive(("shore", page), mine.name.clone(), TO, ("x", 0), 2 * S),
             Some(mine.clone())
         );
         assert!(shelf.grow(&mine, page, 100, 2 * S));
@@ -277,7 +286,7 @@ mod tests {
         let (mut shelf, page) = shelf();
         let (gone, here) = (key("10.1.0.2", "a.test/gone"), key("10.1.0.2", "a.test/here"));
         shelf.withdraw("shore", page, vec![gone.name.clone()]);
-        shelf.arrive(("shore", page), here.name.clone(), TO, "x", S);
+        shelf.arrive(("shore", page), here.name.clone(), TO, ("x", 0), S);
         shelf.take(&here, page);
         shelf.promise(page, vec![gone.name.clone(), here.name.clone()], S);
         assert_eq!(shelf.look(&gone, TO, S), Look::Nothing);
@@ -301,8 +310,8 @@ mod tests {
     fn a_peer_brings_nothing_into_pages_that_it_was_not_asked_for() {
         let (mut shelf, page) = shelf();
         let name = || "a.test/x".to_owned();
-        assert_eq!(shelf.arrive(("another", page), name(), TO, "x", S), None);
-        assert_eq!(shelf.arrive(("shore", page + 1), name(), TO, "x", S), None);
+        assert_eq!(shelf.arrive(("another", page), name(), TO, ("x", 0), S), None);
+        assert_eq!(shelf.arrive(("shore", page + 1), name(), TO, ("x", 0), S), None);
         shelf.promise(page, vec![name()], S);
         shelf.withdraw("another", page, vec![name()]);
         let it = key("10.1.0.2", "a.test/x");
@@ -314,7 +323,7 @@ mod tests {
         let (mut shelf, page) = shelf();
         for n in 0..2 * MAX_OF_PAGE {
             shelf.promise(page, vec![format!("a.test/{n}")], S);
-            shelf.arrive(("shore", page), format!("a.test/{n}"), TO, "x", S);
+            shelf.arrive(("shore", page), format!("a.test/{n}"), TO, ("x", 0), S);
         }
         let first = key("10.1.0.2", "a.test/0");
         assert!(shelf.grow(&first, page, MAX_BYTES, S) && !shelf.grow(&first, page, 1, S));
@@ -327,5 +336,41 @@ mod tests {
         }
         assert_eq!(shelf.pages.len(), MAX_PAGES);
         assert!(shelf.expire(S + LIFE).is_empty() && shelf.pages.is_empty());
+    }
+
+    /// What a hostile hub may have a terminal keep.
+    #[test]
+    fn names_and_fields_are_counted_and_have_their_limits() {
+        let way = Way { to: TO, from: "10.1.0.2".parse().unwrap() };
+        let mut shelf = Shelf::default();
+        let long = |n: u64| format!("a.test/{n}/{}", "x".repeat(60_000));
+        let mut names = 0;
+        for _ in 0..MAX_PAGES {
+            let page = shelf.page("shore", way, "a.test/".into(), HeaderMap::new(), S);
+            for n in 0..2 {
+                let name = long(n);
+                shelf.promise(page, vec![name.clone()], S);
+                shelf.withdraw("shore", page, vec![name.clone()]);
+                assert_eq!(shelf.arrive(("shore", page), name, TO, ("x", 0), S), None);
+            }
+            // However many times it says so.
+            for n in 0..4 * MAX_OF_PAGE {
+                shelf.promise(page, vec![format!("a.test/{page}/{n}")], S);
+            }
+            names += MAX_OF_PAGE - 2;
+            assert_eq!(shelf.things.len(), names.min(MAX_THINGS));
+        }
+        shelf.expire(S + LIFE);
+        let page = shelf.page("shore", way, "a.test/".into(), HeaderMap::new(), 2 * LIFE);
+        let mut came = 0;
+        for n in 0..MAX_OF_PAGE {
+            let (name, fields) = (format!("a.test/{n}"), ("x", 100_000));
+            came +=
+                usize::from(shelf.arrive(("shore", page), name, TO, fields, 2 * LIFE).is_some());
+        }
+        assert_eq!(came, MAX_BYTES / 100_000);
+        assert!(shelf.bytes() <= MAX_BYTES);
+        shelf.expire(4 * LIFE);
+        assert_eq!(shelf.bytes(), 0);
     }
 }

@@ -280,6 +280,7 @@ impl Pushes {
     /// Serves the stream on which a hub pushes.
     pub async fn serve(this: Rc<Pushes>, peer: String, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
+        let _over = Over(Rc::clone(&this), peer.clone());
         let served = exchange::server().serve_connection(
             Socket::new(stream, Bytes::new()),
             service_fn(|request| Pushes::receive(this.clone(), peer.clone(), request)),
@@ -287,8 +288,6 @@ impl Pushes {
         if let Err(why) = served.await {
             eprintln!("a stream of pushes from {peer} has ended: {why}");
         }
-        this.shelf.borrow_mut().lose(&peer);
-        this.changed.notify_waiters();
     }
 
     /// One pushed answer. It is answered when a host takes it, or it has come: from then on the
@@ -344,7 +343,7 @@ impl Pushes {
         let is_known = found.is_some_and(|found| {
             self.holds(&found.stored);
             let mut shelf = self.shelf.borrow_mut();
-            let here = Here::Kept(found);
+            let here = (Here::Kept(found), headers::size(&fields));
             shelf.arrive((peer, page), name.clone(), to, here, self.now()).is_some()
         });
         if is_known {
@@ -394,9 +393,10 @@ impl Pushes {
         let now = self.now();
         self.expire(now);
         let mut shelf = self.shelf.borrow_mut();
+        let bytes = headers::size(&fields);
         let tray = Rc::new(Tray::new(status, fields));
-        let key =
-            shelf.arrive((&peer, page), name_of(&uri), to, Here::Pushed(tray.clone()), now)?;
+        let here = (Here::Pushed(Rc::clone(&tray)), bytes);
+        let key = shelf.arrive((&peer, page), name_of(&uri), to, here, now)?;
         let asked_with = shelf.page_of(page)?.fields.clone();
         drop(shelf);
         self.changed.notify_waiters();
@@ -462,6 +462,16 @@ impl Pushes {
                 }
             }
         }
+    }
+}
+
+/// When a stream of this peer's is no more, however it ends, no promise holds.
+struct Over(Rc<Pushes>, String);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.shelf.borrow_mut().lose(&self.1);
+        self.0.changed.notify_waiters();
     }
 }
 

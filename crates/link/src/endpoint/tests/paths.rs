@@ -40,6 +40,8 @@ struct World {
     left: [[u64; 2]; 2],
     transfers: Vec<Transfer>,
     used: [PathId; 2],
+    /// How often they were told that.
+    told: [u32; 2],
 }
 
 /// Where `node` is on `carrier`, as the other one sees it.
@@ -98,6 +100,7 @@ impl World {
             left: Default::default(),
             transfers: Vec::new(),
             used: [PathId::FIRST; 2],
+            told: [0; 2],
         }
     }
 
@@ -144,7 +147,10 @@ impl World {
                         let new = self.transfers.iter_mut().find(is_new);
                         new.expect("one was begun").far = Some(id);
                     }
-                    EndpointEvent::Link(_, LinkEvent::Using(path, _)) => self.used[node] = path,
+                    EndpointEvent::Link(_, LinkEvent::Using(path, _)) => {
+                        self.used[node] = path;
+                        self.told[node] += 1;
+                    }
                     EndpointEvent::SessionLost(..) => panic!("the session outlives everything"),
                     _ => {}
                 }
@@ -444,4 +450,24 @@ fn a_peer_opens_so_many_paths_and_no_more() {
     assert_eq!(more, crate::path::MAX_PATHS - 2);
     w.run(SECOND.times(3));
     assert_eq!(w.nodes[SHORE].paths(w.now, w.peers[SHORE]).len(), crate::path::MAX_PATHS);
+}
+
+#[test]
+fn of_a_peer_that_wishes_another_path_without_end_not_each_time_is_told() {
+    let (mut w, second) = World::with_two();
+    let told = w.told[SHORE];
+    let wish = |w: &mut World, path| {
+        let id = w.peers[SHIP];
+        w.nodes[SHIP].use_path(w.now, id, Some(path));
+        w.run(Duration::from_millis(400));
+    };
+    (0..400).for_each(|n| wish(&mut w, if n % 2 == 0 { second } else { PathId::FIRST }));
+    let told = w.told[SHORE] - told;
+    assert!((50..=175).contains(&told), "{told} in 160 seconds");
+    wish(&mut w, second);
+    w.run(SECOND.times(5));
+    w.begin(SHIP, 100_000);
+    w.run(SECOND.times(5));
+    assert!(w.is_done());
+    assert_eq!((w.active(SHORE), w.used[SHORE]), (second, second), "what holds in the end is");
 }

@@ -409,6 +409,7 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
             said += 1;
         }
         assert!(w.sides[0].paths[0].sent.unsettled() <= 65_536);
+        assert!(!w.sides[0].paths[0].sent.has_more_than(65_536));
         if let Reach::NothingReported { .. } = w.sides[0].reach() {
             told.get_or_insert(ms);
         }
@@ -450,4 +451,14 @@ fn a_packet_full_of_reports_has_losses_looked_for_once() {
     assert_eq!(w.sides[0].poll_timeout(w.now), Some(w.now), "the rest is looked at afterwards");
     w.sides[0].handle_timeout(w.now);
     assert!(w.sides[0].paths[0].sent.confirmed() == Some(newest));
+}
+
+#[test]
+fn a_wish_with_the_last_number_that_there_is_takes_no_command_from_this_node() {
+    let mut w = World::new(16, CLEAN, config());
+    inject(&mut w, 1, 0, &[Frame::Use { sequence: u64::MAX, path: None }]);
+    let now = w.now;
+    w.sides[1].use_path(now, None);
+    inject(&mut w, 1, 1, &[Frame::Use { sequence: 2, path: None }]);
+    w.sides[1].use_path(now, Some(PathId::FIRST));
 }

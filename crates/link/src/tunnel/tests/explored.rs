@@ -279,7 +279,9 @@ impl Explored {
     /// No more faults: both talk, in one session.
     fn make_peace(mut self, robbed: bool) {
         if self.both_moved == [true; 2] {
-            // Neither knows where the other is; then one is told.
+            // Neither knows where the other is; then one is told. Not before all has landed that
+            // was under way: a late answer from where the other was would count as news.
+            self.w.run();
             let (now, there) = (self.w.now, self.w.a.addr);
             self.w.b.tunnel.set_endpoint(now, PathId::FIRST, there);
         }
@@ -361,6 +363,12 @@ fn explore_all(steps: usize, most: usize) -> u64 {
 fn explored_lives_with_a_fault_or_two_keep_every_promise() {
     let lives = explore_all(14, 1) + explore_all(7, 2);
     println!("{lives} lives");
+}
+
+/// What more than two faults have shown.
+#[test]
+fn lives_that_were_found_by_exploring_further_keep_every_promise() {
+    live(Start::Crossing, 7, &[(0, Fault::Move(1)), (4, Fault::Restart(1)), (6, Fault::Move(0))]);
 }
 
 /// Every pair of faults in 16 steps, every three in 7.

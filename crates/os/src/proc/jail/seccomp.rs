@@ -1,9 +1,10 @@
-//! Seccomp (seccomp(2)): system calls that no accelerator needs are refused, and sockets of the
-//! Internet, which it is given. What is new in a
-//! kernel is not known here, so that this is a list of what is denied; files, users and rights
-//! are kept by other means.
+//! Seccomp (seccomp(2)): system calls that no accelerator needs are refused, and so are sockets of
+//! the Internet, which it is given, and whatever would turn one that it was given into another
+//! connection. What is new in a kernel is not known here, so that this is a list of what is denied;
+//! files, users and rights are kept by other means.
 
 use std::io;
+use std::mem::size_of;
 
 use crate::sys::check;
 
@@ -15,9 +16,9 @@ const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: Option<u32> = None;
 
-/// To look into other processes and at the kernel, to change the system, to make namespaces, and
-/// ways around this filter.
-const DENIED: [libc::c_long; 50] = [
+/// To look into other processes and at the kernel, to change the system, to make namespaces, to have
+/// memory that is not counted as the process's, and ways around this filter.
+const DENIED: [libc::c_long; 52] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -68,11 +69,17 @@ const DENIED: [libc::c_long; 50] = [
     libc::SYS_lookup_dcookie,
     libc::SYS_personality,
     libc::SYS_nfsservctl,
+    libc::SYS_memfd_create,
+    libc::SYS_shmget,
 ];
 
 /// Families of sockets that may be opened. Those of the Internet are given by whoever decides
 /// what may be reached; netlink is how the C library learns this host's addresses.
 const FAMILIES: [libc::c_int; 2] = [libc::AF_UNIX, libc::AF_NETLINK];
+/// What connects while it sends: `connect`, under another name.
+const FAST_OPEN: libc::c_int = libc::MSG_FASTOPEN;
+/// No address of the Internet is shorter. Those of netlink sockets are.
+const SHORTEST_ADDRESS: usize = size_of::<libc::sockaddr_in>();
 /// Namespaces that `clone` can make.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -83,11 +90,13 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 
 /// Where `struct seccomp_data` has the call's number, the machine, and the lower halves of the
-/// first two arguments, on machines that count from the low end.
+/// first four arguments, on machines that count from the low end.
 const NUMBER: u32 = 0;
 const MACHINE: u32 = 4;
 const FIRST: u32 = 16;
 const SECOND: u32 = 24;
+const THIRD: u32 = 32;
+const FOURTH: u32 = 40;
 /// Set in the numbers of x86-64's calls with 32-bit pointers, which have others' numbers.
 const X32: u32 = 0x4000_0000;
 
@@ -128,6 +137,17 @@ impl Filter {
             }
             p.answer(refuse(libc::EAFNOSUPPORT));
         });
+        // A socket that it was given could be disconnected, and connected elsewhere or listened on,
+        // as this host and past all rules. Landlock knows some of these ways, in newer kernels.
+        for call in [libc::SYS_connect, libc::SYS_listen] {
+            p.when(call as u32, refuse(libc::EACCES));
+        }
+        p.of(libc::SYS_bind, THIRD, |p| p.from(SHORTEST_ADDRESS as u32, refuse(libc::EACCES)));
+        for (call, flags) in
+            [(libc::SYS_sendto, FOURTH), (libc::SYS_sendmsg, THIRD), (libc::SYS_sendmmsg, FOURTH)]
+        {
+            p.of(call, flags, |p| p.if_bits(FAST_OPEN as u32, refuse(libc::EACCES)));
+        }
         p.answer(ALLOW);
         Some(Filter { program: p.0 })
     }
@@ -170,6 +190,12 @@ impl Program {
     /// Answers if it is not.
     fn unless(&mut self, value: u32, answer: u32) {
         self.push(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 1, 0);
+        self.answer(answer);
+    }
+
+    /// Answers if what was loaded is `least` or more.
+    fn from(&mut self, least: u32, answer: u32) {
+        self.push(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, least, 0, 1);
         self.answer(answer);
     }
 
