@@ -12,6 +12,7 @@ use squeeze::stream::Stopwatch;
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use super::SessionStats;
+use super::aside::Missing;
 use super::hearing::{Hearing, Reach};
 use super::paths::Said;
 use super::repair::Repair;
@@ -154,6 +155,8 @@ pub(crate) struct Path {
     pub(super) trust: Trust,
     /// The peer's address is known.
     pub(super) reachable: bool,
+    /// What is missing of the peer's packets.
+    pub(super) missing: Missing,
     /// A packet of this session came on it.
     pub(super) heard_here: bool,
     /// It is known what it carries: by the file, or from its opener.
@@ -227,6 +230,7 @@ impl Path {
             reachable: id.is_first(),
             heard_here: false,
             is_described: id.is_first(),
+            missing: Missing::default(),
             given_up: false,
             priority: config.priority,
             said: Said::default(),

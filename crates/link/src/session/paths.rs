@@ -602,6 +602,7 @@ impl Session {
         let moved = self.paths.follow_best(now);
         if moved {
             self.paths.active_mut().pacer.on_idle(now);
+            self.paths.active_mut().begin_to_weigh(now);
         }
         for at in 0..self.paths.len() {
             let path = &mut self.paths[at];

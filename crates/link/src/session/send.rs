@@ -55,6 +55,7 @@ impl Session {
             || path.repair_waits(now, self.load(at))
             || path.path_probe_waits(now, self.load(at))
             || path.tries(now)
+            || self.paths.aside_at(at).is_some_and(|t| t <= now)
     }
 
     /// Does something wait that goes by the active path?
@@ -131,6 +132,7 @@ impl Session {
             path.ping = !w.put(&Frame::Ping);
         } else {
             eliciting |= self.write_control(now, at, &mut w);
+            self.paths.write_asides(now, at, &mut w);
             head = w.len();
             if here {
                 hint = self.write_data(now, &mut w);
@@ -504,6 +506,7 @@ impl Session {
         see("work", work.then(|| path.pacer.next()));
         // What is overdue counts as work, which the departure clock may hold back.
         see("report", report.filter(|t| *t > now));
+        see("aside", self.paths.aside_at(at).filter(|t| *t > now));
         see("loss", path.loss_check);
         see("rate", path.rate.poll_timeout());
         see("dark", path.dark_at());
