@@ -14,6 +14,7 @@ mod links;
 mod packets;
 pub(super) mod paths;
 mod peers;
+mod recarry;
 mod services;
 pub(super) mod tidings;
 
