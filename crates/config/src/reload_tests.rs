@@ -127,6 +127,7 @@ const ROWS: &[Row] = &[
         "serial = \"/dev/ttyS0\"\nnumbers = [\"1\"]",
         Restart("line of a peer"),
     ),
+ ("line", "carrier", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
     ("line", "idle", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
     ("line", "setup", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
     ("line", "min_call", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
@@ -378,7 +379,12 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         true => format!("[[peer.{kind}]]\n{}\n", lines(kind, needs).join("\n")),
         false => String::new(),
     };
-    let carrier = sub("carrier", &["name = \"c\"", "source = \"192.0.2.7\""]);
+    let carrier = match (table, key) {
+        ("line", "carrier") => ["a", "b"]
+            .map(|name| format!("[[peer.carrier]]\nname = \"{name}\"\nsource = \"192.0.2.{}\"\n", name.as_bytes()[0]))
+            .concat(),
+        _ => sub("carrier", &["name = \"c\"", "source = \"192.0.2.7\""]),
+    };
     let class = sub("class", &["name = \"c\""]);
     let rule = match key {
         "protocol" | "ports" | "dscp" => sub("rule", &["class = \"bulk\""]),

@@ -3,7 +3,7 @@
 use link::endpoint::PathStatus;
 use link::keys::PublicKey;
 use link::session::Why;
-use link::{PathId, PeerId};
+use link::{CarrierId, PathId, PeerId, Remote};
 use units::Instant;
 
 use super::Shard;
@@ -40,12 +40,13 @@ impl Which {
 
 impl Shard {
     /// Opens a path over each of the peer's carriers but the first, which sessions begin with.
-    /// Answers which path each carrier has.
+    /// Answers which path each carrier has. `modem`: the carrier of its line.
     pub(super) fn open_paths(
         &mut self,
         now: Instant,
         id: PeerId,
         peer: &Peer,
+        modem: Option<CarrierId>,
     ) -> Vec<Option<PathId>> {
         if peer.spread {
             self.relay.endpoint.set_spread(now, id, true);
@@ -58,7 +59,12 @@ impl Shard {
         }
         endpoint.set_path_habits(now, id, PathId::FIRST, (first.priority, first.probe));
         let mut paths = vec![Some(PathId::FIRST)];
-        paths.extend(others.iter().map(|way| self.open_path(now, id, peer, way)));
+        let line = peer.line.as_ref().filter(|_| modem.is_some());
+        for (at, way) in others.iter().enumerate() {
+            let calls = line.filter(|line| line.carrier == Some(1 + at)).and(modem);
+            let place = self.place_of(way).or_else(|| calling(peer, calls?));
+            paths.push(self.open_path(now, id, peer, (way, place)));
+        }
         self.follow_links_of(now, (id, peer, &paths), None);
         paths
     }
@@ -142,6 +148,12 @@ impl Shard {
             self.follow_links_of(now, (id, &peer, &paths), Some(&linked));
         }
     }
+}
+
+/// The far end of a modem that calls; who is only called learns from the call who is there.
+fn calling(peer: &Peer, carrier: CarrierId) -> Option<Remote> {
+    let modem = peer.line.as_ref()?.modem.as_ref()?;
+    (!modem.numbers.is_empty()).then_some(Remote { carrier, addr: None })
 }
 
 /// Interfaces that have a link; none where the system does not tell.

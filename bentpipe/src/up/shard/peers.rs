@@ -38,8 +38,9 @@ impl Shard {
             .relay
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
-        let paths = self.open_paths(now, id, &peer);
-        self.open_line(now, id, &peer);
+        let modem = self.open_modem(&peer);
+        let paths = self.open_paths(now, id, &peer, modem);
+        self.open_line(now, id, &peer, modem, &paths);
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
         let told = Disagreements::default();

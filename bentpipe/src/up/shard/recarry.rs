@@ -108,7 +108,7 @@ impl Shard {
             let before = pair.and_then(|at| Some((&before[at], path_at(at)?)));
             opened.push(match before {
                 Some((was, path)) => Some(self.change_path(now, (id, path), was, way)),
-                None => self.open_path(now, id, new, way),
+                None => self.open_path(now, id, new, (way, self.place_of(way))),
             });
         }
         // First what comes, so that there is a way for what is under way.
@@ -152,15 +152,16 @@ impl Shard {
         path
     }
 
-    /// A path over a carrier of the peer. A node that is called learns of paths from whoever calls.
+    /// A path over a carrier of the peer, if it leads somewhere. A node that is called learns of
+    /// paths from whoever calls.
     pub(super) fn open_path(
         &mut self,
         now: Instant,
         id: PeerId,
         peer: &Peer,
-        way: &Carrier,
+        (way, place): (&Carrier, Option<Remote>),
     ) -> Option<PathId> {
-        let to = self.place_of(way)?;
+        let to = place?;
         let config = peers::path_config(peer, way);
         self.relay.endpoint.add_path(now, id, config, to.carrier, Some(to))
     }

@@ -389,6 +389,14 @@ impl Path {
         PathNews { path: self.id, version, up, hears, free, priority, facts }
     }
 
+    /// A question on a path that is not known to work says of the path what was said last: the peer
+    /// may take it for down, and what told it otherwise went by one that died (L-PT-5).
+    pub(super) fn say_again(&self, w: &mut Writer<'_>) {
+        if self.is_beside_others && !self.is_alive() && self.said.version > 0 {
+            w.put(&Frame::Path(self.news()));
+        }
+    }
+
     /// The peer says something of the path.
     fn on_news(&mut self, now: Instant, news: &PathNews) {
         if news.version <= self.peer.version {

@@ -129,6 +129,7 @@ impl Session {
         if alone {
             let path = &mut self.paths[at];
             path.write_report(now, STATE_ALONE, &mut w);
+            path.say_again(&mut w);
             path.ping = !w.put(&Frame::Ping);
         } else {
             eliciting |= self.write_control(now, at, &mut w);
@@ -187,6 +188,9 @@ impl Session {
             eliciting |= self.write_credits(w);
         }
         let path = &mut self.paths[at];
+        if path.ping {
+            path.say_again(w);
+        }
         if path.ping && w.put(&Frame::Ping) {
             path.ping = false;
             eliciting = true;

@@ -405,6 +405,27 @@ fn a_path_that_one_node_puts_down_is_silent_at_both_ends() {
     assert_eq!([w.active(SHIP), w.active(SHORE)], [PathId::FIRST; 2], "by priority");
 }
 
+/// A line that was down is raised because the other carrier died: that it is up cannot be told by
+/// that one.
+#[test]
+fn a_path_that_comes_up_when_the_other_is_dead_carries_everything() {
+    for end in [SHIP, SHORE] {
+        let (mut w, second) = World::with_two();
+        let (now, id) = (w.now, w.peers[end]);
+        w.nodes[end].set_path_up(now, id, second, false);
+        w.run(SECOND.times(2));
+        w.begin(SHIP, 1_000_000);
+        w.begin(SHORE, 1_000_000);
+        w.dead = [[true, false]; 2];
+        w.run(SECOND.times(10));
+        assert!(!w.is_done());
+        let now = w.now;
+        w.nodes[end].set_path_up(now, id, second, true);
+        w.run(SECOND.times(15));
+        assert!(w.is_done(), "{end}");
+    }
+}
+
 /// Handshakes go by another path where the first one comes to nothing.
 #[test]
 fn a_session_begins_on_the_second_path_where_the_first_is_dead() {
