@@ -360,7 +360,10 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         print_json(&days)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&format!("{:<12}{:>7}{:>12}{:>12}{:>16}\n", "", "calls", "connected", "price", "longest wait"))?;
+    print(&format!(
+        "{:<12}{:>7}{:>12}{:>12}{:>16}\n",
+        "", "calls", "connected", "price", "longest wait"
+    ))?;
     for day in &days {
         let (minutes, seconds) = (day.connected_s / 60, day.connected_s % 60);
         let wait = day.longest_wait_ms as f64 / 1_000.0;

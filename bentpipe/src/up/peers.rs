@@ -106,7 +106,11 @@ fn overhead(link: &LinkSettings) -> u16 {
 /// What framing adds to a packet of the carrier in this place, if it is a modem's.
 fn framing(peer: &Peer, at: usize) -> u16 {
     let line = peer.line.as_ref().filter(|line| line.modem.is_some());
-    if line.is_some_and(|line| line.carrier.unwrap_or(0) == at) { (dial::frame::max_framed(128) - 128) as u16 } else { 0 }
+    if line.is_some_and(|line| line.carrier.unwrap_or(0) == at) {
+        (dial::frame::max_framed(128) - 128) as u16
+    } else {
+        0
+    }
 }
 
 fn queue(link: &LinkSettings) -> Duration {

@@ -403,7 +403,8 @@ fn a_modem_beside_a_terminal_is_dialled_when_that_dies_and_hung_up_when_it_is_ba
     let carriers = "[[peer.carrier]]\nname = \"vsat\"\n[[peer.carrier]]\nname = \"modem\"\n\
         link = { send = \"46080bit\", receive = \"46080bit\", delay = \"50ms\", mtu = 500 }\n";
     let paths = modems.paths();
-    let line_of = |at: usize| format!("[peer.line]\ncarrier = \"modem\"\nserial = {:?}\n", paths[at]);
+    let line_of =
+        |at: usize| format!("[peer.line]\ncarrier = \"modem\"\nserial = {:?}\n", paths[at]);
     let mut plan = Plan::default();
     plan.a.peer = format!("{carriers}{}numbers = [\"200\"]\nidle = \"3s\"\n", line_of(0));
     plan.b.peer = format!("{carriers}{}answer = true\nidle = \"60s\"\n", line_of(1));

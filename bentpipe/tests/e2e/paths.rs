@@ -261,7 +261,8 @@ fn carriers_that_a_reload_takes_out_and_brings_back_cost_no_byte() {
     let reload = |carriers: &[String], names: &[&str]| {
         a.write(&format!("{head}{}", carriers.concat()));
         let socket = a.dir().join("admin.sock");
-        let output = run(std::process::Command::new(PROGRAM).arg("reload").arg("--socket").arg(socket));
+        let output =
+            run(std::process::Command::new(PROGRAM).arg("reload").arg("--socket").arg(socket));
         let told = said(&output);
         assert!(output.status.success() && !told.contains("restart"), "{told}");
         let paths = a.status().links.remove(0).paths;

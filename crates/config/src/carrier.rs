@@ -253,8 +253,10 @@ fn refuse_places_of_modem(section: &Section<'_>, carriers: &[CarrierDraft], mode
     let is_modem = |c: &&CarrierDraft| Some(c.name.value.as_str()) == modem;
     for carrier in carriers.iter().filter(is_modem).filter(placed) {
         let name = &carrier.name.value;
-        let message = format!("carrier \"{name}\" of {} is a modem and has a place", section.title());
-        let help = "leave out endpoint, interface and source: the modem's numbers say where it leads";
+        let message =
+            format!("carrier \"{name}\" of {} is a modem and has a place", section.title());
+        let help =
+            "leave out endpoint, interface and source: the modem's numbers say where it leads";
         section.problems().add(Problem::at(carrier.span.clone(), message).help(help));
     }
 }

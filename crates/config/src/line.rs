@@ -203,7 +203,8 @@ impl LineDraft {
 /// A carrier beside the line, which costs nothing that is counted here.
 fn always_there(carrier: &Carrier, currency: Currency) -> CarrierConfig {
     let free = Tariff::new(currency, vec![(String::new(), Rates::default())]);
-    let mut config = CarrierConfig::new(&carrier.name, false, free.unwrap_or_else(|_| Tariff::free()));
+    let mut config =
+        CarrierConfig::new(&carrier.name, false, free.unwrap_or_else(|_| Tariff::free()));
     (config.rate, config.priority) = (carrier.link.send, carrier.priority);
     config
 }

@@ -197,9 +197,10 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let link_value = link.as_ref().map(|link| &link.settings);
     let carriers = link_value.map(|link| carriers.finish(endpoint_value.as_ref(), link));
     let carriers = carriers.unwrap_or_default();
-    let line = line.zip(link.as_ref()).zip(title).and_then(|((draft, link), name)| {
-        draft.finish(&section, &name, &link.settings, &carriers)
-    });
+    let line = line
+        .zip(link.as_ref())
+        .zip(title)
+        .and_then(|((draft, link), name)| draft.finish(&section, &name, &link.settings, &carriers));
     section.finish();
 
     let (key, link) = (key?, link?);

@@ -127,7 +127,7 @@ const ROWS: &[Row] = &[
         "serial = \"/dev/ttyS0\"\nnumbers = [\"1\"]",
         Restart("line of a peer"),
     ),
- ("line", "carrier", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
+    ("line", "carrier", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
     ("line", "idle", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
     ("line", "setup", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
     ("line", "min_call", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
@@ -381,7 +381,12 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
     };
     let carrier = match (table, key) {
         ("line", "carrier") => ["a", "b"]
-            .map(|name| format!("[[peer.carrier]]\nname = \"{name}\"\nsource = \"192.0.2.{}\"\n", name.as_bytes()[0]))
+            .map(|name| {
+                format!(
+                    "[[peer.carrier]]\nname = \"{name}\"\nsource = \"192.0.2.{}\"\n",
+                    name.as_bytes()[0]
+                )
+            })
             .concat(),
         _ => sub("carrier", &["name = \"c\"", "source = \"192.0.2.7\""]),
     };

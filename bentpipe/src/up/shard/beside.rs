@@ -32,8 +32,10 @@ impl Beside {
     /// Those of a peer whose line is the carrier in this place, with all paths.
     pub fn new(now: Instant, line: Option<usize>, paths: &[Option<PathId>]) -> Beside {
         let others = paths.iter().enumerate().filter(|(at, _)| line.is_some() && Some(*at) != line);
-        let carriers =
-            others.enumerate().map(|(n, (_, path))| (CarrierId(CARRIER.0 + 1 + n), *path)).collect();
+        let carriers = others
+            .enumerate()
+            .map(|(n, (_, path))| (CarrierId(CARRIER.0 + 1 + n), *path))
+            .collect();
         Beside { carriers, look_at: now, until: now + GRACE, line_silent_since: None }
     }
 
@@ -112,7 +114,8 @@ impl Shard {
                 line.manager.handle_ready(now, carrier);
                 line.forget_waiting(now);
             } else if worked && !works {
-                let why = faults.into_iter().flatten().next().map_or("not there", |w| cause(w).words());
+                let why =
+                    faults.into_iter().flatten().next().map_or("not there", |w| cause(w).words());
                 line.manager.handle_ended(now, carrier, why, &mut line.books);
                 line.wait_again(now, heard.unwrap_or(now));
             }

@@ -168,7 +168,8 @@ impl ManagedLine {
             let (carrier, booked) = (CarrierId(at), self.booked[at]);
             let mut rest = [0, 1].map(|way: usize| total[way].saturating_sub(booked[way]));
             self.booked[at] = *total;
-            let here = if carrier == *active { std::mem::take(&mut crossed) } else { BTreeMap::new() };
+            let here =
+                if carrier == *active { std::mem::take(&mut crossed) } else { BTreeMap::new() };
             for (flow, sums) in here.into_values() {
                 // What is compressed crosses in fewer bytes than its host sent.
                 let paid = [0, 1].map(|way: usize| sums[way].min(rest[way]));

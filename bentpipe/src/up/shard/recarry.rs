@@ -40,7 +40,8 @@ fn pairs(before: &[Carrier], after: &[Carrier]) -> Vec<Option<usize>> {
     let by_way = |a: &Carrier, b: &Carrier| a.binding == b.binding && a.endpoint == b.endpoint;
     for is in [by_name, by_way] {
         for (pair, new) in pairs.iter_mut().zip(after).filter(|(pair, _)| pair.is_none()) {
-            let same = |at: &usize| is(&before[*at], new) && before[*at].link.is_one_path(&new.link);
+            let same =
+                |at: &usize| is(&before[*at], new) && before[*at].link.is_one_path(&new.link);
             *pair = left.iter().position(same).map(|n| left.remove(n));
         }
     }

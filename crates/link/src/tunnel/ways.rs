@@ -102,7 +102,9 @@ impl Ways {
     /// There is such a path no more; the first stays, down and without an address.
     pub fn remove(&mut self, id: PathId) {
         match self.get_mut(id) {
-            Some(way) if id.is_first() => *way = Way { up: false, ..Way::new(id, way.carrier, None) },
+            Some(way) if id.is_first() => {
+                *way = Way { up: false, ..Way::new(id, way.carrier, None) }
+            }
             _ => self.list.retain(|w| w.id != id),
         }
     }
