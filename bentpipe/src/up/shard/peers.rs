@@ -234,7 +234,6 @@ impl Shard {
             }
             known.resolve_at = peers::named_endpoint(&peer).map(|_| now);
         }
-        let id = known.id;
         known.config = peer;
         self.look_at_links(now, [id]);
         Ok(())
