@@ -375,6 +375,8 @@ impl Shard {
             LineCommand::Down => line.manager.handle_command(Command::Down),
             LineCommand::Zone(zone) => line.manager.handle_zone(&zone),
         }
+        let id = line.peer;
+        self.look_at_links(now, [id]);
         self.work_lines(now);
     }
 
