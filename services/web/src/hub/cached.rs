@@ -9,7 +9,8 @@ use std::time::Duration;
 use bentpipe_web::cache::{
     self, Asked, Verdict, agrees, changes, condition, judge, keep, obsolete,
 };
-use http::{Request, Response, StatusCode, Uri};
+use bentpipe_web::headers;
+use http::{Request, Response, StatusCode, Uri, header};
 use tokio::time::Instant;
 
 use super::{Hub, Key};
@@ -62,6 +63,20 @@ fn shared(to: SocketAddr, uri: &Uri) -> cache::Key {
     cache::Key::new("", SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port()), uri)
 }
 
+/// What is kept, as a terminal is given it: a 304 has what may be another by now (RFC 9111, section
+/// 3.2), and what one to a host leaves out.
+fn give(store: &Rc<Store>, asked: &Asked, found: &Found) -> Response<Body> {
+    let mut answer = store.give(asked, found);
+    if answer.status() == StatusCode::NOT_MODIFIED {
+        for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
+            if let Some(value) = found.stored.fields.get(&name) {
+                answer.headers_mut().insert(name, value.clone());
+            }
+        }
+    }
+    answer
+}
+
 impl Hub {
     /// The answer of a server that is one of the host that was named.
     pub(super) async fn give_or_ask(
@@ -90,7 +105,7 @@ impl Hub {
             (Verdict::Fresh, Some(found)) => {
                 self.reach(kept, key).await?;
                 kept.hosts.hit(&shared, &found.stored);
-                Ok(kept.store.give(&asked, &found))
+                Ok(give(&kept.store, &asked, &found))
             }
             (Verdict::Never, _) => {
                 let mut answer = Response::new(nothing());
@@ -128,12 +143,14 @@ impl Hub {
         };
         let answer = match self.ask_server(key, request.map(|()| nothing())).await {
             Ok(answer) => answer,
+            // Who cannot prove himself is nobody's server, and what was kept does not stand in.
+            Err(why) if why.starts_with(headers::CERTIFICATE) => return Err(why),
             Err(why) => return stands_in().ok_or(why),
         };
         let status = answer.status();
         if let (true, StatusCode::NOT_MODIFIED, Some(found)) = (validating, status, &found) {
             kept_here.hosts.validated(&asked.key, &found.stored);
-            return Ok(store.give(&asked, &store.holds(&asked, found, answer.headers())));
+            return Ok(give(store, &asked, &store.holds(&asked, found, answer.headers())));
         }
         if matches!(status.as_u16(), 500 | 502 | 503 | 504)
             && let Some(stale) = stands_in()

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Hub;
 use crate::Local;
+use crate::shares::{Place, Places};
 
 /// A request waits so long at most; what is found later helps the next one.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,7 +27,8 @@ const IN_VAIN: u32 = 3;
 /// What is known of names, and which are being looked up.
 pub struct Verifying {
     book: RefCell<Book>,
-    under_way: RefCell<BTreeMap<String, Rc<Notify>>>,
+    under_way: RefCell<BTreeMap<String, (Rc<Notify>, Place)>>,
+    places: Rc<Places>,
     in_vain: Cell<u32>,
     started: Instant,
 }
@@ -34,7 +36,13 @@ pub struct Verifying {
 impl Default for Verifying {
     fn default() -> Verifying {
         let (book, under_way, in_vain) = Default::default();
-        Verifying { book, under_way, in_vain, started: Instant::now() }
+        Verifying {
+            book,
+            under_way,
+            places: Places::new(AT_ONCE),
+            in_vain,
+            started: Instant::now(),
+        }
     }
 }
 
@@ -84,14 +92,12 @@ impl Hub {
     /// Told when the look-up is through; `None` if there are too many.
     fn begin_look_up(self: &Rc<Hub>, peer: &Rc<str>, host: String) -> Option<Rc<Notify>> {
         let mut under_way = self.verifying.under_way.borrow_mut();
-        if let Some(done) = under_way.get(&host) {
+        if let Some((done, _)) = under_way.get(&host) {
             return Some(Rc::clone(done));
         }
-        if under_way.len() >= AT_ONCE {
-            return None;
-        }
+        let place = self.verifying.places.take(peer, 1)?;
         let done = Rc::new(Notify::new());
-        under_way.insert(host.clone(), Rc::clone(&done));
+        under_way.insert(host.clone(), (Rc::clone(&done), place));
         Local::spawn(self.clone().look_up(peer.clone(), host));
         Some(done)
     }
@@ -107,7 +113,7 @@ impl Hub {
             Err(Reason::Exhausted | Reason::ShuttingDown | Reason::NoSuchPeer) => {}
             Err(_) => it.note(&host, &[]),
         }
-        if let Some(done) = it.under_way.borrow_mut().remove(&host) {
+        if let Some((done, _)) = it.under_way.borrow_mut().remove(&host) {
             done.notify_waiters();
         }
     }
