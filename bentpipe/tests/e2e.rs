@@ -93,6 +93,10 @@ mod watching;
 mod web;
 #[path = "e2e/web_cache.rs"]
 mod web_cache;
+#[path = "e2e/web_hub.rs"]
+mod web_hub;
+#[path = "e2e/web_inspect.rs"]
+mod web_inspect;
 #[path = "e2e/web_load.rs"]
 mod web_load;
 #[path = "e2e/web_push.rs"]

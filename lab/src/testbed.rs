@@ -19,6 +19,7 @@ pub mod sweep;
 pub mod topology;
 pub mod traffic;
 mod unit;
+pub mod web;
 
 use std::fs;
 use std::path::Path;

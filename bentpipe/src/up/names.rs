@@ -38,6 +38,8 @@ pub enum Purpose {
     /// A server that a peer's client named, or a service for it; to be connected to as this
     /// address.
     Server(Caller, Option<SocketAddr>),
+    /// A service wants to know the addresses alone; which of the shard's questions that is.
+    Addresses(u64),
 }
 
 /// A name's addresses; none where it does not resolve.
@@ -177,7 +179,7 @@ impl Names {
     /// already.
     pub fn ask(&mut self, peer: PeerId, purpose: Purpose, name: &str, port: u16) -> bool {
         let question = Question { purpose, name: name.to_owned(), port };
-        let asker = (peer, matches!(purpose, Purpose::Server(..)));
+        let asker = (peer, !matches!(purpose, Purpose::Endpoint(_)));
         if !self.shared.lock().push(asker, question) {
             return false;
         }

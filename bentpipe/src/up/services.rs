@@ -83,6 +83,8 @@ pub enum Wish {
     },
     /// [`Request::Connect`].
     Connect { request: u64, peer: String, target: String, source: Option<SocketAddr> },
+    /// [`Request::Resolve`].
+    Resolve { request: u64, peer: String, name: String },
     /// [`Request::Back`].
     Back { request: u64, client: SocketAddr, server: SocketAddr },
     /// [`Request::Pass`].
@@ -589,6 +591,7 @@ impl Program {
             _ if !running => return Some("it does not say hello first"),
             Request::Open { request, .. }
             | Request::Connect { request, .. }
+            | Request::Resolve { request, .. }
             | Request::Back { request, .. }
                 if !line.begin_request() =>
             {
@@ -601,6 +604,10 @@ impl Program {
             }
             Request::Connect { request, peer, target, source } => {
                 let wish = Wish::Connect { request, peer: peer.clone(), target, source };
+                todo.push(Do::Of(peer, of(wish)));
+            }
+            Request::Resolve { request, peer, name } => {
+                let wish = Wish::Resolve { request, peer: peer.clone(), name };
                 todo.push(Do::Of(peer, of(wish)));
             }
             Request::Back { request, port } => match socket.and_then(connection) {

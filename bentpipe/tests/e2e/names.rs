@@ -2,10 +2,10 @@
 //! behind the other.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,17 @@ use crate::harness::{Scratch, World, root, wait_for};
 const SERVER: &str = "10.2.0.2:53";
 
 fn with_names(both: bool) -> (World, Scratch) {
+    with_names_and(both, "")
+}
+
+/// With more lines of the peer at the client's side.
+fn with_names_and(both: bool, peer: &str) -> (World, Scratch) {
     let programs = Scratch::new("names");
     let at = program("bentpipe-names", &programs);
     let page = include_str!("../../../docs/names.md");
     let serve = |settings: &mut Settings| serve(settings, page, "bentpipe-names", &at);
     let world = World::with(|plan| {
+        plan.a.peer = peer.to_owned();
         serve(&mut plan.a);
         if both {
             serve(&mut plan.b);
@@ -67,21 +73,24 @@ fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
         let count = dns.tcp.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let Ok(mut stream) = stream else { return };
-                let mut len = [0; 2];
-                if stream.read_exact(&mut len).is_err() {
-                    continue;
+                let Ok(stream) = stream else { return };
+                if serve_one(stream, answer).is_ok() {
+                    count.fetch_add(1, Relaxed);
                 }
-                let mut query = vec![0; u16::from_be_bytes(len).into()];
-                stream.read_exact(&mut query).expect("a question");
-                count.fetch_add(1, Relaxed);
-                let answer = answer(&query);
-                let whole = [&(answer.len() as u16).to_be_bytes()[..], &answer].concat();
-                stream.write_all(&whole).expect("an answer");
             }
         });
     }
     dns
+}
+
+/// Answers one question.
+fn serve_one(mut stream: TcpStream, answer: fn(&[u8]) -> Vec<u8>) -> std::io::Result<()> {
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let mut query = vec![0; u16::from_be_bytes(len).into()];
+    stream.read_exact(&mut query)?;
+    let answer = answer(&query);
+    stream.write_all(&[&(answer.len() as u16).to_be_bytes()[..], &answer].concat())
 }
 
 fn question(name: &str) -> Vec<u8> {
@@ -177,7 +186,7 @@ fn questions_by_tcp_are_answered_from_memory_and_what_is_none_reaches_the_server
     let dns = serve_dns(&world.server, true);
     let by_tcp =
         |message: &[u8]| (message.len() as u16).to_be_bytes().into_iter().chain(message.to_vec());
-    let heard = |stream: &mut std::net::TcpStream| {
+    let heard = |stream: &mut TcpStream| {
         let mut len = [0; 2];
         stream.read_exact(&mut len).expect("an answer");
         let mut answer = vec![0; u16::from_be_bytes(len).into()];
@@ -206,4 +215,95 @@ fn questions_by_tcp_are_answered_from_memory_and_what_is_none_reaches_the_server
     assert_eq!(dns.tcp.load(Relaxed), 3);
     let counters = service(&world.a).counters;
     assert_eq!(service(&world.a).gateway["passed"], 1, "{counters:?}");
+}
+
+/// A question for records of this type, with DNSSEC's flag if signatures are wanted.
+fn question_for(name: &str, kind: u8, signed: bool) -> Vec<u8> {
+    let mut query = question(name);
+    let at = query.len() - 3;
+    query[at] = kind;
+    if signed {
+        query[11] = 1;
+        query.extend([0, 0, 41, 4, 208, 0, 0, 0x80, 0, 0, 0]);
+    }
+    query
+}
+
+/// An answer by name: an address with a signature, an HTTPS record with HTTP/3, or an address that
+/// holds for a second.
+fn odd_answer(query: &[u8]) -> Vec<u8> {
+    let end = 12 + query[12..].iter().position(|b| *b == 0).expect("a name") + 5;
+    let mut out = query[..end].to_vec();
+    (out[2], out[3]) = (0x81, 0xa0);
+    out[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
+    let mut record = |kind: u8, ttl: u8, data: &[u8]| {
+        out.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 0, ttl, 0, data.len() as u8]);
+        out.extend(data);
+    };
+    match query[13] {
+        b's' => record(1, 1, &[10, 2, 0, 2]),
+        b'h' => record(65, 60, b"\x00\x01\x00\x00\x01\x00\x06\x02h3\x02h2"),
+        _ => {
+            record(1, 60, &[10, 2, 0, 2]);
+            let signature: Vec<u8> = (0..90).collect();
+            record(46, 60, &signature);
+            out[7] = 2;
+        }
+    }
+    if query[11] == 1 {
+        out[11] = 1;
+        out.extend([0, 0, 41, 4, 208, 0, 0, 0x80, 0, 0, 0]);
+    }
+    out
+}
+
+#[test]
+fn records_pass_as_they_are_by_ipv6_too_but_for_http3_where_quic_is_refused() {
+    if !root() {
+        return;
+    }
+    const SERVER6: &str = "[fd02::2]:53";
+    let (world, _programs) = with_names_and(true, "quic = \"refuse\"\n");
+    let listener = world.server.run(|| TcpListener::bind(SERVER6)).expect("a listener");
+    let mute = Arc::new(AtomicBool::new(false));
+    let is_mute = Arc::clone(&mute);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if !is_mute.load(Relaxed) {
+                // A gateway that goes away ends the question.
+                let _ = serve_one(stream, odd_answer);
+            }
+        }
+    });
+    let ask = |name: &str, kind: u8, signed: bool| {
+        let socket = world.client.run(|| UdpSocket::bind("[fd01::2]:0")).expect("a socket");
+        socket.connect(SERVER6).expect("an address");
+        socket.set_read_timeout(Some(Duration::from_secs(8))).expect("a socket");
+        let query = question_for(name, kind, signed);
+        socket.send(&query).expect("a question");
+        let mut room = [0; 1500];
+        let n = socket.recv(&mut room).expect("an answer");
+        (room[..n].to_vec(), odd_answer(&query))
+    };
+    let (heard, said) = ask("Dnssec.example", 1, true);
+    assert_eq!(heard, said, "signatures and flags, over the link");
+    let (mut heard, said) = ask("Dnssec.example", 1, true);
+    // Its TTLs may be less by now.
+    let ttls = said.iter().zip(&heard).filter(|(a, b)| a != b).count();
+    assert!(ttls <= 2 && heard.len() == said.len(), "{heard:?}");
+    heard = ask("https.example", 65, true).0;
+    assert!(heard.windows(3).any(|w| w == b"\x02h3"), "it is signed: {heard:?}");
+    heard = ask("https.example", 65, false).0;
+    assert!(heard.windows(6).any(|w| w == b"\x02\x0a\x0a\x02h2"), "{heard:?}");
+    assert_eq!(heard[3] & 0x20, 0, "nobody has verified that");
+    // The server says nothing more: what is past its time is served with a short one.
+    let (heard, said) = ask("stale.example", 1, false);
+    assert_eq!(heard, said);
+    mute.store(true, Relaxed);
+    thread::sleep(Duration::from_millis(1200));
+    let (heard, mut stale) = ask("stale.example", 1, false);
+    let at = stale.len() - 7;
+    stale[at] = 30;
+    assert_eq!(heard, stale);
+    assert_eq!(service(&world.a).gateway["passed"], 0);
 }

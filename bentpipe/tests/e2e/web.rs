@@ -89,7 +89,11 @@ pub type Answer = fn(&str, &[u8]) -> (String, Vec<u8>);
 
 impl Server {
     pub fn start(ns: &NetNs, answer: Answer) -> Server {
-        let listener = listen(ns, AT);
+        Server::start_at(ns, AT, answer)
+    }
+
+    pub fn start_at(ns: &NetNs, at: &str, answer: Answer) -> Server {
+        let listener = listen(ns, at);
         let (connections, heads) = (Arc::new(AtomicU64::new(0)), Arc::default());
         let server = Server { connections: connections.clone(), heads: Arc::clone(&heads) };
         thread::spawn(move || {

@@ -69,7 +69,11 @@ fn kill_service(gateway: &Gateway) {
 }
 
 fn web(world: &World, words: &[&str]) -> (Value, String) {
-    let socket = world.a.dir().join("admin.sock");
+    web_at(&world.a, words)
+}
+
+pub fn web_at(gateway: &Gateway, words: &[&str]) -> (Value, String) {
+    let socket = gateway.dir().join("admin.sock");
     let mut command = Command::new(PROGRAM);
     let output = command.args(["web", "--json", "--socket"]).arg(socket).args(words);
     let output = output.output().expect("bentpipe web");
@@ -133,6 +137,7 @@ fn what_is_on_disk_survives_a_crash_and_what_is_damaged_there_is_asked_for_again
     }
     kill_service(&world.a);
     wait_for_count(&world.a, "on_disk", 2);
+    web_at(&world.b, &["purge"]);
     assert!(all_are_right());
     assert_eq!(server.heads().len(), 4, "both were asked for again");
     wait_for_count(&world.a, "damaged", 2);
@@ -195,9 +200,15 @@ fn the_operator_sees_what_is_kept_and_has_it_forgotten() {
     assert_eq!(web(&world, &["purge", &small]).0["purged"], 1);
     let (told, why) = web(&world, &["show", &small]);
     assert!(told.is_null() && why.contains("nothing is kept of"), "{told} {why}");
+    // The hub has a copy of its own.
+    get(&world, "", "/small");
+    assert_eq!(server.heads().len(), 2);
+    wait_for_count(&world.b, "hub_hits", 1);
+    assert_eq!(web(&world, &["purge", &small]).0["purged"], 1);
+    assert_eq!(web_at(&world.b, &["purge", &small]).0["purged"], 1);
     get(&world, "", "/small");
     assert_eq!(server.heads().len(), 3);
-    wait_for_count(&world.a, "stored", 3);
+    wait_for_count(&world.a, "stored", 4);
     assert_eq!(web(&world, &["purge"]).0["purged"], 2);
     wait_for("no file", || match files(&programs) {
         files if files.is_empty() => Ok(()),

@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::harness::{World, must, root, shell, wait_for};
 use crate::tcp::pattern;
-use crate::web::{AT, Server, field, sized, wait_for_count, world, world_with};
+use crate::web::{AT, Server, field, service, sized, wait_for_count, world, world_with};
 
 /// With these fields.
 fn with(fields: &str, body: &[u8]) -> (String, Vec<u8>) {
@@ -157,6 +157,33 @@ fn what_is_too_much_is_asked_for_by_the_host_and_push_can_be_off() {
     get(&world, "", "/page");
     assert_eq!(get(&world, "", "/image.png"), "/image.png");
     assert_eq!(server.heads().len(), 2);
+    wait_for_count(&world.a, "pushed", 0);
+}
+
+#[test]
+fn where_bytes_cost_money_nothing_is_pushed() {
+    if !root() {
+        return;
+    }
+    let (mut world, _programs) = world("push-paid");
+    world.a.signal("TERM");
+    world.a.wait_until_ended();
+    let line = "[peer.line]\nraise = \"true\"\ndrop = \"true\"\nidle = \"60s\"\n\
+                tariff = { currency = \"USD\", per_megabyte = \"5\" }\n";
+    world.a.configure(|s| s.peer = format!("{line}{}", s.peer));
+    world.a.start();
+    world.a.wait_for_log("bentpipe is up");
+    let server = Server::start(&world.server, site);
+    // The first one raises the link.
+    get(&world, "", "/image.png");
+    wait_for("a request by the service", || {
+        get(&world, "", "/page");
+        let counters = service(&world.a).counters;
+        let served = counters.get("requests").is_some_and(|n| *n > 0);
+        served.then_some(()).ok_or(format!("{counters:?}\n{}", world.a.log()))
+    });
+    get(&world, "", "/image.png");
+    assert!(asked(&server, "/script.js") == 0 && asked(&server, "/image.png") == 2);
     wait_for_count(&world.a, "pushed", 0);
 }
 

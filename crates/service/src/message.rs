@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+
+/// Addresses of a name that are told.
+pub const MAX_ADDRESSES: usize = 64;
 
 /// What a gateway says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +48,13 @@ pub enum Event {
         local: SocketAddr,
         /// The server: of a name, the address that was taken.
         server: SocketAddr,
+    },
+    /// The answer to [`Request::Resolve`]: the addresses that the name has at this node.
+    Resolved {
+        /// Which request.
+        request: u64,
+        /// Some of them, [`MAX_ADDRESSES`] at most.
+        addresses: Vec<IpAddr>,
     },
     /// The request came to nothing.
     Failed {
@@ -119,9 +129,13 @@ pub struct Link {
     pub rtt_us: u64,
     /// The peer has the service of this name, as far as is known.
     pub service: bool,
-    /// What a megabyte costs, where that is known.
+    /// What 1,000,000 bytes cost, in millionths of the tariff's currency; `None`: nothing, as far as
+    /// this node's file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<u64>,
+    /// QUIC towards this peer is refused: hosts are to take TCP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuses_quic: bool,
 }
 
 /// Whether a link can be used.
@@ -189,6 +203,15 @@ pub enum Request {
         /// The host that it is for: what servers see where the file says `source = "keep"`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<SocketAddr>,
+    },
+    /// The addresses of a name, as this node's resolver tells them; nothing is connected.
+    Resolve {
+        /// Any number that no open request has.
+        request: u64,
+        /// The peer for whose hosts it is.
+        peer: String,
+        /// The name.
+        name: String,
     },
     /// A connection to the client of one that was given, from its server's address, as protocols
     /// want it whose servers connect back. With the socket of the one that was given.

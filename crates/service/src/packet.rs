@@ -109,13 +109,17 @@ mod tests {
             any::<(u64, u64)>().prop_map(|(request, id)| Event::Opened { request, id }),
             (any::<u64>(), address(), address())
                 .prop_map(|(request, local, server)| Event::Connected { request, local, server }),
+            (any::<u64>(), prop::collection::vec(address(), 0..5)).prop_map(|(request, of)| {
+                Event::Resolved { request, addresses: of.iter().map(SocketAddr::ip).collect() }
+            }),
             (any::<u64>(), reason())
                 .prop_map(|(request, reason)| Event::Failed { request, reason }),
             (any::<u64>(), reason()).prop_map(|(id, reason)| Event::Reset { id, reason }),
             (name, any::<u64>(), prop::option::of(any::<u64>()), any::<bool>()).prop_map(
                 |(peer, rate, price, service)| {
                     let state = LinkState::Silent;
-                    Event::Link(Link { peer, state, rate, rtt_us: rate / 2, service, price })
+                    let (rtt_us, refuses_quic) = (rate / 2, rate % 2 == 1);
+                    Event::Link(Link { peer, state, rate, rtt_us, service, price, refuses_quic })
                 }
             ),
             (any::<u64>(), prop::collection::vec(name, 0..4))
@@ -141,6 +145,11 @@ mod tests {
                     source
                 }
             ),
+            (any::<u64>(), name, name).prop_map(|(request, peer, name)| Request::Resolve {
+                request,
+                peer,
+                name
+            }),
             (0u8..64).prop_map(|dscp| Request::Pass { dscp }),
             (any::<u64>(), any::<u16>())
                 .prop_map(|(request, port)| Request::Back { request, port }),

@@ -98,6 +98,7 @@ impl Case {
             ping: self.ping,
             settle: Duration::from_secs(1) + 3 * rtt,
             text: false,
+            web: false,
             headers: self.headers,
         }
     }
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_median_decides_and_slower_than_asked_is_missed() {
-        let work = Work::File { bytes: ByteCount(1_000_000), at_most: None };
+        let work = Work::File { bytes: ByteCount(1_000_000), at_most: None, ftp: false };
         let case = |must| Case::new("x", LinkSetup::default(), work, must).known("0.9 s", "3 s");
         let runs = [run(1.0), run(9.0), run(1.2)];
         for (must, met) in [
@@ -287,7 +288,7 @@ mod tests {
         let case = Case::new(
             "x",
             LinkSetup::default(),
-            Work::File { bytes: ByteCount(1), at_most: None },
+            Work::File { bytes: ByteCount(1), at_most: None, ftp: false },
             Must::Time(1.0),
         );
         let tcp = HostTcp { congestion: Some("bbr".into()), ..HostTcp::default() };

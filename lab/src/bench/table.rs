@@ -48,7 +48,7 @@ pub fn noisy(link: LinkSetup, ber: f64) -> LinkSetup {
 
 /// A file of so many bytes.
 pub fn file(bytes: u64) -> Work {
-    Work::File { bytes: ByteCount(bytes), at_most: None }
+    Work::File { bytes: ByteCount(bytes), at_most: None, ftp: false }
 }
 
 /// So many endless files side by side.

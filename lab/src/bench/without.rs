@@ -38,7 +38,7 @@ fn alone(what: &str, link: &LinkSetup, work: Work, told_as: Must, runs: u64) -> 
 }
 
 fn cut(bytes: u64) -> Work {
-    Work::File { bytes: ByteCount(bytes), at_most: Some(AT_MOST) }
+    Work::File { bytes: ByteCount(bytes), at_most: Some(AT_MOST), ftp: false }
 }
 
 const TIME: Must = Must::Time(f64::INFINITY);

@@ -155,6 +155,15 @@ pub struct Outcome {
     /// Pings that never came back.
     #[serde(default)]
     pub ping_lost: u64,
+    /// TCP connections of a page's client.
+    #[serde(default)]
+    pub connections: Option<u64>,
+    /// Packets at its interface, both ways.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Since the client began: when each object of a page was asked for, and when it had come.
+    #[serde(default)]
+    pub elements: Samples,
     /// Bytes of each of several streams.
     #[serde(default)]
     pub each: Vec<u64>,
@@ -205,6 +214,9 @@ impl Outcome {
             udp: None,
             ping: Samples::new(),
             ping_lost: 0,
+            connections: None,
+            packets: None,
+            elements: Samples::new(),
             down,
             up,
         }
@@ -266,6 +278,9 @@ impl Outcome {
         }
         match figure {
             Figure::Goodput => Some(self.goodput() / 1e3),
+            Figure::Transfer if self.complete > self.first_byte && self.connections.is_none() => {
+                Some(self.bytes as f64 * 8.0 / 1e3 / (self.complete - self.first_byte))
+            }
             Figure::LinkThroughput => self.down.bits_per_second(from, to).map(|r| r / 1e3),
             Figure::Sent if self.complete > 0.0 => {
                 let last = self.sent.iter().rev().find(|s| s.0 <= self.complete)?;
@@ -285,12 +300,21 @@ impl Outcome {
             Figure::Utilisation => self.down.utilisation(from, to).map(|u| u * 100.0),
             Figure::FirstByte => Some(self.first_byte * 1e3),
             Figure::Time => Some(self.time_for_all()),
-            Figure::ServerBusy => Some(self.server_busy * self.left_out()),
+            // Of a page's server nothing is noted.
+            Figure::ServerBusy if self.connections.is_none() => {
+                Some(self.server_busy * self.left_out())
+            }
+            Figure::Connections => self.connections.map(|n| n as f64),
+            Figure::Packets => self.packets.map(|n| n as f64),
             Figure::ServerRtt => median(self.server_rtt.iter().map(|s| s.1)),
             Figure::Queue => {
                 self.down.queue_series(from, to).into_iter().map(|p| p.1).reduce(f64::max)
             }
-            Figure::Sent | Figure::Share | Figure::Speedup => None,
+            Figure::Transfer
+            | Figure::Sent
+            | Figure::Share
+            | Figure::ServerBusy
+            | Figure::Speedup => None,
         }
     }
 

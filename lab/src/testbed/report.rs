@@ -213,6 +213,10 @@ pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)
     let x_label = "time since the client began to connect (s)";
     let mut all: Vec<(String, LineChart)> = Vec::new();
     for (way, run) in &runs {
+        if !run.elements.is_empty() {
+            all.push((format!("{}-{}-elements", results.scenario, way.id), elements(way, run)));
+            continue;
+        }
         let megabytes = |s: &Points| s.iter().map(|p| (p.0, p.1 / 1e6)).collect();
         let line = |name: &str, colour, points: &Points| Series {
             name: name.into(),
@@ -245,7 +249,7 @@ pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)
             },
         ));
     }
-    if !runs.is_empty() {
+    if runs.iter().any(|(_, run)| run.elements.is_empty()) {
         let line = |(way, run): &(&WayResults, &Outcome)| Series {
             name: way.title.clone(),
             colour: way.colour,
@@ -264,6 +268,25 @@ pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)
         ));
     }
     all
+}
+
+/// When each object of a page was asked for and had come, in the order in which they were asked for.
+fn elements(way: &WayResults, run: &Outcome) -> LineChart {
+    let mut all = run.elements.clone();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let line = |name: &str, colour, at: fn(&(f64, f64)) -> f64| {
+        let mut points: Points = all.iter().map(at).zip((1..).map(f64::from)).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series { name: name.into(), colour, points }
+    };
+    LineChart {
+        title: format!("Element transfer sequence: {}.", way.title),
+        caption: "Each object of the page, in the order in which they were asked for.".into(),
+        x_label: "time since the browser began (s)".into(),
+        y_label: "object".into(),
+        series: vec![line("asked for", 1, |e| e.0), line("has come", 3, |e| e.1)],
+        ..LineChart::default()
+    }
 }
 
 /// What the link delivered towards the client, over time.

@@ -1,7 +1,7 @@
 //! Runs experiments: builds the network, lets real hosts do the work, notes what
 //! happened; many at once as far as this machine can carry them.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -16,9 +16,12 @@ use super::measure::Outcome;
 use super::progress::{Board, Row};
 use super::results::{Load, Results, Run};
 use super::scenario::{Pairing, Scenario, Way, Work};
-use super::topology::{Plan, Topology};
+use super::topology::{HOST, Plan, Topology};
+use super::traffic::browser::{Browser, Got};
 use super::traffic::ping::{self, Pings};
-use super::traffic::{self, Page, Server, Wanted, udp};
+use super::traffic::site;
+use super::traffic::{self, Page, Server, Wanted, ftp, udp};
+use super::web::{self, Program};
 
 /// What a two-core machine carries with all hosts, gateways and emulators on it and
 /// processors idle enough that timings mean something; the sum over all links that run
@@ -47,6 +50,8 @@ pub struct Experiment {
     pub settle: Duration,
     /// Files are text, not noise.
     pub text: bool,
+    /// The gateways run `bentpipe-web`.
+    pub web: bool,
     /// Clients and servers speak with headers as long as those of the web.
     pub headers: bool,
 }
@@ -75,6 +80,7 @@ impl Experiment {
             ping: scenario.ping,
             settle: Duration::ZERO,
             text: scenario.text,
+            web: way.web,
             headers: false,
         }
     }
@@ -88,7 +94,13 @@ impl Experiment {
     /// Builds the network, does the work and takes everything down again. `row` is told
     /// of progress.
     pub fn run(&self, row: &Row) -> Result<Run, String> {
-        let topology = Topology::build(&self.plan).map_err(|e| e.to_string())?;
+        let mut plan = self.plan.clone();
+        let pair = plan.gateways.as_mut().filter(|_| self.web);
+        let _program = pair.map(Program::for_pair).transpose()?;
+        let topology = Topology::build(&plan).map_err(|e| e.to_string())?;
+        if self.web {
+            web::wait_for(&topology, 2)?;
+        }
         thread::sleep(self.settle);
         row.begin();
         let before = match self.before {
@@ -113,6 +125,11 @@ impl Experiment {
         Ok(Run { work, before, gateways, problems })
     }
 
+    /// What clients offer as a receive window at most.
+    fn window(&self) -> Option<u32> {
+        self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX))
+    }
+
     fn pairings(&self) -> Vec<Pairing> {
         if self.pairs.is_empty() { vec![Pairing::USUAL] } else { self.pairs.clone() }
     }
@@ -120,7 +137,14 @@ impl Experiment {
     /// Does the work between all pairs at once.
     fn carry(&self, topology: &Topology, work: Work, row: &Row) -> Result<Outcome, String> {
         let all: Vec<Result<Outcome, String>> = thread::scope(|scope| {
-            let one = |pair| move || self.carry_between(topology, pair, work, row);
+            let one = |pair| {
+                move || match work {
+                    Work::Web { objects, bytes, browser } => {
+                        self.load_page(topology, pair, (objects, bytes.0), browser, row)
+                    }
+                    _ => self.carry_between(topology, pair, work, row),
+                }
+            };
             let threads: Vec<_> =
                 self.pairings().into_iter().map(|pair| scope.spawn(one(pair))).collect();
             let failed = |_| Err("the thread of a pair failed".to_owned());
@@ -145,23 +169,32 @@ impl Experiment {
         let server = sending
             .run(|| Server::start(ip, origin))
             .map_err(|e| format!("the server does not start: {e}"))?;
+        let by_ftp = matches!(work, Work::File { ftp: true, .. })
+            .then(|| sending.run(|| ftp::Server::start(ip, origin)))
+            .transpose()
+            .map_err(|e| format!("the server of FTP does not start: {e}"))?;
         let address = SocketAddr::new(ip, traffic::PORT);
         let seed = self.plan.seed;
-        let window = self.plan.hosts.window.map(|w| u32::try_from(w.0).unwrap_or(u32::MAX));
+        let window = self.window();
         let wanted =
             Wanted { window, text: self.text, headers: self.headers, ..Wanted::whole(seed, 0) };
         let alone = |fetched| (fetched, Vec::new());
         let carry = || match work {
-            Work::File { bytes, at_most } => {
+            Work::File { bytes, at_most, ftp } => {
                 let at_most = at_most.map_or(Duration::MAX, |d| d.to_std());
                 let wanted = Wanted { bytes: bytes.0, at_most, ..wanted };
-                traffic::fetch(address, wanted, origin, &row.done).map(alone)
+                let fetched = match ftp {
+                    true => ftp::fetch(ip, wanted, origin, &row.done),
+                    false => traffic::fetch(address, wanted, origin, &row.done),
+                };
+                fetched.map(alone)
             }
             Work::Streams { count, time, pace, .. } => {
                 let (time, pace) = (time.to_std(), pace.map_or(0, BitRate::as_bps));
                 let wanted = Wanted { pace, ..wanted };
                 traffic::fetch_streams(address, wanted, count, time, origin, &row.done)
             }
+            Work::Web { .. } => Err(std::io::Error::other("a browser loads pages")),
             Work::Page { html, objects, object, connections } => {
                 let (html, object, text) = (html.0, object.0, self.text);
                 let page = Page { seed, html, objects, object, connections, window, text };
@@ -190,7 +223,8 @@ impl Experiment {
         let udp = udp.transpose().map_err(|e| format!("the UDP stream failed: {e}"))?;
         let pings = pings.transpose().map_err(|e| format!("the ping failed: {e}"))?;
         let pings = pings.unwrap_or_default();
-        let served = server.stop();
+        let mut served = server.stop();
+        served.extend(by_ftp.into_iter().flat_map(ftp::Server::stop));
         let client = client.map_err(|e| format!("the client failed: {e}"))?;
         let (down, up) = topology.link_use(sender, receiver);
         let (from, to) = (client.0.started, client.0.started + client.0.complete);
@@ -198,6 +232,57 @@ impl Experiment {
         let (ping, ping_lost) = (pings.round_trips, pings.lost);
         let outcome = Outcome::new(seed, rate, client, &served, down, up);
         Ok(Outcome { udp, ping, ping_lost, ..outcome })
+    }
+
+    /// A browser loads a page.
+    fn load_page(
+        &self,
+        topology: &Topology,
+        pair: Pairing,
+        (objects, bytes): (u32, u64),
+        browser: Browser,
+        row: &Row,
+    ) -> Result<Outcome, String> {
+        let ipv6 = self.plan.hosts.ipv6 == Some(true);
+        let host = |node| topology.host(node, ipv6).ok_or("there is no such node");
+        let ((sending, ip), (receiving, _)) = (host(pair.sender)?, host(pair.receiver)?);
+        let at = SocketAddr::new(ip, traffic::PORT);
+        let listening = sending.run(|| TcpListener::bind(at).and_then(nonblocking));
+        let listener = listening.map_err(|e| format!("the server does not start: {e}"))?;
+        let seed = self.plan.seed;
+        let page = site::bodies(objects as usize, bytes as usize, seed);
+        let stop = AtomicBool::new(false);
+        let load = || -> std::io::Result<_> {
+            let before = packets_here()?;
+            let started = topology.origin.elapsed().as_secs_f64();
+            let got = browser.load(at, "/0-page/", self.window())?;
+            let complete = topology.origin.elapsed().as_secs_f64() - started;
+            Ok((got, packets_here()? - before, started, complete))
+        };
+        let loaded = thread::scope(|scope| {
+            scope.spawn(|| site::serve(&listener, vec![page], &stop));
+            let loaded = receiving.run(load);
+            stop.store(true, Ordering::Relaxed);
+            loaded
+        });
+        let (got, packets, started, complete) =
+            loaded.map_err(|e| format!("the browser failed: {e}"))?;
+        row.done.fetch_add(got.bytes, Ordering::Relaxed);
+        let client = traffic::Fetched {
+            started,
+            connected: got.first_byte,
+            first_byte: got.first_byte,
+            complete,
+            bytes: got.bytes as u64,
+            asked: bytes,
+            received: came(&got, started),
+        };
+        let (down, up) = topology.link_use(pair.sender, pair.receiver);
+        let rate = topology.rate((pair.sender, pair.receiver), started, started + complete);
+        let rate = rate.map_or(0, BitRate::as_bps);
+        let outcome = Outcome::new(seed, rate, (client, Vec::new()), &[], down, up);
+        let connections = Some(got.connections as u64);
+        Ok(Outcome { connections, packets: Some(packets), elements: got.elements, ..outcome })
     }
 
     /// Links that it emulates: in a mesh every node has one to every other.
@@ -212,6 +297,33 @@ impl Experiment {
             highest.or(c.rate).unwrap_or(AT_ONCE).as_bps()
         };
         (rate(&self.plan.link.down) + rate(&self.plan.link.up)).min(AT_ONCE.as_bps())
+    }
+}
+
+fn nonblocking(listener: TcpListener) -> std::io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Bytes over time as whole objects came, if each had the same length: of which object was how
+/// long only their sum is known.
+fn came(got: &Got, started: f64) -> traffic::Samples {
+    let mut times: Vec<f64> = got.elements.iter().map(|(_, came)| started + came).collect();
+    times.sort_by(f64::total_cmp);
+    let each = got.bytes as f64 / times.len().max(1) as f64;
+    times.iter().zip(1..).map(|(at, n)| (*at, each * f64::from(n))).collect()
+}
+
+/// Packets that this host's interface has sent and received.
+fn packets_here() -> std::io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(HOST)?.strip_prefix(':'));
+    let fields: Vec<u64> =
+        line.unwrap_or("").split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    // Received: bytes, packets, and six more; then what was sent.
+    match (fields.get(1), fields.get(9)) {
+        (Some(received), Some(sent)) => Ok(received + sent),
+        _ => Err(std::io::Error::other(format!("no device {HOST} in {text}"))),
     }
 }
 

@@ -8,10 +8,11 @@ use units::{BitRate, ByteCount, Duration, Ratio};
 use super::gateway::Side;
 use super::mesh::MOST;
 use super::sweep::{self, Point, Sweep};
+use super::traffic::browser::Browser;
 use super::unit;
 
 /// The scenario files that the program carries, by name.
-pub const BUILT_IN: [(&str, &str); 13] = [
+pub const BUILT_IN: [(&str, &str); 15] = [
     ("umd-ftp", include_str!("../../scenarios/umd-ftp.toml")),
     ("wise-web", include_str!("../../scenarios/wise-web.toml")),
     ("itu-single-window", include_str!("../../scenarios/itu-single-window.toml")),
@@ -20,8 +21,10 @@ pub const BUILT_IN: [(&str, &str); 13] = [
     ("itu-test-1", include_str!("../../scenarios/itu-test-1.toml")),
     ("itu-test-2", include_str!("../../scenarios/itu-test-2.toml")),
     ("itu-test-3", include_str!("../../scenarios/itu-test-3.toml")),
+    ("itu-cache-spoof", include_str!("../../scenarios/itu-cache-spoof.toml")),
     ("itu-oc3", include_str!("../../scenarios/itu-oc3.toml")),
     ("itu-ftp", include_str!("../../scenarios/itu-ftp.toml")),
+    ("itu-http", include_str!("../../scenarios/itu-http.toml")),
     ("cg-inmarsat-b", include_str!("../../scenarios/cg-inmarsat-b.toml")),
     ("leo", include_str!("../../scenarios/leo.toml")),
     ("ka-fade", include_str!("../../scenarios/ka-fade.toml")),
@@ -222,6 +225,9 @@ pub enum Work {
         /// file is then reckoned from the rate.
         #[serde(default, deserialize_with = "unit::maybe")]
         at_most: Option<Duration>,
+        /// By passive FTP; else by HTTP.
+        #[serde(default)]
+        ftp: bool,
     },
     /// Endless files side by side, from the server to the client; what has come in
     /// order by then counts.
@@ -251,13 +257,23 @@ pub enum Work {
         /// Connections at a time.
         connections: u32,
     },
+    /// A page of a text, a style sheet and images, as a browser loads it.
+    Web {
+        /// Objects, with the text.
+        objects: u32,
+        /// Bytes of all of them.
+        #[serde(deserialize_with = "unit::one")]
+        bytes: ByteCount,
+        /// How it uses connections.
+        browser: Browser,
+    },
 }
 
 impl Work {
     /// Bytes of content carried; of endless files what `rate` can carry.
     pub fn bytes(&self, rate: Option<BitRate>) -> ByteCount {
         match *self {
-            Work::File { bytes, .. } => bytes,
+            Work::File { bytes, .. } | Work::Web { bytes, .. } => bytes,
             Work::Streams { time, .. } => rate.map_or(ByteCount(0), |r| r.bytes_in(time)),
             Work::Page { html, objects, object, .. } => {
                 ByteCount(html.0 + u64::from(objects) * object.0)
@@ -294,6 +310,9 @@ pub struct Way {
     /// The gateways compress.
     #[serde(default)]
     pub compress: bool,
+    /// The service `bentpipe-web` runs at both of them.
+    #[serde(default)]
+    pub web: bool,
     /// Replaces the link's delay in both directions.
     #[serde(default, deserialize_with = "unit::maybe")]
     pub delay: Option<Duration>,
@@ -374,6 +393,8 @@ impl TryFrom<String> for Pairing {
 pub enum Figure {
     /// Content over the time from connecting to the last byte, kbit/s.
     Goodput,
+    /// Content over the time from its first byte to its last, as clients of FTP tell it, kbit/s.
+    Transfer,
     /// Bytes of packets delivered by the link, downwards, over the same time, kbit/s.
     LinkThroughput,
     /// Content that the server's TCP sent of a single connection, each byte once, over
@@ -403,14 +424,19 @@ pub enum Figure {
     ServerRtt,
     /// The most that waited before the link towards the client, packets of 1,500 bytes.
     Queue,
+    /// TCP connections of the client.
+    Connections,
+    /// Packets at the client's interface, both ways.
+    Packets,
     /// Time of another way over the time of this one.
     Speedup,
 }
 
 impl Figure {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Figure; 16] = [
+    pub const ALL: [Figure; 19] = [
         Figure::Goodput,
+        Figure::Transfer,
         Figure::LinkThroughput,
         Figure::Sent,
         Figure::Share,
@@ -425,6 +451,8 @@ impl Figure {
         Figure::ServerBusy,
         Figure::ServerRtt,
         Figure::Queue,
+        Figure::Connections,
+        Figure::Packets,
         Figure::Speedup,
     ];
 
@@ -432,6 +460,7 @@ impl Figure {
     pub fn title(self) -> &'static str {
         match self {
             Figure::Goodput => "goodput",
+            Figure::Transfer => "from first byte to last",
             Figure::LinkThroughput => "link throughput",
             Figure::Sent => "sent by the server",
             Figure::Share => "share of the link",
@@ -446,6 +475,8 @@ impl Figure {
             Figure::ServerBusy => "server busy",
             Figure::ServerRtt => "RTT at server",
             Figure::Queue => "longest queue",
+            Figure::Connections => "connections",
+            Figure::Packets => "packets",
             Figure::Speedup => "speed-up",
         }
     }
@@ -453,12 +484,17 @@ impl Figure {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Figure::Goodput | Figure::LinkThroughput | Figure::Sent | Figure::Udp => "kbit/s",
+            Figure::Goodput
+            | Figure::Transfer
+            | Figure::LinkThroughput
+            | Figure::Sent
+            | Figure::Udp => "kbit/s",
             Figure::Share | Figure::Utilisation | Figure::PingLost => "%",
             Figure::FirstByte | Figure::ServerRtt => "ms",
             Figure::Ping | Figure::Ping95 | Figure::Ping99 => "ms",
             Figure::Time | Figure::ServerBusy => "s",
-            Figure::Queue => "packets",
+            Figure::Queue | Figure::Packets => "packets",
+            Figure::Connections => "",
             Figure::Speedup => "×",
         }
     }
@@ -604,6 +640,9 @@ impl Scenario {
         if way.alone.is_some() && (!way.gateways || way.unsplit || way.pairs.len() > 1) {
             let id = &way.id;
             return Err(format!("\"{id}\" is alone: gateways = true, and no unsplit or pairs"));
+        }
+        if way.web && (!way.gateways || way.unsplit || way.alone.is_some()) {
+            return Err(format!("\"{}\" has the web's service and no pair of gateways", way.id));
         }
         if way.pairs.len() > 1 && !way.gateways {
             return Err(format!("\"{}\" has pairs and no gateways, which know the ways", way.id));
@@ -760,6 +799,7 @@ mod tests {
             |more: &str| with(&format!("[[published]]\nlow = 3\nwhere = \"p\"\n{more}"));
         for (text, why) in [
             (with("gateway = true"), "unknown field"),
+            (with("web = true"), "no pair of gateways"),
             (with("pairs = [\"a-a\"]"), "is not a pair"),
             (with("pairs = [\"c-a\"]"), "not there"),
             (with("pairs = [\"b-a\", \"b-a\"]"), "the same sender"),

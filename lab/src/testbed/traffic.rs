@@ -5,9 +5,12 @@
 //! Both sides block and use threads: an experiment has a handful of connections. The
 //! thread must already be in the namespace of its host.
 
+pub mod browser;
 mod content;
+pub mod ftp;
 mod many;
 pub mod ping;
+pub mod site;
 pub mod udp;
 
 pub use many::{Page, fetch_page, fetch_streams};
@@ -156,6 +159,16 @@ fn serve(
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read_request(stream)?;
+    send(stream, &request, (origin, sample), stop)
+}
+
+/// Sends what was asked for, and notes what TCP does meanwhile.
+fn send(
+    stream: &TcpStream,
+    request: &Request,
+    (origin, sample): (Instant, Duration),
+    stop: &AtomicBool,
+) -> io::Result<Served> {
     let mut noted = Served { started: origin.elapsed().as_secs_f64(), ..Served::default() };
     let progress = AtomicUsize::new(0);
     let (done, over) = mpsc::channel::<()>();
@@ -166,7 +179,7 @@ fn serve(
         let probe = os::tcp::Stream::from(stream.try_clone()?);
         let progress = &progress;
         let watcher = scope.spawn(move || watch(&probe, (origin, sample), progress, &over, ended));
-        let written = write_content(stream, &request, progress);
+        let written = write_content(stream, request, progress);
         // What a broken connection has not delivered is never acknowledged.
         broken.store(written.is_err(), Ordering::Relaxed);
         drop(done);
@@ -204,6 +217,8 @@ struct Request {
     pace: u64,
     text: bool,
     headers: bool,
+    /// The content alone, without a head.
+    bare: bool,
 }
 
 fn read_request(stream: &TcpStream) -> io::Result<Request> {
@@ -229,7 +244,7 @@ fn parse_request(line: &str) -> Option<Request> {
     let (seed, rest) = path.split_once('/')?;
     let (bytes, pace) = rest.split_once('/').unwrap_or((rest, "0"));
     let (seed, bytes, pace) = (seed.parse().ok()?, bytes.parse().ok()?, pace.parse().ok()?);
-    Some(Request { seed, bytes, pace, text, headers: false })
+    Some(Request { seed, bytes, pace, text, headers: false, bare: false })
 }
 
 fn write_content(
@@ -237,13 +252,13 @@ fn write_content(
     request: &Request,
     progress: &AtomicUsize,
 ) -> io::Result<()> {
-    let Request { seed, bytes, pace, text, headers } = *request;
+    let Request { seed, bytes, pace, text, headers, bare } = *request;
     let headers = if headers { WEB_SERVER } else { "" };
     let head = format!("HTTP/1.0 200 OK\r\n{headers}Content-Length: {bytes}\r\n\r\n");
     let mut content = Content::new(seed, text);
     let mut piece = vec![0; PIECE];
     let mut left = bytes;
-    let mut out = head.into_bytes();
+    let mut out = if bare { Vec::new() } else { head.into_bytes() };
     let begin = Instant::now();
     // What a paced server sends at a time.
     let portion = if pace > 0 { (pace / 8 / PORTIONS).max(1) as usize } else { usize::MAX };
@@ -373,7 +388,7 @@ pub fn fetch(
     origin: Instant,
     progress: &AtomicUsize,
 ) -> io::Result<Fetched> {
-    let Wanted { seed, bytes, at_most, until, window, text, .. } = wanted;
+    let Wanted { bytes, until, .. } = wanted;
     let begin = Instant::now();
     let started = begin.duration_since(origin).as_secs_f64();
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
@@ -383,10 +398,9 @@ pub fn fetch(
     let left = until.map_or(PATIENCE, |until| until.saturating_sub(begin.elapsed()));
     stream.set_read_timeout(Some(left.clamp(Duration::from_millis(1), PATIENCE)))?;
     let over = || until.is_some_and(|until| begin.elapsed() >= until);
-    let limiter = os::tcp::Stream::from(stream.try_clone()?);
     stream.write_all(wanted.request().as_bytes())?;
 
-    let mut noted = Fetched { started, connected, asked: bytes, ..Fetched::default() };
+    let noted = Fetched { started, connected, asked: bytes, ..Fetched::default() };
     let mut reader = BufReader::with_capacity(PIECE, stream);
     let announced = match read_head(&mut reader) {
         Err(_) if over() => bytes,
@@ -395,6 +409,20 @@ pub fn fetch(
     if announced != bytes {
         return Err(io::Error::other(format!("the server offers {announced} of {bytes} bytes")));
     }
+    receive(reader, wanted, noted, (origin, begin), progress)
+}
+
+/// Reads content and checks every byte.
+fn receive(
+    mut reader: BufReader<TcpStream>,
+    wanted: Wanted,
+    mut noted: Fetched,
+    (origin, begin): (Instant, Instant),
+    progress: &AtomicUsize,
+) -> io::Result<Fetched> {
+    let Wanted { seed, bytes, at_most, until, window, text, .. } = wanted;
+    let over = || until.is_some_and(|until| begin.elapsed() >= until);
+    let limiter = os::tcp::Stream::from(reader.get_ref().try_clone()?);
     let mut check = Checker::new(Content::new(seed, text));
     let mut last = f64::NEG_INFINITY;
     while check.position < bytes {
@@ -563,8 +591,9 @@ mod tests {
 
     #[test]
     fn requests_that_are_none_are_refused() {
-        let request =
-            |bytes, pace, text| Some(Request { seed: 7, bytes, pace, text, headers: false });
+        let request = |bytes, pace, text| {
+            Some(Request { seed: 7, bytes, pace, text, headers: false, bare: false })
+        };
         assert_eq!(parse_request("GET /7/100 HTTP/1.0"), request(100, 0, false));
         assert_eq!(parse_request("GET /7/100/8000 HTTP/1.0"), request(100, 8000, false));
         let wanted = Wanted { text: true, pace: 8000, ..Wanted::whole(7, 100) }.request();

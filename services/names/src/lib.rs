@@ -23,7 +23,9 @@ pub fn fuzz(data: &[u8]) {
         && let Some(query) = message::Query::parse(query)
         && let Some(answer) = message::Answer::parse(&query.canonical, answer)
     {
-        assert!(query.answer(&answer, Some(5)).len() <= message::LARGEST);
+        let as_it_is = query.answer(&answer, Some(5), false);
+        assert!(as_it_is.len() <= message::LARGEST);
+        assert_eq!(query.answer(&answer, Some(5), true).len(), as_it_is.len());
     }
     let mut stream = data.to_vec();
     let (mut near, mut far) = (near::Near::default(), far::Far::default());

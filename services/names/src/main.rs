@@ -167,6 +167,7 @@ impl Names {
                         self.add(Of::Host(Box::new(host)), socket, vec![]);
                     }
                 }
+                (Event::Link(link), _) => self.near.set_quic(&link.peer, link.refuses_quic),
                 (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
                     self.granted(request, fd);

@@ -15,6 +15,13 @@ const HOP_OPTIONS: [u16; 3] = [10, 11, 12];
 /// Nothing is kept for longer than a day, and no "there is none" for longer than three hours.
 const LONGEST: u32 = 86_400;
 const LONGEST_NEGATIVE: u32 = 10_800;
+/// Records that say how a service is reached (RFC 9460), and their parameter with its protocols.
+const SVCB: [u16; 2] = [64, 65];
+const ALPN: u16 = 1;
+/// A protocol that nobody speaks: kept free for that (RFC 8701, section 2).
+const NOBODYS: [u8; 2] = [0x0a, 0x0a];
+/// The flag with which a resolver says that it has verified all of the answer.
+const VERIFIED: u8 = 0x20;
 /// The TTL of records that are served past their time (RFC 8767, section 4).
 const STALE_TTL: u32 = 30;
 
@@ -27,6 +34,8 @@ pub struct Query {
     question: Vec<u8>,
     /// The bytes that the client takes in a datagram.
     limit: usize,
+    /// It wants signatures, too, and may verify them (RFC 4035, section 3.2.1).
+    signed: bool,
     /// The whole message without what does not matter to the answer.
     pub canonical: Vec<u8>,
 }
@@ -104,12 +113,13 @@ impl Query {
         // Type and class are no letters.
         let at = canonical.len() - 4;
         canonical[at..].copy_from_slice(&question[question.len() - 4..]);
-        let mut limit = SMALLEST;
+        let (mut limit, mut signed) = (SMALLEST, false);
         if more == 1 {
-            limit = usize::from(opt(&mut r, &mut canonical)?).clamp(SMALLEST, LARGEST);
+            let (size, wants) = opt(&mut r, &mut canonical)?;
+            (limit, signed) = (usize::from(size).clamp(SMALLEST, LARGEST), wants);
         }
         let whole = r.is_at_end() && !TRANSFERS.contains(&kind);
-        whole.then_some(Query { id: [head[0], head[1]], question, limit, canonical })
+        whole.then_some(Query { id: [head[0], head[1]], question, limit, signed, canonical })
     }
 
     /// The question came by a connection: its answer need not fit into a datagram.
@@ -118,9 +128,17 @@ impl Query {
     }
 
     /// The answer to this client, `age` seconds after it came; `None`: it is past its time, and
-    /// all its records get a short one.
-    pub fn answer(&self, answer: &Answer, age: Option<u32>) -> Vec<u8> {
+    /// all its records get a short one. `no_quic`: it is not to hear of HTTP/3, unless it may find
+    /// out that the record is another than was signed.
+    pub fn answer(&self, answer: &Answer, age: Option<u32>, no_quic: bool) -> Vec<u8> {
         let mut message = answer.aged(age);
+        if no_quic && !self.signed && !answer.http3.is_empty() {
+            for at in answer.http3.iter().map(|at| usize::from(*at)) {
+                // No byte moves: names elsewhere may point behind it.
+                message[at..at + 2].copy_from_slice(&NOBODYS);
+            }
+            message[3] &= !VERIFIED;
+        }
         message[..2].copy_from_slice(&self.id);
         message[HEADER..HEADER + self.question.len()].copy_from_slice(&self.question);
         if message.len() > self.limit {
@@ -133,8 +151,9 @@ impl Query {
     }
 }
 
-/// Copies an OPT record without what is of one hop; the size that it tells.
-fn opt(r: &mut Reader<'_>, canonical: &mut Vec<u8>) -> Option<u16> {
+/// Copies an OPT record without what is of one hop; the size that it tells, and whether signatures
+/// are wanted.
+fn opt(r: &mut Reader<'_>, canonical: &mut Vec<u8>) -> Option<(u16, bool)> {
     let [0] = r.take(1)? else { return None };
     let (kind, size, flags, len) = (r.number()?, r.number()?, r.take(4)?, r.number()?);
     // Of version 0, which knows one flag.
@@ -156,7 +175,7 @@ fn opt(r: &mut Reader<'_>, canonical: &mut Vec<u8>) -> Option<u16> {
     canonical.extend_from_slice(flags);
     canonical.extend((kept.len() as u16).to_be_bytes());
     canonical.extend(kept);
-    Some(size)
+    Some((size, flags[2] & 0x80 != 0))
 }
 
 /// A server's answer.
@@ -165,6 +184,8 @@ pub struct Answer {
     message: Vec<u8>,
     /// Where its TTLs are.
     ttls: Vec<u16>,
+    /// Where it names HTTP/3 as a protocol of a service.
+    http3: Vec<u16>,
     /// For how many seconds it may be kept; 0: not at all.
     pub ttl: u32,
 }
@@ -185,7 +206,7 @@ impl Answer {
             return None;
         }
         let count = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let (mut ttls, mut least, mut soa) = (Vec::new(), LONGEST, None);
+        let (mut ttls, mut http3, mut least, mut soa) = (Vec::new(), Vec::new(), LONGEST, None);
         for (section, at) in [6, 8, 10].into_iter().enumerate() {
             for _ in 0..count(at) {
                 let (kind, ttl_at, data) = r.record()?;
@@ -197,6 +218,13 @@ impl Answer {
                 let ttl = if ttl >> 31 == 1 { 0 } else { ttl };
                 least = least.min(ttl);
                 ttls.push(u16::try_from(ttl_at).ok()?);
+                if SVCB.contains(&kind) {
+                    let begin = r.at - data.len();
+                    let at = |at| u16::try_from(begin + at).ok();
+                    http3.extend(
+                        names_of_http3(data).unwrap_or_default().into_iter().filter_map(at),
+                    );
+                }
                 if section == 1 && kind == SOA {
                     soa = number_at(data, data.len().checked_sub(4)?).map(|least| least.min(ttl));
                 }
@@ -209,7 +237,7 @@ impl Answer {
             (0, 0) | (3, _) => none,
             _ => 0,
         };
-        r.is_at_end().then(|| Answer { message: message.to_vec(), ttls, ttl })
+        r.is_at_end().then(|| Answer { message: message.to_vec(), ttls, http3, ttl })
     }
 
     /// Could the server not say?
@@ -231,8 +259,31 @@ impl Answer {
 
     /// Its memory.
     pub fn size(&self) -> usize {
-        self.message.len() + 2 * self.ttls.len()
+        self.message.len() + 2 * (self.ttls.len() + self.http3.len())
     }
+}
+
+/// Where the data of an SVCB record names HTTP/3, in one of its versions; `None` if it is none.
+fn names_of_http3(data: &[u8]) -> Option<Vec<usize>> {
+    let mut found = Vec::new();
+    let mut r = Reader { bytes: data, at: 0 };
+    r.number()?;
+    r.name(false)?;
+    while !r.is_at_end() {
+        let (key, len) = (r.number()?, r.number()?);
+        let begin = r.at;
+        let value = r.take(len.into())?;
+        let mut ids = Reader { bytes: value, at: 0 };
+        while key == ALPN && !ids.is_at_end() {
+            let len = ids.take(1)?[0];
+            let at = ids.at;
+            let id = ids.take(len.into())?;
+            if id == b"h3" || id.starts_with(b"h3-") {
+                found.push(begin + at);
+            }
+        }
+    }
+    Some(found)
 }
 
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {

@@ -1,6 +1,6 @@
 //! The half at the terminal: answers what is known, and asks the other half for the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::Key;
@@ -94,6 +94,8 @@ pub struct Near {
     cache: Cache<Of>,
     asked: BTreeMap<u32, Asked>,
     plain: BTreeMap<SocketAddr, u64>,
+    /// Peers towards which QUIC is refused.
+    no_quic: BTreeSet<String>,
     last: u32,
     /// What it did.
     pub counts: Counts,
@@ -102,9 +104,9 @@ pub struct Near {
 
 impl Default for Near {
     fn default() -> Near {
-        let (asked, plain) = Default::default();
-        let cache = Cache::new(MEMORY);
-        Near { cache, asked, plain, last: 0, counts: Counts::default(), out: Vec::new() }
+        let (asked, plain, no_quic) = Default::default();
+        let (cache, counts) = (Cache::new(MEMORY), Counts::default());
+        Near { cache, asked, plain, no_quic, last: 0, counts, out: Vec::new() }
     }
 }
 
@@ -117,6 +119,14 @@ impl Near {
     /// Answers known, and their memory.
     pub fn size(&self) -> (usize, usize) {
         self.cache.size()
+    }
+
+    /// QUIC towards this peer is refused, or is not: whoever is told of HTTP/3 would try it in vain.
+    pub fn set_quic(&mut self, peer: &str, refused: bool) {
+        match refused {
+            true => self.no_quic.insert(peer.to_owned()),
+            false => self.no_quic.remove(peer),
+        };
     }
 
     /// A client asks.
@@ -138,7 +148,7 @@ impl Near {
         let of = (peer.to_owned(), (server, query.canonical.clone()));
         let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &of)
         {
-            let bytes = query.answer(answer, Some(age));
+            let bytes = query.answer(answer, Some(age), self.no_quic.contains(peer));
             self.out.push(answer_to(by, client, server, bytes));
             self.counts.hits += 1;
             soon
@@ -208,7 +218,7 @@ impl Near {
                 }
                 for waiter in &asked.waiters {
                     let (client, server) = (waiter.client, asked.of.1.0);
-                    let bytes = waiter.query.answer(&answer, Some(0));
+                    let bytes = waiter.query.answer(&answer, Some(0), self.no_quic.contains(peer));
                     self.out.push(answer_to(waiter.by, client, server, bytes));
                 }
                 self.cache.keep(now, asked.of, answer);
@@ -247,9 +257,10 @@ impl Near {
 
     fn serve_stale(&mut self, now: u64, asked: &Asked) -> bool {
         let Some(Found::Stale(answer)) = self.cache.find(now, &asked.of) else { return false };
+        let no_quic = self.no_quic.contains(&asked.of.0);
         for waiter in &asked.waiters {
             let (client, server) = (waiter.client, asked.of.1.0);
-            let bytes = waiter.query.answer(answer, None);
+            let bytes = waiter.query.answer(answer, None, no_quic);
             self.out.push(answer_to(waiter.by, client, server, bytes));
         }
         self.counts.stale += asked.waiters.len() as u64;

@@ -19,11 +19,17 @@ const OPEN_OF_HOST: usize = 32;
 const OPEN_OF_PEER: usize = 256;
 const MAX_OPEN: usize = 1024;
 
+/// The same of names that are looked up.
+const MAX_LOOK_UPS: usize = 16;
+
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
 
 /// A socket, and of a connection its server's address.
 type Answer = Result<(OwnedFd, Option<SocketAddr>), Reason>;
+
+/// Those of a name.
+type Addresses = Result<Vec<IpAddr>, Reason>;
 
 /// The gateway that started this program.
 pub struct Gateway {
@@ -34,6 +40,8 @@ pub struct Gateway {
     /// Of hosts and of peers, as long as they have requests.
     places: RefCell<BTreeMap<Asker, Rc<Semaphore>>>,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
+    looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
+    look_ups: Semaphore,
     peers: RefCell<BTreeMap<String, Peer>>,
 }
 
@@ -72,12 +80,13 @@ impl Gateway {
     }
 
     fn new(client: Client) -> Gateway {
-        let (last, places, waiting, peers) = Default::default();
-        let (client, open) = (Arc::new(client), Semaphore::new(MAX_OPEN));
+        let (last, places, waiting, looking, peers) = Default::default();
+        let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
+        let client = Arc::new(client);
         let (said, heard) = std::sync::mpsc::channel();
         let speaker = Arc::clone(&client);
         thread::spawn(move || speak(&speaker, &heard));
-        Gateway { client, said, last, open, places, waiting, peers }
+        Gateway { client, said, last, open, places, waiting, looking, look_ups, peers }
     }
 
     /// Hears the gateway until it ends. A thread waits for it: what tokio could watch is not a
@@ -107,7 +116,15 @@ impl Gateway {
             (Event::Connected { request, server, .. }, Some(socket)) => {
                 (request, Ok((socket, Some(server))))
             }
-            (Event::Failed { request, reason }, _) => (request, Err(reason)),
+            (Event::Resolved { request, addresses }, _) => {
+                return self.tell_addresses(request, Ok(addresses));
+            }
+            (Event::Failed { request, reason }, _) => {
+                if self.looking.borrow().contains_key(&request) {
+                    return self.tell_addresses(request, Err(reason));
+                }
+                (request, Err(reason))
+            }
             (Event::Link(link), _) => {
                 let usable = link.service && link.state != LinkState::Down;
                 let peer = Peer { usable, bills: link.price.is_some() };
@@ -119,6 +136,13 @@ impl Gateway {
         if let Some(waits) = self.waiting.borrow_mut().remove(&request) {
             // Who does not wait any more drops the socket, which resets it.
             let _ = waits.send(answer);
+        }
+    }
+
+    fn tell_addresses(&self, request: u64, told: Addresses) {
+        if let Some(waits) = self.looking.borrow_mut().remove(&request) {
+            // Who does not wait any more needs none.
+            let _ = waits.send(told);
         }
     }
 
@@ -165,10 +189,34 @@ impl Gateway {
         &self,
         peer: &str,
         from: IpAddr,
-        name: &str,
+        (name, port): (&str, u16),
     ) -> Result<(OwnedFd, SocketAddr), Reason> {
-        let (socket, server) = self.connect_to(peer, from, format!("{name}:80")).await?;
+        let (socket, server) = self.connect_to(peer, from, format!("{name}:{port}")).await?;
         Ok((socket, server.ok_or(Reason::Protocol)?))
+    }
+
+    /// The addresses that a name has at this node.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn resolve(&self, peer: &str, name: &str) -> Addresses {
+        let _one = self.look_ups.acquire().await;
+        let (told, when_told) = oneshot::channel();
+        let request = self.number();
+        self.looking.borrow_mut().insert(request, told);
+        let (peer, name) = (peer.to_owned(), name.to_owned());
+        let ask = Request::Resolve { request, peer, name };
+        if service::packet::encode(&ask, b"").is_err() {
+            self.looking.borrow_mut().remove(&request);
+            return Err(Reason::Invalid);
+        }
+        self.say(ask, b"", None);
+        when_told.await.unwrap_or(Err(Reason::ShuttingDown))
+    }
+
+    fn number(&self) -> u64 {
+        self.last.set(self.last.get() + 1);
+        self.last.get()
     }
 
     async fn connect_to(&self, peer: &str, from: IpAddr, target: String) -> Answer {
@@ -207,8 +255,7 @@ impl Gateway {
     }
 
     async fn ask_now(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
-        let number = self.last.get() + 1;
-        self.last.set(number);
+        let number = self.number();
         let (answers, answer) = oneshot::channel();
         self.waiting.borrow_mut().insert(number, answers);
         let request = request(number);

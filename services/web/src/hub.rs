@@ -1,6 +1,9 @@
 //! The end where servers are: requests of the peer's service, and warm connections to servers.
 
+mod cached;
 mod pushing;
+mod secure;
+mod verifying;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,12 +13,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::headers::{self, Way};
-use bentpipe_web::{delta, push};
+use bentpipe_web::push::Budget;
+use bentpipe_web::{delta, push, verified};
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version, header};
+use http::{Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
@@ -23,7 +29,10 @@ use crate::gateway::Gateway;
 use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
+pub use cached::Kept;
 use pushing::{Page, Pushing};
+pub use secure::Secure;
+use verifying::Verifying;
 
 /// How long a connection is kept without a request.
 const WARM: Duration = Duration::from_secs(30);
@@ -41,8 +50,8 @@ const REQUESTS: usize = 2 * exchange::REQUESTS as usize;
 const FIELDS: usize = 64 << 20;
 
 type Sender = SendRequest<Body>;
-/// A peer, and a server for one of its hosts.
-type Key = (Rc<str>, Way);
+/// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
+type Key = (Rc<str>, Way, Option<Rc<str>>);
 
 /// The hub's part.
 pub struct Hub {
@@ -51,14 +60,25 @@ pub struct Hub {
     pub pushing: Pushing,
     requests: Rc<Places>,
     fields: Rc<Places>,
+    pub verifying: Verifying,
+    /// What is kept for all terminals; `None`: nothing is.
+    pub kept: Option<Kept>,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
+    secure: Secure,
 }
 
 impl Hub {
-    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, push: u64) -> Hub {
+    pub fn new(
+        gateway: Rc<Gateway>,
+        counted: Rc<Counted>,
+        kept: Option<Kept>,
+        push: Budget,
+        secure: Secure,
+    ) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
         let (requests, fields) = (Places::new(REQUESTS), Places::new(FIELDS));
-        Hub { gateway, counted, pushing, requests, fields, warm: RefCell::default() }
+        let (verifying, warm) = Default::default();
+        Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm, secure }
     }
 
     /// Serves an exchange.
@@ -89,14 +109,15 @@ impl Hub {
             Ok(way) => way,
             Err(why) => return Ok(failed(&why.to_string())),
         };
+        let name = match secure::name_of(&uri) {
+            Ok(name) => name.map(Rc::from),
+            Err(why) => return Ok(failed(&why)),
+        };
         let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
         let request = request.map(passing);
-        let key = (peer, way);
-        match self.ask(&key, request).await {
-            Ok((answer, sender)) => {
-                let mut answer = self.hand_on(key, answer, sender);
-                push::fields::clear(answer.headers_mut());
-                delta::clear(answer.headers_mut());
+        let key = (peer, way, name);
+        match self.fetch(&key, &uri, request).await {
+            Ok(answer) => {
                 let answer = match page {
                     Some(page) => page.read_own(answer),
                     None => answer,
@@ -107,9 +128,46 @@ impl Hub {
         }
     }
 
+    /// The server's answer as it crosses the link.
+    pub async fn fetch(
+        self: &Rc<Hub>,
+        key: &Key,
+        uri: &Uri,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, String> {
+        let (peer, Way { to, .. }, _) = key;
+        let mut answer = match &self.kept {
+            Some(kept) if self.is_verified(peer, uri, *to).await => {
+                self.give_or_ask(kept, key, uri, request).await?
+            }
+            Some(_) => self.ask_server(key, request).await?,
+            None => {
+                // A look-up takes as long as a server, and nobody waits for it.
+                self.look_up_meanwhile(peer, uri, *to);
+                self.ask_server(key, request).await?
+            }
+        };
+        self.verifying.tell(uri, *to, answer.headers_mut());
+        Ok(answer)
+    }
+
+    /// The server's answer, without what it says in fields of ours.
+    async fn ask_server(
+        self: &Rc<Hub>,
+        key: &Key,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, String> {
+        let (answer, sender) = self.ask(key, request).await?;
+        let mut answer = self.clone().hand_on(key.clone(), answer, sender);
+        push::fields::clear(answer.headers_mut());
+        delta::clear(answer.headers_mut());
+        verified::clear(answer.headers_mut());
+        Ok(answer)
+    }
+
     /// Asks the server on a warm connection, or on a new one if the server closed that meanwhile
     /// and what is asked can be asked again (RFC 9110, section 9.2.2).
-    pub async fn ask(
+    async fn ask(
         &self,
         key: &Key,
         mut request: Request<Body>,
@@ -145,20 +203,28 @@ impl Hub {
         None
     }
 
-    async fn connect(&self, (peer, way): &Key) -> Result<Sender, String> {
+    async fn connect(&self, (peer, way, name): &Key) -> Result<Sender, String> {
         let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
-        let connection =
-            Builder::new().max_buf_size(BUFFER).handshake(Socket::new(stream, Bytes::new()));
-        let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
-        // Why it ends, whoever waits for an answer hears.
-        Local::spawn(async move { drop(connection.await) });
-        Ok(sender)
+        if let Some(kept) = &self.kept {
+            kept.allow(peer, way.to);
+        }
+        let socket = Socket::plain(stream, Bytes::new());
+        match name {
+            None => speak(socket).await,
+            Some(name) => {
+                let tls = self.secure.connect(name, socket).await;
+                if tls.as_ref().is_err_and(|why| why.starts_with(headers::CERTIFICATE)) {
+                    Counted::add(&self.counted.bad_certificates);
+                }
+                speak(tls?).await
+            }
+        }
     }
 
     /// The answer as it crosses the link. The connection is kept once the answer is through.
-    pub fn hand_on(
+    fn hand_on(
         self: Rc<Hub>,
         key: Key,
         answer: Response<Incoming>,
@@ -196,6 +262,15 @@ impl Hub {
             kept.push((Instant::now(), sender));
         }
     }
+}
+
+/// Speaks HTTP on a connection.
+async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Sender, String> {
+    let connection = Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(socket));
+    let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
+    // Why it ends, whoever waits for an answer hears.
+    Local::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }
 
 /// What would be asked again: safe, and without a body.

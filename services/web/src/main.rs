@@ -3,6 +3,7 @@
 //! One thread; each connection and each exchange is a task. [`terminal`] has the hosts, [`hub`]
 //! the servers, and a program is both.
 
+mod authority;
 mod body;
 mod clock;
 mod commands;
@@ -19,6 +20,8 @@ mod tray;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,11 +29,11 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
-use hub::Hub;
-use options::Options;
+use hub::{Hub, Kept, Secure};
+use options::{Options, What};
 use shares::Streams;
 use store::Store;
-use terminal::Terminal;
+use terminal::{Inspection, Terminal};
 
 /// Threads that read files at once.
 const READERS: usize = 4;
@@ -38,6 +41,9 @@ const READERS: usize = 4;
 /// it may know sooner than this end that one is over.
 const EXCHANGES: usize = 2;
 const PUSH_STREAMS: usize = 4;
+/// Bytes of all answers in memory, of a terminal and of a hub.
+const MEMORY: usize = 64 << 20;
+const HUB_MEMORY: usize = 16 << 20;
 /// How often the gateway hears what was counted.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -87,6 +93,14 @@ pub struct Counted {
     pub forwarded: Cell<u64>,
     /// Connections to servers for them.
     pub connects: Cell<u64>,
+    /// Hosts' connections of HTTPS that were opened.
+    pub inspected: Cell<u64>,
+    /// Those that were not, by the list.
+    pub bypassed: Cell<u64>,
+    /// Those that could not be, or were not because it had failed within the hour.
+    pub refused: Cell<u64>,
+    /// Servers' certificates that were not valid.
+    pub bad_certificates: Cell<u64>,
     /// Objects that the hub sent ahead of requests.
     pub push_sent: Cell<u64>,
     /// Their bytes.
@@ -132,6 +146,10 @@ impl Counted {
             ("exchanges", &self.exchanges),
             ("forwarded", &self.forwarded),
             ("connects", &self.connects),
+            ("inspected", &self.inspected),
+            ("bypassed", &self.bypassed),
+            ("refused", &self.refused),
+            ("bad_certificates", &self.bad_certificates),
             ("push_sent", &self.push_sent),
             ("push_sent_bytes", &self.push_sent_bytes),
             ("pushed", &self.pushed),
@@ -156,21 +174,37 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), service::Error> {
+fn run() -> Result<(), Box<dyn Error>> {
     let options = Options::of_this_process();
+    if let Some(What::Ca { dir }) = &options.what {
+        std::io::stdout().write_all(authority::make(dir)?.as_bytes())?;
+        return Ok(());
+    }
+    let inspection = options.inspect.as_deref().map(Inspection::open).transpose()?;
+    let secure = Secure::new(options.trust.as_deref())?;
     let gateway = Rc::new(Gateway::from_environment()?);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(READERS).build()?;
-    LocalSet::new().block_on(&runtime, serve(gateway, options))
+    LocalSet::new().block_on(&runtime, serve(gateway, options, inspection, secure))
 }
 
-async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Error> {
+async fn serve(
+    gateway: Rc<Gateway>,
+    options: Options,
+    inspection: Option<Inspection>,
+    secure: Secure,
+) -> Result<(), Box<dyn Error>> {
     let counted = Rc::new(Counted::default());
-    let store = Store::open(options.cache.as_deref(), options.cache_size.0, counted.clone());
+    let (directory, limit) = (options.cache.as_deref(), options.cache_size.0);
+    let store = Store::open(directory, MEMORY, limit, counted.clone());
+    let budget = options.budget();
+    let inspection = inspection.map(Rc::new);
     let terminal =
-        Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone(), options.push.0));
-    let hub = Rc::new(Hub::new(gateway.clone(), counted.clone(), options.push.0));
-    Local::spawn(tell(gateway.clone(), counted, store));
+        Terminal::new(gateway.clone(), counted.clone(), store.clone(), budget, inspection);
+    let terminal = Rc::new(terminal);
+    let kept = hub_cache(&options);
+    let hub = Rc::new(Hub::new(gateway.clone(), counted, kept, budget, secure));
+    Local::spawn(tell(terminal.clone(), hub.clone()));
     let (exchanges, pushes) = (Streams::default(), Streams::default());
     gateway
         .hear(|given| match given {
@@ -183,26 +217,40 @@ async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Er
                 pushes.serve(&it.peer, PUSH_STREAMS, its);
             }
             Given::Command(request, words) => {
-                let (terminal, gateway) = (terminal.clone(), gateway.clone());
+                let (terminal, hub) = (terminal.clone(), hub.clone());
                 Local::spawn(async move {
-                    gateway.answer(request, commands::answer(&terminal, &words).await);
+                    let answer = commands::answer(&terminal, hub.kept.as_ref(), &words).await;
+                    hub.gateway.answer(request, answer);
                 });
             }
             // Of another version: dropping the socket resets the stream.
             Given::Incoming(it, ..) => eprintln!("{} speaks another exchange", it.peer),
         })
-        .await
+        .await?;
+    Ok(())
+}
+
+/// What a hub keeps, which is counted apart from what a terminal does.
+fn hub_cache(options: &Options) -> Option<Kept> {
+    let (directory, limit) = (options.hub_directory(), options.hub_cache.0);
+    let memory = HUB_MEMORY.min(limit.try_into().unwrap_or(usize::MAX));
+    let open = || Store::open(directory.as_deref(), memory, limit, Rc::default());
+    (limit > 0).then(|| Kept::new(open()))
 }
 
 /// Tells the gateway what was counted, when that changes.
-async fn tell(gateway: Rc<Gateway>, counted: Rc<Counted>, store: Rc<Store>) {
+async fn tell(terminal: Rc<Terminal>, hub: Rc<Hub>) {
     let mut told = BTreeMap::new();
     loop {
         tokio::time::sleep(TELL).await;
-        let mut now = counted.all();
-        now.extend(store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
+        terminal.pushes.tidy();
+        let mut now = terminal.counted.all();
+        now.extend(terminal.store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
+        let kept = hub.kept.as_ref().map(|kept| kept.store.told());
+        let kept = kept.into_iter().flatten().map(|(name, n)| (format!("hub_{name}"), n));
+        now.extend(kept);
         if now != told {
-            gateway.tell(now.clone());
+            terminal.gateway.tell(now.clone());
             told = now;
         }
     }

@@ -23,6 +23,22 @@ use http::Uri;
 /// By what an object is known at both ends: host and target.
 pub use crate::cache::plain_uri as name_of;
 
+/// Bytes that may be pushed for one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Where bytes cost nothing.
+    pub free: u64,
+    /// Where they cost money: some of what is pushed is never asked for.
+    pub paid: u64,
+}
+
+impl Budget {
+    /// Over a link that bills bytes, or does not.
+    pub fn over(self, bills: bool) -> u64 {
+        if bills { self.paid.min(self.free) } else { self.free }
+    }
+}
+
 /// What an object is to a page, in the order in which objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {

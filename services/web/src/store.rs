@@ -2,6 +2,7 @@
 //! holds up the loop.
 
 mod file_body;
+mod giving;
 mod keeping;
 mod writer;
 
@@ -25,12 +26,11 @@ pub use file_body::FileBody;
 pub use keeping::{Keep, kept};
 use writer::{Job, Told, Writer};
 
-/// Bytes of all answers in memory, and of one of them.
-const MEMORY: usize = 64 << 20;
 /// Bytes of one answer where there is no disk.
 const LONGEST: u64 = 1 << 20;
-/// Bytes of answers that are on their way to memory; beyond that none is begun.
-const ON_THEIR_WAY: usize = 32 << 20;
+/// Bytes of answers that are on their way to memory are this part of those that may be there; beyond
+/// that none is begun.
+const ON_THEIR_WAY: usize = 2;
 /// What one answer may take of the disk: this part.
 const PART: u64 = 8;
 
@@ -45,6 +45,8 @@ pub struct Store {
     on_their_way: Cell<usize>,
     last: Cell<u64>,
     clock: Clock,
+    /// Bytes of all answers in memory.
+    limit: usize,
     largest: u64,
     counted: Rc<Counted>,
 }
@@ -69,17 +71,24 @@ pub enum FoundBody {
 }
 
 impl Store {
-    /// In memory, and in `directory` if there is one, from when it has been read.
-    pub fn open(directory: Option<&Path>, limit: u64, counted: Rc<Counted>) -> Rc<Store> {
+    /// So many bytes in memory, and `limit` in `directory` if there is one, from when it has been
+    /// read.
+    pub fn open(
+        directory: Option<&Path>,
+        memory: usize,
+        limit: u64,
+        counted: Rc<Counted>,
+    ) -> Rc<Store> {
         let (files, pending, on_their_way, last) = Default::default();
         let store = Rc::new(Store {
-            memory: Memory::new(MEMORY).into(),
+            memory: Memory::new(memory).into(),
             index: Index::new(limit).into(),
             files,
             pending,
             on_their_way,
             last,
             clock: Clock::start(),
+            limit: memory,
             largest: limit / PART,
             counted,
         });
@@ -301,6 +310,23 @@ impl Store {
             on_disk: index.len() as u64,
             disk_bytes: index.bytes(),
         }
+    }
+}
+
+impl Store {
+    /// What was given out of it and is in it, by name.
+    pub fn told(&self) -> Vec<(&'static str, u64)> {
+        let c = &self.counted;
+        let counted = [
+            ("hits", &c.hits),
+            ("hit_bytes", &c.hit_bytes),
+            ("validated", &c.validated),
+            ("stored", &c.stored),
+            ("not_written", &c.not_written),
+            ("damaged", &c.damaged),
+        ];
+        let counted = counted.map(|(name, n)| (name, n.get()));
+        counted.into_iter().chain(self.sizes().named()).collect()
     }
 }
 

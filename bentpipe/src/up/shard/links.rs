@@ -265,6 +265,7 @@ impl Shard {
                         peer.resolve_at = (!established).then(|| now + wait);
                     }
                 }
+                Purpose::Addresses(of) => self.tell_addresses(now, of, &answer.addresses),
                 Purpose::Server(caller, source) => {
                     let fits = |to: &SocketAddr| source.is_none_or(|s| s.is_ipv4() == to.is_ipv4());
                     let mut fitting = answer.addresses.iter().filter(|to| fits(to));

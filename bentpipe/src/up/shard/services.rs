@@ -12,7 +12,7 @@ use os::closing::Shared;
 use os::poll::{Event as Polled, Interest};
 use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
 use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via, datagram};
-use service::message::{Accepted, Incoming, Link, LinkState};
+use service::message::{Accepted, Incoming, Link, LinkState, MAX_ADDRESSES};
 use service::{Event, Reason};
 use units::{Duration, Instant};
 
@@ -47,6 +47,9 @@ pub(super) struct ServiceLines {
     /// Answers that wait for room.
     backlog: VecDeque<(Arc<Line>, Answer)>,
     dials: BTreeMap<ConnectId, Dial>,
+    /// Names whose addresses somebody wants to know, with the request.
+    look_ups: BTreeMap<u64, (Arc<Line>, u64)>,
+    last_look_up: u64,
     streams: BTreeMap<FlowId, (Arc<Line>, u64)>,
     /// What each that runs was told of links.
     told: BTreeMap<String, Told>,
@@ -270,6 +273,7 @@ impl Shard {
                 let id = self.relay.connect_for_service(now, peer, target, source);
                 self.services.dials.insert(id, Dial { line, request, back: false, stream: None });
             }
+            Wish::Resolve { request, peer, name } => self.look_up(now, line, request, &peer, &name),
             Wish::Back { request, client, server } => {
                 self.connect_back(now, line, request, client, server);
             }
@@ -338,6 +342,36 @@ impl Shard {
         self.relay.connected(flow);
         self.services.wake_at(now + AGAIN);
         Ok(())
+    }
+
+    /// Asks for a name's addresses on behalf of a peer's hosts.
+    fn look_up(&mut self, now: Instant, line: Arc<Line>, request: u64, peer: &str, name: &str) {
+        let lines = &mut self.services;
+        lines.last_look_up += 1;
+        let (of, peer) = (lines.last_look_up, self.peers.called(peer).map(|p| p.id));
+        let refused = match peer {
+            None => Some(Reason::NoSuchPeer),
+            // The peer's other names wait already.
+            Some(peer) if !self.names.ask(peer, Purpose::Addresses(of), name, 0) => {
+                Some(Reason::Exhausted)
+            }
+            Some(_) => None,
+        };
+        match refused {
+            Some(reason) => self.services.answer(now, &line, Answer::failed(request, reason)),
+            None => drop(self.services.look_ups.insert(of, (line, request))),
+        }
+    }
+
+    /// A name has these addresses, or none.
+    pub(super) fn tell_addresses(&mut self, now: Instant, of: u64, addresses: &[SocketAddr]) {
+        let Some((line, request)) = self.services.look_ups.remove(&of) else { return };
+        let addresses: Vec<_> = addresses.iter().map(SocketAddr::ip).take(MAX_ADDRESSES).collect();
+        let answer = match addresses.is_empty() {
+            true => Answer::failed(request, Reason::NoSuchName),
+            false => Answer { event: Event::Resolved { request, addresses }, socket: None },
+        };
+        self.services.answer(now, &line, answer);
     }
 
     /// Connects to a server for a service.
@@ -525,7 +559,8 @@ impl Shard {
             rate: endpoint.rate(id).as_bps(),
             rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
             service: self.relay.peer_has_service(now, id, service),
-            price: None,
+            price: self.price_of_bytes(id),
+            refuses_quic: peer.config.refuse_quic,
         })
     }
 
@@ -574,6 +609,7 @@ fn is_news(told: &Link, link: &Link) -> bool {
         || told.state != link.state
         || told.service != link.service
         || told.price != link.price
+        || told.refuses_quic != link.refuses_quic
         || apart(told.rate, link.rate)
         || apart(told.rtt_us, link.rtt_us)
 }

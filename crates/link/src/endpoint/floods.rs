@@ -63,7 +63,7 @@ impl Gauge {
     fn close(&mut self, [flood, ebb]: [u32; 2]) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > flood {
-            self.n = (self.n + 1).max(FIRST).min(FINEST);
+            self.n = (self.n + 1).clamp(FIRST, FINEST);
         } else if dropped < ebb {
             self.n = self.n.saturating_sub(1);
         }

@@ -55,6 +55,59 @@ pub fn none(query: &[u8], ttl: u32, minimum: u32) -> Vec<u8> {
     out
 }
 
+/// The answer to a canonical question, verified: an HTTPS record with these protocols, and an
+/// address behind it.
+pub fn https(query: &[u8], protocols: &[&str]) -> Vec<u8> {
+    let mut out = answer(query, 0, 0);
+    (out[3], out[7]) = (0xa0, 2);
+    let alpn: Vec<u8> =
+        protocols.iter().flat_map(|p| [&[p.len() as u8], p.as_bytes()].concat()).collect();
+    let data = [
+        &[0, 1, 0][..],
+        &[0, 1, 0, alpn.len() as u8],
+        &alpn,
+        &[0, 3, 0, 2, 1, 0xbb],
+        &[0, 4, 0, 4, 10, 9, 0, 1],
+    ]
+    .concat();
+    out.extend([0xc0, 12, 0, 65, 0, 1, 0, 0, 1, 44, 0, data.len() as u8]);
+    out.extend(data);
+    out.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4, 10, 9, 0, 1]);
+    out
+}
+
+#[test]
+fn where_quic_is_refused_no_record_names_it_but_to_those_who_verify_signatures() {
+    let has = |message: &[u8], what: &[u8]| message.windows(what.len()).any(|w| w == what);
+    let plain = Query::parse(&question(1, "a.example", None)).unwrap();
+    let verifies = Query::parse(&question(1, "a.example", Some(1232))).unwrap();
+    for query in [&plain, &verifies] {
+        let message = https(&query.canonical, &["h3", "h2", "h3-29", "h33"]);
+        let answer = Answer::parse(&query.canonical, &message).unwrap();
+        let as_it_is = query.answer(&answer, Some(0), false);
+        assert!(has(&as_it_is, b"\x02h3\x02h2\x05h3-29\x03h33") && as_it_is[3] == 0xa0);
+        let told = query.answer(&answer, Some(0), true);
+        if query == &verifies {
+            assert_eq!(told, as_it_is, "its signature would not be one any more");
+            continue;
+        }
+        assert!(has(&told, b"\x02\x0a\x0a\x02h2\x05\x0a\x0a-29\x03h33"), "{told:?}");
+        assert_eq!(told[3], 0x80, "nobody has verified what it says now");
+        let others = |m: &[u8]| m.iter().filter(|b| ![b'h', b'3', 0x0a].contains(*b)).count();
+        assert_eq!((told.len(), others(&told)), (as_it_is.len(), others(&as_it_is)));
+    }
+    // What is no such record is left as it is, wherever it breaks off.
+    let message = https(&plain.canonical, &["h3"]);
+    let at = message.windows(2).position(|w| w == b"h3").unwrap();
+    for (at, value) in [(at - 1, 9), (at - 2, 200), (at - 6, 9)] {
+        let mut broken = message.clone();
+        broken[at] = value;
+        if let Some(answer) = Answer::parse(&plain.canonical, &broken) {
+            assert_eq!(plain.answer(&answer, Some(0), true), plain.answer(&answer, Some(0), false));
+        }
+    }
+}
+
 #[test]
 fn questions_that_differ_in_what_does_not_matter_are_one() {
     let one = Query::parse(&question(1, "Www.Example.com", Some(4096))).unwrap();
@@ -71,9 +124,9 @@ fn an_answer_keeps_the_clients_number_and_spelling_and_its_ttls_shrink() {
     let parsed = Answer::parse(&query.canonical, &answer(&query.canonical, 300, 2)).unwrap();
     assert_eq!(parsed.ttl, 300);
     let mut expected = answer(&question(7, "Www.Example.com", None), 260, 2);
-    assert_eq!(query.answer(&parsed, Some(40)), expected);
+    assert_eq!(query.answer(&parsed, Some(40), false), expected);
     expected = answer(&question(7, "Www.Example.com", None), 30, 2);
-    assert_eq!(query.answer(&parsed, None), expected, "past its time");
+    assert_eq!(query.answer(&parsed, None, false), expected, "past its time");
 }
 
 #[test]
@@ -81,7 +134,8 @@ fn a_long_answer_is_truncated_to_what_the_client_takes() {
     for (edns, fits) in [(None, false), (Some(1232), true), (Some(513), false)] {
         let query = Query::parse(&question(7, "a.example", edns)).unwrap();
         let long = answer(&query.canonical, 300, 50);
-        let told = query.answer(&Answer::parse(&query.canonical, &long).unwrap(), Some(0));
+        let parsed = Answer::parse(&query.canonical, &long).unwrap();
+        let told = query.answer(&parsed, Some(0), false);
         assert_eq!((told[2] & 2 == 0, told.len() > 512), (fits, fits));
     }
 }
@@ -137,7 +191,7 @@ proptest! {
     ) {
         let query = Query::parse(&question(1, "a.example", Some(1232))).unwrap();
         let good = [question(1, "a.example", Some(1232)), answer(&query.canonical, 300, 3),
-            none(&query.canonical, 9, 9), bytes];
+            https(&query.canonical, &["h2", "h3"]), none(&query.canonical, 9, 9), bytes];
         for mut message in good {
             for (at, value) in &changes {
                 let at = usize::from(*at) % message.len().max(1);
@@ -147,7 +201,9 @@ proptest! {
                 prop_assert_eq!(&Query::parse(&q.canonical).unwrap().canonical, &q.canonical);
             }
             if let Some(parsed) = Answer::parse(&query.canonical, &message) {
-                prop_assert!(query.answer(&parsed, Some(5)).len() <= 1232);
+                for no_quic in [false, true] {
+                    prop_assert!(query.answer(&parsed, Some(5), no_quic).len() <= 1232);
+                }
             }
         }
     }

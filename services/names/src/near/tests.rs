@@ -1,5 +1,5 @@
 use super::*;
-use crate::message::tests::{answer, none, question};
+use crate::message::tests::{answer, https, none, question};
 
 const CLIENT: &str = "10.1.0.2:4000";
 const SERVER: &str = "10.2.0.2:53";
@@ -166,4 +166,31 @@ fn a_question_by_a_connection_is_answered_there_and_whole() {
     near.take();
     near.on_lost(7, "hub");
     assert_eq!(near.take(), [Do::Pass(7)]);
+}
+
+#[test]
+fn hosts_hear_of_http3_behind_those_peers_alone_towards_which_quic_is_carried() {
+    let mut near = Near::default();
+    near.set_quic("hub", true);
+    let (id, query) = ask(&mut near, 0, "a.example").expect("a question");
+    let message = https(&query, &["h3", "h2"]);
+    let has_http3 = |near: &mut Near| match &near.take()[..] {
+        [Do::Answer(it)] => it.bytes.windows(3).any(|w| w == b"\x02h3"),
+        other => panic!("{other:?}"),
+    };
+    near.on_frame(0, "hub", Frame::Answer { id, message });
+    assert!(!has_http3(&mut near), "the first answer");
+    let again = |near: &mut Near, peer: &str| {
+        near.on_question(1, peer, pair(), By::Datagram, &question(9, "a.example", None));
+    };
+    again(&mut near, "hub");
+    assert!(!has_http3(&mut near), "and from memory");
+    again(&mut near, "another");
+    let told = near.take();
+    let [Do::Send(_, Frame::Ask { id, .. })] = &told[..] else { panic!("{told:?}") };
+    near.on_frame(1, "another", Frame::Answer { id: *id, message: https(&query, &["h3", "h2"]) });
+    assert!(has_http3(&mut near));
+    near.set_quic("hub", false);
+    again(&mut near, "hub");
+    assert!(has_http3(&mut near), "what is kept is as it came");
 }

@@ -1,7 +1,7 @@
 //! The hub's part of page push: reads pages as they pass, fetches what they name, and sends it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -14,7 +14,7 @@ use bentpipe_web::headers::Way;
 use bentpipe_web::push::fields::{self, Ask};
 use bentpipe_web::push::plan::{Plan, Wanted};
 use bentpipe_web::push::scan::{Scanner, in_fields};
-use bentpipe_web::push::{Found, Kind, frames, is_private, name_of};
+use bentpipe_web::push::{Budget, Found, Kind, frames, is_private, name_of};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
@@ -42,7 +42,7 @@ const PACKERS: usize = 32;
 /// What the hub has for push, and for deltas.
 pub struct Pushing {
     /// Bytes for one page; 0: nothing is pushed.
-    bytes: u64,
+    budget: Budget,
     urgent: Exchanges,
     /// Images give way to all that was asked for.
     images: Exchanges,
@@ -54,13 +54,13 @@ pub struct Pushing {
 }
 
 impl Pushing {
-    pub fn new(gateway: &Rc<Gateway>, counted: &Rc<Counted>, bytes: u64) -> Pushing {
+    pub fn new(gateway: &Rc<Gateway>, counted: &Rc<Counted>, budget: Budget) -> Pushing {
         let stream =
             |class| Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE, class);
         let (urgent, images) = (stream(None), stream(Some("bulk")));
         let (pages, versions) = Default::default();
         let (places, packers) = (Places::new(PAGES), Places::new(PACKERS));
-        Pushing { bytes, urgent, images, pages, versions, places, packers }
+        Pushing { budget, urgent, images, pages, versions, places, packers }
     }
 
     /// A host asks for this itself: no page need bring it.
@@ -81,6 +81,8 @@ pub struct Page {
     way: Way,
     number: u64,
     plan: RefCell<Plan>,
+    /// Marks of what the terminal has, and which may hold still.
+    had: BTreeSet<u32>,
     /// What its objects are asked for with.
     copied: RefCell<HeaderMap>,
     /// Other hosts whose address is known.
@@ -105,15 +107,15 @@ impl Page {
         let pushing = &hub.pushing;
         pushing.asked(peer, way, uri);
         let (base, ask) = (delta::take_base(fields), fields::take_ask(fields));
-        let Ask { page: number, bytes, held } = ask?;
+        let Ask { page: number, bytes, held, had } = ask?;
         let url = Url::parse(&uri.to_string()).ok()?;
-        let may_push = !hub.gateway.bills(peer) && bytes.min(pushing.bytes) > 0;
-        let mut place = if may_push { pushing.places.take(peer, 1) } else { None };
+        let bytes = bytes.min(pushing.budget.over(hub.gateway.bills(peer)));
+        let mut place = if bytes > 0 { pushing.places.take(peer, 1) } else { None };
         // Promised is only what there is a stream for.
         if place.is_some() && pushing.urgent.sender(peer).await.is_err() {
             place = None;
         }
-        let bytes = if place.is_some() { bytes.min(pushing.bytes) } else { 0 };
+        let bytes = if place.is_some() { bytes } else { 0 };
         let owner = (peer.to_string(), way.from);
         let base = base.and_then(|digest| {
             let page = pushing.versions.borrow_mut().find(&owner, digest)?;
@@ -125,6 +127,7 @@ impl Page {
             way,
             number,
             plan: RefCell::new(Plan::new(url, held, bytes)),
+            had,
             copied: RefCell::new(fields::copied(fields)),
             others: RefCell::default(),
             is_over: Cell::new(false),
@@ -144,13 +147,21 @@ impl Page {
 
     /// The page's own answer, with promises between its bytes.
     pub fn read_own(self: &Rc<Page>, answer: Response<Body>) -> Response<Body> {
-        fields::set_cookies(&mut self.copied.borrow_mut(), answer.headers());
         let base = self.plan.borrow().page().clone();
-        self.read(answer, base, 0)
+        let is_secure = base.scheme() == "https";
+        fields::set_cookies(&mut self.copied.borrow_mut(), answer.headers(), is_secure);
+        self.read(answer, base, 0, false)
     }
 
     /// An answer with promises between its bytes, if it names anything.
-    fn read(self: &Rc<Page>, answer: Response<Body>, base: Url, depth: u8) -> Response<Body> {
+    /// Where the terminal `has` it the promises alone cross.
+    fn read(
+        self: &Rc<Page>,
+        answer: Response<Body>,
+        base: Url,
+        depth: u8,
+        has: bool,
+    ) -> Response<Body> {
         let (mut parts, body) = answer.into_parts();
         let found = in_fields(parts.status, &parts.headers);
         let scanner = Scanner::of(&parts.headers);
@@ -170,6 +181,7 @@ impl Page {
             ready: VecDeque::new(),
             packed,
             copy: is_kept.then(Vec::new),
+            has,
             is_whole: false,
         };
         it.promise(found, true);
@@ -237,15 +249,20 @@ impl Page {
         if self.is_over.get() || status.is_server_error() || is_for_nobody_else.contains(&status) {
             return Err("it is not sent".into());
         }
+        let has = status == StatusCode::OK
+            && fields::mark(&wanted.name, answer.headers()).is_some_and(|m| self.had.contains(&m));
         let length = answer.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|l| l.to_str().ok()).and_then(|l| l.parse().ok());
+        let length = if has { Some(0) } else { length };
         if !self.plan.borrow_mut().admit(length) {
             return Err("it is too much".into());
         }
         let answer = match wanted.kind {
-            Kind::Page | Kind::Style => self.read(answer, wanted.url.clone(), wanted.depth),
+            Kind::Page | Kind::Style => self.read(answer, wanted.url.clone(), wanted.depth, has),
+            _ if has => answer.map(|_| body::nothing()),
             _ => answer,
         };
+        let answer = if has { unchanged(answer) } else { answer };
         let (gone, when_gone) = oneshot::channel();
         let is_wanted = Rc::new(Cell::new(false));
         let (page, is_paid) = (Rc::clone(self), length.is_some());
@@ -272,18 +289,20 @@ impl Page {
         };
         let to = match known {
             Some(to) => to,
-            None => self.look_up(wanted.url.host_str().unwrap_or("")).await?,
+            None => self.look_up(&wanted.url).await?,
         };
-        let key = (self.peer.clone(), Way { to, ..self.way });
-        let (answer, sender) = self.hub.ask(&key, request).await?;
-        let mut answer = self.hub.clone().hand_on(key, answer, sender);
-        fields::clear(answer.headers_mut());
+        let name = wanted.url.host_str().filter(|_| wanted.url.scheme() == "https");
+        let key = (self.peer.clone(), Way { to, ..self.way }, name.map(Rc::from));
+        let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
+        let answer = self.hub.fetch(&key, &uri, request).await?;
         Ok((answer, to))
     }
 
     /// The address of another host. It is not asked where it is in nobody's net but the page's own.
-    async fn look_up(&self, host: &str) -> Result<SocketAddr, String> {
-        let connected = self.hub.gateway.connect_by_name(&self.peer, self.way.from, host).await;
+    async fn look_up(&self, url: &Url) -> Result<SocketAddr, String> {
+        let host = url.host_str().unwrap_or("");
+        let at = (host, url.port_or_known_default().unwrap_or(80));
+        let connected = self.hub.gateway.connect_by_name(&self.peer, self.way.from, at).await;
         let (_, to) = connected.map_err(|why| why.to_string())?;
         if is_private(to.ip()) && to.ip() != self.way.to.ip() {
             return Err("its address is nobody's".into());
@@ -318,6 +337,13 @@ impl Page {
     }
 }
 
+/// The terminal has the body.
+fn unchanged(mut answer: Response<Body>) -> Response<Body> {
+    *answer.status_mut() = StatusCode::NOT_MODIFIED;
+    answer.headers_mut().remove(header::CONTENT_LENGTH);
+    answer
+}
+
 /// Sends a pushed answer, hears whether a host reads it, and holds its stream until the terminal
 /// has all of it.
 async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<bool>>) {
@@ -349,6 +375,8 @@ struct Reading {
     packed: Option<(Packer, Place)>,
     /// Its bytes so far, to be remembered if they are not too many.
     copy: Option<Vec<u8>>,
+    /// The terminal has its bytes.
+    has: bool,
     is_whole: bool,
 }
 
@@ -367,6 +395,9 @@ impl Reading {
 
     /// Bytes of the page go on, packed or as they are.
     fn send(&mut self, bytes: Bytes) -> Result<(), Broken> {
+        if self.has {
+            return Ok(());
+        }
         match &mut self.copy {
             Some(copy) if copy.len() + bytes.len() <= MAX_PAGE => copy.extend_from_slice(&bytes),
             _ => self.copy = None,

@@ -14,6 +14,8 @@ use crate::headers::TO;
 const PUSH: HeaderName = HeaderName::from_static("bp-push");
 /// In a request: hashes of what the terminal has of this host.
 const HOLDS: HeaderName = HeaderName::from_static("bp-holds");
+/// In a request: marks of what the terminal has of this host and does not know to hold ([`mark`]).
+const HAD: HeaderName = HeaderName::from_static("bp-had");
 /// In an answer and in a pushed one: its body has promises in it. The value is its length.
 const FRAMED: HeaderName = HeaderName::from_static("bp-framed");
 /// In a request that objects may be pushed for, and in a pushed answer: the number of the page.
@@ -35,6 +37,8 @@ pub struct Ask {
     pub bytes: u64,
     /// Hashes of names that need not be sent.
     pub held: BTreeSet<u32>,
+    /// Marks of what need not be sent if it is the same still.
+    pub had: BTreeSet<u32>,
 }
 
 /// A name's hash, FNV-1a of 32 bits. Who makes two names with one hash keeps one of them from
@@ -43,9 +47,23 @@ pub fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }
 
+/// The hash of an answer's name and of what tells it from others of the same name; `None` if nothing
+/// does.
+pub fn mark(name: &str, answer: &HeaderMap) -> Option<u32> {
+    let tells = answer.get(header::ETAG).or_else(|| answer.get(header::LAST_MODIFIED))?;
+    Some(hash(&format!("{name}\n{}", tells.to_str().ok()?)))
+}
+
+/// Are these the fields of one and the same answer, by what tells versions apart?
+pub fn is_same(one: &HeaderMap, other: &HeaderMap) -> bool {
+    let tells = [header::ETAG, header::LAST_MODIFIED];
+    let told = tells.iter().find(|name| one.contains_key(*name));
+    told.is_some_and(|name| one.get(name) == other.get(name))
+}
+
 /// Removes what a host or a server sends of our own fields.
 pub fn clear(fields: &mut HeaderMap) {
-    for name in [PUSH, HOLDS, FRAMED, PAGE, STATUS] {
+    for name in [PUSH, HOLDS, HAD, FRAMED, PAGE, STATUS] {
         fields.remove(name);
     }
 }
@@ -57,25 +75,30 @@ pub fn set_ask(fields: &mut HeaderMap, ask: &Ask) {
         fields.insert(PUSH, ask.bytes.into());
     }
     fields.insert(PAGE, ask.page.into());
-    if !ask.held.is_empty() {
-        let held: Vec<u8> =
-            ask.held.iter().take(MAX_HELD).flat_map(|hash| hash.to_be_bytes()).collect();
-        fields.insert(HOLDS, text(Base64UrlUnpadded::encode_string(&held)));
+    for (name, hashes) in [(HOLDS, &ask.held), (HAD, &ask.had)] {
+        if !hashes.is_empty() {
+            let all = hashes.iter().take(MAX_HELD);
+            let all: Vec<u8> = all.flat_map(|hash| hash.to_be_bytes()).collect();
+            fields.insert(name, text(Base64UrlUnpadded::encode_string(&all)));
+        }
     }
 }
 
 /// Takes what a request says of push out of it.
 pub fn take_ask(fields: &mut HeaderMap) -> Option<Ask> {
-    let [push, page, holds] = [PUSH, PAGE, HOLDS].map(|name| fields.remove(name));
+    let [push, page, holds, had] = [PUSH, PAGE, HOLDS, HAD].map(|name| fields.remove(name));
     let page = page.as_ref()?.to_str().ok()?;
     let bytes = match push {
         Some(push) => push.to_str().ok()?.parse().ok()?,
         None => BYTES,
     };
-    let holds = holds.as_ref().and_then(|h| h.to_str().ok()).unwrap_or("");
-    let held = Base64UrlUnpadded::decode_vec(holds).ok()?;
-    let hashes = held.as_chunks().0.iter().take(MAX_HELD).map(|b| u32::from_be_bytes(*b));
-    Some(Ask { page: page.parse().ok()?, bytes, held: hashes.collect() })
+    let hashes = |field: Option<HeaderValue>| {
+        let text = field.as_ref().and_then(|h| h.to_str().ok()).unwrap_or("");
+        let all = Base64UrlUnpadded::decode_vec(text).ok()?;
+        let all = all.as_chunks().0.iter().take(MAX_HELD).map(|b| u32::from_be_bytes(*b));
+        Some(all.collect())
+    };
+    Some(Ask { page: page.parse().ok()?, bytes, held: hashes(holds)?, had: hashes(had)? })
 }
 
 /// Notes that promises are between the body's bytes.
@@ -115,8 +138,9 @@ pub fn copied(page: &HeaderMap) -> HeaderMap {
 }
 
 /// What a browser's cookies are after an answer with these fields, for the same host's root. Those
-/// that only a browser can judge are left out: the terminal finds that they differ.
-pub fn set_cookies(copied: &mut HeaderMap, answer: &HeaderMap) {
+/// that only a browser can judge are left out: the terminal finds that they differ. `is_secure`: it
+/// came by `https`.
+pub fn set_cookies(copied: &mut HeaderMap, answer: &HeaderMap, is_secure: bool) {
     let before = copied.get(header::COOKIE).and_then(|c| c.to_str().ok()).unwrap_or("");
     let mut pairs: Vec<(String, String)> = before
         .split("; ")
@@ -133,6 +157,7 @@ pub fn set_cookies(copied: &mut HeaderMap, answer: &HeaderMap) {
             let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
             match name.to_ascii_lowercase().as_str() {
                 "path" => value == "/",
+                "secure" => is_secure,
                 "httponly" | "samesite" | "expires" | "max-age" => value != "0",
                 _ => false,
             }
@@ -306,8 +331,8 @@ mod tests {
         let mut all = fields(&[("bp-push", "9 9"), ("bp-holds", "AAAA"), ("accept", "*/*")]);
         clear(&mut all);
         assert_eq!(all, fields(&[("accept", "*/*")]));
-        let held = ["a/b", "a/c"].map(hash).into();
-        let ask = Ask { page: 7, bytes: 1 << 20, held };
+        let (held, had) = (["a/b", "a/c"].map(hash).into(), [hash("a/d\n\"1\"")].into());
+        let ask = Ask { page: 7, bytes: 1 << 20, held, had };
         set_ask(&mut all, &ask);
         assert_eq!(take_ask(&mut all), Some(ask));
         assert_eq!(all.len(), 1);
@@ -317,7 +342,7 @@ mod tests {
             let odd = [("bp-page", page), ("bp-push", push), ("bp-holds", holds)];
             assert_eq!(take_ask(&mut fields(&odd)), None, "{odd:?}");
         }
-        let many = Ask { page: 1, bytes: 1, held: (0..1000).collect() };
+        let many = Ask { page: 1, bytes: 1, held: (0..1000).collect(), had: BTreeSet::new() };
         set_ask(&mut all, &many);
         assert_eq!(take_ask(&mut all).unwrap().held.len(), MAX_HELD);
     }
@@ -379,8 +404,10 @@ mod tests {
             ("set-cookie", "no=2; Domain=test"),
             ("set-cookie", "no=3; Secure"),
         ];
-        set_cookies(&mut copied, &fields(&answer));
+        set_cookies(&mut copied, &fields(&answer), false);
         assert_eq!(copied["cookie"], "a=b; c=e; f=g");
+        set_cookies(&mut copied, &fields(&answer), true);
+        assert_eq!(copied["cookie"], "a=b; c=e; f=g; no=3");
     }
 
     #[test]

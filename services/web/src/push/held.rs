@@ -12,17 +12,20 @@ const MAX_HOSTS: usize = 1024;
 
 type Site = (String, SocketAddr, String);
 
-/// Hashes of the names of what is fresh, by host, and until when.
+/// What is known of one answer: until when it is fresh, and its mark.
+type Kept = (Duration, Option<u32>);
+
+/// Hashes of the names of what is kept, by host.
 #[derive(Debug, Default)]
-pub struct Held(BTreeMap<Site, BTreeMap<u32, Duration>>);
+pub struct Held(BTreeMap<Site, BTreeMap<u32, Kept>>);
 
 fn site(key: &Key) -> Site {
-    (key.peer().to_owned(), key.server(), key.host().to_owned())
+    (key.peer().to_owned(), key.server(), key.origin().to_owned())
 }
 
 impl Held {
-    /// The terminal has this, fresh until then.
-    pub fn note(&mut self, key: &Key, until: Duration) {
+    /// The terminal has this, with this mark, fresh until then.
+    pub fn note(&mut self, key: &Key, mark: Option<u32>, until: Duration) {
         let site = site(key);
         if self.0.len() >= MAX_HOSTS && !self.0.contains_key(&site) {
             // Whichever: what is forgotten is pushed once more.
@@ -30,18 +33,25 @@ impl Held {
         }
         let names = self.0.entry(site).or_default();
         if names.len() >= MAX_HELD
-            && let Some(next) = names.iter().min_by_key(|(_, until)| **until).map(|(h, _)| *h)
+            && let Some(next) = names.iter().min_by_key(|(_, (until, _))| *until).map(|(h, _)| *h)
         {
             names.remove(&next);
         }
-        names.insert(hash(key.uri()), until);
+        names.insert(hash(key.uri()), (until, mark));
     }
 
-    /// What is fresh of the host of this page.
-    pub fn of(&mut self, page: &Key, now: Duration) -> BTreeSet<u32> {
-        let Some(names) = self.0.get_mut(&site(page)) else { return BTreeSet::new() };
-        names.retain(|_, until| now < *until);
-        names.keys().copied().collect()
+    /// The names of what is fresh of the host of this page, and the marks of what is not any more.
+    pub fn of(&mut self, page: &Key, now: Duration) -> (BTreeSet<u32>, BTreeSet<u32>) {
+        let Some(names) = self.0.get_mut(&site(page)) else { return Default::default() };
+        names.retain(|_, (until, mark)| now < *until || mark.is_some());
+        let (mut fresh, mut stale) = (BTreeSet::new(), BTreeSet::new());
+        for (name, (until, mark)) in names {
+            match *mark {
+                _ if now < *until => drop(fresh.insert(*name)),
+                mark => stale.extend(mark),
+            }
+        }
+        (fresh, stale)
     }
 }
 
@@ -54,18 +64,20 @@ mod tests {
         let key =
             |uri: &str| Key::new("shore", "10.2.0.2:80".parse().unwrap(), &uri.parse().unwrap());
         let (mut held, second) = (Held::default(), Duration::from_secs(1));
-        held.note(&key("http://a/x"), 2 * second);
-        held.note(&key("http://a/y"), 9 * second);
-        held.note(&key("http://b/x"), 9 * second);
-        assert_eq!(held.of(&key("http://a/page"), second), ["a/x", "a/y"].map(hash).into());
-        assert_eq!(held.of(&key("http://a/page"), 2 * second), [hash("a/y")].into());
+        held.note(&key("http://a/x"), Some(7), 2 * second);
+        held.note(&key("http://a/y"), None, 9 * second);
+        held.note(&key("http://b/x"), None, 9 * second);
+        let mut of = |now| held.of(&key("http://a/page"), now);
+        assert_eq!(of(second), (["a/x", "a/y"].map(hash).into(), [].into()));
+        assert_eq!(of(2 * second), ([hash("a/y")].into(), [7].into()), "it may be the same still");
+        assert_eq!(of(9 * second), ([].into(), [7].into()));
         for n in 0..2 * MAX_HELD {
-            held.note(&key(&format!("http://a/{n}")), 10 * second);
-            held.note(&key(&format!("http://{n}/")), 10 * second);
+            held.note(&key(&format!("http://a/{n}")), None, 10 * second);
+            held.note(&key(&format!("http://{n}/")), None, 10 * second);
         }
-        assert_eq!(held.of(&key("http://a/"), second).len(), MAX_HELD);
+        assert_eq!(held.of(&key("http://a/"), second).0.len(), MAX_HELD);
         for n in 0..2 * MAX_HOSTS {
-            held.note(&key(&format!("http://{n}/")), 10 * second);
+            held.note(&key(&format!("http://{n}/")), None, 10 * second);
         }
         assert_eq!(held.0.len(), MAX_HOSTS);
     }

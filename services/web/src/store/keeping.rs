@@ -72,7 +72,7 @@ impl Keep {
             return self.write(bytes.clone());
         }
         let all = &self.store.on_their_way;
-        if all.get() + bytes.len() > ON_THEIR_WAY {
+        if all.get() + bytes.len() > self.store.limit / ON_THEIR_WAY {
             return self.give_up();
         }
         all.set(all.get() + bytes.len());

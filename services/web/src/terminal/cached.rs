@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
-use bentpipe_web::cache::{Asked, Given, Key, Part, Verdict, changes, give, judge, keep, obsolete};
+use bentpipe_web::cache::{Asked, Key, Verdict, changes, condition, judge, keep, obsolete};
 use bentpipe_web::headers;
 use http::header::{self, HeaderMap};
-use http::{Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 use super::Terminal;
-use crate::body::{Body, nothing, passing, whole};
-use crate::store::{FileBody, Found, FoundBody, kept};
+use crate::body::{Body, nothing, passing};
+use crate::store::{Found, kept};
 use crate::terminal::Pushes;
 use crate::{Counted, Local};
 
@@ -36,23 +36,23 @@ impl Terminal {
         request: Request<Incoming>,
     ) -> Answer {
         let empty = request.body().is_end_stream();
-        let Some(asked) = Asked::of(&request, &key, empty, self.store.now()) else {
+        let Some(mut asked) = Asked::of(&request, &key, empty, self.store.now()) else {
             return self.pass_on(&peer, &key, request.map(passing)).await;
         };
         // It has no body.
         let mut request = request.map(drop);
-        let found = self.store.find(&asked).await;
+        let found = self.find(&mut asked, request.uri()).await;
         let stored = found.as_ref().map(|found| &*found.stored);
         match (judge(&asked, stored, self.store.now()), found) {
             (Verdict::Fresh, Some(found)) => {
                 self.hosts.hit(&asked.key, &found.stored);
                 self.pushes.holds(&found.stored);
-                Ok(self.give(&asked, &found))
+                Ok(self.store.give(&asked, &found))
             }
             (Verdict::Stale, Some(found)) => {
                 Counted::add(&self.counted.stale);
                 self.hosts.hit(&asked.key, &found.stored);
-                let answer = self.give(&asked, &found);
+                let answer = self.store.give(&asked, &found);
                 self.validate_meanwhile(peer, asked, request, found);
                 Ok(answer)
             }
@@ -69,13 +69,33 @@ impl Terminal {
         }
     }
 
+    /// What is kept of it, or of the same at another address of the host.
+    async fn find(&self, asked: &mut Asked, uri: &Uri) -> Option<Found> {
+        if let Some(found) = self.store.find(asked).await {
+            return Some(found);
+        }
+        let own = asked.key.clone();
+        for key in self.pushes.beside(&own, uri) {
+            asked.key = key;
+            if let Some(found) = self.store.find(asked).await {
+                return Some(found);
+            }
+        }
+        asked.key = own;
+        None
+    }
+
     /// Asks the server with a request whose answer is not kept.
     async fn pass_on(&self, peer: &str, key: &Key, request: Request<Body>) -> Answer {
         let changes = changes(request.method());
+        let uri = request.uri().clone();
         let answer = self.ask_server(peer, request).await.map_err(|no| no.why)?;
         if changes {
-            let keys = obsolete(key, answer.status(), answer.headers());
-            keys.iter().for_each(|key| self.store.forget_target(key));
+            let beside = self.pushes.beside(key, &uri);
+            for key in beside.iter().chain([key]) {
+                let keys = obsolete(key, answer.status(), answer.headers());
+                keys.iter().for_each(|key| self.store.forget_target(key));
+            }
         }
         Ok(answer)
     }
@@ -93,10 +113,12 @@ impl Terminal {
         let stands_in = |cut_off| {
             let found = found.as_ref().filter(|f| f.stored.stands_in(&asked, now(), cut_off))?;
             Counted::add(&self.counted.stale);
-            Some(self.give(&asked, found))
+            Some(self.store.give(&asked, found))
         };
         let answer = match self.ask_server(peer, request.map(|()| nothing())).await {
             Ok(answer) => answer,
+            // Who cannot prove himself is nobody's server, and what was kept does not stand in.
+            Err(NoAnswer { why, .. }) if why.starts_with(headers::CERTIFICATE) => return Err(why),
             Err(NoAnswer { why, cut_off }) => return stands_in(cut_off).ok_or(why),
         };
         let status = answer.status();
@@ -133,8 +155,12 @@ impl Terminal {
     ) -> Result<Response<Body>, NoAnswer> {
         let page = self.pushes.ask(peer, &mut request);
         headers::pack_cookie(request.headers_mut());
+        let (uri, way) = (request.uri().clone(), headers::way(request.headers()));
         let answer = self.ask(peer, request).await;
-        let answer = answer.map_err(|why| NoAnswer { why, cut_off: true })?;
+        let mut answer = answer.map_err(|why| NoAnswer { why, cut_off: true })?;
+        if let Some(way) = way {
+            self.pushes.hear((peer, &uri, way.to), answer.headers_mut());
+        }
         let mut answer = Pushes::open(&self.pushes, page, answer).await;
         if let Some(why) = headers::take_failed(answer.headers_mut()) {
             return Err(NoAnswer { why, cut_off: false });
@@ -146,14 +172,8 @@ impl Terminal {
 
     /// What was stale holds: the server has said so with these fields.
     fn give_freshened(&self, asked: &Asked, found: &Found, fields: &HeaderMap) -> Response<Body> {
-        Counted::add(&self.counted.validated);
         self.hosts.validated(&asked.key, &found.stored);
-        let (fresh, may_be_kept) = found.stored.freshened(asked, fields, self.store.now());
-        if may_be_kept {
-            return self.give(asked, &self.store.freshen(found, fresh));
-        }
-        self.store.forget(fresh.key.digest(), fresh.number);
-        self.give(asked, &Found { stored: fresh.into(), body: found.body.clone() })
+        self.store.give(asked, &self.store.holds(asked, found, fields))
     }
 
     fn validate_meanwhile(
@@ -185,35 +205,4 @@ impl Terminal {
             self.meanwhile.borrow_mut().remove(&which);
         });
     }
-
-    fn give(&self, asked: &Asked, found: &Found) -> Response<Body> {
-        let Given { status, fields, part } = give(asked, &found.stored, self.store.now());
-        let length = found.stored.length;
-        let bytes = match part {
-            Part::Nothing => 0..0,
-            Part::Whole => 0..length,
-            Part::Bytes(bytes) => bytes,
-        };
-        Counted::add(&self.counted.hits);
-        let sum = &self.counted.hit_bytes;
-        sum.set(sum.get() + (bytes.end - bytes.start));
-        let body = match &found.body {
-            _ if bytes.is_empty() => nothing(),
-            FoundBody::Memory(body) => whole(body.slice(bytes.start as usize..bytes.end as usize)),
-            FoundBody::File { file, checks, place } => {
-                let it = (file.clone(), checks.clone(), *place);
-                Box::pin(FileBody::new(self.store.clone(), it, length, bytes))
-            }
-        };
-        let mut answer = Response::new(body);
-        (*answer.status_mut(), *answer.headers_mut()) = (status, fields);
-        answer
-    }
-}
-
-/// Asks whether what is kept holds, instead of whether what the host has does: that is answered here.
-fn condition(fields: &mut HeaderMap, conditions: HeaderMap) {
-    fields.remove(header::IF_NONE_MATCH);
-    fields.remove(header::IF_MODIFIED_SINCE);
-    fields.extend(conditions);
 }

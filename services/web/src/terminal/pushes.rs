@@ -17,10 +17,12 @@ use bentpipe_web::headers::{self, Way};
 use bentpipe_web::push::fields::{self, Ask, Pushed};
 use bentpipe_web::push::frames::{Part, Reader};
 use bentpipe_web::push::held::Held;
-use bentpipe_web::push::name_of;
 use bentpipe_web::push::scan::may_name_others;
 use bentpipe_web::push::shelf::{Key, Look, Shelf};
+use bentpipe_web::push::{Budget, name_of};
+use bentpipe_web::verified::Beside;
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
@@ -28,9 +30,11 @@ use hyper::service::service_fn;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::Inspection;
 use crate::body::{self, Body, Broken};
+use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
-use crate::store::{Keep, Store};
+use crate::store::{Found, Keep, Store};
 use crate::tray::Tray;
 use crate::{Counted, Local, exchange};
 
@@ -43,25 +47,55 @@ pub struct Asking {
     base: Option<(Digest, Bytes)>,
 }
 
+/// What waits for a host's request.
+#[derive(Clone)]
+enum Here {
+    /// It was pushed.
+    Pushed(Rc<Tray>),
+    /// It was kept, and holds for this request.
+    Kept(Found),
+}
+
 /// What the terminal was sent ahead of requests, and pages as they came.
 pub struct Pushes {
-    shelf: RefCell<Shelf<Rc<Tray>>>,
+    shelf: RefCell<Shelf<Here>>,
     /// Something on the shelf has changed.
     changed: Notify,
     counted: Rc<Counted>,
     held: RefCell<Held>,
     versions: RefCell<Versions>,
+    beside: RefCell<Beside>,
     store: Rc<Store>,
     started: Instant,
+    gateway: Rc<Gateway>,
     /// Bytes that are asked for with one page; 0: nothing is.
-    bytes: u64,
+    budget: Budget,
+    inspection: Option<Rc<Inspection>>,
 }
 
 impl Pushes {
-    pub fn new(counted: Rc<Counted>, store: Rc<Store>, bytes: u64) -> Pushes {
-        let (shelf, changed, held, versions) = Default::default();
-        let started = Instant::now();
-        Pushes { shelf, changed, counted, held, versions, store, started, bytes }
+    pub fn new(
+        gateway: &Rc<Gateway>,
+        counted: Rc<Counted>,
+        store: Rc<Store>,
+        budget: Budget,
+        inspection: Option<Rc<Inspection>>,
+    ) -> Pushes {
+        let (shelf, changed, held, versions, beside) = Default::default();
+        let (started, gateway) = (Instant::now(), Rc::clone(gateway));
+        Pushes {
+            shelf,
+            changed,
+            counted,
+            held,
+            versions,
+            beside,
+            store,
+            started,
+            gateway,
+            budget,
+            inspection,
+        }
     }
 
     fn now(&self) -> Duration {
@@ -79,12 +113,13 @@ impl Pushes {
             return None;
         }
         let (now, uri) = (self.now(), request.uri());
-        let held = self.held.borrow_mut().of(&cache::Key::new(peer, way.to, uri), now);
+        let bytes = self.budget.over(self.gateway.bills(peer));
+        let (held, had) = self.held.borrow_mut().of(&cache::Key::new(peer, way.to, uri), now);
         let copied = fields::copied(fields);
         let (owner, name) = ((peer.to_owned(), way.from), name_of(uri));
         self.expire(now);
         let page = self.shelf.borrow_mut().page(peer, way, name.clone(), copied, now);
-        fields::set_ask(request.headers_mut(), &Ask { page, bytes: self.bytes, held });
+        fields::set_ask(request.headers_mut(), &Ask { page, bytes, held, had });
         let mut versions = self.versions.borrow_mut();
         let base = versions.like(&owner, &name);
         let base = base.and_then(|digest| Some((digest, versions.find(&owner, digest)?)));
@@ -97,7 +132,25 @@ impl Pushes {
     /// Notes that the terminal has this answer.
     pub fn holds(&self, stored: &Stored) {
         let (fresh_for, _) = stored.left(self.store.now());
-        self.held.borrow_mut().note(&stored.key, self.now().saturating_add(fresh_for));
+        let mark = fields::mark(stored.key.uri(), &stored.fields);
+        self.held.borrow_mut().note(&stored.key, mark, self.now().saturating_add(fresh_for));
+    }
+
+    /// Takes what the hub tells of the host's other addresses out of its answer.
+    pub fn hear(&self, of: (&str, &Uri, SocketAddr), fields: &mut HeaderMap) {
+        self.beside.borrow_mut().note(of, fields, self.now());
+    }
+
+    /// The keys of the same at other addresses of the host.
+    pub fn beside(&self, key: &cache::Key, uri: &Uri) -> Vec<cache::Key> {
+        let of = (key.peer(), uri, key.server());
+        let others = self.beside.borrow_mut().of(of, self.now());
+        others.into_iter().map(|to| cache::Key::new(key.peer(), to, uri)).collect()
+    }
+
+    /// Gives up what nobody has asked for in its time.
+    pub fn tidy(&self) {
+        self.expire(self.now());
     }
 
     fn expire(&self, now: Duration) {
@@ -130,7 +183,12 @@ impl Pushes {
             let look = self.shelf.borrow().look(&key, way.to, self.now());
             match look {
                 Look::Nothing => return None,
-                Look::Here(tray, page) => return self.give(&key, page, tray, request),
+                Look::Here(Here::Pushed(tray), page) => {
+                    return self.give(&key, page, tray, request);
+                }
+                Look::Here(Here::Kept(found), page) => {
+                    return self.give_kept(&key, page, &found, request);
+                }
                 Look::Coming(until) => {
                     let _ = timeout_at(self.started + until, changed).await;
                 }
@@ -168,6 +226,25 @@ impl Pushes {
         Some(answer)
     }
 
+    fn give_kept(
+        &self,
+        key: &Key,
+        page: u64,
+        found: &Found,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Body>> {
+        let stored = &found.stored;
+        let mut shelf = self.shelf.borrow_mut();
+        let sent = &shelf.page_of(page)?.fields;
+        if !fields::suits(sent, request.headers(), &stored.fields) {
+            return None;
+        }
+        shelf.take(key, page)?;
+        Counted::add(&self.counted.push_used);
+        let asked = cache::Asked::of(request, &stored.key, true, self.store.now())?;
+        Some(self.store.give(&asked, found))
+    }
+
     /// The answer without the promises in it, which are noted before anything of it is given on,
     /// and unpacked.
     pub async fn open(
@@ -183,7 +260,7 @@ impl Pushes {
             return Response::from_parts(parts, body::passing(body));
         };
         if let Some(page) = this.shelf.borrow_mut().page_of(asking.page) {
-            fields::set_cookies(&mut page.fields, &parts.headers);
+            fields::set_cookies(&mut page.fields, &parts.headers, cache::is_secure(&asking.name));
         }
         let mut it = Unframed::new(Rc::clone(this), Some(asking.page), body);
         if let Some(digest) = packed_with {
@@ -232,6 +309,10 @@ impl Pushes {
             this.withdraw(&peer, pushed.page, request.into_body()).await;
             return refused(StatusCode::NO_CONTENT);
         };
+        if status == StatusCode::NOT_MODIFIED {
+            let is_known = this.freshen(&peer, pushed, request.into_body()).await;
+            return refused(if is_known { StatusCode::NO_CONTENT } else { StatusCode::GONE });
+        }
         let Some(tray) = this.arrive(peer, status, pushed, request.into_body()) else {
             return refused(StatusCode::GONE);
         };
@@ -248,6 +329,51 @@ impl Pushes {
         self.changed.notify_waiters();
     }
 
+    /// What the terminal has is the same still; false if it has it no more, and hosts are to ask.
+    async fn freshen(self: &Rc<Pushes>, peer: &str, pushed: Pushed, body: Incoming) -> bool {
+        let Pushed { page, to, uri, mut fields, .. } = pushed;
+        headers::strip_hop(&mut fields);
+        self.hear((peer, &uri, to), &mut fields);
+        if fields::take_framed(&mut fields) {
+            let mut body = Unframed::new(Rc::clone(self), Some(page), body);
+            Local::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
+        }
+        let name = name_of(&uri);
+        let found = self.find_kept(peer, page, to, &uri, &fields).await;
+        let is_known = found.is_some_and(|found| {
+            self.holds(&found.stored);
+            let mut shelf = self.shelf.borrow_mut();
+            let here = (Here::Kept(found), headers::size(&fields));
+            shelf.arrive((peer, page), name.clone(), to, here, self.now()).is_some()
+        });
+        if is_known {
+            Counted::add(&self.counted.pushed);
+        } else {
+            self.shelf.borrow_mut().withdraw(peer, page, vec![name]);
+        }
+        self.changed.notify_waiters();
+        is_known
+    }
+
+    /// What is kept of an object of the page, with these fields of a server that says it holds.
+    async fn find_kept(
+        &self,
+        peer: &str,
+        page: u64,
+        to: SocketAddr,
+        uri: &Uri,
+        fields: &HeaderMap,
+    ) -> Option<Found> {
+        let mut request = Request::new(());
+        *request.headers_mut() = self.shelf.borrow_mut().page_of(page)?.fields.clone();
+        let (key, now) = (cache::Key::new(peer, to, uri), self.store.now());
+        let asked = cache::Asked::of(&request, &key, true, now)?;
+        let found = self.store.find(&asked).await?;
+        // It may have been replaced meanwhile.
+        let is_same = fields::is_same(fields, &found.stored.fields);
+        is_same.then(|| self.store.holds(&asked, &found, fields))
+    }
+
     fn arrive(
         self: &Rc<Pushes>,
         peer: String,
@@ -256,14 +382,20 @@ impl Pushes {
         body: Incoming,
     ) -> Option<Rc<Tray>> {
         let Pushed { page, to, uri, mut fields, .. } = pushed;
+        // Nobody will ask here for what is not opened.
+        let opens = |it: &Rc<Inspection>| uri.host().is_some_and(|name| it.opens(name));
+        if uri.scheme() != Some(&Scheme::HTTP) && !self.inspection.as_ref().is_some_and(opens) {
+            return None;
+        }
         headers::strip_hop(&mut fields);
+        self.hear((&peer, &uri, to), &mut fields);
         let is_framed = fields::take_framed(&mut fields);
         let now = self.now();
         self.expire(now);
         let mut shelf = self.shelf.borrow_mut();
         let bytes = headers::size(&fields);
         let tray = Rc::new(Tray::new(status, fields));
-        let here = (Rc::clone(&tray), bytes);
+        let here = (Here::Pushed(Rc::clone(&tray)), bytes);
         let key = shelf.arrive((&peer, page), name_of(&uri), to, here, now)?;
         let asked_with = shelf.page_of(page)?.fields.clone();
         drop(shelf);

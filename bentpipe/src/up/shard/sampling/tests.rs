@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PrivateKey, PublicKey};
+use os::closing::Closer;
 use os::poll::Poller;
 use os::seqpacket::SeqPacket;
 use units::Duration;
@@ -143,7 +144,8 @@ fn a_service_hears_of_8000_links_once_and_then_of_those_that_change() {
     let mut shard = hub();
     let now = Instant::ZERO + Duration::from_secs(100);
     let (ours, theirs) = SeqPacket::pair().unwrap();
-    let line = Arc::new(Line::new("web", ours));
+    let closer = Closer::start().unwrap();
+    let line = Arc::new(Line::new("web", ours, &closer));
     shard.set_service(now, "web", Some(line));
     let reader = std::thread::spawn(move || {
         let mut room = vec![0; 64 << 10];

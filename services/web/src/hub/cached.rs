@@ -1,0 +1,184 @@
+//! What the hub keeps for all terminals behind it: given, asked for, or validated at the server.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_web::cache::{
+    self, Asked, Verdict, agrees, changes, condition, judge, keep, obsolete,
+};
+use bentpipe_web::headers;
+use http::{Request, Response, StatusCode, Uri, header};
+use tokio::time::Instant;
+
+use super::{Hub, Key};
+use crate::body::{Body, nothing};
+use crate::hosts::Hosts;
+use crate::store::{Found, Store, kept};
+
+/// Whoever could connect to the server is taken to be allowed to for so long.
+const ALLOWED: Duration = Duration::from_secs(60);
+/// Peers and servers that are remembered for that.
+const MAX_ALLOWED: usize = 16_384;
+
+type Answer = Result<Response<Body>, String>;
+
+/// What is kept, and for whom.
+pub struct Kept {
+    pub store: Rc<Store>,
+    pub hosts: Hosts,
+    /// Until when these peers may have answers of these servers.
+    allowed: RefCell<BTreeMap<(Rc<str>, SocketAddr), Instant>>,
+}
+
+impl Kept {
+    pub fn new(store: Rc<Store>) -> Kept {
+        let (hosts, allowed) = Default::default();
+        Kept { store, hosts, allowed }
+    }
+
+    /// The gateway has connected this peer to this server.
+    pub fn allow(&self, peer: &Rc<str>, to: SocketAddr) {
+        let now = Instant::now();
+        let mut allowed = self.allowed.borrow_mut();
+        if allowed.len() >= MAX_ALLOWED {
+            allowed.retain(|_, until| *until > now);
+        }
+        if allowed.len() < MAX_ALLOWED {
+            allowed.insert((peer.clone(), to), now + ALLOWED);
+        }
+    }
+
+    fn allows(&self, peer: &Rc<str>, to: SocketAddr) -> bool {
+        let until = self.allowed.borrow().get(&(peer.clone(), to)).copied();
+        until.is_some_and(|until| until > Instant::now())
+    }
+}
+
+/// The key of an answer that is any peer's: the host was found to be the server's, so that of the
+/// server its port alone matters.
+fn shared(to: SocketAddr, uri: &Uri) -> cache::Key {
+    cache::Key::new("", SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port()), uri)
+}
+
+/// What is kept, as a terminal is given it: a 304 has what may be another by now (RFC 9111, section
+/// 3.2), and what one to a host leaves out.
+fn give(store: &Rc<Store>, asked: &Asked, found: &Found) -> Response<Body> {
+    let mut answer = store.give(asked, found);
+    if answer.status() == StatusCode::NOT_MODIFIED {
+        for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
+            if let Some(value) = found.stored.fields.get(&name) {
+                answer.headers_mut().insert(name, value.clone());
+            }
+        }
+    }
+    answer
+}
+
+impl Hub {
+    /// The answer of a server that is one of the host that was named.
+    pub(super) async fn give_or_ask(
+        self: &Rc<Hub>,
+        kept: &Kept,
+        key: &Key,
+        uri: &Uri,
+        request: Request<Body>,
+    ) -> Answer {
+        let shared = shared(key.1.to, uri);
+        let empty = hyper::body::Body::is_end_stream(request.body());
+        let Some(asked) = Asked::of(&request, &shared, empty, kept.store.now()) else {
+            let changes = changes(request.method());
+            let answer = self.ask_server(key, request).await?;
+            if changes {
+                let obsolete = obsolete(&shared, answer.status(), answer.headers());
+                obsolete.iter().for_each(|key| kept.store.forget_target(key));
+            }
+            return Ok(answer);
+        };
+        let mut request = request.map(drop);
+        kept.hosts.request(&shared);
+        let found = kept.store.find(&asked).await;
+        let stored = found.as_ref().map(|found| &*found.stored);
+        match (judge(&asked, stored, kept.store.now()), found) {
+            (Verdict::Fresh, Some(found)) => {
+                self.reach(kept, key).await?;
+                kept.hosts.hit(&shared, &found.stored);
+                Ok(give(&kept.store, &asked, &found))
+            }
+            (Verdict::Never, _) => {
+                let mut answer = Response::new(nothing());
+                *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+                Ok(answer)
+            }
+            // The server is near: nobody is given what is stale because it is.
+            (Verdict::Stale | Verdict::Validate(_), Some(found)) => {
+                let conditions = found.stored.conditions().filter(|_| !asked.is_head());
+                let conditions = conditions.filter(|it| agrees(request.headers(), it));
+                let validating = conditions.is_some();
+                if let Some(conditions) = conditions {
+                    condition(request.headers_mut(), conditions);
+                }
+                self.ask_for(kept, key, asked, request, (Some(found), validating)).await
+            }
+            (_, found) => self.ask_for(kept, key, asked, request, (found, false)).await,
+        }
+    }
+
+    /// Asks the server, with conditions if what was `found` is to be validated.
+    async fn ask_for(
+        self: &Rc<Hub>,
+        kept_here: &Kept,
+        key: &Key,
+        asked: Asked,
+        request: Request<()>,
+        (found, validating): (Option<Found>, bool),
+    ) -> Answer {
+        let store = &kept_here.store;
+        let stands_in = || {
+            let found = found.as_ref();
+            let found = found.filter(|f| f.stored.stands_in(&asked, store.now(), false))?;
+            Some(store.give(&asked, found))
+        };
+        let answer = match self.ask_server(key, request.map(|()| nothing())).await {
+            Ok(answer) => answer,
+            // Who cannot prove himself is nobody's server, and what was kept does not stand in.
+            Err(why) if why.starts_with(headers::CERTIFICATE) => return Err(why),
+            Err(why) => return stands_in().ok_or(why),
+        };
+        let status = answer.status();
+        if let (true, StatusCode::NOT_MODIFIED, Some(found)) = (validating, status, &found) {
+            kept_here.hosts.validated(&asked.key, &found.stored);
+            return Ok(give(store, &asked, &store.holds(&asked, found, answer.headers())));
+        }
+        if matches!(status.as_u16(), 500 | 502 | 503 | 504)
+            && let Some(stale) = stands_in()
+        {
+            return Ok(stale);
+        }
+        let keep = keep(&asked, status, answer.headers(), store.now());
+        let keep = keep.and_then(|stored| store.begin(&asked, stored));
+        if let Some(Found { stored: old, .. }) = &found {
+            let head = asked.is_head() && status == StatusCode::OK;
+            let other = head && !old.agrees_with_head(answer.headers());
+            if keep.is_some() || validating && !status.is_server_error() || other {
+                store.forget(old.key.digest(), old.number);
+            }
+        }
+        Ok(answer.map(|body| match keep {
+            Some(keep) => kept(body, keep),
+            None => body,
+        }))
+    }
+
+    /// Has the gateway say whether the peer may reach this server: what others asked for is not for
+    /// those whom the file keeps from it.
+    async fn reach(&self, kept: &Kept, key: &Key) -> Result<(), String> {
+        if !kept.allows(&key.0, key.1.to) {
+            let sender = self.connect(key).await?;
+            self.keep(key.clone(), sender);
+        }
+        Ok(())
+    }
+}
