@@ -5,13 +5,14 @@
 # make install-lab   the same of the laboratory: emulator, experiments, bench, simulator
 # make deb     a Debian package of the same, in target/debian
 # make test-long, seeds, grid   the longest tests; simulator seeds; its table of throughputs
+# make hashes   writes down what the first seeds come to, after a change of what packets hold
 
 CARGO ?= cargo
 LAB = target/release/bentpipe-lab
 SERVICES = --package bentpipe-web --package bentpipe-names --package bentpipe-ftp
 
 .PHONY: help setup build lab install install-lab deb demo test test-long format lint unit seeds
-.PHONY: package grid bench clean
+.PHONY: package grid hashes bench clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -65,10 +66,21 @@ test-long: setup
 	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
 	@sh scripts/sanitize.sh
 
-# The simulator's seeds; a failure prints the command that repeats it.
+# The simulator's seeds; a failure prints the command that repeats it. The first have the committed
+# hashes, which a test has of a build without optimisation.
 SEEDS ?= 1000
+HASHES = { $(LAB) sim --seeds 6 --hash && $(LAB) sim --star 8 --seeds 2 --hash && \
+	$(LAB) sim --mesh 4 --hash && $(LAB) sim --row 3 --hash; }
 seeds: lab
+	@$(HASHES) > target/hashes.txt
+	@diff crates/sim/hashes.txt target/hashes.txt || { echo \
+	"seeds mean other runs than before: if they should, make hashes writes them down"; exit 1; }
 	$(LAB) sim --seeds $(SEEDS)
+
+# Rewrites the committed hashes of seeds.
+hashes: lab
+	$(HASHES) > crates/sim/hashes.new
+	mv crates/sim/hashes.new crates/sim/hashes.txt
 
 # The Debian package, installed, upgraded and purged in a copy of this system.
 package: build

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dial::books::Books;
+use dial::books::{Books, Name};
 use link::keys::PublicKey;
 
 use crate::state_directory::{state_directory, write_whole};
@@ -40,25 +40,25 @@ pub fn path(node: &PublicKey, peer: &PublicKey) -> Option<PathBuf> {
 }
 
 impl Ledger {
-    /// The books as they were left, and where to go on writing them. Tells whether a call was under
-    /// way when the program ended.
-    pub fn open(node: &PublicKey, peer: &PublicKey) -> (Books, Ledger, bool) {
+    /// The books as they were left, and where to go on writing them. Tells which carriers were up
+    /// when the program ended.
+    pub fn open(node: &PublicKey, peer: &PublicKey) -> (Books, Ledger, Vec<Name>) {
         let nowhere = Ledger { parts: None, writer: None, grown: 0 };
         let Some(path) = path(node, peer) else {
             crate::log!(Warn, "there is no state directory: the books are lost with the program");
-            return (Books::new(), nowhere, false);
+            return (Books::new(), nowhere, Vec::new());
         };
         match Ledger::at(&path) {
             Ok(ledger) => ledger,
             Err(why) => {
                 let file = path.display();
                 crate::log!(Error, "the books cannot be kept", file = file, why = why);
-                (Books::new(), nowhere, false)
+                (Books::new(), nowhere, Vec::new())
             }
         }
     }
 
-    fn at(path: &Path) -> io::Result<(Books, Ledger, bool)> {
+    fn at(path: &Path) -> io::Result<(Books, Ledger, Vec<Name>)> {
         let bytes = match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
@@ -85,7 +85,7 @@ impl Ledger {
         let writer =
             thread::Builder::new().name("ledger".into()).spawn(move || file.write(&wanted))?;
         let ledger = Ledger { parts: Some(parts), writer: Some(writer), grown: 0 };
-        Ok((books, ledger, !replay.broken.is_empty()))
+        Ok((books, ledger, replay.broken))
     }
 
     /// Writes what the books have to say.

@@ -99,6 +99,14 @@ fn stats(told: &Value) -> String {
         count("on_disk"),
         bytes(count("disk_bytes")),
     );
+    if !told["inspection"].is_null() {
+        out += &format!(
+            "{} connections of HTTPS opened, {} left alone by the list, {} refused\n",
+            count("inspected"),
+            count("bypassed"),
+            count("refused"),
+        );
+    }
     if count("pushed") > 0 {
         out += &format!(
             "{} objects came ahead of their requests ({}): {} were asked for ({}), {} were wasted \
@@ -127,6 +135,7 @@ fn stats(told: &Value) -> String {
         );
         out += &by_host(list(hub, "hosts"));
     }
+    out += &left_alone(list(&told["inspection"], "left_alone"));
     out
 }
 
@@ -148,6 +157,24 @@ fn by_host(hosts: &[Value]) -> String {
             bytes(number(host, "bytes")),
             number(host, "saved_ms") / 1000,
             number(host, "saved_ms") % 1000 / 100,
+        );
+    }
+    out
+}
+
+/// Names that could not be opened within the hour.
+fn left_alone(names: &[Value]) -> String {
+    let mut out = String::new();
+    if !names.is_empty() {
+        out += &format!("\n{:<32} {:<20} {:>7}  WHY\n", "LEFT ALONE", "HOST", "FOR");
+    }
+    for it in names {
+        out += &format!(
+            "{:<32} {:<20} {:>3} min  {}\n",
+            printable(text(it, "name")),
+            text(it, "host"),
+            number(it, "left_s").div_ceil(60),
+            printable(text(it, "why")),
         );
     }
     out
@@ -200,7 +227,13 @@ mod tests {
             text.starts_with("3 requests: 2 from the cache") && text.contains("1.2 s"),
             "{text}"
         );
-        assert!(!text.contains('\u{1b}'));
+        assert!(!text.contains('\u{1b}') && !text.contains("HTTPS"));
+        let told = json!({ "inspected": 3, "inspection": { "left_alone": [
+            { "name": "a.test", "host": "10.1.0.2", "left_s": 61, "why": "it is pinned" },
+        ]}});
+        let text = stats(&told);
+        assert!(text.contains("3 connections of HTTPS opened"), "{text}");
+        assert!(text.contains("a.test") && text.ends_with("  2 min  it is pinned\n"), "{text}");
         let told = json!({ "answers": [{ "server": "10.2.0.2:80", "status": 200, "fresh_s": 7,
             "fields": [{ "name": "etag", "value": "x\ny" }] }]});
         let text = shown(&told);

@@ -50,7 +50,12 @@ fn packages() -> Vec<Package> {
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |p: &serde_json::Value, key: &str| p[key].as_str().map(str::to_owned);
     let packages = all["packages"].as_array().expect("packages").iter();
+    let built = built(&system);
     packages
+        .filter(|p| {
+            let [name, version] = ["name", "version"].map(|key| text(p, key).unwrap_or_default());
+            built.contains(&format!("{name} v{version}"))
+        })
         .map(|p| Package {
             name: text(p, "name").expect("a name"),
             version: text(p, "version").expect("a version"),
@@ -58,6 +63,25 @@ fn packages() -> Vec<Package> {
             source: text(p, "source"),
         })
         .collect()
+}
+
+/// What is built of all that: the lock file also has what a feature that is off would need.
+fn built(system: &str) -> BTreeSet<String> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root).args(["tree", "--workspace", "--locked", "--offline"]);
+    command.args(["--edges", "normal,build,dev", "--prefix", "none", "--target", system]);
+    let output = command.output().expect("cargo runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "`cargo tree` fails: {said}");
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = |line: &str| {
+        let mut words = line.split(' ');
+        Some(format!("{} {}", words.next()?, words.next()?))
+    };
+    let built: BTreeSet<String> = lines.lines().filter_map(words).collect();
+    assert!(built.len() > 100, "{built:?}");
+    built
 }
 
 /// Whether an SPDX expression can be met by good licences only. `AND` binds stronger than `OR`;

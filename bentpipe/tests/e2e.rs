@@ -95,6 +95,8 @@ mod web;
 mod web_cache;
 #[path = "e2e/web_hub.rs"]
 mod web_hub;
+#[path = "e2e/web_inspect.rs"]
+mod web_inspect;
 #[path = "e2e/web_load.rs"]
 mod web_load;
 #[path = "e2e/web_push.rs"]

@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use console::logging::{self, Level};
 use console::{Global, manual};
 
-use crate::{bench, demo, emulate, experiments, load, modem, sim};
+use crate::{bench, day, demo, emulate, experiments, load, modem, sim};
 
 /// Measures what bentpipe gains, with real hosts around an emulated satellite link.
 ///
@@ -36,6 +36,7 @@ pub enum Command {
     Modem(modem::Args),
     Sim(sim::Args),
     Load(load::Args),
+    Day(day::Args),
     #[command(hide = true)]
     Manual(manual::Args),
 }
@@ -59,6 +60,7 @@ pub fn main() -> ExitCode {
         Command::Modem(args) => modem::run(args, &global),
         Command::Sim(args) => sim::run(args, &global),
         Command::Load(args) => load::run(args, &global),
+        Command::Day(args) => day::run(args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };
     done.unwrap_or_else(|report| console::failed("bentpipe-lab", &report))

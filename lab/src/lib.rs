@@ -6,13 +6,14 @@
 //!   gateways are processes of the program `bentpipe`, as users have it.
 //! * [`experiments`], [`demo`], [`bench`]: what is measured and compared with what.
 //! * [`load`]: one hub with thousands of terminals, played by this process.
-//! * [`sim`]: whole nodes in virtual time, without a network.
+//! * [`sim`]: whole nodes in virtual time, without a network; [`day`]: a ship's line and its price.
 //! * [`plot`], [`pcapng`]: how results are drawn and captures written.
 //!
 //! A command is a module with `Args` and `run`, listed in [`cli::Command`].
 
 pub mod bench;
 pub mod cli;
+pub mod day;
 pub mod demo;
 pub mod emulate;
 pub mod experiments;

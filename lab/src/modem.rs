@@ -123,6 +123,7 @@ impl ModemArgs {
                 drop: self.drop,
                 noise: self.noise,
                 burst: self.burst,
+                ..Faults::default()
             },
         }
     }

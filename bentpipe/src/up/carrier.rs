@@ -38,6 +38,8 @@ pub struct Carrier {
     sockets: Vec<Socket>,
     /// Modems: their numbers are counted from the last one down.
     serials: Vec<(CarrierId, SerialLine)>,
+    /// Their packets bypass interception by it.
+    mark: Option<u32>,
     receive: Vec<u8>,
     batch: Vec<u8>,
     /// A batch that the kernel did not take yet.
@@ -147,14 +149,15 @@ impl Carrier {
         config.max_datagram = MAX_PACKET;
         let program = steering::program(shards);
         let group = UdpSocket::bind_group(&config, shards as usize, &program)?;
-        Ok(group.into_iter().map(Carrier::on).collect())
+        Ok(group.into_iter().map(|socket| Carrier::on(socket, mark)).collect())
     }
 
-    fn on(socket: UdpSocket) -> Carrier {
+    fn on(socket: UdpSocket, mark: Option<u32>) -> Carrier {
         let receive = vec![0; socket.slot() * PIECES];
         Carrier {
             sockets: vec![Socket::new(socket, Binding::default())],
             serials: Vec::new(),
+            mark,
             receive,
             batch: vec![0; BATCH + MAX_PACKET],
             waiting: None,
@@ -166,25 +169,25 @@ impl Carrier {
         }
     }
 
-    /// Opens a socket for each way out that the peers' carriers name, on a port of its own.
+    /// Opens a socket for each way out that the peers' carriers name and that there is none for
+    /// yet, on a port of its own. It stays open when no carrier names it any more.
     ///
     /// # Errors
     /// If the system refuses, or there are more than a number tells apart.
-    pub fn bind(
-        &mut self,
-        peers: &[std::sync::Arc<Peer>],
-        mark: Option<u32>,
-    ) -> Result<(), OsError> {
+    pub fn bind(&mut self, peers: &[std::sync::Arc<Peer>]) -> Result<(), OsError> {
         let carriers = peers.iter().flat_map(|peer| &peer.carriers);
         for (binding, to) in carriers.map(|c| (&c.binding, c.endpoint.as_ref())) {
-            if self.id_of(binding).is_some() || self.sockets.len() > usize::from(u8::MAX) {
+            let next = self.sockets.len();
+            let is_taken = |(id, _): &(CarrierId, SerialLine)| usize::from(id.0) == next;
+            let is_full = next > usize::from(u8::MAX) || self.serials.iter().any(is_taken);
+            if self.id_of(binding).is_some() || is_full {
                 continue;
             }
             let v6 = to.and_then(|to| to.ip()).is_some_and(|to| to.is_ipv6());
             let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
             let source: IpAddr = binding.source.unwrap_or(any);
             let mut config = UdpConfig::new(SocketAddr::new(source, 0));
-            (config.mark, config.interface) = (mark, binding.interface.clone());
+            (config.mark, config.interface) = (self.mark, binding.interface.clone());
             config.max_datagram = MAX_PACKET;
             let socket = UdpSocket::bind(&config)?;
             let longest = self.receive.len().max(socket.slot() * PIECES);
@@ -249,7 +252,26 @@ impl Carrier {
     /// # Errors
     /// If the system refuses.
     pub fn watch(&self, poller: &Poller, token: u64, more: u64) -> Result<(), OsError> {
-        for (at, socket) in self.sockets.iter().enumerate() {
+        self.watch_from(0, poller, token, more)
+    }
+
+    /// How many sockets there are.
+    pub fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// As [`Carrier::watch`], but for the first ones, which are watched already.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn watch_from(
+        &self,
+        first: usize,
+        poller: &Poller,
+        token: u64,
+        more: u64,
+    ) -> Result<(), OsError> {
+        for (at, socket) in self.sockets.iter().enumerate().skip(first) {
             poller.add(&socket.socket, token_of(at, token, more), socket.watched)?;
         }
         Ok(())

@@ -143,9 +143,10 @@ impl Driver {
             peer.clear.is = peer.goes_in_clear(now);
         }
         let in_the_tunnel = self.everyone.iter().filter(|p| !p.clear.is).map(|p| &*p.config);
-        // Devices and ports stay as they were installed.
+        // Devices and the listener's port stay as they were installed.
         let base = InterceptConfig {
             direct: past_the_tunnel(&self.config),
+            carrier_ports: self.shard.carrier.ports(),
             ..InterceptConfig::new("", 0)
         };
         let config = intercept_config(in_the_tunnel, base);

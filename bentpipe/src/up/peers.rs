@@ -56,7 +56,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         packet: best_packet(link.mtu, link.ber),
         queue: queue(link),
         bit_errors: link.ber,
-        overhead: overhead(link) + framing(peer),
+        overhead: overhead(link) + framing(peer, 0),
         memory,
         stream_buffer: stream_buffer(peer),
         max_streams: streams_for((memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32),
@@ -71,6 +71,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
 /// What one of a peer's carriers is.
 pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
     let link = &carrier.link;
+    let at = peer.carriers.iter().position(|c| c.name == carrier.name);
     PathConfig {
         send_rate: link.send,
         rate_mode: link.rate,
@@ -80,11 +81,20 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
         packet: best_packet(link.mtu, link.ber),
         queue: queue(link),
         bit_errors: link.ber,
-        overhead: overhead(link),
+        overhead: overhead(link) + framing(peer, at.unwrap_or(0)),
         priority: carrier.priority,
-        keepalive: peer.keepalive,
+        keepalive: keepalive(peer, at),
         probe: carrier.probe,
     }
+}
+
+/// How often something is sent by the carrier in this place. Where a line is raised in place of one
+/// that dies, that has to be known also while this node has nothing to say.
+fn keepalive(peer: &Peer, at: Option<usize>) -> Option<Duration> {
+    let line = peer.line.as_ref().and_then(|line| line.carrier);
+    let beside = at.filter(|at| line.is_some_and(|line| line != *at));
+    let probe = beside.and_then(|at| peer.carriers[at].probe);
+    [peer.keepalive, probe].into_iter().flatten().min()
 }
 
 /// A full packet's framing stands for all: small ones then leave a little early.
@@ -93,10 +103,14 @@ fn overhead(link: &LinkSettings) -> u16 {
     (link.overhead.on_the_line(mtu) - mtu) as u16
 }
 
-/// What framing adds to a packet on a modem's line.
-fn framing(peer: &Peer) -> u16 {
-    let has_modem = peer.line.as_ref().is_some_and(|line| line.modem.is_some());
-    if has_modem { (dial::frame::max_framed(128) - 128) as u16 } else { 0 }
+/// What framing adds to a packet of the carrier in this place, if it is a modem's.
+fn framing(peer: &Peer, at: usize) -> u16 {
+    let line = peer.line.as_ref().filter(|line| line.modem.is_some());
+    if line.is_some_and(|line| line.carrier.unwrap_or(0) == at) {
+        (dial::frame::max_framed(128) - 128) as u16
+    } else {
+        0
+    }
 }
 
 fn queue(link: &LinkSettings) -> Duration {
@@ -188,7 +202,7 @@ pub fn peer_config(
         preshared_key: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
         endpoint: fixed_endpoint(peer).or(stored).map(Remote::from),
         link: link_config(node, peer, peers),
-        keepalive: peer.keepalive,
+        keepalive: keepalive(peer, Some(0)),
     }
 }
 

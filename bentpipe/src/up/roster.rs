@@ -22,8 +22,8 @@ use crate::config::Peer;
 pub(super) struct KnownPeer {
     pub id: PeerId,
     pub config: Arc<Peer>,
-    /// The path over each of its carriers.
-    pub paths: Vec<PathId>,
+    /// The path over each of its carriers, as far as this node opens them.
+    pub paths: Vec<Option<PathId>>,
     pub meter: Meter,
     pub losses: Losses,
     /// Since when one direction of its link is dead, if one is.

@@ -92,6 +92,8 @@ impl SerialLine {
             self.hang_up_at = None;
         }
         self.modem.dial(now);
+        // A device that is opened meanwhile has another modem, which knows nothing of it.
+        self.listen();
     }
 
     /// The call is to end, when what was written has left. True: it has not ended, and nobody said
@@ -114,6 +116,9 @@ impl SerialLine {
 
     /// When to have a turn though the poller tells nothing.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.told.is_empty() {
+            return Some(Instant::ZERO);
+        }
         let looks = self.serial.is_none() || self.modem.is_online() || self.hang_up_at.is_some();
         let look = looks.then_some(self.look_at);
         [look, self.modem.poll_timeout()].into_iter().flatten().min()

@@ -6,6 +6,7 @@
 //! Most gateways have one. What there is only one of stays with the first
 //! ([`Driver`](super::driver::Driver)).
 
+mod beside;
 mod end;
 mod flows;
 pub(super) mod inbox;
@@ -14,6 +15,7 @@ mod links;
 mod packets;
 pub(super) mod paths;
 mod peers;
+mod recarry;
 mod sampling;
 mod services;
 pub(super) mod tidings;

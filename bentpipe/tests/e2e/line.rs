@@ -7,15 +7,15 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use bentpipe::admin::{LineReport, LinkState};
+use bentpipe::admin::{LineReport, LinkState, PathState};
 use bentpipe_lab::modem::Modems;
-use exchange::{CallEnd, ExchangeConfig, LineConfig};
+use exchange::{CallEnd, ExchangeConfig, Faults, LineConfig};
 use serde_json::Value;
-use units::{BitRate, Duration as Time};
+use units::{BitRate, Duration as Time, Ratio};
 
 use crate::gateway::{Gateway, PROGRAM};
-use crate::harness::{Plan, World, must, root, run, said, shell, wait_for, wait_long_for};
-use crate::tcp::{SERVER, check_echo, connect, expect, joined, listen};
+use crate::harness::{Plan, Scratch, World, must, root, run, said, shell, wait_for, wait_long_for};
+use crate::tcp::{SERVER, check_echo, connect, expect, joined, listen, pattern};
 
 /// A ship with a line whose commands write down that they ran.
 fn world(line: &str) -> World {
@@ -234,11 +234,15 @@ fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raise
 }
 
 /// A telephone network of a ship and a shore, with modems behind ptys.
-fn telephones(rate: BitRate, delay: Time, [setup, training]: [Time; 2]) -> Modems {
+fn telephones(rate: BitRate, delay: Time, phases: [Time; 2]) -> Modems {
+    Modems::start(network(rate, delay, phases), 3, None).expect("ptys")
+}
+
+/// The same before it is built, with a line of somebody else's.
+fn network(rate: BitRate, delay: Time, [setup, training]: [Time; 2]) -> ExchangeConfig {
     let line = |name: &str, number: &str| LineConfig { name: name.into(), number: number.into() };
-    let lines = vec![line("ship", "100"), line("shore", "200")];
-    let config = ExchangeConfig { lines, rate, delay, setup, training, ..Default::default() };
-    Modems::start(config, 3, None).expect("ptys")
+    let lines = vec![line("ship", "100"), line("shore", "200"), line("stranger", "300")];
+    ExchangeConfig { lines, rate, delay, setup, training, ..Default::default() }
 }
 
 /// Two gateways that have nothing but modems between them.
@@ -296,6 +300,155 @@ fn a_modem_is_dialled_for_users_answered_and_hung_up_when_idle() {
     assert!(modems.calls().iter().all(|call| call.why == CallEnd::Caller));
 }
 
+/// What goes wrong with a line, one after the other: each has its cause in the status and in `link
+/// why`, is tried again with a pause, and costs no byte.
+#[test]
+fn each_fault_of_a_line_is_told_with_its_cause_tried_again_and_costs_no_byte() {
+    if !root() {
+        return;
+    }
+    let dir = Scratch::new("modems");
+    let quick = Time::from_millis(100);
+    let mut config = network(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
+    config.faults = Faults { dumb: true, ..Faults::default() };
+    let mut modems = Modems::start(config, 3, Some(dir.sub("dev").as_path())).expect("ptys");
+    let more = "idle = \"60s\"\nredial = { first = \"1s\", most = \"1s\", attempts = 100 }\n";
+    let world = called_world(&modems, BitRate::from_bps(46_080), 50, more);
+    let listener = listen(&world.server, SERVER);
+    let told = |what: &str| {
+        wait_for(&format!("\"{what}\""), || {
+            let line = line(&world.a);
+            // While it is dialled again the cause is what for.
+            let is = line.cause.contains(what) && line.not_before_ms.is_some_and(|ms| ms <= 1_000);
+            if is && line.state == "down" { Ok(()) } else { Err(format!("{line:?}")) }
+        });
+    };
+    // A host waits from here on.
+    let always = Ratio::from_f64(1.0);
+    let client = world.client.clone();
+    let caller = thread::spawn(move || {
+        let mut near = connect(&client, SERVER);
+        near.write_all(b"hello").unwrap();
+        near
+    });
+    told("the modem says nothing");
+    modems.set_faults(Faults { busy: always, ..Faults::default() });
+    told("busy");
+    modems.set_faults(Faults { no_dialtone: always, ..Faults::default() });
+    told("no dial tone");
+    modems.set_faults(Faults { no_carrier: always, ..Faults::default() });
+    told("no carrier");
+    assert!(modems.calls().is_empty(), "{:?}", modems.calls());
+
+    // Noise: what is lost of it comes again.
+    modems.set_faults(Faults { noise: Ratio::from_f64(5e-4), burst: 3, ..Faults::default() });
+    let mut far = crate::tcp::accept(&listener);
+    let mut near = caller.join().expect("a connection");
+    expect(&mut far, b"hello");
+    // With a "+++" among it.
+    let data = [&pattern(92, 4_000)[..], b"+++", &pattern(93, 4_000)].concat();
+    far.write_all(&data).unwrap();
+    expect(&mut near, &data);
+    modems.set_faults(Faults::default());
+
+    // The plug is pulled in mid-call.
+    far.write_all(&data).unwrap();
+    modems.unplug(0);
+    wait_for("the device that is gone", || match line(&world.a) {
+        line if line.state == "down" && line.cause.contains("the device is gone") => Ok(()),
+        line => Err(format!("{line:?}")),
+    });
+    let why = link(&world.a, "why");
+    assert!(why.contains("the device is gone") && why.contains("10.1.0.2"), "{why}");
+    modems.plug_in(0).expect("a device");
+    expect(&mut near, &data);
+
+    // Somebody else calls: he gets nowhere and is hung up, and the next call is the ship's.
+    link(&world.a, "down");
+    wait_for_state(&world.b, "down");
+    let device = os::serial::Settings { speed: 57_600, hardware_flow: false };
+    let stranger = os::serial::Serial::open(&modems.paths()[2], device).expect("a modem");
+    let said = |what: &str, heard: &mut String| {
+        wait_for(&format!("the stranger's {what}"), || {
+            let mut buf = [0; 256];
+            if let os::serial::Got::Bytes(n) = stranger.read(&mut buf) {
+                heard.push_str(&String::from_utf8_lossy(&buf[..n]));
+            }
+            if heard.contains(what) { Ok(()) } else { Err(heard.clone()) }
+        });
+    };
+    let mut heard = String::new();
+    stranger.write(b"ATDT200\r");
+    said("CONNECT", &mut heard);
+    let answered = wait_for_state(&world.b, "rising");
+    assert!(answered.cause.contains("the peer called"), "{answered:?}");
+    stranger.write(&pattern(94, 200));
+    said("NO CARRIER", &mut heard);
+    let refused = wait_for_state(&world.b, "down");
+    assert!(refused.cause.contains("did not prove"), "{refused:?}");
+    link(&world.a, "auto");
+    near.write_all(b"it is me").unwrap();
+    expect(&mut far, b"it is me");
+}
+
+/// A ship with a terminal and a modem: the modem is dialled when the terminal dies, though the
+/// host only waits for what comes, and hung up when the terminal works again.
+#[test]
+fn a_modem_beside_a_terminal_is_dialled_when_that_dies_and_hung_up_when_it_is_back() {
+    if !root() {
+        return;
+    }
+    let quick = Time::from_millis(100);
+    let modems = telephones(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
+    let carriers = "[[peer.carrier]]\nname = \"vsat\"\n[[peer.carrier]]\nname = \"modem\"\n\
+        link = { send = \"46080bit\", receive = \"46080bit\", delay = \"50ms\", mtu = 500 }\n";
+    let paths = modems.paths();
+    let line_of =
+        |at: usize| format!("[peer.line]\ncarrier = \"modem\"\nserial = {:?}\n", paths[at]);
+    let mut plan = Plan::default();
+    plan.a.peer = format!("{carriers}{}numbers = [\"200\"]\nidle = \"3s\"\n", line_of(0));
+    plan.b.peer = format!("{carriers}{}answer = true\nidle = \"60s\"\n", line_of(1));
+    let mut world = World::without_gateways(&plan);
+    for gateway in [&mut world.b, &mut world.a] {
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    }
+    world.a.wait_until_up();
+    let in_use = |gateway: &Gateway, name: &str| {
+        wait_long_for(&format!("{name} in use"), Duration::from_secs(60), || {
+            let paths = gateway.status().links.remove(0).paths;
+            let is = paths.iter().any(|p| p.name == name && p.state == PathState::InUse);
+            if is { Ok(()) } else { Err(format!("{paths:?}")) }
+        });
+    };
+    let listener = listen(&world.server, SERVER);
+    let (mut near, mut far) = joined(&world.client, &listener);
+    near.write_all(b"by satellite").unwrap();
+    expect(&mut far, b"by satellite");
+    in_use(&world.a, "vsat");
+    assert_eq!((line(&world.a).state.as_str(), modems.calls().len()), ("down", 0));
+
+    world.set_link_down(true);
+    far.write_all(b"who is there?").unwrap();
+    expect(&mut near, b"who is there?");
+    let up = line(&world.a);
+    assert!(up.state == "up" && up.cause.contains("10.1.0.2"), "{up:?}");
+    in_use(&world.a, "modem");
+    assert_eq!(modems.calls().len(), 1);
+    near.write_all(b"by telephone").unwrap();
+    expect(&mut far, b"by telephone");
+
+    world.set_link_down(false);
+    in_use(&world.a, "vsat");
+    wait_for_state(&world.a, "down");
+    wait_for_state(&world.b, "down");
+    let call = &modems.calls()[0];
+    assert_eq!(call.why, CallEnd::Caller, "{call:?}");
+    near.write_all(b"by satellite again").unwrap();
+    expect(&mut far, b"by satellite again");
+    assert_eq!(modems.calls().len(), 1, "nobody called again");
+}
+
 /// The rows of `cg-mini-m`, in the time that they take.
 #[test]
 #[ignore = "takes minutes: it is a measurement"]
@@ -327,13 +480,13 @@ fn a_mini_m_call_is_up_and_carries_a_file_in_the_time_that_its_rate_allows() {
     thread::sleep(Duration::from_secs(10));
     let sender = thread::spawn(move || {
         let mut stream = connect(&client, SERVER);
-        stream.write_all(&crate::tcp::pattern(5, 10_000)).unwrap();
+        stream.write_all(&pattern(5, 10_000)).unwrap();
         stream
     });
     link(&world.a, "hold");
     let carrier = up(&world);
     let mut far = crate::tcp::accept(&listener);
-    expect(&mut far, &crate::tcp::pattern(5, 10_000));
+    expect(&mut far, &pattern(5, 10_000));
     println!("10 kB {:?} after carrier", carrier.elapsed());
     assert!(carrier.elapsed() < Duration::from_secs(90));
     drop(sender.join());

@@ -235,6 +235,74 @@ fn a_carrier_whose_interface_loses_its_link_is_left_at_once_and_watchers_hear_wh
     assert!(!command(a, &["use"]).status.success(), "use is for one");
 }
 
+/// A reload takes carriers out, brings them back and prefers another, the one that sessions begin with
+/// too, while transfers go on both ways.
+#[test]
+fn carriers_that_a_reload_takes_out_and_brings_back_cost_no_byte() {
+    if !root() {
+        return;
+    }
+    let two = Two::new();
+    let a = &two.world.a;
+    let (near, far) = joined(&two.world.client, &listen(&two.world.server, SERVER));
+    let (up, down) = (pattern(86, 6_000_000), pattern(87, 12_000_000));
+    let senders = [send_all(&near, up.clone()), send_all(&far, down.clone())];
+    let readers =
+        [(far, up), (near, down)].map(|(stream, data)| thread::spawn(move || check(stream, &data)));
+
+    // The file as it is, and its parts.
+    let text = a.text();
+    let (head, tables) = text.split_once("[[peer.carrier]]").expect("carriers");
+    let (geo, lte) = tables.split_once("[[peer.carrier]]").expect("two carriers");
+    let link = head.lines().find(|line| line.starts_with("link = ")).expect("a link");
+    let head = head.replace(&format!("{link}\n"), "");
+    let geo = |rank: u8| format!("[[peer.carrier]]{geo}{link}\npriority = {rank}\n");
+    let lte = |rank: u8| format!("[[peer.carrier]]{lte}priority = {rank}\n");
+    let reload = |carriers: &[String], names: &[&str]| {
+        a.write(&format!("{head}{}", carriers.concat()));
+        let socket = a.dir().join("admin.sock");
+        let output =
+            run(std::process::Command::new(PROGRAM).arg("reload").arg("--socket").arg(socket));
+        let told = said(&output);
+        assert!(output.status.success() && !told.contains("restart"), "{told}");
+        let paths = a.status().links.remove(0).paths;
+        let mut named: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
+        named.sort_unstable();
+        assert_eq!(named, names, "{paths:?}");
+    };
+    let is_silent = |way: usize| {
+        thread::sleep(Duration::from_millis(500));
+        let before = two.carried();
+        thread::sleep(Duration::from_secs(1));
+        let after = two.carried();
+        // Neighbours may ask for each other's addresses.
+        assert!(after[way] - before[way] < 500, "{before:?} {after:?}");
+        assert!(after[1 - way] > before[1 - way] + 100_000, "{before:?} {after:?}");
+    };
+
+    reload(&[geo(50)], &["geo"]);
+    is_silent(1);
+    // It comes back, under another number and preferred.
+    reload(&[geo(50), lte(40)], &["geo", "lte"]);
+    two.wait_for("lte", PathState::InUse);
+    two.wait_for_shore(false);
+    assert!(two.path("lte").number > 3, "{:?}", two.path("lte"));
+    // The one that the session began with goes.
+    reload(&[lte(40)], &["lte"]);
+    is_silent(0);
+    reload(&[lte(40), geo(10)], &["geo", "lte"]);
+    two.wait_for("geo", PathState::InUse);
+    reload(&[lte(5), geo(10)], &["geo", "lte"]);
+    two.wait_for("lte", PathState::InUse);
+
+    for reader in readers {
+        reader.join().expect("what was sent");
+    }
+    for sender in senders {
+        sender.join().expect("a thread").expect("all was taken");
+    }
+}
+
 /// L-PT-12: one transfer has more than either carrier could carry, and its bytes come once.
 #[test]
 fn one_transfer_goes_by_both_carriers_where_the_file_says_all() {

@@ -54,6 +54,8 @@ const MAX_INTERFACE: usize = 15;
 #[derive(Default)]
 pub(super) struct CarrierDrafts {
     pub carriers: Vec<CarrierDraft>,
+    /// The name of the one that is a modem's.
+    pub modem: Option<String>,
     pub span: Range<usize>,
 }
 
@@ -94,9 +96,14 @@ impl CarrierDrafts {
 
     /// What the peer itself says stands for what a carrier leaves out.
     pub fn finish(self, endpoint: Option<&HostPort>, link: &LinkSettings) -> Vec<Carrier> {
+        let modem = self.modem;
         let finish = |(at, draft): (usize, CarrierDraft)| Carrier {
+            // A modem leads to whoever is called.
+            endpoint: match modem.as_ref() == Some(&draft.name.value) {
+                true => None,
+                false => draft.endpoint.or(endpoint.cloned()),
+            },
             name: draft.name.value,
-            endpoint: draft.endpoint.or(endpoint.cloned()),
             binding: draft.binding,
             link: draft.link.map_or_else(|| link.clone(), |draft| draft.settings),
             priority: draft.priority.unwrap_or(10 * at as u8),
@@ -106,7 +113,8 @@ impl CarrierDrafts {
     }
 }
 
-pub(super) fn read(section: &mut Section<'_>) -> CarrierDrafts {
+/// `modem`: the name of the carrier that is a modem's.
+pub(super) fn read(section: &mut Section<'_>, modem: Option<&str>) -> CarrierDrafts {
     let tables = section.tables("carrier");
     let title = section.title().to_owned();
     if tables.len() > MOST {
@@ -116,8 +124,9 @@ pub(super) fn read(section: &mut Section<'_>) -> CarrierDrafts {
     }
     let carriers: Vec<CarrierDraft> =
         tables.into_iter().filter_map(|table| read_one(table, &title)).collect();
-    refuse_alike(section, &carriers);
-    CarrierDrafts { carriers, span: section.span() }
+    refuse_alike(section, &carriers, modem);
+    refuse_places_of_modem(section, &carriers, modem);
+    CarrierDrafts { carriers, modem: modem.map(str::to_owned), span: section.span() }
 }
 
 fn read_one(mut section: Section<'_>, peer: &str) -> Option<CarrierDraft> {
@@ -203,7 +212,7 @@ fn read_source(section: &Section<'_>, text: &At<String>) -> Option<IpAddr> {
 }
 
 /// Two with one name cannot be told apart; two with one socket to one place are one way.
-fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft]) {
+fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft], modem: Option<&str>) {
     let mut names: BTreeMap<&str, &CarrierDraft> = BTreeMap::new();
     let mut ways: Vec<&CarrierDraft> = Vec::new();
     for carrier in carriers {
@@ -214,6 +223,9 @@ fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft]) {
                 Problem::at(carrier.name.span.clone(), message)
                     .also(first.name.span.clone(), "first here"),
             );
+        }
+        if Some(carrier.name.value.as_str()) == modem {
+            continue;
         }
         let same =
             |c: &&&CarrierDraft| c.binding == carrier.binding && c.endpoint == carrier.endpoint;
@@ -232,6 +244,20 @@ fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft]) {
             );
         }
         ways.push(carrier);
+    }
+}
+
+/// Packets of a modem's carrier use no socket.
+fn refuse_places_of_modem(section: &Section<'_>, carriers: &[CarrierDraft], modem: Option<&str>) {
+    let placed = |c: &&CarrierDraft| c.endpoint.is_some() || !c.binding.is_own();
+    let is_modem = |c: &&CarrierDraft| Some(c.name.value.as_str()) == modem;
+    for carrier in carriers.iter().filter(is_modem).filter(placed) {
+        let name = &carrier.name.value;
+        let message =
+            format!("carrier \"{name}\" of {} is a modem and has a place", section.title());
+        let help =
+            "leave out endpoint, interface and source: the modem's numbers say where it leads";
+        section.problems().add(Problem::at(carrier.span.clone(), message).help(help));
     }
 }
 

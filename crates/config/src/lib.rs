@@ -170,21 +170,23 @@ impl Peer {
     fn fixed_differences(&self, new: &Peer) -> impl Iterator<Item = &'static str> + use<> {
         let psk = |p: &Peer| p.preshared_key.as_ref().map(|key| key.to_base64());
         let (a, b) = (&self.link, &new.link);
+        // Carriers come and go in a session; the one link of a peer without them stays.
+        let alone = self.carriers.is_empty() && new.carriers.is_empty();
+        let is_managed = self.line.is_some() || new.line.is_some();
         let differs = [
-            ("carrier of a peer", self.carriers != new.carriers),
-            ("carriers of a peer", self.spread != new.spread),
+            ("carrier of a peer", is_managed && self.carriers != new.carriers),
             ("compress of a peer", self.compress != new.compress),
             ("line of a peer", self.line != new.line),
             ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),
             ("keepalive of a peer", self.keepalive != new.keepalive),
             ("preshared_key of a peer", psk(self) != psk(new)),
             ("stream_buffer of a peer", self.stream_buffer != new.stream_buffer),
-            ("ber of a link", a.ber != b.ber),
-            ("delay of a link", a.delay != b.delay),
+            ("ber of a link", alone && a.ber != b.ber),
+            ("delay of a link", alone && a.delay != b.delay),
             ("headers of a link", a.headers != b.headers),
-            ("mtu of a link", a.mtu != b.mtu),
-            ("overhead of a link", a.overhead != b.overhead),
-            ("queue of a link", a.queue != b.queue),
+            ("mtu of a link", alone && a.mtu != b.mtu),
+            ("overhead of a link", alone && a.overhead != b.overhead),
+            ("queue of a link", alone && a.queue != b.queue),
         ];
         differs.into_iter().filter_map(|(name, differs)| differs.then_some(name))
     }

@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use dial::calendar::{Hours, Window};
 use dial::manager::{Budget, CarrierConfig, ManagerConfig, Redial};
-use dial::money::Money;
+use dial::money::{Currency, Money};
 use dial::rules::{Action, KNOWN_NOISE, Match, Rule, Rules, read_noise};
-use dial::tariff::Tariff;
+use dial::tariff::{Rates, Tariff};
 use units::{ByteCount, Duration, IpPrefix};
 
+use super::carrier::Carrier;
 use super::link::LinkSettings;
 use super::problem::Problem;
-use super::reader::{FromValue, Section, Wrong};
+use super::reader::{At, FromValue, Section, Wrong};
 use super::traffic::{Ports, Protocol};
 
 mod serial;
@@ -29,6 +30,9 @@ pub struct Line {
     pub drop: Option<String>,
     /// The modem that raises and drops it, in place of commands.
     pub modem: Option<SerialModem>,
+    /// Which of the peer's carriers it is, by its place; `None`: the peer has no such tables. In
+    /// the manager's list it is the first, and the others follow in their order.
+    pub carrier: Option<usize>,
     /// The tariff's zone at the start; empty: the first.
     pub zone: String,
     /// What the hours of prices, rules and months go by.
@@ -57,6 +61,7 @@ pub(super) struct LineDraft {
     raise: Option<String>,
     drop: Option<String>,
     modem: Option<SerialModem>,
+    carrier: Option<At<String>>,
     idle: Option<Duration>,
     setup: Option<Duration>,
     calls: [Option<Duration>; 2],
@@ -79,6 +84,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
     let mut section = section.table("line", title)?;
     let [raise, drop] = ["raise", "drop"].map(|key| section.get::<String>(key).map(|c| c.value));
     let modem = serial::read(&mut section);
+    let carrier = section.get::<String>("carrier");
     let [idle, setup, min_call, max_call] = ["idle", "setup", "min_call", "max_call"]
         .map(|key| section.get::<Duration>(key).map(|d| d.value));
     let quiet = section.list::<Window>("quiet").unwrap_or_default();
@@ -96,6 +102,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
         raise,
         drop,
         modem: modem.ok()?,
+        carrier,
         idle,
         setup,
         calls: [min_call, max_call],
@@ -112,22 +119,37 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
 }
 
 impl LineDraft {
+    /// The carrier that is a modem's.
+    pub fn modem_carrier(&self) -> Option<&str> {
+        self.carrier.as_ref().filter(|_| self.modem.is_some()).map(|name| name.value.as_str())
+    }
+
     /// With what the rest of the peer's table says.
     pub fn finish(
         self,
         section: &Section<'_>,
         peer: &str,
         link: &LinkSettings,
-        carriers: usize,
+        carriers: &[Carrier],
     ) -> Option<Line> {
         let wrong = |message: String, help: &str| {
             section.problems().add(Problem::at(self.span.clone(), message).help(help));
             None
         };
-        if carriers > 0 {
-            let message = format!("peer \"{peer}\" has carriers and a line");
-            return wrong(message, "leave one out: a line is managed where there is one carrier");
+        let named = self.carrier.as_ref().map(|name| name.value.as_str());
+        let own = named.and_then(|name| carriers.iter().position(|c| c.name == name));
+        match named {
+            Some(name) if own.is_none() => {
+                let message = format!("peer \"{peer}\" has no carrier \"{name}\" for its line");
+                return wrong(message, "name one of its [[peer.carrier]] tables");
+            }
+            None if !carriers.is_empty() => {
+                let message = format!("peer \"{peer}\" has carriers and a line");
+                return wrong(message, "say which of them is the line, as in carrier = \"modem\"");
+            }
+            _ => {}
         }
+        let link = own.map_or(link, |at| &carriers[at].link);
         if self.modem.is_some() && usize::from(link.mtu) > dial::frame::MAX_PACKET {
             let most = dial::frame::MAX_PACKET;
             let message = format!("peer \"{peer}\" has a modem and an MTU above {most} bytes");
@@ -140,13 +162,18 @@ impl LineDraft {
             );
             return wrong(message, "name one of its zones, or give the tariff that zone");
         }
-        let mut carrier = CarrierConfig::new("line", true, self.tariff);
+        let others = (0..carriers.len()).filter(|at| Some(*at) != own);
+        let others: Vec<_> =
+            others.map(|at| always_there(&carriers[at], self.tariff.currency())).collect();
+        let mut carrier = CarrierConfig::new(named.unwrap_or("line"), true, self.tariff);
         carrier.rate = link.send;
+        carrier.priority = own.map_or(carrier.priority, |at| carriers[at].priority);
         carrier.dial_timeout = self.setup.unwrap_or(carrier.dial_timeout);
         carrier.min_call = self.calls[0].unwrap_or(carrier.min_call);
         carrier.max_call = self.calls[1];
         carrier.redial = self.redial;
-        let mut manager = ManagerConfig::new(peer, vec![carrier], self.rules);
+        let all = std::iter::once(carrier).chain(others).collect();
+        let mut manager = ManagerConfig::new(peer, all, self.rules);
         if let Some(idle) = self.idle {
             manager.idle = idle;
             manager.idle_at_step = manager.idle_at_step.min(idle);
@@ -160,7 +187,7 @@ impl LineDraft {
             Ok(_) => {
                 let (raise, drop, modem) = (self.raise, self.drop, self.modem);
                 let (zone, clock) = (self.zone.unwrap_or_default(), self.clock);
-                Some(Line { raise, drop, modem, zone, clock, manager })
+                Some(Line { raise, drop, modem, carrier: own, zone, clock, manager })
             }
             Err(why) => {
                 let (message, help) = why.split_once("; ").unwrap_or((&why, "change it"));
@@ -171,6 +198,15 @@ impl LineDraft {
             }
         }
     }
+}
+
+/// A carrier beside the line, which costs nothing that is counted here.
+fn always_there(carrier: &Carrier, currency: Currency) -> CarrierConfig {
+    let free = Tariff::new(currency, vec![(String::new(), Rates::default())]);
+    let mut config =
+        CarrierConfig::new(&carrier.name, false, free.unwrap_or_else(|_| Tariff::free()));
+    (config.rate, config.priority) = (carrier.link.send, carrier.priority);
+    config
 }
 
 fn budget_of(stop: Money) -> Budget {
@@ -375,5 +411,27 @@ mod tests {
         let carrier = "[[peer.carrier]]\nname = \"vsat\"\ninterface = \"eth1\"\n";
         let told = with(&|l| format!("{l}{carrier}"));
         assert!(told.contains("carriers and a line"), "{told}");
+        let told = with(&|l| l.replace("idle", "carrier = \"modem\"\nidle") + carrier);
+        assert!(told.contains("no carrier \"modem\""), "{told}");
+    }
+
+    #[test]
+    fn a_line_may_be_one_of_several_carriers_and_the_others_are_there_by_themselves() {
+        let carriers = "[[peer.carrier]]\nname = \"vsat\"\n[[peer.carrier]]\nname = \"modem\"\n\
+            link = { send = \"1920bit\", receive = \"1920bit\", delay = \"1s\", mtu = 500 }\n";
+        let modem = "serial = \"/dev/ttyS0\"\nnumbers = [\"100\"]\ncarrier = \"modem\"";
+        let text = LINE.replace("raise = \"up\"\ndrop = \"down\"", modem);
+        let config = parse(&format!("{text}{carriers}")).expect("a good file");
+        let peer = &config.peers[0];
+        let line = peer.line.as_ref().expect("a line");
+        assert_eq!(line.carrier, Some(1));
+        let [own, vsat] = &line.manager.carriers[..] else { panic!("two") };
+        assert_eq!((&*own.name, own.dialled, own.rate.as_bps()), ("modem", true, 1_920));
+        assert_eq!((&*vsat.name, vsat.dialled), ("vsat", false));
+        assert!(vsat.priority < own.priority);
+        assert_eq!(peer.carriers[1].endpoint, None, "it leads to whoever is called");
+        let addressed = format!("{text}{carriers}endpoint = \"192.0.2.1:1\"\n");
+        let told = parse(&addressed).expect_err("refused");
+        assert!(told.contains("is a modem"), "{told}");
     }
 }

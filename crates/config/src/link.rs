@@ -43,6 +43,18 @@ pub struct LinkSettings {
     pub end: Option<End>,
 }
 
+impl LinkSettings {
+    /// Can a path over a link like this go on as one over the other? What a path is, but for its
+    /// rates, is told when it begins.
+    pub fn is_one_path(&self, other: &LinkSettings) -> bool {
+        self.delay == other.delay
+            && self.mtu == other.mtu
+            && self.ber == other.ber
+            && self.overhead == other.overhead
+            && self.queue == other.queue
+    }
+}
+
 /// Where the rate of a modem is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Modem {

@@ -161,7 +161,9 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let endpoint = section.get::<HostPort>("endpoint");
     let routes = read_prefixes(&mut section, "routes");
     let spread = section.word("carriers", &[("all", true), ("one", false)]);
-    let mut carriers = carrier::read(&mut section);
+    let line = line::read(&mut section);
+    let mut carriers =
+        carrier::read(&mut section, line.as_ref().and_then(line::LineDraft::modem_carrier));
     // What the first carrier says of its link stands for the peer's, if that says nothing.
     let link = match carriers.first_link() {
         Some(first) if !section.has("link") && !section.has("profile") => Some(first),
@@ -172,7 +174,6 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         None => link_table::read(&mut section),
     };
     carriers.refuse_names(&section, endpoint.as_ref());
-    let line = line::read(&mut section);
     let keepalive = read_keepalive(&mut section);
     let on_failure =
         section.word("on_failure", &[("block", OnFailure::Block), ("wire", OnFailure::Wire)]);
@@ -192,14 +193,17 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     doubt_one_way_families(&section, &routes, &allow);
 
     let title = name.as_ref().map(|n| n.value.clone()).or(key.as_ref().map(|k| short(&k.value)));
-    let line = line.zip(link.as_ref()).zip(title).and_then(|((draft, link), name)| {
-        draft.finish(&section, &name, &link.settings, carriers.carriers.len())
-    });
+    let endpoint_value = endpoint.as_ref().map(|e| e.value.clone());
+    let link_value = link.as_ref().map(|link| &link.settings);
+    let carriers = link_value.map(|link| carriers.finish(endpoint_value.as_ref(), link));
+    let carriers = carriers.unwrap_or_default();
+    let line = line
+        .zip(link.as_ref())
+        .zip(title)
+        .and_then(|((draft, link), name)| draft.finish(&section, &name, &link.settings, &carriers));
     section.finish();
 
     let (key, link) = (key?, link?);
-    let endpoint_value = endpoint.as_ref().map(|e| e.value.clone());
-    let carriers = carriers.finish(endpoint_value.as_ref(), &link.settings);
     let first = carriers.first().and_then(|first| first.endpoint.clone());
     let peer = Peer {
         name: name.as_ref().map_or_else(|| short(&key.value), |n| n.value.clone()),

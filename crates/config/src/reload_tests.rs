@@ -87,8 +87,8 @@ const ROWS: &[Row] = &[
     ("peer", "stream_buffer", ["\"64KiB\"", "\"65KiB\""], "", Restart("stream_buffer of a peer")),
     ("peer", "compress", ["\"auto\"", "\"off\""], "", Restart("compress of a peer")),
     ("peer", "dedup", ["\"host\"", "\"off\""], "", Restart("dedup of a peer")),
-    ("peer", "carriers", ["\"one\"", "\"all\""], "", Restart("carriers of a peer")),
-    ("peer", "carrier", ["CARRIER1", "CARRIER2"], "", Restart("carrier of a peer")),
+    ("peer", "carriers", ["\"one\"", "\"all\""], "", Effect::Peer),
+    ("peer", "carrier", ["CARRIER1", "CARRIER2"], "", Effect::Peer),
     ("peer", "line", ["LINE1", "LINE2"], "", Restart("line of a peer")),
     ("line", "raise", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
     ("line", "drop", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
@@ -127,6 +127,7 @@ const ROWS: &[Row] = &[
         "serial = \"/dev/ttyS0\"\nnumbers = [\"1\"]",
         Restart("line of a peer"),
     ),
+    ("line", "carrier", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
     ("line", "idle", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
     ("line", "setup", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
     ("line", "min_call", ["\"20s\"", "\"21s\""], "", Restart("line of a peer")),
@@ -259,17 +260,11 @@ const ROWS: &[Row] = &[
     ),
     ("peer", "class", ["CLASS1", "CLASS2"], "", Effect::Peer),
     ("peer", "rule", ["RULE1", "RULE2"], "", Effect::Peer),
-    ("carrier", "name", ["\"a\"", "\"b\""], "", Restart("carrier of a peer")),
-    ("carrier", "interface", ["\"eth1\"", "\"eth2\""], "", Restart("carrier of a peer")),
-    ("carrier", "source", ["\"192.0.2.1\"", "\"192.0.2.2\""], "", Restart("carrier of a peer")),
-    (
-        "carrier",
-        "endpoint",
-        ["\"192.0.2.8:1\"", "\"192.0.2.9:1\""],
-        "",
-        Restart("carrier of a peer"),
-    ),
-    ("carrier", "priority", ["1", "2"], "", Restart("carrier of a peer")),
+    ("carrier", "name", ["\"a\"", "\"b\""], "", Effect::Peer),
+    ("carrier", "interface", ["\"eth1\"", "\"eth2\""], "", Effect::Peer),
+    ("carrier", "source", ["\"192.0.2.1\"", "\"192.0.2.2\""], "", Effect::Peer),
+    ("carrier", "endpoint", ["\"192.0.2.8:1\"", "\"192.0.2.9:1\""], "", Effect::Peer),
+    ("carrier", "priority", ["1", "2"], "", Effect::Peer),
     ("link", "send", ["\"2Mbit\"", "\"3Mbit\""], "", Effect::Peer),
     ("link", "receive", ["\"2Mbit\"", "\"3Mbit\""], "", Effect::Peer),
     ("link", "delay", ["\"300ms\"", "\"301ms\""], "", Restart("delay of a link")),
@@ -384,7 +379,17 @@ fn file(&(table, key, _, beside, _): &Row, value: &str, dir: &Path) -> Config {
         true => format!("[[peer.{kind}]]\n{}\n", lines(kind, needs).join("\n")),
         false => String::new(),
     };
-    let carrier = sub("carrier", &["name = \"c\"", "source = \"192.0.2.7\""]);
+    let carrier = match (table, key) {
+        ("line", "carrier") => ["a", "b"]
+            .map(|name| {
+                format!(
+                    "[[peer.carrier]]\nname = \"{name}\"\nsource = \"192.0.2.{}\"\n",
+                    name.as_bytes()[0]
+                )
+            })
+            .concat(),
+        _ => sub("carrier", &["name = \"c\"", "source = \"192.0.2.7\""]),
+    };
     let class = sub("class", &["name = \"c\""]);
     let rule = match key {
         "protocol" | "ports" | "dscp" => sub("rule", &["class = \"bulk\""]),

@@ -124,11 +124,17 @@ fn write_split(f: &mut fmt::Formatter<'_>, split: &SplitLink) -> fmt::Result {
 
 /// What raises a line, and what it costs.
 fn of_line(line: &Line) -> String {
-    let raised = match &line.raise {
-        Some(command) => format!("raised by \"{command}\""),
-        None => "there by itself".to_owned(),
+    let raised = match (&line.raise, &line.modem) {
+        (Some(command), _) => format!("raised by \"{command}\""),
+        (None, Some(modem)) => format!("a modem at {}", modem.device.display()),
+        (None, None) => "there by itself".to_owned(),
     };
-    let tariff = &line.manager.carriers[0].tariff;
+    let own = &line.manager.carriers[0];
+    let raised = match line.carrier {
+        Some(_) => format!("carrier \"{}\", {raised}", own.name),
+        None => raised,
+    };
+    let tariff = &own.tariff;
     let priced = match *tariff == dial::tariff::Tariff::free() {
         true => "free".to_owned(),
         false => format!("paid in {}", tariff.currency()),

@@ -113,8 +113,8 @@ pub struct Replay {
     pub valid: usize,
     /// Lines that were damaged.
     pub damaged: usize,
-    /// Sessions that had no end: the node stopped in mid-call.
-    pub broken: Vec<SessionId>,
+    /// The carriers of sessions that had no end: the node stopped in mid-call.
+    pub broken: Vec<Name>,
 }
 
 impl Books {
@@ -133,10 +133,11 @@ impl Books {
                 None => damaged += 1,
             }
         }
-        let broken: Vec<SessionId> = books.open.keys().copied().collect();
-        for id in &broken {
-            let (price, elapsed) = books.open[id].written;
-            books.end(*id, elapsed, price, "the node stopped");
+        let open = books.open.iter().map(|(id, open)| (*id, open.written));
+        let ends: Vec<_> = open.collect();
+        let broken = books.open.values().map(|open| open.session.carrier.clone()).collect();
+        for (id, (price, elapsed)) in ends {
+            books.end(id, elapsed, price, "the node stopped");
         }
         Replay { books, valid, damaged, broken }
     }

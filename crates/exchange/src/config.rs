@@ -49,6 +49,8 @@ pub struct Faults {
     pub noise: Ratio,
     /// The longest such burst, in bytes.
     pub burst: u32,
+    /// Modems take commands and do nothing, and say nothing.
+    pub dumb: bool,
 }
 
 impl Default for ExchangeConfig {

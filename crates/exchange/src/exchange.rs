@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use units::{BitRate, ByteCount, Duration, Instant, Rng};
 
-use crate::config::ExchangeConfig;
+use crate::config::{ExchangeConfig, Faults};
 use crate::modem::{Ask, Modem, Result};
 use crate::noise::Noise;
 
@@ -123,6 +123,15 @@ impl Exchange {
             })
             .collect();
         Ok(Exchange { lines, config, calls: Vec::new(), records: Vec::new(), rng })
+    }
+
+    /// Other things go wrong from now on.
+    pub fn set_faults(&mut self, now: Instant, faults: Faults) {
+        self.advance(now);
+        for line in &mut self.lines {
+            line.out.noise.set(faults.noise, faults.burst);
+        }
+        self.config.faults = faults;
     }
 
     /// A program has opened the line (DTR), or closed it, which hangs up.
@@ -285,6 +294,9 @@ impl Exchange {
     }
 
     fn command(&mut self, now: Instant, line: usize, byte: u8) {
+        if self.config.faults.dumb {
+            return;
+        }
         if let Some(call) = self.lines[line].call
             && !self.is_up(call)
             && self.calls[call].as_ref().is_some_and(|c| c.from == line)

@@ -16,6 +16,11 @@ impl Noise {
         Noise { rng, chance, burst: burst.max(1), left: 0 }
     }
 
+    /// There is more of it from now on, or less.
+    pub fn set(&mut self, chance: Ratio, burst: u32) {
+        (self.chance, self.burst, self.left) = (chance, burst.max(1), 0);
+    }
+
     /// What arrives where `byte` was sent.
     pub fn pass(&mut self, byte: u8, mut arrives: impl FnMut(u8)) {
         if self.left == 0 {

@@ -64,7 +64,7 @@ impl<'a> Bytes<'a> {
 pub fn frames(data: &[u8]) {
     let mut reader = Reader::new(data);
     while let Ok(Some(frame)) = reader.frame() {
-        if let Frame::State(state) = &frame {
+        if let Frame::State(state) | Frame::StateOf(_, state) = &frame {
             let mut above = None;
             for run in state.received() {
                 assert!(run.start() <= run.end() && *run.start() >= state.lo);

@@ -3,6 +3,7 @@
 
 use units::{BitRate, ByteCount, Duration, Instant};
 
+use crate::path::PathId;
 use crate::ranges::RangeSet;
 use crate::wire::Writer;
 
@@ -157,7 +158,7 @@ impl Received {
         };
         let delay = now.since(self.hi_at);
         let lo = lo.min(hi);
-        let Some(told) = w.state(self.set.descending(), lo, delay, self.hi_at, max) else {
+        let Some(told) = w.state(None, self.set.descending(), lo, delay, self.hi_at, max) else {
             return false;
         };
         if told > lo && max < MAX_STATE {
@@ -171,6 +172,15 @@ impl Received {
         self.urgent = false;
         self.last_report = now;
         true
+    }
+
+    /// The same for another path to carry, in `max` bytes. The next report by this path tells it
+    /// again.
+    pub fn write_aside(&self, now: Instant, about: PathId, max: usize, w: &mut Writer<'_>) {
+        if let Some(hi) = self.highest() {
+            let (lo, delay) = (self.floor.min(hi), now.since(self.hi_at));
+            w.state(Some(about), self.set.descending(), lo, delay, self.hi_at, max);
+        }
     }
 
     /// The size of the packet that carried the report alone; one that rode on data is free.

@@ -371,12 +371,14 @@ impl Sent {
         newer.find(|p| p.state == State::InFlight).map_or(now, |p| p.sent)
     }
 
-    /// Takes the peer's report. `fate` hears of every frame whose packet newly
-    /// arrived; what is lost comes from [`Sent::detect_lost`].
+    /// Takes the peer's report; `aside`: it came by another path, whose delay is none of this
+    /// one's. `fate` hears of every frame whose packet newly arrived; what is lost comes from
+    /// [`Sent::detect_lost`].
     pub fn handle_state(
         &mut self,
         now: Instant,
         state: &StateFrame<'_>,
+        aside: bool,
         rtt: &mut Rtt,
         mut fate: impl FnMut(Fate, &SentFrame),
     ) -> Report {
@@ -426,7 +428,8 @@ impl Sent {
             // It cannot have been held for longer than it was away: the clock there leapt, and
             // what is left would pass for the shortest way that there ever was.
             let leapt = state.delay > since + ROUNDING;
-            if progress && !leapt && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
+            let is_sample = progress && !leapt && !aside;
+            if is_sample && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
                 rtt.on_packet(packet.sent, sample);
             }
             told = (!leapt).then_some(Told {
@@ -435,7 +438,8 @@ impl Sent {
                 through: packet.through,
                 delivered: self.arrived_bytes,
                 arrival: state.arrival,
-                rtt: sample,
+                // Then the arrival alone tells of a queue.
+                rtt: if aside { Duration::MAX } else { sample },
             });
         }
         self.settle(now, rtt);
@@ -752,6 +756,21 @@ impl Sent {
 mod tests {
     use super::*;
 
+    /// L-PT-13: another path is faster, and says nothing of how long this one takes.
+    #[test]
+    fn a_report_that_came_by_another_path_tells_what_arrived_and_no_round_trip() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        for aside in [true, false] {
+            let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_millis(600)));
+            (0..2).for_each(|_| _ = sent.push_packet(at(0), true, 100));
+            let mut fates = |_: Fate, _: &SentFrame| {};
+            let state = StateFrame::of_one(1);
+            let report = sent.handle_state(at(300), &state, aside, &mut rtt, &mut fates);
+            assert!(report.progress && report.told.is_some());
+            assert_eq!((sent.counts.arrived, rtt.is_sampled()), (1, !aside));
+        }
+    }
+
     /// A peer that speaks of one packet of very many has each of its packets cost no walk through
     /// all of them, and what is lost is found all the same.
     #[test]
@@ -763,7 +782,7 @@ mod tests {
         }
         let mut fates = |_: Fate, _: &SentFrame| {};
         now += Duration::from_secs(1);
-        sent.handle_state(now, &StateFrame::of_one(29_999), &mut rtt, &mut fates);
+        sent.handle_state(now, &StateFrame::of_one(29_999), false, &mut rtt, &mut fates);
         let begin = now;
         let again = sent.detect_lost(now, &rtt, &mut fates);
         assert_eq!((sent.look_on, again), (Some(16_384), Some(now + LOOKING_PAUSE)));
@@ -773,7 +792,7 @@ mod tests {
             assert!(again >= now && looks < 2_000, "{looks}");
             now = again.max(now + Duration::from_millis(1));
             // Something is heard, so that time tells what is lost.
-            sent.handle_state(now, &StateFrame::of_one(29_999), &mut rtt, &mut fates);
+            sent.handle_state(now, &StateFrame::of_one(29_999), false, &mut rtt, &mut fates);
             looks += 1;
         }
         assert_eq!((sent.in_flight(), sent.counts.lost), (0, 29_999));

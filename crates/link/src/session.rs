@@ -9,6 +9,7 @@
 //! There is no congestion window: the departure clock (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
+mod aside;
 mod coded;
 mod config;
 mod credit;

@@ -385,6 +385,11 @@ impl Tunnel {
         self.ways.make(path, carrier);
     }
 
+    /// There is such a path no more.
+    pub fn remove_path(&mut self, path: PathId) {
+        self.ways.remove(path);
+    }
+
     /// Whether this node sends on a path.
     pub fn set_path_up(&mut self, path: PathId, up: bool) {
         if let Some(way) = self.ways.get_mut(path) {

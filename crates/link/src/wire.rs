@@ -200,6 +200,8 @@ pub enum Frame<'a> {
     Ping,
     /// The receive state.
     State(StateFrame<'a>),
+    /// That of another path than the one that this packet takes (L-PT-13).
+    StateOf(PathId, StateFrame<'a>),
     /// All packet numbers below are settled: forget them.
     Floor(u64),
     /// What the receiver saw of losses in the session.
@@ -279,6 +281,7 @@ const PACKETS: u8 = 0x0f;
 const MESSAGES: u8 = 0x18;
 const PATH: u8 = 0x19;
 const USE: u8 = 0x1a;
+const STATE_OF: u8 = 0x1b;
 /// The number of no path: none is chosen.
 const NO_PATH: u8 = 1;
 const STREAM: u8 = 0x10;

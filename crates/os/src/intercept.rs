@@ -310,14 +310,15 @@ impl Intercept {
         self.update(&InterceptConfig { routes, masquerade, ..self.config.clone() })
     }
 
-    /// Changes the peers' prefixes and what becomes of them when the program is gone.
-    /// Devices, ports, marks and [`InterceptConfig::own`] stay as they were installed.
+    /// Changes the peers' prefixes, the ports of their carriers and what becomes of them when the
+    /// program is gone. Devices, the listener's port, marks and [`InterceptConfig::own`] stay as they were installed.
     ///
     /// # Errors
     /// One sentence; then what was in force is in force.
     pub fn update(&mut self, new: &InterceptConfig) -> Result<(), OsError> {
         let mut config = self.config.clone();
         config.routes.clone_from(&new.routes);
+        config.carrier_ports.clone_from(&new.carrier_ports);
         config.direct.clone_from(&new.direct);
         config.masquerade.clone_from(&new.masquerade);
         config.in_clear.clone_from(&new.in_clear);

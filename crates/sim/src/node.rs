@@ -121,7 +121,7 @@ impl Node {
             let to = second_remote(1, plan);
             let config = second_path(node, plan, &second);
             relay.endpoint.add_path(now, self.peer, config, to.carrier, Some(to));
-            relay.endpoint.set_path_habits(self.peer, PathId::FIRST, 0, Some(PROBE));
+            relay.endpoint.set_path_habits(now, self.peer, PathId::FIRST, (0, Some(PROBE)));
         }
         if plan.spread {
             relay.endpoint.set_spread(now, self.peer, true);

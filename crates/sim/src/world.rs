@@ -337,7 +337,12 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let wire = Wire { from: self.nodes[node].at(to.carrier), to, bytes: bytes.to_vec() };
-        let fills = |f: &Fault| matches!(f.kind, FaultKind::Hold(_) | FaultKind::Weak(_));
+        // The queue holds 50 ms of the rate that the node was told. A line that is held, or has a
+        // tenth of that rate, overflows until the node knows; and it stands full when that ends, so
+        // that whoever sends at the line's rate again overflows it until rate control has seen that.
+        let fills = |f: &Fault| {
+            f.from <= self.now && matches!(f.kind, FaultKind::Hold(_) | FaultKind::Weak(_))
+        };
         let held = carrier == 0 && self.plan.faults.iter().any(fills);
         if self.channels[node][carrier].push(self.now, len, wire).is_err() && !held {
             return self.fail(format!("node {node} overran a queue of 50 ms of its own rate"));

@@ -167,10 +167,11 @@ fn a_carrier_that_flaps_is_left_alone_until_it_holds() {
     }
 }
 
-/// A carrier with a tenth of its rate that loses a fifth, beside a good one.
+/// A carrier with a tenth of its rate that loses a fifth, beside a good one. Its reports are lost
+/// with all else, and come by the other one (L-PT-13).
 #[test]
 fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
-    for seed in 0..4 {
+    for seed in 0..8 {
         let second =
             Second { rates: [BitRate::from_mbps(10); 2], delays: [Duration::from_millis(25); 2] };
         let weak = Plan {
@@ -182,14 +183,36 @@ fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
             ..plan(seed, 60, vec![fault(2, 60, FaultKind::Outage(BOTH))])
         };
         let [weak, alone] = [weak, alone].map(|plan| run(&plan));
-        // Reports must come through what is weak, too, until it is known.
-        let [both, good] = [&weak, &alone].map(|report| delivered(report, 15, 30));
+        let [both, good] = [&weak, &alone].map(|report| delivered(report, 11, 30));
+        let [there, back] = [0, 1].map(|node| moves(&weak, node));
+        println!("{both} bytes beside, {good} without; moves {there:?} {back:?}");
         assert!(both >= good / 100 * 97, "{both} bytes, {good} without the weak one");
-        let moves = moves(&weak, 1);
-        println!("{both} bytes beside, {good} without; moves {moves:?}");
-        assert!((8_000..16_000).contains(&moves[0]), "{moves:?}");
-        assert_eq!(moves.len(), 2, "it is tried beside the other: {moves:?}");
-        assert!((60_000..110_000).contains(&moves[1]), "and used when it is good: {moves:?}");
+        for moves in [there, back] {
+            // Two round trips and a second.
+            assert!((8_000..10_200).contains(&moves[0]), "{moves:?}");
+            assert_eq!(moves.len(), 2, "it is tried beside the other: {moves:?}");
+            assert!((60_000..110_000).contains(&moves[1]), "and used when it is good: {moves:?}");
+        }
+    }
+}
+
+/// Chance is no reason to leave a carrier, for one that carries twice as much.
+#[test]
+fn a_carrier_that_loses_a_tenth_at_random_is_not_left() {
+    for seed in 0..8 {
+        let loss = units::Ratio::from_f64(0.1);
+        let second = Second {
+            rates: [BitRate::from_mbps(5), BitRate::from_mbps(50)],
+            delays: [Duration::from_millis(25); 2],
+        };
+        let plan = Plan {
+            second: Some(second),
+            ..plan(seed, 30, vec![fault(4, 60, FaultKind::Loss(BOTH, loss))])
+        };
+        let report = run(&plan);
+        for node in 0..2 {
+            assert_eq!(moves(&report, node), Vec::<u64>::new(), "node {node}, seed {seed}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use exchange::{CallRecord, Exchange, ExchangeConfig};
+use exchange::{CallRecord, Exchange, ExchangeConfig, Faults};
 use miette::miette;
 use os::poll::{Clock, Events, Interest, Poller, Waker};
 use os::serial::{Got, Pty};
@@ -18,14 +18,24 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that are moved at once.
 const PIECE: usize = 4_096;
 
+/// What the thread is told.
+enum Order {
+    /// All calls drop.
+    DropAll,
+    /// Other things go wrong.
+    Faults(Faults),
+    /// A line has another pty, or none.
+    Plug(usize, Option<Pty>),
+}
+
 /// Modems that run in a thread of their own.
 pub struct Modems {
     paths: Vec<PathBuf>,
     calls: Arc<Mutex<Vec<CallRecord>>>,
-    orders: Option<Sender<()>>,
+    orders: Option<Sender<Order>>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
-    _links: Vec<LinkTo>,
+    links: Vec<Option<LinkTo>>,
 }
 
 impl Modems {
@@ -40,7 +50,7 @@ impl Modems {
         let mut links = Vec::new();
         for (name, path) in names.iter().zip(&mut paths).filter(|_| dir.is_some()) {
             let dir = dir.unwrap_or(Path::new("."));
-            links.push(LinkTo::new(dir, name, path)?);
+            links.push(Some(LinkTo::new(dir, name, path)?));
             *path = dir.join(name);
         }
         let (orders, taken) = channel();
@@ -48,7 +58,7 @@ impl Modems {
         let calls = Arc::default();
         let poller = Poller::new().map_err(system)?;
         poller.add(&waker, u64::MAX - 1, Interest::READ).map_err(system)?;
-        let lines = ptys.into_iter().map(|pty| Line { pty, open: false, unsent: Vec::new() });
+        let lines = ptys.into_iter().map(Line::new);
         let driver = Driver {
             exchange,
             lines: lines.collect(),
@@ -60,7 +70,7 @@ impl Modems {
         };
         let thread = std::thread::Builder::new().name("modems".into()).spawn(|| driver.run());
         let thread = Some(thread.map_err(|e| miette!("cannot start a thread: {e}"))?);
-        Ok(Modems { paths, calls, orders: Some(orders), waker, thread, _links: links })
+        Ok(Modems { paths, calls, orders: Some(orders), waker, thread, links })
     }
 
     /// What programs open, line by line.
@@ -75,8 +85,37 @@ impl Modems {
 
     /// All calls drop.
     pub fn drop_all(&self) {
+        self.order(Order::DropAll);
+    }
+
+    /// Other things go wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.order(Order::Faults(faults));
+    }
+
+    /// Takes a line's device away, as if its plug were pulled. It must have a link.
+    pub fn unplug(&mut self, line: usize) {
+        self.links[line] = None;
+        self.order(Order::Plug(line, None));
+    }
+
+    /// Puts it back; the link leads to a device of another name.
+    ///
+    /// # Errors
+    /// If the system has no pty, or the link cannot be made.
+    pub fn plug_in(&mut self, line: usize) -> miette::Result<()> {
+        let pty = Pty::open().map_err(|e| miette!("{e}"))?;
+        let (path, to) = (self.paths[line].clone(), pty.path().to_owned());
+        let (dir, name) = (path.parent(), path.file_name());
+        let (dir, name) = dir.zip(name).ok_or_else(|| miette!("the line has no link"))?;
+        self.order(Order::Plug(line, Some(pty)));
+        self.links[line] = Some(LinkTo::new(dir, &name.to_string_lossy(), &to)?);
+        Ok(())
+    }
+
+    fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            let _ = orders.send(());
+            let _ = orders.send(order);
             self.waker.wake();
         }
     }
@@ -103,10 +142,17 @@ impl Drop for Modems {
 }
 
 struct Line {
-    pty: Pty,
+    /// `None`: it was unplugged.
+    pty: Option<Pty>,
     open: bool,
     /// What the modem has said and the pty did not take.
     unsent: Vec<u8>,
+}
+
+impl Line {
+    fn new(pty: Pty) -> Line {
+        Line { pty: Some(pty), open: false, unsent: Vec::new() }
+    }
 }
 
 struct Driver {
@@ -115,7 +161,7 @@ struct Driver {
     clock: Clock,
     poller: Poller,
     waker: Waker,
-    orders: Receiver<()>,
+    orders: Receiver<Order>,
     calls: Arc<Mutex<Vec<CallRecord>>>,
 }
 
@@ -124,7 +170,7 @@ impl Driver {
         let mut events = Events::with_capacity(16);
         loop {
             match self.orders.try_recv() {
-                Ok(()) => self.exchange.drop_all(self.clock.now()),
+                Ok(order) => self.obey(order),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => break,
             }
@@ -141,6 +187,20 @@ impl Driver {
             self.waker.clear();
         }
         self.publish();
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now = self.clock.now();
+        match order {
+            Order::DropAll => self.exchange.drop_all(now),
+            Order::Faults(faults) => self.exchange.set_faults(now, faults),
+            Order::Plug(line, pty) => {
+                if self.lines[line].open {
+                    self.set_open(line, false);
+                }
+                self.lines[line].pty = pty;
+            }
+        }
     }
 
     /// How long nothing will happen by itself.
@@ -161,7 +221,8 @@ impl Driver {
                 return;
             }
             let mut buf = [0; PIECE];
-            let got = self.lines[line].pty.read(&mut buf[..room.max(1)]);
+            let Some(pty) = &self.lines[line].pty else { return };
+            let got = pty.read(&mut buf[..room.max(1)]);
             if (got != Got::Gone) != self.lines[line].open {
                 self.set_open(line, got != Got::Gone);
             }
@@ -176,7 +237,7 @@ impl Driver {
 
     fn set_open(&mut self, line: usize, open: bool) {
         self.exchange.set_open(self.clock.now(), line, open);
-        let Line { pty, open: was, unsent } = &mut self.lines[line];
+        let Line { pty: Some(pty), open: was, unsent } = &mut self.lines[line] else { return };
         *was = open;
         unsent.clear();
         // Watched by its edges while it is open; a closed one would tell a failure without end.
@@ -188,10 +249,7 @@ impl Driver {
     }
 
     fn hand_to_program(&mut self, line: usize) {
-        let Line { pty, unsent, open } = &mut self.lines[line];
-        if !*open {
-            return;
-        }
+        let Line { pty: Some(pty), unsent, open: true } = &mut self.lines[line] else { return };
         loop {
             if unsent.is_empty() {
                 *unsent = self.exchange.read(self.clock.now(), line, PIECE);

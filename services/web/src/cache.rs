@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use blake2::Digest as _;
 use http::header::{self, HeaderMap, HeaderName};
+use http::uri::Scheme;
 use http::{Method, Request, Uri};
 
 pub use changed::{changes, obsolete};
@@ -72,7 +73,12 @@ impl Key {
 
     /// The host that was named, and its port.
     pub fn host(&self) -> &str {
-        self.uri.split('/').next().unwrap_or_default()
+        split(&self.uri).1
+    }
+
+    /// The scheme and the host, as keys have them.
+    pub fn origin(&self) -> &str {
+        origin_of(&self.uri)
     }
 
     /// Behind whom it is.
@@ -85,17 +91,42 @@ impl Key {
         self.to
     }
 
-    /// Host and target.
+    /// Host and target, with the scheme before them if it is `https`.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 }
 
-/// Host and target of an `http` URI, as keys have them.
+/// What URIs of `https` begin with, here too, so that no answer of theirs is one of `http`.
+const SECURE: &str = "https://";
+
+/// Host and target of an `http` URI, as keys have them; of others the scheme, too.
 pub fn plain_uri(uri: &Uri) -> String {
     let authority = uri.authority().map(|a| a.as_str().to_ascii_lowercase()).unwrap_or_default();
-    let host = authority.strip_suffix(":80").unwrap_or(&authority);
-    format!("{host}{}", uri.path_and_query().map_or("/", |t| t.as_str()))
+    let secure = uri.scheme() == Some(&Scheme::HTTPS);
+    let (scheme, port) = if secure { (SECURE, ":443") } else { ("", ":80") };
+    let host = authority.strip_suffix(port).unwrap_or(&authority);
+    // A port may be empty, and a host named `https:` must not make of a path another's host.
+    let host = host.trim_end_matches(':');
+    format!("{scheme}{host}{}", uri.path_and_query().map_or("/", |t| t.as_str()))
+}
+
+/// Does this name of [`plain_uri`]'s belong to `https`?
+pub fn is_secure(name: &str) -> bool {
+    name.starts_with(SECURE)
+}
+
+/// Scheme and host of such a name.
+pub fn origin_of(name: &str) -> &str {
+    let (scheme, host, _) = split(name);
+    &name[..scheme.len() + host.len()]
+}
+
+/// Scheme, if it is `https`, host and target of such a name.
+fn split(name: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = name.split_at(if is_secure(name) { SECURE.len() } else { 0 });
+    let (host, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    (scheme, host, target)
 }
 
 /// Names a host and target for all servers and peers.

@@ -1,4 +1,5 @@
-//! The clocks: the steady one, and the calendar for the time that files lay while nothing ran.
+//! The clocks: the steady one, and the calendar for the time that files lay while nothing ran, and
+//! for certificates.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +17,11 @@ impl Clock {
 
     /// What both say. A calendar before 1970 says 1970.
     pub fn now(&self) -> Now {
-        let calendar = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Now { steady: self.0.elapsed(), calendar: calendar.unwrap_or(Duration::ZERO) }
+        Now { steady: self.0.elapsed(), calendar: calendar() }
     }
+}
+
+/// The time since 1970, as this machine believes.
+pub fn calendar() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }

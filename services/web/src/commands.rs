@@ -1,7 +1,9 @@
 //! What the operator asks of the cache (`bentpipe web`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bentpipe_web::cache::{Stored, plain_uri, uri_digest};
 use http::Uri;
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use crate::hosts::Hosts;
 use crate::hub::Kept;
 use crate::store::Store;
-use crate::terminal::Terminal;
+use crate::terminal::{Inspection, Terminal};
 
 /// Hosts, answers and fields that are told of; bytes of a field, and of all that is told.
 const HOSTS: usize = 50;
@@ -46,7 +48,8 @@ pub async fn answer(
 }
 
 fn named(url: &str) -> Result<(String, u64), String> {
-    let uri = url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
+    let known = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+    let uri = url.parse::<Uri>().ok().filter(known);
     let uri = uri.ok_or_else(|| format!("\"{url}\" is no URL such as http://example.org/"))?;
     let plain = plain_uri(&uri);
     let digest = uri_digest(&plain);
@@ -65,7 +68,16 @@ fn stats(terminal: &Terminal, hub: Option<&Kept>) -> Value {
         told["hub"] = json!(counted);
         told["hub"]["hosts"] = best(&hub.hosts);
     }
+    if let Some(inspection) = &terminal.inspection {
+        told["inspection"] = json!({ "left_alone": left_alone(inspection) });
+    }
     told
+}
+
+fn left_alone(inspection: &Inspection) -> Value {
+    let names = inspection.left_alone(HOSTS).into_iter();
+    let about = |(host, name, left, why): (IpAddr, String, Duration, String)| json!({ "host": host.to_string(), "name": name, "left_s": left.as_secs(), "why": why });
+    names.map(about).collect()
 }
 
 fn best(hosts: &Hosts) -> Value {

@@ -14,7 +14,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, DCtx, DParameter, InBuffer, OutBuffer, SafeResult};
 
-use crate::cache::{Digest, digest_of};
+use crate::cache::{Digest, digest_of, origin_of};
 
 /// In a request: a page that the terminal has.
 const BASE: HeaderName = HeaderName::from_static("bp-base");
@@ -59,7 +59,7 @@ struct Page {
 
 /// The part of a name that pages of a site share.
 fn site(name: &str) -> String {
-    name.split('/').next().unwrap_or_default().to_owned()
+    origin_of(name).to_owned()
 }
 
 impl Versions {

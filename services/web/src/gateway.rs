@@ -189,9 +189,9 @@ impl Gateway {
         &self,
         peer: &str,
         from: IpAddr,
-        name: &str,
+        (name, port): (&str, u16),
     ) -> Result<(OwnedFd, SocketAddr), Reason> {
-        let (socket, server) = self.connect_to(peer, from, format!("{name}:80")).await?;
+        let (socket, server) = self.connect_to(peer, from, format!("{name}:{port}")).await?;
         Ok((socket, server.ok_or(Reason::Protocol)?))
     }
 

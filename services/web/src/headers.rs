@@ -13,6 +13,10 @@ const FROM: HeaderName = HeaderName::from_static("bp-from");
 /// In a request: its `Cookie`. HTTP/2 sends cookies in full each time, lest somebody guess one by
 /// the length of what he sends himself; what is long is not guessed (RFC 7541, section 7.1).
 const LONG_COOKIE: HeaderName = HeaderName::from_static("bp-cookie");
+/// Why there is no answer begins so where the server's certificate is not valid.
+pub const CERTIFICATE: &str = "certificate: ";
+/// And so where the server wants one of the user's.
+pub const PAPERS: &str = "client-certificate: ";
 /// Longer ones would fill the table of what was sent before.
 const LONG: std::ops::Range<usize> = 16..1024;
 /// In an answer: it is not the server's. The value says why there is none.
@@ -96,7 +100,10 @@ pub fn ends_connection(fields: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// If it is ambiguous.
-pub fn for_link<B>(request: &mut Request<B>, way: Way) -> Result<(), Refused> {
+pub fn for_link<B>(request: &mut Request<B>, way: Way, scheme: Scheme) -> Result<(), Refused> {
+    if request.version() == Version::HTTP_2 {
+        from_http2(request)?;
+    }
     if request.method() == Method::CONNECT || request.method() == Method::TRACE {
         return Err(Refused::Method);
     }
@@ -109,7 +116,7 @@ pub fn for_link<B>(request: &mut Request<B>, way: Way) -> Result<(), Refused> {
         Some(target) if request.uri().authority().is_none() && target.as_str() != "*" => target,
         _ => return Err(Refused::Target),
     };
-    *request.uri_mut() = uri(authority, target.clone())?;
+    *request.uri_mut() = uri(scheme, authority, target.clone())?;
     let fields = request.headers_mut();
     strip_hop(fields);
     // Answered on the LAN: over the link the body follows at once.
@@ -147,8 +154,31 @@ fn authority<B>(request: &Request<B>, way: Way) -> Result<Authority, Refused> {
     }
 }
 
-fn uri(authority: Authority, target: PathAndQuery) -> Result<Uri, Refused> {
-    let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query(target);
+/// Writes a request of HTTP/2 as one of HTTP/1.1 (RFC 9113, section 8.3.1), with its cookies in one
+/// field (section 8.2.3).
+fn from_http2<B>(request: &mut Request<B>) -> Result<(), Refused> {
+    let parts = request.uri().clone().into_parts();
+    if let Some(authority) = parts.authority {
+        let host = value(authority.as_str())?;
+        let mut others = request.headers().get_all(header::HOST).iter();
+        if others.any(|other| !other.as_bytes().eq_ignore_ascii_case(host.as_bytes())) {
+            return Err(Refused::Host);
+        }
+        request.headers_mut().insert(header::HOST, host);
+    }
+    *request.uri_mut() = parts.path_and_query.ok_or(Refused::Target)?.into();
+    let fields = request.headers_mut();
+    let cookies: Vec<&[u8]> =
+        fields.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1 {
+        let joined = HeaderValue::from_bytes(&cookies.join(&b"; "[..]));
+        fields.insert(header::COOKIE, joined.map_err(|_| Refused::Target)?);
+    }
+    Ok(())
+}
+
+fn uri(scheme: Scheme, authority: Authority, target: PathAndQuery) -> Result<Uri, Refused> {
+    let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(target);
     uri.build().map_err(|_| Refused::Target)
 }
 
@@ -227,7 +257,7 @@ mod tests {
                 ("cookie", "a=b"),
             ],
         );
-        for_link(&mut it, WAY).unwrap();
+        for_link(&mut it, WAY, Scheme::HTTP).unwrap();
         assert_eq!(it.uri(), "http://example.org:8080/a?b=c");
         assert_eq!(for_server(&mut it), Ok(WAY), "and not where the host's field points");
         assert_eq!(it.uri(), "/a?b=c");
@@ -242,7 +272,7 @@ mod tests {
         for (cookie, packed) in [("a=b", false), ("session=0123456789abcdef", true)] {
             let mine = [("host", "a"), ("cookie", cookie), ("bp-cookie", "somebody else's")];
             let mut it = request("/", &mine);
-            for_link(&mut it, WAY).unwrap();
+            for_link(&mut it, WAY, Scheme::HTTP).unwrap();
             pack_cookie(it.headers_mut());
             assert_eq!(it.headers().contains_key(LONG_COOKIE), packed);
             for_server(&mut it).unwrap();
@@ -275,21 +305,39 @@ mod tests {
             ("*", &[("host", "a")], Refused::Target),
         ] {
             assert_eq!(
-                for_link(&mut request(target, fields), WAY),
+                for_link(&mut request(target, fields), WAY, Scheme::HTTP),
                 Err(why),
                 "{target} {fields:?}"
             );
         }
         let mut connect = request("/", &[("host", "a")]);
         *connect.method_mut() = Method::CONNECT;
-        assert_eq!(for_link(&mut connect, WAY), Err(Refused::Method));
+        assert_eq!(for_link(&mut connect, WAY, Scheme::HTTP), Err(Refused::Method));
+    }
+
+    #[test]
+    fn a_request_of_http_2_crosses_as_one_of_http_1() {
+        let cookies =
+            [("cookie", "a=b"), ("cookie", "session=0123456789abcdef"), ("host", "A.test")];
+        let mut it = request("https://a.test/x?y", &cookies);
+        *it.version_mut() = Version::HTTP_2;
+        for_link(&mut it, WAY, Scheme::HTTPS).unwrap();
+        assert_eq!(it.uri(), "https://a.test/x?y");
+        pack_cookie(it.headers_mut());
+        for_server(&mut it).unwrap();
+        assert_eq!(it.headers().get_all("cookie").iter().count(), 1);
+        assert_eq!(it.headers()["cookie"], "a=b; session=0123456789abcdef");
+        assert_eq!(it.headers()["host"], "a.test");
+        let mut other = request("https://a.test/", &[("host", "b.test")]);
+        *other.version_mut() = Version::HTTP_2;
+        assert_eq!(for_link(&mut other, WAY, Scheme::HTTPS), Err(Refused::Host));
     }
 
     #[test]
     fn an_old_client_that_names_no_host_means_the_address_it_connected_to() {
         let mut it = request("/", &[]);
         *it.version_mut() = Version::HTTP_10;
-        for_link(&mut it, WAY).unwrap();
+        for_link(&mut it, WAY, Scheme::HTTP).unwrap();
         assert_eq!(it.uri(), "http://10.2.0.2:80/");
     }
 }

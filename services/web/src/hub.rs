@@ -2,6 +2,7 @@
 
 mod cached;
 mod pushing;
+mod secure;
 mod verifying;
 
 use std::cell::RefCell;
@@ -19,6 +20,8 @@ use http::{Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
@@ -28,6 +31,7 @@ use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
 pub use cached::Kept;
 use pushing::{Page, Pushing};
+pub use secure::Secure;
 use verifying::Verifying;
 
 /// How long a connection is kept without a request.
@@ -46,8 +50,8 @@ const REQUESTS: usize = 2 * exchange::REQUESTS as usize;
 const FIELDS: usize = 64 << 20;
 
 type Sender = SendRequest<Body>;
-/// A peer, and a server for one of its hosts.
-type Key = (Rc<str>, Way);
+/// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
+type Key = (Rc<str>, Way, Option<Rc<str>>);
 
 /// The hub's part.
 pub struct Hub {
@@ -60,6 +64,7 @@ pub struct Hub {
     /// What is kept for all terminals; `None`: nothing is.
     pub kept: Option<Kept>,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
+    secure: Secure,
 }
 
 impl Hub {
@@ -68,11 +73,12 @@ impl Hub {
         counted: Rc<Counted>,
         kept: Option<Kept>,
         push: Budget,
+        secure: Secure,
     ) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
         let (requests, fields) = (Places::new(REQUESTS), Places::new(FIELDS));
         let (verifying, warm) = Default::default();
-        Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm }
+        Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm, secure }
     }
 
     /// Serves an exchange.
@@ -103,9 +109,13 @@ impl Hub {
             Ok(way) => way,
             Err(why) => return Ok(failed(&why.to_string())),
         };
+        let name = match secure::name_of(&uri) {
+            Ok(name) => name.map(Rc::from),
+            Err(why) => return Ok(failed(&why)),
+        };
         let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
         let request = request.map(passing);
-        let key = (peer, way);
+        let key = (peer, way, name);
         match self.fetch(&key, &uri, request).await {
             Ok(answer) => {
                 let answer = match page {
@@ -125,7 +135,7 @@ impl Hub {
         uri: &Uri,
         request: Request<Body>,
     ) -> Result<Response<Body>, String> {
-        let (peer, Way { to, .. }) = key;
+        let (peer, Way { to, .. }, _) = key;
         let mut answer = match &self.kept {
             Some(kept) if self.is_verified(peer, uri, *to).await => {
                 self.give_or_ask(kept, key, uri, request).await?
@@ -193,19 +203,24 @@ impl Hub {
         None
     }
 
-    async fn connect(&self, (peer, way): &Key) -> Result<Sender, String> {
+    async fn connect(&self, (peer, way, name): &Key) -> Result<Sender, String> {
         let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
         if let Some(kept) = &self.kept {
             kept.allow(peer, way.to);
         }
-        let connection =
-            Builder::new().max_buf_size(BUFFER).handshake(Socket::new(stream, Bytes::new()));
-        let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
-        // Why it ends, whoever waits for an answer hears.
-        Local::spawn(async move { drop(connection.await) });
-        Ok(sender)
+        let socket = Socket::plain(stream, Bytes::new());
+        match name {
+            None => speak(socket).await,
+            Some(name) => {
+                let tls = self.secure.connect(name, socket).await;
+                if tls.as_ref().is_err_and(|why| why.starts_with(headers::CERTIFICATE)) {
+                    Counted::add(&self.counted.bad_certificates);
+                }
+                speak(tls?).await
+            }
+        }
     }
 
     /// The answer as it crosses the link. The connection is kept once the answer is through.
@@ -247,6 +262,15 @@ impl Hub {
             kept.push((Instant::now(), sender));
         }
     }
+}
+
+/// Speaks HTTP on a connection.
+async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Sender, String> {
+    let connection = Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(socket));
+    let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
+    // Why it ends, whoever waits for an answer hears.
+    Local::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }
 
 /// What would be asked again: safe, and without a body.

@@ -7,12 +7,14 @@
 //! an answer that is no server's is told. The hub's `bentpipe-web` has its gateway connect to the
 //! server, keeps that connection, and answers. The terminal keeps what is for everybody ([`cache`]), in
 //! memory and in files ([`disk`]: the only module here that does anything but think); whether a server
-//! is one of the host that was named, [`verified`] says.
+//! is one of the host that was named, [`verified`] says. HTTPS passes as it is, unless the operator has
+//! it opened ([`inspect`]).
 
 pub mod cache;
 pub mod delta;
 pub mod disk;
 pub mod first;
 pub mod headers;
+pub mod inspect;
 pub mod push;
 pub mod verified;

@@ -3,6 +3,7 @@
 //! One thread; each connection and each exchange is a task. [`terminal`] has the hosts, [`hub`]
 //! the servers, and a program is both.
 
+mod authority;
 mod body;
 mod clock;
 mod commands;
@@ -19,6 +20,8 @@ mod tray;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,11 +29,11 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
-use hub::{Hub, Kept};
-use options::Options;
+use hub::{Hub, Kept, Secure};
+use options::{Options, What};
 use shares::Streams;
 use store::Store;
-use terminal::Terminal;
+use terminal::{Inspection, Terminal};
 
 /// Threads that read files at once.
 const READERS: usize = 4;
@@ -90,6 +93,14 @@ pub struct Counted {
     pub forwarded: Cell<u64>,
     /// Connections to servers for them.
     pub connects: Cell<u64>,
+    /// Hosts' connections of HTTPS that were opened.
+    pub inspected: Cell<u64>,
+    /// Those that were not, by the list.
+    pub bypassed: Cell<u64>,
+    /// Those that could not be, or were not because it had failed within the hour.
+    pub refused: Cell<u64>,
+    /// Servers' certificates that were not valid.
+    pub bad_certificates: Cell<u64>,
     /// Objects that the hub sent ahead of requests.
     pub push_sent: Cell<u64>,
     /// Their bytes.
@@ -135,6 +146,10 @@ impl Counted {
             ("exchanges", &self.exchanges),
             ("forwarded", &self.forwarded),
             ("connects", &self.connects),
+            ("inspected", &self.inspected),
+            ("bypassed", &self.bypassed),
+            ("refused", &self.refused),
+            ("bad_certificates", &self.bad_certificates),
             ("push_sent", &self.push_sent),
             ("push_sent_bytes", &self.push_sent_bytes),
             ("pushed", &self.pushed),
@@ -159,22 +174,36 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), service::Error> {
+fn run() -> Result<(), Box<dyn Error>> {
     let options = Options::of_this_process();
+    if let Some(What::Ca { dir }) = &options.what {
+        std::io::stdout().write_all(authority::make(dir)?.as_bytes())?;
+        return Ok(());
+    }
+    let inspection = options.inspect.as_deref().map(Inspection::open).transpose()?;
+    let secure = Secure::new(options.trust.as_deref())?;
     let gateway = Rc::new(Gateway::from_environment()?);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(READERS).build()?;
-    LocalSet::new().block_on(&runtime, serve(gateway, options))
+    LocalSet::new().block_on(&runtime, serve(gateway, options, inspection, secure))
 }
 
-async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Error> {
+async fn serve(
+    gateway: Rc<Gateway>,
+    options: Options,
+    inspection: Option<Inspection>,
+    secure: Secure,
+) -> Result<(), Box<dyn Error>> {
     let counted = Rc::new(Counted::default());
     let (directory, limit) = (options.cache.as_deref(), options.cache_size.0);
     let store = Store::open(directory, MEMORY, limit, counted.clone());
+    let budget = options.budget();
+    let inspection = inspection.map(Rc::new);
     let terminal =
-        Rc::new(Terminal::new(gateway.clone(), counted.clone(), store.clone(), options.budget()));
+        Terminal::new(gateway.clone(), counted.clone(), store.clone(), budget, inspection);
+    let terminal = Rc::new(terminal);
     let kept = hub_cache(&options);
-    let hub = Rc::new(Hub::new(gateway.clone(), counted, kept, options.budget()));
+    let hub = Rc::new(Hub::new(gateway.clone(), counted, kept, budget, secure));
     Local::spawn(tell(terminal.clone(), hub.clone()));
     let (exchanges, pushes) = (Streams::default(), Streams::default());
     gateway
@@ -197,7 +226,8 @@ async fn serve(gateway: Rc<Gateway>, options: Options) -> Result<(), service::Er
             // Of another version: dropping the socket resets the stream.
             Given::Incoming(it, ..) => eprintln!("{} speaks another exchange", it.peer),
         })
-        .await
+        .await?;
+    Ok(())
 }
 
 /// What a hub keeps, which is counted apart from what a terminal does.

@@ -28,6 +28,27 @@ pub struct Options {
     /// The same over a link whose bytes cost money by this node's file.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     pub push_paid: ByteCount,
+    /// Opens HTTPS, with the authority in this directory: `ca.pem`, `ca.key`, and a list of names
+    /// that are never opened, `bypass`. `bentpipe-web ca DIR` makes them. Without it HTTPS passes as
+    /// it is.
+    #[arg(long, value_name = "DIR")]
+    pub inspect: Option<PathBuf>,
+    /// Authorities that servers' certificates may be of, beside those that the system trusts: a file
+    /// in PEM. For the hub.
+    #[arg(long, value_name = "FILE")]
+    pub trust: Option<PathBuf>,
+    #[command(subcommand)]
+    pub what: Option<What>,
+}
+
+/// What the program does where it is no service.
+#[derive(clap::Subcommand, Debug)]
+pub enum What {
+    /// Makes an authority for `--inspect`, and says how devices come to trust it.
+    Ca {
+        /// Where it is made; for its owner, who has to be the service's user.
+        dir: PathBuf,
+    },
 }
 
 impl Options {

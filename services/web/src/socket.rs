@@ -29,7 +29,12 @@ pub fn watched(socket: OwnedFd) -> Result<TcpStream> {
 impl Socket {
     /// For hyper; `read` comes before what the socket has yet to say.
     pub fn new(stream: TcpStream, read: Bytes) -> TokioIo<Socket> {
-        TokioIo::new(Socket { stream, read })
+        TokioIo::new(Socket::plain(stream, read))
+    }
+
+    /// For TLS, in the same way.
+    pub fn plain(stream: TcpStream, read: Bytes) -> Socket {
+        Socket { stream, read }
     }
 }
 

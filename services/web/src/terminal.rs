@@ -1,6 +1,7 @@
 //! The end where hosts are: their connections, and the exchange with each peer.
 
 mod cached;
+mod inspected;
 mod pushes;
 
 use std::cell::RefCell;
@@ -12,8 +13,10 @@ use std::time::Duration;
 use bentpipe_web::cache::Key;
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use bentpipe_web::headers::{self, Way};
+use bentpipe_web::inspect::hello::HANDSHAKE;
 use bentpipe_web::push::Budget;
 use http::header::{CONNECTION, HeaderValue};
+use http::uri::Scheme;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -30,6 +33,7 @@ use crate::hosts::Hosts;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
 use crate::{Counted, exchange};
+pub use inspected::Inspection;
 pub use pushes::Pushes;
 
 /// A host that says nothing for so long waits for the server to speak first.
@@ -55,6 +59,7 @@ pub struct Terminal {
     /// Answers that are validated while their hosts have them already.
     meanwhile: RefCell<BTreeSet<u64>>,
     places: Semaphore,
+    pub inspection: Option<Rc<Inspection>>,
 }
 
 impl Terminal {
@@ -63,10 +68,12 @@ impl Terminal {
         counted: Rc<Counted>,
         store: Rc<Store>,
         push: Budget,
+        inspection: Option<Rc<Inspection>>,
     ) -> Terminal {
         let (hosts, meanwhile) = Default::default();
         let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
-        let pushes = Rc::new(Pushes::new(&gateway, counted.clone(), store.clone(), push));
+        let (also, opens) = (store.clone(), inspection.clone());
+        let pushes = Rc::new(Pushes::new(&gateway, counted.clone(), also, push, opens));
         Terminal {
             gateway,
             counted,
@@ -76,6 +83,7 @@ impl Terminal {
             hosts,
             meanwhile,
             places: Semaphore::new(CONNECTIONS),
+            inspection,
         }
     }
 
@@ -83,10 +91,17 @@ impl Terminal {
     pub async fn serve(self: Rc<Terminal>, it: Accepted, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
         let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
-        let (verdict, read) = match place {
+        let (verdict, mut read) = match place {
             Some(_) => first_bytes(&stream).await,
             None => (Verdict::Pass, Vec::new()),
         };
+        if let (Some(inspection), Some(&HANDSHAKE)) = (&self.inspection, read.first())
+            && let Some(name) =
+                inspection.wants(&stream, &mut read, it.client.ip(), &self.counted).await
+        {
+            let socket = Socket::plain(stream, read.into());
+            return self.clone().serve_inspected(inspection.clone(), it, socket, name).await;
+        }
         if verdict != Verdict::Http {
             Counted::add(&self.counted.passed);
             if let Ok(stream) = stream.into_std() {
@@ -97,16 +112,10 @@ impl Terminal {
         Counted::add(&self.counted.connections);
         let way = Way { to: it.server, from: it.client.ip() };
         let peer: Rc<str> = it.peer.into();
-        let served = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(FIELDS)
-            .max_buf_size(BUFFER)
-            .auto_date_header(false)
-            .half_close(true)
-            .serve_connection(
-                Socket::new(stream, read.into()),
-                service_fn(|request| self.clone().answer(peer.clone(), way, request)),
-            );
+        let served = server().serve_connection(
+            Socket::new(stream, read.into()),
+            service_fn(|request| self.clone().answer(peer.clone(), way, request)),
+        );
         // Hosts break their connections off every day, and see here that ours was.
         let _ = served.await;
     }
@@ -120,16 +129,25 @@ impl Terminal {
     ) -> Result<Response<Body>, String> {
         Counted::add(&self.counted.requests);
         let last = headers::ends_connection(request.headers());
-        if let Err(why) = headers::for_link(&mut request, way) {
+        if let Err(why) = headers::for_link(&mut request, way, Scheme::HTTP) {
             return Ok(refuse(why));
         }
+        Ok(closing(self.answer_ready(peer, way, request).await?, last))
+    }
+
+    /// The answer to a request that is ready for the link: pushed, kept, or asked for.
+    async fn answer_ready(
+        self: Rc<Terminal>,
+        peer: Rc<str>,
+        way: Way,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, String> {
         let key = Key::new(&peer, way.to, request.uri());
         self.hosts.request(&key);
-        if let Some(answer) = self.pushes.find(&peer, way, &mut request).await {
-            return Ok(closing(answer, last));
+        match self.pushes.find(&peer, way, &mut request).await {
+            Some(answer) => Ok(answer),
+            None => self.answer_or_ask(peer, key, request).await,
         }
-        let answer = self.answer_or_ask(peer, key, request).await?;
-        Ok(closing(answer, last))
     }
 
     /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.
@@ -150,6 +168,18 @@ impl Terminal {
             }
         }
     }
+}
+
+/// Speaks HTTP/1 with hosts.
+fn server() -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(FIELDS)
+        .max_buf_size(BUFFER)
+        .auto_date_header(false)
+        .half_close(true);
+    builder
 }
 
 /// The last answer on a connection says so.

@@ -62,7 +62,7 @@ impl Driver {
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);
         let mut carriers = Carrier::open(node.listen, mark, node.shards)?;
-        carriers.iter_mut().try_for_each(|carrier| carrier.bind(&config.peers, mark))?;
+        carriers.iter_mut().try_for_each(|carrier| carrier.bind(&config.peers))?;
         let tun = node.tun.as_ref().map(|name| Tun::open(name, TUN_MTU)).transpose()?;
         let listeners = match &tun {
             Some(_) => Some(Listeners::open(&TcpOptions::default(), [LISTENER_V4, LISTENER_V6])?),

@@ -18,14 +18,15 @@ use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
 
 use super::Shard;
+use super::beside::Beside;
 use crate::calendar;
 use crate::config::{Clock, LINK_CLASS, Line, Peer};
 use crate::human::lasting;
 use crate::ledger::Ledger;
 use crate::up::commands::{Commands, Outcome};
 
-/// There is one carrier to a managed link.
-const CARRIER: CarrierId = CarrierId(0);
+/// The line itself is the first of its manager's carriers; what is there beside it follows.
+pub(super) const CARRIER: CarrierId = CarrierId(0);
 /// How often the manager is told what crossed.
 const SPACING: Duration = Duration::from_millis(100);
 /// The same of the wall clock, which somebody may set.
@@ -34,29 +35,36 @@ const CLOCK_SPACING: Duration = Duration::from_secs(60);
 const MOST_FLOWS: usize = 1024;
 /// A carrier on which nothing is heard for so long is taken for lost.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Of connections that moved in so long before their carrier was lost, somebody waits.
+const LATELY: Duration = Duration::from_secs(10);
 const TCP: u8 = 6;
 
 /// A peer's line.
 pub(in crate::up) struct ManagedLine {
     key: PublicKey,
-    peer: PeerId,
+    pub(super) peer: PeerId,
     name: String,
     settings: Line,
-    manager: Manager,
-    books: Books,
+    pub(super) manager: Manager,
+    pub(super) books: Books,
     ledger: Ledger,
     commands: Commands,
     /// Its modem's carrier.
-    modem: Option<link::CarrierId>,
+    pub(super) modem: Option<link::CarrierId>,
+    /// The path over it; `None`: the peer opens it.
+    pub(super) path: Option<PathId>,
+    pub(super) beside: Beside,
     /// What waits: under which number the manager has it, and how many bytes.
     waiting: BTreeMap<WaitKey, (WaitId, u64)>,
     next_wait: u64,
     /// What crossed since the manager was told.
     crossed: BTreeMap<FlowKey, (Flow, [u64; 2])>,
+    /// When connections last moved, for the case that their carrier is lost.
+    moved: BTreeMap<FlowId, (Flow, Instant)>,
     told_at: Instant,
     clock_at: Instant,
-    /// Bytes of link packets, sent and received, that the books have.
-    booked: [u64; 2],
+    /// Bytes of link packets, sent and received, that the books have, by carrier.
+    booked: Vec<[u64; 2]>,
     /// When the carrier was there.
     connected_at: Instant,
     /// Bytes that had come from the peer when the carrier was there.
@@ -79,8 +87,14 @@ impl ManagedLine {
         self.key == peer.public_key
     }
 
-    fn carries(&self) -> bool {
+    /// Is the line up?
+    fn is_up(&self) -> bool {
         self.manager.state(CARRIER).is_some_and(State::carries)
+    }
+
+    /// Does it carry, or what is there beside it?
+    fn carries(&self) -> bool {
+        self.is_up() || self.beside.carries(&self.manager)
     }
 
     /// Bytes of a flow: they wait while there is no carrier, and have crossed while there is.
@@ -91,6 +105,9 @@ impl ManagedLine {
         };
         let key = (host, flow.protocol, flow.port, flow.remote);
         if self.carries() {
+            if let Some(id) = id.filter(|id| self.may_remember(now, id)) {
+                self.moved.insert(id, (flow.clone(), now));
+            }
             let is_new = !self.crossed.contains_key(&key);
             if is_new && self.crossed.len() >= MOST_FLOWS {
                 return; // The link's own account has them.
@@ -112,32 +129,71 @@ impl ManagedLine {
         self.manager.handle_waiting(now, *id, &flow, *waits);
     }
 
+    /// Has it a place among those that moved lately?
+    fn may_remember(&mut self, now: Instant, id: &FlowId) -> bool {
+        if self.moved.len() >= MOST_FLOWS && !self.moved.contains_key(id) {
+            self.moved.retain(|_, (_, when)| now.since(*when) < LATELY);
+        }
+        self.moved.len() < MOST_FLOWS || self.moved.contains_key(id)
+    }
+
+    /// What carried since then is lost: connections that had moved shortly before wait, though
+    /// their hosts may have nothing to say.
+    pub(super) fn wait_again(&mut self, now: Instant, lost: Instant) {
+        let moved = std::mem::take(&mut self.moved);
+        if self.carries() {
+            return;
+        }
+        for (id, (flow, when)) in moved {
+            if lost.since(when) < LATELY {
+                self.on_bytes(now, Some(id), flow, [0, 0]);
+            }
+        }
+    }
+
     /// A connection that is over before the line was raised waits no more.
     fn on_closed(&mut self, now: Instant, id: FlowId) {
+        self.moved.remove(&id);
         if let Some((id, _)) = self.waiting.remove(&WaitKey::Connection(id)) {
             self.manager.handle_waiting(now, id, &own_flow(), 0);
         }
     }
 
-    /// Tells the manager what crossed, and books what the link itself cost.
-    fn tell_crossed(&mut self, now: Instant, link: [u64; 2]) {
+    /// Tells the manager what crossed, and books what the link itself cost. `link`: the bytes of
+    /// link packets by carrier, of which `active` has the flows'.
+    fn tell_crossed(&mut self, now: Instant, (link, active): &(Vec<[u64; 2]>, CarrierId)) {
         self.told_at = now;
-        let mut rest = [0, 1].map(|way: usize| link[way].saturating_sub(self.booked[way]));
-        self.booked = link;
-        for (flow, sums) in std::mem::take(&mut self.crossed).into_values() {
-            // What is compressed crosses in fewer bytes than its host sent.
-            let paid = [0, 1].map(|way: usize| sums[way].min(rest[way]));
-            rest = [0, 1].map(|way: usize| rest[way] - paid[way]);
-            self.manager.handle_traffic(now, CARRIER, &flow, paid, &mut self.books);
+        let mut crossed = std::mem::take(&mut self.crossed);
+        for (at, total) in link.iter().enumerate() {
+            let (carrier, booked) = (CarrierId(at), self.booked[at]);
+            let mut rest = [0, 1].map(|way: usize| total[way].saturating_sub(booked[way]));
+            self.booked[at] = *total;
+            let here =
+                if carrier == *active { std::mem::take(&mut crossed) } else { BTreeMap::new() };
+            for (flow, sums) in here.into_values() {
+                // What is compressed crosses in fewer bytes than its host sent.
+                let paid = [0, 1].map(|way: usize| sums[way].min(rest[way]));
+                rest = [0, 1].map(|way: usize| rest[way] - paid[way]);
+                self.manager.handle_traffic(now, carrier, &flow, paid, &mut self.books);
+            }
+            if rest != [0, 0] {
+                let flow = own_flow();
+                self.manager.handle_traffic(now, carrier, &flow, rest, &mut self.books);
+            }
         }
-        if rest != [0, 0] {
-            let flow = own_flow();
-            self.manager.handle_traffic(now, CARRIER, &flow, rest, &mut self.books);
+    }
+
+    /// The call is over, which carried nothing since then; if nobody here ended it, it is lost.
+    fn on_ended(&mut self, now: Instant, since: Instant, why: &str) {
+        let is_lost = self.is_up();
+        self.manager.handle_ended(now, CARRIER, why, &mut self.books);
+        if is_lost {
+            self.wait_again(now, since);
         }
     }
 
     /// What waited crosses now.
-    fn forget_waiting(&mut self, now: Instant) {
+    pub(super) fn forget_waiting(&mut self, now: Instant) {
         for (id, _) in std::mem::take(&mut self.waiting).into_values() {
             self.manager.handle_waiting(now, id, &own_flow(), 0);
         }
@@ -210,8 +266,23 @@ fn own_flow() -> Flow {
 }
 
 impl Shard {
-    /// The peer's link is down until its manager raises it.
-    pub(super) fn open_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
+    /// The modem of a peer's line, if it has one.
+    pub(super) fn open_modem(&mut self, peer: &Peer) -> Option<link::CarrierId> {
+        let line = peer.line.as_ref()?;
+        let link = line.carrier.map_or(&peer.link, |at| &peer.carriers[at].link);
+        let facts = (link.send, link.delay.times(2));
+        self.carrier.add_serial(line.modem.as_ref()?, facts, super::MORE_UDP)
+    }
+
+    /// The peer's line is down until its manager raises it. `paths`: those of its carriers.
+    pub(super) fn open_line(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        peer: &Peer,
+        modem: Option<link::CarrierId>,
+        paths: &[Option<PathId>],
+    ) {
         let Some(settings) = &peer.line else { return };
         let node = self.config.node.private_key.public();
         let ledger = Ledger::open(node, &peer.public_key);
@@ -228,22 +299,24 @@ impl Shard {
             Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
         };
         self.relay.watch_moved(id, true);
-        self.relay.endpoint.set_path_up(now, id, PathId::FIRST, false);
-        let (books, ledger, was_up) = ledger;
+        let path = settings.carrier.map_or(Some(PathId::FIRST), |at| paths[at]);
+        if let Some(path) = path {
+            self.relay.endpoint.set_path_up(now, id, path, false);
+        }
+        let (mut books, ledger, broken) = ledger;
         // The program was killed in a call, which may go on to cost.
+        let was_up = broken.contains(&settings.manager.carriers[0].name);
         if let Some(command) = settings.drop.clone().filter(|_| was_up) {
             commands.drop(command);
         }
-        let modem = settings.modem.as_ref().and_then(|modem| {
-            let facts = (peer.link.send, peer.link.delay.times(2));
-            let carrier = self.carrier.add_serial(modem, facts, super::MORE_UDP)?;
-            // Who is only called learns from the call who is there.
-            if !modem.numbers.is_empty() {
-                let to = Remote { carrier, addr: None };
-                self.relay.endpoint.set_endpoint(now, id, to);
-            }
-            Some(carrier)
-        });
+        // Who is only called learns from the call who is there.
+        let calls = settings.modem.as_ref().is_some_and(|modem| !modem.numbers.is_empty());
+        if let Some(carrier) = modem.filter(|_| calls && path == Some(PathId::FIRST)) {
+            self.relay.endpoint.set_endpoint(now, id, Remote { carrier, addr: None });
+        }
+        let mut manager = manager;
+        let beside = Beside::new(now, settings.carrier, paths);
+        beside.begin(now, &mut manager, &mut books);
         self.lines.push(ManagedLine {
             key: peer.public_key,
             peer: id,
@@ -254,12 +327,15 @@ impl Shard {
             ledger,
             commands,
             modem,
+            path,
+            beside,
             waiting: BTreeMap::new(),
             next_wait: 0,
             crossed: BTreeMap::new(),
+            moved: BTreeMap::new(),
             told_at: now,
             clock_at: now,
-            booked: [0, 0],
+            booked: vec![[0, 0]; settings.manager.carriers.len()],
             connected_at: now,
             heard_before: 0,
         });
@@ -280,9 +356,9 @@ impl Shard {
 
     /// The gateway ends: what is up is dropped, and its price is in the books.
     pub(super) fn end_lines(&mut self, now: Instant) {
-        for mut line in self.lines.drain(..) {
-            let stats = self.relay.endpoint.peer_stats(line.peer);
-            line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
+        for mut line in std::mem::take(&mut self.lines) {
+            let totals = self.totals(now, &line);
+            line.tell_crossed(now, &totals);
             end(&mut line, now, "the gateway ended");
             line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
             finish(line.commands, line.ledger);
@@ -380,19 +456,56 @@ impl Shard {
         }
     }
 
+    /// Bytes of link packets to a line's peer and from it, by the manager's carriers, and by which
+    /// of these everything goes.
+    fn totals(&self, now: Instant, line: &ManagedLine) -> (Vec<[u64; 2]>, CarrierId) {
+        if line.beside.is_empty() {
+            let stats = self.relay.endpoint.peer_stats(line.peer);
+            return (vec![[stats.bytes_out, stats.bytes_in]], CARRIER);
+        }
+        let (mut totals, mut active) = (vec![[0, 0]; line.booked.len()], CARRIER);
+        for path in self.relay.endpoint.paths(now, line.peer) {
+            let carrier = line.carrier_of(&path);
+            totals[carrier.0][0] += path.traffic.bytes_out;
+            totals[carrier.0][1] += path.traffic.bytes_in;
+            active = if path.is_active { carrier } else { active };
+        }
+        (totals, active)
+    }
+
+    /// Bytes that came by the line.
+    fn heard(&self, now: Instant, at: usize) -> u64 {
+        self.totals(now, &self.lines[at]).0[CARRIER.0][1]
+    }
+
+    /// The path over the line is up, or down.
+    fn set_line_up(&mut self, now: Instant, at: usize, up: bool) {
+        let line = &self.lines[at];
+        if let Some(path) = line.path {
+            self.relay.endpoint.set_path_up(now, line.peer, path, up);
+        }
+    }
+
+    fn tell_line(&mut self, now: Instant, at: usize) {
+        let totals = self.totals(now, &self.lines[at]);
+        self.lines[at].tell_crossed(now, &totals);
+    }
+
     fn work_line(&mut self, now: Instant, at: usize) {
+        self.look_beside(now, at);
         let line = &mut self.lines[at];
-        let stats = self.relay.endpoint.peer_stats(line.peer);
         if now.since(line.clock_at) >= CLOCK_SPACING {
             line.clock_at = now;
             line.manager.handle_clock(now, wall(line.settings.clock));
         }
+        let heard_before = line.heard_before;
+        let is_rising = matches!(line.manager.state(CARRIER), Some(State::Rising { .. }));
         if now.since(line.told_at) >= SPACING && line.carries() {
-            line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
+            self.tell_line(now, at);
         }
-        if matches!(line.manager.state(CARRIER), Some(State::Rising { .. }))
-            && stats.bytes_in > line.heard_before
-        {
+        let is_heard = is_rising && self.heard(now, at) > heard_before;
+        let line = &mut self.lines[at];
+        if is_heard {
             line.manager.handle_ready(now, CARRIER);
             line.forget_waiting(now);
             if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
@@ -453,9 +566,9 @@ impl Shard {
                 }
             }
             Work::HangUp { .. } => {
-                let stats = self.relay.endpoint.peer_stats(line.peer);
-                line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
-                self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
+                self.tell_line(now, at);
+                self.set_line_up(now, at, false);
+                let line = &mut self.lines[at];
                 if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
                     modem.hang_up(now);
                     return;
@@ -468,10 +581,12 @@ impl Shard {
                     }
                 }
             }
-            Work::Tell(Event::State { state, .. }) => {
+            Work::Tell(Event::State { carrier: CARRIER, state }) => {
                 let (state, cause) = (state.name(), state.cause());
                 crate::log!(Info, "the line changes", peer = line.name, to = state, why = cause);
             }
+            // The link has told of it, with its own cause.
+            Work::Tell(Event::State { .. }) => {}
             Work::Tell(Event::Budget { host, spent, of, stopped }) => {
                 let host = host.map_or_else(|| "all hosts".to_owned(), |host| host.to_string());
                 let what = match stopped {
@@ -504,33 +619,37 @@ impl Shard {
             Told::Connected { incoming, .. } => self.on_carrier(now, at, incoming),
             Told::Failed(why) => line.manager.handle_failed(now, CARRIER, &why.to_string()),
             Told::Ended(why) => {
-                let stats = self.relay.endpoint.peer_stats(line.peer);
-                line.tell_crossed(now, [stats.bytes_out, stats.bytes_in]);
-                self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
-                line.manager.handle_ended(now, CARRIER, &why.to_string(), &mut line.books);
+                self.tell_line(now, at);
+                self.set_line_up(now, at, false);
+                self.lines[at].on_ended(now, now, &why.to_string());
             }
         }
     }
 
     /// The carrier is there.
     fn on_carrier(&mut self, now: Instant, at: usize, incoming: bool) {
+        self.tell_line(now, at);
+        let heard = self.heard(now, at);
         let line = &mut self.lines[at];
-        let stats = self.relay.endpoint.peer_stats(line.peer);
-        (line.heard_before, line.booked) = (stats.bytes_in, [stats.bytes_out, stats.bytes_in]);
-        (line.told_at, line.connected_at) = (now, now);
+        (line.heard_before, line.connected_at) = (heard, now);
         line.manager.handle_connected(now, CARRIER, incoming, &mut line.books);
-        self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, true);
+        self.set_line_up(now, at, true);
     }
 
     /// A carrier on which the link has been silent for long is gone, whoever still bills it.
     fn look_at_silence(&mut self, now: Instant, at: usize) {
         let line = &mut self.lines[at];
         let peer = self.peers.named(line.peer);
-        let Some(since) = peer.and_then(|peer| peer.silent_since) else { return };
-        if !line.carries() || now.since(since.max(line.connected_at)) < SILENCE {
+        let since = match line.beside.is_empty() {
+            true => peer.and_then(|peer| peer.silent_since),
+            false => line.beside.line_silent_since,
+        };
+        let Some(since) = since else { return };
+        if !line.is_up() || now.since(since.max(line.connected_at)) < SILENCE {
             return;
         }
-        self.relay.endpoint.set_path_up(now, line.peer, PathId::FIRST, false);
+        self.set_line_up(now, at, false);
+        let line = &mut self.lines[at];
         let told = format!("nothing was heard for {}", lasting(SILENCE));
         if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
             if modem.hang_up(now) {
@@ -538,7 +657,7 @@ impl Shard {
             }
             return;
         }
-        line.manager.handle_ended(now, CARRIER, &told, &mut line.books);
+        line.on_ended(now, since, &told);
         if let Some(command) = line.settings.drop.clone() {
             line.commands.drop(command);
         }
@@ -554,9 +673,10 @@ impl Shard {
     /// When lines have something to do.
     pub(super) fn lines_timeout(&self, now: Instant) -> Option<Instant> {
         let due = |line: &ManagedLine| {
-            let told = line.carries().then(|| line.told_at + SPACING);
+            let tells = line.is_up() || !line.crossed.is_empty();
+            let told = tells.then(|| line.told_at + SPACING);
             let manager = line.manager.poll_timeout().map(|(at, _)| at.max(now));
-            [told, manager].into_iter().flatten().min()
+            [told, manager, line.beside.poll_timeout()].into_iter().flatten().min()
         };
         self.lines.iter().filter_map(due).min()
     }
@@ -566,6 +686,7 @@ impl Shard {
 fn end(line: &mut ManagedLine, now: Instant, why: &str) {
     let was_up = line.manager.state(CARRIER).is_some_and(|s| !matches!(s, State::Down { .. }));
     line.manager.handle_ended(now, CARRIER, why, &mut line.books);
+    line.beside.end(now, &mut line.manager, &mut line.books, why);
     line.ledger.keep(&mut line.books);
     if was_up && let Some(command) = line.settings.drop.clone() {
         line.commands.drop(command);

@@ -3,14 +3,12 @@
 use link::endpoint::PathStatus;
 use link::keys::PublicKey;
 use link::session::Why;
-use link::{PathId, PeerId, Remote};
+use link::{CarrierId, PathId, PeerId, Remote};
 use units::Instant;
 
 use super::Shard;
 use crate::admin::{PathCause, PathCommand, PathReport, PathState};
 use crate::config::Peer;
-use crate::config::host::HostPort;
-use crate::up::peers;
 use crate::up::roster::KnownPeer;
 
 /// A path, by its carrier's place in the file or by its number.
@@ -42,47 +40,51 @@ impl Which {
 
 impl Shard {
     /// Opens a path over each of the peer's carriers but the first, which sessions begin with.
-    /// Answers which path each carrier has.
-    pub(super) fn open_paths(&mut self, now: Instant, id: PeerId, peer: &Peer) -> Vec<PathId> {
-        let endpoint = &mut self.relay.endpoint;
+    /// Answers which path each carrier has. `modem`: the carrier of its line.
+    pub(super) fn open_paths(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        peer: &Peer,
+        modem: Option<CarrierId>,
+    ) -> Vec<Option<PathId>> {
         if peer.spread {
-            endpoint.set_spread(now, id, true);
+            self.relay.endpoint.set_spread(now, id, true);
         }
-        let Some(first) = peer.carriers.first() else { return Vec::new() };
-        let place = |way: &crate::config::Carrier| {
-            let carrier = self.carrier.id_of(&way.binding)?;
-            let addr = way.endpoint.as_ref().and_then(HostPort::ip)?;
-            Some(Remote { carrier, addr: Some(addr) })
-        };
-        if let Some(to) = place(first) {
+        let Some((first, others)) = peer.carriers.split_first() else { return Vec::new() };
+        let place = self.place_of(first);
+        let endpoint = &mut self.relay.endpoint;
+        if let Some(to) = place {
             endpoint.set_endpoint(now, id, to);
         }
-        endpoint.set_path_habits(id, PathId::FIRST, first.priority, first.probe);
-        let mut paths = vec![PathId::FIRST];
-        // A node that is called learns of paths from whoever calls.
-        for way in &peer.carriers[1..] {
-            let config = peers::path_config(peer, way);
-            if let Some(to) = place(way)
-                && let Some(path) = endpoint.add_path(now, id, config, to.carrier, Some(to))
-            {
-                paths.push(path);
-            }
+        endpoint.set_path_habits(now, id, PathId::FIRST, (first.priority, first.probe));
+        let mut paths = vec![Some(PathId::FIRST)];
+        let line = peer.line.as_ref().filter(|_| modem.is_some());
+        for (at, way) in others.iter().enumerate() {
+            let calls = line.filter(|line| line.carrier == Some(1 + at)).and(modem);
+            let place = self.place_of(way).or_else(|| calling(peer, calls?));
+            paths.push(self.open_path(now, id, peer, (way, place)));
         }
-        if self.links.is_some() {
-            self.follow_links_of(now, (id, peer, &paths), &linked());
-        }
+        self.follow_links_of(now, (id, peer, &paths), None);
         paths
     }
 
-    fn follow_links_of(
+    /// The paths over carriers that are tied to interfaces have links as these have them now, or as
+    /// is known already.
+    pub(super) fn follow_links_of(
         &mut self,
         now: Instant,
-        (id, peer, paths): (PeerId, &Peer, &[PathId]),
-        linked: &[String],
+        (id, peer, paths): (PeerId, &Peer, &[Option<PathId>]),
+        known: Option<&[String]>,
     ) {
+        if self.links.is_none() {
+            return;
+        }
+        let linked = known.map_or_else(linked, <[String]>::to_vec);
         for (way, path) in peer.carriers.iter().zip(paths) {
-            if let Some(interface) = &way.binding.interface {
-                let has_link = linked.contains(interface);
+            let interface = way.binding.interface.as_ref();
+            let has_link = interface.is_none_or(|interface| linked.contains(interface));
+            if let Some(path) = path {
                 self.relay.endpoint.set_path_linked(now, id, *path, has_link);
             }
         }
@@ -120,7 +122,7 @@ impl Shard {
         };
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
-            Which::Carrier(at) => known.paths.get(at).copied(),
+            Which::Carrier(at) => known.paths.get(at).copied().flatten(),
             Which::Number(id) => all.iter().map(|p| p.id).find(|p| *p == id),
         };
         let missing = || format!("peer \"{}\" has no such path now", known.config.name);
@@ -143,9 +145,15 @@ impl Shard {
         let of = |p: &KnownPeer| (p.id, p.config.clone(), p.paths.clone());
         let peers: Vec<_> = self.peers.iter().filter(|p| !p.paths.is_empty()).map(of).collect();
         for (id, peer, paths) in peers {
-            self.follow_links_of(now, (id, &peer, &paths), &linked);
+            self.follow_links_of(now, (id, &peer, &paths), Some(&linked));
         }
     }
+}
+
+/// The far end of a modem that calls; who is only called learns from the call who is there.
+fn calling(peer: &Peer, carrier: CarrierId) -> Option<Remote> {
+    let modem = peer.line.as_ref()?.modem.as_ref()?;
+    (!modem.numbers.is_empty()).then_some(Remote { carrier, addr: None })
 }
 
 /// Interfaces that have a link; none where the system does not tell.
@@ -158,7 +166,7 @@ fn linked() -> Vec<String> {
 
 /// What people call a path to the peer.
 pub(super) fn name_of(peer: &KnownPeer, path: PathId) -> String {
-    let at = peer.paths.iter().position(|id| *id == path);
+    let at = peer.paths.iter().position(|id| *id == Some(path));
     let carrier = at.and_then(|at| peer.config.carriers.get(at));
     carrier.map_or_else(|| path.to_string(), |c| c.name.clone())
 }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use link::PeerId;
 use link::keys::PublicKey;
 use link::session::Disagreements;
+use os::OsError;
 use relay::Share;
 use squeeze::dedup::Limits;
 use units::{Duration, Instant};
 
 use super::Shard;
+use super::recarry::first_link;
 use crate::config::{Config, Peer};
 use crate::up::driver::UpError;
 use crate::up::losses::Losses;
@@ -36,8 +38,9 @@ impl Shard {
             .relay
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
-        let paths = self.open_paths(now, id, &peer);
-        self.open_line(now, id, &peer);
+        let modem = self.open_modem(&peer);
+        let paths = self.open_paths(now, id, &peer, modem);
+        self.open_line(now, id, &peer, modem, &paths);
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
         let told = Disagreements::default();
@@ -110,7 +113,7 @@ impl Shard {
     pub fn reload(
         &mut self,
         now: Instant,
-        new: Config,
+        mut new: Config,
         sharers: Sharers,
         stored: &BTreeMap<PublicKey, SocketAddr>,
     ) -> Vec<String> {
@@ -118,13 +121,23 @@ impl Shard {
         // One of them may be back.
         self.forget_those_who_left(Instant::FAR_FUTURE);
         self.dismiss_peers(now, &changes.removed);
+        let mut trouble = Vec::new();
         for peer in changes.changed {
-            self.change_peer(now, peer);
+            let (key, before) = (peer.public_key, self.with_key(&peer.public_key));
+            let before = before.map(|known| known.config.clone());
+            if let Err(e) = self.change_peer(now, peer.clone()) {
+                trouble.push(format!("carriers of peer \"{}\" stay as they were: {e}", peer.name));
+                // So that the next reload tries again.
+                let in_force = new.peers.iter_mut().find(|peer| peer.public_key == key);
+                if let Some((in_force, before)) = in_force.zip(before) {
+                    *in_force = with_carriers_of(&peer, &before);
+                    let _ = self.change_peer(now, in_force.clone());
+                }
+            }
         }
         self.set_config(new);
         self.sharers = sharers;
         self.share_memory();
-        let mut trouble = Vec::new();
         for peer in changes.added {
             let stored = stored.get(&peer.public_key).copied();
             if let Err(e) = self.add_peer(peer, stored) {
@@ -180,9 +193,23 @@ impl Shard {
     }
 
     /// New settings for a peer whose session goes on.
-    fn change_peer(&mut self, now: Instant, peer: Arc<Peer>) {
-        let id = self.relay.endpoint.peer_with(&peer.public_key);
-        let Some(known) = id.and_then(|id| self.peers.named_mut(id)) else { return };
+    ///
+    /// # Errors
+    /// If the system refuses what new carriers need. Then all settings are as they were.
+    fn change_peer(&mut self, now: Instant, peer: Arc<Peer>) -> Result<(), OsError> {
+        let Some(known) = self.with_key(&peer.public_key) else { return Ok(()) };
+        let (id, old, paths) = (known.id, known.config.clone(), known.paths.clone());
+        let is_managed = old.line.is_some() || peer.line.is_some();
+        let (new_paths, full) = match is_managed {
+            true => (paths.clone(), None),
+            false => self.change_carriers(now, id, (&old, &paths), &peer)?,
+        };
+        if let Some(why) = full {
+            crate::log!(Warn, why);
+        }
+        let links = [first_link(&old, &paths), first_link(&peer, &new_paths)];
+        let Some(known) = self.peers.named_mut(id) else { return Ok(()) };
+        known.paths = new_paths;
         let ended = self.relay.change_policy(now, known.id, peers::policy(&peer));
         if ended > 0 {
             crate::log!(
@@ -193,20 +220,33 @@ impl Shard {
             );
         }
         let facts = peers::facts(&self.config.node, &peer);
-        let rates = [&peer, &known.config].map(|p| [p.link.send, p.link.receive]);
-        if facts != peers::facts(&self.config.node, &known.config) || rates[0] != rates[1] {
+        // Where the first path's carrier is gone its rates do not matter.
+        let link = links[1].or(links[0]).unwrap_or(&old.link);
+        let rates = [link, links[0].unwrap_or(link)].map(|link| [link.send, link.receive]);
+        if facts != peers::facts(&self.config.node, &old) || rates[0] != rates[1] {
             self.relay.endpoint.set_facts(now, known.id, facts, rates[0]);
         }
-        let rate = (peer.link.rate, peer.link.send);
-        self.relay.endpoint.set_use(now, known.id, rate, &peer.traffic.classes);
-        if peer.endpoint != known.config.endpoint {
-            if let Some(address) = peers::fixed_endpoint(&peer) {
-                self.relay.endpoint.set_endpoint(now, known.id, address);
+        self.relay.endpoint.set_use(now, id, (link.rate, link.send), &peer.traffic.classes);
+        if peer.endpoint != old.endpoint {
+            if let Some(address) = peers::fixed_endpoint(&peer).filter(|_| peer.carriers.is_empty())
+            {
+                self.relay.endpoint.set_endpoint(now, id, address);
             }
             known.resolve_at = peers::named_endpoint(&peer).map(|_| now);
         }
-        let id = known.id;
         known.config = peer;
         self.look_at_links(now, [id]);
+        Ok(())
     }
+}
+
+/// The peer with the carriers, and the link of the first, that it had before.
+fn with_carriers_of(peer: &Peer, before: &Peer) -> Arc<Peer> {
+    Arc::new(Peer {
+        carriers: before.carriers.clone(),
+        endpoint: before.endpoint.clone(),
+        link: before.link.clone(),
+        spread: before.spread,
+        ..peer.clone()
+    })
 }

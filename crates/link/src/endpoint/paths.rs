@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
 use crate::path::{CarrierId, PathId, Remote};
-use crate::session::{PathConfig, PathTraffic, RateStatus, Reach, Why};
+use crate::session::{PathConfig, PathTraffic, RateMode, RateStatus, Reach, Why};
 use crate::tunnel::Route;
 
 /// Changes of the path in use that are told at once, and how often one more is.
@@ -79,13 +79,39 @@ impl Endpoint {
     /// it is asked about while it stands by ([`PathConfig::probe`]).
     pub fn set_path_habits(
         &mut self,
+        now: Instant,
         id: PeerId,
         path: PathId,
-        priority: u8,
-        probe: Option<Duration>,
+        (priority, probe): (u8, Option<Duration>),
     ) {
         if let Some(peer) = self.peer_mut(id) {
-            peer.session.set_path_habits(path, priority, probe);
+            peer.session.set_path_habits(now, path, priority, probe);
+            self.mark(id);
+        }
+    }
+
+    /// A path that this node opened has other rates, to the peer and from it: the peer is told.
+    pub fn set_path_rates(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        path: PathId,
+        mode: RateMode,
+        rates: [BitRate; 2],
+    ) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.session.set_path_rates(now, path, mode, rates);
+            self.mark(id);
+        }
+    }
+
+    /// The carrier of a path of this node's is there no more: nothing is sent on it from now on,
+    /// and what was under way goes by another. Its number stays taken until the session ends; the
+    /// path that sessions begin with stays, without an address.
+    pub fn remove_path(&mut self, now: Instant, id: PeerId, path: PathId) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.session.retire_path(now, path);
+            peer.tunnel.remove_path(path);
             self.mark(id);
         }
     }

@@ -323,7 +323,7 @@ impl World {
                     let hi = top.saturating_sub(1 + offset % 40);
                     let run = hi.saturating_sub(bytes.number())..hi + 1;
                     let delay = Duration::from_nanos(offset);
-                    writer.state([run].iter(), 0, delay, Instant::from_nanos(offset), 2000);
+                    writer.state(None, [run].iter(), 0, delay, Instant::from_nanos(offset), 2000);
                     continue;
                 }
                 _ => Frame::Stream(StreamFrame { id, offset: offset % (1 << 61), fin, data }),

@@ -12,6 +12,7 @@ use squeeze::stream::Stopwatch;
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use super::SessionStats;
+use super::aside::Missing;
 use super::hearing::{Hearing, Reach};
 use super::paths::Said;
 use super::repair::Repair;
@@ -143,6 +144,8 @@ pub(crate) struct Path {
     pub(super) config: PathConfig,
     /// This node opened it, and tells what it is.
     pub(super) is_own: bool,
+    /// Its carrier is there no more: it is down for good, and the next session has it not.
+    pub(super) is_retired: bool,
     /// This node sends on it; else it is down.
     pub(super) up: bool,
     /// What it goes by has a link, as far as this host knows; else nothing is sent.
@@ -152,6 +155,8 @@ pub(crate) struct Path {
     pub(super) stands_by: bool,
     /// How far it is relied upon.
     pub(super) trust: Trust,
+    /// What is missing of the peer's packets.
+    pub(super) missing: Missing,
     /// The peer's address is known.
     pub(super) reachable: bool,
     /// A packet of this session came on it.
@@ -219,11 +224,13 @@ impl Path {
         let mut path = Path {
             id,
             is_own: false,
+            is_retired: false,
             up: true,
             linked: true,
             is_beside_others: false,
             stands_by: false,
             trust: Trust::default(),
+            missing: Missing::default(),
             reachable: id.is_first(),
             heard_here: false,
             is_described: id.is_first(),
@@ -280,6 +287,7 @@ impl Path {
     pub fn renewed(&self, now: Instant, memory: (ByteCount, u64)) -> Path {
         let mut path = Path::new(now, self.id, self.config, self.peer_mtu, memory);
         (path.is_own, path.up, path.reachable) = (self.is_own, self.up, self.reachable);
+        path.is_retired = self.is_retired;
         (path.is_described, path.linked) = (self.is_described, self.linked);
         path.trust = self.trust.renewed();
         (path.priority, path.ip_headers) = (self.priority, self.ip_headers);

@@ -6,12 +6,12 @@
 
 use std::ops::{Index, IndexMut};
 
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use super::facts::{rate_bits, rate_bits_below, rate_of_bits};
 use super::hearing::Reach;
 use super::path::{Path, PathConfig};
-use super::{Params, Session};
+use super::{Params, RateMode, Session};
 use crate::path::{MAX_PATHS, PathId};
 use crate::sent::SentFrame;
 use crate::stream::Delivery;
@@ -190,7 +190,7 @@ impl Paths {
 
     /// Is the path one that the next session begins with, too?
     pub fn outlasts(&self, path: &Path) -> bool {
-        !path.id.is_opened_by(1 - self.side)
+        path.id.is_first() || !path.id.is_opened_by(1 - self.side) && !path.is_retired
     }
 
     /// Goes on with what both nodes wanted in the session before. Whoever knows of a choice
@@ -395,6 +395,14 @@ impl Path {
         PathNews { path: self.id, version, up, hears, free, priority, facts }
     }
 
+    /// A question on a path that is not known to work says of the path what was said last: the peer
+    /// may take it for down, and what told it otherwise went by one that died (L-PT-5).
+    pub(super) fn say_again(&self, w: &mut Writer<'_>) {
+        if self.is_beside_others && !self.is_alive() && self.said.version > 0 {
+            w.put(&Frame::Path(self.news()));
+        }
+    }
+
     /// The peer says something of the path.
     fn on_news(&mut self, now: Instant, news: &PathNews) {
         if news.version <= self.peer.version {
@@ -427,9 +435,9 @@ impl Path {
 }
 
 impl Session {
-    /// The paths that there are.
+    /// The paths that there are, but those whose carriers are there no more.
     pub fn paths(&self) -> impl Iterator<Item = PathId> {
-        self.paths.iter().map(|p| p.id)
+        self.paths.iter().filter(|p| !p.is_retired).map(|p| p.id)
     }
 
     /// The path that carries everything.
@@ -466,10 +474,43 @@ impl Session {
     }
 
     /// Which path is preferred, and how often it is asked about while it stands by.
-    pub(crate) fn set_path_habits(&mut self, id: PathId, rank: u8, probe: Option<Duration>) {
+    pub(crate) fn set_path_habits(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        rank: u8,
+        probe: Option<Duration>,
+    ) {
         if let Some(path) = self.path_mut(id) {
             (path.config.priority, path.priority, path.config.probe) = (rank, rank, probe);
+            self.follow_paths(now);
         }
+    }
+
+    /// A path that this node opened sends and receives at other rates: the peer is told.
+    pub(crate) fn set_path_rates(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        mode: RateMode,
+        [send, receive]: [BitRate; 2],
+    ) {
+        let Some(path) = self.path_mut(id).filter(|path| path.is_own) else { return };
+        (path.config.send_rate, path.config.receive_rate) = (send, receive);
+        path.set_rate(now, Some(mode), send);
+        let (says, version) = (path.says(), path.said.version + 1);
+        path.said = Said { says, version, delivery: Delivery::Wanted };
+    }
+
+    /// The path's carrier is there no more. It is down until the session ends, and what was under
+    /// way on it goes by another.
+    pub(crate) fn retire_path(&mut self, now: Instant, id: PathId) {
+        let Some(at) = self.paths.find(id) else { return };
+        self.paths[at].is_retired = true;
+        if self.paths.chosen == Some(id) {
+            self.paths.choose(None);
+        }
+        self.set_path_up(now, id, false);
     }
 
     /// Why the path in use carries everything.
@@ -608,6 +649,7 @@ impl Session {
         let moved = self.paths.follow_best(now);
         if moved {
             self.paths.active_mut().pacer.on_idle(now);
+            self.paths.active_mut().begin_to_weigh(now);
         }
         for at in 0..self.paths.len() {
             let path = &mut self.paths[at];

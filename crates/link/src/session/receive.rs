@@ -49,7 +49,12 @@ impl Source<'_> {
 fn is_of_the_moment(frame: &Frame<'_>) -> bool {
     matches!(
         frame,
-        Frame::Ping | Frame::State(_) | Frame::Challenge(_) | Frame::Response(_) | Frame::Close(_)
+        Frame::Ping
+            | Frame::State(_)
+            | Frame::StateOf(..)
+            | Frame::Challenge(_)
+            | Frame::Response(_)
+            | Frame::Close(_)
     )
 }
 
@@ -71,9 +76,10 @@ impl Session {
         tell: &mut impl FnMut(PathFrame),
     ) {
         let Some(at) = self.accept_path(now, path) else { return };
+        self.paths.iter_mut().for_each(|path| path.looked_for_losses = false);
         let path = &mut self.paths[at];
         path.hear(now);
-        path.looked_for_losses = false;
+        path.note_came(now, number);
         if hint == repair::HINT {
             path.received.on_packet(arrived, number, false);
             path.on_repair(now, number, payload);
@@ -165,6 +171,7 @@ impl Session {
             eliciting |= !matches!(
                 frame,
                 Frame::State(_)
+                    | Frame::StateOf(..)
                     | Frame::Floor(_)
                     | Frame::Recovered(_)
                     | Frame::Challenge(_)
@@ -189,7 +196,12 @@ impl Session {
                         path.judge_hearing(now, None, false);
                     }
                 }
-                Frame::State(state) => self.on_state(now, at, &state),
+                Frame::State(state) => self.on_state(now, at, &state, false),
+                Frame::StateOf(path, state) => {
+                    if let Some(about) = self.paths.find(path) {
+                        self.on_state(now, about, &state, about != at);
+                    }
+                }
                 Frame::Floor(floor) => self.paths[at].received.on_floor(floor),
                 Frame::Open(id, origin) => self.on_open(now, id, origin),
                 Frame::Packets(id) => self.on_packets(now, id),
@@ -374,7 +386,8 @@ impl Session {
         }
     }
 
-    fn on_state(&mut self, now: Instant, at: usize, state: &StateFrame<'_>) {
+    /// A report on a path; `aside`: it came by another one.
+    fn on_state(&mut self, now: Instant, at: usize, state: &StateFrame<'_>, aside: bool) {
         let mut touched = std::mem::take(&mut self.touched);
         let path = &mut self.paths[at];
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
@@ -388,7 +401,7 @@ impl Session {
             settle(streams, pool, stats, &mut touched, fate, frame);
         };
         let (confirmed, dark) = (path.sent.confirmed(), path.sent.counts.in_the_dark);
-        let report = path.sent.handle_state(now, state, &mut path.rtt, &mut fate);
+        let report = path.sent.handle_state(now, state, aside, &mut path.rtt, &mut fate);
         // Once for each packet: each look may go through all that no report has spoken of, and a
         // packet holds 150 reports.
         path.loss_check = match std::mem::replace(&mut path.looked_for_losses, true) {

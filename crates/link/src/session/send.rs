@@ -55,6 +55,7 @@ impl Session {
             || path.repair_waits(now, self.load(at))
             || path.path_probe_waits(now, self.load(at))
             || path.tries(now)
+            || self.paths.aside_at(at).is_some_and(|t| t <= now)
     }
 
     /// Does something wait that goes by the active path?
@@ -128,9 +129,11 @@ impl Session {
         if alone {
             let path = &mut self.paths[at];
             path.write_report(now, STATE_ALONE, &mut w);
+            path.say_again(&mut w);
             path.ping = !w.put(&Frame::Ping);
         } else {
             eliciting |= self.write_control(now, at, &mut w);
+            self.paths.write_asides(now, at, &mut w);
             head = w.len();
             if here {
                 hint = self.write_data(now, &mut w);
@@ -185,6 +188,9 @@ impl Session {
             eliciting |= self.write_credits(w);
         }
         let path = &mut self.paths[at];
+        if path.ping {
+            path.say_again(w);
+        }
         if path.ping && w.put(&Frame::Ping) {
             path.ping = false;
             eliciting = true;
@@ -504,6 +510,7 @@ impl Session {
         see("work", work.then(|| path.pacer.next()));
         // What is overdue counts as work, which the departure clock may hold back.
         see("report", report.filter(|t| *t > now));
+        see("aside", self.paths.aside_at(at).filter(|t| *t > now));
         see("loss", path.loss_check);
         see("rate", path.rate.poll_timeout());
         see("dark", path.dark_at());

@@ -6,7 +6,7 @@ use units::{BitRate, Duration, Instant};
 use super::RateMode;
 use super::path::Path;
 use super::send::Built;
-use crate::sent::SentCounts;
+use crate::sent::{Sent, SentCounts};
 use crate::wire::{Frame, Writer};
 
 /// A path that failed is used again when nothing spoke against it for so long, and for twice as
@@ -20,13 +20,18 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 const WINDOW: Duration = Duration::from_millis(500);
 /// How often the peer is taken to ask about a path that works no more, where this node does not.
 const ASKED: Duration = Duration::from_millis(500);
-/// So many at least,
-const ENOUGH: u64 = 32;
+/// Losses by so many at least, for which up to so many of these times are waited; what it carries
+/// is believed where so many are told of,
+const ENOUGH: u64 = 64;
+const MOST_WINDOWS: u64 = 8;
+const FEW: u64 = 8;
 /// twice in a row.
 const POOR_WINDOWS: u32 = 2;
 /// It is poor where it loses so many parts per million, or carries less than half of its rate.
-const POOR_PPM: u64 = 150_000;
-const MILLION: u64 = 1_000_000;
+pub(super) const POOR_PPM: u64 = 150_000;
+pub(super) const MILLION: u64 = 1_000_000;
+/// One in so many may be lost by accident, and by chance more.
+const ACCIDENTS: u64 = 10;
 
 /// What became of a trial.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +40,24 @@ enum Trial {
     Sending(Instant, SentCounts),
     /// Then all that left has been told of.
     Waiting(Instant, SentCounts),
+}
+
+/// What is judged together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// What the path carries is looked at in windows of time.
+    began: Instant,
+    /// Losses since then, when this was known of packets, and so many were under way.
+    lost_since: Instant,
+    before: SentCounts,
+    in_flight: u64,
+}
+
+impl Window {
+    fn begin(now: Instant, sent: &Sent) -> Window {
+        let (before, in_flight) = (sent.counts, sent.in_flight() as u64);
+        Window { began: now, lost_since: now, before, in_flight }
+    }
 }
 
 /// The record of a path.
@@ -51,9 +74,7 @@ pub(super) struct Trust {
     /// It failed by what it carried, and is to show that it does better.
     poor: bool,
     trial: Option<Trial>,
-    /// Where the window in hand began, and what was known of packets then.
-    since: Instant,
-    before: SentCounts,
+    window: Window,
     /// Windows in a row in which it was poor.
     poor_windows: u32,
     /// The most that it carried lately, in bits per second.
@@ -97,6 +118,24 @@ impl Trust {
         self.failures += 1;
         self.bad_until = now;
         (self.trial, self.poor_windows) = (None, 0);
+    }
+
+    /// So many packets were lost, of so many, if these are enough; and so much should be carried,
+    /// and is. `is_old`: it has not been known for long how many are lost.
+    fn judge(&mut self, losses: Option<(u64, u64)>, (most, capacity): (u64, u64), is_old: bool) {
+        if let Some((lost, told)) = losses {
+            self.lost_ppm = lost * MILLION / told;
+        }
+        let is_thin = |share: u64| capacity < most / (2 * share);
+        let is_poor = losses.is_some_and(is_lossy) || is_thin(1);
+        // What is twice as thin needs no second look. Losses do: those of a second may be told of
+        // together.
+        let windows = u32::from(is_poor) + u32::from(is_thin(2));
+        if windows > 0 {
+            self.poor_windows += windows;
+        } else if losses.is_some() || is_old {
+            self.poor_windows = 0;
+        }
     }
 
     /// Looks whether the path works. `wanted`: both nodes want it used. If it came back it may
@@ -143,21 +182,29 @@ impl Path {
         self.is_alive() && !self.trust.is_poor()
     }
 
+    /// It carries everything from now on: what it did before says nothing of that.
+    pub(super) fn begin_to_weigh(&mut self, now: Instant) {
+        self.trust.window = Window::begin(now, &self.sent);
+        self.trust.poor_windows = 0;
+    }
+
     /// Is so little of what leaves told to arrive that another path may be better?
     pub(super) fn weigh(&mut self, now: Instant) -> bool {
-        if now.since(self.trust.since) >= self.window() {
-            let (lost, told) = losses(&self.sent.counts, &self.trust.before);
-            (self.trust.since, self.trust.before) = (now, self.sent.counts);
-            if told >= ENOUGH {
-                self.trust.lost_ppm = lost * MILLION / told;
-                let (most, capacity) = self.most_and_capacity();
-                let is = |share: u64| {
-                    self.trust.lost_ppm >= POOR_PPM * share || capacity < most / (2 * share)
-                };
-                // What is twice as poor needs no second look.
-                let windows = u32::from(is(1)) + u32::from(is(2));
-                let before = self.trust.poor_windows;
-                self.trust.poor_windows = if windows > 0 { before + windows } else { 0 };
+        let time = self.window();
+        let Window { began, lost_since, before, in_flight } = self.trust.window;
+        if now.since(began) >= time {
+            self.trust.window.began = now;
+            let (lost, told) = losses(&self.sent.counts, &before);
+            // Losses are told of later than arrivals: where less leaves than is told of, as at the
+            // end of a transfer, they seem to be more.
+            let left = (told + self.sent.in_flight() as u64).saturating_sub(in_flight);
+            let is_lossy = told >= ENOUGH && left >= told / 4 * 3;
+            let is_old = now.since(lost_since) >= time.times(MOST_WINDOWS);
+            let (most, capacity) = self.most_and_capacity();
+            let thin = (most, if told >= FEW { capacity } else { most });
+            self.trust.judge(is_lossy.then_some((lost, told)), thin, is_old);
+            if told >= ENOUGH || is_old {
+                self.trust.window = Window::begin(now, &self.sent);
             }
         }
         self.trust.poor_windows >= POOR_WINDOWS
@@ -190,7 +237,7 @@ impl Path {
     }
 
     /// May packets that carry nothing be sent on it?
-    fn is_free(&self) -> bool {
+    pub(super) fn is_free(&self) -> bool {
         self.config.probe.is_some() || self.peer.says.free
     }
 
@@ -262,6 +309,13 @@ impl Path {
     }
 }
 
+/// Is so much lost, and more than chance makes of what may be lost by accident? A tenth of n
+/// packets varies by 0.3 √n, of which this is four times.
+fn is_lossy((lost, told): (u64, u64)) -> bool {
+    let chance = (told * 3 / 2).isqrt();
+    lost * MILLION >= told * POOR_PPM && lost >= told / ACCIDENTS + chance
+}
+
 /// What was lost since then, outages left out, and of how many packets.
 fn losses(now: &SentCounts, then: &SentCounts) -> (u64, u64) {
     let lost = |c: &SentCounts| c.lost.saturating_sub(c.in_outages);
@@ -309,6 +363,30 @@ mod tests {
         trust.see(at(5), false, true, SECOND);
         trust.see(at(30), true, true, SECOND);
         assert_eq!(trust.held_until(), Some(at(31)));
+    }
+
+    /// How many of `told` packets are lost, each with so many parts per million.
+    fn draw(rng: &mut units::Rng, told: u64, ppm: u64) -> u64 {
+        (0..told).filter(|_| rng.below(MILLION) < ppm).count() as u64
+    }
+
+    /// Days of windows: chance never makes a path poor that loses a tenth.
+    #[test]
+    fn random_losses_of_a_tenth_are_not_poor_and_of_a_third_are_soon() {
+        let mut rng = units::Rng::new(17);
+        for told in [ENOUGH, 100, 300, 1_000] {
+            let mut trust = Trust::default();
+            for window in 0..20_000 {
+                trust.judge(Some((draw(&mut rng, told, 100_000), told)), (1, 1), false);
+                assert!(trust.poor_windows < POOR_WINDOWS, "{told} packets, window {window}");
+            }
+            let mut windows = 0;
+            while trust.poor_windows < POOR_WINDOWS {
+                trust.judge(Some((draw(&mut rng, told, 333_000), told)), (1, 1), false);
+                windows += 1;
+            }
+            assert!(windows <= 8, "{told} packets: {windows}");
+        }
     }
 
     #[test]

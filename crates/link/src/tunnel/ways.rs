@@ -99,6 +99,16 @@ impl Ways {
         &mut self.list[at]
     }
 
+    /// There is such a path no more; the first stays, down and without an address.
+    pub fn remove(&mut self, id: PathId) {
+        match self.get_mut(id) {
+            Some(way) if id.is_first() => {
+                *way = Way { up: false, ..Way::new(id, way.carrier, None) }
+            }
+            _ => self.list.retain(|w| w.id != id),
+        }
+    }
+
     /// A new session begins by a handshake on path `kept`: others that the peer opened are gone.
     pub fn begin_anew(&mut self, kept: PathId) {
         let side = self.side;

@@ -184,6 +184,7 @@ impl<'a> Reader<'a> {
             }
             PING => Frame::Ping,
             STATE => Frame::State(self.state()?),
+            STATE_OF => Frame::StateOf(self.path()?, self.state()?),
             FLOOR => Frame::Floor(self.varint()?),
             RECOVERED => Frame::Recovered(LossesSeen {
                 recovered: self.varint()?,

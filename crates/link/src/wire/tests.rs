@@ -106,6 +106,7 @@ proptest! {
     #[test]
     fn a_report_tells_exactly_what_arrived(
         pns in prop::collection::btree_set(1000u64..1400, 1..200), lo in 900u64..1000,
+        about in prop_oneof![Just(None), Just(PathId::new(0)), Just(PathId::new(31))],
     ) {
         let mut set = crate::ranges::RangeSet::default();
         for pn in &pns {
@@ -114,12 +115,15 @@ proptest! {
         let mut buf = [0u8; 2048];
         let mut w = Writer::new(&mut buf);
         let at = Instant::from_nanos(40_000_000_000);
-        let told = w.state(set.descending(), lo, Duration::from_micros(160), at, 2000);
+        let told = w.state(about, set.descending(), lo, Duration::from_micros(160), at, 2000);
         prop_assert_eq!(told, Some(lo));
         let n = w.len();
-        let Ok(Some(Frame::State(state))) = Reader::new(&buf[..n]).frame() else {
-            return Err(TestCaseError::fail("not a report"));
+        let (of, state) = match Reader::new(&buf[..n]).frame() {
+            Ok(Some(Frame::State(state))) => (None, state),
+            Ok(Some(Frame::StateOf(path, state))) => (Some(path), state),
+            other => return Err(TestCaseError::fail(format!("{other:?} is no report"))),
         };
+        prop_assert_eq!(of, about);
         prop_assert_eq!(state.delay, Duration::from_micros(160));
         // 2,500,000 units of 16 µs, less 2^21.
         prop_assert_eq!(state.arrival, 402_848);
@@ -166,7 +170,7 @@ fn a_report_cut_short_speaks_only_of_what_it_lists() {
     }
     let mut buf = [0u8; 2048];
     let mut w = Writer::new(&mut buf);
-    let lo = w.state(set.descending(), 0, Duration::ZERO, Instant::ZERO, 132).unwrap();
+    let lo = w.state(None, set.descending(), 0, Duration::ZERO, Instant::ZERO, 132).unwrap();
     assert!(lo > 800, "about fifty runs fit in 100 bytes, got down to {lo}");
     let n = w.len();
     let Ok(Some(Frame::State(state))) = Reader::new(&buf[..n]).frame() else { panic!() };

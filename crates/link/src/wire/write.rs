@@ -128,10 +128,8 @@ impl<'a> Writer<'a> {
                 debug_assert!(head > 0);
                 self.bytes(f.data);
             }
-            Frame::State(f) => {
-                self.state_head(f.hi, f.lo, f.delay, f.arrival, f.count);
-                self.bytes(f.runs);
-            }
+            Frame::State(f) => self.state_frame(None, f),
+            Frame::StateOf(path, f) => self.state_frame(Some(*path), f),
             Frame::Path(news) => self.path_news(news),
             Frame::Use { sequence, path } => {
                 self.byte(USE);
@@ -198,9 +196,11 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a STATE frame from ranges that come highest first, as many as fit
-    /// in `max` bytes. Answers the lowest packet number it speaks of.
+    /// in `max` bytes; `about`: of another path than the packet takes. Answers the lowest packet
+    /// number it speaks of.
     pub fn state<'r>(
         &mut self,
+        about: Option<PathId>,
         ranges: impl Iterator<Item = &'r std::ops::Range<u64>>,
         lo: u64,
         delay: Duration,
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
             let gap = if count == 0 { 0 } else { low_end - r.end - 1 };
             let need = varint_len(run) + if count == 0 { 0 } else { varint_len(gap) };
             // 35 bytes cover the frame's head with every field at its longest useful size.
-            if w.len() + need + 35 > room || w.room() < need {
+            if w.len() + need + 35 + usize::from(about.is_some()) > room || w.room() < need {
                 complete = false;
                 break;
             }
@@ -240,18 +240,22 @@ impl<'a> Writer<'a> {
         // A report cut short speaks only of what it lists.
         let lo = if complete { lo } else { low_end };
         let n = w.len();
-        self.state_head(hi, lo, delay, arrival_units(arrival), count);
-        self.bytes(&runs[..n]);
+        let (arrival, runs) = (arrival_units(arrival), &runs[..n]);
+        self.state_frame(about, &StateFrame { hi, lo, delay, arrival, runs, count });
         Some(lo)
     }
 
-    fn state_head(&mut self, hi: u64, lo: u64, delay: Duration, arrival: u64, count: u64) {
-        self.byte(STATE);
-        self.varint(hi);
-        self.varint(hi - lo);
-        self.varint(delay.as_nanos() / STATE_DELAY_UNIT);
-        self.varint(arrival);
-        self.varint(count);
+    fn state_frame(&mut self, about: Option<PathId>, state: &StateFrame<'_>) {
+        match about {
+            None => self.byte(STATE),
+            Some(path) => self.bytes(&[STATE_OF, path.number()]),
+        }
+        self.varint(state.hi);
+        self.varint(state.hi - state.lo);
+        self.varint(state.delay.as_nanos() / STATE_DELAY_UNIT);
+        self.varint(state.arrival);
+        self.varint(state.count);
+        self.bytes(state.runs);
     }
 
     fn origin(&mut self, o: &Origin) {
@@ -322,6 +326,16 @@ fn headers_len(len: usize) -> usize {
     len + 1 + if len <= HEADERS_SHORT { 0 } else { varint_len(len as u64) }
 }
 
+/// The bytes of a receive state.
+fn state_len(f: &StateFrame<'_>) -> usize {
+    varint_len(f.hi)
+        + varint_len(f.hi - f.lo)
+        + varint_len(f.delay.as_nanos() / STATE_DELAY_UNIT)
+        + varint_len(f.arrival)
+        + varint_len(f.count)
+        + f.runs.len()
+}
+
 /// The bytes that [`Writer::put`] needs for `frame`.
 pub fn frame_len(frame: &Frame<'_>) -> usize {
     match frame {
@@ -358,14 +372,8 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
                 + f.data.len()
         }
         Frame::Stream(f) => stream_head_len(f.id, f.offset, f.data.len()) + f.data.len(),
-        Frame::State(f) => {
-            1 + varint_len(f.hi)
-                + varint_len(f.hi - f.lo)
-                + varint_len(f.delay.as_nanos() / STATE_DELAY_UNIT)
-                + varint_len(f.arrival)
-                + varint_len(f.count)
-                + f.runs.len()
-        }
+        Frame::State(f) => 1 + state_len(f),
+        Frame::StateOf(_, f) => 2 + state_len(f),
         Frame::Path(news) => {
             let facts = news.facts.iter().flat_map(PathFacts::numbers);
             4 + varint_len(news.version) + facts.map(varint_len).sum::<usize>()

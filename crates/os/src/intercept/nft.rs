@@ -53,10 +53,11 @@ impl Table {
         self.child.death()
     }
 
-    /// Changes what follows from the peers: whose datagrams are masqueraded, which of this
+    /// Changes what follows from the peers: by which ports their packets come, whose datagrams are masqueraded, which of this
     /// host's own connections are split, and what is answered into the tunnel.
     pub fn update(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
-        let commands = own_errors(&self.name, config)
+        let commands = carrier_ports(&self.name, config)
+            + &own_errors(&self.name, config)
             + &own::chains(&self.name, config)
             + &answers(&self.name, config)
             + &masquerade(&self.name, config);
@@ -132,17 +133,16 @@ pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
     let mut out = format!(
         "add table inet {table} {{ flags owner; }}; \
          add chain inet {table} prerouting \
-         {{ type filter hook prerouting priority mangle; policy accept; }}; "
+         {{ type filter hook prerouting priority mangle; policy accept; }}; \
+         add set inet {table} carrier_ports {{ type inet_service; }}; "
     );
+    out += &carrier_ports(table, config);
     let mut rule = |text: String| out += &format!("add rule inet {table} prerouting {text}; ");
-    if !config.carrier_ports.is_empty() {
-        let ports = list(&config.carrier_ports);
-        rule(format!(
-            "iifname != {{ \"{tun}\", \"{syn}\" }} udp dport {ports} fib daddr type local \
-             meta mark set {:#x} accept",
-            marks.carrier
-        ));
-    }
+    rule(format!(
+        "iifname != {{ \"{tun}\", \"{syn}\" }} udp dport @carrier_ports fib daddr type local \
+         meta mark set {:#x} accept",
+        marks.carrier
+    ));
     if config.own {
         // Where the kernel checks sources, an answer from a name server must not look as if it
         // belonged into the tunnel: the question had the carrier's mark.
@@ -194,6 +194,16 @@ pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
         + &own::chains(table, config)
         + &answers(table, config)
         + &masquerade(table, config)
+}
+
+/// The ports of carriers, in place of those before.
+fn carrier_ports(table: &str, config: &InterceptConfig) -> String {
+    let flush = format!("flush set inet {table} carrier_ports; ");
+    if config.carrier_ports.is_empty() {
+        return flush;
+    }
+    let ports = list(&config.carrier_ports);
+    flush + &format!("add element inet {table} carrier_ports {ports}; ")
 }
 
 /// What comes out of the tunnel to this host itself is answered into the tunnel, also where

@@ -25,10 +25,13 @@ pub fn obsolete(key: &Key, status: StatusCode, fields: &HeaderMap) -> Vec<Key> {
 /// What `reference` names, if that is on the same host as `key` (RFC 3986, section 5.2).
 fn beside(key: &Key, reference: &str) -> Option<Key> {
     let reference = reference.split('#').next()?.trim();
-    let (host, target) = key.uri.split_at(key.uri.find('/')?);
+    let (_, host, target) = super::split(&key.uri);
+    let scheme = if super::is_secure(&key.uri) { "https:" } else { "http:" };
     let absolute = match reference.split_once("//") {
-        Some(("" | "http:", rest)) => format!("http://{rest}").parse::<Uri>().ok()?,
-        Some((scheme, _)) if scheme.ends_with(':') => return None,
+        Some((named, rest)) if named.is_empty() || named == scheme => {
+            format!("{scheme}//{rest}").parse::<Uri>().ok()?
+        }
+        Some((named, _)) if named.ends_with(':') => return None,
         _ => {
             let path = target.split('?').next()?;
             let merged = match reference.chars().next() {
@@ -37,11 +40,11 @@ fn beside(key: &Key, reference: &str) -> Option<Key> {
                 Some(_) => format!("{}{reference}", &path[..=path.rfind('/')?]),
                 None => target.to_owned(),
             };
-            format!("http://{host}{}", without_dots(&merged)).parse::<Uri>().ok()?
+            format!("{scheme}//{host}{}", without_dots(&merged)).parse::<Uri>().ok()?
         }
     };
     let other = Key::new(&key.peer, key.to, &absolute);
-    (other.host() == key.host()).then_some(other)
+    (other.origin() == key.origin()).then_some(other)
 }
 
 /// RFC 3986, section 5.2.4.

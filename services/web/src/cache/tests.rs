@@ -219,6 +219,35 @@ fn what_changes_something_drops_what_it_names_and_what_its_answer_names_on_the_s
 }
 
 #[test]
+fn no_key_of_http_is_one_of_https_however_its_host_is_written() {
+    let named = |uri: &str| {
+        let uri: Uri = uri.parse().unwrap();
+        Key::new("far", "10.2.0.2:443".parse().unwrap(), &uri).uri().to_owned()
+    };
+    assert_eq!(named("https://A.test:443/x"), "https://a.test/x");
+    assert_eq!(named("https://a.test:80/x"), "https://a.test:80/x");
+    // A host of HTTP writes these as its `Host` and target.
+    for (host, target) in [("https:", "//a.test/x"), ("https:80", "//a.test/x"), ("https", "://a")]
+    {
+        let uri = Uri::builder().scheme("http").authority(host).path_and_query(target).build();
+        let Ok(uri) = uri else { continue };
+        let key = Key::new("far", "10.2.0.2:443".parse().unwrap(), &uri);
+        assert!(!is_secure(key.uri()), "{host} {target}: {}", key.uri());
+        assert_eq!(key.host(), "https");
+    }
+    let base = Key::new("far", "10.2.0.2:443".parse().unwrap(), &"https://a/d/p".parse().unwrap());
+    assert_eq!((base.host(), base.origin()), ("a", "https://a"));
+    for (reference, there) in [("x", Some("https://a/d/x")), ("https://a/y", Some("https://a/y"))]
+        .into_iter()
+        .chain([("//a/z", Some("https://a/z")), ("http://a/", None), ("https://b/", None)])
+    {
+        let fields = map(&[("location", reference)]);
+        let also = obsolete(&base, StatusCode::OK, &fields).into_iter().nth(1);
+        assert_eq!(also.as_ref().map(Key::uri), there, "{reference}");
+    }
+}
+
+#[test]
 fn long_targets_and_many_fields_count_for_the_memory_that_they_take() {
     let mut memory = Memory::new(1 << 20);
     for n in 0..1_000 {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bentpipe_web::cache::{
     self, Asked, Verdict, agrees, changes, condition, judge, keep, obsolete,
 };
+use bentpipe_web::headers;
 use http::{Request, Response, StatusCode, Uri, header};
 use tokio::time::Instant;
 
@@ -142,6 +143,8 @@ impl Hub {
         };
         let answer = match self.ask_server(key, request.map(|()| nothing())).await {
             Ok(answer) => answer,
+            // Who cannot prove himself is nobody's server, and what was kept does not stand in.
+            Err(why) if why.starts_with(headers::CERTIFICATE) => return Err(why),
             Err(why) => return stands_in().ok_or(why),
         };
         let status = answer.status();

@@ -147,8 +147,9 @@ impl Page {
 
     /// The page's own answer, with promises between its bytes.
     pub fn read_own(self: &Rc<Page>, answer: Response<Body>) -> Response<Body> {
-        fields::set_cookies(&mut self.copied.borrow_mut(), answer.headers());
         let base = self.plan.borrow().page().clone();
+        let is_secure = base.scheme() == "https";
+        fields::set_cookies(&mut self.copied.borrow_mut(), answer.headers(), is_secure);
         self.read(answer, base, 0, false)
     }
 
@@ -288,17 +289,20 @@ impl Page {
         };
         let to = match known {
             Some(to) => to,
-            None => self.look_up(wanted.url.host_str().unwrap_or("")).await?,
+            None => self.look_up(&wanted.url).await?,
         };
-        let key = (self.peer.clone(), Way { to, ..self.way });
+        let name = wanted.url.host_str().filter(|_| wanted.url.scheme() == "https");
+        let key = (self.peer.clone(), Way { to, ..self.way }, name.map(Rc::from));
         let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
         let answer = self.hub.fetch(&key, &uri, request).await?;
         Ok((answer, to))
     }
 
     /// The address of another host. It is not asked where it is in nobody's net but the page's own.
-    async fn look_up(&self, host: &str) -> Result<SocketAddr, String> {
-        let connected = self.hub.gateway.connect_by_name(&self.peer, self.way.from, host).await;
+    async fn look_up(&self, url: &Url) -> Result<SocketAddr, String> {
+        let host = url.host_str().unwrap_or("");
+        let at = (host, url.port_or_known_default().unwrap_or(80));
+        let connected = self.hub.gateway.connect_by_name(&self.peer, self.way.from, at).await;
         let (_, to) = connected.map_err(|why| why.to_string())?;
         if is_private(to.ip()) && to.ip() != self.way.to.ip() {
             return Err("its address is nobody's".into());

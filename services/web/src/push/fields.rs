@@ -138,8 +138,9 @@ pub fn copied(page: &HeaderMap) -> HeaderMap {
 }
 
 /// What a browser's cookies are after an answer with these fields, for the same host's root. Those
-/// that only a browser can judge are left out: the terminal finds that they differ.
-pub fn set_cookies(copied: &mut HeaderMap, answer: &HeaderMap) {
+/// that only a browser can judge are left out: the terminal finds that they differ. `is_secure`: it
+/// came by `https`.
+pub fn set_cookies(copied: &mut HeaderMap, answer: &HeaderMap, is_secure: bool) {
     let before = copied.get(header::COOKIE).and_then(|c| c.to_str().ok()).unwrap_or("");
     let mut pairs: Vec<(String, String)> = before
         .split("; ")
@@ -156,6 +157,7 @@ pub fn set_cookies(copied: &mut HeaderMap, answer: &HeaderMap) {
             let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
             match name.to_ascii_lowercase().as_str() {
                 "path" => value == "/",
+                "secure" => is_secure,
                 "httponly" | "samesite" | "expires" | "max-age" => value != "0",
                 _ => false,
             }
@@ -402,8 +404,10 @@ mod tests {
             ("set-cookie", "no=2; Domain=test"),
             ("set-cookie", "no=3; Secure"),
         ];
-        set_cookies(&mut copied, &fields(&answer));
+        set_cookies(&mut copied, &fields(&answer), false);
         assert_eq!(copied["cookie"], "a=b; c=e; f=g");
+        set_cookies(&mut copied, &fields(&answer), true);
+        assert_eq!(copied["cookie"], "a=b; c=e; f=g; no=3");
     }
 
     #[test]

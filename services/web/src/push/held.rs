@@ -20,7 +20,7 @@ type Kept = (Duration, Option<u32>);
 pub struct Held(BTreeMap<Site, BTreeMap<u32, Kept>>);
 
 fn site(key: &Key) -> Site {
-    (key.peer().to_owned(), key.server(), key.host().to_owned())
+    (key.peer().to_owned(), key.server(), key.origin().to_owned())
 }
 
 impl Held {

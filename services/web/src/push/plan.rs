@@ -87,9 +87,12 @@ impl Plan {
     }
 
     /// Is it where the page came from? `None`: nobody is asked there. Other hosts are asked by
-    /// name and at port 80 only, lest a page have the hub call addresses of its choice.
+    /// name, in the page's own scheme and at its usual port only, lest a page have the hub call
+    /// addresses of its choice.
     fn is_own(&self, url: &Url) -> Option<bool> {
-        let plain = url.scheme() == "http" && url.username().is_empty() && url.password().is_none();
+        let plain = url.scheme() == self.page.scheme()
+            && url.username().is_empty()
+            && url.password().is_none();
         let is_own = url.host() == self.page.host() && url.port() == self.page.port();
         let may = is_own || (matches!(url.host(), Some(Host::Domain(_))) && url.port().is_none());
         (plain && may).then_some(is_own)
@@ -145,7 +148,8 @@ impl Plan {
 fn name_of(url: &Url) -> String {
     let port = url.port().map_or(String::new(), |port| format!(":{port}"));
     let query = url.query().map_or(String::new(), |query| format!("?{query}"));
-    format!("{}{port}{}{query}", url.host_str().unwrap_or(""), url.path())
+    let scheme = if url.scheme() == "https" { "https://" } else { "" };
+    format!("{scheme}{}{port}{}{query}", url.host_str().unwrap_or(""), url.path())
 }
 
 #[cfg(test)]
@@ -209,6 +213,17 @@ mod tests {
         assert_eq!(find(&mut plan, &refused), [""; 0]);
         assert_eq!(find(&mut plan, &["http://Other.test:80/x"]), ["other.test/x"]);
         assert!(!plan.start().unwrap().is_own);
+    }
+
+    #[test]
+    fn pages_of_https_have_objects_of_https_only() {
+        let page = Url::parse("https://a.test/").unwrap();
+        let mut plan = Plan::new(page, BTreeSet::new(), 1);
+        let references = ["x", "http://a.test/y", "http://b.test/", "https://b.test:443/z"];
+        assert_eq!(find(&mut plan, &references), ["https://a.test/x", "https://b.test/z"]);
+        let next = plan.start().unwrap();
+        assert!(next.is_own && next.name == name_of_uri(&next.url.as_str().parse().unwrap()));
+        assert_eq!(find(&mut plan, &["https://b.test:8443/", "https://10.2.0.3/"]), [""; 0]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use crate::cache::{Digest, digest_of};
+use crate::cache::{Digest, digest_of, origin_of};
 use crate::headers::Way;
 
 /// How long what came waits for its request, and a page for what it named.
@@ -118,7 +118,7 @@ impl<T: Clone> Shelf<T> {
     pub fn promise(&mut self, page: u64, names: Vec<String>, now: Duration) {
         let Some(it) = self.pages.get_mut(&page) else { return };
         it.news = now;
-        let own = it.name.split('/').next().unwrap_or("").to_owned();
+        let own = origin_of(&it.name).to_owned();
         for name in names {
             it.promised += 1;
             if it.promised > MAX_OF_PAGE || self.things.len() >= MAX_THINGS {
@@ -127,7 +127,7 @@ impl<T: Clone> Shelf<T> {
             if name.len() > MAX_NAME || it.settled.contains(&digest_of(name.as_bytes())) {
                 continue;
             }
-            let to = (name.split('/').next() == Some(&own)).then_some(it.way.to);
+            let to = (origin_of(&name) == own).then_some(it.way.to);
             let key = Key { peer: it.peer.clone(), from: it.way.from, name };
             let thing = Thing { page, to, here: None, bytes: 0, came: now };
             // What is here already is younger than the page's request, or the hub would know it.

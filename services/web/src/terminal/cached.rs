@@ -117,6 +117,8 @@ impl Terminal {
         };
         let answer = match self.ask_server(peer, request.map(|()| nothing())).await {
             Ok(answer) => answer,
+            // Who cannot prove himself is nobody's server, and what was kept does not stand in.
+            Err(NoAnswer { why, .. }) if why.starts_with(headers::CERTIFICATE) => return Err(why),
             Err(NoAnswer { why, cut_off }) => return stands_in(cut_off).ok_or(why),
         };
         let status = answer.status();

@@ -22,6 +22,7 @@ use bentpipe_web::push::shelf::{Key, Look, Shelf};
 use bentpipe_web::push::{Budget, name_of};
 use bentpipe_web::verified::Beside;
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
@@ -29,6 +30,7 @@ use hyper::service::service_fn;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::Inspection;
 use crate::body::{self, Body, Broken};
 use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
@@ -68,6 +70,7 @@ pub struct Pushes {
     gateway: Rc<Gateway>,
     /// Bytes that are asked for with one page; 0: nothing is.
     budget: Budget,
+    inspection: Option<Rc<Inspection>>,
 }
 
 impl Pushes {
@@ -76,10 +79,23 @@ impl Pushes {
         counted: Rc<Counted>,
         store: Rc<Store>,
         budget: Budget,
+        inspection: Option<Rc<Inspection>>,
     ) -> Pushes {
         let (shelf, changed, held, versions, beside) = Default::default();
         let (started, gateway) = (Instant::now(), Rc::clone(gateway));
-        Pushes { shelf, changed, counted, held, versions, beside, store, started, gateway, budget }
+        Pushes {
+            shelf,
+            changed,
+            counted,
+            held,
+            versions,
+            beside,
+            store,
+            started,
+            gateway,
+            budget,
+            inspection,
+        }
     }
 
     fn now(&self) -> Duration {
@@ -244,7 +260,7 @@ impl Pushes {
             return Response::from_parts(parts, body::passing(body));
         };
         if let Some(page) = this.shelf.borrow_mut().page_of(asking.page) {
-            fields::set_cookies(&mut page.fields, &parts.headers);
+            fields::set_cookies(&mut page.fields, &parts.headers, cache::is_secure(&asking.name));
         }
         let mut it = Unframed::new(Rc::clone(this), Some(asking.page), body);
         if let Some(digest) = packed_with {
@@ -366,6 +382,11 @@ impl Pushes {
         body: Incoming,
     ) -> Option<Rc<Tray>> {
         let Pushed { page, to, uri, mut fields, .. } = pushed;
+        // Nobody will ask here for what is not opened.
+        let opens = |it: &Rc<Inspection>| uri.host().is_some_and(|name| it.opens(name));
+        if uri.scheme() != Some(&Scheme::HTTP) && !self.inspection.as_ref().is_some_and(opens) {
+            return None;
+        }
         headers::strip_hop(&mut fields);
         self.hear((&peer, &uri, to), &mut fields);
         let is_framed = fields::take_framed(&mut fields);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::path::CarrierId;
-use crate::session::PathConfig;
+use crate::session::{PathConfig, RateMode};
 use crate::wire::{Origin, StreamId, Target};
 
 const SHIP: usize = 0;
@@ -344,6 +344,50 @@ fn with_every_path_down_nothing_is_sent_for_an_hour_and_streams_go_on() {
     assert_eq!(w.nodes[SHIP].session_number(w.peers[SHIP]), 0, "the session is the same");
 }
 
+/// The file names other carriers: paths go and come in mid-transfer, the one that sessions begin
+/// with too.
+#[test]
+fn a_path_that_is_removed_is_silent_and_one_in_its_place_is_taken_up_without_a_byte_lost() {
+    for gone_first in [true, false] {
+        let (mut w, second) = World::with_two();
+        w.begin(SHIP, 8_000_000);
+        w.begin(SHORE, 8_000_000);
+        w.run(SECOND.times(2));
+        let (now, id) = (w.now, w.peers[SHIP]);
+        let (gone, carrier) = if gone_first { (PathId::FIRST, 0) } else { (second, 1) };
+        w.nodes[SHIP].use_path(now, id, Some(gone));
+        w.run(SECOND.times(2));
+        let now = w.now;
+        w.nodes[SHIP].remove_path(now, id, gone);
+        w.run(SECOND);
+        w.take_left();
+        let before: u64 = w.transfers.iter().map(|t| t.read).sum();
+        w.run(SECOND.times(2));
+        assert_eq!([w.left[SHIP][carrier], w.left[SHORE][carrier]], [0, 0], "it is silent");
+        assert!(w.transfers.iter().map(|t| t.read).sum::<u64>() > before + 500_000);
+        assert_eq!(w.nodes[SHIP].paths(w.now, id).len(), 1);
+        // Its carrier is back, under another number.
+        let config = PathConfig { priority: 0, ..second_path() };
+        let (now, to) = (w.now, at(carrier, SHORE));
+        let path = w.nodes[SHIP].add_path(now, id, config, to.carrier, Some(to)).expect("a path");
+        let stays = if gone_first { second } else { PathId::FIRST };
+        w.nodes[SHIP].set_path_habits(now, id, stays, (7, None));
+        w.run(SECOND.times(3));
+        assert!(path != gone && w.active(SHIP) == path && w.active(SHORE) == path, "{path}");
+        let now = w.now;
+        w.nodes[SHIP].set_path_habits(now, id, path, (9, None));
+        w.run(SECOND);
+        assert_eq!([w.active(SHIP), w.active(SHORE)], [stays; 2], "by the new priority");
+        let rate = BitRate::from_mbps(1);
+        w.nodes[SHIP].set_path_rates(w.now, id, path, RateMode::Fixed, [rate; 2]);
+        w.run(SECOND);
+        assert_eq!([SHIP, SHORE].map(|n| w.path(n, path).rate.cap), [rate; 2]);
+        w.run(SECOND.times(40));
+        assert!(w.is_done(), "every byte is compared as it comes");
+        assert_eq!(w.nodes[SHIP].session_number(id), 0, "the session is the same");
+    }
+}
+
 /// One of two is down: the other carries everything, and the peer does not use it either.
 #[test]
 fn a_path_that_one_node_puts_down_is_silent_at_both_ends() {
@@ -365,6 +409,27 @@ fn a_path_that_one_node_puts_down_is_silent_at_both_ends() {
     w.nodes[SHIP].set_path_up(now, id, PathId::FIRST, true);
     w.run(SECOND.times(3));
     assert_eq!([w.active(SHIP), w.active(SHORE)], [PathId::FIRST; 2], "by priority");
+}
+
+/// A line that was down is raised because the other carrier died: that it is up cannot be told by
+/// that one.
+#[test]
+fn a_path_that_comes_up_when_the_other_is_dead_carries_everything() {
+    for end in [SHIP, SHORE] {
+        let (mut w, second) = World::with_two();
+        let (now, id) = (w.now, w.peers[end]);
+        w.nodes[end].set_path_up(now, id, second, false);
+        w.run(SECOND.times(2));
+        w.begin(SHIP, 1_000_000);
+        w.begin(SHORE, 1_000_000);
+        w.dead = [[true, false]; 2];
+        w.run(SECOND.times(10));
+        assert!(!w.is_done());
+        let now = w.now;
+        w.nodes[end].set_path_up(now, id, second, true);
+        w.run(SECOND.times(15));
+        assert!(w.is_done(), "{end}");
+    }
 }
 
 /// Handshakes go by another path where the first one comes to nothing.

@@ -1,0 +1,124 @@
+//! The carriers of a peer beside its line, which are there by themselves: as long as one of them works
+//! the line stays down, and when it works again the line goes idle. Whether they work is the
+//! link's to say ([`link::endpoint::PathStatus::fault`]); what follows is the manager's.
+
+use dial::books::Books;
+use dial::manager::{CarrierId, Manager, State};
+use link::PathId;
+use link::endpoint::PathStatus;
+use link::session::Why;
+use units::{Duration, Instant};
+
+use super::Shard;
+use super::lines::{CARRIER, ManagedLine};
+use super::paths::cause;
+
+/// How often the paths are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// After the start they have so long until they are known to work.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The carriers beside a line.
+pub(super) struct Beside {
+    /// What the manager calls each, and the path over it; `None`: the peer opens it.
+    carriers: Vec<(CarrierId, Option<PathId>)>,
+    look_at: Instant,
+    until: Instant,
+    /// Since when nothing is heard by the line.
+    pub line_silent_since: Option<Instant>,
+}
+
+impl Beside {
+    /// Those of a peer whose line is the carrier in this place, with all paths.
+    pub fn new(now: Instant, line: Option<usize>, paths: &[Option<PathId>]) -> Beside {
+        let others = paths.iter().enumerate().filter(|(at, _)| line.is_some() && Some(*at) != line);
+        let carriers = others
+            .enumerate()
+            .map(|(n, (_, path))| (CarrierId(CARRIER.0 + 1 + n), *path))
+            .collect();
+        Beside { carriers, look_at: now, until: now + GRACE, line_silent_since: None }
+    }
+
+    /// They are taken to work, until they have had the time for it.
+    pub fn begin(&self, now: Instant, manager: &mut Manager, books: &mut Books) {
+        for (carrier, _) in &self.carriers {
+            manager.handle_connected(now, *carrier, false, books);
+            manager.handle_ready(now, *carrier);
+        }
+    }
+
+    /// Their part of the books ends.
+    pub fn end(&self, now: Instant, manager: &mut Manager, books: &mut Books, why: &str) {
+        for (carrier, _) in &self.carriers {
+            manager.handle_ended(now, *carrier, why, books);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.carriers.is_empty()
+    }
+
+    /// Does one of them work?
+    pub fn carries(&self, manager: &Manager) -> bool {
+        self.carriers.iter().any(|(id, _)| manager.state(*id).is_some_and(State::carries))
+    }
+
+    /// When to look at them again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (!self.is_empty()).then_some(self.look_at)
+    }
+
+    /// What speaks against a path, if it has had its time.
+    fn fault(&self, now: Instant, path: &PathStatus) -> Option<Why> {
+        path.fault.filter(|why| now >= self.until || *why != Why::Silent)
+    }
+}
+
+impl ManagedLine {
+    /// Which of the manager's carriers a path goes by.
+    pub(super) fn carrier_of(&self, path: &PathStatus) -> CarrierId {
+        let is_modem = self.modem.is_some() && path.remote.map(|to| to.carrier) == self.modem;
+        if self.path == Some(path.id) || is_modem {
+            return CARRIER;
+        }
+        let others = &self.beside.carriers;
+        let own = others.iter().find(|(_, id)| *id == Some(path.id));
+        // The peer opened it: it is one that this node does not open.
+        let theirs = || others.iter().find(|(_, id)| id.is_none());
+        own.or_else(theirs).or(others.first()).map_or(CARRIER, |(carrier, _)| *carrier)
+    }
+}
+
+impl Shard {
+    /// Tells a line's manager which of the carriers beside it work.
+    pub(super) fn look_beside(&mut self, now: Instant, at: usize) {
+        let line = &self.lines[at];
+        if line.beside.is_empty() || now < line.beside.look_at {
+            return;
+        }
+        let paths = self.relay.endpoint.paths(now, line.peer);
+        let line = &mut self.lines[at];
+        line.beside.look_at = now + LOOK;
+        let is_line = |path: &&PathStatus| line.carrier_of(path) == CARRIER;
+        let is_heard = paths.iter().filter(is_line).any(|path| path.is_alive);
+        let silent = line.beside.line_silent_since.unwrap_or(now);
+        line.beside.line_silent_since = (!is_heard).then_some(silent);
+        for (carrier, _) in line.beside.carriers.clone() {
+            let of = || paths.iter().filter(|path| line.carrier_of(path) == carrier);
+            let faults: Vec<Option<Why>> = of().map(|path| line.beside.fault(now, path)).collect();
+            let heard = of().filter_map(|path| path.traffic.heard).max();
+            let works = faults.contains(&None);
+            let worked = line.manager.state(carrier).is_some_and(State::carries);
+            if works && !worked {
+                line.manager.handle_connected(now, carrier, false, &mut line.books);
+                line.manager.handle_ready(now, carrier);
+                line.forget_waiting(now);
+            } else if worked && !works {
+                let why =
+                    faults.into_iter().flatten().next().map_or("not there", |w| cause(w).words());
+                line.manager.handle_ended(now, carrier, why, &mut line.books);
+                line.wait_again(now, heard.unwrap_or(now));
+            }
+        }
+    }
+}
