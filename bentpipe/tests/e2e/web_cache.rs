@@ -128,8 +128,11 @@ fn what_is_on_disk_survives_a_crash_and_what_is_damaged_there_is_asked_for_again
     assert!(head.contains(" 206 ") && part == bodies[1].1[2_999_990..], "{head}");
     assert_eq!(server.heads().len(), 2, "all of it from the disk");
     // A byte of each is another now.
-    let damaged = files(&programs);
-    assert_eq!(damaged.len(), 2);
+    let damaged = wait_for("two files", || {
+        // One that is being written is gone in a moment.
+        let there = files(&programs);
+        if there.len() == 2 { Ok(there) } else { Err(format!("{there:?}")) }
+    });
     for path in damaged {
         let mut bytes = fs::read(&path).unwrap();
         bytes[10_000] ^= 1;
