@@ -373,7 +373,7 @@ impl Tunnel {
     /// The peer is there on a path: configured, stored, or resolved anew. Not for addresses
     /// that packets came from; those are validated first.
     pub fn set_endpoint(&mut self, now: Instant, path: PathId, to: Remote) {
-        if self.ways.make(path, to.carrier).address.set_endpoint(to)
+        if self.ways.make(path, to.carrier).address.tell(now, to)
             && let Some(attempt) = &mut self.attempt
         {
             attempt.restart(now);
@@ -667,9 +667,9 @@ impl Tunnel {
         // there as well, it is there; if not, someone may have carried the response over, or
         // the packet took another path than the handshake.
         if from == pending.from {
-            self.go_to(path, from);
+            self.go_to(path, from, pending.answered);
         } else if self.ways.endpoint(PathId::FIRST).is_none() {
-            self.go_to(PathId::FIRST, pending.from);
+            self.go_to(PathId::FIRST, pending.from, pending.answered);
         }
     }
 
@@ -680,8 +680,9 @@ impl Tunnel {
         self.outbox.push_back((to, message));
     }
 
-    fn go_to(&mut self, path: PathId, to: Remote) {
-        if self.ways.make(path, to.carrier).address.set_endpoint(to) {
+    /// The peer had at `to` what left for there at `since`.
+    fn go_to(&mut self, path: PathId, to: Remote, since: Instant) {
+        if self.ways.make(path, to.carrier).address.shown(since, to) {
             self.on_moved(path, to);
         }
     }

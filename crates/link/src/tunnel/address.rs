@@ -22,6 +22,8 @@ const AMPLIFICATION: u64 = 3;
 /// The state of a peer's address.
 pub(super) struct Address {
     endpoint: Option<Remote>,
+    /// When this node was told where the peer is, last.
+    told: Option<Instant>,
     candidates: Vec<Candidate>,
 }
 
@@ -37,16 +39,27 @@ struct Candidate {
 
 impl Address {
     pub fn new(endpoint: Option<Remote>) -> Address {
-        Address { endpoint, candidates: Vec::new() }
+        Address { endpoint, told: None, candidates: Vec::new() }
     }
 
     pub fn endpoint(&self) -> Option<Remote> {
         self.endpoint
     }
 
-    /// Goes to `addr` without asking: it is configured, or a handshake validated it.
-    /// True if that is news.
-    pub fn set_endpoint(&mut self, addr: Remote) -> bool {
+    /// This node is told that the peer is at `addr`: it is configured, or was looked up. True if
+    /// that is news.
+    pub fn tell(&mut self, now: Instant, addr: Remote) -> bool {
+        self.told = Some(now);
+        self.set_endpoint(addr)
+    }
+
+    /// A handshake whose message left at `since` shows that the peer is at `addr`. True if that is
+    /// news. What this node was told later stays, and `addr` is validated as any other (L-AC-4).
+    pub fn shown(&mut self, since: Instant, addr: Remote) -> bool {
+        self.told.is_none_or(|told| told < since) && self.set_endpoint(addr)
+    }
+
+    fn set_endpoint(&mut self, addr: Remote) -> bool {
         self.candidates.clear();
         self.endpoint.replace(addr) != Some(addr)
     }

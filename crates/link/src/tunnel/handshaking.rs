@@ -45,7 +45,7 @@ impl Tunnel {
         }
         self.establish(now, keys, agreed.params, now.since(sent), path);
         if from == to {
-            self.go_to(path, to);
+            self.go_to(path, to, sent);
         }
         (self.owes_packet, self.owed_on) = (true, path);
         self.owed_again = now + patience(self.rtt);

@@ -279,9 +279,7 @@ impl Explored {
     /// No more faults: both talk, in one session.
     fn make_peace(mut self, robbed: bool) {
         if self.both_moved == [true; 2] {
-            // Neither knows where the other is; then one is told. Not before all has landed that
-            // was under way: a late answer from where the other was would count as news.
-            self.w.run();
+            // Neither knows where the other is; then one is told.
             let (now, there) = (self.w.now, self.w.a.addr);
             self.w.b.tunnel.set_endpoint(now, PathId::FIRST, there);
         }
