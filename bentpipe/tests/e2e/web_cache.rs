@@ -121,8 +121,11 @@ fn what_is_on_disk_survives_a_crash_and_what_is_damaged_there_is_asked_for_again
     let all_are_right = || bodies.iter().all(|(path, body)| get(&world, "", path).1 == *body);
     assert!(all_are_right());
     wait_for_count(&world.a, "stored", 2);
+    wait_for_count(&world.a, "on_disk", 2);
     kill_service(&world.a);
     wait_for_count(&world.a, "on_disk", 2);
+    // What the terminal had lost the hub would give.
+    web_at(&world.b, &["purge"]);
     assert!(all_are_right());
     let (head, part) = get(&world, "-r 2999990-", "/large");
     assert!(head.contains(" 206 ") && part == bodies[1].1[2_999_990..], "{head}");
