@@ -224,6 +224,8 @@ pub struct Session {
     /// The node has no memory left for all its peers, and this session has its part of it.
     short: bool,
     touched: Touched,
+    /// The packet in hand had a report, after which losses were looked for.
+    looked_for_losses: bool,
     rest: Rest,
     #[cfg(feature = "mistakes")]
     mistake: Option<Mistake>,
@@ -285,6 +287,7 @@ impl Session {
             overfull: false,
             short: false,
             touched: Touched::default(),
+            looked_for_losses: false,
             rest: Rest::new(now),
             #[cfg(feature = "mistakes")]
             mistake: None,

@@ -204,8 +204,6 @@ pub(crate) struct Path {
     pub(super) floor_told_at: Instant,
     /// Bytes of the packet being filled that streams' bytes may reach to.
     pub(super) longest_piece: usize,
-    /// The packet in hand had a report, after which losses were looked for.
-    pub(super) looked_for_losses: bool,
     /// IP and UDP header bytes of a packet.
     ip_headers: u64,
     pub(super) stats: PathStats,
@@ -264,7 +262,6 @@ impl Path {
             floor_told: 0,
             floor_told_at: now,
             longest_piece: 0,
-            looked_for_losses: false,
             ip_headers: 28,
             stats: PathStats::default(),
             config,

@@ -76,7 +76,7 @@ impl Session {
         tell: &mut impl FnMut(PathFrame),
     ) {
         let Some(at) = self.accept_path(now, path) else { return };
-        self.paths.iter_mut().for_each(|path| path.looked_for_losses = false);
+        self.looked_for_losses = false;
         let path = &mut self.paths[at];
         path.hear(now);
         path.note_came(now, number);
@@ -403,8 +403,8 @@ impl Session {
         let (confirmed, dark) = (path.sent.confirmed(), path.sent.counts.in_the_dark);
         let report = path.sent.handle_state(now, state, aside, &mut path.rtt, &mut fate);
         // Once for each packet: each look may go through all that no report has spoken of, and a
-        // packet holds 150 reports.
-        path.loss_check = match std::mem::replace(&mut path.looked_for_losses, true) {
+        // packet holds 150 reports, on any path.
+        path.loss_check = match std::mem::replace(&mut self.looked_for_losses, true) {
             true => Some(now),
             false => path.sent.detect_lost(now, &path.rtt, &mut fate),
         };

@@ -447,7 +447,7 @@ fn a_packet_full_of_reports_has_losses_looked_for_once() {
     let state = |n: u64| Frame::State(StateFrame::of_one(newest - n));
     let frames: Vec<Frame<'_>> = (0..100).rev().map(state).collect();
     inject(&mut w, 0, 0, &frames);
-    assert!(w.sides[0].paths[0].looked_for_losses);
+    assert!(w.sides[0].looked_for_losses);
     assert_eq!(w.sides[0].poll_timeout(w.now), Some(w.now), "the rest is looked at afterwards");
     w.sides[0].handle_timeout(w.now);
     assert!(w.sides[0].paths[0].sent.confirmed() == Some(newest));
