@@ -8,11 +8,14 @@
 //!
 //! Both differences are bounded by the socket's buffer, as the kernel's windows do.
 
-use relay::FlowId;
+use relay::{FlowId, Relay};
 use units::{Duration, Instant};
 
 use crate::pattern::Pattern;
 use crate::plan;
+
+/// Bytes that a gateway reads of a socket at once.
+const READ: u64 = 64 * 1024;
 
 /// One host of one connection.
 #[derive(Debug)]
@@ -108,6 +111,65 @@ impl Host {
         self.plan.socket - (self.written - self.received)
     }
 
+    /// Its gateway takes what it has for it. True if that was something; else what is wrong.
+    pub fn give(
+        &mut self,
+        now: Instant,
+        relay: &mut Relay,
+        flow: FlowId,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, String> {
+        let mut moved = false;
+        while self.produced > self.taken {
+            let room = relay.read_room(now, flow) as u64;
+            let n = (self.produced - self.taken).min(room).min(READ);
+            if n == 0 {
+                break;
+            }
+            scratch.resize(n as usize, 0);
+            self.pattern.fill(self.taken, scratch);
+            let took = relay.local_data(now, flow, scratch) as u64;
+            if took != n {
+                return Err(format!("{n} bytes fit, {took} were taken"));
+            }
+            self.taken += n;
+            moved = true;
+        }
+        if self.ended && !self.end_taken && self.taken == self.produced {
+            self.end_taken = true;
+            moved = true;
+            relay.local_end(now, flow);
+        }
+        Ok(moved)
+    }
+
+    /// Its gateway has for it what another host sent by this pattern. How many bytes it took; else
+    /// what is wrong with them.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        relay: &mut Relay,
+        flow: FlowId,
+        sent: Pattern,
+    ) -> Result<u64, String> {
+        let mut slices: [&[u8]; 16] = [&[]; 16];
+        let n = relay.outgoing(now, flow, &mut slices);
+        let mut total = 0;
+        for slice in &slices[..n] {
+            let n = (slice.len() as u64).min(self.room() - total);
+            let at = self.written + total;
+            if let Some(wrong) = sent.mismatch(at, &slice[..n as usize]) {
+                return Err(format!("byte {} is not the one sent", at + wrong as u64));
+            }
+            total += n;
+        }
+        if total > 0 {
+            self.written += total;
+            relay.wrote(now, flow, total as usize);
+        }
+        Ok(total)
+    }
+
     fn may_produce(&self) -> bool {
         let asked = self.received >= self.plan.after && (!self.plan.after_end || self.saw_end());
         // What it waited for may never come in full.
@@ -181,4 +243,17 @@ impl Host {
             .then_some(self.next_produce);
         [read, produce].into_iter().flatten().min().map(|t| t.max(now))
     }
+}
+
+/// An end in good order: only behind the last of all bytes, and only if the other host closed its
+/// direction. Else what is wrong.
+pub(crate) fn check_end(hosts: &[Option<Host>; 2], side: usize) -> Result<(), String> {
+    let (Some(host), Some(sender)) = (&hosts[side], &hosts[1 - side]) else {
+        return Err("an end with only one host".into());
+    };
+    if !sender.ended || host.written != sender.produced {
+        let (got, sent) = (host.written, sender.produced);
+        return Err(format!("a clean end after {got} of {sent} bytes"));
+    }
+    Ok(())
 }

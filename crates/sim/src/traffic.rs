@@ -8,7 +8,7 @@ use relay::{Caller, FlowId, Origin, ResetReason, Target};
 use units::{Duration, Instant};
 
 use crate::check::Failure;
-use crate::host::Host;
+use crate::host::{self, Host};
 use crate::pattern::Pattern;
 use crate::plan::{Answer, Connection, Plan};
 use crate::world::{Happening, World};
@@ -249,30 +249,9 @@ impl World<'_> {
         let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
         let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
-        let mut moved = false;
-        while host.produced > host.taken {
-            let room = relay.read_room(now, flow) as u64;
-            let n = (host.produced - host.taken).min(room).min(64 * 1024);
-            if n == 0 {
-                break;
-            }
-            self.scratch.resize(n as usize, 0);
-            host.pattern.fill(host.taken, &mut self.scratch);
-            let took = relay.local_data(now, flow, &self.scratch) as u64;
-            if took != n {
-                let what = format!("connection {index}: {n} bytes fit, {took} were taken");
-                return self.fail(what);
-            }
-            host.taken += n;
-            moved = true;
-        }
-        if host.ended && !host.end_taken && host.taken == host.produced {
-            host.end_taken = true;
-            moved = true;
-            relay.local_end(now, flow);
-        }
+        let moved = host.give(now, relay, flow, &mut self.scratch);
         self.close_if_done(index, side);
-        Ok(moved)
+        moved.or_else(|why| self.fail(format!("connection {index}: {why}")))
     }
 
     /// The gateway writes to the host's socket.
@@ -284,27 +263,16 @@ impl World<'_> {
         let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
         let (Some(flow), true) = (host.flow, host.connected) else { return Ok(false) };
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(false) };
-        let mut slices: [&[u8]; 16] = [&[]; 16];
-        let n = relay.outgoing(now, flow, &mut slices);
-        let (mut total, mut wrong) = (0, None);
-        for slice in &slices[..n] {
-            let n = (slice.len() as u64).min(host.room() - total);
-            let at = host.written + total;
-            wrong = wrong.or(pattern.mismatch(at, &slice[..n as usize]).map(|i| at + i as u64));
-            total += n;
-        }
-        if let Some(at) = wrong {
-            let what = format!("connection {index}: byte {at} for host {side} is not the one sent");
-            return self.fail(what);
-        }
+        let total = match host.receive(now, relay, flow, pattern) {
+            Ok(total) => total,
+            Err(why) => return self.fail(format!("connection {index}: host {side}: {why}")),
+        };
         if total > 0 {
-            host.written += total;
             self.report.on_delivered(self.now, total);
             if let Some(back) = self.dark_until.take() {
                 self.report.resumed_ms.push(self.now.since(back).as_millis());
             }
             self.digest.take(total);
-            relay.wrote(now, flow, total as usize);
         }
         let state = relay.outgoing_state(flow);
         let mut moved = total > 0;
@@ -433,20 +401,9 @@ impl World<'_> {
         Ok(())
     }
 
-    /// An end in good order: only behind the last of all bytes, and only if the other
-    /// host closed its direction.
     fn check_end(&self, index: usize, side: usize) -> Result<(), Failure> {
-        let talk = &self.talks[index];
-        let (Some(host), Some(sender)) = (&talk.hosts[side], &talk.hosts[1 - side]) else {
-            return self.fail(format!("connection {index} ended with only one host"));
-        };
-        if !sender.ended || host.written != sender.produced {
-            let (got, sent) = (host.written, sender.produced);
-            return self.fail(format!(
-                "connection {index}: a clean end for host {side} after {got} of {sent} bytes"
-            ));
-        }
-        Ok(())
+        let ended = host::check_end(&self.talks[index].hosts, side);
+        ended.or_else(|why| self.fail(format!("connection {index}: host {side}: {why}")))
     }
 
     /// Has the gateway of a client that knocks waited for its next SYN as long as it does?

@@ -12,7 +12,7 @@ use super::node::{Socket, host_address, host_at};
 use super::plan::{Demand, NetFaultKind};
 use super::world::{Event, Net};
 use crate::check::Failure;
-use crate::host::Host;
+use crate::host::{self, Host};
 use crate::pattern::Pattern;
 
 /// A connection and its two hosts, the client first.
@@ -48,8 +48,6 @@ pub(crate) struct Pipe {
 
 /// What each direction of such a pair of sockets buffers.
 const PIPE: usize = 256 << 10;
-/// Bytes that are read from a socket at once.
-const READ: u64 = 64 << 10;
 
 impl Net<'_> {
     /// Adds a connection, which begins when its time has come.
@@ -229,30 +227,9 @@ impl Net<'_> {
         let node = &mut self.nodes[talk.plan.nodes[side]];
         let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
         let (Some(flow), Some(relay)) = (host.flow, &mut node.relay) else { return Ok(false) };
-        let mut moved = false;
-        while host.produced > host.taken {
-            let room = relay.read_room(self.now, flow) as u64;
-            let n = (host.produced - host.taken).min(room).min(READ);
-            if n == 0 {
-                break;
-            }
-            self.scratch.resize(n as usize, 0);
-            host.pattern.fill(host.taken, &mut self.scratch);
-            let took = relay.local_data(self.now, flow, &self.scratch) as u64;
-            if took != n {
-                let what = format!("connection {index}: {n} bytes fit, {took} were taken");
-                return self.fail(what);
-            }
-            host.taken += n;
-            moved = true;
-        }
-        if host.ended && !host.end_taken && host.taken == host.produced {
-            host.end_taken = true;
-            moved = true;
-            relay.local_end(self.now, flow);
-        }
+        let moved = host.give(self.now, relay, flow, &mut self.scratch);
         self.close_if_done(index, side);
-        Ok(moved)
+        moved.or_else(|why| self.fail(format!("connection {index}: {why}")))
     }
 
     /// The gateway writes to the host's socket.
@@ -262,22 +239,11 @@ impl Net<'_> {
         let pattern = talk.patterns[1 - side];
         let Some(host) = &mut talk.hosts[side] else { return Ok(false) };
         let (Some(flow), Some(relay)) = (host.flow, &mut node.relay) else { return Ok(false) };
-        let mut slices: [&[u8]; 16] = [&[]; 16];
-        let n = relay.outgoing(self.now, flow, &mut slices);
-        let (mut total, mut wrong) = (0, None);
-        for slice in &slices[..n] {
-            let n = (slice.len() as u64).min(host.room() - total);
-            let at = host.written + total;
-            wrong = wrong.or(pattern.mismatch(at, &slice[..n as usize]).map(|i| at + i as u64));
-            total += n;
-        }
-        if let Some(at) = wrong {
-            let what = format!("connection {index}: byte {at} for host {side} is not the one sent");
-            return self.fail(what);
-        }
+        let total = match host.receive(self.now, relay, flow, pattern) {
+            Ok(total) => total,
+            Err(why) => return self.fail(format!("connection {index}: host {side}: {why}")),
+        };
         if total > 0 {
-            host.written += total;
-            relay.wrote(self.now, flow, total as usize);
             self.digest.take(total);
             self.report.bytes += total;
             self.report.delivered[index] += total;
@@ -479,20 +445,9 @@ impl Net<'_> {
 
     // ---- what is promised ------------------------------------------------------
 
-    /// An end in good order: only behind the last of all bytes, and only if the other host closed
-    /// its direction.
     fn check_end(&self, index: usize, side: usize) -> Result<(), Failure> {
-        let talk = &self.talks[index];
-        let (Some(host), Some(sender)) = (&talk.hosts[side], &talk.hosts[1 - side]) else {
-            return self.fail(format!("connection {index} ended with only one host"));
-        };
-        if !sender.ended || host.written != sender.produced {
-            let (got, sent) = (host.written, sender.produced);
-            return self.fail(format!(
-                "connection {index}: a clean end for host {side} after {got} of {sent} bytes"
-            ));
-        }
-        Ok(())
+        let ended = host::check_end(&self.talks[index].hosts, side);
+        ended.or_else(|why| self.fail(format!("connection {index}: host {side}: {why}")))
     }
 
     /// Resets need a reason that exists.
