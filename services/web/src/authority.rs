@@ -1,7 +1,7 @@
 //! The operator's authority in files: made, and read again.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,12 @@ fn write_new(path: &PathBuf, mode: u32, text: &str) -> Result<(), String> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.map_err(|why| format!("{} cannot be made: {why}", path.display()))
+    written.map_err(|why| match why.kind() {
+        ErrorKind::AlreadyExists => {
+            format!("{} is there already, and stays: name another directory", path.display())
+        }
+        _ => format!("{} cannot be made: {why}", path.display()),
+    })
 }
 
 fn advice(dir: &Path, name: &str) -> String {
