@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(authority.chain().len(), 1);
         assert_eq!(bypass, Bypass::parse(SHIPPED).unwrap());
         let again = make(&ca).unwrap_err();
-        assert!(again.contains("ca.key") && again.contains("exists"), "{again}");
+        assert!(again.contains("ca.key") && again.contains("there already"), "{again}");
         std::fs::write(ca.join(BYPASS), "a.test mine\n").unwrap();
         assert_eq!(load(&ca).unwrap().1.why("a.test"), Some("mine"));
         std::fs::write(ca.join(BYPASS), "a/b\n").unwrap();
