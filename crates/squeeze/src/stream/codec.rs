@@ -7,7 +7,7 @@ use super::block::{BadBlock, MAX_CODED, MAX_HEAD, MAX_RAW, MAX_SIZE_CODE, size_o
 use super::effort::Effort;
 use crate::frame;
 
-/// A clock of processor time, for what compression takes. Core rooms have none of their own;
+/// A clock of processor time, for what compression takes. Core crates have none of their own;
 /// without it the levels follow from the table alone, and a simulation replays.
 pub type Stopwatch = fn() -> Instant;
 
