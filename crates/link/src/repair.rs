@@ -29,7 +29,7 @@ pub(crate) use encoder::{Encoder, Purpose};
 pub(crate) use header::{HINT, told_window};
 pub use strength::bulk_repair_interval;
 pub(crate) use strength::{BulkCode, LossEstimate};
-pub(crate) use tail::{BurstEstimate, Sky, tail_repairs};
+pub(crate) use tail::{BurstEstimate, LossModel, tail_repairs};
 
 /// The longest window in packet numbers, and so the most plaintexts that are kept.
 pub(crate) const MAX_WINDOW: usize = 2048;

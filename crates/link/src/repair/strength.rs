@@ -2,7 +2,7 @@
 
 use units::{BitRate, Duration, Ratio};
 
-use super::{MAX_WINDOW, Sky, exact, header};
+use super::{LossModel, MAX_WINDOW, exact, header};
 
 /// Packets over which the loss ratio is taken, and losses if those are sooner: it must
 /// follow rain, and not one burst.
@@ -128,13 +128,13 @@ impl BulkCode {
     ///
     /// `dominant`: one stream has most of the link. `on`: there is such a code already.
     pub fn new(
-        sky: Sky,
+        losses: LossModel,
         (round_trip, in_flight): (f64, f64),
         rate: f64,
         dominant: bool,
         on: bool,
     ) -> Option<BulkCode> {
-        let loss = sky.loss;
+        let loss = losses.loss;
         let (least, few) = match on {
             true => (LEAST_FOR_BULK / 5.0, FEW_IN_FLIGHT * 0.8),
             false => (LEAST_FOR_BULK, FEW_IN_FLIGHT),
@@ -147,7 +147,8 @@ impl BulkCode {
         let exponent = SAFETY * exact::log2(round_trip / window).max(0.0);
         let safe = (2.0 * loss * exponent / window).sqrt();
         let margin = margin.max(safe.min(MOST_FOR_SAFETY));
-        let of_bursts = if sky.is_bursty() { sky.burst / (MOST_LAG * in_flight) } else { 0.0 };
+        let of_bursts =
+            if losses.is_bursty() { losses.burst / (MOST_LAG * in_flight) } else { 0.0 };
         let margin = margin.max(of_bursts);
         let redundancy = loss + margin;
         let most =
@@ -168,9 +169,9 @@ impl BulkCode {
 pub fn bulk_repair_interval(loss: Ratio, rate: BitRate, rtt: Duration, packet: u16) -> Option<u64> {
     let in_flight = rate.bytes_in(rtt).0 as f64 / f64::from(packet.max(1));
     let rate = rate.bytes_in(Duration::from_secs(1)).0 as f64;
-    let sky = Sky::alone(loss.as_f64());
+    let losses = LossModel::independent(loss.as_f64());
     let reach = in_flight.min(MAX_WINDOW as f64);
-    BulkCode::new(sky, (in_flight, reach), rate, true, false).map(|code| code.interval)
+    BulkCode::new(losses, (in_flight, reach), rate, true, false).map(|code| code.interval)
 }
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
     fn bulk_is_coded_where_that_is_cheap() {
         // 45 Mbit/s, 700 ms: the notes ask for 0.3, 1.2 and 12 %.
         let redundancy = |loss| {
-            BulkCode::new(Sky::alone(loss), (2625.0, 2048.0), 5.6e6, true, false)
+            BulkCode::new(LossModel::independent(loss), (2625.0, 2048.0), 5.6e6, true, false)
                 .map(|c| 1.0 / c.interval as f64)
         };
         assert_eq!(redundancy(0.0001), None);
@@ -190,17 +191,21 @@ mod tests {
             assert!((asked * 0.85..asked * 1.15).contains(&r), "{loss}: {r}");
         }
         // 100 kbit/s, 1 s, bit errors of 1e-5: fifteen packets in a round trip.
-        assert_eq!(BulkCode::new(Sky::alone(0.064), (15.0, 15.0), 12_500.0, true, false), None);
+        assert_eq!(
+            BulkCode::new(LossModel::independent(0.064), (15.0, 15.0), 12_500.0, true, false),
+            None
+        );
     }
 
     #[test]
     fn bulk_is_not_coded_against_bursts_that_are_sent_again_as_soon() {
         // 20 Mbit/s, 600 ms.
         let code = |burst| {
-            let sky = Sky { loss: 0.01, burst };
-            BulkCode::new(sky, (1000.0, 1000.0), 2.5e6, true, true).map(|c| c.interval)
+            let losses = LossModel { loss: 0.01, burst };
+            BulkCode::new(losses, (1000.0, 1000.0), 2.5e6, true, true).map(|c| c.interval)
         };
-        let alone = BulkCode::new(Sky::alone(0.01), (1000.0, 1000.0), 2.5e6, true, true);
+        let alone =
+            BulkCode::new(LossModel::independent(0.01), (1000.0, 1000.0), 2.5e6, true, true);
         assert_eq!(code(4.0), alone.map(|c| c.interval));
         assert_eq!(code(20.0), None);
     }

@@ -60,7 +60,8 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
 fn what_is_lost_comes_back_by_the_code_alone() {
     for (seed, packets, loss) in [(1, 100_000, 0.001), (2, 50_000, 0.01), (3, 20_000, 0.1)] {
         let code =
-            BulkCode::new(Sky::alone(loss), (2625.0, 2048.0), 5.6e6, true, false).expect("coded");
+            BulkCode::new(LossModel::independent(loss), (2625.0, 2048.0), 5.6e6, true, false)
+                .expect("coded");
         let (lost, back) = send(seed, packets, code.interval, code.window, loss);
         println!("{loss}: {back} of {lost} by {code:?}");
         assert!(lost > 0 && back * 100 >= lost * 90, "{loss}: {back} of {lost}");
