@@ -1,11 +1,11 @@
 //! Repair of a path's packets (R-COPIES; spec/link.md, "Repair"): when repair packets
 //! leave, and what comes back by them.
 //!
-//! - Where one stream has most of the link, every so many packets one is repair: it saves
-//!   that stream the round trip that each loss would cost. Many streams share such lag,
-//!   and sending again is cheaper.
-//! - Where the sender pauses, or what a user waits for has left while bulk goes on, the
-//!   tail gets as many repair packets as the measured loss asks for.
+//! - Where one stream has most of the link, one of so many packets is repair (`code_rate`): it
+//!   saves that stream the round trip that each loss would cost. Many streams share that
+//!   head-of-line delay, and retransmission is cheaper.
+//! - Where the sender pauses, or the last packet that a user waits for has left while bulk goes
+//!   on, that tail gets as many repair packets as the measured loss asks for (`tail_fec`).
 
 use units::{ByteCount, Duration, Instant};
 
