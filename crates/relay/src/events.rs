@@ -70,7 +70,7 @@ impl Relay {
             }
             Event::Readable(id) => {
                 // Without a socket here it keeps until there is one.
-                let flow = flow(id).filter(|f| !self.openings.holds(*f));
+                let flow = flow(id).filter(|f| !self.pending_opens.holds(*f));
                 self.actions.extend(flow.map(Action::Write));
             }
             Event::Writable(id) => {

@@ -19,6 +19,7 @@ mod coding;
 mod connects;
 pub mod datagram;
 mod debt;
+mod destinations;
 mod events;
 mod flow_news;
 mod flows;
@@ -26,11 +27,10 @@ mod flows;
 #[cfg_attr(not(test), allow(dead_code))]
 mod gateways;
 mod host_accounts;
-mod known;
 mod moving;
-mod opening;
 pub mod packet;
 mod peers;
+mod pending_opens;
 mod places;
 mod policy;
 mod refusal;
@@ -66,7 +66,7 @@ use flows::Flows;
 use host_accounts::HostAccounts;
 pub use host_accounts::{ByHost, Bytes, HostTraffic};
 pub use moving::Moved;
-use opening::Openings;
+use pending_opens::PendingOpens;
 pub use places::streams_for;
 use policy::Policies;
 pub use policy::{Open, Policy};
@@ -110,7 +110,7 @@ pub enum Action {
     Read(FlowId),
     /// The server stands (explicit proxies answer their client now).
     Accepted(FlowId),
-    /// Write this packet to the syn device: a withheld SYN, which interception then takes,
+    /// Write this packet to the syn device: a pending SYN, which interception then takes,
     /// or the answer to one.
     ToClient(Vec<u8>),
     /// Write this packet to the tunnel device: an ICMP error about a packet from there.
@@ -145,8 +145,8 @@ pub enum Verdict {
     /// A client opens a connection that is to be split: write the very packet back
     /// into the TUN device, where interception takes it.
     Intercept,
-    /// The far side is asked first: [`Action::ToClient`] follows.
-    Withheld,
+    /// The SYN is pending: the far side is asked first, and [`Action::ToClient`] follows.
+    Pending,
     /// It crosses the link as a datagram.
     Sent,
     /// It goes nowhere; counted.
@@ -194,7 +194,7 @@ pub struct Relay {
     /// See [`Relay::tell_own_clients`].
     tells_own: bool,
     flows: Flows,
-    openings: Openings,
+    pending_opens: PendingOpens,
     /// Connections to servers here that peers caused.
     connects: Connects,
     held: Held,
@@ -223,7 +223,7 @@ impl Relay {
             own: Vec::new(),
             tells_own: false,
             flows: Flows::default(),
-            openings: Openings::default(),
+            pending_opens: PendingOpens::default(),
             connects: Connects::default(),
             held: Held::default(),
             services: Services::default(),
@@ -260,15 +260,18 @@ impl Relay {
     /// When [`Relay::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let endpoint = self.endpoint.poll_timeout(now);
-        let others =
-            [self.openings.poll_timeout(), self.coders.poll_timeout(), self.held.poll_timeout()];
+        let others = [
+            self.pending_opens.poll_timeout(),
+            self.coders.poll_timeout(),
+            self.held.poll_timeout(),
+        ];
         others.into_iter().chain([endpoint]).flatten().min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
-        self.expire_openings(now);
+        self.expire_pending_opens(now);
         self.connect_held(now);
         let mut due = std::mem::take(&mut self.due);
         self.coders.handle_timeout(now, &mut due);

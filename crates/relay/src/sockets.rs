@@ -27,7 +27,7 @@ impl Relay {
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
         let flow = self.insert(now, peer, stream, kind, target.clone());
-        self.openings.on_open(flow, peer, target);
+        self.pending_opens.on_open(flow, peer, target);
         Some(flow)
     }
 
@@ -161,13 +161,13 @@ impl Relay {
     pub fn closed(&mut self, now: Instant, flow: FlowId) {
         self.hurry(now, flow);
         self.with(flow, |session, stream| session.release(now, stream));
-        self.openings.on_closed(flow);
+        self.pending_opens.on_closed(flow);
         self.forget(flow);
     }
 
     /// Clients' SYNs that wait for the far side's answer, or their clients' handshake.
-    pub fn openings(&self) -> usize {
-        self.openings.len()
+    pub fn pending_opens(&self) -> usize {
+        self.pending_opens.len()
     }
 
     /// The number of flows.
