@@ -63,7 +63,7 @@ pub struct RateStatus {
 }
 
 /// A queue of less than this, and two packets' time, is jitter: hosts that are late, and
-/// the 11 ms that a departure clock may make good at once.
+/// the 11 ms that a pacer may make good at once.
 const JITTER: Duration = Duration::from_millis(20);
 /// Steps of a probe, in twentieths of the rate; the last is repeated, or the last that makes no
 /// longer queue than this in the time until it is noticed.

@@ -1,12 +1,12 @@
 //! What two nodes share once they have keys: streams, datagrams, receive state,
-//! credit and the departure clock. It outlives keys, addresses and darkness.
+//! credit and the pacer. It outlives keys, addresses and darkness.
 //!
 //! The order in which packets are filled (`send.rs`): reports that are due, then
 //! control frames, then streams and datagrams as `schedule.rs` says; what counts as
 //! urgent among them is in `urgency.rs`. What arrives is taken apart in `receive.rs`;
 //! how much each stream may have outstanding is in `credit.rs`.
 //!
-//! There is no congestion window: the departure clock (R-RATE) and credit are the
+//! There is no congestion window: the pacer (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
 mod aside;

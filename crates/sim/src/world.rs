@@ -579,7 +579,7 @@ impl<'a> World<'a> {
 }
 
 /// A channel without faults: the rate that the sender was told, and room for what its
-/// departure clock may send ahead.
+/// pacer may send ahead.
 fn clean(plan: &Plan, sender: usize, carrier: usize) -> ChannelConfig {
     let second = plan.second.filter(|_| carrier == 1);
     let (rate, delay) = match second {

@@ -32,7 +32,7 @@ const DATA_PROBES: u32 = 2;
 const STATE_ALONE: usize = 100;
 
 impl Session {
-    /// Is something to be sent on a path now, as far as its departure clock allows?
+    /// Is something to be sent on a path now, as far as its pacer allows?
     fn has_work(&self, now: Instant, at: usize) -> bool {
         let path = &self.paths[at];
         if !path.is_open() {
@@ -508,7 +508,7 @@ impl Session {
         let report = path.report_due();
         let work = self.has_work_beside(now, at, report);
         see("work", work.then(|| path.pacer.next()));
-        // What is overdue counts as work, which the departure clock may hold back.
+        // What is overdue counts as work, which the pacer may hold back.
         see("report", report.filter(|t| *t > now));
         see("aside", self.paths.aside_at(at).filter(|t| *t > now));
         see("loss", path.loss_check);
