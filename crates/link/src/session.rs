@@ -3,7 +3,7 @@
 //!
 //! The order in which packets are filled (`send.rs`): reports that are due, then
 //! control frames, then streams and datagrams as `schedule.rs` says; what counts as
-//! urgent among them is in `urgency.rs`. What arrives is taken apart in `receive.rs`;
+//! urgent among them is in `priority.rs`. What arrives is taken apart in `receive.rs`;
 //! how much each stream may have outstanding is in `credit.rs`.
 //!
 //! There is no congestion window: the pacer (R-RATE) and credit are the
@@ -21,6 +21,7 @@ mod mtu;
 mod packets;
 mod path;
 mod paths;
+mod priority;
 mod receive;
 mod repair;
 mod rest;
@@ -31,7 +32,6 @@ mod spread;
 mod streams;
 mod totals;
 mod trust;
-mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -61,13 +61,13 @@ use path::Path;
 pub use path::{PathConfig, PathTraffic};
 use paths::Paths;
 pub use paths::Why;
+use priority::Flows;
+pub use priority::{Compress, Label};
 pub(crate) use receive::PathFrame;
 use receive::Touched;
 use rest::Rest;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
-use urgency::Flows;
-pub use urgency::{Compress, Label};
 
 /// A mistake that a test plants in a session.
 #[cfg(feature = "mistakes")]

@@ -92,7 +92,7 @@ impl LinkConfig {
 /// (n−h)/n · (1−b)^(8n), which is most at n = h/2 + √(h²/4 + h/(8b)).
 ///
 /// A slow link's packets are as long, though one may then take seconds: they become
-/// short while somebody waits for single ones (`urgency.rs`).
+/// short while somebody waits for single ones (`priority.rs`).
 pub fn best_packet(mtu: u16, bit_errors: Ratio) -> u16 {
     // IP 20, UDP 8, ours 24.
     const HEADERS: u64 = 52;

@@ -3,8 +3,8 @@
 use units::{Duration, Instant};
 
 use super::path::Load;
+use super::priority::SMALL;
 use super::schedule::Turn;
-use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
 use crate::path::PathId;
