@@ -7,7 +7,7 @@ use std::path::Path;
 
 use link::PeerId;
 use link::endpoint::{Endpoint, PeerStats};
-use link::session::{RateMode, RateStatus, Reach};
+use link::session::{PathHealth, RateMode, RateStatus};
 use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
 use units::{Duration, Instant};
 
@@ -128,7 +128,7 @@ pub fn fates(endpoint: &Endpoint, id: PeerId) -> Fates {
 
 /// Do both directions of the link to a peer work?
 pub fn is_up(endpoint: &Endpoint, id: PeerId) -> bool {
-    endpoint.is_established(id) && endpoint.reach(id) == Reach::Both
+    endpoint.is_established(id) && endpoint.health(id) == PathHealth::Alive
 }
 
 impl Shard {
@@ -176,9 +176,9 @@ impl Shard {
         let sent = (s.stream_bytes_in + all.sent).saturating_sub(all.sent_as);
         let received = (s.stream_bytes_out + all.received).saturating_sub(all.received_as);
         let (rate_out, rate_in) = peer.meter.rates(now, self.sampling.since(), &stats);
-        let reach = endpoint.reach(peer.id);
-        let state = match (endpoint.is_established(peer.id), reach) {
-            (true, Reach::Both) => LinkState::Up,
+        let health = endpoint.health(peer.id);
+        let state = match (endpoint.is_established(peer.id), health) {
+            (true, PathHealth::Alive) => LinkState::Up,
             (true, _) => LinkState::Fading,
             (false, _) if endpoint.is_calling(peer.id) => LinkState::Rising,
             // It ended the session in order and is not called.
@@ -187,11 +187,11 @@ impl Shard {
         };
         let dead =
             |direction, since| Some(Dead { direction, for_ms: now.since(since).as_millis() });
-        let dead = match reach {
-            Reach::Both => None,
-            Reach::NothingReceived { since } => dead(Way::Receive, since),
-            Reach::TransmitDead { since } => dead(Way::Transmit, since),
-            Reach::NothingReported { since } => dead(Way::Reports, since),
+        let dead = match health {
+            PathHealth::Alive => None,
+            PathHealth::NothingReceived { since } => dead(Way::Receive, since),
+            PathHealth::TransmitDead { since } => dead(Way::Transmit, since),
+            PathHealth::NoAcks { since } => dead(Way::Reports, since),
         };
         LinkStatus {
             peer: peer.config.name.clone(),

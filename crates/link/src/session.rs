@@ -14,8 +14,8 @@ mod coded;
 mod config;
 mod credit;
 mod facts;
-mod hearing;
 mod hosts;
+mod liveness;
 mod messages;
 mod mtu;
 mod packets;
@@ -53,8 +53,8 @@ pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 pub use facts::{Disagreements, End, Facts, Families, Services};
 use facts::{Told, rate_bits};
-pub use hearing::Reach;
 pub(crate) use hosts::HostId;
+pub use liveness::PathHealth;
 pub use packets::Carry;
 use packets::LaneHeaders;
 use path::Path;
@@ -351,9 +351,9 @@ impl Session {
         }
     }
 
-    /// Which directions are alive, as far as this side knows.
-    pub fn reach(&self) -> Reach {
-        self.paths.active().reach()
+    /// Which directions work, as far as this node knows.
+    pub fn health(&self) -> PathHealth {
+        self.paths.active().health()
     }
 
     /// Do datagrams wait to be taken?

@@ -44,9 +44,9 @@ pub struct LinkNews {
 impl LinkNews {
     pub(crate) fn of(now: Instant, node: usize, event: LinkEvent) -> Option<LinkNews> {
         let state = match event {
-            LinkEvent::Silent(_) => LinkState::NothingReceived,
-            LinkEvent::Unheard(_) => LinkState::TransmitDead,
-            LinkEvent::Unreported(_) => LinkState::NothingReported,
+            LinkEvent::NothingReceived(_) => LinkState::NothingReceived,
+            LinkEvent::TransmitDead(_) => LinkState::TransmitDead,
+            LinkEvent::NoAcks(_) => LinkState::NothingReported,
             LinkEvent::Back => LinkState::Back,
             LinkEvent::Moved(..) => LinkState::Moved,
             LinkEvent::Using(..) => LinkState::OtherPath,

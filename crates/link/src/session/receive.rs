@@ -78,7 +78,7 @@ impl Session {
         let Some(at) = self.accept_path(now, path) else { return };
         self.looked_for_losses = false;
         let path = &mut self.paths[at];
-        path.hear(now);
+        path.on_heard(now);
         path.note_came(now, number);
         if hint == repair::HINT {
             path.received.on_packet(arrived, number, false);
@@ -193,7 +193,7 @@ impl Session {
                     // Otherwise a report comes with it (L-LO-5), but for path probes.
                     let probes = payload.len() > 1 && is_question(payload);
                     if path.sent.confirmed().is_none() && !probes {
-                        path.judge_hearing(now, None, false);
+                        path.check_transmit(now, None, false);
                     }
                 }
                 Frame::State(state) => self.on_state(now, at, &state, false),
@@ -412,7 +412,7 @@ impl Session {
         self.after_fates(now, at, touched);
         let path = &mut self.paths[at];
         let news = report.progress || path.sent.confirmed() != confirmed;
-        path.judge_hearing(now, Some(state.hi), news);
+        path.check_transmit(now, Some(state.hi), news);
     }
 
     /// The reordering window of a packet has passed.

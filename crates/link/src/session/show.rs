@@ -16,7 +16,7 @@ impl fmt::Debug for Session {
                 "numbers",
                 &(self.paths.active().sent.floor()..self.paths.active().sent.next_number()),
             )
-            .field("reach", &self.reach())
+            .field("health", &self.health())
             .field("timers", &self.timers(self.paths.active().last_heard))
             .field("excess", &(self.excess, self.recv_excess))
             .field("peer", &self.peer)

@@ -5,8 +5,8 @@
 mod coded;
 mod found;
 mod headers;
-mod hearing;
 mod hostile;
+mod liveness;
 mod messages;
 mod packets;
 mod path;
@@ -397,7 +397,7 @@ fn an_outage_stops_new_data_and_everything_resumes() {
     let before = w.wire_bytes[0];
     w.run(Duration::from_secs(3600), |w| each(w, &mut feeder, &mut drain));
     assert!(w.wire_bytes[0] - before < 200_000, "an hour of darkness costs few bytes");
-    assert!(matches!(w.sides[0].reach(), Reach::NothingReceived { .. }));
+    assert!(matches!(w.sides[0].health(), PathHealth::NothingReceived { .. }));
     w.dead = [false, false];
     w.run(Duration::from_secs(16), |w| each(w, &mut feeder, &mut drain));
     assert_eq!(drain.finished, [id]);

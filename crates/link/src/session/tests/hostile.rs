@@ -410,7 +410,7 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
         }
         assert!(w.sides[0].paths[0].sent.unsettled() <= 65_536);
         assert!(!w.sides[0].paths[0].sent.has_more_than(65_536));
-        if let Reach::NothingReported { .. } = w.sides[0].reach() {
+        if let PathHealth::NoAcks { .. } = w.sides[0].health() {
             told.get_or_insert(ms);
         }
     }
