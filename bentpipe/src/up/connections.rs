@@ -359,7 +359,7 @@ impl Connection {
     fn read(&mut self, now: Instant, relay: &mut Relay, buffer: &mut [u8]) -> Turn {
         for _ in 0..ROUNDS {
             if !self.ahead.is_empty() {
-                let room = relay.read_room(now, self.flow).min(self.ahead.len());
+                let room = relay.writable_bytes(now, self.flow).min(self.ahead.len());
                 if room == 0 {
                     return Turn::Rests; // Action::Read follows.
                 }
@@ -370,7 +370,7 @@ impl Connection {
             if !self.readable || self.input_ended {
                 return Turn::Rests;
             }
-            let room = relay.read_room(now, self.flow).min(buffer.len());
+            let room = relay.writable_bytes(now, self.flow).min(buffer.len());
             if room == 0 {
                 self.acknowledge();
                 return Turn::Rests; // Action::Read follows.

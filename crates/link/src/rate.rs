@@ -447,7 +447,7 @@ impl Rate {
             }
             Phase::Hold { until } => {
                 self.note_best(now);
-                let suspicion = regular.or_else(|| self.excess(&judged, newest));
+                let suspicion = regular.or_else(|| self.losses_of_policer(&judged, newest));
                 if let Some(regular) = suspicion.filter(|_| now >= self.trial_at) {
                     self.attempt(regular, next_number);
                 } else if self.rate < self.cap && until <= now && self.after.half_until.is_none() {
@@ -548,7 +548,7 @@ impl Rate {
     }
 
     /// More is lost at a rate that a policer let pass.
-    fn excess(&mut self, judged: &Mark, newest: &Mark) -> Option<Regular> {
+    fn losses_of_policer(&mut self, judged: &Mark, newest: &Mark) -> Option<Regular> {
         let lost_ppm = newest.loss_ppm(judged);
         if self.policed
             && self.is_too_much(judged, newest)

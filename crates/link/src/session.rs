@@ -4,7 +4,7 @@
 //! The order in which packets are filled (`send.rs`): reports that are due, then
 //! control frames, then streams and datagrams as `schedule.rs` says; what counts as
 //! urgent among them is in `priority.rs`. What arrives is taken apart in `receive.rs`;
-//! how much each stream may have outstanding is in `credit.rs`.
+//! how much each stream may have outstanding is in `flow_control.rs`.
 //!
 //! There is no congestion window: the pacer (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
@@ -12,8 +12,8 @@
 mod aside;
 mod coded;
 mod config;
-mod credit;
 mod facts;
+mod flow_control;
 mod hosts;
 mod liveness;
 mod messages;
@@ -209,8 +209,9 @@ pub struct Session {
     interactive_until: Instant,
     /// Somebody waits for an answer, or hears a call: what comes is to be read at once.
     awaited_until: Instant,
-    excess: u64,
-    recv_excess: u64,
+    /// Bytes beyond the streams' reserves: outstanding at the peer, and received here.
+    over_reserve: u64,
+    recv_over_reserve: u64,
     events: VecDeque<Event>,
 
     closing: Option<ResetReason>,
@@ -277,8 +278,8 @@ impl Session {
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             awaited_until: Instant::ZERO,
-            excess: 0,
-            recv_excess: 0,
+            over_reserve: 0,
+            recv_over_reserve: 0,
             events: VecDeque::new(),
             closing: None,
             closes_left: 0,
@@ -386,7 +387,7 @@ impl Session {
         if let Event::Writable(id) = event
             && let Some(s) = self.streams.get_mut(&id)
         {
-            s.told_credit = false;
+            s.credit_event_queued = false;
         }
         Some(event)
     }
@@ -523,7 +524,7 @@ impl Session {
     /// Bytes on the accounts of both directions, beyond the reserves.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn credit_in_use(&self) -> (u64, u64) {
-        (self.excess, self.recv_excess)
+        (self.over_reserve, self.recv_over_reserve)
     }
 
     /// The first path.

@@ -51,13 +51,15 @@ impl Relay {
         flow
     }
 
-    /// How many bytes may be read from the flow's socket now. Where it is 0,
+    /// How many bytes the flow takes now, that is, may be read from its socket. If it is 0,
     /// [`Action::Read`] follows.
-    pub fn read_room(&mut self, now: Instant, flow: FlowId) -> usize {
+    pub fn writable_bytes(&mut self, now: Instant, flow: FlowId) -> usize {
         self.flush_early(now, flow);
         let Some((mut turn, coders)) = self.turn(now, flow) else { return 0 };
         match turn.session.coding() {
-            Some(coding) if !coding.is_coded() => turn.session.write_room(turn.f.stream) as usize,
+            Some(coding) if !coding.is_coded() => {
+                turn.session.writable_bytes(turn.f.stream) as usize
+            }
             _ => coders.room(&mut turn),
         }
     }

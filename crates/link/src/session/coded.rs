@@ -44,16 +44,16 @@ impl Session {
         })
     }
 
-    /// Like [`Session::write_room`], for a coded stream: 0 while what it has written keeps
+    /// Like [`Session::writable_bytes`], for a coded stream: 0 while what it has written keeps
     /// the link busy.
-    pub fn room_to_code(&mut self, id: StreamId) -> u64 {
+    pub fn writable_for_codec(&mut self, id: StreamId) -> u64 {
         let (cap, low) = (self.unsent_cap(), self.low_water());
         let told = self.told;
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
                 s.coded = true;
                 let full = !told || s.send.unsent() > low;
-                s.wants_room |= full;
+                s.wants_writable |= full;
                 s.has_more |= full;
                 if full { 0 } else { cap.saturating_sub(s.send.unsent()) }
             }
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Takes all of `data`, which [`Session::room_to_code`] had room for.
+    /// Takes all of `data`, which [`Session::writable_for_codec`] had room for.
     pub fn write_coded(&mut self, now: Instant, id: StreamId, data: &[u8]) {
         let Some(s) = self.streams.get_mut(&id) else { return };
         if s.local_end || s.reset_in.is_some() || data.is_empty() {
@@ -105,7 +105,7 @@ impl Session {
     pub(super) fn wake_coded(&mut self) {
         let is_coded = self.coding().is_some_and(|coding| coding.is_coded());
         for (id, s) in &mut self.streams {
-            if s.coded && std::mem::take(&mut s.wants_room) {
+            if s.coded && std::mem::take(&mut s.wants_writable) {
                 self.events.push_back(Event::Writable(*id));
             }
             s.coded &= is_coded;

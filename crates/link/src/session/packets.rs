@@ -263,7 +263,7 @@ impl Session {
             any = true;
         }
         if any {
-            self.update_recv_excess(id);
+            self.update_recv_over_reserve(id);
             self.queue_credit(now, id);
         }
     }

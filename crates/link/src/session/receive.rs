@@ -323,8 +323,8 @@ impl Session {
         }
         let opened = s.opened;
         let released = s.released;
-        self.update_excess(id);
-        self.update_recv_excess(id);
+        self.update_over_reserve(id);
+        self.update_recv_over_reserve(id);
         if !opened {
             self.release(now, id);
         } else if !released {
@@ -366,7 +366,7 @@ impl Session {
             s.fin_in = Some(end);
         }
         let news = s.recv.readable() > 0 || s.fin_in.is_some_and(|fin| s.recv.consumed() >= fin);
-        self.update_recv_excess(f.id);
+        self.update_recv_over_reserve(f.id);
         if news {
             self.on_readable(now, f.id);
         }
@@ -480,7 +480,7 @@ impl Session {
                 self.wait_to_repeat(now, id, false);
             }
             if given_up {
-                self.update_excess(id);
+                self.update_over_reserve(id);
             }
             if credit_lost {
                 self.queue_credit(now, id);
@@ -547,12 +547,12 @@ fn apply(
         (SentFrame::Accepted(_), Fate::Lost) => s.accepted.lost(),
         (SentFrame::Reset(_), Fate::Arrived) => s.reset.arrived(),
         (SentFrame::Reset(_), Fate::Lost) => s.reset.lost(),
-        (SentFrame::Credit(_, told), Fate::Arrived) => s.credit_known = s.credit_known.max(*told),
+        (SentFrame::Credit(_, told), Fate::Arrived) => s.credit_acked = s.credit_acked.max(*told),
         // A newer one is under way, or goes now. (A packet may be lost and arrive after all.)
         (SentFrame::Credit(_, told), Fate::Lost) => {
-            if *told == s.credit_told && *told > s.credit_known {
+            if *told == s.credit_sent && *told > s.credit_acked {
                 s.credit_lost = true;
-                s.credit_told = s.credit_known;
+                s.credit_sent = s.credit_acked;
             }
         }
         (

@@ -270,7 +270,7 @@ impl Session {
             // Its user has given it up already; nothing that it wrote can follow.
             s.abrupt = true;
             s.send.discard(&mut self.pool);
-            self.update_excess(id);
+            self.update_over_reserve(id);
             self.want_control(id);
         }
     }
@@ -444,16 +444,16 @@ impl Session {
             s.on_bytes_sent(len);
         }
         self.paths.in_hand_mut().sent.push_frame(SentFrame::Stream { id, range, fin });
-        self.update_excess(id);
+        self.update_over_reserve(id);
     }
 
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
         let low = self.low_water();
         if let Some(s) = self.streams.get_mut(&id)
-            && (s.wants_room && s.send.unsent() <= if s.coded { low } else { cap / 2 }
+            && (s.wants_writable && s.send.unsent() <= if s.coded { low } else { cap / 2 }
                 || s.wants_idle && s.send.unsent() == 0)
         {
-            (s.wants_room, s.wants_idle) = (false, false);
+            (s.wants_writable, s.wants_idle) = (false, false);
             self.events.push_back(Event::Writable(id));
         }
     }

@@ -169,7 +169,7 @@ impl World {
     fn send(&mut self, side: usize, at: usize, n: usize) {
         let Some(c) = self.connections.get_mut(at) else { return };
         let from = n * 37 % CONTENT;
-        let most = self.g.sides[side].read_room(self.g.now, c.ends[side]);
+        let most = self.g.sides[side].writable_bytes(self.g.now, c.ends[side]);
         let piece = &self.content[from..(from + n).min(CONTENT)];
         let piece = &piece[..piece.len().min(most)];
         let taken = self.g.sides[side].local_data(self.g.now, c.ends[side], piece);

@@ -25,7 +25,7 @@ impl Coders {
     /// more than makes one block, because everything else waits while it is made. Where it
     /// becomes items: enough for some chunks, most of which may cost next to nothing.
     pub fn room(&self, turn: &mut Turn<'_>) -> usize {
-        let room = content_for(turn.session.room_to_code(turn.f.stream) as usize);
+        let room = content_for(turn.session.writable_for_codec(turn.f.stream) as usize);
         let coder = self.flows.get(&turn.flow);
         let coding = turn.session.coding();
         match coder.map(|c| &c.items) {
@@ -161,7 +161,7 @@ impl Coders {
                 .encoder
                 .as_ref()
                 .map_or(usize::MAX, |encoder| encoder.appetite(session.rate_status().rate));
-            content_for(session.room_to_code(f.stream) as usize).min(appetite)
+            content_for(session.writable_for_codec(f.stream) as usize).min(appetite)
         };
         if room == 0 {
             return false;
@@ -237,7 +237,7 @@ impl Coders {
 
     /// The peer has not told yet what it takes: keeps `data` until it has.
     pub fn wait(&mut self, turn: &mut Turn<'_>, data: &[u8]) -> usize {
-        turn.session.room_to_code(turn.f.stream); // Its event says when the peer has told.
+        turn.session.writable_for_codec(turn.f.stream); // Its event says when the peer has told.
         self.flows.entry(turn.flow).or_default().early.extend_from_slice(data);
         data.len()
     }

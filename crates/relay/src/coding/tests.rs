@@ -58,7 +58,7 @@ impl Gateways {
     fn send(&mut self, ends: Ends, side: usize, mut data: &[u8]) -> Vec<u8> {
         let mut got = Vec::new();
         for _ in 0..20_000 {
-            let room = self.sides[side].read_room(self.now, ends[side]).min(data.len());
+            let room = self.sides[side].writable_bytes(self.now, ends[side]).min(data.len());
             if room > 0 {
                 let taken = self.sides[side].local_data(self.now, ends[side], &data[..room]);
                 assert_eq!(taken, room, "what there is room for is taken");
@@ -407,7 +407,7 @@ fn a_block_of_which_half_was_taken_is_forgotten_with_a_reset() {
     let mut pair = gateways([64 << 10; 2], |_| {});
     let ends = pair.connect(2, PORT);
     let data = lines(0, 200);
-    let room = pair.sides[1].read_room(pair.now, ends[1]).min(data.len());
+    let room = pair.sides[1].writable_bytes(pair.now, ends[1]).min(data.len());
     pair.sides[1].local_data(pair.now, ends[1], &data[..room]);
     pair.pass(Duration::from_millis(100));
     let mut slices: [&[u8]; 4] = [&[]; 4];

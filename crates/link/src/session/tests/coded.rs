@@ -15,11 +15,11 @@ fn whether_streams_are_coded_is_settled_once() {
     let without = Params { history: 0, ..with };
     let id = session.open(now, origin()).expect("a stream");
     assert_eq!(session.coding(), None, "not before the peer has told");
-    assert_eq!(session.room_to_code(id), 0);
+    assert_eq!(session.writable_for_codec(id), 0);
 
     session.set_peer(with);
     assert_eq!(session.poll_event(), Some(Event::Writable(id)), "now it has");
-    assert!(session.room_to_code(id) > 0);
+    assert!(session.writable_for_codec(id) > 0);
     let coding = session.coding().expect("it is settled");
     assert_eq!((coding.history, coding.own_history), (1 << 20, 1 << 20));
     session.set_peer(without);
@@ -43,7 +43,7 @@ fn bytes_are_asked_for_when_the_link_runs_low_on_them_and_it_never_idles() {
     const TIME: Duration = Duration::from_secs(5);
     w.run(TIME, |w| {
         let (waits, low) = (w.sides[0].streams[&id].send.unsent(), w.sides[0].low_water());
-        let room = w.sides[0].room_to_code(id);
+        let room = w.sides[0].writable_for_codec(id);
         assert!(room == 0 || waits <= low, "{waits} bytes wait, {low} keep the link busy");
         if room > 0 {
             w.sides[0].write_coded(w.now, id, &vec![7; room as usize]);
@@ -72,9 +72,9 @@ fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
     let mut blocks = 0;
     w.run(Duration::from_secs(20), |w| {
         // A block, and the question that is asked until there is room for the next.
-        if w.sides[0].room_to_code(id) > 0 {
+        if w.sides[0].writable_for_codec(id) > 0 {
             w.sides[0].write_coded(w.now, id, &[7; 8_000]);
-            w.sides[0].room_to_code(id);
+            w.sides[0].writable_for_codec(id);
             blocks += 1;
         }
         let n = w.sides[1].peek(id).len();
@@ -86,9 +86,9 @@ fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
     // Nor is it for ever: a page of output is over, and then somebody types.
     let shell = w.sides[0].open(w.now, origin()).expect("a stream");
     w.sides[0].write_coded(w.now, shell, &[7; 5_000]);
-    assert_eq!(w.sides[0].room_to_code(shell), 0);
+    assert_eq!(w.sides[0].writable_for_codec(shell), 0);
     w.run(Duration::from_secs(10), |_| {});
-    assert!(w.sides[0].room_to_code(shell) > 0);
+    assert!(w.sides[0].writable_for_codec(shell) > 0);
     w.sides[0].write_coded(w.now, shell, &[7; 2]);
     assert!(w.sides[0].schedule.has_strict(w.now));
 }

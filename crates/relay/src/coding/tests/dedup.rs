@@ -189,7 +189,7 @@ fn a_store_that_was_lost_stalls_nothing() {
         let (ends, half) = (g.connect(2, PORT), content.len() / 2);
         let mut sent = 0;
         while sent < half {
-            let room = g.sides[1].read_room(g.now, ends[1]).min(half - sent);
+            let room = g.sides[1].writable_bytes(g.now, ends[1]).min(half - sent);
             sent += g.sides[1].local_data(g.now, ends[1], &content[sent..sent + room]);
             g.pass(Duration::from_millis(1));
         }
@@ -224,7 +224,7 @@ fn what_was_read_is_delivered_though_its_flow_is_over() {
     g.fetch(2, &content);
     for resets in [false, true] {
         let ends = g.connect(2, PORT);
-        let room = g.sides[1].read_room(g.now, ends[1]);
+        let room = g.sides[1].writable_bytes(g.now, ends[1]);
         assert!(room >= content.len());
         g.sides[1].local_data(g.now, ends[1], &content);
         if resets {
@@ -426,7 +426,7 @@ fn hosts_that_take_nothing_leave_others_some_of_the_sources() {
     for host in 10..13 {
         let ends = g.connect(host, PORT);
         for piece in content.chunks(10_000) {
-            let room = g.sides[1].read_room(g.now, ends[1]).min(piece.len());
+            let room = g.sides[1].writable_bytes(g.now, ends[1]).min(piece.len());
             g.sides[1].local_data(g.now, ends[1], &piece[..room]);
             g.pass(Duration::from_millis(5));
         }
