@@ -26,8 +26,8 @@ mod tail_fec;
 
 pub use code_rate::bulk_repair_interval;
 pub(crate) use code_rate::{BulkCode, LossEstimate};
-pub(crate) use decoder::Decoder;
-pub(crate) use encoder::{Encoder, Purpose};
+pub(crate) use decoder::FecDecoder;
+pub(crate) use encoder::{FecEncoder, Purpose};
 pub(crate) use header::{HINT, told_window};
 pub(crate) use tail_fec::{BurstEstimate, LossModel, tail_repairs};
 

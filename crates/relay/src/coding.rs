@@ -27,7 +27,7 @@ use link::PeerId;
 use link::session::Session;
 use link::wire::StreamId;
 use squeeze::dedup::{self, Dedup};
-use squeeze::stream::{Codec, Decoder, Encoder, Requests, Spent, Stopwatch};
+use squeeze::stream::{BlockDecoder, BlockEncoder, Codec, Requests, Spent, Stopwatch};
 use units::{Duration, Instant};
 
 use crate::flows::{Flow, FlowId, Flows};
@@ -54,11 +54,11 @@ const DEPARTED_AT_ONCE: usize = 4;
 #[derive(Default)]
 struct Coder {
     /// Until the first bytes say how it is coded.
-    encoder: Option<Encoder>,
+    encoder: Option<BlockEncoder>,
     items: Items,
-    decoder: Decoder,
+    decoder: BlockDecoder,
     /// Where streams are deduplicated.
-    from_items: Option<Box<dedup::Decoder>>,
+    from_items: Option<Box<dedup::ItemDecoder>>,
     /// What came is no blocks: the session's streams are not coded.
     no_blocks: bool,
     /// Bytes from before the peer told what it takes: those that an explicit proxy got
@@ -82,7 +82,7 @@ enum Items {
     /// Content goes as it is.
     Plain,
     /// Content becomes items.
-    Chunks(Box<dedup::Encoder>),
+    Chunks(Box<dedup::ItemEncoder>),
 }
 
 #[derive(Default)]
@@ -105,7 +105,7 @@ struct Departed {
     /// History that it may hold yet.
     kept: u64,
     /// Chunks that were referred to and that it may ask for yet.
-    items: Option<Box<dedup::Encoder>>,
+    items: Option<Box<dedup::ItemEncoder>>,
 }
 
 /// A flow whose session goes on, at a moment.
@@ -362,7 +362,7 @@ impl Link {
 /// How much content surely fits into `room` bytes of a stream.
 fn content_for(room: usize) -> usize {
     let content = room - room / 64;
-    if room < LEAST_ROOM || Encoder::worst(content) > room { 0 } else { content }
+    if room < LEAST_ROOM || BlockEncoder::worst(content) > room { 0 } else { content }
 }
 
 /// What chunks of so much content take to be found, or checked and kept.

@@ -1,11 +1,11 @@
 //! What the fuzzers call; see `fuzz/`.
 
-use crate::stream::{Codec, Decoder, Shown};
+use crate::stream::{BlockDecoder, Codec, Shown};
 
 /// A direction of a coded stream, as a peer may send it: no panic, and no more content than
 /// a hundred times what came.
 pub fn stream(bytes: &[u8]) {
-    let (mut codec, mut decoder) = (Codec::default(), Decoder::default());
+    let (mut codec, mut decoder) = (Codec::default(), BlockDecoder::default());
     let (mut at, mut content) = (0, 0);
     loop {
         let rest = &bytes[at..];

@@ -13,8 +13,8 @@ use super::Session;
 use super::path::{Load, Path, PathConfig};
 use super::send::Built;
 use crate::repair::{
-    BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, LossModel, MAX_WINDOW, Purpose,
-    tail_repairs, told_window,
+    BulkCode, BurstEstimate, FecDecoder, FecEncoder, HINT, LossEstimate, LossModel, MAX_WINDOW,
+    Purpose, tail_repairs, told_window,
 };
 use crate::sent::SentCounts;
 use crate::wire::{Frame, LossesSeen, StreamId, Writer};
@@ -40,8 +40,8 @@ const MOST_MISSING: f64 = 40.0;
 
 /// What a session repairs, and what came back to it.
 pub(super) struct Repair {
-    encoder: Encoder,
-    decoder: Decoder,
+    encoder: FecEncoder,
+    decoder: FecDecoder,
     loss: LossEstimate,
     bursts: BurstEstimate,
     counted: SentCounts,
@@ -122,8 +122,8 @@ impl Repair {
         let affordable = (memory.0 / 32 / u64::from(config.mtu)).max(16);
         let most = affordable.min(MAX_WINDOW as u64);
         Repair {
-            encoder: Encoder::default(),
-            decoder: Decoder::default(),
+            encoder: FecEncoder::default(),
+            decoder: FecDecoder::default(),
             loss: LossEstimate::new(config.bit_errors, config.packet),
             bursts: BurstEstimate::new(),
             counted: SentCounts::default(),

@@ -2,7 +2,7 @@
 
 use link::session::Coding;
 use squeeze::dedup::{self, PLAIN, Scope};
-use squeeze::stream::{Encoder, Requests, Terms, mixes_secrets};
+use squeeze::stream::{BlockEncoder, Requests, Terms, mixes_secrets};
 use units::BitRate;
 
 use super::{Coders, Due, Items, SHARE, Turn, content_for, hashing, time_between};
@@ -38,10 +38,10 @@ impl Coders {
             _ => {
                 let codes = turn.f.kind.compress && coding.is_some_and(|c| c.history > 0);
                 let appetite =
-                    |encoder: &Encoder| encoder.appetite(turn.session.rate_status().rate);
+                    |encoder: &BlockEncoder| encoder.appetite(turn.session.rate_status().rate);
                 room.min(match coder.and_then(|c| c.encoder.as_ref()) {
                     Some(encoder) => appetite(encoder),
-                    None if codes => appetite(&Encoder::default()),
+                    None if codes => appetite(&BlockEncoder::default()),
                     None => usize::MAX,
                 })
             }
@@ -64,7 +64,8 @@ impl Coders {
         if coding.history > 0 && coder.encoder.is_none() {
             let secrets = turn.f.kind.from_here && mixes_secrets(turn.f.kind.port, data);
             let codes = turn.f.kind.compress && !secrets;
-            coder.encoder = Some(if codes { Encoder::default() } else { Encoder::plain() });
+            coder.encoder =
+                Some(if codes { BlockEncoder::default() } else { BlockEncoder::plain() });
         }
         let answers_proof = self.requests.get(&turn.flow).is_some_and(Requests::prove);
         if let Some(encoder) = coder.encoder.as_mut().filter(|_| answers_proof) {
@@ -83,7 +84,7 @@ impl Coders {
             };
             coder.items = match (&link.chunks, turn.f.kind.scope.and_then(own)) {
                 (Some(chunks), Some(scope)) if coding.dedup && worth => {
-                    let items = dedup::Encoder::new(&chunks.dedup.sender, scope);
+                    let items = dedup::ItemEncoder::new(&chunks.dedup.sender, scope);
                     Items::Chunks(Box::new(items))
                 }
                 _ => Items::Plain,

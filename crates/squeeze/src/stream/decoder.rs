@@ -7,7 +7,7 @@ use super::history::History;
 /// What the reader gets next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown<'a> {
-    /// Content of a block. When the reader has taken all of it [`Decoder::took`] tells how
+    /// Content of a block. When the reader has taken all of it [`BlockDecoder::took`] tells how
     /// much of the stream is done.
     Content(&'a [u8]),
     /// So many of the stream's next bytes are content as they are.
@@ -22,9 +22,9 @@ pub enum Shown<'a> {
 ///
 /// A block stays on the stream until the reader has taken all of its content, so what
 /// credit bounds is all that waits; the content itself can be made anew and is given up
-/// where memory is short ([`Decoder::forget`]).
+/// where memory is short ([`BlockDecoder::forget`]).
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct BlockDecoder {
     history: History,
     /// Bytes left of a run.
     run: u64,
@@ -45,7 +45,7 @@ struct Block {
     kept: usize,
 }
 
-impl Decoder {
+impl BlockDecoder {
     /// Shows what comes next. `stream`: what has come of it in order and is not done, in
     /// pieces.
     ///
@@ -83,7 +83,7 @@ impl Decoder {
         Ok(Shown::Content(self.content()))
     }
 
-    /// The content that [`Decoder::show`] found.
+    /// The content that [`BlockDecoder::show`] found.
     pub fn content(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], |b| &self.history.last(b.content)[b.taken..])
     }

@@ -43,7 +43,7 @@ const USUAL_REACH: u8 = 8;
 
 /// One direction of a stream on its way to the link.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct BlockEncoder {
     history: History,
     /// Bytes left of the run that was announced.
     run: usize,
@@ -62,10 +62,10 @@ pub struct Encoder {
     ratio: u64,
 }
 
-impl Encoder {
+impl BlockEncoder {
     /// A direction that goes as it is: one byte says so, once.
-    pub fn plain() -> Encoder {
-        Encoder { rest: true, ..Encoder::default() }
+    pub fn plain() -> BlockEncoder {
+        BlockEncoder { rest: true, ..BlockEncoder::default() }
     }
 
     /// From here on the direction goes as it is: a byte says so.
@@ -269,7 +269,7 @@ mod tests {
     fn what_passes_is_what_would_have_been_coded() {
         let terms = Terms { rate: BitRate::from_mbps(2), longest: 30_000, history: 1 << 16 };
         let (mut codec, mut rng) = (Codec::new(None), Rng::new(1));
-        let (mut plain, mut passing) = (Encoder::default(), Encoder::default());
+        let (mut plain, mut passing) = (BlockEncoder::default(), BlockEncoder::default());
         let mut passed = 0;
         for _ in 0..500 {
             let mut piece = vec![0; 1 + rng.below(5_000) as usize];
@@ -285,7 +285,7 @@ mod tests {
             assert_eq!(a, b);
         }
         assert!(passed > 400, "{passed} of 500");
-        let mut rest = Encoder::plain();
+        let mut rest = BlockEncoder::plain();
         assert!(!rest.pass(9), "a byte says so first");
         rest.encode(&mut codec, &terms, &[7; 9], |_| {});
         assert!(rest.pass(9));
@@ -293,11 +293,11 @@ mod tests {
 
     #[test]
     fn what_is_stopped_goes_as_it_is_from_there_on() {
-        use super::super::{Decoder, Shown};
+        use super::super::{BlockDecoder, Shown};
         let terms = Terms { rate: BitRate::from_mbps(2), longest: 30_000, history: 1 << 16 };
         let (mut rng, text) = (Rng::new(1), b"the same again and again, ".repeat(400));
         for round in 0..40 {
-            let (mut codec, mut encoder) = (Codec::new(None), Encoder::default());
+            let (mut codec, mut encoder) = (Codec::new(None), BlockEncoder::default());
             let (mut content, mut coded) = (Vec::new(), Vec::new());
             let mut stopped = None;
             for n in 0..6 {
@@ -320,7 +320,8 @@ mod tests {
                 }
                 content.extend_from_slice(&piece);
             }
-            let (mut decoder, mut rest, mut out) = (Decoder::default(), &coded[..], Vec::new());
+            let (mut decoder, mut rest, mut out) =
+                (BlockDecoder::default(), &coded[..], Vec::new());
             loop {
                 let n = match decoder.show(&mut codec, &[rest]).unwrap() {
                     Shown::Head(n) => {

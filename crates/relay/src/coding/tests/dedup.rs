@@ -299,8 +299,8 @@ fn malformed_items_and_messages_end_their_stream_and_nothing_else() {
 #[test]
 fn a_flow_that_rests_holds_little() {
     assert!(std::mem::size_of::<Coder>() <= 512, "{}", std::mem::size_of::<Coder>());
-    assert!(std::mem::size_of::<dedup::Encoder>() <= 384);
-    assert!(std::mem::size_of::<dedup::Decoder>() <= 256);
+    assert!(std::mem::size_of::<dedup::ItemEncoder>() <= 384);
+    assert!(std::mem::size_of::<dedup::ItemDecoder>() <= 256);
     let mut g = both(0, Share::Host);
     let ends = g.connect(2, PORT);
     let content = noise(6, 200_000);
