@@ -226,9 +226,9 @@ impl Connections {
     /// Gives every connection that waits one turn, or as many as can be coded in
     /// [`CODING`]: meanwhile nothing is sent and nothing read.
     pub fn work(&mut self, now: Instant, relay: &mut Relay) {
-        let begin = relay.coding_time();
+        let begin = relay.codec_time();
         for _ in 0..self.queue.len() {
-            if relay.coding_time() - begin > CODING {
+            if relay.codec_time() - begin > CODING {
                 return;
             }
             let Some(flow) = self.queue.pop_front() else { return };

@@ -8,7 +8,7 @@ use std::path::Path;
 use link::PeerId;
 use link::endpoint::{Endpoint, PeerStats};
 use link::session::{PathHealth, RateMode, RateStatus};
-use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
+use relay::{ByHost, ChunkCounts, CompressionCounts, HostTraffic, LinkCompression, StreamCounts};
 use units::{Duration, Instant};
 
 use super::disagreements;
@@ -170,7 +170,7 @@ impl Shard {
         // Nothing was to do with it yet, if there is none.
         let session = endpoint.session(peer.id);
         let s = endpoint.session_stats(peer.id);
-        let squeezed = self.relay.squeezed(peer.id);
+        let squeezed = self.relay.compression(peer.id);
         // What the session calls stream bytes are coded already.
         let all = &squeezed.all;
         let sent = (s.stream_bytes_in + all.sent).saturating_sub(all.sent_as);
@@ -269,8 +269,8 @@ impl Shard {
 /// Hosts and streams that are told one by one.
 const MOST_TOLD: usize = 32;
 
-fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
-    let bytes = |s: &Squeezed| CompressedBytes {
+fn compression(squeezed: &LinkCompression, traffic: &Traffic) -> Compression {
+    let bytes = |s: &CompressionCounts| CompressedBytes {
         sent: s.sent,
         sent_deduplicated: s.sent_items,
         sent_as: s.sent_as,
@@ -284,16 +284,16 @@ fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
     let mut hosts: Vec<_> = squeezed.hosts.iter().collect();
     hosts.sort_by_key(|(_, s)| Reverse(s.content()));
     let mut streams: Vec<_> = squeezed.streams.iter().collect();
-    streams.sort_by_key(|s| Reverse(s.squeezed.content()));
-    let host = |(host, s): (&Option<IpAddr>, &Squeezed)| HostCompression {
+    streams.sort_by_key(|s| Reverse(s.counts.content()));
+    let host = |(host, s): (&Option<IpAddr>, &CompressionCounts)| HostCompression {
         host: name(*host),
         bytes: bytes(s),
     };
-    let stream = |s: &StreamSqueezed| StreamCompression {
+    let stream = |s: &StreamCounts| StreamCompression {
         host: name(s.host),
         port: s.port,
         class: class(s.class),
-        bytes: bytes(&s.squeezed),
+        bytes: bytes(&s.counts),
     };
     Compression {
         total: bytes(&squeezed.all),

@@ -10,7 +10,7 @@
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
 mod aside;
-mod coded;
+mod codec;
 mod config;
 mod facts;
 mod flow_control;
@@ -48,7 +48,7 @@ use crate::wire::{Origin, ResetReason, StreamId};
 
 pub use crate::rate::{RateMode, RateStatus};
 pub use crate::repair::bulk_repair_interval;
-pub use coded::Coding;
+pub use codec::StreamCodec;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 pub use facts::{Disagreements, End, Facts, Families, Services};
@@ -305,7 +305,7 @@ impl Session {
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params) {
         let peer = self.params.limited(peer);
-        // Whether streams are coded is settled once (L-CO-1, L-DD-11).
+        // Whether streams are compressed is settled once (L-CO-1, L-DD-11).
         let settled = if self.told { self.peer } else { peer };
         self.peer = Params { history: settled.history, dedup: settled.dedup, ..peer };
         for path in self.paths.iter_mut() {
@@ -315,7 +315,7 @@ impl Session {
             path.ping |= path.is_own && !path.heard_here;
         }
         if !std::mem::replace(&mut self.told, true) {
-            self.wake_coded();
+            self.wake_codec_streams();
         }
     }
 

@@ -134,8 +134,8 @@ pub(crate) struct Stream {
     pub wants_writable: bool,
     /// Its user is to hear when all that was written has left.
     pub wants_idle: bool,
-    /// Its user codes the bytes and is asked for more as late as the link allows.
-    pub coded: bool,
+    /// Its user compresses the bytes, and is asked for more as late as the link allows.
+    pub has_codec: bool,
     /// It was refused when it last asked for room: its user has more than waits here.
     pub has_more: bool,
     pub readable_event_queued: bool,

@@ -15,7 +15,7 @@
 //! no host ever takes a cut for an end (R-SEMANTICS).
 
 pub mod classify;
-mod coding;
+mod codec;
 mod connects;
 pub mod datagram;
 mod debt;
@@ -55,8 +55,10 @@ pub use link::wire::{Origin, ResetReason, Target};
 use units::Instant;
 
 pub use classify::{Rule, Share};
-use coding::Coders;
-pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
+use codec::Codecs;
+pub use codec::{
+    BadStream, ChunkCounts, CompressionCounts, LinkCompression, Malformed, StreamCounts,
+};
 pub use connects::DEFAULT as DEFAULT_CONNECTS;
 use connects::{Connects, Held};
 pub use flow_news::FlowNews;
@@ -199,7 +201,7 @@ pub struct Relay {
     connects: Connects,
     held: Held,
     services: Services,
-    coders: Coders,
+    codecs: Codecs,
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
     refused: Refused,
@@ -227,7 +229,7 @@ impl Relay {
             connects: Connects::default(),
             held: Held::default(),
             services: Services::default(),
-            coders: Coders::default(),
+            codecs: Codecs::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),
             accounts: HostAccounts::default(),
@@ -262,7 +264,7 @@ impl Relay {
         let endpoint = self.endpoint.poll_timeout(now);
         let others = [
             self.pending_opens.poll_timeout(),
-            self.coders.poll_timeout(),
+            self.codecs.poll_timeout(),
             self.held.poll_timeout(),
         ];
         others.into_iter().chain([endpoint]).flatten().min()
@@ -274,7 +276,7 @@ impl Relay {
         self.expire_pending_opens(now);
         self.connect_held(now);
         let mut due = std::mem::take(&mut self.due);
-        self.coders.handle_timeout(now, &mut due);
+        self.codecs.handle_timeout(now, &mut due);
         for flow in due.drain(..) {
             self.pump(now, flow);
             self.actions.push_back(Action::Read(flow)); // Perhaps it waited for room to be held.
@@ -335,5 +337,5 @@ impl Relay {
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub fn fuzz_dedup(data: &[u8]) {
-    coding::fuzz::peer(data);
+    codec::fuzz::peer(data);
 }

@@ -89,7 +89,7 @@ impl Relay {
         self.policies.clear(peer);
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
         self.pending_opens.forget_peer(peer);
-        self.coders.forget_peer(peer);
+        self.codecs.forget_peer(peer);
         self.tracking.forget_peer(peer);
         self.refused.forget(peer);
         self.accounts.forget_peer(peer);

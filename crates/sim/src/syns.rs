@@ -58,7 +58,7 @@ impl World<'_> {
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
         let local = self.now + self.clocks[node];
         let verdict = relay.handle_tun(local, &mut packet, true);
-        if verdict == Verdict::PendingSyn {
+        if verdict == Verdict::Pending {
             let talk = &mut self.talks[index];
             let before = talk.pending_since.replace(local);
             talk.forgotten |= before.is_some_and(|t| local.since(t) >= SYN_WAIT);

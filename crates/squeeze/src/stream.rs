@@ -13,18 +13,18 @@
 //! tries follows from the link's rate and the time it was seen to take (`effort.rs`).
 
 mod block;
-mod codec;
 mod decoder;
 mod effort;
 mod encoder;
 mod history;
 mod secrets;
+mod zstd;
 
 pub use block::{BadBlock, MAX_RAW};
-pub use codec::{Codec, Spent, Stopwatch};
 pub use decoder::{BlockDecoder, Shown};
 pub use encoder::{BlockEncoder, Terms};
 pub use secrets::{Requests, mixes_secrets};
+pub use zstd::{Spent, Stopwatch, Zstd};
 
 #[cfg(test)]
 mod corpora;

@@ -162,6 +162,6 @@ impl World {
             assert!(same || !self.honest, "packet {number} is another");
             self.lost.remove(&number);
         }
-        assert!(self.decoder.equations() <= 128, "{} equations", self.decoder.rows());
+        assert!(self.decoder.equations() <= 128, "{} equations", self.decoder.equations());
     }
 }

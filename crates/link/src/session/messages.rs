@@ -24,7 +24,7 @@ impl Session {
             let stream = self.streams.get(&id).filter(|_| self.is_usable(id));
             stream.is_some_and(|s| s.send.unsent() < UNSENT)
         };
-        let takes = self.coding().is_some_and(|coding| coding.dedup);
+        let takes = self.codec().is_some_and(|codec| codec.dedup);
         takes && self.closing.is_none() && self.messages[OURS].is_none_or(room)
     }
 
@@ -83,7 +83,7 @@ impl Session {
         if id.0 & 1 == self.side || self.closed.contains(id.0 >> 1) {
             return;
         }
-        let dedup = self.coding().is_some_and(|coding| coding.dedup);
+        let dedup = self.codec().is_some_and(|codec| codec.dedup);
         let first = dedup && self.messages[PEERS].is_none();
         // There is room for the first one however many streams there are.
         if let (true, Entry::Vacant(slot)) = (first, self.streams.entry(id)) {

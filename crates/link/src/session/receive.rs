@@ -242,7 +242,7 @@ impl Session {
     /// A datagram with compressed headers.
     fn on_headers(&mut self, (at, number): (usize, u64), body: &[u8]) {
         let (headers, inbox) = (&mut self.paths[at].peer_headers, &mut self.inbox);
-        match inbox.on_coded(body.len(), |out| headers.decompress(number, body, out)) {
+        match inbox.on_compressed(body.len(), |out| headers.decompress(number, body, out)) {
             Ok(()) => {}
             Err(Refused::Late) => inbox.dropped += 1,
             Err(Refused::Malformed) => self.stats.violations += 1,

@@ -450,7 +450,7 @@ impl Session {
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
         let low = self.low_water();
         if let Some(s) = self.streams.get_mut(&id)
-            && (s.wants_writable && s.send.unsent() <= if s.coded { low } else { cap / 2 }
+            && (s.wants_writable && s.send.unsent() <= if s.has_codec { low } else { cap / 2 }
                 || s.wants_idle && s.send.unsent() == 0)
         {
             (s.wants_writable, s.wants_idle) = (false, false);

@@ -2,7 +2,7 @@
 //! promises about bytes, whatever the pipe does. The simulator does the same to
 //! whole nodes.
 
-mod coded;
+mod codec;
 mod found;
 mod headers;
 mod hostile;

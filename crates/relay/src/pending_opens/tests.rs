@@ -77,7 +77,7 @@ fn segments_of_a_connection_that_is_just_being_made_do_not_cross_the_link() {
         let mut come = |p: &mut Gateways| p.sides[0].handle_tun(p.now, &mut segment, false);
         // One that stood before this node did: the far host decides.
         assert_eq!(come(&mut p), Verdict::Sent);
-        if p.knock(&syn_to(22)) == Verdict::PendingSyn {
+        if p.knock(&syn_to(22)) == Verdict::Pending {
             assert_eq!(come(&mut p), Verdict::Sent, "the kernel has no SYN of it yet");
             let far = p.asked[0];
             p.sides[1].connected(far);
@@ -218,7 +218,7 @@ fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
     ] {
         assert_eq!(p.knock(&syn_to(port)), verdict, "port {port}");
         let (now, (client, server)) = (p.now, pair(port));
-        if verdict == Verdict::PendingSyn {
+        if verdict == Verdict::Pending {
             let far = p.asked.pop().unwrap();
             match port {
                 22 => p.sides[1].connected(far),

@@ -1,8 +1,8 @@
 //! From blocks to content.
 
 use super::block::{BadBlock, Head, MAX_HEAD, PREFIX_LEAST, PREFIX_TIMES, size_of};
-use super::codec::Codec;
 use super::history::History;
+use super::zstd::Zstd;
 
 /// What the reader gets next.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl BlockDecoder {
     ///
     /// # Errors
     /// If it cannot be what a sender makes: the stream is to be reset.
-    pub fn show(&mut self, codec: &mut Codec, stream: &[&[u8]]) -> Result<Shown<'_>, BadBlock> {
+    pub fn show(&mut self, zstd: &mut Zstd, stream: &[&[u8]]) -> Result<Shown<'_>, BadBlock> {
         if self.block.is_none() {
             if self.run > 0 {
                 return Ok(Shown::AsItIs(self.run));
@@ -69,7 +69,7 @@ impl BlockDecoder {
                 Head::Rest => self.run = u64::MAX,
                 Head::Stored(n) if !self.stored(stream, len, n) => return Ok(Shown::More),
                 Head::Zstd { len: n, used, kept }
-                    if !self.unpack(codec, stream, len, n, (used, kept))? =>
+                    if !self.unpack(zstd, stream, len, n, (used, kept))? =>
                 {
                     return Ok(Shown::More);
                 }
@@ -143,7 +143,7 @@ impl BlockDecoder {
 
     fn unpack(
         &mut self,
-        codec: &mut Codec,
+        zstd: &mut Zstd,
         stream: &[&[u8]],
         head: usize,
         n: usize,
@@ -166,13 +166,13 @@ impl BlockDecoder {
         if left > 0 {
             return Ok(false);
         }
-        let content = codec.content_size(&pieces[..count])?;
+        let content = zstd.content_size(&pieces[..count])?;
         // Each block costs us as much as the history that it uses.
         if size_of(used) > PREFIX_LEAST.max(content * PREFIX_TIMES) * 2 {
             return Err(BadBlock::Head);
         }
-        codec.set_prefix(self.history.tail(size_of(used)));
-        if let Err(e) = codec.decompress(self.history.extend(content)) {
+        zstd.set_prefix(self.history.tail(size_of(used)));
+        if let Err(e) = zstd.decompress(self.history.extend(content)) {
             self.history.retract(content);
             return Err(e);
         }
