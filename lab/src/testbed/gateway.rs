@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub const PORT: u16 = 4500;
 const START: Duration = Duration::from_secs(20);
 /// How long a gateway may take to end in order before it is killed.
 const END: Duration = Duration::from_secs(3);
+/// In a gateway's directory: what it has for `/etc/resolv.conf`, if that is not the machine's.
+const RESOLVER: &str = "resolv.conf";
 /// The beginning of the names of peers that are never there.
 const ABSENT: &str = "absent-";
 /// How long one question to a gateway may take.
@@ -59,6 +61,10 @@ pub struct Pair {
     pub node: String,
     /// Lines added to the `[[peer]]` table of both.
     pub peer: String,
+    /// A network of IPv4 behind the server's gateway, beside the server's own.
+    pub further: Option<&'static str>,
+    /// The DNS server that the gateways themselves ask; the machine's unless given.
+    pub resolver: Option<IpAddr>,
 }
 
 /// A side of the satellite.
@@ -163,8 +169,10 @@ impl Pair {
             link,
             towards_client: false,
         }) + &more(0);
-        let mut b = Gateway::start("server", &topology.gwb, &config_b)?;
-        let mut a = Gateway::start("client", &topology.gwa, &config_a)?;
+        let start =
+            |side, host, config: &str| Gateway::start_with(side, host, config, self.resolver);
+        let mut b = start("server", &topology.gwb, &config_b)?;
+        let mut a = start("client", &topology.gwa, &config_a)?;
         let mut others = match &topology.mesh {
             Some(mesh) => mesh.start(&keys, &ends)?,
             None => Vec::new(),
@@ -199,7 +207,11 @@ impl Pair {
         }
         let (down, up) = (&end.link.down, &end.link.up);
         let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
-        let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
+        let list = |nets: [&str; 2], is_server: bool| {
+            let further = self.further.filter(|_| is_server);
+            let all: Vec<_> = nets.into_iter().chain(further).map(|n| format!("\"{n}\"")).collect();
+            format!("[{}]", all.join(", "))
+        };
         let [far, _] = end.far;
         let Pair { node, peer, unsplit, .. } = self;
         let (lan, rule) = match unsplit {
@@ -222,8 +234,8 @@ impl Pair {
              link = {link}\n{peer}\n{rule}{absent}",
             key = end.key.to_base64(),
             public = end.peer.public(),
-            routes = list(end.behind),
-            allow = list(end.local),
+            routes = list(end.behind, !end.towards_client),
+            allow = list(end.local, end.towards_client),
             link = self.link(send, receive),
             absent = absent(self.absent),
             compress = if self.compress { "auto" } else { "off" },
@@ -286,6 +298,16 @@ struct End<'a> {
 impl Gateway {
     /// Starts one with this configuration.
     pub fn start(side: &'static str, host: &NetNs, config: &str) -> Result<Gateway, GatewayError> {
+        Gateway::start_with(side, host, config, None)
+    }
+
+    /// The same with a DNS server of its own.
+    fn start_with(
+        side: &'static str,
+        host: &NetNs,
+        config: &str,
+        resolver: Option<IpAddr>,
+    ) -> Result<Gateway, GatewayError> {
         let dir = std::env::temp_dir().join(host.name());
         let cannot = |what: String| move |cause| GatewayError::Io { what, cause };
         // One left behind by a killed process of the same number is nobody's.
@@ -296,6 +318,11 @@ impl Gateway {
             .map_err(cannot(format!("make {}", dir.display())))?;
         let file = dir.join("gateway.toml");
         write_private(&file, config).map_err(cannot(format!("write {}", file.display())))?;
+        if let Some(resolver) = resolver {
+            let file = dir.join(RESOLVER);
+            fs::write(&file, format!("nameserver {resolver}\n"))
+                .map_err(cannot(format!("write {}", file.display())))?;
+        }
         let child = spawn(host, &dir, &file).inspect_err(|_| {
             let _ = fs::remove_dir_all(&dir);
         })?;
@@ -428,7 +455,11 @@ fn spawn(host: &NetNs, dir: &Path, file: &Path) -> Result<Child, GatewayError> {
     };
     let log = File::create(dir.join("log")).map_err(cannot("write the gateway's log"))?;
     let program = program()?;
-    let mut command = host.command(&program.to_string_lossy());
+    let resolver = dir.join(RESOLVER);
+    let mut command = match resolver.exists() {
+        true => resolving(host, &resolver, &program),
+        false => host.command(&program.to_string_lossy()),
+    };
     command.env("STATE_DIRECTORY", dir);
     command.arg("up").arg(file).stdin(Stdio::null());
     command.stdout(log.try_clone().map_err(cannot("share the gateway's log"))?);
@@ -436,6 +467,15 @@ fn spawn(host: &NetNs, dir: &Path, file: &Path) -> Result<Child, GatewayError> {
     // The gateway ends when the thread that started it is gone, however it went; the thread that
     // builds a topology also drops it.
     die_with_parent(reset_signals(&mut command)).spawn().map_err(cannot("start a gateway"))
+}
+
+/// A command in `host` that asks the DNS server that this file names: programs know no other way
+/// than `/etc/resolv.conf`, and the machine keeps its own.
+pub fn resolving(host: &NetNs, resolver: &Path, program: &Path) -> Command {
+    const SCRIPT: &str = "mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
+    let mut command = host.command("unshare");
+    command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).arg(resolver).arg(program);
+    command
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
