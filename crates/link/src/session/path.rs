@@ -695,6 +695,9 @@ impl Path {
         // Not by the round trip alone, which a peer can stretch.
         let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
         let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
+        // What the peer says a path is it may make up.
+        let is_ours = self.is_own || self.id.is_first();
+        let trip = if is_ours { trip } else { trip.min(MOST_BY_HEARSAY) };
         MOST_UNSETTLED.max(trip as usize)
     }
 }
@@ -705,6 +708,8 @@ const ASK_AFTER: u64 = 0x4000;
 /// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
 pub(super) const MOST_UNSETTLED: usize = 65_536;
 const LEAST_PACKET: u64 = 256;
+/// The most of them on a path whose rates and round trip are known from the peer alone.
+const MOST_BY_HEARSAY: u64 = 4 * MOST_UNSETTLED as u64;
 /// A path that stands by and does not work is asked about no more often than this,
 const LEAST_PROBE: Duration = Duration::from_millis(100);
 /// and at least so often where asking costs.

@@ -2,7 +2,7 @@
 //! lives and odd links reach.
 
 use super::*;
-use crate::wire::{Frame, MAX_NAME, StateFrame, StreamFrame, Writer};
+use crate::wire::{Frame, MAX_NAME, PathFacts, PathNews, StateFrame, StreamFrame, Writer};
 
 /// One packet of the other side's making.
 fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
@@ -416,6 +416,26 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
     }
     assert!(told.is_some_and(|ms| (10_000..40_000).contains(&ms)), "{told:?}");
     assert!(w.sides[0].paths[0].sent.next_number() > 200_000, "datagrams go on");
+}
+
+/// L-LO-8: a peer that says its path is as fast and as long as no path is.
+#[test]
+fn a_path_that_only_the_peer_has_described_keeps_a_bounded_number_of_packets() {
+    let mut w = World::new(74, CLEAN, config());
+    let path = PathId::of_side(1).next().expect("a path that the peer may open");
+    // 999 · 10^12 bits a second.
+    let rate = 12 << 10 | 999;
+    let facts =
+        PathFacts { send: rate, receive: rate, rtt: 1 << 50, mtu: 1 << 50, overhead: 1 << 50 };
+    let facts = Some(facts);
+    let (up, hears, free, priority) = (true, true, true, 0);
+    let news = PathNews { path, version: 1, up, hears, free, priority, facts };
+    inject(&mut w, 0, 0, &[Frame::Path(news)]);
+    let path = w.sides[0].path(path).expect("the path is there");
+    assert!(path.is_described, "it is taken as it was told");
+    let most = path.most_unsettled();
+    assert!(most <= 262_144, "{most} packets");
+    assert_eq!(w.sides[0].first().most_unsettled(), 65_536);
 }
 
 #[test]
