@@ -187,7 +187,7 @@ pub struct LinkStatus {
     pub retransmitted_packets: u64,
     /// Stream bytes that were sent again.
     pub retransmitted_bytes: u64,
-    /// Bytes of coded streams.
+    /// Bytes of compressed streams.
     pub compression: Compression,
     /// What crossed before and does not again.
     pub dedup: Deduplication,

@@ -138,12 +138,12 @@ impl Outbox {
         let all = waiting.compress == Compress::All;
         if queue.sent == 0
             && waiting.compress != Compress::Nothing
-            && let Some(coded) = headers.compress(now, head, all)
+            && let Some(compressed) = headers.compress(now, head, all)
         {
-            let len = coded.len_of(head.len());
+            let len = compressed.len_of(head.len());
             if len < w.room() {
                 w.headers_head(len);
-                let pieces = [coded.bytes(), headers.packed(), &head[coded.skips..]];
+                let pieces = [compressed.bytes(), headers.packed(), &head[compressed.skips..]];
                 let mut room = w.reserve(len);
                 for piece in pieces {
                     let (first, rest) = room.split_at_mut(piece.len());
@@ -155,7 +155,7 @@ impl Outbox {
                 return self.pop(queue, token);
             }
             // As it is it is longer, unless it was to become a reference.
-            if len < empty_room && coded.skips > 0 {
+            if len < empty_room && compressed.skips > 0 {
                 return Wrote::Nothing;
             }
         }
@@ -270,10 +270,10 @@ impl Inbox {
         self.deliver(buf);
     }
 
-    /// A datagram came as `coded` bytes, of which `make` makes it again.
-    pub fn on_coded<E>(
+    /// A datagram came as `compressed` bytes, of which `make` makes it again.
+    pub fn on_compressed<E>(
         &mut self,
-        coded: usize,
+        compressed: usize,
         make: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut buf = self.buffers.take();
@@ -282,7 +282,7 @@ impl Inbox {
             self.buffers.give(buf);
             return made;
         }
-        self.saved += buf.len() as i64 - coded as i64;
+        self.saved += buf.len() as i64 - compressed as i64;
         self.deliver(buf);
         made
     }

@@ -33,7 +33,7 @@ const LANES: usize = 64;
 /// Bytes of the length before each packet of a stream.
 const LENGTH: usize = 2;
 /// What is added to the length of a packet with compressed headers (L-DG-7).
-const CODED: u16 = 1 << 15;
+const COMPRESSED: u16 = 1 << 15;
 /// Contexts for headers in each such stream: a host talks to few servers at once.
 const LANE_CONTEXTS: usize = 8;
 /// Payloads of unsplit packets are compressed on links up to this rate: where all shrink to a
@@ -101,7 +101,7 @@ impl Session {
         let head = may.then(|| headers.compress(now, data, compress == Compress::All)).flatten();
         if let Some(head) = head {
             let len = head.len_of(data.len());
-            s.send.write(&mut self.pool, &(len as u16 | CODED).to_be_bytes());
+            s.send.write(&mut self.pool, &(len as u16 | COMPRESSED).to_be_bytes());
             for piece in [head.bytes(), headers.packed(), &data[head.skips..]] {
                 s.send.write(&mut self.pool, piece);
             }
@@ -184,8 +184,9 @@ impl Session {
                 break;
             }
             let length = u16::from_be_bytes(length);
-            let (is_coded, len) = (length & CODED != 0, usize::from(length & !CODED));
-            let longest = if is_coded { MAX_DATAGRAM + MAX_HEADER } else { MAX_DATAGRAM };
+            let (is_compressed, len) =
+                (length & COMPRESSED != 0, usize::from(length & !COMPRESSED));
+            let longest = if is_compressed { MAX_DATAGRAM + MAX_HEADER } else { MAX_DATAGRAM };
             if len == 0 || len > longest {
                 self.stats.violations += 1;
                 return self.reset(now, id, ResetReason::Protocol, false);
@@ -194,14 +195,14 @@ impl Session {
                 break;
             }
             s.recv.consume(&mut self.pool, LENGTH as u64);
-            if is_coded {
+            if is_compressed {
                 let contexts = LANE_CONTEXTS.min(self.params.contexts as usize);
                 let (headers, body) = self.lane_headers.received(id, contexts);
                 body.resize(len, 0);
                 s.recv.copy_out(body);
                 headers.count += 1;
                 let (number, from) = (headers.count, &mut headers.decompressor);
-                let made = self.inbox.on_coded(len, |out| from.decompress(number, body, out));
+                let made = self.inbox.on_compressed(len, |out| from.decompress(number, body, out));
                 if made.is_err() {
                     self.stats.violations += 1;
                     return self.reset(now, id, ResetReason::Protocol, false);
@@ -213,7 +214,7 @@ impl Session {
             any = true;
         }
         if any {
-            self.update_recv_excess(id);
+            self.update_recv_over_reserve(id);
             self.queue_credit(now, id);
         }
     }

@@ -108,7 +108,7 @@ fn a_reset_behind_bytes_that_nobody_takes_leaves_nothing_behind() {
         w.run(Duration::from_secs(20), |_| {});
         for side in &w.sides {
             assert_eq!((side.streams(), side.memory_used()), (0, 0));
-            assert_eq!((side.excess, side.recv_excess), (0, 0));
+            assert_eq!((side.over_reserve, side.recv_over_reserve), (0, 0));
         }
     }
 }
@@ -265,7 +265,7 @@ fn a_half_closed_stream_gives_its_credit_back() {
         }
     });
     assert_eq!(w.sides[1].recv_state(id), RecvState::Finished);
-    assert_eq!((w.sides[0].streams(), w.sides[0].excess), (1, 0));
+    assert_eq!((w.sides[0].streams(), w.sides[0].over_reserve), (1, 0));
 }
 
 /// L-ST-1: numbers count up by two from the side's own, and one that is over means nothing.
@@ -316,7 +316,7 @@ fn a_stream_that_ended_stays_on_the_account_until_its_reader_has_taken_it() {
         release(&mut w, &feeder, &ids);
     }
     assert_eq!(w.sides[1].stats().violations, 0, "an innocent stream was reset");
-    assert!(w.sides[0].excess >= w.sides[1].recv_excess, "both accounts hold it");
+    assert!(w.sides[0].over_reserve >= w.sides[1].recv_over_reserve, "both accounts hold it");
     // Their readers wake up, and everything goes.
     let mut drain = Drain::default();
     w.run(Duration::from_secs(30), |w| {
@@ -327,7 +327,7 @@ fn a_stream_that_ended_stays_on_the_account_until_its_reader_has_taken_it() {
     assert_eq!(drain.finished.len(), 12);
     for side in &w.sides {
         assert_eq!((side.streams(), side.memory_used()), (0, 0));
-        assert_eq!((side.excess, side.recv_excess), (0, 0));
+        assert_eq!((side.over_reserve, side.recv_over_reserve), (0, 0));
         assert_eq!(side.stats().violations, 0);
     }
 }
@@ -410,7 +410,7 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
         }
         assert!(w.sides[0].paths[0].sent.unsettled() <= 65_536);
         assert!(!w.sides[0].paths[0].sent.has_more_than(65_536));
-        if let Reach::NothingReported { .. } = w.sides[0].reach() {
+        if let PathHealth::NoAcks { .. } = w.sides[0].health() {
             told.get_or_insert(ms);
         }
     }
