@@ -234,7 +234,6 @@ impl Shard {
             datagrams: DatagramCounts {
                 sent: s.datagrams_in,
                 received: s.datagrams_out,
-                repeated: s.datagrams_repeated,
                 dropped: s.datagrams_dropped,
                 bytes_saved_sent: s.datagram_bytes_saved_out,
                 bytes_saved_received: s.datagram_bytes_saved_in,

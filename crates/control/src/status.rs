@@ -335,9 +335,7 @@ pub struct DatagramCounts {
     pub sent: u64,
     /// From the peer.
     pub received: u64,
-    /// That were lost and sent again.
-    pub repeated: u64,
-    /// That found their queue full or missed their deadline.
+    /// That found their queue full.
     pub dropped: u64,
     /// Bytes of them that compression kept off the link, sent and received.
     pub bytes_saved_sent: u64,

@@ -40,7 +40,6 @@ use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
-use crate::kept::Kept;
 use crate::path::PathId;
 use crate::ranges::RangeSet;
 use crate::stream::{Carries, Delivery, Queue, Stream};
@@ -124,8 +123,6 @@ pub struct SessionStats {
     pub datagrams_out: u64,
     /// See `datagrams_in`.
     pub datagrams_dropped: u64,
-    /// Datagrams that were lost and sent again.
-    pub datagrams_repeated: u64,
     /// Bytes of the datagrams taken and given.
     pub datagram_bytes_in: u64,
     /// See `datagram_bytes_in`.
@@ -194,7 +191,6 @@ pub struct Session {
     outbox: Outbox,
     inbox: Inbox,
     /// Datagrams that go again if they are lost.
-    kept: Kept,
     /// Our streams of packets, and how many there are of both sides.
     lanes: BTreeMap<(ClassId, HostId), StreamId>,
     packet_streams: usize,
@@ -269,7 +265,6 @@ impl Session {
             credit_due: None,
             outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
-            kept: Kept::new(config.memory.0 as usize / 8),
             lanes: BTreeMap::new(),
             packet_streams: 0,
             lane_headers: LaneHeaders::default(),

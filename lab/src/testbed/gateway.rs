@@ -16,7 +16,7 @@ use os::netns::NetNs;
 
 use serde::Deserialize;
 
-use os::proc::{die_with_parent, entropy, reset_signals};
+use os::proc::{cpu_of, die_with_parent, entropy, reset_signals};
 use units::BitRate;
 
 use super::results::Load;
@@ -37,8 +37,6 @@ const RESOLVER: &str = "resolv.conf";
 const ABSENT: &str = "absent-";
 /// How long one question to a gateway may take.
 const ANSWER: units::Duration = units::Duration::from_secs(5);
-/// Ticks of processor time in `/proc/PID/stat`: USER_HZ, 100 on every Linux.
-const TICKS: f64 = 100.0;
 
 /// Settings of a gateway pair beyond what follows from the link.
 #[derive(Clone, Debug, Default)]
@@ -358,11 +356,10 @@ impl Gateway {
     /// Processor time since its start, and memory now.
     pub fn load(&self) -> io::Result<Load> {
         let pid = self.pid();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let unreadable = || io::Error::other(format!("/proc/{pid} has another form than expected"));
         Ok(Load {
-            cpu: cpu_of(&stat).ok_or_else(unreadable)?,
+            cpu: cpu_of(pid)?.as_secs_f64(),
             memory: memory_of(&status).ok_or_else(unreadable)?,
         })
     }
@@ -376,8 +373,8 @@ impl Gateway {
             let is_main = thread.file_name().to_str() == Some(&self.pid().to_string());
             let number = name.trim().strip_prefix("shard ").and_then(|n| n.parse::<u32>().ok());
             let Some(number) = number.or(is_main.then_some(0)) else { continue };
-            let stat = fs::read_to_string(thread.path().join("stat"))?;
-            each.push((number, cpu_of(&stat).unwrap_or_default()));
+            let stat = fs::read_to_string(thread.path().join("schedstat"))?;
+            each.push((number, cpu_of_thread(&stat).unwrap_or_default()));
         }
         each.sort_by_key(|(number, _)| *number);
         Ok(each.into_iter().map(|(_, cpu)| cpu).collect())
@@ -483,12 +480,10 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// utime and stime of `/proc/PID/stat` (proc(5), fields 14 and 15), in seconds. The
-/// name in field 2 may hold anything, so fields are counted from its closing bracket.
-fn cpu_of(stat: &str) -> Option<f64> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS)
+/// Time on a processor, of `/proc/PID/task/TID/schedstat` (its first field, in nanoseconds), in
+/// seconds. It may be a tick of the scheduler old, 4 ms here.
+fn cpu_of_thread(schedstat: &str) -> Option<f64> {
+    schedstat.split_whitespace().next()?.parse::<u64>().ok().map(|ns| ns as f64 / 1e9)
 }
 
 fn memory_of(status: &str) -> Option<u64> {
@@ -503,10 +498,9 @@ mod tests {
     use config::Config;
 
     #[test]
-    fn processor_time_is_read_past_any_name() {
-        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 1 0 9 1 2";
-        assert_eq!(cpu_of(stat), Some(1.75));
-        assert_eq!(cpu_of("42"), None);
+    fn processor_time_and_memory_are_read() {
+        assert_eq!(cpu_of_thread("1750000000 25 9\n"), Some(1.75));
+        assert_eq!(cpu_of_thread("\n"), None);
         assert_eq!(memory_of("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2 << 20));
     }
 

@@ -161,8 +161,7 @@ impl World {
         }
         let carry = match how >> 1 & 3 {
             0 | 1 => Carry::Plain,
-            2 => Carry::Ordered,
-            _ => Carry::Unordered(None),
+            _ => Carry::Ordered,
         };
         let label = Label {
             flow: u32::from(flow),

@@ -17,7 +17,6 @@ use crate::wire::{
 #[derive(Default)]
 pub(super) struct Touched {
     streams: Vec<StreamId>,
-    datagrams: Vec<(u64, Fate)>,
     references: Vec<(Token, Fate)>,
     paths: Vec<(SentFrame, Fate)>,
 }
@@ -462,9 +461,6 @@ impl Session {
     }
 
     fn after_fates(&mut self, now: Instant, at: usize, mut touched: Touched) {
-        for (number, fate) in touched.datagrams.drain(..) {
-            self.on_datagram_fate(now, number, fate);
-        }
         for (token, fate) in touched.references.drain(..) {
             self.paths[at].headers.on_fate(token, fate == Fate::Arrived);
         }
@@ -502,9 +498,6 @@ fn settle(
     fate: Fate,
     frame: &SentFrame,
 ) {
-    if let SentFrame::Datagram(number) = frame {
-        return touched.datagrams.push((*number, fate));
-    }
     if let SentFrame::Reference(token) = frame {
         return touched.references.push((*token, fate));
     }
@@ -555,12 +548,6 @@ fn apply(
                 s.credit_sent = s.credit_acked;
             }
         }
-        (
-            SentFrame::Datagram(_)
-            | SentFrame::Reference(_)
-            | SentFrame::Path(..)
-            | SentFrame::Use(_),
-            _,
-        ) => {}
+        (SentFrame::Reference(_) | SentFrame::Path(..) | SentFrame::Use(_), _) => {}
     }
 }

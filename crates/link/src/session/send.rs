@@ -297,12 +297,8 @@ impl Session {
                                 .into_iter()
                                 .for_each(|r| self.paths.in_hand_mut().sent.push_frame(r));
                             self.schedule.on_packet_left(class, waiting.bytes.len());
-                            if let Some(number) = self.on_datagram_left(class, host, waiting) {
-                                self.paths
-                                    .in_hand_mut()
-                                    .sent
-                                    .push_frame(SentFrame::Datagram(number));
-                            }
+                            self.outbox.recycle(waiting.bytes);
+                            self.schedule.hosts.release(host);
                         }
                     }
                     Filled::Partly
