@@ -319,6 +319,63 @@ fn musts() -> BTreeSet<String> {
         .collect()
 }
 
+/// The numbered rules of all protocols, each with its file, id and text: up to the next rule or
+/// the next empty line, behind which a table of the rule may stand.
+fn rules() -> Vec<(String, String, String)> {
+    let mut rules = Vec::new();
+    for (name, text) in files(&[".md"]) {
+        if !name.starts_with("spec/") {
+            continue;
+        }
+        for item in text.split("\n- **").skip(1) {
+            let Some((id, rest)) = item.split_once("**") else { continue };
+            let own = rest.split("\n\n").next().unwrap_or_default();
+            rules.push((name.clone(), id.to_owned(), own.to_owned()));
+        }
+    }
+    assert!(rules.len() > 150, "only {} rules were found", rules.len());
+    rules
+}
+
+/// What takes longer to say is two rules, or a rule and a table.
+#[test]
+fn every_rule_of_the_protocols_is_short_and_has_an_id_of_its_own() {
+    const MOST_WORDS: usize = 120;
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (file, id, text) in rules() {
+        let words = text.split_whitespace().count();
+        if words > MOST_WORDS {
+            faults.push(format!("{file}: {id} has {words} words, more than {MOST_WORDS}"));
+        }
+        if !seen.insert(id.clone()) {
+            faults.push(format!("{file}: there is another {id}"));
+        }
+    }
+    fail_with(faults);
+}
+
+/// L-KY-1 and the like, wherever they stand: in code, in documents and in the protocols themselves.
+#[test]
+fn every_rule_that_is_cited_is_there() {
+    let known: BTreeSet<String> = rules().into_iter().map(|(_, id, _)| id).collect();
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs", ".md"]) {
+        let is_whole = |at: usize| {
+            !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        };
+        for (at, _) in text.match_indices("L-").chain(text.match_indices("CT-")) {
+            let end = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '-');
+            let id = text[at..].split(end).next().unwrap_or_default();
+            let is_rule = id.split('-').count() == 3 && id.ends_with(|c: char| c.is_ascii_digit());
+            if is_whole(at) && is_rule && !known.contains(id) {
+                faults.push(format!("{name}: {id} is in none of the protocols"));
+            }
+        }
+    }
+    fail_with(faults);
+}
+
 /// What of a file is tests: all of it, or what follows `mod tests {`.
 fn tests_in<'a>(name: &str, text: &'a str) -> &'a str {
     let all = ["/tests/", "/tests.rs"].iter().any(|part| name.contains(part));
