@@ -176,6 +176,23 @@ fn files_are_short_enough_to_keep_in_mind() {
     );
 }
 
+/// Who opens a file learns from its first line what is in it, and that line is no title alone.
+#[test]
+fn every_module_opens_with_what_it_does() {
+    const SHORTEST: usize = 16;
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs"]) {
+        match text.lines().next().and_then(|line| line.strip_prefix("//! ")) {
+            None => faults.push(format!("{name}: the first line has to say `//! what it does`")),
+            Some(line) if line.len() < SHORTEST => {
+                faults.push(format!("{name}: \"{line}\" does not say what the module does"));
+            }
+            Some(_) => {}
+        }
+    }
+    fail_with(faults);
+}
+
 #[test]
 fn nothing_is_left_half_done() {
     let marks = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
