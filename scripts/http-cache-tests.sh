@@ -10,6 +10,7 @@
 #
 # DIRECTORY: where the suite is, or is put; default: http-cache-tests beside this tree.
 # PROGRAMS: where the programs are; default: target/debug. CACHE=memory: without a directory.
+# HUB=off: the terminal's cache alone.
 set -euo pipefail
 tree=$(cd "$(dirname "$0")/.." && pwd)
 suite=${1:-$tree/../http-cache-tests}
@@ -63,6 +64,8 @@ cp "$programs/bentpipe-web" "$work/bin/"
 chmod -R a+rX "$work/bin"
 state="directory = \"$work/state\""
 [ "${CACHE:-}" = memory ] && state=""
+hub=""
+[ "${HUB:-}" = off ] && hub=', "--hub-cache", "0"'
 
 gateway() { # ns listen routes allow key peer-public endpoint state
     mkdir -p "$work/$1"
@@ -74,7 +77,7 @@ admin = "admin.sock"
 tun = "bp0"
 lan = ["lan0"]
 [service.web]
-command = ["$work/bin/bentpipe-web"]
+command = ["$work/bin/bentpipe-web"$hub]
 $8
 [[peer]]
 name = "far"

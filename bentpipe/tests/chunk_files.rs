@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 
 use bentpipe::chunk_files::ChunkFiles;
-use squeeze::dedup::{Decoder, Dedup, Encoder, Keys, Limits, Scope, Shown, Store};
+use squeeze::dedup::{Dedup, ItemDecoder, ItemEncoder, Keys, Limits, Scope, Shown, Store};
 use units::{Instant, Rng};
 
 /// Where the process that is to be killed, or to fill its disk, works.
@@ -85,8 +85,8 @@ impl Link {
     /// Sends `content`, sees that it arrives, and answers what it cost.
     fn send(&mut self, content: &[u8]) -> usize {
         self.exchange();
-        let mut encoder = Encoder::new(&self.near.sender, Scope::Lan);
-        let (mut decoder, mut wire, mut got) = (Decoder::default(), Vec::new(), Vec::new());
+        let mut encoder = ItemEncoder::new(&self.near.sender, Scope::Lan);
+        let (mut decoder, mut wire, mut got) = (ItemDecoder::default(), Vec::new(), Vec::new());
         let (mut pushed, mut begin, mut cost) = (0, 0_u64, 0);
         while got.len() < content.len() {
             let n = encoder.room().min(content.len() - pushed).min(50_000);

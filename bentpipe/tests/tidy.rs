@@ -43,15 +43,15 @@ fn fail_with(faults: Vec<String>) {
 /// Crates that read files, talk to people, to gateways or to services, or call Linux.
 const NOT_CORE: [&str; 5] = ["config", "console", "control", "os", "service"];
 
-/// Rooms that take facts and time and give work (ARCHITECTURE.md).
-fn core_rooms() -> Vec<String> {
-    let rooms = fs::read_dir(root().join("crates")).expect("rooms").flatten();
-    let names = rooms.filter(|e| e.path().is_dir()).map(|e| e.file_name());
+/// Crates that take facts and time and give work (ARCHITECTURE.md).
+fn core_crates() -> Vec<String> {
+    let crates = fs::read_dir(root().join("crates")).expect("crates").flatten();
+    let names = crates.filter(|e| e.path().is_dir()).map(|e| e.file_name());
     names.filter_map(|n| n.into_string().ok()).filter(|n| !NOT_CORE.contains(&n.as_str())).collect()
 }
 
 #[test]
-fn core_rooms_depend_on_nothing_that_could_do_io() {
+fn core_crates_depend_on_nothing_that_could_do_io() {
     // What may be added here: code that opens no socket or file, reads no clock and
     // draws no randomness of its own.
     const PURE: [&str; 18] = [
@@ -75,8 +75,8 @@ fn core_rooms_depend_on_nothing_that_could_do_io() {
         "proptest",
     ];
     let mut faults = Vec::new();
-    for room in core_rooms() {
-        let name = format!("crates/{room}/Cargo.toml");
+    for core in core_crates() {
+        let name = format!("crates/{core}/Cargo.toml");
         let text = fs::read_to_string(root().join(&name)).expect("a manifest");
         let manifest: toml::Table = text.parse().expect("TOML");
         for section in ["dependencies", "dev-dependencies"] {
@@ -84,7 +84,7 @@ fn core_rooms_depend_on_nothing_that_could_do_io() {
                 continue;
             };
             for dependency in table.keys().filter(|d| !PURE.contains(&d.as_str())) {
-                faults.push(format!("{name}: core rooms may not depend on {dependency}"));
+                faults.push(format!("{name}: core crates may not depend on {dependency}"));
             }
         }
     }
@@ -92,15 +92,15 @@ fn core_rooms_depend_on_nothing_that_could_do_io() {
 }
 
 #[test]
-fn the_bans_of_core_rooms_cover_every_core_room() {
+fn the_bans_of_core_crates_cover_every_core_crate() {
     let bans = fs::read_to_string(root().join("crates/clippy.toml")).expect("the bans");
     for banned in ["Instant::now", "SystemTime::now", "HashMap", "TcpStream", "UdpSocket"] {
         assert!(bans.contains(banned), "crates/clippy.toml bans {banned}");
     }
     // Clippy takes the nearest file, so one further down would lift the bans.
-    for room in core_rooms() {
+    for core in core_crates() {
         for name in ["clippy.toml", ".clippy.toml"] {
-            let path = root().join("crates").join(&room).join(name);
+            let path = root().join("crates").join(&core).join(name);
             assert!(!path.exists(), "{} lifts the bans of crates/clippy.toml", path.display());
         }
     }

@@ -4,6 +4,7 @@
 //! tool reaches, what is asked for and what was measured; the command fails if one misses.
 //! Where the link's errors are random a figure is the median over several seeds.
 
+mod browser;
 mod carriers;
 mod cases;
 mod changing;

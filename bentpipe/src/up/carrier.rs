@@ -386,7 +386,7 @@ impl Carrier {
         }
     }
 
-    /// Sends what the relay has, as far as its departure clock and the kernel allow. The
+    /// Sends what the relay has, as far as its pacer and the kernel allow. The
     /// clock is read anew for each batch, as in [`Carrier::receive`].
     pub fn send(&mut self, clock: &Clock, relay: &mut Relay) {
         loop {

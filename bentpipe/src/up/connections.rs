@@ -226,9 +226,9 @@ impl Connections {
     /// Gives every connection that waits one turn, or as many as can be coded in
     /// [`CODING`]: meanwhile nothing is sent and nothing read.
     pub fn work(&mut self, now: Instant, relay: &mut Relay) {
-        let begin = relay.coding_time();
+        let begin = relay.codec_time();
         for _ in 0..self.queue.len() {
-            if relay.coding_time() - begin > CODING {
+            if relay.codec_time() - begin > CODING {
                 return;
             }
             let Some(flow) = self.queue.pop_front() else { return };
@@ -359,7 +359,7 @@ impl Connection {
     fn read(&mut self, now: Instant, relay: &mut Relay, buffer: &mut [u8]) -> Turn {
         for _ in 0..ROUNDS {
             if !self.ahead.is_empty() {
-                let room = relay.read_room(now, self.flow).min(self.ahead.len());
+                let room = relay.writable_bytes(now, self.flow).min(self.ahead.len());
                 if room == 0 {
                     return Turn::Rests; // Action::Read follows.
                 }
@@ -370,7 +370,7 @@ impl Connection {
             if !self.readable || self.input_ended {
                 return Turn::Rests;
             }
-            let room = relay.read_room(now, self.flow).min(buffer.len());
+            let room = relay.writable_bytes(now, self.flow).min(buffer.len());
             if room == 0 {
                 self.acknowledge();
                 return Turn::Rests; // Action::Read follows.

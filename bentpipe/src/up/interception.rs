@@ -58,7 +58,7 @@ impl Clear {
     pub fn on_link(&mut self, now: Instant, event: LinkEvent) {
         match event {
             LinkEvent::Up { .. } | LinkEvent::Back => self.from = None,
-            LinkEvent::Silent(_) | LinkEvent::Unheard(_) | LinkEvent::Unreported(_) => {
+            LinkEvent::NothingReceived(_) | LinkEvent::TransmitDead(_) | LinkEvent::NoAcks(_) => {
                 self.from = Some(now + PATIENCE)
             }
             LinkEvent::Closed => self.from = Some(now),

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use link::PeerId;
 use link::endpoint::{Endpoint, PeerStats};
-use link::session::{RateMode, RateStatus, Reach};
-use relay::{ByHost, ChunkCounts, HostTraffic, LinkSqueezed, Squeezed, StreamSqueezed};
+use link::session::{PathHealth, RateMode, RateStatus};
+use relay::{ByHost, ChunkCounts, CompressionCounts, HostTraffic, LinkCompression, StreamCounts};
 use units::{Duration, Instant};
 
 use super::disagreements;
@@ -126,7 +126,7 @@ pub fn fates(endpoint: &Endpoint, id: PeerId) -> Fates {
 
 /// Do both directions of the link to a peer work?
 pub fn is_up(endpoint: &Endpoint, id: PeerId) -> bool {
-    endpoint.is_established(id) && endpoint.reach(id) == Reach::Both
+    endpoint.is_established(id) && endpoint.health(id) == PathHealth::Alive
 }
 
 impl Shard {
@@ -168,15 +168,15 @@ impl Shard {
         // Nothing was to do with it yet, if there is none.
         let session = endpoint.session(peer.id);
         let s = endpoint.session_stats(peer.id);
-        let squeezed = self.relay.squeezed(peer.id);
+        let squeezed = self.relay.compression(peer.id);
         // What the session calls stream bytes are coded already.
         let all = &squeezed.all;
         let sent = (s.stream_bytes_in + all.sent).saturating_sub(all.sent_as);
         let received = (s.stream_bytes_out + all.received).saturating_sub(all.received_as);
         let (rate_out, rate_in) = peer.meter.rates(now, self.sampling.since(), &stats);
-        let reach = endpoint.reach(peer.id);
-        let state = match (endpoint.is_established(peer.id), reach) {
-            (true, Reach::Both) => LinkState::Up,
+        let health = endpoint.health(peer.id);
+        let state = match (endpoint.is_established(peer.id), health) {
+            (true, PathHealth::Alive) => LinkState::Up,
             (true, _) => LinkState::Fading,
             (false, _) if endpoint.is_calling(peer.id) => LinkState::Rising,
             // It ended the session in order and is not called.
@@ -185,11 +185,11 @@ impl Shard {
         };
         let dead =
             |direction, since| Some(Dead { direction, for_ms: now.since(since).as_millis() });
-        let dead = match reach {
-            Reach::Both => None,
-            Reach::NothingReceived { since } => dead(Way::Receive, since),
-            Reach::TransmitDead { since } => dead(Way::Transmit, since),
-            Reach::NothingReported { since } => dead(Way::Reports, since),
+        let dead = match health {
+            PathHealth::Alive => None,
+            PathHealth::NothingReceived { since } => dead(Way::Receive, since),
+            PathHealth::TransmitDead { since } => dead(Way::Transmit, since),
+            PathHealth::NoAcks { since } => dead(Way::Reports, since),
         };
         LinkStatus {
             peer: peer.config.name.clone(),
@@ -232,7 +232,6 @@ impl Shard {
             datagrams: DatagramCounts {
                 sent: s.datagrams_in,
                 received: s.datagrams_out,
-                repeated: s.datagrams_repeated,
                 dropped: s.datagrams_dropped,
                 bytes_saved_sent: s.datagram_bytes_saved_out,
                 bytes_saved_received: s.datagram_bytes_saved_in,
@@ -267,8 +266,8 @@ impl Shard {
 /// Hosts and streams that are told one by one.
 const MOST_TOLD: usize = 32;
 
-fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
-    let bytes = |s: &Squeezed| CompressedBytes {
+fn compression(squeezed: &LinkCompression, traffic: &Traffic) -> Compression {
+    let bytes = |s: &CompressionCounts| CompressedBytes {
         sent: s.sent,
         sent_deduplicated: s.sent_items,
         sent_as: s.sent_as,
@@ -282,16 +281,16 @@ fn compression(squeezed: &LinkSqueezed, traffic: &Traffic) -> Compression {
     let mut hosts: Vec<_> = squeezed.hosts.iter().collect();
     hosts.sort_by_key(|(_, s)| Reverse(s.content()));
     let mut streams: Vec<_> = squeezed.streams.iter().collect();
-    streams.sort_by_key(|s| Reverse(s.squeezed.content()));
-    let host = |(host, s): (&Option<IpAddr>, &Squeezed)| HostCompression {
+    streams.sort_by_key(|s| Reverse(s.counts.content()));
+    let host = |(host, s): (&Option<IpAddr>, &CompressionCounts)| HostCompression {
         host: name(*host),
         bytes: bytes(s),
     };
-    let stream = |s: &StreamSqueezed| StreamCompression {
+    let stream = |s: &StreamCounts| StreamCompression {
         host: name(s.host),
         port: s.port,
         class: class(s.class),
-        bytes: bytes(&s.squeezed),
+        bytes: bytes(&s.counts),
     };
     Compression {
         total: bytes(&squeezed.all),

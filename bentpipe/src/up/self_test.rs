@@ -11,7 +11,7 @@ mod served;
 use std::sync::mpsc::Sender;
 
 use link::PeerId;
-use link::session::Reach;
+use link::session::PathHealth;
 use os::poll::Waker;
 use relay::self_test::{LONGEST, Part};
 use relay::{FlowId, Relay, ResetReason};
@@ -291,7 +291,7 @@ enum Turn<T> {
 
 /// Is there a session in which both hear each other?
 fn works(relay: &Relay, peer: PeerId) -> bool {
-    relay.endpoint.is_established(peer) && relay.endpoint.reach(peer) == Reach::Both
+    relay.endpoint.is_established(peer) && relay.endpoint.health(peer) == PathHealth::Alive
 }
 
 /// What the peer does while this node does `part`.

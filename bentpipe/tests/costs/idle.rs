@@ -206,7 +206,7 @@ impl World {
     fn answer(&mut self, flow: FlowId) {
         let Some(left) = self.answers.get_mut(&flow) else { return };
         while *left > 0 {
-            let room = self.hub.read_room(self.now, flow).min(*left).min(16_384);
+            let room = self.hub.writable_bytes(self.now, flow).min(*left).min(16_384);
             let took = self.hub.local_data(self.now, flow, &vec![room as u8; room]);
             *left -= took;
             if took == 0 {

@@ -186,7 +186,7 @@ impl Node {
 
     /// Messages about chunks that were understood, and those that mean nothing.
     pub fn messages(&self) -> [u64; 2] {
-        let counts = self.relay.squeezed(PEER).chunks.expect("a node that deduplicates");
+        let counts = self.relay.compression(PEER).chunks.expect("a node that deduplicates");
         assert!(counts.in_use, "both ends deduplicate");
         [counts.messages, counts.violations]
     }

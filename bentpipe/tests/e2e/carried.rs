@@ -14,12 +14,6 @@ const RULES: &str = "
 protocol = \"udp\"
 ports    = [6001]
 carry    = \"ordered\"
-
-[[peer.rule]]
-protocol = \"udp\"
-ports    = [6002]
-carry    = \"unordered\"
-deadline = \"10s\"
 ";
 
 fn world(loss: f64, rules: &str, change: impl FnOnce(&mut Plan)) -> World {
@@ -65,7 +59,7 @@ fn numbered(world: &World, port: u16) -> Vec<u32> {
 }
 
 #[test]
-fn packets_are_carried_in_order_or_repaired_as_rules_say() {
+fn packets_are_carried_in_order_or_once_as_rules_say() {
     if !root() {
         return;
     }
@@ -73,20 +67,15 @@ fn packets_are_carried_in_order_or_repaired_as_rules_say() {
     let all = Vec::from_iter(0..600);
     let ordered = numbered(&world, 6001);
     assert!(ordered == all, "ordered: {} of 600 {ordered:?}", ordered.len());
-    let mut unordered = numbered(&world, 6002);
-    let late = unordered.windows(2).filter(|two| two[1] < two[0]).count();
-    unordered.sort_unstable();
-    unordered.dedup();
-    assert!(unordered == all, "unordered: {} of 600", unordered.len());
     let plain = numbered(&world, 6003);
-    println!("{late} came late, {} of 600 came plain", plain.len());
+    println!("{} of 600 came plain", plain.len());
     assert!((500..600).contains(&plain.len()), "{}", plain.len());
     let datagrams = &world.a.status().links[0].datagrams;
-    assert!(datagrams.sent >= 1800 && datagrams.repeated >= 10, "{datagrams:?}");
+    assert!(datagrams.sent >= 1200, "{datagrams:?}");
     assert_eq!(world.a.status().links[0].streams_open, 0, "nobody sees a stream");
     let hosts = world.a.status().links.remove(0).hosts;
     let server = hosts.iter().find(|h| h.host == "10.2.0.2").expect("an account");
-    assert!(server.packets_sent >= 1800 && server.packet_bytes_sent > 1800 * 404, "{hosts:?}");
+    assert!(server.packets_sent >= 1200 && server.packet_bytes_sent > 1200 * 404, "{hosts:?}");
 }
 
 /// Bytes per second of one CUBIC connection over 1 % loss and 600 ms, from its start.
@@ -115,19 +104,16 @@ fn cubic(rules: &str) -> u64 {
 
 #[test]
 #[ignore = "it measures for two minutes"]
-fn unsplit_tcp_gains_by_being_carried_in_order_or_again() {
+fn unsplit_tcp_gains_by_being_carried_in_order() {
     if !root_alone() {
         return;
     }
-    let rule = |carry| format!("[[peer.rule]]\nprotocol = \"tcp\"\ncarry = \"{carry}\"\n");
     let plain = cubic("");
-    let [ordered, unordered] = ["ordered", "unordered"].map(|carry| cubic(&rule(carry)));
+    let ordered = cubic("[[peer.rule]]\nprotocol = \"tcp\"\ncarry = \"ordered\"\n");
     println!(
-        "one CUBIC connection, 40 Mbit/s, 600 ms, 1 % loss, 40 s: plain {} kB/s, ordered {} kB/s, \
-         unordered {} kB/s",
+        "one CUBIC connection, 40 Mbit/s, 600 ms, 1 % loss, 40 s: plain {} kB/s, ordered {} kB/s",
         plain / 1000,
-        ordered / 1000,
-        unordered / 1000
+        ordered / 1000
     );
-    assert!(ordered > plain && unordered > plain, "{ordered} {unordered} {plain}");
+    assert!(ordered > plain, "{ordered} {plain}");
 }

@@ -7,11 +7,11 @@ use units::{BitRate, ByteCount, Duration, Instant, Rng};
 
 use crate::config::{ChannelConfig, ConfigError, HELD_WITHOUT_RATE, OutageMode};
 use crate::counters::Counters;
-use crate::line::Line;
+use crate::impairments::{Fate, Impairments, flip_bit};
 use crate::outage::Outages;
 use crate::policer::Bucket;
+use crate::serializer::Serializer;
 use crate::series::Series;
-use crate::sky::{Fate, Sky, flip_bit};
 
 /// One direction of a link; see the crate's description.
 ///
@@ -21,20 +21,20 @@ use crate::sky::{Fate, Sky, flip_bit};
 #[derive(Debug)]
 pub struct Channel<T> {
     config: ChannelConfig,
-    /// Of the draws of the rate and of the delay.
+    /// Seeds for the draws of the rate schedule and of the delay schedule.
     seeds: [u64; 2],
     policer: Option<Bucket>,
-    line: Line,
+    serializer: Serializer,
     outages: Outages,
-    sky: Sky,
+    impairments: Impairments,
     waiting: VecDeque<Waiting<T>>,
     waiting_bytes: ByteCount,
-    on_line: Option<OnLine<T>>,
-    /// In the order of their times.
-    flight: VecDeque<Flying<T>>,
-    /// Those that overtake nobody: on a detour, or second copies.
-    stragglers: BinaryHeap<Flying<T>>,
-    flight_bytes: ByteCount,
+    serializing: Option<Serializing<T>>,
+    /// In the order of arrival.
+    propagating: VecDeque<Propagating<T>>,
+    /// Delayed packets and second copies: they need not arrive in order.
+    stragglers: BinaryHeap<Propagating<T>>,
+    propagating_bytes: ByteCount,
     last_arrival: Instant,
     serial: u64,
     counters: Counters,
@@ -80,35 +80,35 @@ struct Waiting<T> {
 }
 
 #[derive(Debug)]
-struct OnLine<T> {
+struct Serializing<T> {
     start: Instant,
     end: Instant,
     packet: Waiting<T>,
 }
 
 #[derive(Debug)]
-struct Flying<T> {
+struct Propagating<T> {
     serial: u64,
     arrival: Arrival<T>,
 }
 
-impl<T> Flying<T> {
+impl<T> Propagating<T> {
     fn key(&self) -> (Instant, u64) {
         (self.arrival.at, self.serial)
     }
 }
-impl<T> PartialEq for Flying<T> {
+impl<T> PartialEq for Propagating<T> {
     fn eq(&self, o: &Self) -> bool {
         self.key() == o.key()
     }
 }
-impl<T> Eq for Flying<T> {}
-impl<T> PartialOrd for Flying<T> {
+impl<T> Eq for Propagating<T> {}
+impl<T> PartialOrd for Propagating<T> {
     fn partial_cmp(&self, o: &Self) -> Option<Ordering> {
         Some(self.cmp(o))
     }
 }
-impl<T> Ord for Flying<T> {
+impl<T> Ord for Propagating<T> {
     /// Backwards, so that the heap's greatest is the earliest.
     fn cmp(&self, o: &Self) -> Ordering {
         o.key().cmp(&self.key())
@@ -124,21 +124,21 @@ impl<T: Clone> Channel<T> {
     /// A channel at time zero; equal seeds and equal calls give equal results.
     pub fn new(config: ChannelConfig, seed: u64) -> Result<Channel<T>, ConfigError> {
         config.validate()?;
-        // Beside the sky's generators, so that a schedule leaves the losses as they were.
+        // Apart from the impairments' generators, so that a schedule does not change the losses.
         let seeds = [1, 2].map(|part| Rng::new(seed ^ (part << 62)).next_u64());
         Ok(Channel {
             policer: config.policer.map(|p| Bucket::new(p, Instant::ZERO)),
-            line: Line::new(config.pace(seeds[0])),
+            serializer: Serializer::new(config.pace(seeds[0])),
             seeds,
             outages: Outages::new(&config.outages)?,
-            sky: Sky::new(&config, seed),
+            impairments: Impairments::new(&config, seed),
             config,
             waiting: VecDeque::new(),
             waiting_bytes: ByteCount(0),
-            on_line: None,
-            flight: VecDeque::new(),
+            serializing: None,
+            propagating: VecDeque::new(),
             stragglers: BinaryHeap::new(),
-            flight_bytes: ByteCount(0),
+            propagating_bytes: ByteCount(0),
             last_arrival: Instant::ZERO,
             serial: 0,
             counters: Counters::default(),
@@ -164,12 +164,12 @@ impl<T: Clone> Channel<T> {
             self.series.refused(now, len);
             return Err(Refused::Policed(item));
         }
-        let (rate, _) = self.line.pace().at(now);
+        let (rate, _) = self.serializer.pace().at(now);
         let queue_limit = self.config.queue.bytes(rate);
-        let must_wait = self.on_line.is_some() || !self.waiting.is_empty() || self.is_stopped();
+        let must_wait = self.serializing.is_some() || !self.waiting.is_empty() || self.is_stopped();
         let no_room = must_wait && self.waiting_bytes + len > queue_limit;
-        let no_sky = rate.is_none() && self.flight_bytes + len > HELD_WITHOUT_RATE;
-        if no_room || no_sky {
+        let beyond_limit = rate.is_none() && self.propagating_bytes + len > HELD_WITHOUT_RATE;
+        if no_room || beyond_limit {
             self.counters.queue_drops.add(len);
             self.series.refused(now, len);
             self.series.queue(now, self.waiting_bytes);
@@ -186,42 +186,42 @@ impl<T: Clone> Channel<T> {
     /// when they would have. Call it until it says `None`.
     pub fn pop(&mut self, now: Instant) -> Option<Arrival<T>> {
         self.advance(now);
-        let straggler = match (self.flight.front(), self.stragglers.peek()) {
+        let straggler = match (self.propagating.front(), self.stragglers.peek()) {
             (Some(first), Some(straggler)) => straggler.key() < first.key(),
             (None, straggler) => straggler.is_some(),
             (Some(_), None) => false,
         };
-        let flying = if straggler {
+        let propagating = if straggler {
             if self.stragglers.peek()?.arrival.at > now {
                 return None;
             }
             self.stragglers.pop()?
         } else {
-            if self.flight.front()?.arrival.at > now {
+            if self.propagating.front()?.arrival.at > now {
                 return None;
             }
-            self.flight.pop_front()?
+            self.propagating.pop_front()?
         };
-        self.land(&flying.arrival);
-        Some(flying.arrival)
+        self.arrive(&propagating.arrival);
+        Some(propagating.arrival)
     }
 
     /// The earliest time at which `pop` can have something. It may come up empty then,
-    /// if what was on the line turns out to be on a detour; ask again.
+    /// if the packet that was being serialized turns out to be delayed further; ask again.
     pub fn next_time(&self) -> Option<Instant> {
-        let on_line = self.on_line.as_ref().map(|p| p.end + self.delay_at(p.end));
-        let flying = self.flight.front().map(|f| f.arrival.at);
+        let serializing = self.serializing.as_ref().map(|p| p.end + self.delay_at(p.end));
+        let propagating = self.propagating.front().map(|f| f.arrival.at);
         let straggling = self.stragglers.peek().map(|f| f.arrival.at);
-        [on_line, flying, straggling].into_iter().flatten().min()
+        [serializing, propagating, straggling].into_iter().flatten().min()
     }
 
     /// Moves packets along up to `now`. `push` and `pop` do so themselves; call it
     /// before reading counters in a quiet moment.
     pub fn advance(&mut self, now: Instant) {
         loop {
-            match &self.on_line {
+            match &self.serializing {
                 Some(packet) if packet.end > now => return,
-                Some(_) => self.launch(),
+                Some(_) => self.end_serialization(),
                 None => {}
             }
             if self.waiting.is_empty() || self.is_stopped() {
@@ -253,8 +253,8 @@ impl<T: Clone> Channel<T> {
 
     /// Packets held anywhere in the channel.
     pub fn held(&self) -> usize {
-        let on_line = usize::from(self.on_line.is_some());
-        self.waiting.len() + on_line + self.flight.len() + self.stragglers.len()
+        let serializing = usize::from(self.serializing.is_some());
+        self.waiting.len() + serializing + self.propagating.len() + self.stragglers.len()
     }
 
     /// A new configuration from `now` on. What is on the line or in flight keeps its
@@ -264,13 +264,13 @@ impl<T: Clone> Channel<T> {
         config.validate()?;
         let outages = Outages::new(&config.outages)?;
         self.advance(now);
-        self.line.set_pace(config.pace(self.seeds[0]));
+        self.serializer.set_pace(config.pace(self.seeds[0]));
         match (&mut self.policer, config.policer) {
             (Some(bucket), Some(policer)) => bucket.change(policer, now),
             (slot, policer) => *slot = policer.map(|p| Bucket::new(p, now)),
         }
         self.outages.replan(outages);
-        self.sky.reconfigure(&config);
+        self.impairments.reconfigure(&config);
         self.config = config;
         self.advance(now);
         Ok(())
@@ -287,12 +287,12 @@ impl<T: Clone> Channel<T> {
     pub fn capacity(&self, from: Instant, to: Instant) -> Option<ByteCount> {
         let (mut now, mut bits) = (from, 0u128);
         while now < to {
-            let (rate, until) = self.line.pace().at(now);
+            let (rate, until) = self.serializer.pace().at(now);
             let until = until.min(to);
             bits += u128::from(rate?.as_bps()) * u128::from(until.since(now).as_nanos());
             now = until;
         }
-        self.line.pace().at(from).0?;
+        self.serializer.pace().at(from).0?;
         Some(ByteCount(u64::try_from(bits / 8_000_000_000).unwrap_or(u64::MAX)))
     }
 
@@ -328,15 +328,15 @@ impl<T: Clone> Channel<T> {
         if self.config.outage_mode == OutageMode::Hold {
             earliest = self.after_outages(earliest, packet.len);
         }
-        let (start, end) = self.line.send(earliest, packet.len);
-        self.on_line = Some(OnLine { start, end, packet });
+        let (start, end) = self.serializer.send(earliest, packet.len);
+        self.serializing = Some(Serializing { start, end, packet });
     }
 
     /// The earliest time from which the line can send `len` bytes without meeting an
     /// outage. A packet too long for the gap between two outages waits for a longer gap.
     fn after_outages(&self, mut earliest: Instant, len: ByteCount) -> Instant {
         loop {
-            let (start, end) = self.line.plan(earliest, len);
+            let (start, end) = self.serializer.plan(earliest, len);
             match self.outages.first_touching(start, end) {
                 Some(outage) => earliest = outage.end,
                 None => return earliest,
@@ -344,13 +344,13 @@ impl<T: Clone> Channel<T> {
         }
     }
 
-    /// The packet on the line is over: the sky decides.
-    fn launch(&mut self) {
-        let Some(OnLine { start, end, packet }) = self.on_line.take() else { return };
+    /// The packet is on the line as a whole: the impairments decide what becomes of it.
+    fn end_serialization(&mut self) {
+        let Some(Serializing { start, end, packet }) = self.serializing.take() else { return };
         let Waiting { entered, len, item } = packet;
         let outage =
             self.config.outage_mode == OutageMode::Lose && self.outages.touches(start, end);
-        let verdict = self.sky.judge(len, outage);
+        let verdict = self.impairments.judge(len, outage);
         let lost = matches!(verdict.fate, Fate::Lost(_));
         self.counters.sent.add(len);
         self.series.sent(start, end, len, lost);
@@ -367,37 +367,37 @@ impl<T: Clone> Channel<T> {
         };
         if verdict.detour && !lost {
             self.counters.reordered.add(len);
-            self.fly_late(Arrival { at: at + self.config.reorder_delay, ..first }, twice);
+            self.propagate_late(Arrival { at: at + self.config.reorder_delay, ..first }, twice);
         } else {
             let at = at.max(self.last_arrival);
             self.last_arrival = at;
-            self.fly(Arrival { at, ..first }, twice);
+            self.propagate(Arrival { at, ..first }, twice);
         }
     }
 
-    fn fly(&mut self, arrival: Arrival<T>, twice: bool) {
+    fn propagate(&mut self, arrival: Arrival<T>, twice: bool) {
         let copy = twice.then(|| arrival.clone());
-        self.flight_bytes += arrival.len;
+        self.propagating_bytes += arrival.len;
         let serial = self.next_serial();
-        self.flight.push_back(Flying { serial, arrival });
-        self.fly_copy(copy);
+        self.propagating.push_back(Propagating { serial, arrival });
+        self.propagate_copy(copy);
     }
 
-    fn fly_late(&mut self, arrival: Arrival<T>, twice: bool) {
+    fn propagate_late(&mut self, arrival: Arrival<T>, twice: bool) {
         let copy = twice.then(|| arrival.clone());
-        self.flight_bytes += arrival.len;
+        self.propagating_bytes += arrival.len;
         let serial = self.next_serial();
-        self.stragglers.push(Flying { serial, arrival });
-        self.fly_copy(copy);
+        self.stragglers.push(Propagating { serial, arrival });
+        self.propagate_copy(copy);
     }
 
-    fn fly_copy(&mut self, copy: Option<Arrival<T>>) {
+    fn propagate_copy(&mut self, copy: Option<Arrival<T>>) {
         let Some(first) = copy else { return };
         let at = first.at + self.config.duplicate_delay;
         let arrival = Arrival { at, is_copy: true, copy_follows: false, ..first };
-        self.flight_bytes += arrival.len;
+        self.propagating_bytes += arrival.len;
         let serial = self.next_serial();
-        self.stragglers.push(Flying { serial, arrival });
+        self.stragglers.push(Propagating { serial, arrival });
     }
 
     fn next_serial(&mut self) -> u64 {
@@ -405,8 +405,8 @@ impl<T: Clone> Channel<T> {
         self.serial
     }
 
-    fn land(&mut self, arrival: &Arrival<T>) {
-        self.flight_bytes -= arrival.len;
+    fn arrive(&mut self, arrival: &Arrival<T>) {
+        self.propagating_bytes -= arrival.len;
         let counters = &mut self.counters;
         match arrival.fate {
             Fate::Lost(cause) => counters.lost_to(cause).add(arrival.len),

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Duration, ParseUnitError, Ratio};
 
-use crate::line::Pace;
 use crate::outage::Outage;
 use crate::policer::Policer;
 use crate::schedule::{Schedule, Scheduled};
+use crate::serializer::Pace;
 use crate::text;
 
 /// One direction of a link, as scenario files and the command line write it:

@@ -55,8 +55,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Packets lost in the sky, for whatever cause (the queue's and the policer's drops
-    /// not counted).
+    /// Packets lost to impairments, whatever the cause (drops by the queue and the policer
+    /// do not count).
     pub fn lost(&self) -> Tally {
         let all = [
             self.lost_outage,

@@ -1,21 +1,20 @@
 //! One direction of a satellite link, as arithmetic.
 //!
-//! A packet that is pushed into a [`Channel`] goes through five places:
+//! A packet that is pushed into a [`Channel`] goes through five stages:
 //!
-//! 1. **The policer**, where there is one: what exceeds its token bucket is refused.
+//! 1. **The policer**, if there is one: what exceeds its token bucket is refused.
 //! 2. **The queue** before the line, drop-tail: what does not fit is refused at
-//!    once. The packet on the line does not count against the limit.
-//! 3. **The line**, which sends one packet at a time at the configured rate, fixed or by
-//!    a schedule. Its
-//!    clock keeps the fraction of a nanosecond that a division leaves, so the rate
-//!    over a long time has no error at all. What is lost later has used the line.
-//! 4. **The sky**, where a packet may meet an outage, bit errors, a burst or plain
-//!    bad luck, be flipped in one bit, doubled, or sent on a detour. Each of these
-//!    draws from a generator of its own, so that switching one on leaves the
-//!    pattern of the others as it was.
-//! 5. **The flight**: the one-way delay, fixed or by a schedule. Packets leave in the
-//!    order they came,
-//!    unless reordering (or a late duplicate) is asked for.
+//!    once. The packet that is being serialized does not count against the limit.
+//! 3. **Serialization**: one packet at a time is put on the line at the configured rate,
+//!    which is fixed or follows a schedule. The serializer keeps the fraction of a
+//!    nanosecond that a division leaves, so the rate over a long time has no error at all.
+//!    A packet that is lost later has used the line all the same.
+//! 4. **Impairments**: a packet may be lost to an outage, bit errors, a burst or
+//!    independent loss, have one bit flipped, be doubled, or be delayed so that later ones
+//!    overtake it. Each of these draws from a generator of its own, so that switching one
+//!    on does not change the pattern of the others.
+//! 5. **Propagation**: the one-way delay, fixed or by a schedule. Packets arrive in the
+//!    order they came, unless reordering (or a late duplicate) is asked for.
 //!
 //! The channel does no input or output and reads no clock: `push` and `pop` take
 //! the time, [`Channel::next_time`] says when to pop next. It never sees the bytes
@@ -32,31 +31,31 @@
 //!     delay: Duration::from_millis(250),
 //!     ..ChannelConfig::default()
 //! };
-//! let mut sky = Channel::new(config, 1).unwrap();
-//! sky.push(Instant::ZERO, ByteCount(1_500), "hello").unwrap();
-//! let at = sky.next_time().unwrap();
+//! let mut channel = Channel::new(config, 1).unwrap();
+//! channel.push(Instant::ZERO, ByteCount(1_500), "hello").unwrap();
+//! let at = channel.next_time().unwrap();
 //! assert_eq!(at.as_nanos(), 257_772_021);
-//! let arrival = sky.pop(at).unwrap();
+//! let arrival = channel.pop(at).unwrap();
 //! assert_eq!((arrival.item, arrival.fate), ("hello", Fate::Delivered));
 //! ```
 
 mod channel;
 mod config;
 mod counters;
-mod line;
+mod impairments;
 mod outage;
 mod policer;
 mod schedule;
+mod serializer;
 mod series;
-mod sky;
 mod text;
 
 pub use channel::{Arrival, Channel, Refused};
 pub use config::{ChannelConfig, ConfigError, GilbertElliott, OutageMode, QueueLimit};
 pub use counters::{Counters, Tally};
+pub use impairments::{Fate, LossCause, flip_bit};
 pub use outage::Outage;
 pub use policer::Policer;
 pub use schedule::{Schedule, ScheduleError, Scheduled};
 pub use series::{Bin, Series};
-pub use sky::{Fate, LossCause, flip_bit};
 pub use text::parse_ratio;

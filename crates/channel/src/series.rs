@@ -11,7 +11,7 @@ pub struct Bin {
     pub busy_ns: u64,
     /// Bytes sent, lost ones included; a packet that spans bins is shared out.
     pub sent_bytes: u64,
-    /// Bytes of these that were lost in the sky.
+    /// Bytes of these that were lost to impairments.
     pub lost_bytes: u64,
     /// Bytes refused by the full queue.
     pub refused_bytes: u64,

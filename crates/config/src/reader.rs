@@ -299,6 +299,11 @@ impl<'t> Section<'t> {
         self.table.get(key).is_some_and(|v| v.get_ref().is_integer())
     }
 
+    /// True if `key` holds this text.
+    pub fn is_text(&self, key: &str, text: &str) -> bool {
+        self.table.get(key).is_some_and(|v| v.get_ref().as_str() == Some(text))
+    }
+
     /// A table inside this one, such as `link = { … }`.
     pub fn table(&mut self, key: &'static str, title: String) -> Option<Section<'t>> {
         let value = self.value(key)?;

@@ -414,7 +414,7 @@ fn classes_and_rules_are_read_and_checked() {
              [[peer.rule]]\nprotocol = \"udp\"\nports = [5001, \"6000-6010\"]\nclass = \"video\"\n\
              [[peer.rule]]\ndscp = \"af41\"\nclass = \"bulk\"\n\
              [[peer.rule]]\nprotocol = \"esp\"\ncarry = \"ordered\"\n\
-             [[peer.rule]]\nports = [443]\ncarry = \"unordered\"\ndeadline = \"2s\""
+             [[peer.rule]]\nports = [443]\ncarry = \"plain\""
         ),
     ));
     let traffic = &config.peers[0].traffic;
@@ -430,8 +430,7 @@ fn classes_and_rules_are_read_and_checked() {
     assert_eq!(rule.ports, [5001..=5001, 6000..=6010]);
     assert_eq!((traffic.rules[1].dscp, traffic.rules[1].class), (Some(34), Some(ClassId::BULK)));
     assert_eq!((traffic.rules[2].class, traffic.rules[2].carry), (None, Some(Carry::Ordered)));
-    let two_seconds = Carry::Unordered(Some(Duration::from_secs(2)));
-    assert_eq!(traffic.rules[3].carry, Some(two_seconds));
+    assert_eq!(traffic.rules[3].carry, Some(Carry::Plain));
     let shown = config.to_string();
     assert!(shown.contains("video, 40 % of the link"), "{shown}");
 
@@ -446,7 +445,9 @@ fn classes_and_rules_are_read_and_checked() {
     assert_says(&rule("class = \"bulk\"\nprotocol = \"upd\""), &["did you mean \"udp\"?"]);
     assert_says(&rule("class = \"bulk\"\ndscp = 64"), &["\"ef\""]);
     assert_says(&rule("carry = \"order\""), &["\"order\" is not one of", "ordered"]);
-    assert_says(&rule("class = \"bulk\"\ndeadline = \"2s\""), &["add carry = \"unordered\""]);
+    let unordered = rule("carry = \"unordered\"");
+    assert_says(&unordered, &["is gone", "write carry = \"ordered\"", "\"plain\" for calls"]);
+    assert_says(&rule("class = \"bulk\"\ndeadline = \"2s\""), &["is gone", "leave it out"]);
     assert_says(&class("share = 4"), &["has no name"]);
     assert_says(&class("name = \"v\"\nhold = \"21ms\""), &["longer than 20ms"]);
     assert_says(&class("name = \"v\"\nshare = 0"), &["percent from 1 to 99"]);

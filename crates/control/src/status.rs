@@ -187,7 +187,7 @@ pub struct LinkStatus {
     pub retransmitted_packets: u64,
     /// Stream bytes that were sent again.
     pub retransmitted_bytes: u64,
-    /// Bytes of coded streams.
+    /// Bytes of compressed streams.
     pub compression: Compression,
     /// What crossed before and does not again.
     pub dedup: Deduplication,
@@ -335,9 +335,7 @@ pub struct DatagramCounts {
     pub sent: u64,
     /// From the peer.
     pub received: u64,
-    /// That were lost and sent again.
-    pub repeated: u64,
-    /// That found their queue full or missed their deadline.
+    /// That found their queue full.
     pub dropped: u64,
     /// Bytes of them that compression kept off the link, sent and received.
     pub bytes_saved_sent: u64,

@@ -1,5 +1,5 @@
 //! The intelligent router's mind: when a link that costs money is up, on which carrier, and what it
-//! cost. It does no I/O, like all core rooms: it takes facts and `now`, and gives work.
+//! cost. It does no I/O, like all core crates: it takes facts and `now`, and gives work.
 //!
 //! A ship's line costs dollars a minute and takes half a minute to set up. Left to packets it would
 //! be up all day for chatter that nobody waits for. So every flow has a rule ([`rules`]): it raises

@@ -42,8 +42,6 @@ impl Buffers {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub bytes: Vec<u8>,
-    /// Until when it goes again if it is lost.
-    pub until: Option<Instant>,
     /// What of it is worth a try to compress it.
     pub compress: Compress,
 }
@@ -71,8 +69,8 @@ pub(crate) enum Wrote {
     Nothing,
     /// A piece of the first datagram.
     Piece,
-    /// The first datagram, or the last piece of it, which is not repeated; and the reference
-    /// that it carries for others' headers.
+    /// The first datagram, or the last piece of it; and the reference that it carries for
+    /// others' headers.
     Whole(Waiting, Option<Token>),
 }
 
@@ -96,13 +94,7 @@ impl Outbox {
     /// Takes a datagram; false if it is too large or the queue has more than is free: one
     /// queue alone fills half of the memory, and never leaves others none (dynamic
     /// thresholds, Choudhury and Hahne, 1998).
-    pub fn push(
-        &mut self,
-        queue: &mut PacketQueue,
-        data: &[u8],
-        until: Option<Instant>,
-        compress: Compress,
-    ) -> bool {
+    pub fn push(&mut self, queue: &mut PacketQueue, data: &[u8], compress: Compress) -> bool {
         let free = self.limit.saturating_sub(self.bytes);
         let full = queue.bytes + data.len() > free && self.bytes > 0;
         if data.len() > MAX_DATAGRAM || data.is_empty() || full {
@@ -113,16 +105,8 @@ impl Outbox {
         bytes.extend_from_slice(data);
         self.bytes += data.len();
         queue.bytes += data.len();
-        queue.queue.push_back(Waiting { bytes, until, compress });
+        queue.queue.push_back(Waiting { bytes, compress });
         true
-    }
-
-    /// A datagram that left and was lost goes again, before the others.
-    pub fn push_again(&mut self, queue: &mut PacketQueue, waiting: Waiting) {
-        self.bytes += waiting.bytes.len();
-        queue.bytes += waiting.bytes.len();
-        // One that left in part goes on first.
-        queue.queue.insert(usize::from(queue.sent > 0), waiting);
     }
 
     /// The memory of a datagram that left.
@@ -154,12 +138,12 @@ impl Outbox {
         let all = waiting.compress == Compress::All;
         if queue.sent == 0
             && waiting.compress != Compress::Nothing
-            && let Some(coded) = headers.compress(now, head, all)
+            && let Some(compressed) = headers.compress(now, head, all)
         {
-            let len = coded.len_of(head.len());
+            let len = compressed.len_of(head.len());
             if len < w.room() {
                 w.headers_head(len);
-                let pieces = [coded.bytes(), headers.packed(), &head[coded.skips..]];
+                let pieces = [compressed.bytes(), headers.packed(), &head[compressed.skips..]];
                 let mut room = w.reserve(len);
                 for piece in pieces {
                     let (first, rest) = room.split_at_mut(piece.len());
@@ -171,7 +155,7 @@ impl Outbox {
                 return self.pop(queue, token);
             }
             // As it is it is longer, unless it was to become a reference.
-            if len < empty_room && coded.skips > 0 {
+            if len < empty_room && compressed.skips > 0 {
                 return Wrote::Nothing;
             }
         }
@@ -218,10 +202,6 @@ impl Outbox {
         queue.sent += n;
         if queue.sent < head.len() {
             return Wrote::Piece;
-        }
-        // A loss of one piece cannot be told from that of all.
-        if let Some(head) = queue.queue.front_mut() {
-            head.until = None;
         }
         self.pop(queue, None)
     }
@@ -290,10 +270,10 @@ impl Inbox {
         self.deliver(buf);
     }
 
-    /// A datagram came as `coded` bytes, of which `make` makes it again.
-    pub fn on_coded<E>(
+    /// A datagram came as `compressed` bytes, of which `make` makes it again.
+    pub fn on_compressed<E>(
         &mut self,
-        coded: usize,
+        compressed: usize,
         make: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut buf = self.buffers.take();
@@ -302,7 +282,7 @@ impl Inbox {
             self.buffers.give(buf);
             return made;
         }
-        self.saved += buf.len() as i64 - coded as i64;
+        self.saved += buf.len() as i64 - compressed as i64;
         self.deliver(buf);
         made
     }
@@ -435,7 +415,7 @@ mod tests {
             let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.0.push(&mut out.1, &packet(size, i as u8), None, Compress::Headers));
+                assert!(out.0.push(&mut out.1, &packet(size, i as u8), Compress::Headers));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -452,7 +432,7 @@ mod tests {
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
         let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), None, Compress::Headers));
+            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), Compress::Headers));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -465,17 +445,17 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_leaves_others_room() {
         let (mut out, mut flood) = queue(6000);
         assert!(
-            out.push(&mut flood, &packet(1500, 0), None, Compress::Headers)
-                && out.push(&mut flood, &packet(1500, 0), None, Compress::Headers)
+            out.push(&mut flood, &packet(1500, 0), Compress::Headers)
+                && out.push(&mut flood, &packet(1500, 0), Compress::Headers)
         );
-        assert!(!out.push(&mut flood, &packet(1500, 0), None, Compress::Headers));
+        assert!(!out.push(&mut flood, &packet(1500, 0), Compress::Headers));
         let mut other = PacketQueue::default();
-        assert!(out.push(&mut other, &packet(1500, 0), None, Compress::Headers));
-        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), None, Compress::Headers));
+        assert!(out.push(&mut other, &packet(1500, 0), Compress::Headers));
+        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), Compress::Headers));
         assert_eq!(out.dropped, 2);
         let (mut small, mut first) = queue(1000);
         assert!(
-            small.push(&mut first, &packet(MAX_DATAGRAM, 0), None, Compress::Headers),
+            small.push(&mut first, &packet(MAX_DATAGRAM, 0), Compress::Headers),
             "an empty one takes any"
         );
     }
@@ -485,8 +465,8 @@ mod tests {
         let (mut out, mut a) = queue(1 << 20);
         let mut b = PacketQueue::default();
         assert!(
-            out.push(&mut a, &packet(4000, 1), None, Compress::Headers)
-                && out.push(&mut b, &packet(4000, 2), None, Compress::Headers)
+            out.push(&mut a, &packet(4000, 1), Compress::Headers)
+                && out.push(&mut b, &packet(4000, 2), Compress::Headers)
         );
         let mut inbox = Inbox::new(1 << 20);
         while !out.is_empty() {
@@ -521,8 +501,8 @@ mod tests {
         for n in 0..20 {
             long[47] = n;
             assert!(
-                out.push(&mut b, &long, None, Compress::All)
-                    && out.push(&mut a, &packet(58, n), None, Compress::All)
+                out.push(&mut b, &long, Compress::All)
+                    && out.push(&mut a, &packet(58, n), Compress::All)
             );
             while !out.is_empty() {
                 for queue in [&mut a, &mut b] {

@@ -43,7 +43,7 @@ use crate::handshake::{Message, Params as Blob, SessionId};
 use crate::keys::{Entropy, Fresh, PresharedKey, PrivateKey, PublicKey};
 use crate::path::{PathId, Remote};
 use crate::seal::Cipher;
-use crate::session::{Event, LinkConfig, Reach, Session, SessionStats, Why};
+use crate::session::{Event, LinkConfig, PathHealth, Session, SessionStats, Why};
 use crate::tunnel::Tunnel;
 pub use crate::tunnel::{Failing, Failure, MAX_KEY_LIFETIME, Rekey};
 use crate::wire::ResetReason;
@@ -122,11 +122,11 @@ pub enum LinkEvent {
     /// Everything goes by this path now, for this reason.
     Using(PathId, Why),
     /// The peer does not answer: nothing was received since then.
-    Silent(Instant),
+    NothingReceived(Instant),
     /// The peer is heard and hears nothing of what was sent since then.
-    Unheard(Instant),
+    TransmitDead(Instant),
     /// The peer is heard and reports nothing of what was sent since then.
-    Unreported(Instant),
+    NoAcks(Instant),
     /// It answers, and hears, again.
     Back,
     /// The peer ended the session.
@@ -185,7 +185,7 @@ struct Peer {
     /// A handshake has filled this session with the peer's parameters.
     begun: bool,
     /// What was told of it, and of its keys.
-    reach: Reach,
+    health: PathHealth,
     rekey: Rekey,
     path: PathId,
     /// Changes of it that were told lately, and until when they are counted.
@@ -372,8 +372,8 @@ impl Endpoint {
     }
 
     /// Which directions of the link are alive (L-LO-6, L-LO-7).
-    pub fn reach(&self, id: PeerId) -> Reach {
-        self.peer(id).map(|p| p.reach).unwrap_or_default()
+    pub fn health(&self, id: PeerId) -> PathHealth {
+        self.peer(id).map(|p| p.health).unwrap_or_default()
     }
 
     /// Counts the sessions with the peer: stream numbers come again in another (L-SE-3).

@@ -63,7 +63,6 @@ pub mod endpoint;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod handshake;
-mod kept;
 pub mod keys;
 mod loss_by_size;
 mod numbers;

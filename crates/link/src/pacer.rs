@@ -1,43 +1,43 @@
-//! Explicit-rate pacing (R-RATE): full rate from the first packet, never above it.
+//! The pacer (R-RATE): packets leave at an explicit rate, in full from the first packet, and never
+//! faster.
 
 use units::{BitRate, ByteCount, Duration, Instant};
 
-/// How far ahead of the link's clock packets may leave while somebody waits for single ones: a
-/// batch to the kernel is never longer than one packet or this much of the link's rate.
+/// How far ahead of the link packets may be handed to the kernel while somebody waits for single
+/// packets: a batch is never longer than one packet or this time at the link's rate.
 const LEAD: Duration = Duration::from_millis(1);
-/// The same while nobody does. A wake-up costs more than a packet: of 45 Mbit/s, where 270 µs
-/// are between packets, one then serves eight instead of two.
+/// The same while nobody waits for single packets. A wake-up costs more than a packet: at
+/// 45 Mbit/s, with 270 µs between packets, one wake-up then serves eight packets instead of two.
 const BULK_LEAD: Duration = Duration::from_millis(3);
-/// From here on a bulk lead holds more packets than the short one.
+/// From this rate on the bulk lead holds more packets than the short one.
 const BULK_FROM: BitRate = BitRate::from_mbps(12);
-/// What was made good of lateness stands in the modem's queue from then on, before every
-/// keystroke, as the link sends no faster than it is fed. So packets leave by this part of
-/// their time later until no more than `STANDING` is left: 10 ms within 1 s. A host that is
-/// later than that all the time loses as much of the link, so it is done only while somebody
-/// waits for single packets.
+/// A burst that makes up for lateness leaves a standing queue in the modem, which delays every
+/// keystroke, because the link sends no faster than it is fed. So each packet leaves later by
+/// its own time over this number, until the queue is at most `STANDING`: 10 ms are gone after 1 s.
+/// A host that is always late loses that much of the link; hence only while somebody waits for
+/// single packets.
 const GIVEN_BACK: u64 = 128;
-/// A queue that is left to stand: it keeps the link busy while a host is as late as every
-/// host is at times, and no keystroke notices it.
+/// The standing queue that is left: it keeps the link busy through the usual lateness of a host,
+/// and no keystroke notices it.
 const STANDING: Duration = Duration::from_millis(3);
 
-/// The departure clock of one link.
+/// The pacer of one link.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     rate: BitRate,
-    /// How much lateness of the driver is made good while something waits. More would
-    /// be a burst that the modem's queue cannot hold; less would waste link time whenever
-    /// the host is busy.
+    /// How much lateness of the driver is made up for while packets wait. More would be a burst
+    /// that the modem's queue cannot hold; less would waste link time whenever the host is busy.
     catch_up: Duration,
-    /// When the link will have sent all that was handed to it, had nothing been late.
+    /// When the link would have sent all packets, had none been late.
     free_at: Instant,
-    /// When it will have, as it is: never before.
+    /// When the link will in fact have sent all packets: never earlier.
     empty_at: Instant,
     /// Somebody waits for single packets.
     is_waited_for: bool,
 }
 
 impl Pacer {
-    /// A clock for a link of `rate` whose modem may hold `queue` of it.
+    /// A pacer for a link of `rate` whose modem may hold `queue` of it.
     pub fn new(rate: BitRate, queue: Duration) -> Pacer {
         let (free_at, empty_at) = (Instant::ZERO, Instant::ZERO);
         Pacer { rate, catch_up: queue, free_at, empty_at, is_waited_for: false }
@@ -47,7 +47,7 @@ impl Pacer {
         self.rate
     }
 
-    /// A new rate; what the link has not sent yet goes at it too.
+    /// Sets the rate, also for packets that the link has not sent yet.
     pub fn set_rate(&mut self, now: Instant, rate: BitRate) {
         for at in [&mut self.free_at, &mut self.empty_at] {
             let left = self.rate.bytes_in(at.since(now));
@@ -90,7 +90,7 @@ impl Pacer {
         }
     }
 
-    /// Nothing waits: link time that passes from now on is not made good later.
+    /// Nothing waits: link time that passes now is not made up for later.
     pub fn on_idle(&mut self, now: Instant) {
         self.free_at = self.free_at.max(now);
     }

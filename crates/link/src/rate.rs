@@ -63,7 +63,7 @@ pub struct RateStatus {
 }
 
 /// A queue of less than this, and two packets' time, is jitter: hosts that are late, and
-/// the 11 ms that a departure clock may make good at once.
+/// the 11 ms that a pacer may make good at once.
 const JITTER: Duration = Duration::from_millis(20);
 /// Steps of a probe, in twentieths of the rate; the last is repeated, or the last that makes no
 /// longer queue than this in the time until it is noticed.
@@ -168,8 +168,8 @@ pub(crate) struct Rate {
     worst: Duration,
     /// It stood as it was when its backlog should have gone.
     undrained: bool,
-    /// Losses while there is no queue, in parts per million: the sky's.
-    sky_ppm: u64,
+    /// Losses of the link itself, measured while there is no queue, in parts per million.
+    link_loss_ppm: u64,
     /// The most that was good lately.
     best: [BitRate; 2],
     best_since: Instant,
@@ -211,7 +211,7 @@ impl Rate {
             lowered_for: Duration::ZERO,
             worst: Duration::ZERO,
             undrained: false,
-            sky_ppm: 0,
+            link_loss_ppm: 0,
             best: [BitRate::from_bps(0); 2],
             best_since: Instant::ZERO,
             delivery: BitRate::from_bps(0),
@@ -380,7 +380,7 @@ impl Rate {
         let threshold = self.threshold();
         if newest.queueing < threshold && !self.policed && !self.causes_losses() {
             let seen = newest.loss_ppm(last);
-            self.sky_ppm = (self.sky_ppm * 15 + seen.min(500_000)) / 16;
+            self.link_loss_ppm = (self.link_loss_ppm * 15 + seen.min(500_000)) / 16;
         }
         let sending = newest.sending_rate(before);
         // A sender that pauses does not show what the link carries.
@@ -447,7 +447,7 @@ impl Rate {
             }
             Phase::Hold { until } => {
                 self.note_best(now);
-                let suspicion = regular.or_else(|| self.excess(&judged, newest));
+                let suspicion = regular.or_else(|| self.losses_of_policer(&judged, newest));
                 if let Some(regular) = suspicion.filter(|_| now >= self.trial_at) {
                     self.attempt(regular, next_number);
                 } else if self.rate < self.cap && until <= now && self.after.half_until.is_none() {
@@ -523,15 +523,15 @@ impl Rate {
         let left = newest.loss_ppm(judged);
         if left < lost_ppm / 2 {
             self.good = self.rate;
-            self.sky_ppm = left;
+            self.link_loss_ppm = left;
             (self.policed, self.caused) = (true, true);
             self.trial_pause = FIRST_TRIAL_PAUSE;
             self.hold = Duration::ZERO;
             self.lengthen_hold(rtt);
         } else {
-            // It was the sky's after all.
+            // The link itself loses that many.
             self.rate = self.good;
-            self.sky_ppm = left.min(500_000);
+            self.link_loss_ppm = left.min(500_000);
             self.trial_at = now + self.trial_pause;
             self.trial_pause = self.trial_pause.times(2).min(LONGEST_TRIAL_PAUSE);
         }
@@ -539,18 +539,21 @@ impl Rate {
         self.judge_anew(next_number);
     }
 
-    /// Is more lost since `judged` than the sky takes?
+    /// Is more lost since `judged` than the link itself loses?
     fn is_too_much(&self, judged: &Mark, newest: &Mark) -> bool {
         let packets = newest.number.saturating_sub(judged.number);
-        let sky = packets * self.sky_ppm / 1_000_000;
+        let expected = packets * self.link_loss_ppm / 1_000_000;
         let lost = judged.lost_packets(newest).max(0).unsigned_abs();
-        lost > sky + packets / 100 && lost > sky + 4 + 3 * (sky + 1).isqrt()
+        lost > expected + packets / 100 && lost > expected + 4 + 3 * (expected + 1).isqrt()
     }
 
     /// More is lost at a rate that a policer let pass.
-    fn excess(&mut self, judged: &Mark, newest: &Mark) -> Option<Regular> {
+    fn losses_of_policer(&mut self, judged: &Mark, newest: &Mark) -> Option<Regular> {
         let lost_ppm = newest.loss_ppm(judged);
-        if self.policed && self.is_too_much(judged, newest) && lost_ppm > self.sky_ppm + 20_000 {
+        if self.policed
+            && self.is_too_much(judged, newest)
+            && lost_ppm > self.link_loss_ppm + 20_000
+        {
             return Some(Regular { ppm: lost_ppm, delivery: newest.delivery_rate(judged) });
         }
         if newest.number.saturating_sub(judged.number) > SPAN {
@@ -686,7 +689,7 @@ impl Rate {
         self.falling = self.slope(now, rtt);
         self.phase = Phase::Drain { until: now };
         self.jitter.interrupt();
-        self.set_drain(now, &newest, sent, newest.loss_ppm(&last) > self.sky_ppm + 50_000);
+        self.set_drain(now, &newest, sent, newest.loss_ppm(&last) > self.link_loss_ppm + 50_000);
     }
 
     /// What the line carries, by what came through since it became busy. What may be jitter's
@@ -697,7 +700,7 @@ impl Rate {
 
     fn line_rate_since(&self, earlier: &Mark, newest: &Mark) -> BitRate {
         let coming = newest.delivery_rate_after(earlier, self.jitter.height()).as_bps();
-        let whole = coming as u128 * 1_000_000 / u128::from(1_000_000 - self.sky_ppm);
+        let whole = coming as u128 * 1_000_000 / u128::from(1_000_000 - self.link_loss_ppm);
         // The rest of a rounding must not make a queue.
         let whole = whole - whole / 128;
         let line = BitRate::from_bps(u64::try_from(whole).unwrap_or(u64::MAX).max(1_000));
@@ -774,7 +777,7 @@ impl Rate {
         if state.queueing > self.threshold() && long_enough {
             self.good = self.line_rate(state);
         }
-        let overflowing = state.loss_ppm(&self.busy_from) > self.sky_ppm + 50_000;
+        let overflowing = state.loss_ppm(&self.busy_from) > self.link_loss_ppm + 50_000;
         self.set_drain(now, state, sent, overflowing);
     }
 

@@ -12,24 +12,24 @@
 //! ```
 //!
 //! `field` is the arithmetic, `symbols` keeps plaintexts by number, `encoder` and
-//! `decoder` are the two ends, `strength` says how much repair a bulk flow deserves and `tail`
+//! `decoder` are the two ends, `code_rate` says how much repair a bulk flow gets and `tail_fec`
 //! how much the end of one; `exact` is their arithmetic.
 
+mod code_rate;
 mod decoder;
 mod encoder;
 mod exact;
 mod field;
 mod header;
-mod strength;
 mod symbols;
-mod tail;
+mod tail_fec;
 
-pub(crate) use decoder::Decoder;
-pub(crate) use encoder::{Encoder, Purpose};
+pub use code_rate::bulk_repair_interval;
+pub(crate) use code_rate::{BulkCode, LossEstimate};
+pub(crate) use decoder::FecDecoder;
+pub(crate) use encoder::{FecEncoder, Purpose};
 pub(crate) use header::{HINT, told_window};
-pub use strength::bulk_repair_interval;
-pub(crate) use strength::{BulkCode, LossEstimate};
-pub(crate) use tail::{BurstEstimate, Sky, tail_repairs};
+pub(crate) use tail_fec::{BurstEstimate, LossModel, tail_repairs};
 
 /// The longest window in packet numbers, and so the most plaintexts that are kept.
 pub(crate) const MAX_WINDOW: usize = 2048;

@@ -12,8 +12,8 @@ pub(crate) struct Rtt {
     /// The newest sample, and how many there were.
     newest: Duration,
     samples: u64,
-    /// What left before was under way in the dark, or while this machine slept.
-    doubted: Instant,
+    /// Packets that left before were in flight during an outage, or while this machine slept.
+    distrusted_before: Instant,
 }
 
 impl Rtt {
@@ -24,26 +24,26 @@ impl Rtt {
             sampled: false,
             newest: expected,
             samples: 0,
-            doubted: Instant::ZERO,
+            distrusted_before: Instant::ZERO,
         }
     }
 
-    /// Something else is expected, if nothing was measured yet.
+    /// Sets the expected round trip, unless one was measured.
     pub fn expect(&mut self, expected: Duration) {
         if !self.sampled {
-            *self = Rtt { doubted: self.doubted, ..Rtt::new(expected) };
+            *self = Rtt { distrusted_before: self.distrusted_before, ..Rtt::new(expected) };
         }
     }
 
-    /// The longest time without a packet that says nothing about the round trip.
+    /// A time without packets that is longer says nothing about the round trip.
     pub fn longest_pause(&self) -> Duration {
         Duration::from_secs(10).max(self.smoothed.times(4))
     }
 
-    /// Nothing was heard for [`Rtt::longest_pause`] or longer until `now`: what was sent before
-    /// and took as long took it for that.
-    pub fn doubt(&mut self, now: Instant) {
-        self.doubted = now;
+    /// Nothing was heard for [`Rtt::longest_pause`] or longer until `now`: samples as long as that
+    /// from packets that left before are ignored.
+    pub fn distrust_before(&mut self, now: Instant) {
+        self.distrusted_before = now;
     }
 
     /// Has there been a sample?
@@ -51,9 +51,9 @@ impl Rtt {
         self.sampled
     }
 
-    /// A packet that left at `sent` took so long there and back.
+    /// A packet that left at `sent` gives the sample `rtt`.
     pub fn on_packet(&mut self, sent: Instant, rtt: Duration) {
-        if sent >= self.doubted || rtt < self.longest_pause() {
+        if sent >= self.distrusted_before || rtt < self.longest_pause() {
             self.sample(rtt);
         }
     }
@@ -97,7 +97,7 @@ mod tests {
         let second = |n| Instant::ZERO + Duration::from_secs(n);
         let mut rtt = Rtt::new(Duration::from_millis(600));
         rtt.on_packet(second(0), Duration::from_millis(600));
-        rtt.doubt(second(100));
+        rtt.distrust_before(second(100));
         rtt.on_packet(second(50), Duration::from_secs(50));
         rtt.on_packet(second(90), rtt.longest_pause());
         assert_eq!(rtt.smoothed(), Duration::from_millis(600));

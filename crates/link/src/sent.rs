@@ -54,8 +54,6 @@ pub(crate) enum SentFrame {
     Accepted(StreamId),
     Reset(StreamId),
     Credit(StreamId, u64),
-    /// A datagram that is kept under this number.
-    Datagram(u64),
     /// What was said of a path, in this version.
     Path(PathId, u64),
     /// A wish to use a path, with its sequence number.
@@ -73,10 +71,7 @@ impl SentFrame {
             | SentFrame::Accepted(id)
             | SentFrame::Reset(id)
             | SentFrame::Credit(id, _) => id,
-            SentFrame::Datagram(_)
-            | SentFrame::Reference(_)
-            | SentFrame::Path(..)
-            | SentFrame::Use(_) => return None,
+            SentFrame::Reference(_) | SentFrame::Path(..) | SentFrame::Use(_) => return None,
         })
     }
 }

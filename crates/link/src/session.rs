@@ -1,26 +1,27 @@
 //! What two nodes share once they have keys: streams, datagrams, receive state,
-//! credit and the departure clock. It outlives keys, addresses and darkness.
+//! credit and the pacer. It outlives keys, addresses and darkness.
 //!
 //! The order in which packets are filled (`send.rs`): reports that are due, then
 //! control frames, then streams and datagrams as `schedule.rs` says; what counts as
-//! urgent among them is in `urgency.rs`. What arrives is taken apart in `receive.rs`;
-//! how much each stream may have outstanding is in `credit.rs`.
+//! urgent among them is in `priority.rs`. What arrives is taken apart in `receive.rs`;
+//! how much each stream may have outstanding is in `flow_control.rs`.
 //!
-//! There is no congestion window: the departure clock (R-RATE) and credit are the
+//! There is no congestion window: the pacer (R-RATE) and credit are the
 //! only limits, so a lost packet delays the bytes it carried and nothing else.
 
 mod aside;
-mod coded;
+mod codec;
 mod config;
-mod credit;
 mod facts;
-mod hearing;
+mod flow_control;
 mod hosts;
+mod liveness;
 mod messages;
 mod mtu;
 mod packets;
 mod path;
 mod paths;
+mod priority;
 mod receive;
 mod repair;
 mod rest;
@@ -31,7 +32,6 @@ mod spread;
 mod streams;
 mod totals;
 mod trust;
-mod urgency;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,7 +40,6 @@ use units::{BitRate, Duration, Instant};
 
 use crate::buffer::Pool;
 use crate::datagram::{Inbox, MAX_DATAGRAM, Outbox};
-use crate::kept::Kept;
 use crate::path::PathId;
 use crate::ranges::RangeSet;
 use crate::stream::{Carries, Delivery, Queue, Stream};
@@ -48,26 +47,26 @@ use crate::wire::{Origin, ResetReason, StreamId};
 
 pub use crate::rate::{RateMode, RateStatus};
 pub use crate::repair::bulk_repair_interval;
-pub use coded::Coding;
+pub use codec::StreamCodec;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
 pub use facts::{Disagreements, End, Facts, Families, Services};
 use facts::{Told, rate_bits};
-pub use hearing::Reach;
 pub(crate) use hosts::HostId;
+pub use liveness::PathHealth;
 pub use packets::Carry;
 use packets::LaneHeaders;
 use path::Path;
 pub use path::{PathConfig, PathTraffic};
 use paths::Paths;
 pub use paths::Why;
+use priority::Flows;
+pub use priority::{Compress, Label};
 pub(crate) use receive::PathFrame;
 use receive::Touched;
 use rest::Rest;
 use schedule::Schedule;
 pub use schedule::{ClassConfig, ClassId};
-use urgency::Flows;
-pub use urgency::{Compress, Label};
 
 /// A mistake that a test plants in a session.
 #[cfg(feature = "mistakes")]
@@ -124,8 +123,6 @@ pub struct SessionStats {
     pub datagrams_out: u64,
     /// See `datagrams_in`.
     pub datagrams_dropped: u64,
-    /// Datagrams that were lost and sent again.
-    pub datagrams_repeated: u64,
     /// Bytes of the datagrams taken and given.
     pub datagram_bytes_in: u64,
     /// See `datagram_bytes_in`.
@@ -194,7 +191,6 @@ pub struct Session {
     outbox: Outbox,
     inbox: Inbox,
     /// Datagrams that go again if they are lost.
-    kept: Kept,
     /// Our streams of packets, and how many there are of both sides.
     lanes: BTreeMap<(ClassId, HostId), StreamId>,
     packet_streams: usize,
@@ -209,8 +205,9 @@ pub struct Session {
     interactive_until: Instant,
     /// Somebody waits for an answer, or hears a call: what comes is to be read at once.
     awaited_until: Instant,
-    excess: u64,
-    recv_excess: u64,
+    /// Bytes beyond the streams' reserves: outstanding at the peer, and received here.
+    over_reserve: u64,
+    recv_over_reserve: u64,
     events: VecDeque<Event>,
 
     closing: Option<ResetReason>,
@@ -268,7 +265,6 @@ impl Session {
             credit_due: None,
             outbox: Outbox::new(2 * queue as usize),
             inbox: Inbox::new(4 << 20),
-            kept: Kept::new(config.memory.0 as usize / 8),
             lanes: BTreeMap::new(),
             packet_streams: 0,
             lane_headers: LaneHeaders::default(),
@@ -277,8 +273,8 @@ impl Session {
             flows: Flows::default(),
             interactive_until: Instant::ZERO,
             awaited_until: Instant::ZERO,
-            excess: 0,
-            recv_excess: 0,
+            over_reserve: 0,
+            recv_over_reserve: 0,
             events: VecDeque::new(),
             closing: None,
             closes_left: 0,
@@ -304,7 +300,7 @@ impl Session {
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params) {
         let peer = self.params.limited(peer);
-        // Whether streams are coded is settled once (L-CO-1, L-DD-11).
+        // Whether streams are compressed is settled once (L-CO-1, L-DD-11).
         let settled = if self.told { self.peer } else { peer };
         self.peer = Params { history: settled.history, dedup: settled.dedup, ..peer };
         for path in self.paths.iter_mut() {
@@ -314,7 +310,7 @@ impl Session {
             path.ping |= path.is_own && !path.heard_here;
         }
         if !std::mem::replace(&mut self.told, true) {
-            self.wake_coded();
+            self.wake_codec_streams();
         }
     }
 
@@ -351,9 +347,9 @@ impl Session {
         }
     }
 
-    /// Which directions are alive, as far as this side knows.
-    pub fn reach(&self) -> Reach {
-        self.paths.active().reach()
+    /// Which directions work, as far as this node knows.
+    pub fn health(&self) -> PathHealth {
+        self.paths.active().health()
     }
 
     /// Do datagrams wait to be taken?
@@ -386,7 +382,7 @@ impl Session {
         if let Event::Writable(id) = event
             && let Some(s) = self.streams.get_mut(&id)
         {
-            s.told_credit = false;
+            s.credit_event_queued = false;
         }
         Some(event)
     }
@@ -523,7 +519,7 @@ impl Session {
     /// Bytes on the accounts of both directions, beyond the reserves.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn credit_in_use(&self) -> (u64, u64) {
-        (self.excess, self.recv_excess)
+        (self.over_reserve, self.recv_over_reserve)
     }
 
     /// The first path.

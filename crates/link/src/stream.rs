@@ -131,30 +131,31 @@ pub(crate) struct Stream {
     pub in_control: bool,
     /// Bytes sent since the stream was last idle.
     pub burst: u64,
-    pub wants_room: bool,
+    pub wants_writable: bool,
     /// Its user is to hear when all that was written has left.
     pub wants_idle: bool,
-    /// Its user codes the bytes and is asked for more as late as the link allows.
-    pub coded: bool,
+    /// Its user compresses the bytes, and is asked for more as late as the link allows.
+    pub has_codec: bool,
     /// It was refused when it last asked for room: its user has more than waits here.
     pub has_more: bool,
-    pub told_readable: bool,
-    /// An event waits that tells its user of credit.
-    pub told_credit: bool,
+    pub readable_event_queued: bool,
+    /// An event that tells its user of credit is queued.
+    pub credit_event_queued: bool,
 
-    /// The peer's reader has taken all below.
+    /// The peer's reader has taken all bytes below this offset.
     pub peer_consumed: u64,
-    /// This stream's part of the session's excess.
-    pub excess: u64,
+    /// Outstanding bytes beyond the reserve: this stream's part of the session's.
+    pub over_reserve: u64,
     pub progress: Progress,
-    /// Our reader's position as last told.
-    pub credit_told: u64,
+    /// The offset in the last CREDIT that was sent.
+    pub credit_sent: u64,
     pub credit_queued: bool,
-    /// What the peer is known to have heard of it.
-    pub credit_known: u64,
-    /// The packet that told it was lost: the newest value goes.
+    /// The highest offset in a CREDIT that was acknowledged.
+    pub credit_acked: u64,
+    /// The packet with the last CREDIT was lost: the newest value is to be sent.
     pub credit_lost: bool,
-    pub recv_excess: u64,
+    /// Received bytes beyond the reserve that our reader has not taken.
+    pub recv_over_reserve: u64,
 }
 
 /// How fast the peer's reader takes bytes: over the last round trip or two.
@@ -242,14 +243,14 @@ impl Stream {
     pub fn is_on_account(&self) -> bool {
         let wanted = self.reset_in.is_none() && !self.abrupt;
         let not_taken = self.refers && self.peer_consumed < self.send.next();
-        wanted && (not_taken || self.excess > 0 && self.reset == Delivery::None)
+        wanted && (not_taken || self.over_reserve > 0 && self.reset == Delivery::None)
     }
 
     /// The peer waits for word that our reader took what exceeds `reserve`.
     pub fn owes_credit(&self, reserve: u64) -> bool {
         let given_up = self.reset_in.is_some_and(|(_, end)| end == 0 || !self.is_referred);
         let over = self.reset != Delivery::None || given_up;
-        !over && self.recv.consumed() - self.credit_known > self.credit_slack(reserve)
+        !over && self.recv.consumed() - self.credit_acked > self.credit_slack(reserve)
     }
 
     /// How much that was taken need not be told once everything has come.

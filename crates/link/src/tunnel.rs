@@ -409,7 +409,9 @@ impl Tunnel {
 
     /// The peer asks, in a packet of this path, whether this node is where it came from.
     pub fn on_challenge(&mut self, path: PathId, from: Remote, token: u64) {
-        if let Some(way) = self.ways.get_mut(path) {
+        if let Some(way) = self.ways.get_mut(path)
+            && way.address.admit_answer(from)
+        {
             way.answer = Some((from, token));
         }
     }

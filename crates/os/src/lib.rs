@@ -2,7 +2,7 @@
 //!
 //! Everything here is synchronous and serves one thread with one epoll loop: the
 //! driver waits in [`poll::Poller`], asks [`poll::Clock`] for the time, and moves
-//! bytes between the sockets here and the core rooms, which know no operating system.
+//! bytes between the sockets here and the core crates, which know no operating system.
 //!
 //! * [`poll`]: waiting, time, waking, signals.
 //! * [`udp`]: the carrier socket, many packets to one system call.

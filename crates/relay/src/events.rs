@@ -27,7 +27,7 @@ impl Relay {
                 None => {}
             }
             let Some(event) = self.endpoint.poll_event() else {
-                let peer = self.coders.next_touched()?;
+                let peer = self.codecs.next_touched()?;
                 let begin = self.endpoint.work_begins();
                 self.settle_chunks(now, peer);
                 self.endpoint.charge(peer, begin);
@@ -45,7 +45,7 @@ impl Relay {
                 }
                 EndpointEvent::Link(peer, event) => {
                     if let LinkEvent::Up { resumed: false, .. } = event {
-                        self.coders.touch(peer); // It is to hear what is held here.
+                        self.codecs.touch(peer); // It is to hear what is held here.
                     }
                     self.link_events.push_back((peer, event));
                 }
@@ -70,7 +70,7 @@ impl Relay {
             }
             Event::Readable(id) => {
                 // Without a socket here it keeps until there is one.
-                let flow = flow(id).filter(|f| !self.openings.holds(*f));
+                let flow = flow(id).filter(|f| !self.pending_opens.holds(*f));
                 self.actions.extend(flow.map(Action::Write));
             }
             Event::Writable(id) => {
@@ -83,7 +83,7 @@ impl Relay {
             }
             Event::Messages => {
                 if let Some(s) = self.endpoint.session_mut(peer) {
-                    self.coders.on_messages(now, peer, session, s);
+                    self.codecs.on_messages(now, peer, session, s);
                 }
             }
             Event::Reset(id, reason) => {

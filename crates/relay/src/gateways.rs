@@ -32,7 +32,7 @@ pub fn address(side: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, side as u8 + 1], 4500))
 }
 
-/// A link on which streams are not coded.
+/// A link on which streams are not compressed.
 pub fn link() -> LinkConfig {
     LinkConfig {
         bit_errors: units::Ratio::ZERO,

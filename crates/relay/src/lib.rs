@@ -15,10 +15,11 @@
 //! no host ever takes a cut for an end (R-SEMANTICS).
 
 pub mod classify;
-mod coding;
+mod codec;
 mod connects;
 pub mod datagram;
 mod debt;
+mod destinations;
 mod events;
 mod flow_news;
 mod flows;
@@ -26,11 +27,10 @@ mod flows;
 #[cfg_attr(not(test), allow(dead_code))]
 mod gateways;
 mod host_accounts;
-mod known;
 mod moving;
-mod opening;
 pub mod packet;
 mod peers;
+mod pending_opens;
 mod places;
 mod policy;
 mod refusal;
@@ -55,8 +55,10 @@ pub use link::wire::{Origin, ResetReason, Target};
 use units::Instant;
 
 pub use classify::{Rule, Share};
-use coding::Coders;
-pub use coding::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
+use codec::Codecs;
+pub use codec::{
+    BadStream, ChunkCounts, CompressionCounts, LinkCompression, Malformed, StreamCounts,
+};
 pub use connects::DEFAULT as DEFAULT_CONNECTS;
 use connects::{Connects, Held};
 pub use flow_news::FlowNews;
@@ -66,7 +68,7 @@ use flows::Flows;
 use host_accounts::HostAccounts;
 pub use host_accounts::{ByHost, Bytes, HostTraffic};
 pub use moving::Moved;
-use opening::Openings;
+use pending_opens::PendingOpens;
 pub use places::streams_for;
 use policy::Policies;
 pub use policy::{Open, Policy};
@@ -110,7 +112,7 @@ pub enum Action {
     Read(FlowId),
     /// The server stands (explicit proxies answer their client now).
     Accepted(FlowId),
-    /// Write this packet to the syn device: a withheld SYN, which interception then takes,
+    /// Write this packet to the syn device: a pending SYN, which interception then takes,
     /// or the answer to one.
     ToClient(Vec<u8>),
     /// Write this packet to the tunnel device: an ICMP error about a packet from there.
@@ -145,8 +147,8 @@ pub enum Verdict {
     /// A client opens a connection that is to be split: write the very packet back
     /// into the TUN device, where interception takes it.
     Intercept,
-    /// The far side is asked first: [`Action::ToClient`] follows.
-    Withheld,
+    /// The SYN is pending: the far side is asked first, and [`Action::ToClient`] follows.
+    Pending,
     /// It crosses the link as a datagram.
     Sent,
     /// It goes nowhere; counted.
@@ -194,12 +196,12 @@ pub struct Relay {
     /// See [`Relay::tell_own_clients`].
     tells_own: bool,
     flows: Flows,
-    openings: Openings,
+    pending_opens: PendingOpens,
     /// Connections to servers here that peers caused.
     connects: Connects,
     held: Held,
     services: Services,
-    coders: Coders,
+    codecs: Codecs,
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
     refused: Refused,
@@ -223,11 +225,11 @@ impl Relay {
             own: Vec::new(),
             tells_own: false,
             flows: Flows::default(),
-            openings: Openings::default(),
+            pending_opens: PendingOpens::default(),
             connects: Connects::default(),
             held: Held::default(),
             services: Services::default(),
-            coders: Coders::default(),
+            codecs: Codecs::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),
             accounts: HostAccounts::default(),
@@ -260,18 +262,21 @@ impl Relay {
     /// When [`Relay::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let endpoint = self.endpoint.poll_timeout(now);
-        let others =
-            [self.openings.poll_timeout(), self.coders.poll_timeout(), self.held.poll_timeout()];
+        let others = [
+            self.pending_opens.poll_timeout(),
+            self.codecs.poll_timeout(),
+            self.held.poll_timeout(),
+        ];
         others.into_iter().chain([endpoint]).flatten().min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
-        self.expire_openings(now);
+        self.expire_pending_opens(now);
         self.connect_held(now);
         let mut due = std::mem::take(&mut self.due);
-        self.coders.handle_timeout(now, &mut due);
+        self.codecs.handle_timeout(now, &mut due);
         for flow in due.drain(..) {
             self.pump(now, flow);
             self.actions.push_back(Action::Read(flow)); // Perhaps it waited for room to be held.
@@ -332,5 +337,5 @@ impl Relay {
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub fn fuzz_dedup(data: &[u8]) {
-    coding::fuzz::peer(data);
+    codec::fuzz::peer(data);
 }

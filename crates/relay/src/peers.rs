@@ -88,8 +88,8 @@ impl Relay {
         self.remove_routes(peer);
         self.policies.clear(peer);
         self.abort_before(peer, u64::MAX, ResetReason::ShuttingDown);
-        self.openings.forget_peer(peer);
-        self.coders.forget_peer(peer);
+        self.pending_opens.forget_peer(peer);
+        self.codecs.forget_peer(peer);
         self.tracking.forget_peer(peer);
         self.refused.forget(peer);
         self.accounts.forget_peer(peer);
@@ -186,7 +186,7 @@ impl Relay {
     pub(crate) fn abort_before(&mut self, peer: PeerId, session: u64, reason: ResetReason) {
         for flow in self.flows.before(peer, session) {
             self.forget(flow);
-            if !self.openings.on_lost(flow) {
+            if !self.pending_opens.on_lost(flow) {
                 self.actions.push_back(Action::Abort(flow, reason));
             }
         }

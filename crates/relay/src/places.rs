@@ -51,7 +51,7 @@ impl Relay {
     /// Ends a flow that goes on at both of its ends.
     pub(crate) fn end_flow(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
         self.with(flow, |session, stream| session.reset(now, stream, reason, false));
-        match self.openings.end(flow) {
+        match self.pending_opens.end(flow) {
             // There is no socket. Its client is not told: its next SYN asks anew.
             true => self.closed(now, flow),
             false => {

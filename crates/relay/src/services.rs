@@ -123,10 +123,10 @@ impl Relay {
     /// The service that takes a client's connection. `None`: it is split as a plain stream, and so
     /// is one whose SYN has opened a stream already.
     pub fn via(&self, now: Instant, client: SocketAddr, server: SocketAddr) -> Option<Via> {
-        if self.services.running.is_empty() || self.openings.is_withheld((client, server)) {
+        if self.services.running.is_empty() || self.pending_opens.is_pending((client, server)) {
             return None;
         }
-        let dscp = self.openings.dscp((client, server));
+        let dscp = self.pending_opens.dscp((client, server));
         self.via_at(now, self.peer_for(server.ip())?, client, server, dscp)
     }
 
@@ -173,7 +173,7 @@ impl Relay {
 
     /// The connection that [`Relay::via`] told of was given to the service.
     pub fn given(&mut self, now: Instant, client: SocketAddr, server: SocketAddr) {
-        self.openings.on_given(now, client, server);
+        self.pending_opens.on_given(now, client, server);
     }
 
     /// A service gives a host's connection back: its flow. `None`: reset the client.

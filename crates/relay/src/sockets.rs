@@ -5,7 +5,7 @@ use link::session::{RecvState, Session};
 use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
-use crate::coding::{Coders, Turn};
+use crate::codec::{ActiveFlow, Codecs};
 use crate::flows::{Flow, Kind};
 use crate::{Bytes, Caller, FlowId, Relay};
 
@@ -27,7 +27,7 @@ impl Relay {
         let session = self.endpoint.session_mut(peer)?;
         let stream = session.open(now, origin)?;
         let flow = self.insert(now, peer, stream, kind, target.clone());
-        self.openings.on_open(flow, peer, target);
+        self.pending_opens.on_open(flow, peer, target);
         Some(flow)
     }
 
@@ -51,25 +51,27 @@ impl Relay {
         flow
     }
 
-    /// How many bytes may be read from the flow's socket now. Where it is 0,
+    /// How many bytes the flow takes now, that is, may be read from its socket. If it is 0,
     /// [`Action::Read`] follows.
-    pub fn read_room(&mut self, now: Instant, flow: FlowId) -> usize {
+    pub fn writable_bytes(&mut self, now: Instant, flow: FlowId) -> usize {
         self.flush_early(now, flow);
-        let Some((mut turn, coders)) = self.turn(now, flow) else { return 0 };
-        match turn.session.coding() {
-            Some(coding) if !coding.is_coded() => turn.session.write_room(turn.f.stream) as usize,
-            _ => coders.room(&mut turn),
+        let Some((mut active, codecs)) = self.active(now, flow) else { return 0 };
+        match active.session.codec() {
+            Some(codec) if !codec.is_active() => {
+                active.session.writable_bytes(active.f.stream) as usize
+            }
+            _ => codecs.room(&mut active),
         }
     }
 
     /// Bytes were read from the flow's socket; answers how many were taken.
     pub fn local_data(&mut self, now: Instant, flow: FlowId, data: &[u8]) -> usize {
-        let Some((mut turn, coders)) = self.turn(now, flow) else { return 0 };
-        let f = turn.f;
-        let taken = match turn.session.coding() {
-            Some(coding) if !coding.is_coded() => turn.session.write(now, f.stream, data),
-            Some(coding) => coders.encode(&mut turn, coding, data),
-            None => coders.wait(&mut turn, data),
+        let Some((mut active, codecs)) = self.active(now, flow) else { return 0 };
+        let f = active.f;
+        let taken = match active.session.codec() {
+            Some(codec) if !codec.is_active() => active.session.write(now, f.stream, data),
+            Some(codec) => codecs.encode(&mut active, codec, data),
+            None => codecs.wait(&mut active, data),
         };
         let bytes = Bytes { sent: taken as u64, received: 0 };
         self.flows.moved(now, flow, bytes);
@@ -80,9 +82,9 @@ impl Relay {
 
     /// The flow's socket has no more input: its host closed its direction.
     pub fn local_end(&mut self, now: Instant, flow: FlowId) {
-        let Some((mut turn, coders)) = self.turn(now, flow) else { return };
-        if !coders.end(&mut turn) {
-            turn.session.finish(now, turn.f.stream);
+        let Some((mut active, codecs)) = self.active(now, flow) else { return };
+        if !codecs.end(&mut active) {
+            active.session.finish(now, active.f.stream);
         }
     }
 
@@ -114,10 +116,10 @@ impl Relay {
         flow: FlowId,
         slices: &mut [&'a [u8]],
     ) -> usize {
-        let Some((turn, coders)) = self.turn(now, flow) else { return 0 };
-        match turn.session.coding() {
-            Some(coding) if coding.is_coded() => coders.decode(turn, coding, slices),
-            _ => turn.session.peek_slices(turn.f.stream, slices),
+        let Some((active, codecs)) = self.active(now, flow) else { return 0 };
+        match active.session.codec() {
+            Some(codec) if codec.is_active() => codecs.decode(active, codec, slices),
+            _ => active.session.peek_slices(active.f.stream, slices),
         }
     }
 
@@ -128,7 +130,7 @@ impl Relay {
         self.flows.moved(now, flow, bytes);
         self.moving.note(&self.flows, flow, bytes, false);
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
-        let (n, referred) = self.coders.took(flow, f.peer, n);
+        let (n, referred) = self.codecs.took(flow, f.peer, n);
         self.with(flow, |session, stream| {
             session.took_referred(stream, referred as u64);
             if n > 0 {
@@ -146,7 +148,7 @@ impl Relay {
 
     /// The flow's socket takes nothing of [`Relay::outgoing`] now.
     pub fn not_taken(&mut self, flow: FlowId) {
-        self.coders.not_taken(flow);
+        self.codecs.not_taken(flow);
     }
 
     /// What stands behind the bytes of [`Relay::outgoing`]. Asking re-arms
@@ -161,13 +163,13 @@ impl Relay {
     pub fn closed(&mut self, now: Instant, flow: FlowId) {
         self.hurry(now, flow);
         self.with(flow, |session, stream| session.release(now, stream));
-        self.openings.on_closed(flow);
+        self.pending_opens.on_closed(flow);
         self.forget(flow);
     }
 
     /// Clients' SYNs that wait for the far side's answer, or their clients' handshake.
-    pub fn openings(&self) -> usize {
-        self.openings.len()
+    pub fn pending_opens(&self) -> usize {
+        self.pending_opens.len()
     }
 
     /// The number of flows.
@@ -204,10 +206,14 @@ impl Relay {
     }
 
     /// A flow whose session goes on, and what codes it.
-    pub(crate) fn turn(&mut self, now: Instant, flow: FlowId) -> Option<(Turn<'_>, &mut Coders)> {
+    pub(crate) fn active(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+    ) -> Option<(ActiveFlow<'_>, &mut Codecs)> {
         let f = self.living(flow)?;
         let session = self.endpoint.session_mut(f.peer)?;
-        Some((Turn { now, flow, f, session }, &mut self.coders))
+        Some((ActiveFlow { now, flow, f, session }, &mut self.codecs))
     }
 
     /// A flow whose session goes on. Its peer may have begun another without the driver
@@ -221,7 +227,7 @@ impl Relay {
         if let Some(f) = self.flows.get(flow) {
             let lives = f.session == self.endpoint.session_number(f.peer);
             let session = self.endpoint.session(f.peer).filter(|_| lives);
-            self.coders.forget(flow, f, session);
+            self.codecs.forget(flow, f, session);
             self.flow_news.closed(&self.flows, flow);
             self.moving.note(&self.flows, flow, Bytes::default(), true);
             self.flows.remove(flow);

@@ -33,7 +33,7 @@ use link::PeerId;
 use units::{Duration, Instant};
 
 use crate::classify::{TCP, UDP};
-use crate::known::Aged;
+use crate::destinations::Aged;
 use crate::policy::Policy;
 use kind::{ICMP, ICMPV6};
 pub(crate) use kind::{Kind, Role, Tuple, Upper};

@@ -37,7 +37,7 @@ impl Relay {
             return self.on_syn(now, peer, pair, packet);
         }
         // Its host sends it again, and then the socket is there.
-        if p.connection(packet).is_some_and(|pair| self.openings.is_new(now, pair)) {
+        if p.connection(packet).is_some_and(|pair| self.pending_opens.is_new(now, pair)) {
             self.stats.between_sockets += 1;
             return Verdict::Dropped;
         }

@@ -51,7 +51,7 @@ impl Digest {
 }
 
 /// How late a driver's bytes may be made good, and how early they may come: what the
-/// link's departure clock promises.
+/// link's pacer promises.
 const CATCH_UP: Duration = Duration::from_millis(10);
 const LEAD: Duration = Duration::from_millis(1);
 const BULK_LEAD: Duration = Duration::from_millis(3);
@@ -73,7 +73,7 @@ impl Meter {
         Meter { rate, free_at: Instant::ZERO, slack: rate.time_for(unpaced) }
     }
 
-    /// A packet of `len` bytes leaves now; `paced`: the departure clock was to hold it
+    /// A packet of `len` bytes leaves now; `paced`: the pacer was to hold it
     /// back. Answers by how much it came too early.
     pub fn on_packet(&mut self, now: Instant, len: ByteCount, paced: bool) -> Duration {
         let lead = if self.rate < BULK_FROM { LEAD } else { BULK_LEAD };

@@ -121,7 +121,7 @@ impl Host {
     ) -> Result<bool, String> {
         let mut moved = false;
         while self.produced > self.taken {
-            let room = relay.read_room(now, flow) as u64;
+            let room = relay.writable_bytes(now, flow) as u64;
             let n = (self.produced - self.taken).min(room).min(READ);
             if n == 0 {
                 break;

@@ -44,9 +44,9 @@ pub struct LinkNews {
 impl LinkNews {
     pub(crate) fn of(now: Instant, node: usize, event: LinkEvent) -> Option<LinkNews> {
         let state = match event {
-            LinkEvent::Silent(_) => LinkState::NothingReceived,
-            LinkEvent::Unheard(_) => LinkState::TransmitDead,
-            LinkEvent::Unreported(_) => LinkState::NothingReported,
+            LinkEvent::NothingReceived(_) => LinkState::NothingReceived,
+            LinkEvent::TransmitDead(_) => LinkState::TransmitDead,
+            LinkEvent::NoAcks(_) => LinkState::NothingReported,
             LinkEvent::Back => LinkState::Back,
             LinkEvent::Moved(..) => LinkState::Moved,
             LinkEvent::Using(..) => LinkState::OtherPath,
@@ -153,7 +153,7 @@ fn run_world(plan: &Plan, mut world: World<'_>) -> Result<Report, Failure> {
     let sessions = world.nodes.iter().filter_map(|node| node.session());
     report.datagram_bytes_saved = sessions.map(|s| s.stats().datagram_bytes_saved_out).sum();
     let relays = world.nodes.iter().filter_map(|n| Some((n.relay.as_ref()?, n.peer)));
-    for chunks in relays.filter_map(|(relay, peer)| relay.squeezed(peer).chunks) {
+    for chunks in relays.filter_map(|(relay, peer)| relay.compression(peer).chunks) {
         report.chunks_referred += chunks.referred;
         report.chunks_wanted += chunks.wanted;
     }

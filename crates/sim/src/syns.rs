@@ -58,15 +58,15 @@ impl World<'_> {
         let Some(relay) = &mut self.nodes[node].relay else { return Ok(()) };
         let local = self.now + self.clocks[node];
         let verdict = relay.handle_tun(local, &mut packet, true);
-        if verdict == Verdict::Withheld {
+        if verdict == Verdict::Pending {
             let talk = &mut self.talks[index];
-            let before = talk.withheld_at.replace(local);
+            let before = talk.pending_since.replace(local);
             talk.forgotten |= before.is_some_and(|t| local.since(t) >= SYN_WAIT);
         }
         match verdict {
             // Answered at once: as expected of a server that answered lately.
             Verdict::Intercept => self.shake(index),
-            Verdict::Withheld | Verdict::Dropped => Ok(()),
+            Verdict::Pending | Verdict::Dropped => Ok(()),
             Verdict::Sent => self.fail(format!("connection {index}: its SYN crossed the link")),
         }
     }
@@ -83,7 +83,7 @@ impl World<'_> {
     pub(crate) fn forget_clients(&mut self, node: usize) {
         for talk in self.talks.iter_mut().filter(|t| t.plan.node == node) {
             let waits = talk.hosts[0].as_ref().is_some_and(|h| !h.connected);
-            talk.forgotten |= waits && talk.withheld_at.is_some();
+            talk.forgotten |= waits && talk.pending_since.is_some();
         }
     }
 

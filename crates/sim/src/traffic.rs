@@ -25,8 +25,8 @@ pub(crate) struct Talk {
     pub patterns: [Pattern; 2],
     /// A node died since the client connected.
     pub survived_a_death: bool,
-    /// When the client's newest SYN was withheld, by its gateway's clock.
-    pub withheld_at: Option<Instant>,
+    /// Since when the client's newest SYN has been pending, by its gateway's clock.
+    pub pending_since: Option<Instant>,
     /// Its gateway forgot a SYN and took the next as another client's first.
     pub forgotten: bool,
     /// The server was asked.
@@ -50,7 +50,7 @@ impl Talk {
             hosts: [None, None],
             patterns: [up, down],
             survived_a_death: false,
-            withheld_at: None,
+            pending_since: None,
             forgotten: false,
             asked: false,
             refused: false,
@@ -410,7 +410,7 @@ impl World<'_> {
     fn may_be_forgotten(&self, index: usize) -> bool {
         let talk = &self.talks[index];
         let local = self.now + self.clocks[talk.plan.node];
-        talk.forgotten || talk.withheld_at.is_some_and(|t| local.since(t) >= SYN_WAIT)
+        talk.forgotten || talk.pending_since.is_some_and(|t| local.since(t) >= SYN_WAIT)
     }
 
     /// Resets need a reason that exists.

@@ -414,7 +414,7 @@ impl<'a> World<'a> {
         match relay.handle_tun(self.now + self.clocks[plan.node], &mut packet, true) {
             Verdict::Sent => self.report.datagrams += 1,
             Verdict::Dropped => {}
-            Verdict::Intercept | Verdict::Withheld => {
+            Verdict::Intercept | Verdict::Pending => {
                 return self.fail("a UDP packet was taken for a SYN");
             }
         }
@@ -544,7 +544,7 @@ impl<'a> World<'a> {
             };
             let counts = [
                 ("flows", relay.flow_count() as u64),
-                ("SYNs that wait", relay.openings() as u64),
+                ("SYNs that wait", relay.pending_opens() as u64),
                 ("streams", session.streams() as u64),
                 ("bytes of stream memory", session.memory_used()),
                 ("things on their way", u64::from(!session.is_quiet())),
@@ -579,7 +579,7 @@ impl<'a> World<'a> {
 }
 
 /// A channel without faults: the rate that the sender was told, and room for what its
-/// departure clock may send ahead.
+/// pacer may send ahead.
 fn clean(plan: &Plan, sender: usize, carrier: usize) -> ChannelConfig {
     let second = plan.second.filter(|_| carrier == 1);
     let (rate, delay) = match second {

@@ -108,7 +108,7 @@ fn what_a_user_waits_for_is_hardly_ever_lost_twice() {
 
 /// One dominant stream lags by no more than half a round trip on average up
 /// to 10 % loss, by its code or, where few packets are under way, by sending again (L-RP-8).
-/// Below 1 Mbit/s the code would cost more than the lag that it saves.
+/// Below 1 Mbit/s the code would cost more than the head-of-line delay that it saves.
 #[test]
 fn one_dominant_stream_lags_by_less_than_half_a_round_trip() {
     for (rate, rtt_ms) in [(1_000_000, 600), (4_000_000, 600), (10_000_000, 600), (45_000_000, 700)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use squeeze::dedup::{
-    Chunker, Decoder, Dedup, Encoder, Keys, Limits, MAX_CHUNK, Scope, Shown, Store,
+    Chunker, Dedup, ItemDecoder, ItemEncoder, Keys, Limits, MAX_CHUNK, Scope, Shown, Store,
 };
 use units::Rng;
 
@@ -32,8 +32,8 @@ struct Cost {
 }
 
 fn send(near: &mut Dedup, far: &mut Dedup, content: &[u8]) -> Cost {
-    let mut encoder = Encoder::new(&near.sender, Scope::Lan);
-    let (mut decoder, mut wire, mut got) = (Decoder::default(), Vec::new(), 0);
+    let mut encoder = ItemEncoder::new(&near.sender, Scope::Lan);
+    let (mut decoder, mut wire, mut got) = (ItemDecoder::default(), Vec::new(), 0);
     let mut cost =
         Cost { stream: 0, messages: 0, sending: Duration::ZERO, receiving: Duration::ZERO };
     let (now, mut pushed, mut begin) = (units::Instant::ZERO, 0, 0_u64);

@@ -10,7 +10,7 @@
 //! with the bytes where the receiver lost them meanwhile.
 //!
 //! ```text
-//! host → Encoder → items → … the stream … → items → Decoder → host
+//! host → ItemEncoder → items → … the stream … → items → ItemDecoder → host
 //!           │                                          │
 //!         Sender  ← held, gone, wanted ── messages ─  Receiver
 //!      what the peer                ── bytes wanted →  Store: memory, then disk
@@ -22,14 +22,14 @@
 //! catalogue want of files ([`Receiver::poll_op`], [`Sender::poll_journal`]). The rest is
 //! what a stream does anyway:
 //!
-//! - bytes read from the host go through [`Encoder::push`], as many as [`Encoder::room`]
-//!   says; where the link has room, [`Encoder::pull`] gives what is to be coded and written,
-//!   [`Encoder::written`] is told where on the stream that ended and [`Encoder::consumed`]
+//! - bytes read from the host go through [`ItemEncoder::push`], as many as [`ItemEncoder::room`]
+//!   says; where the link has room, [`ItemEncoder::pull`] gives what is to be coded and written,
+//!   [`ItemEncoder::written`] is told where on the stream that ended and [`ItemEncoder::consumed`]
 //!   how far the stream's credit has come;
-//! - bytes of the stream go to [`Decoder::show`] as to a [`crate::stream::Decoder`]; where it
+//! - bytes of the stream go to [`ItemDecoder::show`] as to a [`crate::stream::ItemDecoder`]; where it
 //!   answers [`Shown::Waiting`] the files are served, and if [`Receiver::poll_ready`] does
 //!   not name the stream then it does later;
-//! - [`Encoder::close`] and [`Decoder::close`] end both, [`Dedup::begin_session`] begins anew.
+//! - [`ItemEncoder::close`] and [`ItemDecoder::close`] end both, [`Dedup::begin_session`] begins anew.
 
 mod catalogue;
 mod chunker;
@@ -53,8 +53,8 @@ mod tests;
 
 pub use catalogue::Journal;
 pub use chunker::{AVERAGE, Chunker, MAX_CHUNK, MIN_CHUNK};
-pub use decoder::{Bad, Decoder, Shown};
-pub use encoder::Encoder;
+pub use decoder::{Bad, ItemDecoder, Shown};
+pub use encoder::ItemEncoder;
 pub use keys::{Keys, Scope};
 pub use link::{Dedup, Limits};
 pub use log::{MAX_INDEX, Recovery};

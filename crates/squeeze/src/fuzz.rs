@@ -1,15 +1,15 @@
 //! What the fuzzers call; see `fuzz/`.
 
-use crate::stream::{Codec, Decoder, Shown};
+use crate::stream::{BlockDecoder, Shown, Zstd};
 
 /// A direction of a coded stream, as a peer may send it: no panic, and no more content than
 /// a hundred times what came.
 pub fn stream(bytes: &[u8]) {
-    let (mut codec, mut decoder) = (Codec::default(), Decoder::default());
+    let (mut zstd, mut decoder) = (Zstd::default(), BlockDecoder::default());
     let (mut at, mut content) = (0, 0);
     loop {
         let rest = &bytes[at..];
-        at += match decoder.show(&mut codec, &[rest]) {
+        at += match decoder.show(&mut zstd, &[rest]) {
             Ok(Shown::Content(shown)) => {
                 let n = shown.len();
                 assert!(n > 0, "content is never empty");

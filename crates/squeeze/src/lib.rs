@@ -1,7 +1,7 @@
 //! Fewer bytes (R-COMPRESS, R-HC): on a link that is paid by the byte or the minute the
 //! best byte is the one that is not sent.
 //!
-//! Three rooms: `stream` turns a stream's bytes into fewer and back; `dedup` leaves out what
+//! Three modules: `stream` turns a stream's bytes into fewer and back; `dedup` leaves out what
 //! crossed the link before; `headers` makes fewer bytes of packets that are not split. None
 //! does I/O or reads a clock.
 

@@ -9,22 +9,22 @@
 //! in the size of what another does.
 //!
 //! Data that does not shrink is found out within its first 4 kB and goes as a *run*, bytes
-//! as they are, of a length that doubles each time ([`Encoder`]). How hard the compressor
+//! as they are, of a length that doubles each time ([`BlockEncoder`]). How hard the compressor
 //! tries follows from the link's rate and the time it was seen to take (`effort.rs`).
 
 mod block;
-mod codec;
 mod decoder;
 mod effort;
 mod encoder;
 mod history;
 mod secrets;
+mod zstd;
 
 pub use block::{BadBlock, MAX_RAW};
-pub use codec::{Codec, Spent, Stopwatch};
-pub use decoder::{Decoder, Shown};
-pub use encoder::{Encoder, Terms};
+pub use decoder::{BlockDecoder, Shown};
+pub use encoder::{BlockEncoder, Terms};
 pub use secrets::{Requests, mixes_secrets};
+pub use zstd::{Spent, Stopwatch, Zstd};
 
 #[cfg(test)]
 mod corpora;

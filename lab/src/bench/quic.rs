@@ -22,41 +22,27 @@ const SECONDS: u64 = 60;
 /// Random losses are much the same over a minute: more runs would take long and tell little.
 const MOST_RUNS: u64 = 3;
 
-/// Not the default: what is lost comes late, and QUIC takes it for lost nonetheless.
-const UNORDERED: &str = "\
-[[peer.rule]]
-protocol = \"udp\"
-ports = [443]
-carry = \"unordered\"
-";
-
 /// 20/2 Mbit/s, 600 ms of round trip, 1 % lost each way; medians.
 pub fn quic(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
     let program = std::env::var_os(PROGRAM).ok_or_else(|| {
         format!("{PROGRAM} is not set to the program of lab/quic; `make bench` does that")
     })?;
-    let ways = [
-        ("QUIC, no gateways", None),
-        ("QUIC, gateways", Some(String::new())),
-        ("QUIC, unordered", Some(UNORDERED.to_owned())),
-    ];
-    let mut got = [0.0; 3];
-    for ((name, peer), got) in ways.into_iter().zip(&mut got) {
+    let ways = [("QUIC, no gateways", None), ("QUIC, gateways", Some(Pair::default()))];
+    let mut got = [0.0; 2];
+    for ((name, pair), got) in ways.into_iter().zip(&mut got) {
         let runs: Result<Vec<f64>, String> = (1..=seeds.clamp(1, MOST_RUNS))
             .map(|seed| {
-                let pair = peer.clone().map(|peer| Pair { peer, ..Pair::default() });
-                download(board, name, seed, &program, pair).map(|bytes| bytes as f64)
+                download(board, name, seed, &program, pair.clone()).map(|bytes| bytes as f64)
             })
             .collect();
         *got = median(runs?).expect("one run at least");
     }
-    let [plain, carried, unordered] = got;
+    let [plain, carried] = got;
     let mbit = |bytes: f64| bytes * 8.0 / SECONDS as f64 / 1e6;
     let gain = carried / plain.max(1.0);
     Ok(vec![
         Checked::told("QUIC without gateways, 20 Mbit/s, 1 % lost", rate(mbit(plain))),
         Checked::told("with them, in order as by default", rate(mbit(carried))),
-        Checked::told("with them, unordered", rate(mbit(unordered))),
         Checked::asked(
             "gain of the download",
             "≥ 5 times",

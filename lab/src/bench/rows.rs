@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 
 use super::Checked;
+use super::browser;
 use super::carriers;
 use super::cases::{Case, Must, measure, run_way};
 use super::changing;
@@ -88,6 +89,7 @@ pub const ALL: &[Row] = &[
     Row { name: "dedup-cost", measure: dedup::cost },
     Row { name: "idle-deduplicated", measure: dedup::idle_streams },
     Row { name: "web-pages", measure: pages::web_pages },
+    Row { name: "browser", measure: browser::browser },
     Row { name: "simulator", measure: simulator },
 ];
 

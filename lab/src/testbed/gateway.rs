@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use os::netns::NetNs;
 
 use serde::Deserialize;
 
-use os::proc::{die_with_parent, entropy, reset_signals};
+use os::proc::{cpu_of, die_with_parent, entropy, reset_signals};
 use units::BitRate;
 
 use super::results::Load;
@@ -31,12 +31,12 @@ pub const PORT: u16 = 4500;
 const START: Duration = Duration::from_secs(20);
 /// How long a gateway may take to end in order before it is killed.
 const END: Duration = Duration::from_secs(3);
+/// In a gateway's directory: what it has for `/etc/resolv.conf`, if that is not the machine's.
+const RESOLVER: &str = "resolv.conf";
 /// The beginning of the names of peers that are never there.
 const ABSENT: &str = "absent-";
 /// How long one question to a gateway may take.
 const ANSWER: units::Duration = units::Duration::from_secs(5);
-/// Ticks of processor time in `/proc/PID/stat`: USER_HZ, 100 on every Linux.
-const TICKS: f64 = 100.0;
 
 /// Settings of a gateway pair beyond what follows from the link.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +59,10 @@ pub struct Pair {
     pub node: String,
     /// Lines added to the `[[peer]]` table of both.
     pub peer: String,
+    /// A network of IPv4 behind the server's gateway, beside the server's own.
+    pub further: Option<&'static str>,
+    /// The DNS server that the gateways themselves ask; the machine's unless given.
+    pub resolver: Option<IpAddr>,
 }
 
 /// A side of the satellite.
@@ -163,8 +167,10 @@ impl Pair {
             link,
             towards_client: false,
         }) + &more(0);
-        let mut b = Gateway::start("server", &topology.gwb, &config_b)?;
-        let mut a = Gateway::start("client", &topology.gwa, &config_a)?;
+        let start =
+            |side, host, config: &str| Gateway::start_with(side, host, config, self.resolver);
+        let mut b = start("server", &topology.gwb, &config_b)?;
+        let mut a = start("client", &topology.gwa, &config_a)?;
         let mut others = match &topology.mesh {
             Some(mesh) => mesh.start(&keys, &ends)?,
             None => Vec::new(),
@@ -199,7 +205,11 @@ impl Pair {
         }
         let (down, up) = (&end.link.down, &end.link.up);
         let (send, receive) = if end.towards_client { (down, up) } else { (up, down) };
-        let list = |nets: [&str; 2]| format!("[\"{}\", \"{}\"]", nets[0], nets[1]);
+        let list = |nets: [&str; 2], is_server: bool| {
+            let further = self.further.filter(|_| is_server);
+            let all: Vec<_> = nets.into_iter().chain(further).map(|n| format!("\"{n}\"")).collect();
+            format!("[{}]", all.join(", "))
+        };
         let [far, _] = end.far;
         let Pair { node, peer, unsplit, .. } = self;
         let (lan, rule) = match unsplit {
@@ -222,8 +232,8 @@ impl Pair {
              link = {link}\n{peer}\n{rule}{absent}",
             key = end.key.to_base64(),
             public = end.peer.public(),
-            routes = list(end.behind),
-            allow = list(end.local),
+            routes = list(end.behind, !end.towards_client),
+            allow = list(end.local, end.towards_client),
             link = self.link(send, receive),
             absent = absent(self.absent),
             compress = if self.compress { "auto" } else { "off" },
@@ -286,6 +296,16 @@ struct End<'a> {
 impl Gateway {
     /// Starts one with this configuration.
     pub fn start(side: &'static str, host: &NetNs, config: &str) -> Result<Gateway, GatewayError> {
+        Gateway::start_with(side, host, config, None)
+    }
+
+    /// The same with a DNS server of its own.
+    fn start_with(
+        side: &'static str,
+        host: &NetNs,
+        config: &str,
+        resolver: Option<IpAddr>,
+    ) -> Result<Gateway, GatewayError> {
         let dir = std::env::temp_dir().join(host.name());
         let cannot = |what: String| move |cause| GatewayError::Io { what, cause };
         // One left behind by a killed process of the same number is nobody's.
@@ -296,6 +316,11 @@ impl Gateway {
             .map_err(cannot(format!("make {}", dir.display())))?;
         let file = dir.join("gateway.toml");
         write_private(&file, config).map_err(cannot(format!("write {}", file.display())))?;
+        if let Some(resolver) = resolver {
+            let file = dir.join(RESOLVER);
+            fs::write(&file, format!("nameserver {resolver}\n"))
+                .map_err(cannot(format!("write {}", file.display())))?;
+        }
         let child = spawn(host, &dir, &file).inspect_err(|_| {
             let _ = fs::remove_dir_all(&dir);
         })?;
@@ -331,11 +356,10 @@ impl Gateway {
     /// Processor time since its start, and memory now.
     pub fn load(&self) -> io::Result<Load> {
         let pid = self.pid();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let unreadable = || io::Error::other(format!("/proc/{pid} has another form than expected"));
         Ok(Load {
-            cpu: cpu_of(&stat).ok_or_else(unreadable)?,
+            cpu: cpu_of(pid)?.as_secs_f64(),
             memory: memory_of(&status).ok_or_else(unreadable)?,
         })
     }
@@ -349,8 +373,8 @@ impl Gateway {
             let is_main = thread.file_name().to_str() == Some(&self.pid().to_string());
             let number = name.trim().strip_prefix("shard ").and_then(|n| n.parse::<u32>().ok());
             let Some(number) = number.or(is_main.then_some(0)) else { continue };
-            let stat = fs::read_to_string(thread.path().join("stat"))?;
-            each.push((number, cpu_of(&stat).unwrap_or_default()));
+            let stat = fs::read_to_string(thread.path().join("schedstat"))?;
+            each.push((number, cpu_of_thread(&stat).unwrap_or_default()));
         }
         each.sort_by_key(|(number, _)| *number);
         Ok(each.into_iter().map(|(_, cpu)| cpu).collect())
@@ -428,7 +452,11 @@ fn spawn(host: &NetNs, dir: &Path, file: &Path) -> Result<Child, GatewayError> {
     };
     let log = File::create(dir.join("log")).map_err(cannot("write the gateway's log"))?;
     let program = program()?;
-    let mut command = host.command(&program.to_string_lossy());
+    let resolver = dir.join(RESOLVER);
+    let mut command = match resolver.exists() {
+        true => resolving(host, &resolver, &program),
+        false => host.command(&program.to_string_lossy()),
+    };
     command.env("STATE_DIRECTORY", dir);
     command.arg("up").arg(file).stdin(Stdio::null());
     command.stdout(log.try_clone().map_err(cannot("share the gateway's log"))?);
@@ -438,17 +466,24 @@ fn spawn(host: &NetNs, dir: &Path, file: &Path) -> Result<Child, GatewayError> {
     die_with_parent(reset_signals(&mut command)).spawn().map_err(cannot("start a gateway"))
 }
 
+/// A command in `host` that asks the DNS server that this file names: programs know no other way
+/// than `/etc/resolv.conf`, and the machine keeps its own.
+pub fn resolving(host: &NetNs, resolver: &Path, program: &Path) -> Command {
+    const SCRIPT: &str = "mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
+    let mut command = host.command("unshare");
+    command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).arg(resolver).arg(program);
+    command
+}
+
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
 }
 
-/// utime and stime of `/proc/PID/stat` (proc(5), fields 14 and 15), in seconds. The
-/// name in field 2 may hold anything, so fields are counted from its closing bracket.
-fn cpu_of(stat: &str) -> Option<f64> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS)
+/// Time on a processor, of `/proc/PID/task/TID/schedstat` (its first field, in nanoseconds), in
+/// seconds. It may be a tick of the scheduler old, 4 ms here.
+fn cpu_of_thread(schedstat: &str) -> Option<f64> {
+    schedstat.split_whitespace().next()?.parse::<u64>().ok().map(|ns| ns as f64 / 1e9)
 }
 
 fn memory_of(status: &str) -> Option<u64> {
@@ -463,10 +498,9 @@ mod tests {
     use config::Config;
 
     #[test]
-    fn processor_time_is_read_past_any_name() {
-        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 1 0 9 1 2";
-        assert_eq!(cpu_of(stat), Some(1.75));
-        assert_eq!(cpu_of("42"), None);
+    fn processor_time_and_memory_are_read() {
+        assert_eq!(cpu_of_thread("1750000000 25 9\n"), Some(1.75));
+        assert_eq!(cpu_of_thread("\n"), None);
         assert_eq!(memory_of("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2 << 20));
     }
 

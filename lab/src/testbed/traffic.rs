@@ -6,11 +6,14 @@
 //! thread must already be in the namespace of its host.
 
 pub mod browser;
+pub mod chromium;
 mod content;
+pub mod dns;
 pub mod ftp;
 mod many;
 pub mod ping;
 pub mod site;
+pub mod six_hosts;
 pub mod udp;
 
 pub use many::{Page, fetch_page, fetch_streams};

@@ -41,14 +41,37 @@ pub fn load(dir: &Path) -> Result<(Authority, Bypass), String> {
         .map_err(|why| wrong(&path(KEY), &why))?;
     let authority =
         Authority::new(chain, &key, calendar()).map_err(|why| wrong(&path(CERTIFICATE), &why))?;
-    let bypass = match path(BYPASS) {
-        list if list.exists() => {
-            let text = String::from_utf8(read(&list)?).map_err(|_| wrong(&list, &"no text"))?;
-            Bypass::parse(&text).map_err(|why| wrong(&list, &why))?
-        }
-        _ => Bypass::parse(SHIPPED).map_err(|why| why.to_string())?,
+    let bypass = match bypass_stamp(dir) {
+        Some(_) => read_bypass(dir)?,
+        None => Bypass::parse(SHIPPED).map_err(|why| why.to_string())?,
     };
     Ok((authority, bypass))
+}
+
+/// What changes when somebody writes the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    file: u64,
+    length: u64,
+    written: (i64, i64),
+}
+
+/// That of the list in this directory; `None` if there is none.
+pub fn bypass_stamp(dir: &Path) -> Option<Stamp> {
+    let about = dir.join(BYPASS).metadata().ok()?;
+    let written = (about.mtime(), about.mtime_nsec());
+    Some(Stamp { file: about.ino(), length: about.len(), written })
+}
+
+/// Reads the list in this directory.
+///
+/// # Errors
+/// Which line is wrong.
+pub fn read_bypass(dir: &Path) -> Result<Bypass, String> {
+    let list = dir.join(BYPASS);
+    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", list.display());
+    let text = String::from_utf8(read(&list)?).map_err(|_| wrong(&"no text"))?;
+    Bypass::parse(&text).map_err(|why| wrong(&why))
 }
 
 fn open(path: &Path) -> Result<File, String> {

@@ -244,6 +244,9 @@ async fn tell(terminal: Rc<Terminal>, hub: Rc<Hub>) {
     loop {
         tokio::time::sleep(TELL).await;
         terminal.pushes.tidy();
+        if let Some(inspection) = &terminal.inspection {
+            inspection.look();
+        }
         let mut now = terminal.counted.all();
         now.extend(terminal.store.sizes().named().map(|(name, n)| (name.to_owned(), n)));
         let kept = hub.kept.as_ref().map(|kept| kept.store.told());

@@ -7,7 +7,7 @@ use std::thread;
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::PrivateKey;
-use squeeze::dedup::{Decoder, Encoder, Scope, Shown};
+use squeeze::dedup::{ItemDecoder, ItemEncoder, Scope, Shown};
 use units::Rng;
 
 use super::*;
@@ -88,7 +88,7 @@ impl Link {
     /// Sends `content`; answers how much of it came.
     fn send(&mut self, content: &[u8]) -> usize {
         let (mut encoder, mut decoder) =
-            (Encoder::new(&self.near.sender, Scope::Lan), Decoder::default());
+            (ItemEncoder::new(&self.near.sender, Scope::Lan), ItemDecoder::default());
         let (mut wire, mut begin, mut pushed, mut got) = (Vec::new(), 0, 0, 0);
         for _ in 0..20_000 {
             let (near, now) = (&mut self.near, self.now);

@@ -89,7 +89,7 @@ impl Sending {
     /// Sends what there is room for; true if there may be more.
     pub fn work(&mut self, now: Instant, relay: &mut Relay, tools: &mut Tools) -> bool {
         for _ in 0..ROUNDS {
-            let room = relay.read_room(now, self.flow).min(tools.buffer.len());
+            let room = relay.writable_bytes(now, self.flow).min(tools.buffer.len());
             if now >= self.ends || room == 0 {
                 return false; // Action::Read follows.
             }

@@ -108,7 +108,7 @@ impl Served {
     /// Tells the report as there is room, and takes what still comes.
     fn end(&mut self, now: Instant, relay: &mut Relay, more: bool) -> Turn<()> {
         if let Stage::Reporting(rest) = &mut self.stage {
-            let room = relay.read_room(now, self.flow).min(rest.len());
+            let room = relay.writable_bytes(now, self.flow).min(rest.len());
             let taken = relay.local_data(now, self.flow, &rest[..room]);
             rest.drain(..taken);
             if rest.is_empty() {

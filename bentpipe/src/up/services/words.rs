@@ -102,6 +102,11 @@ mod tests {
         assert!(words.hear(now, "test"));
         assert_eq!(words.lost, 200 - u64::from(LINES));
         drop(writer);
-        assert!(!words.hear(now, "test"), "the end");
+        // A process that another test starts at this moment holds the pipe's end for a short while.
+        let begin = std::time::Instant::now();
+        while words.hear(now, "test") {
+            assert!(begin.elapsed().as_secs() < 10, "the end");
+            std::thread::yield_now();
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Beside {
 
     /// What speaks against a path, if it has had its time.
     fn fault(&self, now: Instant, path: &PathStatus) -> Option<Why> {
-        path.fault.filter(|why| now >= self.until || *why != Why::Silent)
+        path.fault.filter(|why| now >= self.until || *why != Why::NothingReceived)
     }
 }
 

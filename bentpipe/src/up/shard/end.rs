@@ -17,7 +17,7 @@ impl Shard {
     pub fn stop(&mut self, now: Instant) {
         self.draining = true;
         self.sampling.may_speak = self.peers.iter().map(|peer| peer.id).collect();
-        self.relay.give_up_openings(now);
+        self.relay.give_up_pending_opens(now);
         self.tests.end_all(now, &mut self.relay);
         for flow in self.waiting.drop_all() {
             self.relay.local_reset(now, flow, ResetReason::ShuttingDown);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use link::PeerId;
 use link::endpoint::{LinkEvent, Rekey};
-use link::session::Reach;
+use link::session::PathHealth;
 use relay::{Caller, NotPassed, ResetReason, Target};
 use units::{Duration, Instant};
 
@@ -108,8 +108,9 @@ impl Shard {
         };
         self.tell_link(now, id, event);
         let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
-        if let LinkEvent::Silent(since) | LinkEvent::Unheard(since) | LinkEvent::Unreported(since) =
-            event
+        if let LinkEvent::NothingReceived(since)
+        | LinkEvent::TransmitDead(since)
+        | LinkEvent::NoAcks(since) = event
             && let Some(peer) = self.known(id)
         {
             peer.silent_since.get_or_insert(since);
@@ -160,7 +161,7 @@ impl Shard {
                     because = super::paths::cause(why).why()
                 );
             }
-            LinkEvent::Silent(since) => {
+            LinkEvent::NothingReceived(since) => {
                 crate::log!(
                     Warn,
                     "the peer does not answer; its streams wait",
@@ -171,13 +172,13 @@ impl Shard {
                     peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
                 }
             }
-            LinkEvent::Unreported(since) => crate::log!(
+            LinkEvent::NoAcks(since) => crate::log!(
                 Warn,
                 "the peer is heard and sends no reports; its streams wait",
                 peer = name,
                 nothing_reported_for = lasting(now.since(since))
             ),
-            LinkEvent::Unheard(since) => crate::log!(
+            LinkEvent::TransmitDead(since) => crate::log!(
                 Warn,
                 "transmit dead: the peer is heard but does not hear; its streams wait",
                 peer = name,
@@ -243,7 +244,7 @@ impl Shard {
             match answer.purpose {
                 Purpose::Endpoint(id) => {
                     let established = self.relay.endpoint.is_established(id)
-                        && self.relay.endpoint.reach(id) == Reach::Both;
+                        && self.relay.endpoint.health(id) == PathHealth::Alive;
                     // Where it answers from counts for more than a name.
                     if let Some(address) = answer.addresses.first().filter(|_| !established) {
                         self.relay.endpoint.set_endpoint(now, id, *address);

@@ -10,7 +10,7 @@ impl Shard {
     pub fn take_packet(&mut self, now: Instant, packet: &mut [u8], split: bool) {
         // A gateway that ends opens nothing new, and says so.
         if split && self.draining {
-            return self.relay.refuse_opening(packet);
+            return self.relay.refuse_syn(packet);
         }
         if !self.lines.is_empty() {
             self.note_packet(now, packet);

@@ -176,8 +176,8 @@ pub(super) fn cause(why: Why) -> PathCause {
     match why {
         Why::Preferred => PathCause::Preferred,
         Why::Chosen => PathCause::Chosen,
-        Why::Silent => PathCause::Silent,
-        Why::Unheard => PathCause::Unheard,
+        Why::NothingReceived => PathCause::Silent,
+        Why::TransmitDead => PathCause::Unheard,
         Why::Missed => PathCause::Missed,
         Why::Down => PathCause::Down,
         Why::PeerDown => PathCause::PeerDown,

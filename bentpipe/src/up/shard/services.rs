@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use link::PeerId;
-use link::session::Reach;
+use link::session::PathHealth;
 use os::closing::Shared;
 use os::poll::{Event as Polled, Interest};
 use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
@@ -548,8 +548,8 @@ impl Shard {
     fn link_for(&self, now: Instant, service: &str, id: PeerId) -> Option<Link> {
         let (peer, endpoint) = (self.peers.with_id(id)?, &self.relay.endpoint);
         let session = endpoint.session(id);
-        let state = match (endpoint.is_established(id), endpoint.reach(id)) {
-            (true, Reach::Both) => LinkState::Up,
+        let state = match (endpoint.is_established(id), endpoint.health(id)) {
+            (true, PathHealth::Alive) => LinkState::Up,
             (true, _) => LinkState::Silent,
             (false, _) => LinkState::Down,
         };

@@ -83,9 +83,9 @@ impl Shard {
             }),
             // The log and the status tell it.
             LinkEvent::OverItsPart => None,
-            LinkEvent::Silent(since) => silent(Way::Receive, since),
-            LinkEvent::Unheard(since) => silent(Way::Transmit, since),
-            LinkEvent::Unreported(since) => silent(Way::Reports, since),
+            LinkEvent::NothingReceived(since) => silent(Way::Receive, since),
+            LinkEvent::TransmitDead(since) => silent(Way::Transmit, since),
+            LinkEvent::NoAcks(since) => silent(Way::Reports, since),
             LinkEvent::Back => Some(Event::LinkBack),
             LinkEvent::Closed => Some(Event::LinkDown { cause: control::Cause::Closed }),
             LinkEvent::Failing(_) => {

@@ -6,7 +6,7 @@ use units::{BitRate, Duration, Instant};
 
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
 use crate::path::{CarrierId, PathId, Remote};
-use crate::session::{PathConfig, PathTraffic, RateMode, RateStatus, Reach, Why};
+use crate::session::{PathConfig, PathHealth, PathTraffic, RateMode, RateStatus, Why};
 use crate::tunnel::Route;
 
 /// Changes of the path in use that are told at once, and how often one more is.
@@ -29,7 +29,7 @@ pub struct PathStatus {
     /// Packets cross it both ways, as far as is known.
     pub is_alive: bool,
     /// Which directions are alive.
-    pub reach: Reach,
+    pub health: PathHealth,
     /// What it carries.
     pub rate: RateStatus,
     /// Its round trip, smoothed.

@@ -133,7 +133,7 @@ impl Endpoint {
         if let Some(token) = response {
             peer.tunnel.on_challenge_response(opened.path, from, token);
         }
-        self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
+        self.events.extend(peer.see_health().map(|e| EndpointEvent::Link(id, e)));
         if let Some(event) = peer.see_path(now, id) {
             self.events.push_back(event);
         }
@@ -259,7 +259,7 @@ impl Endpoint {
                     let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
                     peer.begun = true;
                     peer.session.on_handshake(now, path);
-                    self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
+                    self.events.extend(peer.see_health().map(|e| EndpointEvent::Link(id, e)));
                     peer.session.paths().collect::<Vec<_>>().into_iter().for_each(|path| {
                         peer.meet_path(now, path);
                     });

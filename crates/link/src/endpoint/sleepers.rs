@@ -10,7 +10,7 @@ use super::{Endpoint, MAX_KEY_LIFETIME, Peer, PeerConfig, PeerId, PeerStats, Rek
 use crate::handshake::Offer;
 use crate::keys::Entropy;
 use crate::path::PathId;
-use crate::session::{ClassConfig, Facts, LinkConfig, RateMode, Reach, Session, SessionStats};
+use crate::session::{ClassConfig, Facts, LinkConfig, PathHealth, RateMode, Session, SessionStats};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError};
 
 /// Peers that sleep, by their numbers.
@@ -101,7 +101,7 @@ impl Endpoint {
             sessions: 0,
             before: SessionStats::default(),
             begun: false,
-            reach: Reach::Both,
+            health: PathHealth::Alive,
             rekey: Rekey::InTime,
             path: PathId::FIRST,
             path_news: (0, Instant::ZERO),

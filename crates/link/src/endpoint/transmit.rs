@@ -7,7 +7,7 @@ use crate::handshake::Message;
 use crate::path::{PathId, Remote};
 use crate::replay::number_len;
 use crate::seal::TAG_LEN;
-use crate::session::Reach;
+use crate::session::PathHealth;
 use crate::wire::{Frame, Writer};
 
 impl Endpoint {
@@ -41,7 +41,7 @@ impl Endpoint {
         let transmit = established.then(|| peer.poll_session(now, id, buf)).flatten();
         self.awaited_until = self.awaited_until.max(peer.session.awaited_until());
         if transmit.is_none() {
-            self.events.extend(peer.see_reach().map(|e| EndpointEvent::Link(id, e)));
+            self.events.extend(peer.see_health().map(|e| EndpointEvent::Link(id, e)));
             self.events.extend(peer.see_path(now, id));
             // What has just left may be the first that waits for an answer.
             peer.follow_wants(now);
@@ -147,16 +147,16 @@ impl Peer {
     }
 
     /// What is new about the two directions.
-    pub(super) fn see_reach(&mut self) -> Option<LinkEvent> {
-        let reach = self.session.reach();
-        if std::mem::replace(&mut self.reach, reach) == reach {
+    pub(super) fn see_health(&mut self) -> Option<LinkEvent> {
+        let health = self.session.health();
+        if std::mem::replace(&mut self.health, health) == health {
             return None;
         }
-        Some(match reach {
-            Reach::Both => LinkEvent::Back,
-            Reach::NothingReceived { since } => LinkEvent::Silent(since),
-            Reach::TransmitDead { since } => LinkEvent::Unheard(since),
-            Reach::NothingReported { since } => LinkEvent::Unreported(since),
+        Some(match health {
+            PathHealth::Alive => LinkEvent::Back,
+            PathHealth::NothingReceived { since } => LinkEvent::NothingReceived(since),
+            PathHealth::TransmitDead { since } => LinkEvent::TransmitDead(since),
+            PathHealth::NoAcks { since } => LinkEvent::NoAcks(since),
         })
     }
 

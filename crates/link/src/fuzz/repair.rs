@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Bytes;
-use crate::repair::{Decoder, Encoder, MAX_WINDOW, Purpose};
+use crate::repair::{FecDecoder, FecEncoder, MAX_WINDOW, Purpose};
 use crate::wire::Writer;
 
 /// Symbols are padded by less than this.
@@ -16,8 +16,8 @@ const STEPS: usize = 4096;
 const HINTS: [u8; 4] = [0, 2, 3, 4];
 
 struct World {
-    encoder: Encoder,
-    decoder: Decoder,
+    encoder: FecEncoder,
+    decoder: FecDecoder,
     /// Bytes of the longest plaintext.
     plaintext: usize,
     window: usize,
@@ -36,8 +36,8 @@ pub fn repair(data: &[u8]) {
     let plaintext = [16, 200, 1460][usize::from(bytes.u8() % 3)];
     let window = [16, 64, MAX_WINDOW][usize::from(bytes.u8() % 3)];
     let mut world = World {
-        encoder: Encoder::default(),
-        decoder: Decoder::default(),
+        encoder: FecEncoder::default(),
+        decoder: FecDecoder::default(),
         plaintext,
         window,
         number: bytes.number() & ((1 << 61) - 1),
@@ -162,6 +162,6 @@ impl World {
             assert!(same || !self.honest, "packet {number} is another");
             self.lost.remove(&number);
         }
-        assert!(self.decoder.rows() <= 128, "{} equations", self.decoder.rows());
+        assert!(self.decoder.equations() <= 128, "{} equations", self.decoder.equations());
     }
 }

@@ -161,8 +161,7 @@ impl World {
         }
         let carry = match how >> 1 & 3 {
             0 | 1 => Carry::Plain,
-            2 => Carry::Ordered,
-            _ => Carry::Unordered(None),
+            _ => Carry::Ordered,
         };
         let label = Label {
             flow: u32::from(flow),
@@ -219,7 +218,7 @@ impl World {
         let len = u64::from(bytes.u16());
         let Some((written, _)) = self.streams[side].get_mut(&id) else { return 0 };
         let data: Vec<u8> = (*written..*written + len).map(|at| pattern(id, at)).collect();
-        let room = self.sides[side].write_room(id);
+        let room = self.sides[side].writable_bytes(id);
         let taken = self.sides[side].write(self.now, id, &data) as u64;
         assert!(taken <= len && taken <= room);
         *written += taken;

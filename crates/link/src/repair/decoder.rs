@@ -9,10 +9,10 @@ use crate::wire::WireError;
 
 /// Equations kept, and unknowns in one of them. Beyond that the packets that are missing
 /// are sent again sooner than they can be solved for.
-const MAX_ROWS: usize = 128;
+const MAX_EQUATIONS: usize = 128;
 
 /// Additions of equations that REPAIR earns: one for so many of its bytes. A full packet of an
-/// honest peer earns more than it can cost (twice [`MAX_ROWS`]).
+/// honest peer earns more than it can cost (twice [`MAX_EQUATIONS`]).
 const BYTES_AN_ADDITION: usize = 1;
 /// A packet's bytes beside its payload.
 const HEADERS: usize = 25;
@@ -21,23 +21,23 @@ const HEADERS: usize = 25;
 const MOST_ADDITIONS: usize = 32_768;
 
 /// Unknowns in an equation that others were added to.
-const MAX_UNKNOWNS: usize = 2 * MAX_ROWS;
+const MAX_UNKNOWNS: usize = 2 * MAX_EQUATIONS;
 
 /// What is known about missing packets: the sum of factor × symbol over `unknowns` is `sum`.
 #[derive(Default)]
-struct Row {
-    /// By number; the first, the row's pivot, has factor 1 and is in no other row.
+struct Equation {
+    /// By number; the first, the equation's pivot, has factor 1 and is in no other equation.
     unknowns: Vec<(u64, u8)>,
     sum: Vec<u8>,
 }
 
 /// What arrived lately, and equations for what did not.
 #[derive(Default)]
-pub(crate) struct Decoder {
+pub(crate) struct FecDecoder {
     symbols: Symbols,
-    rows: Vec<Row>,
-    /// Rows that are done, kept for their memory.
-    spare: Vec<Row>,
+    equations: Vec<Equation>,
+    /// Equations that are done, kept for their memory.
+    spare: Vec<Equation>,
     solved: VecDeque<u64>,
     terms: Vec<(u8, usize)>,
     left_out: Vec<u64>,
@@ -52,20 +52,20 @@ pub(crate) struct Decoder {
     too_dear: u64,
 }
 
-impl Decoder {
+impl FecDecoder {
     /// Makes room for windows of up to `window` numbers and plaintexts of `plaintext` bytes.
     pub fn make_room(&mut self, window: usize, plaintext: usize) {
         let stride = self.symbols.stride();
         self.symbols.make_room(window, plaintext);
         if self.symbols.stride() != stride {
-            self.rows.clear();
+            self.equations.clear();
             self.spare.clear();
         }
     }
 
     /// Gives the memory back.
     pub fn release(&mut self) {
-        *self = Decoder::default();
+        *self = FecDecoder::default();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -75,7 +75,7 @@ impl Decoder {
     /// A packet arrived. REPAIR counts as one with nothing in it.
     pub fn on_packet(&mut self, number: u64, hint: u8, plaintext: &[u8]) {
         self.symbols.insert(number, hint, plaintext);
-        if !self.rows.is_empty() {
+        if !self.equations.is_empty() {
             self.substitute(number);
         }
     }
@@ -85,23 +85,23 @@ impl Decoder {
         let Some((place, _)) = self.symbols.find(number) else { return };
         let symbol = &self.symbols.bytes()[place..place + self.symbols.stride()];
         let mut pivot = None;
-        for (i, row) in self.rows.iter_mut().enumerate() {
-            if let Ok(at) = row.unknowns.binary_search_by_key(&number, |u| u.0) {
-                let (_, factor) = row.unknowns.remove(at);
-                add_scaled(&mut row.sum, factor, symbol);
+        for (i, equation) in self.equations.iter_mut().enumerate() {
+            if let Ok(at) = equation.unknowns.binary_search_by_key(&number, |u| u.0) {
+                let (_, factor) = equation.unknowns.remove(at);
+                add_scaled(&mut equation.sum, factor, symbol);
                 if at == 0 {
                     pivot = Some(i);
                 }
             }
         }
         if let Some(i) = pivot {
-            let row = self.rows.swap_remove(i);
-            self.insert(row);
+            let equation = self.equations.swap_remove(i);
+            self.insert(equation);
         }
         self.solve();
     }
 
-    /// REPAIR packet `number` arrived. What it brought back [`Decoder::next_recovered`] has.
+    /// REPAIR packet `number` arrived. What it brought back [`FecDecoder::next_recovered`] has.
     ///
     /// # Errors
     /// If it is malformed.
@@ -122,8 +122,8 @@ impl Decoder {
             self.too_dear += 1;
             return Ok(());
         }
-        let mut row = self.spare.pop().unwrap_or_default();
-        row.unknowns.clear();
+        let mut equation = self.spare.pop().unwrap_or_default();
+        equation.unknowns.clear();
         self.terms.clear();
         let mut left_out = self.left_out.iter().rev().peekable();
         for n in first..number {
@@ -134,93 +134,95 @@ impl Decoder {
             match self.symbols.find(n) {
                 // Its combination was as long as the longest of them.
                 Some((_, len)) if len > symbol.len() => {
-                    self.spare.push(row);
+                    self.spare.push(equation);
                     return Err(WireError::Invalid);
                 }
                 Some((place, _)) => self.terms.push((factor, place)),
-                None if row.unknowns.len() < MAX_ROWS => row.unknowns.push((n, factor)),
+                None if equation.unknowns.len() < MAX_EQUATIONS => {
+                    equation.unknowns.push((n, factor))
+                }
                 None => {
-                    self.spare.push(row);
+                    self.spare.push(equation);
                     return Ok(());
                 }
             }
         }
         // What says nothing new confirms what came back, once: nothing else would tell of a peer
         // whose equations are wrong.
-        if row.unknowns.is_empty() && !std::mem::take(&mut self.unconfirmed) {
-            self.spare.push(row);
+        if equation.unknowns.is_empty() && !std::mem::take(&mut self.unconfirmed) {
+            self.spare.push(equation);
             return Ok(());
         }
-        row.sum.clear();
-        row.sum.extend_from_slice(symbol);
-        row.sum.resize(self.symbols.stride(), 0);
+        equation.sum.clear();
+        equation.sum.extend_from_slice(symbol);
+        equation.sum.resize(self.symbols.stride(), 0);
         // All that is combined is zero beyond the symbol.
         let used = symbol.len().next_multiple_of(LANE);
-        add_combination(&mut row.sum[..used], self.symbols.bytes(), &self.terms);
+        add_combination(&mut equation.sum[..used], self.symbols.bytes(), &self.terms);
         self.forget_old();
-        self.insert(row);
+        self.insert(equation);
         self.solve();
         Ok(())
     }
 
-    /// Rows about packets that no window reaches any more.
+    /// Equations about packets that no window reaches any more.
     fn forget_old(&mut self) {
         let oldest = self.symbols.oldest();
-        let old = |r: &mut Row| r.unknowns.first().is_none_or(|u| u.0 < oldest);
-        self.spare.extend(self.rows.extract_if(.., old));
-        if self.rows.len() >= MAX_ROWS {
-            let oldest = (0..self.rows.len()).min_by_key(|i| self.rows[*i].unknowns[0].0);
-            self.spare.push(self.rows.swap_remove(oldest.expect("there are rows")));
+        let old = |r: &mut Equation| r.unknowns.first().is_none_or(|u| u.0 < oldest);
+        self.spare.extend(self.equations.extract_if(.., old));
+        if self.equations.len() >= MAX_EQUATIONS {
+            let oldest = (0..self.equations.len()).min_by_key(|i| self.equations[*i].unknowns[0].0);
+            self.spare.push(self.equations.swap_remove(oldest.expect("there are equations")));
         }
     }
 
-    /// Adds an equation, so that the pivot of each row stays in no other.
-    fn insert(&mut self, mut row: Row) {
-        for other in &self.rows {
+    /// Adds an equation, so that the pivot of each equation stays in no other.
+    fn insert(&mut self, mut equation: Equation) {
+        for other in &self.equations {
             let pivot = other.unknowns[0].0;
-            if let Ok(at) = row.unknowns.binary_search_by_key(&pivot, |u| u.0) {
-                let factor = row.unknowns[at].1;
+            if let Ok(at) = equation.unknowns.binary_search_by_key(&pivot, |u| u.0) {
+                let factor = equation.unknowns[at].1;
                 self.spent += 1;
-                add_row(&mut row, factor, other, &mut self.merged);
-                if row.unknowns.len() > MAX_UNKNOWNS {
-                    return self.spare.push(row);
+                add_equation(&mut equation, factor, other, &mut self.merged);
+                if equation.unknowns.len() > MAX_UNKNOWNS {
+                    return self.spare.push(equation);
                 }
             }
         }
-        let Some(&(pivot, factor)) = row.unknowns.first() else {
-            self.contradicted |= row.sum.iter().any(|byte| *byte != 0);
-            return self.spare.push(row); // It says nothing new.
+        let Some(&(pivot, factor)) = equation.unknowns.first() else {
+            self.contradicted |= equation.sum.iter().any(|byte| *byte != 0);
+            return self.spare.push(equation); // It says nothing new.
         };
         let by = inverse(factor);
-        scale(&mut row.sum, by);
-        for u in &mut row.unknowns {
+        scale(&mut equation.sum, by);
+        for u in &mut equation.unknowns {
             u.1 = multiply(u.1, by);
         }
-        for other in &mut self.rows {
+        for other in &mut self.equations {
             if let Ok(at) = other.unknowns.binary_search_by_key(&pivot, |u| u.0) {
                 let factor = other.unknowns[at].1;
                 self.spent += 1;
-                add_row(other, factor, &row, &mut self.merged);
+                add_equation(other, factor, &equation, &mut self.merged);
             }
         }
-        let long = |r: &mut Row| r.unknowns.len() > MAX_UNKNOWNS;
-        self.spare.extend(self.rows.extract_if(.., long));
-        self.rows.push(row);
+        let long = |r: &mut Equation| r.unknowns.len() > MAX_UNKNOWNS;
+        self.spare.extend(self.equations.extract_if(.., long));
+        self.equations.push(equation);
     }
 
     /// Takes out what is known now.
     fn solve(&mut self) {
         let mut i = 0;
-        while i < self.rows.len() {
-            if self.rows[i].unknowns.len() > 1 {
+        while i < self.equations.len() {
+            if self.equations[i].unknowns.len() > 1 {
                 i += 1;
                 continue;
             }
-            let row = self.rows.swap_remove(i);
-            if let Some(&(number, _)) = row.unknowns.first() {
-                match symbols::length(&row.sum) {
+            let equation = self.equations.swap_remove(i);
+            if let Some(&(number, _)) = equation.unknowns.first() {
+                match symbols::length(&equation.sum) {
                     Some(len) => {
-                        self.symbols.insert_symbol(number, &row.sum, len);
+                        self.symbols.insert_symbol(number, &equation.sum, len);
                         self.solved.push_back(number);
                         self.unconfirmed = true;
                     }
@@ -228,9 +230,9 @@ impl Decoder {
                     None => self.contradicted = true,
                 }
             }
-            self.spare.push(row);
+            self.spare.push(equation);
         }
-        self.spare.truncate(MAX_ROWS);
+        self.spare.truncate(MAX_EQUATIONS);
     }
 
     /// True once if equations contradicted each other, or what arrived: then what came back is
@@ -261,12 +263,17 @@ impl Decoder {
     }
 }
 
-/// `row += factor × other`, where terms that cancel disappear. Both have theirs by number: one
+/// `equation += factor × other`, where terms that cancel disappear. Both have theirs by number: one
 /// pass over both, whatever a peer has them contain.
-fn add_row(row: &mut Row, factor: u8, other: &Row, merged: &mut Vec<(u64, u8)>) {
-    add_scaled(&mut row.sum, factor, &other.sum);
+fn add_equation(
+    equation: &mut Equation,
+    factor: u8,
+    other: &Equation,
+    merged: &mut Vec<(u64, u8)>,
+) {
+    add_scaled(&mut equation.sum, factor, &other.sum);
     merged.clear();
-    let mut own = row.unknowns.iter().copied().peekable();
+    let mut own = equation.unknowns.iter().copied().peekable();
     for &(number, f) in &other.unknowns {
         while let Some(before) = own.next_if(|u| u.0 < number) {
             merged.push(before);
@@ -277,13 +284,13 @@ fn add_row(row: &mut Row, factor: u8, other: &Row, merged: &mut Vec<(u64, u8)>) 
         }
     }
     merged.extend(own);
-    std::mem::swap(&mut row.unknowns, merged);
+    std::mem::swap(&mut equation.unknowns, merged);
 }
 
 #[cfg(any(test, fuzzing))]
-impl Decoder {
+impl FecDecoder {
     /// Equations kept.
-    pub fn rows(&self) -> usize {
-        self.rows.len()
+    pub fn equations(&self) -> usize {
+        self.equations.len()
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Purpose {
 
 /// What left lately, and what of it is combined.
 #[derive(Default)]
-pub(crate) struct Encoder {
+pub(crate) struct FecEncoder {
     /// A REPAIR packet's is empty, and so is a question's.
     symbols: Symbols,
     /// Kept for their memory.
@@ -29,7 +29,7 @@ pub(crate) struct Encoder {
     sum: Vec<u8>,
 }
 
-impl Encoder {
+impl FecEncoder {
     /// Keeps the plaintext of a packet that may have to be repaired, of at most
     /// `plaintext` bytes, for windows of up to `window` numbers.
     pub fn keep(&mut self, number: u64, hint: u8, packet: &[u8], window: usize, plaintext: usize) {
@@ -39,7 +39,7 @@ impl Encoder {
 
     /// Gives the memory back.
     pub fn release(&mut self) {
-        *self = Encoder::default();
+        *self = FecEncoder::default();
     }
 
     pub fn is_empty(&self) -> bool {

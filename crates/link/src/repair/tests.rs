@@ -22,7 +22,7 @@ fn hint(number: u64) -> u8 {
 /// many were lost, and how many of them came back.
 fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usize, usize) {
     let mut rng = Rng::new(seed);
-    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    let (mut encoder, mut decoder) = (FecEncoder::default(), FecDecoder::default());
     decoder.make_room(MAX_WINDOW, PLAINTEXT);
     let (mut lost, mut back) = (std::collections::BTreeSet::new(), 0);
     let mut content = Vec::new();
@@ -60,7 +60,8 @@ fn send(seed: u64, sources: u64, interval: u64, window: u64, loss: f64) -> (usiz
 fn what_is_lost_comes_back_by_the_code_alone() {
     for (seed, packets, loss) in [(1, 100_000, 0.001), (2, 50_000, 0.01), (3, 20_000, 0.1)] {
         let code =
-            BulkCode::new(Sky::alone(loss), (2625.0, 2048.0), 5.6e6, true, false).expect("coded");
+            BulkCode::new(LossModel::independent(loss), (2625.0, 2048.0), 5.6e6, true, false)
+                .expect("coded");
         let (lost, back) = send(seed, packets, code.interval, code.window, loss);
         println!("{loss}: {back} of {lost} by {code:?}");
         assert!(lost > 0 && back * 100 >= lost * 90, "{loss}: {back} of {lost}");
@@ -74,7 +75,7 @@ fn one_repair_after_each_packet_is_a_copy() {
 }
 
 /// REPAIR packet `number` over all before it goes from one end to the other.
-fn repair_all(encoder: &mut Encoder, decoder: &mut Decoder, number: u64) {
+fn repair_all(encoder: &mut FecEncoder, decoder: &mut FecDecoder, number: u64) {
     let mut buf = [0; PLAINTEXT + 3];
     let mut w = Writer::new(&mut buf);
     encoder.write(number, 0, Purpose::Flow(0), &mut w).expect("there is something to combine");
@@ -84,7 +85,7 @@ fn repair_all(encoder: &mut Encoder, decoder: &mut Decoder, number: u64) {
 
 #[test]
 fn a_packet_that_comes_late_serves_the_equations() {
-    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    let (mut encoder, mut decoder) = (FecEncoder::default(), FecDecoder::default());
     decoder.make_room(64, PLAINTEXT);
     let mut content = Vec::new();
     for number in 0..10 {
@@ -110,7 +111,7 @@ fn a_packet_that_comes_late_serves_the_equations() {
 #[test]
 fn repair_that_contradicts_what_came_back_is_noticed() {
     for honest in [true, false] {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let (mut encoder, mut decoder) = (FecEncoder::default(), FecDecoder::default());
         decoder.make_room(64, PLAINTEXT);
         for number in 0..10 {
             encoder.keep(number, hint(number), &plaintext(number), 64, PLAINTEXT);
@@ -131,7 +132,7 @@ fn repair_that_contradicts_what_came_back_is_noticed() {
 #[test]
 fn random_repairs_never_panic_and_take_bounded_memory() {
     let mut rng = Rng::new(9);
-    let mut decoder = Decoder::default();
+    let mut decoder = FecDecoder::default();
     decoder.make_room(MAX_WINDOW, PLAINTEXT);
     let mut content = Vec::new();
     for number in 0..5_000u64 {
@@ -142,7 +143,7 @@ fn random_repairs_never_panic_and_take_bounded_memory() {
             _ => drop(decoder.on_repair(rng.below(1 << 40), &bytes)),
         }
         while decoder.next_recovered(&mut content).is_some() {}
-        assert!(decoder.rows() <= 128);
+        assert!(decoder.equations() <= 128);
     }
 }
 
@@ -150,7 +151,7 @@ fn random_repairs_never_panic_and_take_bounded_memory() {
 /// window that was lost is only one more that is missing.
 #[test]
 fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
-    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    let (mut encoder, mut decoder) = (FecEncoder::default(), FecDecoder::default());
     decoder.make_room(MAX_WINDOW, PLAINTEXT);
     let (last, interval) = (3_000, 48);
     let lost = [1_200, 1_919, 2_500, 2_990];
@@ -189,7 +190,7 @@ fn a_tail_reaches_back_over_the_repair_packets_of_a_flow() {
 
 #[test]
 fn a_window_reaches_back_over_nothing_that_was_not_kept() {
-    let mut encoder = Encoder::default();
+    let mut encoder = FecEncoder::default();
     for number in (0..100).filter(|n| *n != 60) {
         encoder.keep(number, 0, &plaintext(number), 128, PLAINTEXT);
     }
@@ -200,7 +201,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
     // A question filled up to any length is kept as nothing.
     let mut question = vec![0; PLAINTEXT];
     question[0] = 1;
-    let mut encoder = Encoder::default();
+    let mut encoder = FecEncoder::default();
     encoder.keep(7, 0, &plaintext(7), 128, PLAINTEXT);
     encoder.keep(8, 0, &question, 128, PLAINTEXT);
     let mut w = Writer::new(&mut buf);
@@ -210,7 +211,7 @@ fn a_window_reaches_back_over_nothing_that_was_not_kept() {
 /// L-RP-7: windows are told in steps, and the first packets of a tail are in all of them.
 #[test]
 fn windows_reach_to_the_first_packet_of_a_tail() {
-    let mut encoder = Encoder::default();
+    let mut encoder = FecEncoder::default();
     let mut buf = [0; PLAINTEXT + 3];
     for number in 0..700 {
         encoder.keep(number, 0, &plaintext(number), 1024, PLAINTEXT);
@@ -229,7 +230,7 @@ fn the_repair_of_a_tail_leaves_out_what_left_after_it() {
     const TAIL: u64 = 50;
     const BURST: u64 = 5;
     for (later, comes_back) in [(10, true), (96, true), (97, false)] {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let (mut encoder, mut decoder) = (FecEncoder::default(), FecDecoder::default());
         decoder.make_room(MAX_WINDOW, PLAINTEXT);
         let number = TAIL + 1 + later;
         for n in 0..number {
@@ -254,7 +255,7 @@ fn the_repair_of_a_tail_leaves_out_what_left_after_it() {
 /// L-RP-3: it may be too long for the path, and must not be reported.
 #[test]
 fn a_question_that_is_solved_for_does_not_come_back() {
-    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    let (mut encoder, mut decoder) = (FecEncoder::default(), FecDecoder::default());
     decoder.make_room(64, PLAINTEXT);
     let mut question = vec![0; 1_000];
     question[0] = 1;
@@ -278,7 +279,7 @@ fn a_question_that_is_solved_for_does_not_come_back() {
 /// L-RP-10.
 #[test]
 fn what_repair_costs_is_bounded_by_its_bytes() {
-    let mut decoder = Decoder::default();
+    let mut decoder = FecDecoder::default();
     decoder.make_room(MAX_WINDOW, PLAINTEXT);
     // Empty symbols over every other packet: each is added to a hundred equations.
     let dearest = |n: u64| (MAX_WINDOW as u64 + 2 * n, [header::code_of(255), 0]);
@@ -303,7 +304,7 @@ fn worst_repairs() {
     use std::time::{Duration, Instant};
     type Make<'a> = &'a dyn Fn(u64) -> (u64, Vec<u8>);
     let run = |name: &str, packets: u64, make: Make<'_>| {
-        let mut decoder = Decoder::default();
+        let mut decoder = FecDecoder::default();
         decoder.make_room(MAX_WINDOW, PLAINTEXT);
         for n in 0..MAX_WINDOW as u64 {
             decoder.on_packet(n, 0, &plaintext(n));

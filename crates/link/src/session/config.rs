@@ -41,7 +41,7 @@ pub struct LinkConfig {
     pub max_streams: u32,
     /// Are the headers of datagrams compressed, where the peer wants it too (R-HC)?
     pub headers: bool,
-    /// Memory for the history of coded streams, each way; 0: streams are not coded.
+    /// Memory for the history of compressed streams, each way; 0: streams are not compressed.
     pub history: ByteCount,
     /// Are streams deduplicated, where the peer wants it too (L-DD-11)?
     pub dedup: bool,
@@ -92,7 +92,7 @@ impl LinkConfig {
 /// (n−h)/n · (1−b)^(8n), which is most at n = h/2 + √(h²/4 + h/(8b)).
 ///
 /// A slow link's packets are as long, though one may then take seconds: they become
-/// short while somebody waits for single ones (`urgency.rs`).
+/// short while somebody waits for single ones (`priority.rs`).
 pub fn best_packet(mtu: u16, bit_errors: Ratio) -> u16 {
     // IP 20, UDP 8, ours 24.
     const HEADERS: u64 = 52;
@@ -118,7 +118,7 @@ pub(crate) struct Params {
     pub reserve: u64,
     /// Flows whose headers this node keeps to take compressed ones apart; 0: none.
     pub contexts: u64,
-    /// History of coded streams that this node keeps; 0: it does not take coded streams.
+    /// history of compressed streams that this node keeps; 0: it does not take compressed streams.
     pub history: u64,
     /// 1: it takes, and sends, deduplicated streams.
     pub dedup: u64,

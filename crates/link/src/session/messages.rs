@@ -24,7 +24,7 @@ impl Session {
             let stream = self.streams.get(&id).filter(|_| self.is_usable(id));
             stream.is_some_and(|s| s.send.unsent() < UNSENT)
         };
-        let takes = self.coding().is_some_and(|coding| coding.dedup);
+        let takes = self.codec().is_some_and(|codec| codec.dedup);
         takes && self.closing.is_none() && self.messages[OURS].is_none_or(room)
     }
 
@@ -55,7 +55,7 @@ impl Session {
     pub fn take_messages(&mut self, now: Instant, mut take: impl FnMut(&[u8])) {
         let Some(id) = self.messages[PEERS] else { return };
         let Some(s) = self.streams.get_mut(&id) else { return };
-        s.told_readable = false;
+        s.readable_event_queued = false;
         let mut any = false;
         while s.recv.readable() > 0 {
             let bytes = s.recv.peek();
@@ -65,7 +65,7 @@ impl Session {
             any = true;
         }
         if any {
-            self.update_recv_excess(id);
+            self.update_recv_over_reserve(id);
             self.queue_credit(now, id);
         }
     }
@@ -83,7 +83,7 @@ impl Session {
         if id.0 & 1 == self.side || self.closed.contains(id.0 >> 1) {
             return;
         }
-        let dedup = self.coding().is_some_and(|coding| coding.dedup);
+        let dedup = self.codec().is_some_and(|codec| codec.dedup);
         let first = dedup && self.messages[PEERS].is_none();
         // There is room for the first one however many streams there are.
         if let (true, Entry::Vacant(slot)) = (first, self.streams.entry(id)) {
@@ -111,7 +111,7 @@ impl Session {
     pub(super) fn tell_messages(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id)
             && s.recv.readable() > 0
-            && !std::mem::replace(&mut s.told_readable, true)
+            && !std::mem::replace(&mut s.readable_event_queued, true)
         {
             self.events.push_back(Event::Messages);
         }

@@ -1,8 +1,6 @@
 //! Unsplit packets (R-LLLL): how each is carried.
 //!
-//! **Plain** ones leave once. **Unordered** ones are kept until the peer is known to have
-//! them, and go again when they were lost and their deadline is not past: late by a round
-//! trip instead of never. **Ordered** ones are the content of a stream, each with its length
+//! **Plain** ones leave once. **Ordered** ones are the content of a stream, each with its length
 //! before it: none is lost, none overtakes another, and a loss delays those behind it. What
 //! stands before a packet there is known at the far node, so its headers are told by those
 //! at once, without waiting for reports.
@@ -14,9 +12,8 @@ use squeeze::stream::Stopwatch;
 use units::{BitRate, Duration, Instant};
 
 use super::{Compress, Label, Session};
-use crate::datagram::{MAX_DATAGRAM, Waiting};
-use crate::sent::Fate;
-use crate::session::{ClassId, HostId};
+use crate::datagram::MAX_DATAGRAM;
+use crate::session::HostId;
 use crate::stream::{Carries, Delivery, Stream};
 use crate::wire::{ResetReason, StreamId};
 
@@ -28,9 +25,6 @@ pub enum Carry {
     Plain,
     /// It comes in order and surely, like the bytes of a stream.
     Ordered,
-    /// It is sent again when lost, up to this long after it came; `None`: three round trips,
-    /// at least a second.
-    Unordered(Option<Duration>),
 }
 
 /// Streams of packets that a session opens, one for each class and LAN host; what comes
@@ -39,25 +33,18 @@ const LANES: usize = 64;
 /// Bytes of the length before each packet of a stream.
 const LENGTH: usize = 2;
 /// What is added to the length of a packet with compressed headers (L-DG-7).
-const CODED: u16 = 1 << 15;
+const COMPRESSED: u16 = 1 << 15;
 /// Contexts for headers in each such stream: a host talks to few servers at once.
 const LANE_CONTEXTS: usize = 8;
 /// Payloads of unsplit packets are compressed on links up to this rate: where all shrink to a
 /// tenth, the 30 µs that each takes are a processor's tenth.
 const PAYLOADS_BELOW: BitRate = BitRate::from_mbps(4);
-/// The default deadline in round trips, and at least.
-const DEADLINE_RTTS: u64 = 3;
-const DEADLINE: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
     pub fn send_datagram(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
         let taken = match label.carry {
-            Carry::Plain => self.send_once(now, data, label, None),
-            Carry::Unordered(deadline) => {
-                let least = self.paths.active().rtt.smoothed().times(DEADLINE_RTTS).max(DEADLINE);
-                self.send_once(now, data, label, Some(now + deadline.unwrap_or(least)))
-            }
+            Carry::Plain => self.send_once(now, data, label),
             Carry::Ordered => self.send_in_order(now, data, label),
         };
         if taken {
@@ -68,18 +55,12 @@ impl Session {
         taken
     }
 
-    fn send_once(
-        &mut self,
-        now: Instant,
-        data: &[u8],
-        label: &Label,
-        until: Option<Instant>,
-    ) -> bool {
+    fn send_once(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
         let class = self.datagram_class(now, data.len(), label);
         let host = self.schedule.hold_host(label.host);
         let compress = self.may_compress(label.compress);
         let queue = self.schedule.packets(class, host);
-        let taken = self.outbox.push(queue, data, until, compress);
+        let taken = self.outbox.push(queue, data, compress);
         if taken {
             self.schedule.on_packet_queued(now, class, host, data.len());
         } else {
@@ -97,43 +78,12 @@ impl Session {
         if wanted == Compress::All && !all { Compress::Headers } else { wanted }
     }
 
-    // ---- kept until they arrive --------------------------------------------------
-
-    /// A datagram has left. Answers under which number it is kept.
-    pub(super) fn on_datagram_left(
-        &mut self,
-        class: ClassId,
-        host: HostId,
-        waiting: Waiting,
-    ) -> Option<u64> {
-        if waiting.until.is_some() && self.kept.has_room(waiting.bytes.len()) {
-            return Some(self.kept.keep(class, host, waiting));
-        }
-        self.outbox.recycle(waiting.bytes);
-        self.schedule.hosts.release(host);
-        None
-    }
-
-    /// A packet with a kept datagram arrived or was lost.
-    pub(super) fn on_datagram_fate(&mut self, now: Instant, number: u64, fate: Fate) {
-        let Some((class, host, waiting)) = self.kept.take(number) else { return };
-        if fate == Fate::Lost && waiting.until.is_some_and(|until| now < until) {
-            self.stats.datagrams_repeated += 1;
-            let len = waiting.bytes.len();
-            self.outbox.push_again(self.schedule.packets(class, host), waiting);
-            return self.schedule.on_packet_queued(now, class, host, len);
-        }
-        self.outbox.dropped += u64::from(fate == Fate::Lost);
-        self.outbox.recycle(waiting.bytes);
-        self.schedule.hosts.release(host);
-    }
-
     // ---- in order ------------------------------------------------------------------
 
     fn send_in_order(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
         let id = self.lane(label).filter(|id| self.is_usable(*id));
         // A peer that has no room for the stream gets what fits as it is.
-        let Some(id) = id else { return self.send_once(now, data, label, None) };
+        let Some(id) = id else { return self.send_once(now, data, label) };
         let compress = self.may_compress(label.compress);
         let Some(s) = self.streams.get_mut(&id) else { return false };
         let need = data.len() + LENGTH;
@@ -151,7 +101,7 @@ impl Session {
         let head = may.then(|| headers.compress(now, data, compress == Compress::All)).flatten();
         if let Some(head) = head {
             let len = head.len_of(data.len());
-            s.send.write(&mut self.pool, &(len as u16 | CODED).to_be_bytes());
+            s.send.write(&mut self.pool, &(len as u16 | COMPRESSED).to_be_bytes());
             for piece in [head.bytes(), headers.packed(), &data[head.skips..]] {
                 s.send.write(&mut self.pool, piece);
             }
@@ -234,8 +184,9 @@ impl Session {
                 break;
             }
             let length = u16::from_be_bytes(length);
-            let (is_coded, len) = (length & CODED != 0, usize::from(length & !CODED));
-            let longest = if is_coded { MAX_DATAGRAM + MAX_HEADER } else { MAX_DATAGRAM };
+            let (is_compressed, len) =
+                (length & COMPRESSED != 0, usize::from(length & !COMPRESSED));
+            let longest = if is_compressed { MAX_DATAGRAM + MAX_HEADER } else { MAX_DATAGRAM };
             if len == 0 || len > longest {
                 self.stats.violations += 1;
                 return self.reset(now, id, ResetReason::Protocol, false);
@@ -244,14 +195,14 @@ impl Session {
                 break;
             }
             s.recv.consume(&mut self.pool, LENGTH as u64);
-            if is_coded {
+            if is_compressed {
                 let contexts = LANE_CONTEXTS.min(self.params.contexts as usize);
                 let (headers, body) = self.lane_headers.received(id, contexts);
                 body.resize(len, 0);
                 s.recv.copy_out(body);
                 headers.count += 1;
                 let (number, from) = (headers.count, &mut headers.decompressor);
-                let made = self.inbox.on_coded(len, |out| from.decompress(number, body, out));
+                let made = self.inbox.on_compressed(len, |out| from.decompress(number, body, out));
                 if made.is_err() {
                     self.stats.violations += 1;
                     return self.reset(now, id, ResetReason::Protocol, false);
@@ -263,7 +214,7 @@ impl Session {
             any = true;
         }
         if any {
-            self.update_recv_excess(id);
+            self.update_recv_over_reserve(id);
             self.queue_credit(now, id);
         }
     }

@@ -13,7 +13,7 @@ use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use super::SessionStats;
 use super::aside::Missing;
-use super::hearing::{Hearing, Reach};
+use super::liveness::{Liveness, PathHealth};
 use super::paths::Said;
 use super::repair::Repair;
 use super::schedule::Schedule;
@@ -184,7 +184,7 @@ pub(crate) struct Path {
     pub(super) rate: Rate,
     pub(super) mtu: PathMtu,
     pub(super) repair: Repair,
-    pub(super) hearing: Hearing,
+    pub(super) liveness: Liveness,
 
     /// The peer is to be asked for a report.
     pub(super) ping: bool,
@@ -248,7 +248,7 @@ impl Path {
             rate: Rate::new(config.rate_mode, config.send_rate),
             mtu: PathMtu::new(config.packet.min(config.mtu)),
             repair: Repair::new(&config, memory),
-            hearing: Hearing::default(),
+            liveness: Liveness::default(),
             ping: false,
             alone: false,
             asked: 0,
@@ -343,7 +343,7 @@ impl Path {
             is_up: self.up,
             is_peer_up: self.peer.says.up,
             is_alive: self.is_alive(),
-            reach: self.reach(),
+            health: self.health(),
             rate: self.rate.status(),
             rtt: self.rtt.smoothed(),
             mtu: self.path_mtu(),
@@ -375,7 +375,7 @@ impl Path {
 
     /// Did something not come that should have?
     pub(super) fn misses_packets(&self) -> bool {
-        matches!(self.reach(), Reach::NothingReceived { .. })
+        matches!(self.health(), PathHealth::NothingReceived { .. })
     }
 
     /// It may be sent on, from now on. What was before says nothing.
@@ -385,7 +385,7 @@ impl Path {
         (self.last_eliciting, self.last_progress, self.last_heard) = (now, now, now);
         self.asked_at = now;
         if self.sent.next_number() > 0 {
-            self.rtt.doubt(now);
+            self.rtt.distrust_before(now);
             self.rate.on_return(dark, self.sent.next_number());
             self.follow_rate(now);
         }
@@ -397,7 +397,7 @@ impl Path {
     pub(super) fn rest(&mut self) {
         (self.ping, self.alone, self.silent) = (false, false, false);
         (self.backoff, self.asked) = (0, 0);
-        (self.hearing, self.loss_check) = (Hearing::default(), None);
+        (self.liveness, self.loss_check) = (Liveness::default(), None);
         self.repair.forget_sent();
     }
 
@@ -637,7 +637,7 @@ impl Path {
             None if self.silent && self.stands_by => wait.min(longest.max(LONGEST_PAUSE)),
             _ => wait.min(longest),
         };
-        let wait = self.doubt_interval().unwrap_or(wait);
+        let wait = self.probe_interval().unwrap_or(wait);
         Some(self.last_eliciting.max(self.last_progress) + wait)
     }
 
@@ -656,7 +656,7 @@ impl Path {
     pub(super) fn silent_at(&self) -> Instant {
         let heard =
             self.sent.oldest_in_flight().map_or(self.last_heard, |t| t.max(self.last_heard));
-        heard + self.patience() + self.on_line()
+        heard + self.peer_timeout() + self.on_line()
     }
 
     /// No report for so long after a packet left: it, or the report, is lost.
@@ -695,6 +695,9 @@ impl Path {
         // Not by the round trip alone, which a peer can stretch.
         let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
         let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
+        // What the peer says a path is it may make up.
+        let is_ours = self.is_own || self.id.is_first();
+        let trip = if is_ours { trip } else { trip.min(MOST_BY_HEARSAY) };
         MOST_UNSETTLED.max(trip as usize)
     }
 }
@@ -705,6 +708,8 @@ const ASK_AFTER: u64 = 0x4000;
 /// L-LO-8: packets that may wait to be settled, or those of a round trip if they are this short.
 pub(super) const MOST_UNSETTLED: usize = 65_536;
 const LEAST_PACKET: u64 = 256;
+/// The most of them on a path whose rates and round trip are known from the peer alone.
+const MOST_BY_HEARSAY: u64 = 4 * MOST_UNSETTLED as u64;
 /// A path that stands by and does not work is asked about no more often than this,
 const LEAST_PROBE: Duration = Duration::from_millis(100);
 /// and at least so often where asking costs.

@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 use units::{BitRate, Duration, Instant};
 
 use super::facts::{rate_bits, rate_bits_below, rate_of_bits};
-use super::hearing::Reach;
+use super::liveness::PathHealth;
 use super::path::{Path, PathConfig};
 use super::{Params, RateMode, Session};
 use crate::path::{MAX_PATHS, PathId};
@@ -69,9 +69,9 @@ pub enum Why {
     /// A command of either node chose it, or chose no other.
     Chosen,
     /// Of the other one: nothing is received on it.
-    Silent,
+    NothingReceived,
     /// The peer hears nothing on it, or reports nothing.
-    Unheard,
+    TransmitDead,
     /// The peer has told that it hears nothing on it.
     Missed,
     /// This node put it down.
@@ -362,17 +362,17 @@ impl Path {
 
     /// What speaks against it.
     pub(super) fn fault(&self, now: Instant) -> Option<Why> {
-        Some(match self.reach() {
+        Some(match self.health() {
             _ if !self.up => Why::Down,
             _ if !self.linked => Why::NoLink,
             _ if !self.peer.says.up => Why::PeerDown,
-            Reach::TransmitDead { .. } | Reach::NothingReported { .. } => Why::Unheard,
-            Reach::NothingReceived { .. } => Why::Silent,
-            Reach::Both if !self.heard_here => Why::Silent,
-            Reach::Both if !self.peer.says.hears => Why::Missed,
-            Reach::Both if self.trust.is_poor() => Why::Poor,
-            Reach::Both if self.trust.is_held(now) => Why::Held,
-            Reach::Both => return None,
+            PathHealth::TransmitDead { .. } | PathHealth::NoAcks { .. } => Why::TransmitDead,
+            PathHealth::NothingReceived { .. } => Why::NothingReceived,
+            PathHealth::Alive if !self.heard_here => Why::NothingReceived,
+            PathHealth::Alive if !self.peer.says.hears => Why::Missed,
+            PathHealth::Alive if self.trust.is_poor() => Why::Poor,
+            PathHealth::Alive if self.trust.is_held(now) => Why::Held,
+            PathHealth::Alive => return None,
         })
     }
 

@@ -17,7 +17,6 @@ use crate::wire::{
 #[derive(Default)]
 pub(super) struct Touched {
     streams: Vec<StreamId>,
-    datagrams: Vec<(u64, Fate)>,
     references: Vec<(Token, Fate)>,
     paths: Vec<(SentFrame, Fate)>,
 }
@@ -78,7 +77,7 @@ impl Session {
         let Some(at) = self.accept_path(now, path) else { return };
         self.looked_for_losses = false;
         let path = &mut self.paths[at];
-        path.hear(now);
+        path.on_heard(now);
         path.note_came(now, number);
         if hint == repair::HINT {
             path.received.on_packet(arrived, number, false);
@@ -193,7 +192,7 @@ impl Session {
                     // Otherwise a report comes with it (L-LO-5), but for path probes.
                     let probes = payload.len() > 1 && is_question(payload);
                     if path.sent.confirmed().is_none() && !probes {
-                        path.judge_hearing(now, None, false);
+                        path.check_transmit(now, None, false);
                     }
                 }
                 Frame::State(state) => self.on_state(now, at, &state, false),
@@ -242,7 +241,7 @@ impl Session {
     /// A datagram with compressed headers.
     fn on_headers(&mut self, (at, number): (usize, u64), body: &[u8]) {
         let (headers, inbox) = (&mut self.paths[at].peer_headers, &mut self.inbox);
-        match inbox.on_coded(body.len(), |out| headers.decompress(number, body, out)) {
+        match inbox.on_compressed(body.len(), |out| headers.decompress(number, body, out)) {
             Ok(()) => {}
             Err(Refused::Late) => inbox.dropped += 1,
             Err(Refused::Malformed) => self.stats.violations += 1,
@@ -323,8 +322,8 @@ impl Session {
         }
         let opened = s.opened;
         let released = s.released;
-        self.update_excess(id);
-        self.update_recv_excess(id);
+        self.update_over_reserve(id);
+        self.update_recv_over_reserve(id);
         if !opened {
             self.release(now, id);
         } else if !released {
@@ -366,7 +365,7 @@ impl Session {
             s.fin_in = Some(end);
         }
         let news = s.recv.readable() > 0 || s.fin_in.is_some_and(|fin| s.recv.consumed() >= fin);
-        self.update_recv_excess(f.id);
+        self.update_recv_over_reserve(f.id);
         if news {
             self.on_readable(now, f.id);
         }
@@ -412,7 +411,7 @@ impl Session {
         self.after_fates(now, at, touched);
         let path = &mut self.paths[at];
         let news = report.progress || path.sent.confirmed() != confirmed;
-        path.judge_hearing(now, Some(state.hi), news);
+        path.check_transmit(now, Some(state.hi), news);
     }
 
     /// The reordering window of a packet has passed.
@@ -462,9 +461,6 @@ impl Session {
     }
 
     fn after_fates(&mut self, now: Instant, at: usize, mut touched: Touched) {
-        for (number, fate) in touched.datagrams.drain(..) {
-            self.on_datagram_fate(now, number, fate);
-        }
         for (token, fate) in touched.references.drain(..) {
             self.paths[at].headers.on_fate(token, fate == Fate::Arrived);
         }
@@ -480,7 +476,7 @@ impl Session {
                 self.wait_to_repeat(now, id, false);
             }
             if given_up {
-                self.update_excess(id);
+                self.update_over_reserve(id);
             }
             if credit_lost {
                 self.queue_credit(now, id);
@@ -502,9 +498,6 @@ fn settle(
     fate: Fate,
     frame: &SentFrame,
 ) {
-    if let SentFrame::Datagram(number) = frame {
-        return touched.datagrams.push((*number, fate));
-    }
     if let SentFrame::Reference(token) = frame {
         return touched.references.push((*token, fate));
     }
@@ -547,20 +540,14 @@ fn apply(
         (SentFrame::Accepted(_), Fate::Lost) => s.accepted.lost(),
         (SentFrame::Reset(_), Fate::Arrived) => s.reset.arrived(),
         (SentFrame::Reset(_), Fate::Lost) => s.reset.lost(),
-        (SentFrame::Credit(_, told), Fate::Arrived) => s.credit_known = s.credit_known.max(*told),
+        (SentFrame::Credit(_, told), Fate::Arrived) => s.credit_acked = s.credit_acked.max(*told),
         // A newer one is under way, or goes now. (A packet may be lost and arrive after all.)
         (SentFrame::Credit(_, told), Fate::Lost) => {
-            if *told == s.credit_told && *told > s.credit_known {
+            if *told == s.credit_sent && *told > s.credit_acked {
                 s.credit_lost = true;
-                s.credit_told = s.credit_known;
+                s.credit_sent = s.credit_acked;
             }
         }
-        (
-            SentFrame::Datagram(_)
-            | SentFrame::Reference(_)
-            | SentFrame::Path(..)
-            | SentFrame::Use(_),
-            _,
-        ) => {}
+        (SentFrame::Reference(_) | SentFrame::Path(..) | SentFrame::Use(_), _) => {}
     }
 }

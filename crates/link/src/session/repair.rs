@@ -1,11 +1,11 @@
 //! Repair of a path's packets (R-COPIES; spec/link.md, "Repair"): when repair packets
 //! leave, and what comes back by them.
 //!
-//! - Where one stream has most of the link, every so many packets one is repair: it saves
-//!   that stream the round trip that each loss would cost. Many streams share such lag,
-//!   and sending again is cheaper.
-//! - Where the sender pauses, or what a user waits for has left while bulk goes on, the
-//!   tail gets as many repair packets as the measured loss asks for.
+//! - Where one stream has most of the link, one of so many packets is repair (`code_rate`): it
+//!   saves that stream the round trip that each loss would cost. Many streams share that
+//!   head-of-line delay, and retransmission is cheaper.
+//! - Where the sender pauses, or the last packet that a user waits for has left while bulk goes
+//!   on, that tail gets as many repair packets as the measured loss asks for (`tail_fec`).
 
 use units::{ByteCount, Duration, Instant};
 
@@ -13,8 +13,8 @@ use super::Session;
 use super::path::{Load, Path, PathConfig};
 use super::send::Built;
 use crate::repair::{
-    BulkCode, BurstEstimate, Decoder, Encoder, HINT, LossEstimate, MAX_WINDOW, Purpose, Sky,
-    tail_repairs, told_window,
+    BulkCode, BurstEstimate, FecDecoder, FecEncoder, HINT, LossEstimate, LossModel, MAX_WINDOW,
+    Purpose, tail_repairs, told_window,
 };
 use crate::sent::SentCounts;
 use crate::wire::{Frame, LossesSeen, StreamId, Writer};
@@ -29,9 +29,9 @@ const LEAST: f64 = 1e-5;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Kept plaintexts are given back after so long without use.
 const KEEP: Duration = Duration::from_secs(10);
-/// Until so many packets have left, a link of whose losses nothing is known is taken to lose this
-/// share: the answer that a user waits for first is not the one to find out by. Not so where a
-/// packet takes longer than this part of a round trip.
+/// For its first packets a link whose losses are unknown is taken to lose this share: the
+/// first answer that a user waits for should not be delayed by the first loss. Not so where
+/// serialization of a packet takes more than this part of a round trip.
 const FIRST_CONTACT: u64 = 64;
 const FIRST_LOSS: f64 = 0.02;
 const FIRST_PACKET: u64 = 4;
@@ -40,8 +40,8 @@ const MOST_MISSING: f64 = 40.0;
 
 /// What a session repairs, and what came back to it.
 pub(super) struct Repair {
-    encoder: Encoder,
-    decoder: Decoder,
+    encoder: FecEncoder,
+    decoder: FecDecoder,
     loss: LossEstimate,
     bursts: BurstEstimate,
     counted: SentCounts,
@@ -122,8 +122,8 @@ impl Repair {
         let affordable = (memory.0 / 32 / u64::from(config.mtu)).max(16);
         let most = affordable.min(MAX_WINDOW as u64);
         Repair {
-            encoder: Encoder::default(),
-            decoder: Decoder::default(),
+            encoder: FecEncoder::default(),
+            decoder: FecDecoder::default(),
             loss: LossEstimate::new(config.bit_errors, config.packet),
             bursts: BurstEstimate::new(),
             counted: SentCounts::default(),
@@ -251,10 +251,10 @@ impl Repair {
         [next, self.tail_due].into_iter().flatten().filter(|t| *t > now).min()
     }
 
-    fn sky(&self) -> Sky {
+    fn loss_model(&self) -> LossModel {
         match self.sends_first {
-            true => Sky::alone(FIRST_LOSS),
-            false => self.bursts.sky(self.loss.ratio_soon()),
+            true => LossModel::independent(FIRST_LOSS),
+            false => self.bursts.loss_model(self.loss.ratio_soon()),
         }
     }
 
@@ -432,8 +432,8 @@ impl Path {
         // What is left of the last tail goes on in this one.
         let owed = r.tail.left;
         let first = if owed > 0 { first.min(r.tail.first) } else { first };
-        let sky = r.sky();
-        let loss = sky.loss;
+        let losses = r.loss_model();
+        let loss = losses.loss;
         let most = ((MOST_MISSING / loss) as u64).clamp(1, r.window as u64);
         let first = first.max(unreported).max(newest.saturating_sub(most));
         // Others' data between is lost with it where losses come in bursts, and left out.
@@ -447,10 +447,10 @@ impl Path {
         let time = self.rtt.smoothed().divided_by(2);
         let room = self.pacer.rate().bytes_in(time).0 / u64::from(self.config.packet);
         let room = room.min((r.window as u64).saturating_sub(newest - first)).max(1);
-        let apart = if sky.is_bursty() && !pauses { (sky.burst * 2.0) as u64 } else { 1 };
+        let apart = if losses.is_bursty() && !pauses { (losses.burst * 2.0) as u64 } else { 1 };
         let mut stride = apart.min(room);
         let left = loop {
-            let repairs = tail_repairs(sources, sky, stride);
+            let repairs = tail_repairs(sources, losses, stride);
             let left = if pauses { repairs } else { repairs.min(budget) };
             if stride == 1 || u64::from(left) * stride <= room {
                 break left;
@@ -459,7 +459,7 @@ impl Path {
         };
         let packet = self.pacer.rate().time_for(ByteCount(u64::from(self.config.packet)));
         let most = time.divided_by(u64::from(left.max(1)));
-        let gap = if sky.is_bursty() { packet.min(most) } else { Duration::ZERO };
+        let gap = if losses.is_bursty() { packet.min(most) } else { Duration::ZERO };
         let next = newest + if stride > 1 { stride } else { 0 };
         // Where one tail comes after the other none puts off what the last one has still to say.
         let number = if owed > 0 { next.min(r.tail.number) } else { next };
@@ -493,9 +493,9 @@ impl Path {
         // Where tails took its places it goes on in step.
         r.last = number - code.map_or(0, |c| due % c.interval);
         (r.favourite, r.lead) = (None, 0);
-        let sky = r.bursts.sky(r.loss.ratio());
+        let losses = r.bursts.loss_model(r.loss.ratio());
         let most = in_flight.min(r.window as f64);
-        let next = BulkCode::new(sky, (in_flight, most), rate, dominant, code.is_some());
+        let next = BulkCode::new(losses, (in_flight, most), rate, dominant, code.is_some());
         let next = next.filter(|_| busy);
         r.code = match (code, next) {
             // A steady interval takes fewest bytes to tell.

@@ -78,7 +78,6 @@ impl Session {
         shrink(&mut self.events);
         self.outbox.shrink();
         self.inbox.shrink();
-        self.kept.shrink();
         self.flows = Default::default();
         self.touched = Default::default();
         self.paths.iter_mut().for_each(Path::give_back);

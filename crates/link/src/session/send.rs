@@ -3,8 +3,8 @@
 use units::{Duration, Instant};
 
 use super::path::Load;
+use super::priority::SMALL;
 use super::schedule::Turn;
-use super::urgency::SMALL;
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
 use crate::path::PathId;
@@ -32,7 +32,7 @@ const DATA_PROBES: u32 = 2;
 const STATE_ALONE: usize = 100;
 
 impl Session {
-    /// Is something to be sent on a path now, as far as its departure clock allows?
+    /// Is something to be sent on a path now, as far as its pacer allows?
     fn has_work(&self, now: Instant, at: usize) -> bool {
         let path = &self.paths[at];
         if !path.is_open() {
@@ -270,7 +270,7 @@ impl Session {
             // Its user has given it up already; nothing that it wrote can follow.
             s.abrupt = true;
             s.send.discard(&mut self.pool);
-            self.update_excess(id);
+            self.update_over_reserve(id);
             self.want_control(id);
         }
     }
@@ -297,12 +297,8 @@ impl Session {
                                 .into_iter()
                                 .for_each(|r| self.paths.in_hand_mut().sent.push_frame(r));
                             self.schedule.on_packet_left(class, waiting.bytes.len());
-                            if let Some(number) = self.on_datagram_left(class, host, waiting) {
-                                self.paths
-                                    .in_hand_mut()
-                                    .sent
-                                    .push_frame(SentFrame::Datagram(number));
-                            }
+                            self.outbox.recycle(waiting.bytes);
+                            self.schedule.hosts.release(host);
                         }
                     }
                     Filled::Partly
@@ -444,16 +440,16 @@ impl Session {
             s.on_bytes_sent(len);
         }
         self.paths.in_hand_mut().sent.push_frame(SentFrame::Stream { id, range, fin });
-        self.update_excess(id);
+        self.update_over_reserve(id);
     }
 
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
         let low = self.low_water();
         if let Some(s) = self.streams.get_mut(&id)
-            && (s.wants_room && s.send.unsent() <= if s.coded { low } else { cap / 2 }
+            && (s.wants_writable && s.send.unsent() <= if s.has_codec { low } else { cap / 2 }
                 || s.wants_idle && s.send.unsent() == 0)
         {
-            (s.wants_room, s.wants_idle) = (false, false);
+            (s.wants_writable, s.wants_idle) = (false, false);
             self.events.push_back(Event::Writable(id));
         }
     }
@@ -508,7 +504,7 @@ impl Session {
         let report = path.report_due();
         let work = self.has_work_beside(now, at, report);
         see("work", work.then(|| path.pacer.next()));
-        // What is overdue counts as work, which the departure clock may hold back.
+        // What is overdue counts as work, which the pacer may hold back.
         see("report", report.filter(|t| *t > now));
         see("aside", self.paths.aside_at(at).filter(|t| *t > now));
         see("loss", path.loss_check);

@@ -16,9 +16,9 @@ impl fmt::Debug for Session {
                 "numbers",
                 &(self.paths.active().sent.floor()..self.paths.active().sent.next_number()),
             )
-            .field("reach", &self.reach())
+            .field("health", &self.health())
             .field("timers", &self.timers(self.paths.active().last_heard))
-            .field("excess", &(self.excess, self.recv_excess))
+            .field("over_reserve", &(self.over_reserve, self.recv_over_reserve))
             .field("peer", &self.peer)
             .field("rate", &self.rate_status())
             .field("rtt", &self.paths.active().rtt)

@@ -41,14 +41,13 @@ impl Session {
         self.streams.contains_key(&id)
     }
 
-    /// Bytes that [`Session::write`] would take now. Where it is 0,
-    /// [`Event::Writable`] follows.
-    pub fn write_room(&mut self, id: StreamId) -> u64 {
+    /// How many bytes [`Session::write`] would take now. If it is 0, [`Event::Writable`] follows.
+    pub fn writable_bytes(&mut self, id: StreamId) -> u64 {
         let cap = self.unsent_cap();
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
                 let room = cap.saturating_sub(s.send.unsent());
-                s.wants_room |= room == 0;
+                s.wants_writable |= room == 0;
                 room
             }
             _ => 0,
@@ -57,10 +56,10 @@ impl Session {
 
     /// Takes bytes from the user of the link; answers how many.
     pub fn write(&mut self, now: Instant, id: StreamId, data: &[u8]) -> usize {
-        let n = (self.write_room(id) as usize).min(data.len());
+        let n = (self.writable_bytes(id) as usize).min(data.len());
         let Some(s) = self.streams.get_mut(&id).filter(|_| n > 0) else { return 0 };
         if n < data.len() {
-            s.wants_room = true;
+            s.wants_writable = true;
         }
         s.send.write(&mut self.pool, &data[..n]);
         self.stats.stream_bytes_in += n as u64;
@@ -100,8 +99,8 @@ impl Session {
             s.abrupt = true;
             s.send.discard(&mut self.pool);
         }
-        self.update_excess(id);
-        self.update_recv_excess(id);
+        self.update_over_reserve(id);
+        self.update_recv_over_reserve(id);
         self.start_open(id);
         self.want_control(id);
         self.make_ready(now, id);
@@ -141,7 +140,7 @@ impl Session {
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.recv.consume(&mut self.pool, n as u64);
         self.stats.stream_bytes_out += n as u64;
-        self.update_recv_excess(id);
+        self.update_recv_over_reserve(id);
         #[cfg(feature = "mistakes")]
         if self.mistake == Some(Mistake::CreditLeak) {
             return;
@@ -155,7 +154,7 @@ impl Session {
         let Some(s) = self.streams.get_mut(&id) else {
             return RecvState::Reset(ResetReason::PeerRestarted);
         };
-        s.told_readable = false;
+        s.readable_event_queued = false;
         match (s.reset_in, s.fin_in) {
             (Some((reason, end)), _) if s.recv.consumed() >= end => RecvState::Reset(reason),
             // Given up on this side, of its own accord where the user was not asked. What
@@ -191,8 +190,8 @@ impl Session {
         s.send.discard(&mut self.pool);
         s.recv.discard(&mut self.pool);
         s.peer_consumed = s.send.next();
-        self.update_excess(id);
-        self.update_recv_excess(id);
+        self.update_over_reserve(id);
+        self.update_recv_over_reserve(id);
         if let Some(s) = self.streams.remove(&id) {
             self.packet_streams -= usize::from(s.carries != Carries::Connection);
             self.lane_headers.forget(id);
@@ -253,9 +252,9 @@ impl Session {
         if let Some(s) = self.streams.get_mut(&id)
             && s.opened
             && !s.released
-            && !s.told_readable
+            && !s.readable_event_queued
         {
-            s.told_readable = true;
+            s.readable_event_queued = true;
             self.events.push_back(Event::Readable(id));
         }
     }

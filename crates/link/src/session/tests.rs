@@ -2,11 +2,11 @@
 //! promises about bytes, whatever the pipe does. The simulator does the same to
 //! whole nodes.
 
-mod coded;
+mod codec;
 mod found;
 mod headers;
-mod hearing;
 mod hostile;
+mod liveness;
 mod messages;
 mod packets;
 mod path;
@@ -200,7 +200,7 @@ impl Feeder {
     fn feed(&mut self, now: Instant, session: &mut Session) {
         self.left.retain(|id, (at, end)| {
             while *at < *end {
-                let n = session.write_room(*id).min(*end - *at).min(10_000);
+                let n = session.writable_bytes(*id).min(*end - *at).min(10_000);
                 if n == 0 {
                     return true;
                 }
@@ -274,7 +274,7 @@ fn transfer(seed: u64, pipe: Pipe, config: LinkConfig, count: u64, size: u64) ->
     for side in &w.sides {
         assert_eq!(side.streams(), 0, "nothing is left over");
         assert_eq!(side.memory_used(), 0);
-        assert_eq!((side.excess, side.recv_excess), (0, 0), "credit does not leak");
+        assert_eq!((side.over_reserve, side.recv_over_reserve), (0, 0), "credit does not leak");
         assert_eq!(side.stats.violations, 0);
         assert_eq!(side.paths[0].sent.in_flight(), 0);
     }
@@ -397,7 +397,7 @@ fn an_outage_stops_new_data_and_everything_resumes() {
     let before = w.wire_bytes[0];
     w.run(Duration::from_secs(3600), |w| each(w, &mut feeder, &mut drain));
     assert!(w.wire_bytes[0] - before < 200_000, "an hour of darkness costs few bytes");
-    assert!(matches!(w.sides[0].reach(), Reach::NothingReceived { .. }));
+    assert!(matches!(w.sides[0].health(), PathHealth::NothingReceived { .. }));
     w.dead = [false, false];
     w.run(Duration::from_secs(16), |w| each(w, &mut feeder, &mut drain));
     assert_eq!(drain.finished, [id]);

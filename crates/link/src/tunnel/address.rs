@@ -6,6 +6,7 @@
 
 use units::{Duration, Instant};
 
+use super::header::MAX_OVERHEAD;
 use crate::keys::Entropy;
 use crate::path::Remote;
 
@@ -14,9 +15,10 @@ use crate::path::Remote;
 const MAX_CANDIDATES: usize = 4;
 /// Challenges to one address before it must be heard again.
 const MAX_CHALLENGES: u32 = 5;
-/// No packet with a challenge is longer; what is sent to an address that has not been
-/// validated stays below three times what came from there (L-AC-3).
-const CHALLENGE_BYTES: u64 = 60;
+/// No packet with a challenge, or with the answer to one, is longer: a byte and the token, sealed.
+/// What is sent to an address that has not been validated stays below three times what came from
+/// there (L-AC-3).
+const CHALLENGE_BYTES: u64 = MAX_OVERHEAD as u64 + 9;
 const AMPLIFICATION: u64 = 3;
 
 /// The state of a peer's address.
@@ -121,6 +123,20 @@ impl Address {
         Some((due.addr, due.token))
     }
 
+    /// May a challenge that came from `from` be answered there? The answer counts as sent. The
+    /// packet that asked has room for it and for a challenge of this node's (L-AC-3); an address
+    /// that is not under validation gets nothing but answers, each for a packet of its own.
+    pub fn admit_answer(&mut self, from: Remote) -> bool {
+        match self.candidates.iter_mut().find(|c| c.addr == from) {
+            Some(candidate) if !candidate.has_room() => false,
+            Some(candidate) => {
+                candidate.sent += CHALLENGE_BYTES;
+                true
+            }
+            None => true,
+        }
+    }
+
     /// When the next challenge is due.
     pub fn timeout(&self) -> Option<Instant> {
         self.candidates.iter().filter(|c| c.may_ask()).map(|c| c.next_challenge).min()
@@ -135,8 +151,11 @@ impl Address {
 
 impl Candidate {
     fn may_ask(&self) -> bool {
-        self.challenges < MAX_CHALLENGES
-            && self.sent + CHALLENGE_BYTES <= self.received.saturating_mul(AMPLIFICATION)
+        self.challenges < MAX_CHALLENGES && self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.sent + CHALLENGE_BYTES <= self.received.saturating_mul(AMPLIFICATION)
     }
 }
 
@@ -218,6 +237,29 @@ mod tests {
         w.hear(200, addr(2), true, 100);
         assert!(w.challenge(200).is_some());
         assert_eq!(w.challenge(300), None);
+    }
+
+    /// L-AC-3: a copy of a packet with a challenge, sent from elsewhere, makes this node answer
+    /// there as well as ask.
+    #[test]
+    fn answers_count_as_sent_and_leave_room_for_a_challenge() {
+        // The shortest packet that holds a challenge.
+        const SHORTEST: usize = 1 + 1 + 9 + 16;
+        let mut w = World::new();
+        let mut sent = 0;
+        for s in 0..100 {
+            w.hear(s, addr(2), true, SHORTEST);
+            assert!(w.path.admit_answer(addr(2)), "each question is answered (L-AC-2)");
+            let asked = w.challenge(s).is_some();
+            assert!(asked || s > 0, "the first asks the address, too");
+            sent += CHALLENGE_BYTES * (1 + u64::from(asked));
+            let received = (s + 1) * SHORTEST as u64;
+            assert!(sent <= AMPLIFICATION * received, "{sent} bytes for {received}");
+        }
+        let more = (0..100).filter(|_| w.path.admit_answer(addr(2))).count() as u64;
+        let most = AMPLIFICATION * 100 * SHORTEST as u64;
+        assert_eq!(more, (most - sent) / CHALLENGE_BYTES, "no more than what came allows");
+        assert!(w.path.admit_answer(addr(1)), "where the peer is everything goes");
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn downloads(streams: u16, reads: bool) -> Vec<usize> {
                 continue;
             }
             let now = d.g.now;
-            let room = d.g.sides[1].read_room(now, *far).min(bytes.len());
+            let room = d.g.sides[1].writable_bytes(now, *far).min(bytes.len());
             d.g.sides[1].local_data(now, *far, &bytes[..room]);
             if *host == 66 && !reads {
                 continue;

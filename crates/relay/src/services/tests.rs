@@ -59,11 +59,11 @@ fn a_rule_gives_connections_to_a_service_that_runs_at_both_ends() {
     assert_eq!(g.sides[0].via(g.now, at(CLIENT), at("10.2.0.2:22")), None, "no rule says so");
     // It answers its client itself, though the file says that servers are asked first.
     assert_eq!(g.knock(&syn(80)), Verdict::Intercept);
-    assert_eq!(g.knock(&syn(22)), Verdict::Withheld);
+    assert_eq!(g.knock(&syn(22)), Verdict::Pending);
     g.sides[0].given(g.now, at(CLIENT), at(SERVER));
     g.sides[0].set_service("web", false);
     assert_eq!(via(&g), None);
-    assert_eq!(g.knock(&syn(80)), Verdict::Withheld);
+    assert_eq!(g.knock(&syn(80)), Verdict::Pending);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_peer_that_has_not_the_service_is_not_asked_for_it() {
 #[test]
 fn a_service_that_was_answering_syns_when_it_came_up_leaves_them_alone() {
     let mut g = with_services([&["web"], &["web"]]);
-    assert_eq!(g.knock(&syn(80)), Verdict::Withheld);
+    assert_eq!(g.knock(&syn(80)), Verdict::Pending);
     g.sides[0].set_service("web", true);
     assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None, "its stream is open");
 }

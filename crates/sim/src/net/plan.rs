@@ -82,7 +82,7 @@ pub struct NetPlan {
     pub channels: Vec<BitRate>,
     /// The one-way delay of all.
     pub delay: Duration,
-    /// How long each may queue, at its rate; `None`: what departure clocks may send ahead.
+    /// How long each may queue, at its rate; `None`: what pacers may send ahead.
     pub queue: Option<Duration>,
     /// Of each packet, on all.
     pub loss: Ratio,

@@ -301,7 +301,7 @@ impl Net<'_> {
                     RecvState::Finished => pipe.ended[way] = true,
                     RecvState::Reset(_) => reset = Some(way),
                 }
-                let room = relay.read_room(self.now, to).min(waiting.len());
+                let room = relay.writable_bytes(self.now, to).min(waiting.len());
                 if room > 0 {
                     let (bytes, _) = waiting.as_slices();
                     let room = room.min(bytes.len());

@@ -371,7 +371,7 @@ impl<'a> Net<'a> {
     }
 }
 
-/// The channel, with room for what departure clocks may send ahead on it, of all its links at once,
+/// The channel, with room for what pacers may send ahead on it, of all its links at once,
 /// if the plan says nothing else.
 fn channel_config(n: usize, plan: &NetPlan) -> ChannelConfig {
     let mut room = 0;

@@ -68,7 +68,7 @@ fn jitter_is_no_queue() {
             );
             println!("{what}");
             assert!(all > 0.93 && second > 0.93, "{what}");
-            // Up to 11 ms are what a departure clock may make good at once (L-RA-1).
+            // Up to 11 ms are what a pacer may make good at once (L-RA-1).
             assert!(loaded < idle + 15.0, "{what}");
         }
     }
@@ -130,7 +130,7 @@ fn a_low_orbit_is_followed() {
         );
         println!("{what}");
         assert!(share > 0.925, "{what}");
-        // The departure clock's lead is 3 ms of it, in the queue and before it (L-RA-1).
+        // The pacer's lead is 3 ms of it, in the queue and before it (L-RA-1).
         assert!(half < idle + 8.0 && nearly < far + 15.0 && most < 150.0, "{what}");
     }
 }

@@ -364,7 +364,7 @@ impl Line {
             static ZEROS: [u8; 65_536] = [0; 65_536];
             let session = self.nodes[0].session_mut(PEER).expect("the peer");
             for &id in &self.streams {
-                while session.write_room(id) > 0 {
+                while session.writable_bytes(id) > 0 {
                     session.write(now, id, &ZEROS);
                 }
             }

@@ -65,7 +65,7 @@ fn a_throttle_that_comes_and_goes_is_followed() {
     }
 }
 
-/// L-RA-2: what the sky takes slows nothing, however it takes it.
+/// L-RA-2: the losses of the link itself do not slow the sender, whatever their pattern.
 #[test]
 fn losses_that_the_rate_does_not_cause_slow_nothing() {
     for mode in MODES {

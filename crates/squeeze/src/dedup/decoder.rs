@@ -18,7 +18,7 @@ pub enum Bad {
 /// What the reader gets next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown<'a> {
-    /// Content of a chunk. [`Decoder::took`] tells how much of the input is done.
+    /// Content of a chunk. [`ItemDecoder::took`] tells how much of the input is done.
     Content(&'a [u8]),
     /// So many of the input's next bytes are content as they are.
     AsItIs(u64),
@@ -35,7 +35,7 @@ pub enum Shown<'a> {
 /// Content is loaded when the host can take it, one chunk at a time. The last byte of an item
 /// that refers to chunks counts as done only when the host has taken all of them, so the
 /// stream's credit tells the sender what it need not keep any more.
-pub struct Decoder {
+pub struct ItemDecoder {
     state: State,
     last: u64,
     /// The beginning of an item that has not come whole.
@@ -63,9 +63,9 @@ enum State {
     Rest,
 }
 
-impl Default for Decoder {
-    fn default() -> Decoder {
-        Decoder {
+impl Default for ItemDecoder {
+    fn default() -> ItemDecoder {
+        ItemDecoder {
             state: State::Head,
             last: 0,
             head: Vec::new(),
@@ -78,7 +78,7 @@ impl Default for Decoder {
     }
 }
 
-impl Decoder {
+impl ItemDecoder {
     /// Shows what comes next. `input`: what has come of the stream in order and is not done,
     /// in pieces. `key` names the stream to [`Receiver::poll_ready`].
     ///
@@ -219,7 +219,7 @@ impl Decoder {
         }
     }
 
-    /// The content that [`Decoder::show`] found.
+    /// The content that [`ItemDecoder::show`] found.
     pub fn content(&self) -> &[u8] {
         self.shown.as_ref().map_or(&[], |content| &content[self.taken..])
     }

@@ -28,12 +28,12 @@ const BULK: u64 = 16 * 1024;
 
 /// One direction of a stream on its way to the link.
 ///
-/// Content goes in by [`Encoder::push`]; what goes to the link comes out by
-/// [`Encoder::pull`]. Whole chunks go as references where the peer holds them and as they are
+/// Content goes in by [`ItemEncoder::push`]; what goes to the link comes out by
+/// [`ItemEncoder::pull`]. Whole chunks go as references where the peer holds them and as they are
 /// where not. What is no whole chunk yet waits only while the link has other bytes of the
 /// stream to send, or for 20 ms where the chunk seems to be one that the peer holds (4 ms while
 /// there is too little of it to tell).
-pub struct Encoder {
+pub struct ItemEncoder {
     scope: u64,
     chunker: Chunker,
     /// Content from `at` on has not gone.
@@ -79,10 +79,10 @@ struct UnderWay {
     content: usize,
 }
 
-impl Encoder {
+impl ItemEncoder {
     /// A direction whose content may be known to the peer from others of the same scope.
-    pub fn new(sender: &Sender, scope: Scope) -> Encoder {
-        Encoder {
+    pub fn new(sender: &Sender, scope: Scope) -> ItemEncoder {
+        ItemEncoder {
             scope: sender.keys.scope(scope),
             chunker: Chunker::default(),
             input: Vec::new(),
@@ -104,7 +104,7 @@ impl Encoder {
         }
     }
 
-    /// How many bytes [`Encoder::push`] takes now.
+    /// How many bytes [`ItemEncoder::push`] takes now.
     pub fn room(&self) -> usize {
         MAX_INPUT.saturating_sub(self.held())
     }
@@ -114,7 +114,7 @@ impl Encoder {
         self.input.len() - self.at
     }
 
-    /// Content from the host. It is all taken; [`Encoder::room`] tells how much is meant to
+    /// Content from the host. It is all taken; [`ItemEncoder::room`] tells how much is meant to
     /// be there at once.
     pub fn push(&mut self, now: Instant, sender: &Sender, content: &[u8]) {
         if self.at == self.input.len() {
@@ -146,7 +146,7 @@ impl Encoder {
         self.ended = true;
     }
 
-    /// The next [`Encoder::pull`] gives all that is held: what may not be referred to now goes
+    /// The next [`ItemEncoder::pull`] gives all that is held: what may not be referred to now goes
     /// as it is, and nothing is waited for.
     pub fn hurry(&mut self) {
         self.hurried = true;
@@ -159,7 +159,7 @@ impl Encoder {
         self.gone = None;
     }
 
-    /// References are under way: the stream's credit matters ([`Encoder::consumed`]).
+    /// References are under way: the stream's credit matters ([`ItemEncoder::consumed`]).
     pub fn is_referring(&self) -> bool {
         !self.under_way.is_empty()
     }
@@ -318,7 +318,7 @@ impl Encoder {
         sender.catalogue.begins(self.scope, self.chunker.hint())
     }
 
-    /// When [`Encoder::pull`] is to be called again, idle link or not: a chunk that is not
+    /// When [`ItemEncoder::pull`] is to be called again, idle link or not: a chunk that is not
     /// whole has been waited for long enough then.
     pub fn poll_timeout(&self, sender: &Sender) -> Option<Instant> {
         if self.held() == 0 || self.literal > 0 || !self.ends.is_empty() {

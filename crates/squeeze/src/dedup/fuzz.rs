@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::wire::MAX_RANGES;
-use super::{Decoder, Dedup, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery, Shown, Store};
+use super::{Dedup, ItemDecoder, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery, Shown, Store};
 
 fn limits() -> Limits {
     Limits { memory: 64 * 1024, disk: 1 << 20, sources: 1 << 16, assembling: 1 << 16, chunks: 500 }
@@ -43,7 +43,7 @@ pub fn peer(mut bytes: &[u8]) {
     let store = Store::new(keys(), limits.memory, limits.disk, 9);
     let mut dedup = Dedup::new(keys(), store, &limits);
     let mut streams =
-        [(Decoder::default(), Vec::new(), true), (Decoder::default(), Vec::new(), true)];
+        [(ItemDecoder::default(), Vec::new(), true), (ItemDecoder::default(), Vec::new(), true)];
     while let [kind, high, low, rest @ ..] = bytes {
         let n = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
         let (piece, rest) = rest.split_at(n);
@@ -73,7 +73,7 @@ pub fn peer(mut bytes: &[u8]) {
                 for (key, (decoder, input, alive)) in streams.iter_mut().enumerate() {
                     decoder.close(&mut dedup.receiver, key as u64);
                     dedup.receiver.leave(key as u64 + 2);
-                    (*decoder, *alive) = (Decoder::default(), true);
+                    (*decoder, *alive) = (ItemDecoder::default(), true);
                     input.clear();
                 }
                 dedup.begin_session();
@@ -103,7 +103,7 @@ fn ask(dedup: &mut Dedup, n: usize) {
 
 /// The host takes up to `most` bytes; false if the stream is to be reset.
 fn take(
-    decoder: &mut Decoder,
+    decoder: &mut ItemDecoder,
     dedup: &mut Dedup,
     key: u64,
     input: &mut Vec<u8>,

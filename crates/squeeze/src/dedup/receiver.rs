@@ -160,7 +160,7 @@ impl Receiver {
         !self.held_news.is_empty() || !self.gone_news.is_empty()
     }
 
-    /// The next stream (by its key, see [`Decoder::show`](super::Decoder::show)) whose
+    /// The next stream (by its key, see [`ItemDecoder::show`](super::ItemDecoder::show)) whose
     /// decoder may go on.
     pub fn poll_ready(&mut self) -> Option<u64> {
         self.ready.pop_front()

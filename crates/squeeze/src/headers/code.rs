@@ -1,4 +1,4 @@
-//! A header as steps from a reference, and back.
+//! Encodes a header as steps from a reference, and decodes it.
 
 use units::internet_sum;
 
@@ -7,25 +7,25 @@ use super::shape::{Field, Kind, MAX_FIELDS, Shape};
 use super::{MAX_HEADER, MAX_PACKET};
 
 /// Room for what stands before a payload: two numbers, a mask, ten fields, a checksum, a
-/// mask and ten strides, of five bytes each at most.
-pub(super) type Coded = Short<128>;
-/// How much each field grows with a step.
-pub(super) type Strides = [i32; MAX_FIELDS];
+/// mask and ten deltas, of five bytes each at most.
+pub(super) type HeadBytes = Short<128>;
+/// By how much each field grows from packet to packet.
+pub(super) type Deltas = [i32; MAX_FIELDS];
 
-/// A header that others of its flow are told by.
+/// A header that later packets of its flow are encoded against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub shape: Shape,
     header: [u8; MAX_HEADER],
-    pub strides: Strides,
-    /// IPv4's identification follows no rule: it is carried as it is.
+    pub deltas: Deltas,
+    /// IPv4's identification is random: each packet carries it in full.
     pub random_id: bool,
 }
 
-/// What the packet says beside the steps.
+/// How a packet differs from its reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Code {
-    /// From the reference.
+    /// Packets since the reference.
     pub steps: u32,
     /// The packet becomes the reference of the other slot.
     pub installs: bool,
@@ -38,16 +38,16 @@ pub(super) struct Code {
     mask: u32,
     values: [i32; MAX_FIELDS],
     checksum: Option<u16>,
-    /// Strides of the new reference that are not those of the old one.
-    stride_mask: u32,
-    strides: Strides,
+    /// Deltas of the new reference that are not those of the old one.
+    delta_mask: u32,
+    deltas: Deltas,
 }
 
 const LONG: u8 = 0x80;
 const LONG_INSTALLS: u8 = 0x20;
 const FULL: u8 = 0xc0;
 const INSTALLS: u8 = 0x20;
-const STRIDES: u8 = 0x10;
+const DELTAS: u8 = 0x10;
 const CHECKSUM: u8 = 0x08;
 const MASK: u8 = 0x04;
 const PACKED: u8 = 0x02;
@@ -62,22 +62,22 @@ const LONG_STEPS: u32 = 0x1fff;
 
 impl Reference {
     /// The reference that `packet` becomes.
-    pub fn new(packet: &[u8], shape: Shape, strides: Strides, random_id: bool) -> Reference {
+    pub fn new(packet: &[u8], shape: Shape, deltas: Deltas, random_id: bool) -> Reference {
         let mut header = [0; MAX_HEADER];
         header[..shape.len].copy_from_slice(&packet[..shape.len]);
-        Reference { shape, header, strides, random_id: random_id && shape.id.is_some() }
+        Reference { shape, header, deltas, random_id: random_id && shape.id.is_some() }
     }
 
-    /// The same with another header of the same shape; what is no such is refused.
+    /// The reference that a later header of the same shape makes; `None` if the shape differs.
     pub fn advanced(&self, header: &[u8], code: &Code) -> Option<Reference> {
         let shape = Shape::read(header, self.shape.kind).filter(|s| *s == self.shape)?;
-        let mut strides = self.strides;
-        for (i, stride) in strides.iter_mut().enumerate() {
-            if code.stride_mask >> i & 1 == 1 {
-                *stride = code.strides[i];
+        let mut deltas = self.deltas;
+        for (i, delta) in deltas.iter_mut().enumerate() {
+            if code.delta_mask >> i & 1 == 1 {
+                *delta = code.deltas[i];
             }
         }
-        Some(Reference::new(header, shape, strides, self.random_id))
+        Some(Reference::new(header, shape, deltas, self.random_id))
     }
 
     pub fn value(&self, field: Field) -> u32 {
@@ -85,7 +85,7 @@ impl Reference {
     }
 
     fn predicted(&self, i: usize, field: Field, steps: u32) -> u32 {
-        let growth = (self.strides[i] as u32).wrapping_mul(steps);
+        let growth = (self.deltas[i] as u32).wrapping_mul(steps);
         self.value(field).wrapping_add(growth)
     }
 
@@ -93,7 +93,7 @@ impl Reference {
         self.random_id && self.shape.id == Some(i)
     }
 
-    /// How `packet`, which has this shape, differs from what `steps` predict.
+    /// How `packet`, which has this shape, differs from the prediction after `steps` packets.
     pub fn code(&self, packet: &[u8], steps: u32) -> Code {
         let mut code = Code { steps, ..Code::default() };
         for (i, field) in self.shape.fields().iter().enumerate() {
@@ -187,14 +187,14 @@ impl Code {
         self.checksum = at.map(|sum| u16::from_be_bytes(*sum));
     }
 
-    /// The packet becomes a reference with these strides.
-    pub fn install(&mut self, reference: &Reference, strides: &Strides) {
+    /// The packet becomes a reference with these deltas.
+    pub fn install(&mut self, reference: &Reference, deltas: &Deltas) {
         self.installs = true;
-        for (i, (new, old)) in strides.iter().zip(&reference.strides).enumerate() {
-            // There is none beyond the header's fields.
+        for (i, (new, old)) in deltas.iter().zip(&reference.deltas).enumerate() {
+            // Beyond the header's fields all deltas are zero.
             if new != old {
-                self.stride_mask |= 1 << i;
-                self.strides[i] = *new;
+                self.delta_mask |= 1 << i;
+                self.deltas[i] = *new;
             }
         }
     }
@@ -204,16 +204,16 @@ impl Code {
         self.checksum.is_some()
     }
 
-    /// Is everything as the steps predict?
+    /// Are all fields as predicted?
     pub fn is_as_predicted(&self) -> bool {
         self.mask == 0 && self.checksum.is_none()
     }
 
     fn is_plain(&self) -> bool {
-        self.is_as_predicted() && self.stride_mask == 0 && !self.packed && !self.keeps
+        self.is_as_predicted() && self.delta_mask == 0 && !self.packed && !self.keeps
     }
 
-    pub fn write(&self, reference: &Reference, out: &mut Coded) {
+    pub fn write(&self, reference: &Reference, out: &mut HeadBytes) {
         match self.steps {
             n @ 0..=SHORT_STEPS if self.is_plain() && !self.installs => out.byte(n as u8),
             n @ 0..=LONG_STEPS if self.is_plain() => {
@@ -224,7 +224,7 @@ impl Code {
                 let bit = |is: bool, bit| if is { bit } else { 0 };
                 out.byte(
                     FULL | bit(self.installs, INSTALLS)
-                        | bit(self.stride_mask != 0, STRIDES)
+                        | bit(self.delta_mask != 0, DELTAS)
                         | bit(self.checksum.is_some(), CHECKSUM)
                         | bit(self.mask != 0, MASK)
                         | bit(self.packed, PACKED)
@@ -249,8 +249,8 @@ impl Code {
         if let Some(sum) = self.checksum {
             out.bytes(&sum.to_be_bytes());
         }
-        if self.stride_mask != 0 {
-            write_strides(self.stride_mask, &self.strides, out);
+        if self.delta_mask != 0 {
+            write_deltas(self.delta_mask, &self.deltas, out);
         }
     }
 
@@ -293,44 +293,44 @@ impl Code {
         if flags & CHECKSUM != 0 {
             code.checksum = Some(u16::from_be_bytes(r.bytes()?));
         }
-        if flags & STRIDES != 0 {
-            (code.stride_mask, code.strides) = read_strides(reference.shape.fields().len(), r)?;
+        if flags & DELTAS != 0 {
+            (code.delta_mask, code.deltas) = read_deltas(reference.shape.fields().len(), r)?;
         }
         Some(code)
     }
 }
 
-fn write_strides(mask: u32, strides: &Strides, out: &mut Coded) {
+fn write_deltas(mask: u32, deltas: &Deltas, out: &mut HeadBytes) {
     out.varint(mask);
-    for (i, stride) in strides.iter().enumerate() {
+    for (i, delta) in deltas.iter().enumerate() {
         if mask >> i & 1 == 1 {
-            out.zigzag(*stride);
+            out.zigzag(*delta);
         }
     }
 }
 
-/// Reads the strides of up to `fields` fields.
-fn read_strides(fields: usize, r: &mut Reader<'_>) -> Option<(u32, Strides)> {
+/// Reads the deltas of up to `fields` fields.
+fn read_deltas(fields: usize, r: &mut Reader<'_>) -> Option<(u32, Deltas)> {
     let mask = r.varint()?;
     if mask >> fields != 0 {
         return None;
     }
-    let mut strides = Strides::default();
-    for (i, stride) in strides.iter_mut().enumerate() {
+    let mut deltas = Deltas::default();
+    for (i, delta) in deltas.iter_mut().enumerate() {
         if mask >> i & 1 == 1 {
-            *stride = r.zigzag()?;
+            *delta = r.zigzag()?;
         }
     }
-    Some((mask, strides))
+    Some((mask, deltas))
 }
 
 /// Writes what stands before a whole packet that becomes a reference.
-pub(super) fn write_whole(reference: &Reference, keeps: bool, out: &mut Coded) {
+pub(super) fn write_whole(reference: &Reference, keeps: bool, out: &mut HeadBytes) {
     let random = if reference.random_id { RANDOM_ID } else { 0 };
     let keeps = if keeps { WHOLE_KEEPS } else { 0 };
     out.bytes(&[WHOLE, reference.shape.kind.to_u8() | random | keeps]);
-    let mask = reference.strides.iter().rev().fold(0, |m, s| m << 1 | u32::from(*s != 0));
-    write_strides(mask, &reference.strides, out);
+    let mask = reference.deltas.iter().rev().fold(0, |m, s| m << 1 | u32::from(*s != 0));
+    write_deltas(mask, &reference.deltas, out);
 }
 
 /// Reads what [`write_whole`] wrote after [`WHOLE`], and makes the reference of the packet
@@ -339,8 +339,8 @@ pub(super) fn read_whole(r: &mut Reader<'_>) -> Option<(Reference, bool)> {
     let kind = r.byte()?;
     let (random_id, keeps) = (kind & RANDOM_ID != 0, kind & WHOLE_KEEPS != 0);
     let kind = Kind::from_u8(kind & !(RANDOM_ID | WHOLE_KEEPS))?;
-    // The strides stand before the packet, whose fields say how many there may be.
-    let (_, strides) = read_strides(MAX_FIELDS, r)?;
+    // The deltas stand before the packet, whose fields say how many there may be.
+    let (_, deltas) = read_deltas(MAX_FIELDS, r)?;
     let shape = Shape::read(r.0, kind)?;
-    Some((Reference::new(r.0, shape, strides, random_id), keeps))
+    Some((Reference::new(r.0, shape, deltas, random_id), keeps))
 }

@@ -1,26 +1,26 @@
-//! The sender's side.
+//! The compressor: the sender's end of header compression.
 
 use std::collections::BTreeMap;
 
 use units::{Duration, Instant};
 
-use super::code::{Code, Coded, Reference, SHORT_STEPS, write_whole};
+use super::code::{Code, HeadBytes, Reference, SHORT_STEPS, write_whole};
 use super::history::History;
 use super::payload::{self, Trial, Worth};
 use super::shape::{Key, Kind, Shape, may_be_rtp};
 use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PAYLOAD_MEMORY};
 use crate::stream::Stopwatch;
 
-/// A flow that was idle for this long gives its context to one that needs it. With less
-/// more flows than contexts would take them from each other before any was of use.
+/// A flow that was idle for this long may lose its context to another. A shorter time would let
+/// many flows take contexts from each other before any of them is of use.
 const IDLE: Duration = Duration::from_secs(5);
-/// After so long without a packet nothing refers to what was sent before (L-HC-8 of spec/link.md).
+/// After this time without a packet no earlier reference is used (L-HC-8 of spec/link.md).
 pub const FORGET: Duration = Duration::from_secs(150);
-/// Flows seen lately that have no context, as hashes, two in a place: packets that may be RTP
-/// are looked for as two flows, which must not keep each other out. A flow gets a context with
-/// its second packet: a question that is asked once has no use for it.
+/// Hashes of recent flows that have no context yet, two in a place: a packet that may be RTP is
+/// looked up as two flows, which must not evict each other. A flow gets a context with its second
+/// packet: a single query would not use it.
 const SEEN: usize = 256;
-/// Steps after which a new reference is due: a round trip later they still fit one byte.
+/// Steps after which a new reference is due, so that a round trip later they still fit one byte.
 const FAR: u32 = 48;
 
 /// Names the reference that a packet carries, for [`Compressor::on_fate`].
@@ -31,44 +31,43 @@ pub struct Token {
     serial: u64,
 }
 
-/// What stands before the part of a packet that travels as it is.
+/// The bytes that replace the header of a packet, and its payload where that is compressed.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    coded: Coded,
-    /// Bytes of the payload in place of which others travel.
+    bytes: HeadBytes,
+    /// Length of the compressed payload, 0 if it is sent as it is.
     packed: usize,
-    /// Of the packet, so many bytes do not travel.
+    /// Bytes at the packet's begin that are not sent.
     pub skips: usize,
 }
 
 impl Head {
-    /// The bytes before.
+    /// The compressed header.
     pub fn bytes(&self) -> &[u8] {
-        self.coded.as_slice()
+        self.bytes.as_slice()
     }
 
-    /// The bytes that a packet of `len` bytes becomes.
+    /// The compressed length of a packet of `len` bytes.
     pub fn len_of(&self, len: usize) -> usize {
-        self.coded.len() + self.packed + len - self.skips
+        self.bytes.len() + self.packed + len - self.skips
     }
 }
 
 /// A reference that was sent.
 #[derive(Clone, Copy)]
-struct Sent {
+struct SentReference {
     reference: Reference,
     /// The flow's packets before it.
     count: u32,
     serial: u64,
-    state: State,
+    state: ReferenceState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Nobody knows yet whether it arrived.
+enum ReferenceState {
+    /// Sent, neither acknowledged nor lost yet.
     UnderWay,
-    /// It did.
-    Known,
+    Acked,
     Lost,
 }
 
@@ -76,22 +75,22 @@ struct Context {
     key: Key,
     last_used: Instant,
     history: History,
-    slots: [Option<Sent>; 2],
-    /// The payloads that packets may refer to with each.
+    slots: [Option<SentReference>; 2],
+    /// The payloads that belong to each reference, as a dictionary.
     memory: [Vec<u8>; 2],
     worth: Worth,
-    /// The youngest reference that the peer is known to have.
+    /// The slot of the youngest acknowledged reference.
     in_use: Option<usize>,
 }
 
-/// What [`Compressor::compress`] prepared.
-struct Plan {
+/// The packet that [`Compressor::compress`] prepared.
+struct Prepared {
     context: usize,
     shape: Shape,
     now: Instant,
-    /// Does the payload shrink, if it was tried?
+    /// Whether the payload shrinks; `None`: not tried.
     shrinks: Option<bool>,
-    /// A reference for this slot.
+    /// The reference that it becomes.
     install: Option<Install>,
 }
 
@@ -99,22 +98,22 @@ struct Plan {
 struct Install {
     slot: usize,
     reference: Reference,
-    /// The payload is kept: after what is kept in this slot, if any.
+    /// The payload is kept, after the memory of this slot, if any; `None`: it is not kept.
     keeps: Option<Option<usize>>,
 }
 
-/// Makes few bytes of packets' headers.
+/// Compresses the headers of packets.
 pub struct Compressor {
     limit: usize,
     contexts: Vec<Context>,
     by_key: BTreeMap<Key, u16>,
     seen: Box<[[u32; 2]]>,
-    /// Until then no context is idle.
+    /// No context is idle before this time.
     full_until: Instant,
     serial: u64,
-    /// When a packet came last.
+    /// When the last packet was compressed.
     last: Instant,
-    plan: Option<Plan>,
+    prepared: Option<Prepared>,
     trial: Trial,
 }
 
@@ -131,25 +130,25 @@ impl Compressor {
             full_until: Instant::ZERO,
             serial: 0,
             last: Instant::ZERO,
-            plan: None,
+            prepared: None,
             trial: Trial::default(),
         }
     }
 
-    /// The peer has room for so many contexts. What was sent by those in use counts on.
+    /// The peer keeps this many contexts. Ignored once contexts are in use.
     pub fn set_contexts(&mut self, contexts: usize) {
         if self.contexts.is_empty() {
             self.limit = contexts.min(MAX_CONTEXTS);
         }
     }
 
-    /// Refers to nothing that was sent before, and gives its memory back.
+    /// Forgets all references, and frees the memory.
     pub fn forget(&mut self) {
         self.contexts = Vec::new();
         self.by_key = BTreeMap::new();
         self.seen = Box::default();
         self.full_until = Instant::ZERO;
-        self.plan = None;
+        self.prepared = None;
         self.trial.give_back();
     }
 
@@ -168,53 +167,53 @@ impl Compressor {
     /// that has not may come again, or another.
     /// `payload`: the link is so slow that its payload is worth a try.
     pub fn compress(&mut self, now: Instant, packet: &[u8], payload: bool) -> Option<Head> {
-        self.plan = None;
+        self.prepared = None;
         if self.limit == 0 {
             return None;
         }
-        // What nobody used for long is not worth its memory.
+        // After a long pause all references are forgotten (L-HC-8).
         if now.since(self.last) >= FORGET {
             self.forget();
         }
         self.last = now;
         let (context, shape) = self.context(now, packet)?;
         let flow = &self.contexts[context];
-        let mut head = Head { coded: Coded::new(), packed: 0, skips: 0 };
-        let plan = Plan { context, shape, now, shrinks: None, install: None };
-        let plan = self.plan.insert(plan);
+        let mut head = Head { bytes: HeadBytes::new(), packed: 0, skips: 0 };
+        let prepared = Prepared { context, shape, now, shrinks: None, install: None };
+        let prepared = self.prepared.insert(prepared);
         let free = flow.slot_for_next().filter(|_| flow.history.knows(&shape));
-        // A memory goes on as long as the flow does: what does not shrink may do so again.
+        // Payloads are kept even while they do not shrink: later ones may.
         let keeps = payload && payload::may_refer(packet, &shape);
         let Some((slot, mut code)) = flow.code(packet, &shape) else {
             let slot = free?;
-            let (strides, random_id) = (*flow.history.strides(), flow.history.has_random_id());
-            let reference = Reference::new(packet, shape, strides, random_id);
+            let (deltas, random_id) = (*flow.history.deltas(), flow.history.has_random_id());
+            let reference = Reference::new(packet, shape, deltas, random_id);
             head.place(context, slot);
-            write_whole(&reference, keeps, &mut head.coded);
-            plan.install = Some(Install { slot, reference, keeps: keeps.then_some(None) });
+            write_whole(&reference, keeps, &mut head.bytes);
+            prepared.install = Some(Install { slot, reference, keeps: keeps.then_some(None) });
             return Some(head);
         };
-        let Sent { reference: base, serial, .. } = flow.slots[slot].as_ref()?;
+        let SentReference { reference: base, serial, .. } = flow.slots[slot].as_ref()?;
         let may_pack = keeps && !code.carries_checksum();
         if may_pack && flow.worth.is_due(packet.len() - shape.len) {
             let (payload, memory) = (&packet[shape.len..], &flow.memory[slot]);
             code.packed = self.trial.shrinks(payload, *serial, memory);
-            plan.shrinks = Some(code.packed);
+            prepared.shrinks = Some(code.packed);
         }
-        let shrinks = plan.shrinks.unwrap_or(flow.worth.shrinks());
+        let shrinks = prepared.shrinks.unwrap_or(flow.worth.shrinks());
         let is_due = !code.is_as_predicted()
             || code.steps > FAR
             || keeps && shrinks && flow.memory[slot].len() < MAX_PAYLOAD_MEMORY;
         if let Some(next) = free.filter(|_| is_due) {
             code.keeps = keeps;
-            code.install(base, flow.history.strides());
+            code.install(base, flow.history.deltas());
             let keeps = keeps.then_some(Some(slot));
             let advanced = base.advanced(packet, &code);
-            plan.install = advanced.map(|reference| Install { slot: next, reference, keeps });
+            prepared.install = advanced.map(|reference| Install { slot: next, reference, keeps });
         }
         head.place(context, slot);
-        code.write(base, &mut head.coded);
-        head.packed = if code.packed { self.trial.coded().len() } else { 0 };
+        code.write(base, &mut head.bytes);
+        head.packed = if code.packed { self.trial.compressed().len() } else { 0 };
         head.skips = if code.packed { packet.len() } else { shape.len };
         Some(head)
     }
@@ -222,8 +221,8 @@ impl Compressor {
     /// What travels in place of the payload of the last [`Compressor::compress`], after
     /// [`Head::bytes`]; nothing where it travels as it is.
     pub fn packed(&self) -> &[u8] {
-        let shrinks = self.plan.as_ref().is_some_and(|plan| plan.shrinks == Some(true));
-        if shrinks { self.trial.coded() } else { &[] }
+        let shrinks = self.prepared.as_ref().is_some_and(|prepared| prepared.shrinks == Some(true));
+        if shrinks { self.trial.compressed() } else { &[] }
     }
 
     /// Payloads that were worked on.
@@ -235,22 +234,23 @@ impl Compressor {
     /// The packet of the last [`Compressor::compress`] has left, compressed or (`!compressed`)
     /// as it is. What became of the token's link packet is to be told.
     pub fn on_left(&mut self, packet: &[u8], compressed: bool) -> Option<Token> {
-        let plan = self.plan.take()?;
-        let flow = &mut self.contexts[plan.context];
+        let prepared = self.prepared.take()?;
+        let flow = &mut self.contexts[prepared.context];
         let count = flow.history.count;
-        flow.history.observe(packet, &plan.shape);
-        flow.last_used = plan.now;
-        flow.worth.on_left(plan.shrinks);
-        let Install { slot, reference, keeps } = plan.install.filter(|_| compressed)?;
+        flow.history.observe(packet, &prepared.shape);
+        flow.last_used = prepared.now;
+        flow.worth.on_left(prepared.shrinks);
+        let Install { slot, reference, keeps } = prepared.install.filter(|_| compressed)?;
         let mut memory = std::mem::take(&mut flow.memory[slot]);
         let before = keeps.flatten().map_or(&[][..], |base| &flow.memory[base]);
-        let payload = keeps.map(|_| &packet[plan.shape.len..]);
+        let payload = keeps.map(|_| &packet[prepared.shape.len..]);
         payload::remember(&mut memory, before, payload);
         flow.memory[slot] = memory;
         self.serial += 1;
         let serial = self.serial;
-        flow.slots[slot] = Some(Sent { reference, count, serial, state: State::UnderWay });
-        Some(Token { context: plan.context as u16, slot: slot as u8, serial })
+        flow.slots[slot] =
+            Some(SentReference { reference, count, serial, state: ReferenceState::UnderWay });
+        Some(Token { context: prepared.context as u16, slot: slot as u8, serial })
     }
 
     /// The link packet with a reference arrived, or was deemed lost; it may arrive
@@ -259,15 +259,15 @@ impl Compressor {
         let Some(flow) = self.contexts.get_mut(usize::from(token.context)) else { return };
         let slot = usize::from(token.slot & 1);
         let Some(sent) = flow.slots[slot].as_mut().filter(|s| s.serial == token.serial) else {
-            return; // Another took its place.
+            return; // The slot has another reference by now.
         };
         if !arrived {
-            if sent.state == State::UnderWay {
-                sent.state = State::Lost;
+            if sent.state == ReferenceState::UnderWay {
+                sent.state = ReferenceState::Lost;
             }
             return;
         }
-        sent.state = State::Known;
+        sent.state = ReferenceState::Acked;
         let before = flow.in_use.and_then(|i| flow.slots[i].as_ref()).map_or(0, |s| s.serial);
         if token.serial > before {
             flow.in_use = Some(slot);
@@ -343,7 +343,7 @@ impl Compressor {
 
 impl Head {
     fn place(&mut self, context: usize, slot: usize) {
-        self.coded.varint((context << 1 | slot) as u32);
+        self.bytes.varint((context << 1 | slot) as u32);
     }
 }
 
@@ -351,7 +351,8 @@ impl Context {
     /// Where the next reference goes: not where one is in use or under way.
     fn slot_for_next(&self) -> Option<usize> {
         let is_free = |i: &usize| {
-            let under_way = self.slots[*i].as_ref().is_some_and(|s| s.state == State::UnderWay);
+            let under_way =
+                self.slots[*i].as_ref().is_some_and(|s| s.state == ReferenceState::UnderWay);
             self.in_use != Some(*i) && !under_way
         };
         [0, 1].into_iter().find(is_free)
@@ -370,10 +371,10 @@ impl Context {
         let mut best: Option<(usize, Code)> = None;
         for steps in self.candidates(sent, packet) {
             let code = reference.code(packet, steps);
-            let mut coded = Coded::new();
-            code.write(reference, &mut coded);
-            if best.as_ref().is_none_or(|(len, _)| coded.len() < *len) {
-                best = Some((coded.len(), code));
+            let mut bytes = HeadBytes::new();
+            code.write(reference, &mut bytes);
+            if best.as_ref().is_none_or(|(len, _)| bytes.len() < *len) {
+                best = Some((bytes.len(), code));
             }
         }
         let (_, mut code) = best?;
@@ -394,7 +395,7 @@ impl Context {
 
     /// Steps that may explain the packet: those of the field that counts; else the packets
     /// since, or what one of the fields says.
-    fn candidates(&self, sent: &Sent, packet: &[u8]) -> impl Iterator<Item = u32> + use<> {
+    fn candidates(&self, sent: &SentReference, packet: &[u8]) -> impl Iterator<Item = u32> + use<> {
         let reference = &sent.reference;
         let fields = reference.shape.fields();
         let mut steps = [None; 6];
@@ -406,9 +407,9 @@ impl Context {
         } else {
             steps[0] = Some(0);
             steps[1] = Some(self.history.count.wrapping_sub(sent.count));
-            let by_field = (0..fields.len()).filter(|i| reference.strides[*i] != 0);
+            let by_field = (0..fields.len()).filter(|i| reference.deltas[*i] != 0);
             for (slot, i) in steps[2..].iter_mut().zip(by_field) {
-                let quotient = grown(i).wrapping_div(reference.strides[i]);
+                let quotient = grown(i).wrapping_div(reference.deltas[i]);
                 *slot = u32::try_from(quotient).ok().filter(|n| *n <= 0x1fff);
             }
         }

@@ -1,4 +1,4 @@
-//! The receiver's side.
+//! The decompressor: the receiver's end of header compression.
 
 use units::Duration;
 
@@ -8,29 +8,29 @@ use super::meter::Meter;
 use super::{MAX_CONTEXTS, MAX_HEADER, MAX_PACKET, payload};
 use crate::stream::Stopwatch;
 
-/// Why there is no packet.
+/// Why a packet was not decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The packet is later than what took its reference's place: it counts as lost.
+    /// It arrived after its reference was replaced: it counts as lost.
     Late,
     /// No honest sender writes this.
     Malformed,
 }
 
-/// A reference.
+/// A reference in a slot.
 #[derive(Clone)]
-struct Slot {
-    /// The number of the link packet that it came with.
+struct ReceivedReference {
+    /// Number of the link packet that brought it.
     since: u64,
     reference: Reference,
-    /// Payloads that packets may refer to.
+    /// The payloads that belong to it, as a dictionary.
     memory: Vec<u8>,
 }
 
-/// Makes packets of what the peer's [`Compressor`](super::Compressor) wrote.
+/// Decompresses what the peer's [`Compressor`](super::Compressor) wrote.
 #[derive(Default)]
 pub struct Decompressor {
-    contexts: Vec<[Option<Slot>; 2]>,
+    contexts: Vec<[Option<ReceivedReference>; 2]>,
     limit: usize,
     meter: Meter,
 }
@@ -58,11 +58,11 @@ impl Decompressor {
         self.meter.spent
     }
 
-    /// Appends to `out` the packet that `body` stands for, which came with link packet
-    /// `number`: each number counts once, and the content of one link packet comes in order.
+    /// Decompresses `body`, which came in link packet `number`, and appends the packet to `out`.
+    /// Each number counts once, and the content of one link packet comes in order.
     ///
     /// # Errors
-    /// Where there is none; `out` is as it was.
+    /// If it cannot be decompressed; `out` is unchanged then.
     pub fn decompress(
         &mut self,
         number: u64,
@@ -100,7 +100,7 @@ impl Decompressor {
         }
         let [even, odd] = self.contexts.get_mut(context).ok_or(Refused::Malformed)?;
         let (base, other) = if slot == 0 { (even, odd) } else { (odd, even) };
-        // A sender uses only what it knows to be here, so what is not was never there.
+        // A sender uses only acknowledged references, so a missing one is the sender's fault.
         let base = base.as_ref().ok_or(Refused::Malformed)?;
         if base.since >= number {
             return Err(Refused::Late);
@@ -128,9 +128,9 @@ impl Decompressor {
     }
 }
 
-/// The younger of two packets that fill a slot stays.
+/// Fills a slot with a new reference, unless a younger packet has filled it.
 fn fill(
-    slot: &mut Option<Slot>,
+    slot: &mut Option<ReceivedReference>,
     number: u64,
     reference: Reference,
     before: &[u8],
@@ -141,5 +141,5 @@ fn fill(
     }
     let mut memory = slot.take().map_or_else(Vec::new, |s| s.memory);
     payload::remember(&mut memory, before, payload);
-    *slot = Some(Slot { since: number, reference, memory });
+    *slot = Some(ReceivedReference { since: number, reference, memory });
 }

@@ -1,11 +1,11 @@
-//! How the fields of a flow grow from packet to packet.
+//! Learns by how much the fields of a flow grow from packet to packet.
 
-use super::code::Strides;
+use super::code::Deltas;
 use super::shape::{MAX_FIELDS, Shape};
 
-/// A packet that is further from the one before says nothing of strides.
+/// Packets further apart than this do not count for the deltas.
 const NEAR: i32 = 64;
-/// Identifications that jump by more than this, so often as [`RANDOM`], follow no rule.
+/// An identification counts as random after [`RANDOM`] jumps by more than this.
 const JUMP: i32 = 4096;
 const RANDOM: u8 = 4;
 
@@ -14,10 +14,10 @@ const RANDOM: u8 = 4;
 pub(super) struct History {
     shape: Option<Shape>,
     last: [u32; MAX_FIELDS],
-    strides: Strides,
-    /// Of the last pair of packets: a stride is believed when two pairs agree, and the
-    /// first.
-    seen: Strides,
+    deltas: Deltas,
+    /// Deltas of the last pair of packets. A delta is used when two pairs in a row agree; the
+    /// first pair's is used at once.
+    seen: Deltas,
     pairs: u32,
     jumps: u8,
     /// Packets so far.
@@ -51,11 +51,11 @@ impl History {
                 if field.width == 1 || !is_near || grown % steps != 0 {
                     continue;
                 }
-                let stride = grown / steps;
-                if self.pairs == 0 || self.seen[i] == stride {
-                    self.strides[i] = stride;
+                let delta = grown / steps;
+                if self.pairs == 0 || self.seen[i] == delta {
+                    self.deltas[i] = delta;
                 }
-                self.seen[i] = stride;
+                self.seen[i] = delta;
             }
             self.pairs = self.pairs.saturating_add(u32::from(is_near));
         }
@@ -64,8 +64,8 @@ impl History {
         }
     }
 
-    pub fn strides(&self) -> &Strides {
-        &self.strides
+    pub fn deltas(&self) -> &Deltas {
+        &self.deltas
     }
 
     pub fn has_random_id(&self) -> bool {

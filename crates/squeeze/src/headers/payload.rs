@@ -1,9 +1,9 @@
 //! The payloads of unsplit packets (R-COMPRESS: "bulk compression with a short memory").
 //!
-//! A payload is compressed by itself, with the flow's **memory** to refer to: the last
-//! payloads of those packets that became references. Like a reference, memory is used only
-//! when the packet that it came with is known to have arrived, so a loss harms no other
-//! packet; and it is the flow's own, so that no host learns of another's.
+//! Each payload is compressed on its own, with the flow's **memory** as a dictionary: the last
+//! payloads of those packets that became references. Memory belongs to its reference, so a loss
+//! harms no other packet; and each flow has its own, so that no host learns of another's
+//! content.
 
 use std::cell::RefCell;
 
@@ -14,15 +14,15 @@ use super::shape::{Kind, Shape};
 use super::{MAX_PACKET, MAX_PAYLOAD_MEMORY};
 use crate::frame;
 
-/// A frame and the longer form of the header cost some 8 bytes: less is not worth a try.
+/// Shorter payloads are not tried: a frame and the longer form of the header cost some 8 bytes.
 const LEAST: usize = 24;
 /// For a packet and its memory level 6 takes some 30 µs on a common core.
 const LEVEL: i32 = 6;
-/// After so many failures in a row one packet in 2^6 is tried.
+/// After this many failures in a row only one packet in 2^6 is tried.
 const MOST_FAILURES: u32 = 6;
 
-/// zstd's contexts keep nothing from one packet to the next, but take memory: one pair for
-/// a thread serves all its links.
+/// zstd's contexts keep nothing from packet to packet, but take memory: one pair for each thread
+/// serves all its links.
 struct Coder {
     compressor: CCtx<'static>,
     decompressor: DCtx<'static>,
@@ -39,16 +39,16 @@ thread_local! {
     });
 }
 
-/// Does it pay, for one flow? It is found out by trying, ever more rarely.
+/// Whether compressing a flow's payloads pays, learned by trying, ever more rarely.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Worth {
     failures: u32,
-    /// Packets that pass before the next try.
+    /// Packets to skip before the next try.
     passes: u32,
 }
 
-/// Ports of UDP between whose ends the packets of many hosts travel. Their payloads would be
-/// told by each other.
+/// UDP ports of tunnels, which carry packets of many hosts. Their payloads are not compressed
+/// with each other as a dictionary: the length would tell one host of another's content.
 const TUNNELS: [u16; 13] = [
     1701, // L2TP (RFC 2661, 8.1)
     2152, // GTP-U (3GPP TS 29.281, 4.4.2)
@@ -102,17 +102,17 @@ impl Worth {
     }
 }
 
-/// The last payload that was tried. For what does not fit the rest of a link packet the next
-/// one is tried: the outcome is the same.
+/// The last payload that was tried, and the result. A packet that did not fit the rest of a link
+/// packet comes again with the next, and the result is the same.
 #[derive(Default)]
 pub(super) struct Trial {
     payload: Vec<u8>,
-    /// The reference with whose memory.
+    /// The reference whose memory was used.
     serial: u64,
-    /// What it becomes; empty: it does not shrink.
-    coded: Vec<u8>,
+    /// The compressed payload; empty: it does not shrink.
+    compressed: Vec<u8>,
     pub meter: Meter,
-    /// Payloads that were worked on.
+    /// Payloads compressed so far.
     #[cfg(test)]
     pub runs: u32,
 }
@@ -121,7 +121,7 @@ impl Trial {
     /// Forgets the last one.
     pub fn give_back(&mut self) {
         self.serial = 0;
-        (self.payload, self.coded) = (Vec::new(), Vec::new());
+        (self.payload, self.compressed) = (Vec::new(), Vec::new());
     }
 
     /// Does the payload shrink with the memory of the reference `serial` (above 0)?
@@ -130,16 +130,16 @@ impl Trial {
             self.serial = serial;
             self.payload.clear();
             self.payload.extend_from_slice(payload);
-            self.coded.clear();
-            self.meter.measure(|| pack(payload, memory, &mut self.coded));
+            self.compressed.clear();
+            self.meter.measure(|| pack(payload, memory, &mut self.compressed));
             #[cfg(test)]
             (self.runs += 1);
         }
-        !self.coded.is_empty()
+        !self.compressed.is_empty()
     }
 
-    pub fn coded(&self) -> &[u8] {
-        &self.coded
+    pub fn compressed(&self) -> &[u8] {
+        &self.compressed
     }
 }
 
@@ -151,26 +151,28 @@ impl Coder {
     }
 }
 
-/// L-HC-6: appends to `out` what `payload` becomes; nothing where it does not shrink.
+/// Appends the compressed `payload` to `out` (L-HC-6); nothing if it does not shrink.
 fn pack(payload: &[u8], memory: &[u8], out: &mut Vec<u8>) {
     CODER.with_borrow_mut(|coder| {
         coder.refer_to(memory);
         let Coder { compressor, dictionary, frame, .. } = coder;
-        let coded = frame::pack(compressor, frame, payload, dictionary, LEVEL);
-        if let Some(coded) = coded.filter(|coded| coded.len() + 2 < payload.len()) {
-            out.extend_from_slice(coded);
+        let compressed = frame::pack(compressor, frame, payload, dictionary, LEVEL);
+        if let Some(compressed) =
+            compressed.filter(|compressed| compressed.len() + 2 < payload.len())
+        {
+            out.extend_from_slice(compressed);
         }
     });
 }
 
-/// Appends to `out` the payload of which [`pack`] made `coded`; `None` for what it never makes,
-/// and then `out` may have more than it had.
-pub(super) fn unpack(coded: &[u8], memory: &[u8], out: &mut Vec<u8>) -> Option<()> {
+/// Decompresses what [`pack`] wrote and appends it to `out`. `None` if it is malformed; `out` may
+/// have grown then.
+pub(super) fn unpack(compressed: &[u8], memory: &[u8], out: &mut Vec<u8>) -> Option<()> {
     CODER.with_borrow_mut(|coder| {
         coder.refer_to(memory);
         let Coder { decompressor, dictionary, frame, .. } = coder;
-        frame::join(frame, &[coded]);
-        let most = MAX_PACKET.min(coded.len() * frame::MAX_EXPANSION) as u64;
+        frame::join(frame, &[compressed]);
+        let most = MAX_PACKET.min(compressed.len() * frame::MAX_EXPANSION) as u64;
         let len = frame::content_size(frame).filter(|n| *n <= most)? as usize;
         let begin = out.len();
         out.resize(begin + len, 0);

@@ -2,8 +2,8 @@
 
 use units::Rng;
 
-use super::codec::DICTIONARY;
 use super::tests::{SLOW, megabyte_of_code, random, round_trip};
+use super::zstd::DICTIONARY;
 
 const FAST: u64 = 20_000_000;
 

@@ -1,13 +1,13 @@
 //! From blocks to content.
 
 use super::block::{BadBlock, Head, MAX_HEAD, PREFIX_LEAST, PREFIX_TIMES, size_of};
-use super::codec::Codec;
 use super::history::History;
+use super::zstd::Zstd;
 
 /// What the reader gets next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown<'a> {
-    /// Content of a block. When the reader has taken all of it [`Decoder::took`] tells how
+    /// Content of a block. When the reader has taken all of it [`BlockDecoder::took`] tells how
     /// much of the stream is done.
     Content(&'a [u8]),
     /// So many of the stream's next bytes are content as they are.
@@ -22,9 +22,9 @@ pub enum Shown<'a> {
 ///
 /// A block stays on the stream until the reader has taken all of its content, so what
 /// credit bounds is all that waits; the content itself can be made anew and is given up
-/// where memory is short ([`Decoder::forget`]).
+/// where memory is short ([`BlockDecoder::forget`]).
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct BlockDecoder {
     history: History,
     /// Bytes left of a run.
     run: u64,
@@ -45,13 +45,13 @@ struct Block {
     kept: usize,
 }
 
-impl Decoder {
+impl BlockDecoder {
     /// Shows what comes next. `stream`: what has come of it in order and is not done, in
     /// pieces.
     ///
     /// # Errors
     /// If it cannot be what a sender makes: the stream is to be reset.
-    pub fn show(&mut self, codec: &mut Codec, stream: &[&[u8]]) -> Result<Shown<'_>, BadBlock> {
+    pub fn show(&mut self, zstd: &mut Zstd, stream: &[&[u8]]) -> Result<Shown<'_>, BadBlock> {
         if self.block.is_none() {
             if self.run > 0 {
                 return Ok(Shown::AsItIs(self.run));
@@ -69,7 +69,7 @@ impl Decoder {
                 Head::Rest => self.run = u64::MAX,
                 Head::Stored(n) if !self.stored(stream, len, n) => return Ok(Shown::More),
                 Head::Zstd { len: n, used, kept }
-                    if !self.unpack(codec, stream, len, n, (used, kept))? =>
+                    if !self.unpack(zstd, stream, len, n, (used, kept))? =>
                 {
                     return Ok(Shown::More);
                 }
@@ -83,7 +83,7 @@ impl Decoder {
         Ok(Shown::Content(self.content()))
     }
 
-    /// The content that [`Decoder::show`] found.
+    /// The content that [`BlockDecoder::show`] found.
     pub fn content(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], |b| &self.history.last(b.content)[b.taken..])
     }
@@ -143,7 +143,7 @@ impl Decoder {
 
     fn unpack(
         &mut self,
-        codec: &mut Codec,
+        zstd: &mut Zstd,
         stream: &[&[u8]],
         head: usize,
         n: usize,
@@ -166,13 +166,13 @@ impl Decoder {
         if left > 0 {
             return Ok(false);
         }
-        let content = codec.content_size(&pieces[..count])?;
+        let content = zstd.content_size(&pieces[..count])?;
         // Each block costs us as much as the history that it uses.
         if size_of(used) > PREFIX_LEAST.max(content * PREFIX_TIMES) * 2 {
             return Err(BadBlock::Head);
         }
-        codec.set_prefix(self.history.tail(size_of(used)));
-        if let Err(e) = codec.decompress(self.history.extend(content)) {
+        zstd.set_prefix(self.history.tail(size_of(used)));
+        if let Err(e) = zstd.decompress(self.history.extend(content)) {
             self.history.retract(content);
             return Err(e);
         }

@@ -5,8 +5,8 @@ use units::{BitRate, Duration};
 use super::block::{
     Head, MAX_HEAD, MAX_RAW, MAX_RUN, PREFIX_LEAST, PREFIX_TIMES, code_above, code_below, size_of,
 };
-use super::codec::Codec;
 use super::history::History;
+use super::zstd::Zstd;
 
 /// What the link allows for the next bytes.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ const USUAL_REACH: u8 = 8;
 
 /// One direction of a stream on its way to the link.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct BlockEncoder {
     history: History,
     /// Bytes left of the run that was announced.
     run: usize,
@@ -62,10 +62,10 @@ pub struct Encoder {
     ratio: u64,
 }
 
-impl Encoder {
+impl BlockEncoder {
     /// A direction that goes as it is: one byte says so, once.
-    pub fn plain() -> Encoder {
-        Encoder { rest: true, ..Encoder::default() }
+    pub fn plain() -> BlockEncoder {
+        BlockEncoder { rest: true, ..BlockEncoder::default() }
     }
 
     /// From here on the direction goes as it is: a byte says so.
@@ -109,7 +109,7 @@ impl Encoder {
     /// Codes all of `content` and gives it to `put`, piece by piece.
     pub fn encode(
         &mut self,
-        codec: &mut Codec,
+        zstd: &mut Zstd,
         terms: &Terms,
         mut content: &[u8],
         mut put: impl FnMut(&[u8]),
@@ -134,7 +134,7 @@ impl Encoder {
                 put(&content[..n]);
                 n
             } else {
-                self.block(codec, terms, content, &mut put)
+                self.block(zstd, terms, content, &mut put)
             };
             self.content += n as u64;
             content = &content[n..];
@@ -144,7 +144,7 @@ impl Encoder {
     /// Codes the next block, or announces a run; answers how much of `content` is done.
     fn block(
         &mut self,
-        codec: &mut Codec,
+        zstd: &mut Zstd,
         terms: &Terms,
         content: &[u8],
         put: &mut impl FnMut(&[u8]),
@@ -155,16 +155,16 @@ impl Encoder {
         let most = self.usual_block(terms.rate).min(self.trial()).min(fits.max(LEAST_BLOCK));
         let mut n = most.min(content.len());
         loop {
-            let reach = codec.reach(terms.rate, n, ratio).max(USUAL_REACH);
+            let reach = zstd.reach(terms.rate, n, ratio).max(USUAL_REACH);
             let used = code_above(self.history.len().min(PREFIX_LEAST.max(n * PREFIX_TIMES)));
             let used = used.min(reach);
             let history = self.history.tail(size_of(used));
-            let level = codec.level(terms.rate, n, history.len(), ratio);
+            let level = zstd.level(terms.rate, n, history.len(), ratio);
             // Nothing is found where nothing was found before and all bytes are as frequent.
             let hopeless = self.failures > 0 && looks_random(&content[..n]);
             let coded = level
                 .filter(|_| n >= TINY && !hopeless)
-                .and_then(|level| codec.compress(level, &content[..n], history))
+                .and_then(|level| zstd.compress(level, &content[..n], history))
                 .filter(|coded| coded.len() + MAX_HEAD + n / 16 < n);
             let Some(coded) = coded else {
                 let short = level.is_some() && self.stored + n < STORED;
@@ -268,36 +268,36 @@ mod tests {
     #[test]
     fn what_passes_is_what_would_have_been_coded() {
         let terms = Terms { rate: BitRate::from_mbps(2), longest: 30_000, history: 1 << 16 };
-        let (mut codec, mut rng) = (Codec::new(None), Rng::new(1));
-        let (mut plain, mut passing) = (Encoder::default(), Encoder::default());
+        let (mut zstd, mut rng) = (Zstd::new(None), Rng::new(1));
+        let (mut plain, mut passing) = (BlockEncoder::default(), BlockEncoder::default());
         let mut passed = 0;
         for _ in 0..500 {
             let mut piece = vec![0; 1 + rng.below(5_000) as usize];
             rng.fill(&mut piece);
             let (mut a, mut b) = (Vec::new(), Vec::new());
-            plain.encode(&mut codec, &terms, &piece, |bytes| a.extend_from_slice(bytes));
+            plain.encode(&mut zstd, &terms, &piece, |bytes| a.extend_from_slice(bytes));
             if passing.pass(piece.len()) {
                 passed += 1;
                 b.extend_from_slice(&piece);
             } else {
-                passing.encode(&mut codec, &terms, &piece, |bytes| b.extend_from_slice(bytes));
+                passing.encode(&mut zstd, &terms, &piece, |bytes| b.extend_from_slice(bytes));
             }
             assert_eq!(a, b);
         }
         assert!(passed > 400, "{passed} of 500");
-        let mut rest = Encoder::plain();
+        let mut rest = BlockEncoder::plain();
         assert!(!rest.pass(9), "a byte says so first");
-        rest.encode(&mut codec, &terms, &[7; 9], |_| {});
+        rest.encode(&mut zstd, &terms, &[7; 9], |_| {});
         assert!(rest.pass(9));
     }
 
     #[test]
     fn what_is_stopped_goes_as_it_is_from_there_on() {
-        use super::super::{Decoder, Shown};
+        use super::super::{BlockDecoder, Shown};
         let terms = Terms { rate: BitRate::from_mbps(2), longest: 30_000, history: 1 << 16 };
         let (mut rng, text) = (Rng::new(1), b"the same again and again, ".repeat(400));
         for round in 0..40 {
-            let (mut codec, mut encoder) = (Codec::new(None), Encoder::default());
+            let (mut zstd, mut encoder) = (Zstd::new(None), BlockEncoder::default());
             let (mut content, mut coded) = (Vec::new(), Vec::new());
             let mut stopped = None;
             for n in 0..6 {
@@ -313,16 +313,17 @@ mod tests {
                 if encoder.pass(piece.len()) {
                     coded.extend_from_slice(&piece);
                 } else {
-                    encoder.encode(&mut codec, &terms, &piece, |b| coded.extend_from_slice(b));
+                    encoder.encode(&mut zstd, &terms, &piece, |b| coded.extend_from_slice(b));
                 }
                 if stopped.is_some() {
                     assert!(coded.len() - before >= piece.len(), "it shrank");
                 }
                 content.extend_from_slice(&piece);
             }
-            let (mut decoder, mut rest, mut out) = (Decoder::default(), &coded[..], Vec::new());
+            let (mut decoder, mut rest, mut out) =
+                (BlockDecoder::default(), &coded[..], Vec::new());
             loop {
-                let n = match decoder.show(&mut codec, &[rest]).unwrap() {
+                let n = match decoder.show(&mut zstd, &[rest]).unwrap() {
                     Shown::Head(n) => {
                         rest = &rest[n..];
                         continue;

@@ -14,15 +14,21 @@ fn terms(rate: u64) -> Terms {
     Terms { rate: BitRate::from_bps(rate), longest: 16 * 1024, history: 128 * 1024 }
 }
 
-fn encode(e: &mut Encoder, c: &mut Codec, terms: &Terms, content: &[u8]) -> Vec<u8> {
+fn encode(e: &mut BlockEncoder, c: &mut Zstd, terms: &Terms, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     e.encode(c, terms, content, |bytes| out.extend_from_slice(bytes));
-    assert!(out.len() <= Encoder::worst(content.len()), "{} of {}", out.len(), content.len());
+    assert!(out.len() <= BlockEncoder::worst(content.len()), "{} of {}", out.len(), content.len());
     out
 }
 
 /// Decodes what has come of a stream, taking `step` bytes at a time; answers what is left.
-fn decode(d: &mut Decoder, c: &mut Codec, stream: &[u8], step: usize, out: &mut Vec<u8>) -> usize {
+fn decode(
+    d: &mut BlockDecoder,
+    c: &mut Zstd,
+    stream: &[u8],
+    step: usize,
+    out: &mut Vec<u8>,
+) -> usize {
     let mut at = 0;
     loop {
         let rest = &stream[at..];
@@ -52,8 +58,8 @@ fn decode(d: &mut Decoder, c: &mut Codec, stream: &[u8], step: usize, out: &mut 
 
 /// Sends `content` in pieces of up to `piece` bytes there and back; answers what it cost.
 pub fn round_trip(content: &[u8], rate: u64, piece: usize) -> usize {
-    let (mut near, mut far) = (Codec::default(), Codec::default());
-    let (mut e, mut d) = (Encoder::default(), Decoder::default());
+    let (mut near, mut far) = (Zstd::default(), Zstd::default());
+    let (mut e, mut d) = (BlockEncoder::default(), BlockDecoder::default());
     let (mut stream, mut got, mut cost) = (Vec::new(), Vec::new(), 0);
     for piece in content.chunks(piece) {
         let coded = encode(&mut e, &mut near, &terms(rate), piece);
@@ -79,7 +85,7 @@ fn source_code() -> Vec<u8> {
     let files = [
         include_str!("encoder.rs"),
         include_str!("decoder.rs"),
-        include_str!("codec.rs"),
+        include_str!("zstd.rs"),
         include_str!("block.rs"),
         include_str!("effort.rs"),
         include_str!("tests.rs"),
@@ -167,8 +173,8 @@ pub fn megabyte_of_code() -> Vec<u8> {
 fn a_megabyte_of_source_code_shrinks_to_a_quarter_on_a_slow_link() {
     let code = megabyte_of_code();
     // A processor that takes no time has time for all of the history.
-    let (mut near, mut far) = (Codec::new(Some(|| Instant::ZERO)), Codec::default());
-    let (mut e, mut d) = (Encoder::default(), Decoder::default());
+    let (mut near, mut far) = (Zstd::new(Some(|| Instant::ZERO)), Zstd::default());
+    let (mut e, mut d) = (BlockEncoder::default(), BlockDecoder::default());
     let (mut left, mut cost, mut got) = (&code[..], 0, Vec::new());
     while !left.is_empty() {
         let n = e.appetite(BitRate::from_bps(SLOW)).min(left.len());
@@ -197,15 +203,15 @@ fn random_data_grows_by_less_than_a_thousandth() {
 #[test]
 fn what_follows_data_that_does_not_shrink_is_compressed_again_within_a_second_or_16_kb() {
     for (rate, soon) in [(2_400, 16 << 10), (SLOW, 16 << 10), (400_000, 50_000)] {
-        let (mut codec, mut e) = (Codec::default(), Encoder::default());
+        let (mut zstd, mut e) = (Zstd::default(), BlockEncoder::default());
         for piece in random(1 << 20).chunks(1448) {
-            encode(&mut e, &mut codec, &terms(rate), piece);
+            encode(&mut e, &mut zstd, &terms(rate), piece);
         }
         let text = source_code();
         let mut pieces = text.chunks(1000);
         let as_it_is = pieces
             .by_ref()
-            .take_while(|piece| encode(&mut e, &mut codec, &terms(rate), piece).len() > 900)
+            .take_while(|piece| encode(&mut e, &mut zstd, &terms(rate), piece).len() > 900)
             .count();
         assert!(as_it_is * 1000 <= soon + 1000, "{as_it_is} kB at {rate} bit/s");
     }
@@ -222,8 +228,8 @@ fn data_that_begins_to_shrink_is_found_again() {
 /// Reports of a line each, of which none shrinks by itself.
 #[test]
 fn small_messages_that_resemble_each_other_shrink_from_the_second_on() {
-    let (mut near, mut far) = (Codec::default(), Codec::default());
-    let (mut e, mut d) = (Encoder::default(), Decoder::default());
+    let (mut near, mut far) = (Zstd::default(), Zstd::default());
+    let (mut e, mut d) = (BlockEncoder::default(), BlockDecoder::default());
     let (mut plain, mut cost, mut got) = (Vec::new(), 0, Vec::new());
     for n in 0..20 {
         let line =
@@ -258,41 +264,41 @@ fn one_byte_becomes_a_hundred_at_most() {
     assert!(cost * 100 >= zeros.len() && cost * 80 <= zeros.len(), "{cost}");
 
     // A frame that promises more.
-    let mut codec = Codec::default();
-    let frame = codec.compress(1, &zeros[..64 * 1024], &[]).expect("zeros shrink").to_vec();
+    let mut zstd = Zstd::default();
+    let frame = zstd.compress(1, &zeros[..64 * 1024], &[]).expect("zeros shrink").to_vec();
     let end = frame.iter().rposition(|b| *b != 0).unwrap() + 1;
     let mut bomb = vec![0; MAX_HEAD];
     let n = Head::Zstd { len: end, used: 0, kept: 0 }.write((&mut bomb[..]).try_into().unwrap());
     bomb.truncate(n);
     bomb.extend(&frame[..end]);
-    assert_eq!(Decoder::default().show(&mut codec, &[&bomb]), Err(BadBlock::Bomb));
+    assert_eq!(BlockDecoder::default().show(&mut zstd, &[&bomb]), Err(BadBlock::Bomb));
 }
 
 /// L-CO-2: heads that only keep cost two bytes each and a turn; one behind another is refused.
 #[test]
 fn a_keep_block_behind_another_is_refused() {
-    let (mut codec, mut decoder) = (Codec::default(), Decoder::default());
+    let (mut zstd, mut decoder) = (Zstd::default(), BlockDecoder::default());
     let mut head = [0; MAX_HEAD];
     let n = Head::Keep(1).write(&mut head);
     let keep = &head[..n];
-    assert_eq!(decoder.show(&mut codec, &[keep]), Ok(Shown::Head(n)));
+    assert_eq!(decoder.show(&mut zstd, &[keep]), Ok(Shown::Head(n)));
     let mut stored = [0; MAX_HEAD];
     let len = Head::Stored(3).write(&mut stored);
     let block = [&stored[..len], b"abc"].concat();
-    assert_eq!(decoder.show(&mut codec, &[&block]), Ok(Shown::Content(b"abc")));
+    assert_eq!(decoder.show(&mut zstd, &[&block]), Ok(Shown::Content(b"abc")));
     decoder.took(3);
-    assert_eq!(decoder.show(&mut codec, &[keep]), Ok(Shown::Head(n)));
-    assert_eq!(decoder.show(&mut codec, &[keep]), Err(BadBlock::Head));
+    assert_eq!(decoder.show(&mut zstd, &[keep]), Ok(Shown::Head(n)));
+    assert_eq!(decoder.show(&mut zstd, &[keep]), Err(BadBlock::Head));
 }
 
 /// L-CO-5.
 #[test]
 fn blocks_fit_the_reserve_of_a_stream() {
-    let mut e = Encoder::default();
+    let mut e = BlockEncoder::default();
     let terms = Terms { longest: 1024, ..terms(SLOW) };
     let mut longest = 0;
-    let (mut codec, code) = (Codec::default(), source_code());
-    e.encode(&mut codec, &terms, &code, |bytes| longest = longest.max(bytes.len()));
+    let (mut zstd, code) = (Zstd::default(), source_code());
+    e.encode(&mut zstd, &terms, &code, |bytes| longest = longest.max(bytes.len()));
     assert!(longest <= 1024, "{longest}");
 }
 
@@ -302,12 +308,12 @@ fn blocks_fit_the_reserve_of_a_stream() {
 fn a_stream_is_coded_as_if_there_were_no_other() {
     let secret = b"Cookie: session=7f3a9c55e1d04b2288; csrf=1b9e77aa0c61\r\n".repeat(4);
     let guess = b"Cookie: session=7f3a9c55e1d04b2288; csrf=1b9e77aa0c61\r\n";
-    let mut shared = Codec::default();
-    let mut victim = Encoder::default();
+    let mut shared = Zstd::default();
+    let mut victim = BlockEncoder::default();
     for _ in 0..50 {
         encode(&mut victim, &mut shared, &terms(SLOW), &secret);
-        let beside = encode(&mut Encoder::default(), &mut shared, &terms(SLOW), guess);
-        let alone = encode(&mut Encoder::default(), &mut Codec::default(), &terms(SLOW), guess);
+        let beside = encode(&mut BlockEncoder::default(), &mut shared, &terms(SLOW), guess);
+        let alone = encode(&mut BlockEncoder::default(), &mut Zstd::default(), &terms(SLOW), guess);
         assert_eq!(beside, alone);
     }
     // On one stream it would show: why directions that mix secrets go as they are.
@@ -326,18 +332,18 @@ fn requests_of_http_are_known_by_port_and_by_their_first_bytes() {
     }
     assert!(!mixes_secrets(25, b"EHLO ship"));
     let mut out: Vec<u8> = Vec::new();
-    let mut plain = Encoder::plain();
-    plain.encode(&mut Codec::default(), &terms(SLOW), b"GET / HTTP/1.1\r\n\r\n", |b| out.extend(b));
-    plain.encode(&mut Codec::default(), &terms(SLOW), b"more", |b| out.extend(b));
+    let mut plain = BlockEncoder::plain();
+    plain.encode(&mut Zstd::default(), &terms(SLOW), b"GET / HTTP/1.1\r\n\r\n", |b| out.extend(b));
+    plain.encode(&mut Zstd::default(), &terms(SLOW), b"more", |b| out.extend(b));
     assert_eq!(out, b"\x03GET / HTTP/1.1\r\n\r\nmore");
 }
 
 #[test]
 fn an_idle_stream_holds_little_and_a_crowd_no_more_than_was_offered() {
-    let (mut near, mut far) = (Codec::default(), Codec::default());
+    let (mut near, mut far) = (Zstd::default(), Zstd::default());
     let mut total = 0;
     for n in 0..1000 {
-        let (mut e, mut d) = (Encoder::default(), Decoder::default());
+        let (mut e, mut d) = (BlockEncoder::default(), BlockDecoder::default());
         let coded =
             encode(&mut e, &mut near, &Terms { history: 4096, ..terms(SLOW) }, &exchange(n));
         decode(&mut d, &mut far, &coded, 1 << 20, &mut Vec::new());
@@ -357,8 +363,8 @@ proptest! {
         history in 0usize..200_000,
         longest in 1024usize..20_000,
     ) {
-        let (mut near, mut far) = (Codec::default(), Codec::default());
-        let (mut e, mut d) = (Encoder::default(), Decoder::default());
+        let (mut near, mut far) = (Zstd::default(), Zstd::default());
+        let (mut e, mut d) = (BlockEncoder::default(), BlockDecoder::default());
         let (mut content, mut stream, mut got) = (Vec::new(), Vec::new(), Vec::new());
         let code = source_code();
         for (kind, len, seed) in pieces {
@@ -388,7 +394,7 @@ proptest! {
     #[test]
     fn a_decoder_survives_what_is_almost_right(flips in prop::collection::vec(any::<(u16, u8)>(), 1..5)) {
         let mut coded = encode(
-            &mut Encoder::default(), &mut Codec::default(), &terms(SLOW), &source_code()[..9000],
+            &mut BlockEncoder::default(), &mut Zstd::default(), &terms(SLOW), &source_code()[..9000],
         );
         for (at, bits) in flips {
             let at = usize::from(at) % coded.len();
@@ -402,11 +408,11 @@ proptest! {
 #[test]
 fn a_block_that_refers_to_far_more_than_it_says_is_refused() {
     let code = megabyte_of_code();
-    let (mut codec, mut far) = (Codec::default(), Codec::default());
-    let (mut e, mut d, mut got) = (Encoder::default(), Decoder::default(), Vec::new());
-    let coded = encode(&mut e, &mut codec, &terms(SLOW), &code[..200_000]);
+    let (mut zstd, mut far) = (Zstd::default(), Zstd::default());
+    let (mut e, mut d, mut got) = (BlockEncoder::default(), BlockDecoder::default(), Vec::new());
+    let coded = encode(&mut e, &mut zstd, &terms(SLOW), &code[..200_000]);
     assert_eq!(decode(&mut d, &mut far, &coded, 1 << 20, &mut got), 0);
-    let mut block = encode(&mut e, &mut codec, &terms(SLOW), &code[200_000..200_300]);
+    let mut block = encode(&mut e, &mut zstd, &terms(SLOW), &code[200_000..200_300]);
     let head = Head::read(&block).unwrap().unwrap();
     let (Head::Zstd { used, .. }, len) = head else { panic!("{head:?}") };
     assert_eq!(used, 5, "16 kB for 300 bytes");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -36,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::{SLOW, Terminal, closing, refuse, server};
+use crate::authority::Stamp;
 use crate::body::{self, Body};
 use crate::clock::calendar;
 use crate::socket::Socket;
@@ -52,10 +53,34 @@ const REQUESTS: u32 = 128;
 
 /// What inspection needs.
 pub struct Inspection {
-    bypass: Bypass,
+    bypass: RefCell<List>,
     refused: RefCell<Refused>,
     acceptor: TlsAcceptor,
     started: Instant,
+}
+
+/// The names that are never opened, and the file that has them.
+struct List {
+    dir: PathBuf,
+    names: Bypass,
+    /// The file that was read.
+    read: Option<Stamp>,
+    /// The file as it was a moment ago.
+    seen: Option<Stamp>,
+}
+
+impl List {
+    /// Reads the file again if somebody has written it, once it has stayed the same from one look to
+    /// the next: half a list would open what the other half forbids. Why it cannot be read.
+    fn look(&mut self) -> Option<Result<(), String>> {
+        // One that is gone is being replaced, and what it said holds.
+        let now = authority::bypass_stamp(&self.dir)?;
+        if self.read == Some(now) || self.seen.replace(now) != Some(now) {
+            return None;
+        }
+        self.read = Some(now);
+        Some(authority::read_bypass(&self.dir).map(|names| self.names = names))
+    }
 }
 
 impl Inspection {
@@ -64,10 +89,13 @@ impl Inspection {
     /// # Errors
     /// What is wrong with it.
     pub fn open(dir: &Path) -> Result<Inspection, String> {
-        let (authority, bypass) = authority::load(dir)?;
-        let names = Names::new(authority)?;
-        let mut config =
-            ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(names));
+        let read = authority::bypass_stamp(dir);
+        let (authority, names) = authority::load(dir)?;
+        let bypass = List { dir: dir.to_owned(), names, read, seen: read }.into();
+        let certificates = Names::new(authority)?;
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (refused, started) = (RefCell::default(), Instant::now());
         Ok(Inspection { bypass, refused, acceptor: Arc::new(config).into(), started })
@@ -75,7 +103,16 @@ impl Inspection {
 
     /// Is this name opened for hosts?
     pub fn opens(&self, name: &str) -> bool {
-        self.bypass.why(&plain(name)).is_none()
+        self.bypass.borrow().names.why(&plain(name)).is_none()
+    }
+
+    /// Takes a list that was edited; connections that are open already stay as they are.
+    pub fn look(&self) {
+        match self.bypass.borrow_mut().look() {
+            Some(Ok(())) => eprintln!("the list of names that are never opened was read again"),
+            Some(Err(why)) => eprintln!("{why}; the names that were on the list before still hold"),
+            None => {}
+        }
     }
 
     fn note(&self, host: IpAddr, name: &str, why: Why) {
@@ -354,6 +391,28 @@ mod tests {
             names.certified(&format!("{n}.test")).unwrap();
         }
         assert_eq!(names.at_hand.lock().unwrap().len(), CERTIFICATES);
+    }
+
+    #[test]
+    fn a_list_that_was_edited_counts_once_it_is_whole_and_one_that_is_wrong_never() {
+        let dir = tempfile::tempdir().unwrap();
+        authority::make(dir.path()).unwrap();
+        let inspection = Inspection::open(dir.path()).unwrap();
+        let opens = |name| {
+            inspection.look();
+            inspection.opens(name)
+        };
+        let write = |text: &str| std::fs::write(dir.path().join("bypass"), text).unwrap();
+        assert!(opens("a.test") && opens("a.test") && !opens("paypal.com"));
+        write("*.test ours\n");
+        assert!(opens("a.test"), "it may grow still");
+        assert!(!opens("a.test") && opens("paypal.com"));
+        write("*.test ours\nhttps://b theirs\n");
+        assert!(!opens("a.test") && !opens("a.test") && opens("b"));
+        std::fs::remove_file(dir.path().join("bypass")).unwrap();
+        assert!(!opens("a.test") && !opens("a.test"), "it is being replaced");
+        write("b ours\n");
+        assert!(!opens("a.test") && opens("a.test") && !opens("b"));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl World {
     fn settle(&mut self) {
         let mut buf = [0; 2048];
         if let (Some(id), Some(session)) = (self.stream, self.nodes[0].session_mut(PEER)) {
-            while session.write_room(id) > 0 {
+            while session.writable_bytes(id) > 0 {
                 session.write(self.now, id, &[7; 4096]);
             }
         }

@@ -2,7 +2,7 @@
 //! lives and odd links reach.
 
 use super::*;
-use crate::wire::{Frame, MAX_NAME, StateFrame, StreamFrame, Writer};
+use crate::wire::{Frame, MAX_NAME, PathFacts, PathNews, StateFrame, StreamFrame, Writer};
 
 /// One packet of the other side's making.
 fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
@@ -108,7 +108,7 @@ fn a_reset_behind_bytes_that_nobody_takes_leaves_nothing_behind() {
         w.run(Duration::from_secs(20), |_| {});
         for side in &w.sides {
             assert_eq!((side.streams(), side.memory_used()), (0, 0));
-            assert_eq!((side.excess, side.recv_excess), (0, 0));
+            assert_eq!((side.over_reserve, side.recv_over_reserve), (0, 0));
         }
     }
 }
@@ -265,7 +265,7 @@ fn a_half_closed_stream_gives_its_credit_back() {
         }
     });
     assert_eq!(w.sides[1].recv_state(id), RecvState::Finished);
-    assert_eq!((w.sides[0].streams(), w.sides[0].excess), (1, 0));
+    assert_eq!((w.sides[0].streams(), w.sides[0].over_reserve), (1, 0));
 }
 
 /// L-ST-1: numbers count up by two from the side's own, and one that is over means nothing.
@@ -316,7 +316,7 @@ fn a_stream_that_ended_stays_on_the_account_until_its_reader_has_taken_it() {
         release(&mut w, &feeder, &ids);
     }
     assert_eq!(w.sides[1].stats().violations, 0, "an innocent stream was reset");
-    assert!(w.sides[0].excess >= w.sides[1].recv_excess, "both accounts hold it");
+    assert!(w.sides[0].over_reserve >= w.sides[1].recv_over_reserve, "both accounts hold it");
     // Their readers wake up, and everything goes.
     let mut drain = Drain::default();
     w.run(Duration::from_secs(30), |w| {
@@ -327,7 +327,7 @@ fn a_stream_that_ended_stays_on_the_account_until_its_reader_has_taken_it() {
     assert_eq!(drain.finished.len(), 12);
     for side in &w.sides {
         assert_eq!((side.streams(), side.memory_used()), (0, 0));
-        assert_eq!((side.excess, side.recv_excess), (0, 0));
+        assert_eq!((side.over_reserve, side.recv_over_reserve), (0, 0));
         assert_eq!(side.stats().violations, 0);
     }
 }
@@ -410,12 +410,32 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
         }
         assert!(w.sides[0].paths[0].sent.unsettled() <= 65_536);
         assert!(!w.sides[0].paths[0].sent.has_more_than(65_536));
-        if let Reach::NothingReported { .. } = w.sides[0].reach() {
+        if let PathHealth::NoAcks { .. } = w.sides[0].health() {
             told.get_or_insert(ms);
         }
     }
     assert!(told.is_some_and(|ms| (10_000..40_000).contains(&ms)), "{told:?}");
     assert!(w.sides[0].paths[0].sent.next_number() > 200_000, "datagrams go on");
+}
+
+/// L-LO-8: a peer that says its path is as fast and as long as no path is.
+#[test]
+fn a_path_that_only_the_peer_has_described_keeps_a_bounded_number_of_packets() {
+    let mut w = World::new(74, CLEAN, config());
+    let path = PathId::of_side(1).next().expect("a path that the peer may open");
+    // 999 · 10^12 bits a second.
+    let rate = 12 << 10 | 999;
+    let facts =
+        PathFacts { send: rate, receive: rate, rtt: 1 << 50, mtu: 1 << 50, overhead: 1 << 50 };
+    let facts = Some(facts);
+    let (up, hears, free, priority) = (true, true, true, 0);
+    let news = PathNews { path, version: 1, up, hears, free, priority, facts };
+    inject(&mut w, 0, 0, &[Frame::Path(news)]);
+    let path = w.sides[0].path(path).expect("the path is there");
+    assert!(path.is_described, "it is taken as it was told");
+    let most = path.most_unsettled();
+    assert!(most <= 262_144, "{most} packets");
+    assert_eq!(w.sides[0].first().most_unsettled(), 65_536);
 }
 
 #[test]

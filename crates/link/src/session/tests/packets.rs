@@ -33,36 +33,13 @@ fn numbers(got: &[(u64, u64)]) -> Vec<u64> {
 
 const LOSSY: Pipe = Pipe { loss: 0.05, ..CLEAN };
 
-/// L-DG-5: lost once, a packet comes a round trip later; the others are not delayed.
+/// L-DG-1: what is lost is not sent again, and delays nothing.
 #[test]
-fn unordered_packets_come_a_round_trip_late_instead_of_never() {
-    let (w, plain) = carry(LOSSY, config(), Carry::Plain);
-    assert!((2800..2900).contains(&plain.len()), "{}", plain.len());
-    assert_eq!(w.sides[0].stats().datagrams_repeated, 0);
-    let (w, got) = carry(LOSSY, config(), Carry::Unordered(None));
-    let mut seen = numbers(&got);
-    seen.sort_unstable();
-    assert_eq!(seen, Vec::from_iter(0..3000), "each once");
-    let late = got.iter().filter(|(_, ms)| *ms > 400).count();
-    let most = got.iter().map(|(_, ms)| *ms).max().unwrap();
-    println!("{late} of 3,000 come late, by {most} ms at most; {} plain", plain.len());
-    assert!((100..220).contains(&late), "{late}");
-    assert!(got.iter().all(|(_, ms)| *ms < 400 || *ms > 800), "nobody waits for them");
-    assert!(w.sides[0].stats().datagrams_repeated >= late as u64);
-    assert!(w.sides[0].kept.has_room(config().memory.0 as usize / 8), "nothing is kept");
+fn plain_packets_leave_once() {
+    let (w, got) = carry(LOSSY, config(), Carry::Plain);
+    assert!((2800..2900).contains(&got.len()), "{}", got.len());
+    assert!(numbers(&got).is_sorted() && got.iter().all(|(_, ms)| *ms < 400));
     assert_eq!(w.sides[0].schedule.hosts.holds(), 0);
-}
-
-/// L-DG-5: what has missed its deadline is not sent again.
-#[test]
-fn a_packet_past_its_deadline_is_given_up() {
-    let deadline = Carry::Unordered(Some(Duration::from_millis(300)));
-    let (w, got) = carry(LOSSY, config(), deadline);
-    assert!((2800..2900).contains(&got.len()));
-    let stats = w.sides[0].stats();
-    assert_eq!(stats.datagrams_repeated, 0);
-    assert_eq!(stats.datagrams_dropped, 3000 - got.len() as u64);
-    assert!(w.sides[0].kept.has_room(config().memory.0 as usize / 8));
 }
 
 /// L-DG-6: in order, each once, whatever the pipe does.

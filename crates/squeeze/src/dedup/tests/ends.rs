@@ -5,7 +5,9 @@ use std::sync::Arc;
 use units::{Duration, Instant, Rng};
 
 use super::disk::Disk;
-use crate::dedup::{Bad, Decoder, Dedup, Encoder, Keys, Limits, PLAIN, Recovery, Scope, Shown};
+use crate::dedup::{
+    Bad, Dedup, ItemDecoder, ItemEncoder, Keys, Limits, PLAIN, Recovery, Scope, Shown,
+};
 
 pub const WINDOW: usize = 1 << 20;
 
@@ -41,8 +43,8 @@ pub struct Stream {
     pub key: u64,
     pub content: Vec<u8>,
     pub pushed: usize,
-    pub encoder: Encoder,
-    pub decoder: Decoder,
+    pub encoder: ItemEncoder,
+    pub decoder: ItemDecoder,
     /// What is on the way, and where it begins on the stream.
     pub wire: Vec<u8>,
     pub begin: u64,
@@ -56,13 +58,13 @@ pub struct Stream {
 impl Stream {
     pub fn new(pair: &Pair, key: u64, scope: Option<Scope>, content: Vec<u8>) -> Stream {
         let sender = &pair.near.dedup.sender;
-        let encoder = Encoder::new(sender, scope.unwrap_or(Scope::Lan));
+        let encoder = ItemEncoder::new(sender, scope.unwrap_or(Scope::Lan));
         Stream {
             key,
             content,
             pushed: 0,
             encoder,
-            decoder: Decoder::default(),
+            decoder: ItemDecoder::default(),
             wire: Vec::new(),
             begin: 0,
             got: Vec::new(),

@@ -434,7 +434,7 @@ fn a_peer_that_names_and_asks_without_end_costs_bounded_memory() {
     for n in 0..20_000_u64 {
         dedup.receiver.keep(rng.below(1 << 40) + 1, &random(256 + rng.below(20) as usize, n));
         disk.serve(&mut dedup);
-        let mut decoder = super::super::Decoder::default();
+        let mut decoder = super::super::ItemDecoder::default();
         let _ = dedup.receiver.get(rng.below(1 << 40), [0; 8], n);
         let _ = decoder.show(&mut dedup.receiver, n, &[&[0x83, 0xe8], &[1; 250]]);
     }

@@ -1,16 +1,16 @@
-//! Whose SYNs wait for the far side, and who is to give way.
+//! Which callers have SYNs pending, and whose SYN gives way when there are too many.
 //!
-//! A source whose handshake was completed within the last hour is a *host*: it gets what is sent
-//! to it. All others together are *strangers*: among them are hosts that are new, and every
-//! address that somebody invents. Hosts one by one and the strangers as one are callers.
+//! A source that completed a handshake within the last hour is a *host*: its address is not
+//! forged. All others together are *strangers*: new hosts, and every forged address. Each host is
+//! a caller; all strangers together are one.
 //!
-//! - Where all places are taken, the caller with the most of them loses its oldest. A host with
-//!   few loses none to one that asks for many, and what is invented falls first upon what was
-//!   invented. The oldest is that which has waited longest in vain: at 270 invented SYNs a
-//!   second the places turn over in 15 s, in which a new host's server has long answered.
-//! - Asking costs some fifty bytes of the link. Each caller may use a sixteenth of its rate for
-//!   that, and some dozens at once. Beyond that SYNs are dropped; a stranger's that is sent
-//!   again is taken then, as often again, because whoever invents addresses seldom asks twice.
+//! - When all places are taken, the caller with the most pending SYNs loses its oldest. A host
+//!   with few loses none to one with many, and forged SYNs displace forged SYNs first. At 270
+//!   forged SYNs a second a place lasts 15 s; a new host's server has answered long before.
+//! - Each request costs some fifty bytes of the link. A caller may use a sixteenth of the link's
+//!   rate for requests, with a burst of some dozens. Beyond that its SYNs are dropped. A
+//!   stranger's retransmitted SYN has a second budget of the same size, because senders of forged
+//!   SYNs seldom retransmit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ use link::PeerId;
 use units::Instant;
 
 use crate::debt::{Debt, ONE};
-use crate::known::Aged;
+use crate::destinations::Aged;
 
 /// The client's address and the server's.
 type Pair = (SocketAddr, SocketAddr);
@@ -27,17 +27,18 @@ type Pair = (SocketAddr, SocketAddr);
 /// `None`: the strangers.
 type Caller = Option<IpAddr>;
 
-/// Bytes of the link that asking costs: OPEN with two addresses, RESET, and what they share of
-/// packets.
+/// Link bytes for one request: OPEN with two addresses, RESET, and their share of the packets'
+/// headers.
 const COST: u64 = 64;
-/// The part of the link's rate for it.
+/// Requests may use one part in this many of the link's rate.
 const PART: u64 = 16;
-/// What may be asked at once on the slowest link, and in how many seconds' worth of a faster.
+/// The burst of requests: this many on the slowest link, or so many seconds of the allowed rate
+/// on a faster one.
 const AT_ONCE: u64 = 64;
 const AT_ONCE_SECONDS: u64 = 16;
-/// SYNs of strangers that were dropped and are remembered, the newest.
+/// Dropped SYNs of strangers that are remembered; the oldest is forgotten first.
 const REMEMBERED: usize = 4096;
-/// Callers whose debts are kept; those without any are looked for when there are more.
+/// With more callers than this, those without debt are removed.
 const DEBTORS: usize = 1024;
 
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ const LIMITS: Limits =
 
 /// A link whose nodes say of themselves whether they deduplicate.
 fn gateways_with(takes: [bool; 2], history: u64, share: Share) -> Gateways {
-    let links = takes.map(|dedup| LinkConfig { dedup, ..coded(history) });
+    let links = takes.map(|dedup| LinkConfig { dedup, ..compressed(history) });
     let mut pair = Gateways::apart(links, |policy| policy.dedup = share);
     for side in (0..2).filter(|side| takes[*side]) {
         pair.put_store(side, &Disk::default(), LIMITS, side as u64 + 1);
@@ -67,7 +67,7 @@ impl Gateways {
     }
 
     fn chunks(&self, side: usize) -> ChunkCounts {
-        self.squeezed(side).chunks.expect("the node deduplicates")
+        self.compression(side).chunks.expect("the node deduplicates")
     }
 
     /// Content that the far node keeps because it may be asked for it.
@@ -112,16 +112,16 @@ fn a_second_transfer_crosses_as_references() {
         assert!(second * 1000 < first * 25, "{second} of {first}");
         let third = g.fetch(2, &changed(&content));
         assert!(third * 100 < first * 15, "{third} of {first}");
-        let all = g.squeezed(1).all;
+        let all = g.compression(1).all;
         assert_eq!(all.sent, 6_000_000);
         assert!(all.sent_items < 2_400_000 && all.sent_as < 2_450_000, "{all:?}");
-        let taken = g.squeezed(0).all;
+        let taken = g.compression(0).all;
         assert_eq!((taken.received, taken.received_items), (all.sent, all.sent_items));
         assert_eq!(taken.received_as, all.sent_as);
         // Without a stopwatch what chunks take is all that is told, at both ends.
         assert_eq!([all.cpu, taken.cpu], [Duration::from_millis(12); 2]);
         let host = Some(IpAddr::from([10, 1, 0, 2]));
-        assert_eq!(g.squeezed(1).hosts[&host].cpu, all.cpu);
+        assert_eq!(g.compression(1).hosts[&host].cpu, all.cpu);
         let (near, far) = (g.chunks(0), g.chunks(1));
         assert!(near.in_use && far.in_use && near.held > 150 && far.referred > 300, "{near:?}");
         assert_eq!((near.wanted, near.quarantined, near.violations), (0, 0, 0));
@@ -140,7 +140,7 @@ fn another_host_profits_only_where_the_lan_shares() {
         assert_eq!(other * 10 < first, profits, "{share:?}: {other} of {first}");
         assert_eq!(g.chunks(1).referred > 0, profits);
         for side in 0..2 {
-            let cpu = g.squeezed(side).all.cpu;
+            let cpu = g.compression(side).all.cpu;
             assert_eq!(cpu == Duration::ZERO, share == Share::Off, "no chunks, no time");
         }
     }
@@ -189,7 +189,7 @@ fn a_store_that_was_lost_stalls_nothing() {
         let (ends, half) = (g.connect(2, PORT), content.len() / 2);
         let mut sent = 0;
         while sent < half {
-            let room = g.sides[1].read_room(g.now, ends[1]).min(half - sent);
+            let room = g.sides[1].writable_bytes(g.now, ends[1]).min(half - sent);
             sent += g.sides[1].local_data(g.now, ends[1], &content[sent..sent + room]);
             g.pass(Duration::from_millis(1));
         }
@@ -224,7 +224,7 @@ fn what_was_read_is_delivered_though_its_flow_is_over() {
     g.fetch(2, &content);
     for resets in [false, true] {
         let ends = g.connect(2, PORT);
-        let room = g.sides[1].read_room(g.now, ends[1]);
+        let room = g.sides[1].writable_bytes(g.now, ends[1]);
         assert!(room >= content.len());
         g.sides[1].local_data(g.now, ends[1], &content);
         if resets {
@@ -276,7 +276,7 @@ fn malformed_items_and_messages_end_their_stream_and_nothing_else() {
         assert!(g.take(bad, 0).is_empty());
         let state = g.sides[0].outgoing_state(bad[0]);
         assert_eq!(state, RecvState::Reset(ResetReason::Protocol), "case {n}");
-        assert_eq!(g.squeezed(0).bad_items, 1);
+        assert_eq!(g.compression(0).bad_items, 1);
         let text = lines(0, 500);
         assert!(g.send(good, 1, &text) == text);
     }
@@ -298,15 +298,15 @@ fn malformed_items_and_messages_end_their_stream_and_nothing_else() {
 /// Ten thousand connections that rest: what each holds is small.
 #[test]
 fn a_flow_that_rests_holds_little() {
-    assert!(std::mem::size_of::<Coder>() <= 512, "{}", std::mem::size_of::<Coder>());
-    assert!(std::mem::size_of::<dedup::Encoder>() <= 384);
-    assert!(std::mem::size_of::<dedup::Decoder>() <= 256);
+    assert!(std::mem::size_of::<FlowCodec>() <= 512, "{}", std::mem::size_of::<FlowCodec>());
+    assert!(std::mem::size_of::<squeeze::dedup::ItemEncoder>() <= 384);
+    assert!(std::mem::size_of::<squeeze::dedup::ItemDecoder>() <= 256);
     let mut g = both(0, Share::Host);
     let ends = g.connect(2, PORT);
     let content = noise(6, 200_000);
     assert!(g.send(ends, 1, &content) == content);
     g.pass(Duration::from_secs(1));
-    assert_eq!(g.sides[1].coders.held, 0);
+    assert_eq!(g.sides[1].codecs.held, 0);
 }
 
 /// A peer gives a stream up at the moment at which what is held of it has waited for long
@@ -320,16 +320,16 @@ fn what_is_held_of_a_stream_that_the_peer_gave_up_is_let_go() {
     // Beyond what never waits, and into a chunk that the peer holds.
     g.sides[1].local_data(g.now, ends[1], &content[..40_000]);
     for _ in 0..20 {
-        if g.sides[1].coders.poll_timeout().is_some() {
+        if g.sides[1].codecs.poll_timeout().is_some() {
             break;
         }
         g.pass(Duration::from_millis(1));
     }
-    let due = g.sides[1].coders.poll_timeout().expect("something is held");
+    let due = g.sides[1].codecs.poll_timeout().expect("something is held");
     while g.now + Duration::from_millis(1) < due {
         g.pass(Duration::from_millis(1));
     }
-    assert!(g.sides[1].coders.held > 0 && g.sides[1].coders.poll_timeout() == Some(due));
+    assert!(g.sides[1].codecs.held > 0 && g.sides[1].codecs.poll_timeout() == Some(due));
     // The flow is not closed yet when its time comes.
     g.sides[0].connect_failed(g.now, ends[0], ResetReason::HostReset);
     let mut buf = [0; 2048];
@@ -338,7 +338,7 @@ fn what_is_held_of_a_stream_that_the_peer_gave_up_is_let_go() {
     }
     g.now = due + Duration::from_millis(1);
     g.sides[1].handle_timeout(g.now);
-    assert_eq!((g.sides[1].coders.held, g.sides[1].coders.poll_timeout()), (0, None));
+    assert_eq!((g.sides[1].codecs.held, g.sides[1].codecs.poll_timeout()), (0, None));
 }
 
 /// L-ST-5: a stream waits for a chunk, is given up by its sender at once, and then the chunk
@@ -399,7 +399,7 @@ fn what_is_sealed_and_what_is_on_a_fast_link_goes_as_it_is() {
     }
     let text = noise(10, 100_000);
     for (mbps, keeps) in [(100, true), (101, false)] {
-        let fast = LinkConfig { send_rate: BitRate::from_mbps(mbps), dedup: true, ..coded(0) };
+        let fast = LinkConfig { send_rate: BitRate::from_mbps(mbps), dedup: true, ..compressed(0) };
         let mut g = Gateways::apart([fast.clone(), fast], |policy| policy.dedup = Share::Host);
         for side in 0..2 {
             g.put_store(side, &Disk::default(), LIMITS, side as u64 + 1);
@@ -414,7 +414,7 @@ fn what_is_sealed_and_what_is_on_a_fast_link_goes_as_it_is() {
 #[test]
 fn hosts_that_take_nothing_leave_others_some_of_the_sources() {
     let limits = Limits { sources: 200_000, ..LIMITS };
-    let links = [true; 2].map(|dedup| LinkConfig { dedup, ..coded(0) });
+    let links = [true; 2].map(|dedup| LinkConfig { dedup, ..compressed(0) });
     let mut g = Gateways::apart(links, |policy| policy.dedup = Share::Lan);
     for side in 0..2 {
         g.put_store(side, &Disk::default(), limits, side as u64 + 1);
@@ -426,7 +426,7 @@ fn hosts_that_take_nothing_leave_others_some_of_the_sources() {
     for host in 10..13 {
         let ends = g.connect(host, PORT);
         for piece in content.chunks(10_000) {
-            let room = g.sides[1].read_room(g.now, ends[1]).min(piece.len());
+            let room = g.sides[1].writable_bytes(g.now, ends[1]).min(piece.len());
             g.sides[1].local_data(g.now, ends[1], &piece[..room]);
             g.pass(Duration::from_millis(5));
         }
@@ -451,7 +451,7 @@ fn a_peer_that_refuses_messages_is_not_tried_again_and_again() {
     assert!(g.sides[0].endpoint.session(PEER).expect("a session").messages_are_refused());
     g.fetch(2, &noise(13, 100_000));
     g.pass(Duration::from_secs(1));
-    assert_eq!(g.sides[0].coders.poll_timeout(), None);
+    assert_eq!(g.sides[0].codecs.poll_timeout(), None);
     assert!(g.chunks(0).held > 0);
 }
 
@@ -480,15 +480,15 @@ fn messages_that_find_no_room_are_tried_again_in_time() {
         true
     });
     touch(&mut g);
-    let due = g.sides[0].coders.poll_timeout().expect("it is tried again");
+    let due = g.sides[0].codecs.poll_timeout().expect("it is tried again");
     assert_eq!(due.since(begin), Duration::from_millis(50));
     g.now += Duration::from_millis(20);
     touch(&mut g);
-    assert_eq!(g.sides[0].coders.poll_timeout(), Some(due), "who asks does not put it off");
-    assert_eq!(g.sides[0].coders.due.len(), 1, "nor is it tried twice");
+    assert_eq!(g.sides[0].codecs.poll_timeout(), Some(due), "who asks does not put it off");
+    assert_eq!(g.sides[0].codecs.due.len(), 1, "nor is it tried twice");
     g.pass(Duration::from_secs(1));
     assert_eq!(g.chunks(1).violations, sent);
-    assert_eq!(g.sides[0].coders.poll_timeout(), None, "all is said");
+    assert_eq!(g.sides[0].codecs.poll_timeout(), None, "all is said");
     let content = noise(15, 100_000);
     g.fetch(2, &content);
     assert!(g.fetch(2, &content) * 10 < 100_000, "the peer knows the new store");

@@ -1,10 +1,10 @@
-//! From the link to hosts: the stream → blocks → items → content.
+//! Decompression, from the link to hosts: the stream → blocks → items → content.
 
-use link::session::Coding;
+use link::session::StreamCodec;
 use squeeze::dedup::{self, Receiver};
-use squeeze::stream::{BadBlock, Codec, Shown};
+use squeeze::stream::{BadBlock, Shown, Zstd};
 
-use super::{Coder, Coders, LENIENCE, Malformed, Turn, WAITING, hashing, time_between};
+use super::{ActiveFlow, Codecs, FlowCodec, LENIENCE, Malformed, WAITING, hashing, time_between};
 use crate::ResetReason;
 use crate::flows::FlowId;
 use link::PeerId;
@@ -12,59 +12,59 @@ use link::PeerId;
 /// The most pieces that a stream's bytes are looked at in.
 const PIECES: usize = 16;
 
-/// What the host gets next.
+/// Where the next bytes for the host come from.
 enum Next {
     /// Content of a chunk.
     Chunk,
-    /// Content of a block, so much of it at most.
+    /// Content of a block, at most so many bytes.
     Block(u64),
-    /// So many bytes of the stream.
+    /// Bytes of the stream as they are, at most so many.
     Stream(u64),
     /// Nothing now.
     Nothing,
 }
 
-impl Coders {
+impl Codecs {
     /// Shows what the flow's host gets next; answers how many slices.
     pub fn decode<'a>(
         &'a mut self,
-        mut turn: Turn<'a>,
-        coding: Coding,
+        mut active: ActiveFlow<'a>,
+        codec: StreamCodec,
         slices: &mut [&'a [u8]],
     ) -> usize {
-        let Turn { now, flow, f, .. } = turn;
-        let coder = self.flows.entry(flow).or_default();
+        let ActiveFlow { now, flow, f, .. } = active;
+        let flow_codec = self.flows.entry(flow).or_default();
         let link = self.links.entry(f.peer).or_default();
-        if coding.dedup && link.chunks.is_none() {
-            // We said that we take items and have nothing to keep chunks in.
-            turn.session.reset(now, f.stream, ResetReason::Protocol, false);
+        if codec.dedup && link.chunks.is_none() {
+            // We said that we take items, but have no store for chunks.
+            active.session.reset(now, f.stream, ResetReason::Protocol, false);
             return 0;
         }
-        coder.no_blocks = coding.history == 0;
+        flow_codec.no_blocks = codec.history == 0;
         let mut receiver = match &mut link.chunks {
-            Some(chunks) if coding.dedup => {
+            Some(chunks) if codec.dedup => {
                 chunks.enter(f.session);
                 self.touched.insert(f.peer);
-                coder.from_items.get_or_insert_default();
+                flow_codec.from_items.get_or_insert_default();
                 Some(&mut chunks.dedup.receiver)
             }
             _ => None,
         };
-        let (kept, waiting) = (coder.decoder.kept() as u64, coder.waiting());
-        let before = self.codec.spent();
+        let (kept, waiting) = (flow_codec.decoder.kept() as u64, flow_codec.waiting());
+        let before = self.zstd.spent();
         let mut result = loop {
-            let step = coder.step(&mut turn, &mut self.codec, receiver.as_deref_mut());
+            let step = flow_codec.step(&mut active, &mut self.zstd, receiver.as_deref_mut());
             if let Some(result) = step.transpose() {
                 break result;
             }
         };
-        coder.squeezed.cpu += time_between(before, self.codec.spent());
-        link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
-        self.waiting = self.waiting - waiting + coder.waiting();
-        if link.kept_here > coding.own_history.saturating_mul(LENIENCE) {
+        flow_codec.counts.cpu += time_between(before, self.zstd.spent());
+        link.kept_here = link.kept_here - kept + flow_codec.decoder.kept() as u64;
+        self.waiting = self.waiting - waiting + flow_codec.waiting();
+        if link.kept_here > codec.own_history.saturating_mul(LENIENCE) {
             result = result.and(Err(BadBlock::History.into()));
         }
-        let watches = coding.history > 0 && f.kind.compress && !f.kind.from_here;
+        let watches = codec.history > 0 && f.kind.compress && !f.kind.from_here;
         let mut watch = |pieces: &[&[u8]]| {
             if watches {
                 self.requests.entry(flow).or_default().offered(pieces);
@@ -78,15 +78,15 @@ impl Coders {
                     Malformed::Item => link.over.bad_items += 1,
                 }
                 self.bad.add(&f, bad);
-                turn.session.reset(now, f.stream, ResetReason::Protocol, false);
+                active.session.reset(now, f.stream, ResetReason::Protocol, false);
                 return 0;
             }
         };
         match next {
-            Next::Chunk => slices[0] = coder.from_items.as_ref().map_or(&[], |d| d.content()),
-            Next::Block(most) => slices[0] = first(coder.decoder.content(), most),
+            Next::Chunk => slices[0] = flow_codec.from_items.as_ref().map_or(&[], |d| d.content()),
+            Next::Block(most) => slices[0] = first(flow_codec.decoder.content(), most),
             Next::Stream(most) => {
-                let count = turn.session.peek_slices(f.stream, slices);
+                let count = active.session.peek_slices(f.stream, slices);
                 let count = shorten(&mut slices[..count], most);
                 watch(&slices[..count]);
                 return count;
@@ -97,17 +97,17 @@ impl Coders {
         usize::from(!slices[0].is_empty())
     }
 
-    /// The flow's host took `n` bytes. Answers how many of the stream are done, and how many of
-    /// `n` were content of chunks that the stream refers to.
+    /// The flow's host took `n` bytes. Answers how many bytes of the stream are consumed by that,
+    /// and how many of `n` were content of chunks that the stream refers to.
     pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> (usize, usize) {
         if let Some(requests) = self.requests.get_mut(&flow) {
             requests.took(n);
         }
-        let Some(coder) = self.flows.get_mut(&flow) else { return (n, 0) };
+        let Some(flow_codec) = self.flows.get_mut(&flow) else { return (n, 0) };
         let mut referred = 0;
         let link = self.links.entry(peer).or_default();
-        let (kept, waiting) = (coder.decoder.kept() as u64, coder.waiting());
-        let items = match (&mut coder.from_items, &mut link.chunks) {
+        let (kept, waiting) = (flow_codec.decoder.kept() as u64, flow_codec.waiting());
+        let items = match (&mut flow_codec.from_items, &mut link.chunks) {
             (Some(decoder), Some(chunks)) => {
                 self.touched.insert(peer);
                 if decoder.is_referring() {
@@ -115,61 +115,61 @@ impl Coders {
                 }
                 if !decoder.is_plain() {
                     self.hashed += n as u64;
-                    coder.squeezed.cpu += hashing(n as u64);
+                    flow_codec.counts.cpu += hashing(n as u64);
                 }
                 decoder.took(&mut chunks.dedup.receiver, n)
             }
             _ => n,
         };
-        coder.squeezed.received += n as u64;
-        let done = coder.done(items);
+        flow_codec.counts.received += n as u64;
+        let done = flow_codec.done(items);
         if self.waiting > WAITING {
-            coder.forget_waiting();
+            flow_codec.forget_waiting();
         }
-        link.kept_here = link.kept_here - kept + coder.decoder.kept() as u64;
-        self.waiting = self.waiting - waiting + coder.waiting();
+        link.kept_here = link.kept_here - kept + flow_codec.decoder.kept() as u64;
+        self.waiting = self.waiting - waiting + flow_codec.waiting();
         (done, referred)
     }
 
     /// The flow's host takes nothing now.
     pub fn not_taken(&mut self, flow: FlowId) {
         if self.waiting > WAITING
-            && let Some(coder) = self.flows.get_mut(&flow)
+            && let Some(flow_codec) = self.flows.get_mut(&flow)
         {
-            self.waiting -= coder.waiting();
-            coder.forget_waiting();
+            self.waiting -= flow_codec.waiting();
+            flow_codec.forget_waiting();
         }
     }
 }
 
-impl Coder {
-    /// `n` bytes of items are done. Answers how many of the stream are.
+impl FlowCodec {
+    /// `n` bytes of items are done. Answers how many bytes of the stream are consumed by that.
     fn done(&mut self, n: usize) -> usize {
         let done = if self.no_blocks || n == 0 { n } else { self.decoder.took(n) };
-        self.squeezed.received_items += n as u64;
-        self.squeezed.received_as += done as u64;
+        self.counts.received_items += n as u64;
+        self.counts.received_as += done as u64;
         done
     }
 
-    /// Looks at what comes next on the stream. `None`: it was a head, and more follows.
+    /// Looks at the next bytes of the stream. `None`: they were a header, and more follows.
     fn step(
         &mut self,
-        turn: &mut Turn<'_>,
-        codec: &mut Codec,
+        active: &mut ActiveFlow<'_>,
+        zstd: &mut Zstd,
         receiver: Option<&mut Receiver>,
     ) -> Result<Option<Next>, Malformed> {
-        let Turn { now, flow, f, ref mut session } = *turn;
+        let ActiveFlow { now, flow, f, ref mut session } = *active;
         let mut pieces: [&[u8]; PIECES] = [&[]; PIECES];
         let count = session.peek_slices(f.stream, &mut pieces);
         if count == 0 && self.waiting() > 0 {
-            // The stream was reset meanwhile: what there is of it is nobody's.
+            // The stream was reset meanwhile: its content is not delivered.
             self.forget_waiting();
             return Ok(Some(Next::Nothing));
         }
         let mut most = u64::MAX;
         let shown = match self.no_blocks {
             true => Shown::AsItIs(u64::MAX),
-            false => self.decoder.show(codec, &pieces[..count])?,
+            false => self.decoder.show(zstd, &pieces[..count])?,
         };
         let input: &[&[u8]] = match shown {
             Shown::Content(content) => &[content],
@@ -179,7 +179,7 @@ impl Coder {
                 &pieces[..count]
             }
             Shown::Head(n) => {
-                self.squeezed.received_as += n as u64;
+                self.counts.received_as += n as u64;
                 session.consume(now, f.stream, n);
                 return Ok(None);
             }
@@ -187,7 +187,7 @@ impl Coder {
                 if !session.is_reset_by_peer(f.stream) {
                     return Err(BadBlock::Cut.into());
                 }
-                // A block that was cut off is nobody's; the reset follows it.
+                // A block that was cut off is not delivered; the reset follows it.
                 let left = pieces[..count].iter().map(|p| p.len()).sum();
                 session.consume(now, f.stream, left);
                 return Ok(None);

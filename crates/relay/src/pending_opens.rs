@@ -1,18 +1,19 @@
-//! Connections that are being opened for clients here: whether the client is answered at
-//! once, and SYNs that wait for the far side's answer (R-SEMANTICS).
+//! Pending opens: connections that clients here are opening, and the SYNs among them that wait
+//! for the far side's answer before their client gets one (R-SEMANTICS).
 //!
 //! ```text
 //!             SYN                       ACCEPTED                     accepted here
-//!   (nothing) ───▶ Asked, SYN withheld ─────────▶ Standing, SYN back ─────────────▶ a flow
+//!   (nothing) ───▶ Asked, SYN pending  ─────────▶ Standing, SYN back ─────────────▶ a flow
 //!                    │ RESET, or no SYN for long     │ no handshake for 10 s
 //!                    ▼                               ▼
 //!                  refused, or forgotten           the stream is reset
 //! ```
 //!
-//! SYNs are easily made, with sources that nobody has. Who may have how many is in `callers`.
+//! SYNs with forged sources cost an attacker nothing. How many each source may have pending is
+//! decided in `callers`.
 //!
-//! A SYN sent again meets what the first one began. A client that gives up says nothing;
-//! but as long as it waits it sends its SYN again, at intervals that at most double.
+//! A retransmitted SYN belongs to the open that the first one began. A client that gives up says
+//! nothing, but while it waits it retransmits its SYN, at intervals that at most double.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,21 +22,21 @@ use link::PeerId;
 use link::wire::{Origin, ResetReason, Target};
 use units::{Duration, Instant};
 
-use crate::known::Known;
-use crate::opening::callers::Callers;
-use crate::opening::intercepted::Intercepted;
+use crate::destinations::DestinationCache;
 use crate::packet::Packet;
+use crate::pending_opens::callers::Callers;
+use crate::pending_opens::intercepted::Intercepted;
 use crate::policy::Open;
 use crate::{Action, FlowId, Relay, Verdict, refusal};
 
 mod callers;
 mod intercepted;
 
-/// SYNs that wait at once, each with a packet of at most 1,500 bytes. For further ones others
-/// are given up, whose clients send them again.
+/// The most pending SYNs, each with a packet of at most 1,500 bytes. Beyond that older ones are
+/// given up; their clients retransmit.
 const MOST: usize = 4096;
-/// How long a client may take for its handshake once the far connection stands. Linux
-/// sends its SYN-ACK again after 1, 3 and 7 s.
+/// How long a client may take for its handshake once the far connection is established. Linux
+/// retransmits its SYN-ACK after 1, 3 and 7 s.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// A SYN comes again after 1 s (RFC 6298), after 3 s from old hosts (RFC 1122), and any
 /// one of them may be lost; and the first that is seen here may be the fourth of its client.
@@ -47,66 +48,66 @@ const LONGEST_WAIT: Duration = Duration::from_secs(130);
 type Pair = (SocketAddr, SocketAddr);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SynState {
     /// The far side has been asked.
     Asked,
-    /// The server stands; perhaps the far side has given it up since.
+    /// The far connection is established; the far side may have reset it since.
     Standing(Option<ResetReason>),
     /// The stream is gone; the client may be just about to finish its handshake.
     Gone,
 }
 
 #[derive(Debug)]
-struct Withheld {
+struct PendingSyn {
     flow: FlowId,
-    state: State,
+    state: SynState,
     /// The newest SYN of the client.
     syn: Vec<u8>,
     first: Instant,
     until: Instant,
 }
 
-/// What is being opened.
+/// All pending opens of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Openings {
-    /// All flows for clients here that the far side has not answered yet.
+pub(crate) struct PendingOpens {
+    /// Flows for clients here that the far side has not answered yet.
     asked: BTreeMap<FlowId, (PeerId, Target)>,
-    withheld: BTreeMap<Pair, Withheld>,
+    pending: BTreeMap<Pair, PendingSyn>,
     pairs: BTreeMap<FlowId, Pair>,
     due: BTreeSet<(Instant, Pair)>,
-    known: Known,
+    destinations: DestinationCache,
     callers: Callers,
     intercepted: Intercepted,
 }
 
-impl Openings {
+impl PendingOpens {
     fn set_until(&mut self, pair: Pair, until: Instant) {
-        if let Some(w) = self.withheld.get_mut(&pair) {
+        if let Some(w) = self.pending.get_mut(&pair) {
             self.due.remove(&(w.until, pair));
             w.until = until;
             self.due.insert((until, pair));
         }
     }
 
-    fn remove(&mut self, pair: Pair) -> Option<Withheld> {
-        let w = self.withheld.remove(&pair)?;
+    fn remove(&mut self, pair: Pair) -> Option<PendingSyn> {
+        let w = self.pending.remove(&pair)?;
         self.due.remove(&(w.until, pair));
         self.pairs.remove(&w.flow);
         self.callers.remove(w.first, pair);
         Some(w)
     }
 
-    fn of_flow(&mut self, flow: FlowId) -> Option<(Pair, &mut Withheld)> {
+    fn of_flow(&mut self, flow: FlowId) -> Option<(Pair, &mut PendingSyn)> {
         let pair = *self.pairs.get(&flow)?;
-        Some((pair, self.withheld.get_mut(&pair)?))
+        Some((pair, self.pending.get_mut(&pair)?))
     }
 
-    /// Has the flow's client no socket here yet?
+    /// Has the flow no client socket here yet?
     pub fn holds(&self, flow: FlowId) -> bool {
         self.pairs.contains_key(&flow)
     }
 
-    /// The flow ends. True if it had no socket here yet.
+    /// The flow ends. True if it had no client socket here yet.
     pub fn end(&mut self, flow: FlowId) -> bool {
         let pair = self.pairs.get(&flow).copied();
         pair.is_some_and(|pair| self.remove(pair).is_some())
@@ -122,21 +123,21 @@ impl Openings {
         self.asked.remove(&flow);
     }
 
-    /// A peer was taken out, or its session lost: what it was asked it does not know.
-    /// True if the flow's socket is not at the driver.
+    /// The peer was removed, or its session ended: it no longer knows the request.
+    /// True if the driver has no socket for the flow.
     pub fn on_lost(&mut self, flow: FlowId) -> bool {
         self.asked.remove(&flow);
         let Some((pair, w)) = self.of_flow(flow) else { return false };
         match w.state {
             // The client's next SYN asks anew.
-            State::Asked => drop(self.remove(pair)),
-            _ => w.state = State::Gone,
+            SynState::Asked => drop(self.remove(pair)),
+            _ => w.state = SynState::Gone,
         }
         true
     }
 
     pub fn forget_peer(&mut self, peer: PeerId) {
-        self.known.forget_peer(peer);
+        self.destinations.forget_peer(peer);
         self.callers.forget_peer(peer);
     }
 
@@ -149,9 +150,9 @@ impl Openings {
         self.intercepted.holds(now, pair)
     }
 
-    /// Does the SYN of these two wait for the far side, or its client for its connection?
-    pub fn is_withheld(&self, pair: Pair) -> bool {
-        self.withheld.contains_key(&pair)
+    /// Does the SYN of these two wait for the far side, or its client for the connection?
+    pub fn is_pending(&self, pair: Pair) -> bool {
+        self.pending.contains_key(&pair)
     }
 
     /// The code point of a connection that is being made.
@@ -159,15 +160,15 @@ impl Openings {
         self.intercepted.dscp(pair)
     }
 
-    /// A connection was made, and is not to become a flow here.
+    /// A connection was intercepted and is given to a service instead of a flow.
     pub fn on_given(&mut self, now: Instant, client: SocketAddr, server: SocketAddr) {
         self.callers.on_handshake(now, client.ip());
         self.intercepted.take_dscp((client, server));
     }
 
-    /// SYNs that wait.
+    /// Pending SYNs.
     pub fn len(&self) -> usize {
-        self.withheld.len()
+        self.pending.len()
     }
 }
 
@@ -182,9 +183,9 @@ impl Relay {
             Open::Sure => true,
             // While there is nobody to ask nobody is answered for either.
             Open::Auto => {
-                let known = &self.openings.known;
+                let cache = &self.pending_opens.destinations;
                 !self.endpoint.is_established(peer)
-                    || !known.expects(now, peer, target, &policy.fast_ports)
+                    || !cache.expects(now, peer, target, &policy.fast_ports)
             }
         }
     }
@@ -205,23 +206,23 @@ impl Relay {
         let dscp = Packet::parse(packet).map_or(0, |p| p.facts(packet).dscp);
         // A service answers for its servers itself.
         if self.via_at(now, peer, client, server, dscp).is_some() {
-            self.openings.intercepted.note(now, pair, dscp);
+            self.pending_opens.intercepted.note(now, pair, dscp);
             return Verdict::Intercept;
         }
         if !self.asks_first(now, peer, &target) {
-            self.openings.intercepted.note(now, pair, dscp);
+            self.pending_opens.intercepted.note(now, pair, dscp);
             return Verdict::Intercept;
         }
         let rate = self.endpoint.rate(peer).as_bps();
-        if !self.openings.callers.may_ask(now, peer, rate, pair) {
+        if !self.pending_opens.callers.may_ask(now, peer, rate, pair) {
             self.stats.syns_dropped += 1;
             return Verdict::Dropped;
         }
-        if self.openings.withheld.len() >= MOST
-            && let Some(other) = self.openings.callers.gives_way()
+        if self.pending_opens.pending.len() >= MOST
+            && let Some(other) = self.pending_opens.callers.gives_way()
         {
             self.stats.syns_dropped += 1;
-            self.give_up_opening(now, other);
+            self.give_up_pending_open(now, other);
         }
         let origin = Origin { client: self.told(client), target, dscp };
         let Some(flow) = self.open(now, peer, origin) else {
@@ -230,31 +231,31 @@ impl Relay {
         };
         self.announce(flow);
         let until = now + FIRST_WAIT;
-        let (syn, state) = (packet.to_vec(), State::Asked);
-        let withheld = Withheld { flow, state, syn, first: now, until };
-        self.openings.withheld.insert(pair, withheld);
-        self.openings.callers.add(now, pair);
-        self.openings.pairs.insert(flow, pair);
-        self.openings.due.insert((until, pair));
-        Verdict::Withheld
+        let (syn, state) = (packet.to_vec(), SynState::Asked);
+        let pending = PendingSyn { flow, state, syn, first: now, until };
+        self.pending_opens.pending.insert(pair, pending);
+        self.pending_opens.callers.add(now, pair);
+        self.pending_opens.pairs.insert(flow, pair);
+        self.pending_opens.due.insert((until, pair));
+        Verdict::Pending
     }
 
     fn on_syn_again(&mut self, now: Instant, pair: Pair, packet: &[u8]) -> Option<Verdict> {
-        let w = self.openings.withheld.get_mut(&pair)?;
+        let w = self.pending_opens.pending.get_mut(&pair)?;
         match w.state {
-            State::Asked => {
+            SynState::Asked => {
                 packet.clone_into(&mut w.syn);
                 let interval = now.since(w.first);
                 let wait = interval.times(4).max(FIRST_WAIT).min(LONGEST_WAIT);
-                self.openings.set_until(pair, now + wait);
-                Some(Verdict::Withheld)
+                self.pending_opens.set_until(pair, now + wait);
+                Some(Verdict::Pending)
             }
-            State::Standing(_) => {
-                self.openings.intercepted.note(now, pair, 0);
+            SynState::Standing(_) => {
+                self.pending_opens.intercepted.note(now, pair, 0);
                 Some(Verdict::Intercept)
             }
-            State::Gone => {
-                self.openings.remove(pair);
+            SynState::Gone => {
+                self.pending_opens.remove(pair);
                 None
             }
         }
@@ -273,57 +274,57 @@ impl Relay {
         client: SocketAddr,
         server: SocketAddr,
     ) -> Option<FlowId> {
-        self.openings.callers.on_handshake(now, client.ip());
-        if let Some(w) = self.openings.remove((client, server)) {
+        self.pending_opens.callers.on_handshake(now, client.ip());
+        if let Some(w) = self.pending_opens.remove((client, server)) {
             return match w.state {
-                State::Gone => None,
-                State::Asked | State::Standing(None) => Some(w.flow),
-                State::Standing(Some(reason)) => {
+                SynState::Gone => None,
+                SynState::Asked | SynState::Standing(None) => Some(w.flow),
+                SynState::Standing(Some(reason)) => {
                     self.actions.push_back(Action::PeerReset(w.flow, reason));
                     Some(w.flow)
                 }
             };
         }
         let peer = self.peer_for(server.ip())?;
-        let dscp = self.openings.intercepted.take_dscp((client, server));
+        let dscp = self.pending_opens.intercepted.take_dscp((client, server));
         let target = Target::Address(server);
         self.open(now, peer, Origin { client: self.told(client), target, dscp })
     }
 
     /// The far connection of a flow stands.
     pub(crate) fn on_accepted(&mut self, now: Instant, flow: FlowId) {
-        if let Some((peer, target)) = self.openings.asked.remove(&flow) {
-            self.openings.known.on_answer(now, peer, &target);
+        if let Some((peer, target)) = self.pending_opens.asked.remove(&flow) {
+            self.pending_opens.destinations.on_answer(now, peer, &target);
         }
-        let Some((pair, w)) = self.openings.of_flow(flow) else {
+        let Some((pair, w)) = self.pending_opens.of_flow(flow) else {
             return self.actions.push_back(Action::Accepted(flow));
         };
-        if w.state == State::Asked {
-            w.state = State::Standing(None);
+        if w.state == SynState::Asked {
+            w.state = SynState::Standing(None);
             let syn = std::mem::take(&mut w.syn);
             self.actions.push_back(Action::ToClient(syn));
-            self.openings.intercepted.note(now, pair, 0);
-            self.openings.set_until(pair, now + HANDSHAKE);
+            self.pending_opens.intercepted.note(now, pair, 0);
+            self.pending_opens.set_until(pair, now + HANDSHAKE);
         }
     }
 
     /// The far side has given a flow up.
     pub(crate) fn on_peer_reset(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
-        let asked = self.openings.asked.remove(&flow);
+        let asked = self.pending_opens.asked.remove(&flow);
         if let Some((peer, target)) = &asked {
             self.services.on_reset(now, *peer, target, reason);
         }
         if let Some((peer, target)) = asked.filter(|_| is_the_servers(reason)) {
             let policy = self.policies.of(peer);
             let listed = policy.map_or(&[][..], |p| &p.fast_ports);
-            self.openings.known.on_failure(now, peer, &target, listed);
+            self.pending_opens.destinations.on_failure(now, peer, &target, listed);
         }
-        let Some((pair, w)) = self.openings.of_flow(flow) else {
+        let Some((pair, w)) = self.pending_opens.of_flow(flow) else {
             return self.actions.push_back(Action::PeerReset(flow, reason));
         };
-        if w.state != State::Asked {
-            w.state = State::Standing(Some(reason));
-        } else if let Some(w) = self.openings.remove(pair) {
+        if w.state != SynState::Asked {
+            w.state = SynState::Standing(Some(reason));
+        } else if let Some(w) = self.pending_opens.remove(pair) {
             self.refuse(&w.syn, reason);
             self.closed(now, flow);
         }
@@ -334,28 +335,30 @@ impl Relay {
     }
 
     /// Gives up what clients have waited for in vain, or do not wait for any more.
-    pub(crate) fn expire_openings(&mut self, now: Instant) {
-        while let Some((_, pair)) = self.openings.due.first().copied().filter(|(t, _)| *t <= now) {
-            self.give_up_opening(now, pair);
+    pub(crate) fn expire_pending_opens(&mut self, now: Instant) {
+        while let Some((_, pair)) =
+            self.pending_opens.due.first().copied().filter(|(t, _)| *t <= now)
+        {
+            self.give_up_pending_open(now, pair);
         }
     }
 
     /// Gives up all connections whose clients have no socket here yet: this node ends.
-    pub fn give_up_openings(&mut self, now: Instant) {
-        while let Some(&pair) = self.openings.withheld.keys().next() {
-            self.give_up_opening(now, pair);
+    pub fn give_up_pending_opens(&mut self, now: Instant) {
+        while let Some(&pair) = self.pending_opens.pending.keys().next() {
+            self.give_up_pending_open(now, pair);
         }
     }
 
     /// Refuses a client that asks while this node ends.
-    pub fn refuse_opening(&mut self, syn: &[u8]) {
+    pub fn refuse_syn(&mut self, syn: &[u8]) {
         if Packet::parse(syn).is_some_and(|p| p.opens(syn).is_some()) {
             self.refuse(syn, ResetReason::HostReset);
         }
     }
 
-    fn give_up_opening(&mut self, now: Instant, pair: Pair) {
-        if let Some(w) = self.openings.remove(pair).filter(|w| w.state != State::Gone) {
+    fn give_up_pending_open(&mut self, now: Instant, pair: Pair) {
+        if let Some(w) = self.pending_opens.remove(pair).filter(|w| w.state != SynState::Gone) {
             self.connect_failed(now, w.flow, ResetReason::HostReset);
         }
     }

@@ -1,9 +1,9 @@
-//! What is urgent: which class a stream or datagram is in now, and how long packets may
-//! be while somebody waits for single ones (R-QOS).
+//! Priority: which class a stream or datagram is in at the moment, and how long packets may be
+//! while somebody waits for single ones (R-QOS).
 //!
-//! Nobody knows better than the traffic what is interactive: a flow of the class "normal"
-//! that stays small is. It may send what the link carries in 100 ms, and as much again in
-//! two round trips; keystrokes, requests and answers to them do, transfers do not.
+//! A flow of the class "normal" counts as interactive while it stays small: it may send what the
+//! link carries in 100 ms, and as much again every two round trips. Keystrokes, requests and
+//! short answers stay below that; transfers do not.
 
 use std::net::IpAddr;
 
@@ -16,41 +16,42 @@ use crate::wire::StreamId;
 
 /// A stream that has sent less than this since it was idle goes before the large ones.
 pub(super) const SMALL: u64 = 64 * 1024;
-/// What a flow that counts as interactive may send at once, as link time and in bytes.
+/// The burst of an interactive flow: link time, and its bounds in bytes.
 const QUICK: Duration = Duration::from_millis(100);
 const QUICK_BYTES: std::ops::RangeInclusive<u64> = 512..=16 * 1024;
-/// How long others' packets may take on the link while interactive flows live: with the
-/// packet under way this is what a keystroke waits at most.
+/// The longest serialization of other packets while interactive flows live: a keystroke waits at
+/// most this long, for the packet that is being sent.
 const SHRUNK: Duration = Duration::from_millis(100);
 /// Packets are not made smaller than this, IP header included: headers are a tenth of it.
 const SHRUNK_LEAST: u64 = 520;
 /// An interactive flow lives as long as this after its last bytes, or four round trips.
 const LIVES: Duration = Duration::from_secs(5);
-/// An answer comes within a round trip and this, or whoever it is for has waited long; and
-/// who presses keys or speaks does so again within it.
+/// An answer is expected within a round trip and this time; the next keystroke or voice packet
+/// is expected within this time.
 const ANSWERED: Duration = Duration::from_millis(250);
-/// Where a packet takes less than this, others' data may share one with urgent data.
+/// Where serialization of a packet takes less than this, other data may share one with
+/// interactive data.
 const SHARED: Duration = Duration::from_millis(4);
-/// A flow of datagrams that was too large for interactive is so again after this, or two
-/// round trips, without any: until then its packets would overtake each other.
+/// A flow of datagrams that grew too large counts as interactive again after a pause of this, or
+/// of two round trips. Sooner its packets would overtake each other.
 const CALM: Duration = Duration::from_secs(1);
 
-/// What an unsplit packet is.
+/// How an unsplit packet is to be treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// Its class, of which "normal" is refined by what its flow sends.
+    /// Its class; "normal" is refined by how much its flow sends.
     pub class: ClassId,
-    /// The host of the LAN that it is from or to; `None`: this node.
+    /// The LAN host that it comes from or goes to; `None`: this node.
     pub host: Option<IpAddr>,
     /// Equal for packets of one flow and hardly ever for those of others.
     pub flow: u32,
-    /// What becomes of it when it is lost.
+    /// What happens when it is lost.
     pub carry: Carry,
-    /// What of it is compressed, where that pays.
+    /// Which parts of it are compressed, where that pays.
     pub compress: Compress,
 }
 
-/// What of an unsplit packet is compressed.
+/// Which parts of an unsplit packet are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compress {
     /// It goes as it is.
@@ -62,7 +63,7 @@ pub enum Compress {
     All,
 }
 
-/// Places for flows of datagrams. Two flows that meet in one count together.
+/// Places in the table of datagram flows. Two flows in one place count as one.
 const FLOWS: usize = 1024;
 
 #[derive(Clone, Copy, Default)]
@@ -72,8 +73,8 @@ struct FlowState {
     large: bool,
 }
 
-/// What flows of datagrams sent lately. Most sessions see none: the table comes with the
-/// first.
+/// How much flows of datagrams sent recently. Most sessions have none: the table is allocated
+/// with the first.
 #[derive(Default)]
 pub(super) struct Flows(Box<[FlowState]>);
 
@@ -87,7 +88,7 @@ impl Flows {
 }
 
 impl Session {
-    /// What the user of the link, or a rule of its, knows about a stream.
+    /// Sets the class of a stream, as the user of the link or one of its rules says.
     pub fn set_class(&mut self, id: StreamId, class: ClassId) {
         let class = self.schedule.known(class);
         if let Some(s) = self.streams.get_mut(&id) {
@@ -111,15 +112,16 @@ impl Session {
             .clamp(*QUICK_BYTES.start(), *QUICK_BYTES.end())
     }
 
-    /// In which class the stream waits now.
+    /// The class in which the stream waits at the moment.
     fn class_now(&mut self, now: Instant, id: StreamId) -> ClassId {
         let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
         let Some(s) = self.streams.get_mut(&id) else { return ClassId::NORMAL };
         let level = s.recent.level(now, quick, time);
         let again = if s.send.has_lost() { s.send.available(0) } else { 0 };
-        // Of a coded stream only what the link needs next waits here.
+        // A compressed stream is asked for bytes only when the link needs them, so what is not
+        // asked for yet counts, too.
         let level = level + s.send.unsent() + again;
-        // Nobody waits for messages about chunks alone: they go on as long as content does.
+        // Messages about chunks are never interactive: they go on as long as content does.
         let is_small = !s.has_more && s.carries != Carries::Messages && level <= quick;
         let (class, host) = (s.class, s.host);
         let rate = self.paths.active().pacer.rate();
@@ -129,7 +131,7 @@ impl Session {
         }
     }
 
-    /// In which class a datagram waits.
+    /// The class in which a datagram waits.
     pub(super) fn datagram_class(&mut self, now: Instant, len: usize, label: &Label) -> ClassId {
         let class = self.schedule.known(label.class);
         if class != ClassId::NORMAL {
@@ -145,7 +147,7 @@ impl Session {
         if flow.large { ClassId::NORMAL } else { ClassId::INTERACTIVE }
     }
 
-    /// The stream has bytes and credit: it waits for its turn. `first`: it had the last and
+    /// The stream has bytes and credit: it waits for its turn. `first`: it had the last turn and
     /// goes on if it is small.
     pub(super) fn wait_for_turn(&mut self, now: Instant, id: StreamId, first: bool) {
         let class = self.class_now(now, id);
@@ -198,7 +200,7 @@ impl Session {
         room.min(longest.saturating_sub(outside) as usize)
     }
 
-    /// Must others' data wait for the next packet once urgent data is in one of this length?
+    /// Must other data wait for the next packet once interactive data is in one of this length?
     pub(super) fn keeps_short(&self, packet: usize) -> bool {
         self.paths.active().pacer.rate().time_for(units::ByteCount(packet as u64)) > SHARED
     }

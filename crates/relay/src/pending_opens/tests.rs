@@ -14,9 +14,9 @@ fn is_clean(p: &mut Gateways) -> bool {
     p.pass(Duration::from_secs(1));
     let empty = |r: &Relay| {
         let session = r.endpoint.session(PEER).unwrap();
-        r.flow_count() == 0 && r.openings() == 0 && session.streams() == 0
+        r.flow_count() == 0 && r.pending_opens() == 0 && session.streams() == 0
     };
-    let o = &p.near().openings;
+    let o = &p.near().pending_opens;
     let books = o.asked.len() + o.pairs.len() + o.due.len();
     p.sides.iter().all(empty) && books == 0
 }
@@ -36,17 +36,17 @@ fn protocol(packet: &[u8]) -> u8 {
 }
 
 #[test]
-fn a_syn_is_withheld_until_the_server_stands_and_its_connection_joins_the_stream() {
+fn a_syn_is_pending_until_the_server_stands_and_its_connection_joins_the_stream() {
     let mut p = Gateways::new(Open::Sure);
     let first = syn_to(22);
-    assert_eq!(p.knock(&first), Verdict::Withheld);
+    assert_eq!(p.knock(&first), Verdict::Pending);
     assert_eq!(p.asked.len(), 1, "the OPEN left at once");
     assert!(p.written.is_empty());
     // Sent again it is not opened twice, and the newest is what goes back.
     let (client, server) = pair(22);
     let again = syn(client, server, 6);
-    assert_eq!(p.knock(&again), Verdict::Withheld);
-    assert_eq!((p.asked.len(), p.near().openings()), (1, 1));
+    assert_eq!(p.knock(&again), Verdict::Pending);
+    assert_eq!((p.asked.len(), p.near().pending_opens()), (1, 1));
     let (now, far) = (p.now, p.asked[0]);
     p.sides[1].connected(far);
     p.sides[1].local_data(now, far, b"220 ready");
@@ -77,7 +77,7 @@ fn segments_of_a_connection_that_is_just_being_made_do_not_cross_the_link() {
         let mut come = |p: &mut Gateways| p.sides[0].handle_tun(p.now, &mut segment, false);
         // One that stood before this node did: the far host decides.
         assert_eq!(come(&mut p), Verdict::Sent);
-        if p.knock(&syn_to(22)) == Verdict::Withheld {
+        if p.knock(&syn_to(22)) == Verdict::Pending {
             assert_eq!(come(&mut p), Verdict::Sent, "the kernel has no SYN of it yet");
             let far = p.asked[0];
             p.sides[1].connected(far);
@@ -104,7 +104,7 @@ fn a_refusal_is_written_to_the_client_and_a_timeout_is_not() {
     .enumerate()
     {
         let packet = syn_to(22 + n as u16);
-        assert_eq!(p.knock(&packet), Verdict::Withheld);
+        assert_eq!(p.knock(&packet), Verdict::Pending);
         let (now, far) = (p.now, p.asked.pop().unwrap());
         p.sides[1].connect_failed(now, far, reason);
         p.pass(Duration::from_millis(50));
@@ -119,17 +119,17 @@ fn a_client_that_goes_is_forgotten_and_one_that_waits_is_not() {
     let mut p = Gateways::new(Open::Sure);
     p.knock(&syn_to(22));
     p.pass(Duration::from_secs(14));
-    assert_eq!(p.near().openings(), 1);
+    assert_eq!(p.near().pending_opens(), 1);
     p.pass(Duration::from_secs(2));
     assert!(is_clean(&mut p), "no SYN for 15 s");
     // SYNs after 1, 3, 7, 15, 31 and 63 s: it waits for 127 s.
     let began = p.now;
     for at in [0, 1, 3, 7, 15, 31, 63] {
         p.pass((began + Duration::from_secs(at)).since(p.now));
-        assert_eq!(p.knock(&syn_to(22)), Verdict::Withheld);
+        assert_eq!(p.knock(&syn_to(22)), Verdict::Pending);
     }
     p.pass((began + Duration::from_secs(127)).since(p.now));
-    assert_eq!((p.asked.len(), p.near().openings()), (2, 1), "asked once for each client");
+    assert_eq!((p.asked.len(), p.near().pending_opens()), (2, 1), "asked once for each client");
     p.pass(Duration::from_secs(70));
     assert!(is_clean(&mut p));
 }
@@ -141,9 +141,9 @@ fn a_handshake_that_never_ends_resets_the_stream_and_a_late_one_opens_anew() {
     let far = p.asked[0];
     p.sides[1].connected(far);
     p.pass(Duration::from_secs(9));
-    assert_eq!(p.near().openings(), 1);
+    assert_eq!(p.near().pending_opens(), 1);
     p.pass(Duration::from_secs(2));
-    assert_eq!((p.near().openings(), p.near().flow_count()), (0, 0));
+    assert_eq!((p.near().pending_opens(), p.near().flow_count()), (0, 0));
     let now = p.now;
     p.sides[1].closed(now, far);
     assert!(is_clean(&mut p));
@@ -185,7 +185,7 @@ fn a_lost_session_forgets_who_waits_and_resets_who_was_answered() {
     let now = p.now;
     assert_eq!(p.near().flow_count(), 0);
     assert_eq!(p.sides[0].accept(now, client, server), None, "its stream is gone");
-    assert_eq!(p.near().openings(), 0);
+    assert_eq!(p.near().pending_opens(), 0);
     assert!(p.others.is_empty(), "{:?}", p.others);
 }
 
@@ -195,7 +195,7 @@ fn auto_answers_for_nobody_while_there_is_no_session() {
     let mut p = Gateways::apart([link(), link()], |policy| policy.open = Open::Auto);
     assert!(p.near().asks_first(p.now, PEER, &Target::Address(pair(80).1)));
     p.meet();
-    assert_eq!(p.knock(&syn_to(80)), Verdict::Withheld, "no server has answered yet");
+    assert_eq!(p.knock(&syn_to(80)), Verdict::Pending, "no server has answered yet");
     let far = p.asked.pop().unwrap();
     p.sides[1].connected(far);
     p.pass(Duration::from_millis(50));
@@ -210,15 +210,15 @@ fn auto_answers_for_nobody_while_there_is_no_session() {
 fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
     let mut p = Gateways::new(Open::Auto);
     for (port, verdict) in [
-        (80, Verdict::Withheld),
-        (22, Verdict::Withheld),
+        (80, Verdict::Pending),
+        (22, Verdict::Pending),
         (22, Verdict::Intercept),
         (80, Verdict::Intercept),
-        (23, Verdict::Withheld),
+        (23, Verdict::Pending),
     ] {
         assert_eq!(p.knock(&syn_to(port)), verdict, "port {port}");
         let (now, (client, server)) = (p.now, pair(port));
-        if verdict == Verdict::Withheld {
+        if verdict == Verdict::Pending {
             let far = p.asked.pop().unwrap();
             match port {
                 22 => p.sides[1].connected(far),
@@ -244,7 +244,7 @@ fn auto_answers_at_once_where_servers_answered_and_at_listed_ports() {
     p.sides[1].connect_failed(now, far, ResetReason::Refused);
     p.pass(Duration::from_millis(50));
     assert!(p.others.contains(&Action::PeerReset(flow, ResetReason::Refused)));
-    assert_eq!(p.knock(&syn_to(80)), Verdict::Withheld);
+    assert_eq!(p.knock(&syn_to(80)), Verdict::Pending);
     assert!(p.near().asks_first(now, PEER, &Target::Name("a.example".into(), 80)));
 }
 
@@ -264,7 +264,7 @@ fn a_client_with_an_address_of_this_nodes_own_is_told_only_where_that_is_its_pro
         p.sides[0].set_own_addresses(vec![own.ip()]);
         p.sides[0].tell_own_clients(told);
         assert_eq!(p.near().told(own), Some(own).filter(|_| told));
-        assert_eq!(p.knock(&syn(own, server, 5)), Verdict::Withheld);
+        assert_eq!(p.knock(&syn(own, server, 5)), Verdict::Pending);
         // Where sources are kept it is not behind this node, or nobody: denied.
         let expected = if connects { (1, 0) } else { (0, 1) };
         assert_eq!((p.asked.len(), p.written.len()), expected, "{keep} {told}");
@@ -302,12 +302,12 @@ fn syns_that_wait_are_bounded_and_the_oldest_goes() {
         p.now += Duration::from_millis(1);
         let packet = syn(client, pair(22).1, 1);
         let verdict = p.sides[0].handle_tun(p.now, &mut packet.clone(), true);
-        assert_eq!(verdict, Verdict::Withheld, "{n}");
+        assert_eq!(verdict, Verdict::Pending, "{n}");
     }
-    assert_eq!((p.near().openings(), p.near().stats().syns_dropped), (MOST, 10));
+    assert_eq!((p.near().pending_opens(), p.near().stats().syns_dropped), (MOST, 10));
     p.pass(Duration::from_secs(1));
     let now = p.now;
-    p.sides[0].give_up_openings(now);
+    p.sides[0].give_up_pending_opens(now);
     for far in std::mem::take(&mut p.asked) {
         p.sides[1].closed(now, far);
     }
@@ -365,7 +365,7 @@ fn flood(known: bool, rate: u64, source: Option<Sources>) -> (Harm, u64) {
         }
         for client in knocks {
             match p.sides[0].handle_tun(p.now, &mut syn(client, server, 7), true) {
-                Verdict::Withheld => {}
+                Verdict::Pending => {}
                 _ => waiting.entry(tick + 100).or_default().push(client),
             }
         }

@@ -4,14 +4,15 @@ use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::schedule::Schedule;
 
-/// The clock of the line: when is it free, to an exact fraction of a nanosecond.
+/// Serialization: when the line is busy and when it is free, to an exact fraction of a
+/// nanosecond.
 ///
 /// A packet of n bytes is 8·10⁹·n bit-nanoseconds of work, and a line of `rate` bit/s does
 /// `rate` of them in a nanosecond. The rest that a division leaves (`part`) is carried into the
 /// next packet, so rounding never adds up. Where the rate has a schedule, a packet that meets a
 /// change is sent at the old rate until then and at the new one afterwards.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Serializer {
     pace: Pace,
     free: Instant,
     part: u64,
@@ -46,9 +47,9 @@ impl Pace {
     }
 }
 
-impl Line {
-    pub(crate) fn new(pace: Pace) -> Line {
-        Line { pace, free: Instant::ZERO, part: 0 }
+impl Serializer {
+    pub(crate) fn new(pace: Pace) -> Serializer {
+        Serializer { pace, free: Instant::ZERO, part: 0 }
     }
 
     /// How fast it sends.
@@ -130,63 +131,63 @@ fn divide(work: u128, rate: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    fn fixed(mbps: u64) -> Line {
-        Line::new(Pace::Fixed(BitRate::from_mbps(mbps)))
+    fn fixed(mbps: u64) -> Serializer {
+        Serializer::new(Pace::Fixed(BitRate::from_mbps(mbps)))
     }
 
-    fn scheduled(text: &str) -> Line {
-        Line::new(Pace::Scheduled(text.parse().unwrap_or_else(|e| panic!("{e}")), 1))
+    fn scheduled(text: &str) -> Serializer {
+        Serializer::new(Pace::Scheduled(text.parse().unwrap_or_else(|e| panic!("{e}")), 1))
     }
 
     #[test]
     fn a_million_packets_take_exactly_their_bits_over_the_rate() {
         // 7 Mbit/s divides nothing evenly: one packet takes 1,714,285.714… ns.
-        let mut line = fixed(7);
+        let mut serializer = fixed(7);
         for _ in 0..1_000_000 {
-            line.send(Instant::ZERO, ByteCount(1_500));
+            serializer.send(Instant::ZERO, ByteCount(1_500));
         }
         let exact = 1_000_000u128 * 1_500 * 8_000_000_000 / 7_000_000;
-        assert_eq!(line.free.as_nanos() as u128, exact);
+        assert_eq!(serializer.free.as_nanos() as u128, exact);
     }
 
     #[test]
     fn an_absurd_length_takes_absurdly_long() {
-        let line = Line::new(Pace::Fixed(BitRate::from_bps(3)));
-        let (_, end) = line.plan(Instant::ZERO, ByteCount(u64::MAX));
+        let serializer = Serializer::new(Pace::Fixed(BitRate::from_bps(3)));
+        let (_, end) = serializer.plan(Instant::ZERO, ByteCount(u64::MAX));
         assert_eq!(end, Instant::FAR_FUTURE);
         assert_eq!(divide(80_000_000_000_000_000_007, 8_000_000_000), (10_000_000_000, 7));
         assert_eq!(divide(8_000_000_002, 3), (2_666_666_667, 1));
-        let line = scheduled("1kbit-2kbit every 1ms");
-        assert!(line.plan(Instant::ZERO, ByteCount(1 << 50)).1 > Instant::ZERO);
+        let serializer = scheduled("1kbit-2kbit every 1ms");
+        assert!(serializer.plan(Instant::ZERO, ByteCount(1 << 50)).1 > Instant::ZERO);
     }
 
     #[test]
     fn an_idle_line_starts_when_the_packet_comes() {
-        let mut line = fixed(8);
-        line.send(Instant::ZERO, ByteCount(100));
+        let mut serializer = fixed(8);
+        serializer.send(Instant::ZERO, ByteCount(100));
         let later = Instant::from_nanos(1_000_000);
-        let (start, end) = line.send(later, ByteCount(100));
+        let (start, end) = serializer.send(later, ByteCount(100));
         assert_eq!((start, end), (later, later + Duration::from_micros(100)));
     }
 
     #[test]
     fn a_new_rate_holds_from_the_next_packet_on() {
-        let mut line = fixed(8);
-        line.send(Instant::ZERO, ByteCount(1_000));
-        line.set_pace(Pace::Fixed(BitRate::from_mbps(4)));
-        let (start, end) = line.send(Instant::ZERO, ByteCount(1_000));
+        let mut serializer = fixed(8);
+        serializer.send(Instant::ZERO, ByteCount(1_000));
+        serializer.set_pace(Pace::Fixed(BitRate::from_mbps(4)));
+        let (start, end) = serializer.send(Instant::ZERO, ByteCount(1_000));
         assert_eq!((start.as_nanos(), end.as_nanos()), (1_000_000, 3_000_000));
     }
 
     #[test]
     fn a_packet_that_meets_a_change_is_sent_at_both_rates() {
         // Half of it in 0.5 ms at 8 Mbit/s, the other half in 2 ms at 2.
-        let mut line = scheduled("0s 8Mbit, 10ms 2Mbit, 20ms 8Mbit");
+        let mut serializer = scheduled("0s 8Mbit, 10ms 2Mbit, 20ms 8Mbit");
         let nine_and_a_half = Instant::from_nanos(9_500_000);
-        let (start, end) = line.send(nine_and_a_half, ByteCount(1_000));
+        let (start, end) = serializer.send(nine_and_a_half, ByteCount(1_000));
         assert_eq!((start, end.as_nanos()), (nine_and_a_half, 12_000_000));
         // 10 kB: 8 ms at 2 Mbit/s are 2 kB, the other 8 kB take 8 ms.
-        assert_eq!(line.send(Instant::ZERO, ByteCount(10_000)).1.as_nanos(), 28_000_000);
+        assert_eq!(serializer.send(Instant::ZERO, ByteCount(10_000)).1.as_nanos(), 28_000_000);
     }
 
     #[test]
@@ -196,9 +197,9 @@ mod tests {
             ("0s 40Mbit, 10s to 8Mbit, 20s 8Mbit, 30s to 40Mbit, repeat 30s", 60, 1_120_000_000),
             ("0s 2400bit, 1s 64kbit, repeat 2s", 60, 1_992_000),
         ] {
-            let (mut line, mut sent) = (scheduled(text), 0);
+            let (mut serializer, mut sent) = (scheduled(text), 0);
             let end = Instant::ZERO + Duration::from_secs(seconds);
-            while line.send(Instant::ZERO, ByteCount(1_500)).1 <= end {
+            while serializer.send(Instant::ZERO, ByteCount(1_500)).1 <= end {
                 sent += 12_000;
             }
             assert!(bits >= sent && bits - sent <= 12_000, "{text}: {sent} of {bits}");

@@ -2,51 +2,51 @@
 
 use super::*;
 
-fn coded() -> LinkConfig {
+fn compressed() -> LinkConfig {
     LinkConfig { history: ByteCount(1 << 20), ..config() }
 }
 
 /// L-CO-1: both nodes settle it, for the whole session.
 #[test]
-fn whether_streams_are_coded_is_settled_once() {
+fn whether_streams_are_compressed_is_settled_once() {
     let now = Instant::from_nanos(1);
-    let mut session = Session::new(now, coded(), 0);
+    let mut session = Session::new(now, compressed(), 0);
     let with = session.params();
     let without = Params { history: 0, ..with };
     let id = session.open(now, origin()).expect("a stream");
-    assert_eq!(session.coding(), None, "not before the peer has told");
-    assert_eq!(session.room_to_code(id), 0);
+    assert_eq!(session.codec(), None, "not before the peer has told");
+    assert_eq!(session.writable_for_codec(id), 0);
 
     session.set_peer(with);
     assert_eq!(session.poll_event(), Some(Event::Writable(id)), "now it has");
-    assert!(session.room_to_code(id) > 0);
-    let coding = session.coding().expect("it is settled");
-    assert_eq!((coding.history, coding.own_history), (1 << 20, 1 << 20));
+    assert!(session.writable_for_codec(id) > 0);
+    let codec = session.codec().expect("it is settled");
+    assert_eq!((codec.history, codec.own_history), (1 << 20, 1 << 20));
     session.set_peer(without);
-    assert_eq!(session.coding(), Some(coding), "new keys change nothing");
+    assert_eq!(session.codec(), Some(codec), "new keys change nothing");
 
-    let mut session = Session::new(now, coded(), 0);
+    let mut session = Session::new(now, compressed(), 0);
     session.set_peer(without);
-    assert_eq!(session.coding().map(|c| c.history), Some(0), "the peer takes none");
+    assert_eq!(session.codec().map(|c| c.history), Some(0), "the peer takes none");
     let mut session = Session::new(now, config(), 0);
-    assert_eq!(session.coding().map(|c| c.history), Some(0), "nor does this node");
+    assert_eq!(session.codec().map(|c| c.history), Some(0), "nor does this node");
     session.set_peer(with);
-    assert_eq!(session.coding().map(|c| c.history), Some(0));
+    assert_eq!(session.codec().map(|c| c.history), Some(0));
 }
 
 /// L-CO-7: bytes are asked for as late as the link allows, and always in time.
 #[test]
 fn bytes_are_asked_for_when_the_link_runs_low_on_them_and_it_never_idles() {
-    let mut w = World::new(31, CLEAN, coded());
+    let mut w = World::new(31, CLEAN, compressed());
     let id = w.sides[0].open(w.now, origin()).expect("a stream");
     let (mut written, mut taken) = (0u64, 0u64);
     const TIME: Duration = Duration::from_secs(5);
     w.run(TIME, |w| {
         let (waits, low) = (w.sides[0].streams[&id].send.unsent(), w.sides[0].low_water());
-        let room = w.sides[0].room_to_code(id);
+        let room = w.sides[0].writable_for_codec(id);
         assert!(room == 0 || waits <= low, "{waits} bytes wait, {low} keep the link busy");
         if room > 0 {
-            w.sides[0].write_coded(w.now, id, &vec![7; room as usize]);
+            w.sides[0].write_compressed(w.now, id, &vec![7; room as usize]);
             written += room;
         }
         while !w.sides[1].peek(id).is_empty() {
@@ -66,15 +66,15 @@ fn bytes_are_asked_for_when_the_link_runs_low_on_them_and_it_never_idles() {
 fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
     let rate = BitRate::from_kbps(512);
     let rtt = Duration::from_millis(40);
-    let link = LinkConfig { send_rate: rate, receive_rate: rate, rtt, ..coded() };
+    let link = LinkConfig { send_rate: rate, receive_rate: rate, rtt, ..compressed() };
     let mut w = World::new(32, CLEAN, link);
     let id = w.sides[0].open(w.now, origin()).expect("a stream");
     let mut blocks = 0;
     w.run(Duration::from_secs(20), |w| {
         // A block, and the question that is asked until there is room for the next.
-        if w.sides[0].room_to_code(id) > 0 {
-            w.sides[0].write_coded(w.now, id, &[7; 8_000]);
-            w.sides[0].room_to_code(id);
+        if w.sides[0].writable_for_codec(id) > 0 {
+            w.sides[0].write_compressed(w.now, id, &[7; 8_000]);
+            w.sides[0].writable_for_codec(id);
             blocks += 1;
         }
         let n = w.sides[1].peek(id).len();
@@ -85,10 +85,10 @@ fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
     assert!(blocks > 100, "{blocks}");
     // Nor is it for ever: a page of output is over, and then somebody types.
     let shell = w.sides[0].open(w.now, origin()).expect("a stream");
-    w.sides[0].write_coded(w.now, shell, &[7; 5_000]);
-    assert_eq!(w.sides[0].room_to_code(shell), 0);
+    w.sides[0].write_compressed(w.now, shell, &[7; 5_000]);
+    assert_eq!(w.sides[0].writable_for_codec(shell), 0);
     w.run(Duration::from_secs(10), |_| {});
-    assert!(w.sides[0].room_to_code(shell) > 0);
-    w.sides[0].write_coded(w.now, shell, &[7; 2]);
+    assert!(w.sides[0].writable_for_codec(shell) > 0);
+    w.sides[0].write_compressed(w.now, shell, &[7; 2]);
     assert!(w.sides[0].schedule.has_strict(w.now));
 }

@@ -1,4 +1,4 @@
-//! What compression did to the bytes of streams, told by stream, class, host and link.
+//! Accounts of compression: bytes before and after, by stream, class, host and link.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,14 @@ use units::{Duration, Instant};
 
 use crate::flows::{Flow, Kind};
 
-/// Hosts with an account of their own; the least of more are told together.
+/// Hosts with an account of their own; beyond that those with the least bytes share one.
 const MOST_HOSTS: usize = 1024;
-/// Streams that were reset are told no more often than this: a peer may have thousands.
+/// Streams that were reset are reported no more often than this: a peer may have thousands.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 /// Bytes before and after compression, and its price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Squeezed {
+pub struct CompressionCounts {
     /// Bytes that hosts here sent.
     pub sent: u64,
     /// What deduplication left of them; the same where there is none.
@@ -37,15 +37,15 @@ pub struct Squeezed {
     pub cpu: Duration,
 }
 
-impl Squeezed {
+impl CompressionCounts {
     /// Bytes of hosts, both ways.
     pub fn content(&self) -> u64 {
         self.sent + self.received
     }
 }
 
-impl AddAssign for Squeezed {
-    fn add_assign(&mut self, more: Squeezed) {
+impl AddAssign for CompressionCounts {
+    fn add_assign(&mut self, more: CompressionCounts) {
         self.sent += more.sent;
         self.sent_items += more.sent_items;
         self.sent_as += more.sent_as;
@@ -58,19 +58,19 @@ impl AddAssign for Squeezed {
 
 /// What compression did for a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinkSqueezed {
+pub struct LinkCompression {
     /// All streams, open and over.
-    pub all: Squeezed,
+    pub all: CompressionCounts,
     /// By class.
-    pub classes: BTreeMap<ClassId, Squeezed>,
+    pub classes: BTreeMap<ClassId, CompressionCounts>,
     /// By client; `None`: clients that the stream's opening does not tell, and those with
     /// the least bytes beyond 1,024.
-    pub hosts: BTreeMap<Option<IpAddr>, Squeezed>,
+    pub hosts: BTreeMap<Option<IpAddr>, CompressionCounts>,
     /// Streams that are open, in the order of their flows.
-    pub streams: Vec<StreamSqueezed>,
-    /// Streams that were reset because what came could not be undone.
+    pub streams: Vec<StreamCounts>,
+    /// Streams that were reset because a block could not be decompressed.
     pub bad: BTreeMap<BadBlock, u64>,
-    /// The same of items.
+    /// Streams that were reset because of a malformed item.
     pub bad_items: u64,
     /// What deduplication did since the program started; `None`: there is none.
     pub chunks: Option<ChunkCounts>,
@@ -101,7 +101,7 @@ pub struct ChunkCounts {
     pub violations: u64,
 }
 
-/// Why what came of a stream cannot be undone.
+/// Why a stream cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// A block.
@@ -125,7 +125,7 @@ impl From<BadBlock> for Malformed {
     }
 }
 
-/// A stream that was reset because what came of it could not be undone (R-COMPRESS).
+/// A stream that was reset because it could not be decompressed (R-COMPRESS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadStream {
     /// Whose it was.
@@ -173,7 +173,7 @@ impl BadStreams {
 
 /// One open stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamSqueezed {
+pub struct StreamCounts {
     /// The client, where it is known.
     pub host: Option<IpAddr>,
     /// The server's port.
@@ -181,23 +181,23 @@ pub struct StreamSqueezed {
     /// The stream's class.
     pub class: ClassId,
     /// Its bytes.
-    pub squeezed: Squeezed,
+    pub counts: CompressionCounts,
 }
 
-impl LinkSqueezed {
+impl LinkCompression {
     /// Adds what was done for a stream.
-    pub(super) fn book(&mut self, kind: &Kind, squeezed: Squeezed) {
-        if squeezed == Squeezed::default() {
+    pub(super) fn book(&mut self, kind: &Kind, counts: CompressionCounts) {
+        if counts == CompressionCounts::default() {
             return;
         }
-        self.all += squeezed;
-        *self.classes.entry(kind.class).or_default() += squeezed;
-        *self.hosts.entry(kind.host).or_default() += squeezed;
+        self.all += counts;
+        *self.classes.entry(kind.class).or_default() += counts;
+        *self.hosts.entry(kind.host).or_default() += counts;
         if self.hosts.len() > MOST_HOSTS {
             let named = self.hosts.iter().filter(|(host, _)| host.is_some());
             let least = named.min_by_key(|(_, s)| s.content()).map(|(host, _)| *host);
-            if let Some(squeezed) = least.and_then(|host| self.hosts.remove(&host)) {
-                *self.hosts.entry(None).or_default() += squeezed;
+            if let Some(counts) = least.and_then(|host| self.hosts.remove(&host)) {
+                *self.hosts.entry(None).or_default() += counts;
             }
         }
     }
@@ -236,16 +236,19 @@ mod tests {
 
     #[test]
     fn the_accounts_of_hosts_are_bounded_and_nothing_is_lost_from_their_sum() {
-        let mut link = LinkSqueezed::default();
+        let mut link = LinkCompression::default();
         for n in 0..5_000u32 {
             let host = Some(IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
             let class = ClassId::NORMAL;
             let kind = Kind { class, host, port: 80, from_here: true, compress: true, scope: None };
             let sent = u64::from(n);
-            link.book(&kind, Squeezed { sent, sent_as: 1, ..Squeezed::default() });
+            link.book(
+                &kind,
+                CompressionCounts { sent, sent_as: 1, ..CompressionCounts::default() },
+            );
         }
         assert!(link.hosts.len() <= MOST_HOSTS + 1, "{}", link.hosts.len());
-        let sum = |of: fn(&Squeezed) -> u64| link.hosts.values().map(of).sum::<u64>();
+        let sum = |of: fn(&CompressionCounts) -> u64| link.hosts.values().map(of).sum::<u64>();
         assert_eq!(sum(|s| s.sent), link.all.sent);
         assert_eq!(sum(|s| s.sent_as), 5_000);
         let last = Some(IpAddr::from((0x0a00_0000u32 + 4_999).to_be_bytes()));

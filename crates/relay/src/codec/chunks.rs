@@ -48,7 +48,7 @@ impl Chunks {
     /// come.
     pub fn send(&mut self, now: Instant, session: &mut Session, scratch: &mut Vec<u8>) {
         // Nothing can be said where nobody listens, now or ever.
-        let dedup = session.coding().is_some_and(|coding| coding.dedup);
+        let dedup = session.codec().is_some_and(|codec| codec.dedup);
         if !dedup || session.messages_are_refused() {
             self.due = None;
             return;

@@ -102,7 +102,7 @@ impl World {
                 let flow = c.ends[1];
                 let Some(f) = self.g.sides[1].flows.get(flow) else { return };
                 if let Some(session) = self.g.sides[1].endpoint.session_mut(PEER) {
-                    session.write_coded(now, f.stream, piece);
+                    session.write_compressed(now, f.stream, piece);
                 }
             }
             6 | 7 => {
@@ -169,7 +169,7 @@ impl World {
     fn send(&mut self, side: usize, at: usize, n: usize) {
         let Some(c) = self.connections.get_mut(at) else { return };
         let from = n * 37 % CONTENT;
-        let most = self.g.sides[side].read_room(self.g.now, c.ends[side]);
+        let most = self.g.sides[side].writable_bytes(self.g.now, c.ends[side]);
         let piece = &self.content[from..(from + n).min(CONTENT)];
         let piece = &piece[..piece.len().min(most)];
         let taken = self.g.sides[side].local_data(self.g.now, c.ends[side], piece);
@@ -265,7 +265,7 @@ impl World {
             // A timer that has passed is gone when it was handled.
             let now = self.g.now;
             self.g.sides[side].handle_timeout(now);
-            let due = self.g.sides[side].coders.poll_timeout();
+            let due = self.g.sides[side].codecs.poll_timeout();
             assert!(due.is_none_or(|at| at > now), "it would be handled for ever");
         }
     }

@@ -108,7 +108,7 @@ impl Bursts {
 
 /// Everything random that happens to a packet, each with its own generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Sky {
+pub(crate) struct Impairments {
     errors: BitErrors,
     bursts: Bursts,
     loss: Ratio,
@@ -119,18 +119,20 @@ pub(crate) struct Sky {
     rngs: [Rng; 6],
 }
 
-/// What the sky decided about one packet.
+/// What the impairments do to one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) fate: Fate,
+    /// It takes the configured time longer, and later packets may overtake it.
     pub(crate) detour: bool,
+    /// A second copy arrives, too.
     pub(crate) twice: bool,
 }
 
-impl Sky {
-    pub(crate) fn new(config: &ChannelConfig, seed: u64) -> Sky {
+impl Impairments {
+    pub(crate) fn new(config: &ChannelConfig, seed: u64) -> Impairments {
         let mut root = Rng::new(seed);
-        Sky {
+        Impairments {
             errors: BitErrors::new(config.ber),
             bursts: Bursts { process: config.burst, bad: false },
             loss: config.loss,

@@ -7,7 +7,7 @@ use super::block::{BadBlock, MAX_CODED, MAX_HEAD, MAX_RAW, MAX_SIZE_CODE, size_o
 use super::effort::Effort;
 use crate::frame;
 
-/// A clock of processor time, for what compression takes. Core rooms have none of their own;
+/// A clock of processor time, for what compression takes. Core crates have none of their own;
 /// without it the levels follow from the table alone, and a simulation replays.
 pub type Stopwatch = fn() -> Instant;
 
@@ -27,7 +27,7 @@ pub struct Spent {
 }
 
 /// A compressor and a decompressor. They keep nothing from one block to the next.
-pub struct Codec {
+pub struct Zstd {
     compressor: CCtx<'static>,
     decompressor: DCtx<'static>,
     /// Dictionary and history in one piece.
@@ -39,17 +39,17 @@ pub struct Codec {
     spent: Spent,
 }
 
-impl Default for Codec {
-    fn default() -> Codec {
-        Codec::new(None)
+impl Default for Zstd {
+    fn default() -> Zstd {
+        Zstd::new(None)
     }
 }
 
-impl Codec {
-    /// A codec that measures itself by `stopwatch`. It takes memory with its first use: up
+impl Zstd {
+    /// A zstd that measures itself by `stopwatch`. It takes memory with its first use: up
     /// to 5 MB at the highest level.
-    pub fn new(stopwatch: Option<Stopwatch>) -> Codec {
-        Codec {
+    pub fn new(stopwatch: Option<Stopwatch>) -> Zstd {
+        Zstd {
             compressor: CCtx::create(),
             decompressor: DCtx::create(),
             prefix: Vec::new(),
@@ -124,7 +124,7 @@ impl Codec {
         self.prefix.extend_from_slice(history);
     }
 
-    /// Decompresses what [`Codec::content_size`] was shown, after [`Codec::set_prefix`].
+    /// Decompresses what [`Zstd::content_size`] was shown, after [`Zstd::set_prefix`].
     pub(super) fn decompress(&mut self, out: &mut [u8]) -> Result<(), BadBlock> {
         let begin = self.stopwatch.map(|now| now());
         let made = frame::unpack(&mut self.decompressor, &self.frame, &self.prefix, out);

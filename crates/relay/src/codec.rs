@@ -1,15 +1,15 @@
-//! Coded streams: what hosts send becomes blocks, and blocks become what hosts get
-//! (R-COMPRESS; spec/link.md, "Coded streams").
+//! The codec of streams: compresses what hosts send into blocks, and decompresses blocks into what
+//! hosts get (R-COMPRESS; spec/link.md, "Compressed streams").
 //!
-//! A stream's bytes are coded the moment they are read from its host, and they are read
-//! when the link can take some: while it cannot they stay with the host, so that the next
-//! block is made of all of them. A block is undone when the host takes its content; until
-//! then it stays in the link's buffers, on the account of its credit.
+//! Bytes are read from a host, and compressed at once, only when the link can take some. Until
+//! then they stay in the host's socket, so that the next block is made of all of them. A block is
+//! decompressed when the host takes its content. Until then it stays in the link's buffers, where
+//! flow control counts it.
 //!
-//! Where the link deduplicates (spec/link.md, "Deduplication") content becomes items first
-//! and blocks are made of these (`outward.rs`); on the way back blocks become items, and items
-//! content (`inward.rs`). Then some content is held here, because a chunk is judged when all
-//! of it is there, so the link is looked at again when it has credit, or has run dry.
+//! Where the link deduplicates (spec/link.md, "Deduplication"), content becomes items first, and
+//! blocks are made of these (`outward.rs`). On the way back blocks become items, and items content
+//! (`inward.rs`). A chunk is looked up only when it is whole, so some content is held here. It is
+//! looked at again when the link has credit, or nothing left to send.
 
 mod accounts;
 mod chunks;
@@ -27,41 +27,44 @@ use link::PeerId;
 use link::session::Session;
 use link::wire::StreamId;
 use squeeze::dedup::{self, Dedup};
-use squeeze::stream::{Codec, Decoder, Encoder, Requests, Spent, Stopwatch};
+use squeeze::stream::{BlockDecoder, BlockEncoder, Requests, Spent, Stopwatch, Zstd};
 use units::{Duration, Instant};
 
 use crate::flows::{Flow, FlowId, Flows};
 
 use accounts::BadStreams;
-pub use accounts::{BadStream, ChunkCounts, LinkSqueezed, Malformed, Squeezed, StreamSqueezed};
+pub use accounts::{
+    BadStream, ChunkCounts, CompressionCounts, LinkCompression, Malformed, StreamCounts,
+};
 use chunks::Chunks;
 
-/// What a byte of content costs to be cut and named, or checked and kept, ns: measured
-/// (docs/decisions/chunks-by-number.md).
+/// Processor time for each byte of content that is cut into chunks and hashed, or verified and
+/// kept, in nanoseconds: measured (docs/decisions/chunks-by-number.md).
 const HASHING: u64 = 2;
-/// Content that waits for hosts in all; beyond that it is made anew when they take it.
+/// Decompressed bytes that may wait for hosts, in all; beyond that they are dropped, and
+/// decompressed again when the host takes them.
 const WAITING: usize = 16 << 20;
-/// What the peer may exceed our offer of history by: its books run ahead of ours.
+/// A peer may exceed our history limit by this factor: its accounting runs ahead.
 const LENIENCE: u64 = 2;
-/// The part of the free history that one stream may have.
+/// One stream may have one part in this many of the free history.
 const SHARE: u64 = 4;
-/// Less room than this is not worth a block, and there is more when the link wants it.
+/// With less room than this no block is made; there is more when the link needs it.
 const LEAST_ROOM: usize = 64;
-/// Departed streams that are looked at for each that is coded: more than one, so that they
-/// do not gather.
+/// Departed streams that are looked at for each block that is made: more than one, so that they
+/// do not pile up.
 const DEPARTED_AT_ONCE: usize = 4;
 
 #[derive(Default)]
-struct Coder {
-    /// Until the first bytes say how it is coded.
-    encoder: Option<Encoder>,
+struct FlowCodec {
+    /// `None` until the first bytes decide whether the direction is compressed.
+    encoder: Option<BlockEncoder>,
     items: Items,
-    decoder: Decoder,
-    /// Where streams are deduplicated.
-    from_items: Option<Box<dedup::Decoder>>,
-    /// What came is no blocks: the session's streams are not coded.
+    decoder: BlockDecoder,
+    /// The decoder of items, if streams are deduplicated.
+    from_items: Option<Box<dedup::ItemDecoder>>,
+    /// What arrives are not blocks: the session's streams are not compressed.
     no_blocks: bool,
-    /// Bytes from before the peer told what it takes: those that an explicit proxy got
+    /// Bytes from before the peer's parameters were known: those that an explicit proxy got
     /// with its client's request.
     early: Vec<u8>,
     /// The host ended its direction after them.
@@ -70,31 +73,31 @@ struct Coder {
     ended: bool,
     /// When content that is held has waited for long enough.
     due: Option<Instant>,
-    squeezed: Squeezed,
+    counts: CompressionCounts,
 }
 
-/// What becomes of a direction before it is coded.
+/// How a direction is deduplicated, ahead of compression.
 #[derive(Default)]
 enum Items {
-    /// Nothing has come of it.
+    /// No content has come yet.
     #[default]
     Undecided,
-    /// Content goes as it is.
+    /// Not deduplicated.
     Plain,
     /// Content becomes items.
-    Chunks(Box<dedup::Encoder>),
+    Chunks(Box<dedup::ItemEncoder>),
 }
 
 #[derive(Default)]
 struct Link {
-    /// History kept for what we send and for what we get.
+    /// History that the peer keeps for what we send, and that we keep for what it sends.
     kept_there: u64,
     kept_here: u64,
-    /// History of streams whose flows are over here, while the peer may hold it yet.
+    /// Streams whose flows are over here, and for which the peer may still keep history.
     departed: VecDeque<Departed>,
-    /// Of streams that are over.
-    over: LinkSqueezed,
-    /// If the link deduplicates.
+    /// Counts of the streams that are over.
+    over: LinkCompression,
+    /// Its chunks, if the link deduplicates.
     chunks: Option<Box<Chunks>>,
 }
 
@@ -105,11 +108,11 @@ struct Departed {
     /// History that it may hold yet.
     kept: u64,
     /// Chunks that were referred to and that it may ask for yet.
-    items: Option<Box<dedup::Encoder>>,
+    items: Option<Box<dedup::ItemEncoder>>,
 }
 
-/// A flow whose session goes on, at a moment.
-pub(crate) struct Turn<'a> {
+/// A flow whose session goes on, at the moment `now`.
+pub(crate) struct ActiveFlow<'a> {
     pub now: Instant,
     pub flow: FlowId,
     pub f: Flow,
@@ -125,66 +128,70 @@ enum Due {
     News(PeerId),
 }
 
-/// The coders of all flows of a node.
+/// The codecs of all flows of a node.
 #[derive(Default)]
-pub(crate) struct Coders {
-    codec: Codec,
-    /// What a call coded: the link is told at once of all of it, because how much waits
-    /// says how urgent it is.
-    coded: Vec<u8>,
-    /// What a call made of content before it is coded.
+pub(crate) struct Codecs {
+    zstd: Zstd,
+    /// The blocks of one call. They are written to the link at once, because how much waits decides
+    /// the stream's priority.
+    blocks: Vec<u8>,
+    /// The items of one call, before they are compressed.
     pulled: Vec<u8>,
-    flows: BTreeMap<FlowId, Box<Coder>>,
+    flows: BTreeMap<FlowId, Box<FlowCodec>>,
     /// Requests on their way to servers here, whose answers are compressed.
     requests: BTreeMap<FlowId, Requests>,
     links: BTreeMap<PeerId, Link>,
-    /// Content that waits for hosts.
+    /// Decompressed bytes that wait for hosts.
     waiting: usize,
     /// Content that waits for its chunk to be whole.
     held: usize,
-    /// Content whose chunks were looked for, or kept.
+    /// Bytes of content that were hashed.
     hashed: u64,
-    /// What has waited for long enough, and when.
+    /// Timers: what is due when.
     due: BTreeSet<(Instant, Due)>,
-    /// Peers about whose chunks something happened.
+    /// Peers that may have to be told something about chunks.
     touched: BTreeSet<PeerId>,
     /// Peers whose files may have to be served.
     files: BTreeSet<PeerId>,
     bad: BadStreams,
 }
 
-impl Coders {
+impl Codecs {
     pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
-        self.codec = Codec::new(Some(stopwatch));
+        self.zstd = Zstd::new(Some(stopwatch));
     }
 
-    /// What was done for a peer's streams so far. Only the peer's own flows are looked at.
-    pub fn squeezed(&self, peer: PeerId, flows: &Flows) -> LinkSqueezed {
-        let mut told = self.links.get(&peer).map_or_else(LinkSqueezed::default, |l| l.over.clone());
+    /// What compression did for a peer's streams so far. Only the peer's own flows are looked at.
+    pub fn compression(&self, peer: PeerId, flows: &Flows) -> LinkCompression {
+        let mut told =
+            self.links.get(&peer).map_or_else(LinkCompression::default, |l| l.over.clone());
         for id in flows.before(peer, u64::MAX) {
-            let (Some(coder), Some(f)) = (self.flows.get(&id), flows.get(id)) else { continue };
-            let (kind, squeezed) = (f.kind, coder.squeezed);
-            told.book(&kind, squeezed);
+            let (Some(flow_codec), Some(f)) = (self.flows.get(&id), flows.get(id)) else {
+                continue;
+            };
+            let (kind, counts) = (f.kind, flow_codec.counts);
+            told.book(&kind, counts);
             let (host, port, class) = (kind.host, kind.port, kind.class);
-            told.streams.push(StreamSqueezed { host, port, class, squeezed });
+            told.streams.push(StreamCounts { host, port, class, counts });
         }
         told
     }
 
-    /// What deduplication holds and did.
+    /// Counts of the peer's deduplication.
     pub fn chunk_counts(&self, peer: PeerId, session: Option<&Session>) -> Option<ChunkCounts> {
         let chunks = self.links.get(&peer)?.chunks.as_ref()?;
-        let in_use = session.and_then(Session::coding).is_some_and(|coding| coding.dedup);
+        let in_use = session.and_then(Session::codec).is_some_and(|codec| codec.dedup);
         Some(chunks.counts(in_use))
     }
 
-    /// The processor time that coding has taken so far, what chunks took by their bytes.
+    /// The processor time that codecs have taken so far: measured for compression, computed from the
+    /// bytes for chunks.
     pub fn spent(&self) -> Duration {
-        let coding = time_between(Spent::default(), self.codec.spent());
-        coding + hashing(self.hashed)
+        let codec = time_between(Spent::default(), self.zstd.spent());
+        codec + hashing(self.hashed)
     }
 
-    /// A stream that was reset because what came could not be undone.
+    /// A stream that was reset because it could not be decompressed.
     pub fn poll_bad_stream(&mut self, now: Instant) -> Option<BadStream> {
         self.bad.poll(now)
     }
@@ -201,12 +208,12 @@ impl Coders {
         self.links.get_mut(&peer)?.chunks.as_mut().map(|chunks| &mut chunks.dedup)
     }
 
-    /// Something may be to be said to the peer about chunks.
+    /// The peer may have to be told something about chunks.
     pub fn touch(&mut self, peer: PeerId) {
         self.touched.insert(peer);
     }
 
-    /// The next peer about whose chunks something happened.
+    /// The next peer that may have to be told something about chunks.
     pub fn next_touched(&mut self) -> Option<PeerId> {
         self.touched.pop_first()
     }
@@ -231,8 +238,8 @@ impl Coders {
         }
     }
 
-    /// Says to the peer what there is to be said; gives to `ready` the flows that waited for
-    /// chunks that are there now.
+    /// Sends the peer what it has to be told about chunks, and gives to `ready` the flows whose
+    /// chunks have arrived.
     pub fn settle_chunks(
         &mut self,
         now: Instant,
@@ -252,13 +259,13 @@ impl Coders {
         self.files.insert(peer);
     }
 
-    /// When [`Coders::handle_timeout`] is to be called.
+    /// When [`Codecs::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Something has waited for long enough; gives to `flows` those whose content has, before
-    /// anything is done for one of them: each has its turn once.
+    /// Timers are due: gives to `flows` all whose content has waited long enough, before anything
+    /// is done for one of them, so that each has one turn.
     pub fn handle_timeout(&mut self, now: Instant, flows: &mut Vec<FlowId>) {
         while let Some((_, due)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             self.due.pop_first();
@@ -267,8 +274,8 @@ impl Coders {
                     self.touched.insert(peer);
                 }
                 Due::Content(flow) => {
-                    if let Some(coder) = self.flows.get_mut(&flow) {
-                        coder.due = None;
+                    if let Some(flow_codec) = self.flows.get_mut(&flow) {
+                        flow_codec.due = None;
                         flows.push(flow);
                     }
                 }
@@ -281,16 +288,16 @@ impl Coders {
     /// The flow is over. `session`: its session, if it goes on.
     pub fn forget(&mut self, flow: FlowId, f: Flow, session: Option<&Session>) {
         self.requests.remove(&flow);
-        let Some(mut coder) = self.flows.remove(&flow) else { return };
-        self.waiting -= coder.waiting();
-        if let Some(at) = coder.due {
+        let Some(mut flow_codec) = self.flows.remove(&flow) else { return };
+        self.waiting -= flow_codec.waiting();
+        if let Some(at) = flow_codec.due {
             self.due.remove(&(at, Due::Content(flow)));
         }
         let Some(link) = self.links.get_mut(&f.peer) else { return };
-        link.kept_here -= coder.decoder.kept() as u64;
-        link.over.book(&f.kind, coder.squeezed);
-        let kept = coder.encoder.map_or(0, |e| e.kept()) as u64;
-        let mut items = match coder.items {
+        link.kept_here -= flow_codec.decoder.kept() as u64;
+        link.over.book(&f.kind, flow_codec.counts);
+        let kept = flow_codec.encoder.map_or(0, |e| e.kept()) as u64;
+        let mut items = match flow_codec.items {
             Items::Chunks(items) => {
                 self.held -= items.held();
                 Some(items).filter(|items| items.is_referring())
@@ -299,7 +306,7 @@ impl Coders {
         };
         if let Some(chunks) = &mut link.chunks {
             self.touched.insert(f.peer);
-            if let Some(decoder) = &mut coder.from_items {
+            if let Some(decoder) = &mut flow_codec.from_items {
                 decoder.close(&mut chunks.dedup.receiver, flow.to_u64());
             }
         }
@@ -322,13 +329,13 @@ impl Coders {
     }
 }
 
-impl Coder {
+impl FlowCodec {
     /// Content that waits for the host.
     fn waiting(&self) -> usize {
         self.decoder.waiting() + self.from_items.as_ref().map_or(0, |d| d.waiting())
     }
 
-    /// Gives up what waits and can be made, or fetched, anew.
+    /// Drops content that waits and can be decompressed, or fetched, again.
     fn forget_waiting(&mut self) {
         self.decoder.forget();
         if let Some(decoder) = &mut self.from_items {
@@ -338,7 +345,7 @@ impl Coder {
 }
 
 impl Link {
-    /// Gives back what is kept for some streams that the peer has done with.
+    /// Frees what is kept for some departed streams, if the peer no longer needs it.
     fn forget_departed(&mut self, number: u64, session: &Session) {
         for _ in 0..self.departed.len().min(DEPARTED_AT_ONCE) {
             let Some(mut d) = self.departed.pop_front() else { return };
@@ -359,13 +366,13 @@ impl Link {
     }
 }
 
-/// How much content surely fits into `room` bytes of a stream.
+/// How much content fits into `room` bytes of a stream in the worst case.
 fn content_for(room: usize) -> usize {
     let content = room - room / 64;
-    if room < LEAST_ROOM || Encoder::worst(content) > room { 0 } else { content }
+    if room < LEAST_ROOM || BlockEncoder::worst(content) > room { 0 } else { content }
 }
 
-/// What chunks of so much content take to be found, or checked and kept.
+/// Processor time for the chunks of so much content.
 fn hashing(content: u64) -> Duration {
     Duration::from_nanos(content.saturating_mul(HASHING))
 }

@@ -1,4 +1,4 @@
-//! Coded streams between two gateways: what hosts get, what the accounts say, and what
+//! Compressed streams between two gateways: what hosts get, what the accounts say, and what
 //! nobody else learns.
 
 mod dedup;
@@ -18,12 +18,12 @@ use crate::{Policy, ResetReason};
 /// The server's port of most streams here, which is none of HTTP's.
 const PORT: u16 = 5432;
 
-fn coded(history: u64) -> LinkConfig {
+fn compressed(history: u64) -> LinkConfig {
     LinkConfig { history: ByteCount(history), ..link() }
 }
 
 fn gateways(histories: [u64; 2], change: impl Fn(&mut Policy)) -> Gateways {
-    let mut pair = Gateways::apart(histories.map(coded), change);
+    let mut pair = Gateways::apart(histories.map(compressed), change);
     pair.meet();
     pair
 }
@@ -58,7 +58,7 @@ impl Gateways {
     fn send(&mut self, ends: Ends, side: usize, mut data: &[u8]) -> Vec<u8> {
         let mut got = Vec::new();
         for _ in 0..20_000 {
-            let room = self.sides[side].read_room(self.now, ends[side]).min(data.len());
+            let room = self.sides[side].writable_bytes(self.now, ends[side]).min(data.len());
             if room > 0 {
                 let taken = self.sides[side].local_data(self.now, ends[side], &data[..room]);
                 assert_eq!(taken, room, "what there is room for is taken");
@@ -106,12 +106,12 @@ impl Gateways {
     fn raw(&mut self, ends: Ends, bytes: &[u8]) {
         let f = self.sides[1].flows.get(ends[1]).expect("a flow");
         let session = self.sides[1].endpoint.session_mut(PEER).expect("a session");
-        session.write_coded(self.now, f.stream, bytes);
+        session.write_compressed(self.now, f.stream, bytes);
         self.pass(Duration::from_millis(30));
     }
 
-    fn squeezed(&self, side: usize) -> LinkSqueezed {
-        self.sides[side].squeezed(PEER)
+    fn compression(&self, side: usize) -> LinkCompression {
+        self.sides[side].compression(PEER)
     }
 }
 
@@ -129,7 +129,7 @@ fn content_crosses_whole_and_the_accounts_of_both_ends_agree() {
     assert!(g.send(a, 1, &down) == down);
     assert!(g.send(b, 1, &up) == up);
 
-    let [near, far] = [0, 1].map(|side| g.squeezed(side));
+    let [near, far] = [0, 1].map(|side| g.compression(side));
     let (content_up, content_down) = (up.len() as u64, (down.len() + up.len()) as u64);
     assert_eq!((near.all.sent, near.all.received), (content_up, content_down));
     assert_eq!((far.all.sent, far.all.received), (content_down, content_up));
@@ -141,9 +141,9 @@ fn content_crosses_whole_and_the_accounts_of_both_ends_agree() {
     for told in [&near, &far] {
         let hosts: Vec<_> = told.hosts.keys().copied().collect();
         assert_eq!(hosts, [host(2), host(3)]);
-        let (mut sum, mut streams) = (Squeezed::default(), Squeezed::default());
+        let (mut sum, mut streams) = (CompressionCounts::default(), CompressionCounts::default());
         told.hosts.values().for_each(|s| sum += *s);
-        told.streams.iter().for_each(|s| streams += s.squeezed);
+        told.streams.iter().for_each(|s| streams += s.counts);
         assert_eq!((sum, streams), (told.all, told.all));
         assert_eq!(told.classes.keys().copied().collect::<Vec<_>>(), [ClassId::NORMAL]);
         assert_eq!(told.classes[&ClassId::NORMAL], told.all);
@@ -151,7 +151,7 @@ fn content_crosses_whole_and_the_accounts_of_both_ends_agree() {
     // What is over stays in the sums.
     g.end(a);
     g.end(b);
-    let after = g.squeezed(0);
+    let after = g.compression(0);
     assert_eq!((after.all, after.hosts, after.streams.len()), (near.all, near.hosts, 0));
 }
 
@@ -165,7 +165,7 @@ fn a_peer_that_takes_no_history_gets_bytes_as_they_are() {
         assert!(g.send(ends, 0, &text) == text);
         let crossed = g.sides[0].endpoint.peer_stats(PEER).bytes_out - before;
         assert!(crossed > text.len() as u64, "{crossed} bytes for {}", text.len());
-        assert_eq!(g.squeezed(0).all, Squeezed::default());
+        assert_eq!(g.compression(0).all, CompressionCounts::default());
     }
 }
 
@@ -195,7 +195,7 @@ fn rules_and_classes_leave_streams_as_they_are() {
         });
         let (ends, text) = (g.connect(2, PORT), lines(0, 500));
         assert!(g.send(ends, 0, &text) == text);
-        let all = g.squeezed(0).all;
+        let all = g.compression(0).all;
         let expected = if shrinks { all.sent / 3 } else { all.sent + 1 };
         assert!(all.sent_as <= expected, "{plain:?} {rules:?}: {all:?}");
         assert_eq!(all.sent_as == all.sent + 1, !shrinks, "one byte says that it is so");
@@ -210,7 +210,7 @@ fn a_request_of_http_goes_as_it_is_and_its_answer_does_not() {
     assert!(g.send(ends, 0, request) == request);
     let answer = [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), lines(0, 300)].concat();
     assert!(g.send(ends, 1, &answer) == answer);
-    let all = g.squeezed(0).all;
+    let all = g.compression(0).all;
     assert_eq!(all.sent_as, all.sent + 1);
     assert!(all.received_as * 3 < all.received, "{all:?}");
 }
@@ -226,9 +226,9 @@ fn answer_to(requests: &[&str], guess: &str) -> (u64, u64) {
     for fields in requests {
         let request = format!("GET /?q={guess} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
         assert!(g.send(ends, 0, request.as_bytes()) == request.as_bytes());
-        let before = g.squeezed(0).all.received_as;
+        let before = g.compression(0).all.received_as;
         assert!(g.send(ends, 1, answer.as_bytes()) == answer.as_bytes());
-        became = g.squeezed(0).all.received_as - before;
+        became = g.compression(0).all.received_as - before;
     }
     (answer.len() as u64, became)
 }
@@ -248,8 +248,8 @@ fn an_answer_to_a_request_that_proves_who_asks_goes_as_it_is() {
 }
 
 #[test]
-fn what_comes_before_the_peer_has_told_what_it_takes_is_coded_later() {
-    let mut g = Gateways::apart([1 << 20, 1 << 20].map(coded), |_| {});
+fn what_comes_before_the_peer_has_told_what_it_takes_is_compressed_later() {
+    let mut g = Gateways::apart([1 << 20, 1 << 20].map(compressed), |_| {});
     let (near, text) = (g.open(2, PORT), lines(0, 40));
     assert_eq!(g.sides[0].local_data(g.now, near, &text), text.len());
     g.sides[0].local_end(g.now, near);
@@ -257,7 +257,7 @@ fn what_comes_before_the_peer_has_told_what_it_takes_is_coded_later() {
     let ends = [near, g.accept()];
     assert!(g.take(ends, 1) == text);
     assert_eq!(g.sides[1].outgoing_state(ends[1]), RecvState::Finished);
-    assert!(g.squeezed(0).all.sent_as * 2 < text.len() as u64);
+    assert!(g.compression(0).all.sent_as * 2 < text.len() as u64);
 }
 
 /// A frame of zstd (RFC 8878, 3.1.1) less its magic number that says it becomes 65,536
@@ -303,7 +303,7 @@ fn a_bomb_ends_its_stream_with_a_reason_and_the_others_live() {
         assert!(g.take(bad, 0).is_empty(), "{why:?}: nothing of it is delivered");
         let reset = RecvState::Reset(ResetReason::Protocol);
         assert_eq!(g.sides[0].outgoing_state(bad[0]), reset);
-        assert_eq!(g.squeezed(0).bad.get(&why), Some(&1), "{:?}", g.squeezed(0).bad);
+        assert_eq!(g.compression(0).bad.get(&why), Some(&1), "{:?}", g.compression(0).bad);
         let told = g.sides[0].poll_bad_stream(g.now).expect("the log tells");
         let host = Some(IpAddr::from([10, 1, 0, 2]));
         let expected =
@@ -329,7 +329,7 @@ fn a_stream_that_ends_within_a_block_is_reset() {
     assert!(g.take(ends, 0).is_empty());
     let reset = RecvState::Reset(ResetReason::Protocol);
     assert_eq!(g.sides[0].outgoing_state(ends[0]), reset);
-    assert_eq!(g.squeezed(0).bad.get(&BadBlock::Cut), Some(&1));
+    assert_eq!(g.compression(0).bad.get(&BadBlock::Cut), Some(&1));
 }
 
 /// Where much waits for hosts that take nothing, it is given up and made anew for who takes it.
@@ -348,14 +348,14 @@ fn what_a_host_does_not_take_waits_as_long_as_there_is_room() {
     let first = shown(&mut g);
     assert!(!first.is_empty() && text.starts_with(&first));
     g.sides[0].not_taken(ends[0]);
-    assert_eq!(g.sides[0].coders.waiting, first.len(), "there is room for it");
-    g.sides[0].coders.waiting += WAITING; // Others'.
+    assert_eq!(g.sides[0].codecs.waiting, first.len(), "there is room for it");
+    g.sides[0].codecs.waiting += WAITING; // Others'.
     g.sides[0].not_taken(ends[0]);
-    assert_eq!(g.sides[0].coders.waiting, WAITING);
+    assert_eq!(g.sides[0].codecs.waiting, WAITING);
     assert!(shown(&mut g) == first, "it is made anew");
-    g.sides[0].coders.waiting -= WAITING;
+    g.sides[0].codecs.waiting -= WAITING;
     assert!(g.take(ends, 0) == text);
-    assert_eq!(g.sides[0].coders.waiting, 0);
+    assert_eq!(g.sides[0].codecs.waiting, 0);
 }
 
 /// What the driver gives others their turn by: time by the stopwatch, and what chunks take by
@@ -371,17 +371,17 @@ fn the_time_that_coding_takes_is_told() {
     let mut g = gateways([1 << 20; 2], |_| {});
     g.sides.iter_mut().for_each(|side| side.set_stopwatch(slow));
     let ends = g.connect(2, PORT);
-    assert_eq!(g.sides[1].coding_time(), Duration::ZERO);
+    assert_eq!(g.sides[1].codec_time(), Duration::ZERO);
     let text = lines(0, 300);
     g.sides[1].local_data(g.now, ends[1], &text);
-    assert!(g.sides[1].coding_time() >= Duration::from_millis(3));
+    assert!(g.sides[1].codec_time() >= Duration::from_millis(3));
     g.pass(Duration::from_millis(50));
-    assert_eq!(g.sides[0].coding_time(), Duration::ZERO, "its host has taken nothing");
+    assert_eq!(g.sides[0].codec_time(), Duration::ZERO, "its host has taken nothing");
     assert!(g.take(ends, 0) == text);
-    assert!(g.sides[0].coding_time() >= Duration::from_millis(3));
-    let before = g.sides[1].coding_time();
-    g.sides[1].coders.hashed += 1_000_000;
-    assert_eq!(g.sides[1].coding_time() - before, Duration::from_millis(2));
+    assert!(g.sides[0].codec_time() >= Duration::from_millis(3));
+    let before = g.sides[1].codec_time();
+    g.sides[1].codecs.hashed += 1_000_000;
+    assert_eq!(g.sides[1].codec_time() - before, Duration::from_millis(2));
 }
 
 /// What a host sent before it reset its connection arrives; that it came to an end within
@@ -397,7 +397,7 @@ fn bytes_before_a_reset_arrive() {
     assert!(g.take(ends, 0) == text);
     let reset = RecvState::Reset(ResetReason::HostReset);
     assert_eq!(g.sides[0].outgoing_state(ends[0]), reset);
-    assert!(g.squeezed(0).bad.is_empty());
+    assert!(g.compression(0).bad.is_empty());
 }
 
 /// L-CO-3: all streams together keep what was offered, and give it back.
@@ -407,7 +407,7 @@ fn a_block_of_which_half_was_taken_is_forgotten_with_a_reset() {
     let mut pair = gateways([64 << 10; 2], |_| {});
     let ends = pair.connect(2, PORT);
     let data = lines(0, 200);
-    let room = pair.sides[1].read_room(pair.now, ends[1]).min(data.len());
+    let room = pair.sides[1].writable_bytes(pair.now, ends[1]).min(data.len());
     pair.sides[1].local_data(pair.now, ends[1], &data[..room]);
     pair.pass(Duration::from_millis(100));
     let mut slices: [&[u8]; 4] = [&[]; 4];
@@ -424,7 +424,7 @@ fn a_block_of_which_half_was_taken_is_forgotten_with_a_reset() {
     assert_eq!(state, RecvState::Reset(ResetReason::HostReset));
     pair.sides[0].wrote(pair.now, ends[0], 0);
     pair.sides[0].closed(pair.now, ends[0]);
-    assert_eq!(pair.sides[0].coders.waiting, 0);
+    assert_eq!(pair.sides[0].codecs.waiting, 0);
 }
 
 #[test]
@@ -436,29 +436,29 @@ fn a_crowd_keeps_no_more_history_than_was_offered() {
         for (n, ends) in all.iter().enumerate() {
             let text = lines(1_000 * n + 100 * round, 100);
             assert!(g.send(*ends, 1, &text) == text);
-            let [here, there] = [0, 1].map(|side| &g.sides[side].coders.links[&PEER]);
+            let [here, there] = [0, 1].map(|side| &g.sides[side].codecs.links[&PEER]);
             assert!(there.kept_there <= OFFERED, "{}", there.kept_there);
             assert_eq!(here.kept_here, there.kept_there);
         }
     }
-    assert!(g.sides[1].coders.links[&PEER].kept_there > OFFERED / 2, "it is used");
+    assert!(g.sides[1].codecs.links[&PEER].kept_there > OFFERED / 2, "it is used");
     for ends in &all {
         g.end(*ends);
     }
-    // Departed streams are looked at when others are coded.
+    // Departed streams are looked at when others are compressed.
     let ends = g.connect(2, PORT);
     for n in 0..40 {
         g.send(ends, 1, &lines(n, 1));
     }
-    let [here, there] = [0, 1].map(|side| &g.sides[side].coders.links[&PEER]);
+    let [here, there] = [0, 1].map(|side| &g.sides[side].codecs.links[&PEER]);
     assert!(there.departed.is_empty());
-    let own = g.sides[1].coders.flows[&ends[1]].encoder.as_ref().map(|e| e.kept() as u64);
+    let own = g.sides[1].codecs.flows[&ends[1]].encoder.as_ref().map(|e| e.kept() as u64);
     assert_eq!((Some(there.kept_there), Some(here.kept_here)), (own, own));
     g.end(ends);
     for side in 0..2 {
-        let coders = &g.sides[side].coders;
-        assert!(coders.flows.is_empty());
-        assert_eq!((coders.links[&PEER].kept_here, coders.waiting), (0, 0));
+        let codecs = &g.sides[side].codecs;
+        assert!(codecs.flows.is_empty());
+        assert_eq!((codecs.links[&PEER].kept_here, codecs.waiting), (0, 0));
     }
 }
 
@@ -479,7 +479,7 @@ fn history_beyond_the_offer_ends_the_stream_that_asks_for_it() {
     assert!(g.take(other, 0).is_empty());
     let reset = RecvState::Reset(ResetReason::Protocol);
     assert_eq!(g.sides[0].outgoing_state(other[0]), reset);
-    assert_eq!(g.squeezed(0).bad.get(&BadBlock::History), Some(&1));
+    assert_eq!(g.compression(0).bad.get(&BadBlock::History), Some(&1));
     assert_eq!(g.sides[0].outgoing_state(ends[0]), RecvState::Open);
 }
 

@@ -1,52 +1,55 @@
-//! How much repair a link deserves, from the losses that were measured.
+//! The code rate of repair for a bulk flow, from the losses that were measured: one repair packet
+//! for how many packets, over which window, or none.
 
 use units::{BitRate, Duration, Ratio};
 
-use super::{MAX_WINDOW, Sky, exact, header};
+use super::{LossModel, MAX_WINDOW, exact, header};
 
-/// Packets over which the loss ratio is taken, and losses if those are sooner: it must
-/// follow rain, and not one burst.
+/// The loss ratio is averaged over so many packets, or over [`LOSSES`] losses if those are
+/// fewer packets: it must follow rain, but not a single burst.
 const MEMORY: f64 = 40_000.0;
 /// See [`MEMORY`].
 const LOSSES: f64 = 2000.0;
-/// See [`LossEstimate::ratio`].
+/// Standard deviations added to few losses, see [`LossEstimate::ratio`].
 const DOUBT: f64 = 2.0;
-/// Losses from which on their ratio is known.
+/// From so many losses on their ratio counts as known.
 const FEW: f64 = 50.0;
-/// How many packets' worth of trust the profile's error ratio has before there are any.
+/// The profile's error ratio weighs as much as so many packets that were measured.
 const PRIOR: f64 = 300.0;
 /// Bulk is not coded below this loss ratio (repair then costs more than it saves), or, where
 /// it is, below a fifth of it: the estimate of rare losses is rough.
 const LEAST_FOR_BULK: f64 = 0.0005;
-/// Many streams share lag, and code that costs little beside the losses themselves: the
-/// margin's part of them, at most.
+/// Where many streams share the link (and the delay of a loss), the margin is at most this part
+/// of the loss ratio.
 const SHARED_MARGIN: f64 = 0.1;
-/// The most redundancy beyond the loss itself, and its part of the loss that comes on
-/// top: above, the code costs more than the lag that it saves, because only the end of a
-/// transfer pays for lag, once; the lag of sending again grows with the loss.
+/// The most redundancy beyond the loss ratio: a constant, and a part of the loss ratio. Above
+/// that the code costs more than the delay that it saves, because a transfer pays for delay only
+/// once, at its end; the delay of retransmissions grows with the loss ratio.
 const MOST_MARGIN: (f64, f64) = (0.01, 0.4);
-/// The lag behind the newest packet that the code aims at, in round trips, and the one that
-/// it puts up with where the first is dear. What is asked for is half a round trip on
-/// average; in the simulator it comes out at a third to a half of these.
-const LAG: f64 = 0.1;
-/// See [`LAG`].
-const MOST_LAG: f64 = 0.7;
-/// A margin that is not dear: this and its part of the loss.
+/// The head-of-line delay that the code aims at, in round trips: how long bytes wait for a
+/// missing packet before them. Half a round trip on average is asked for; in the simulator it
+/// comes out at a third to a half of these.
+const HEAD_OF_LINE_DELAY: f64 = 0.1;
+/// The head-of-line delay that is accepted where that one costs too much redundancy.
+const MOST_HEAD_OF_LINE_DELAY: f64 = 0.7;
+/// A margin up to this is cheap: a constant, and a part of the loss ratio.
 const CHEAP: (f64, f64) = (0.005, 0.2);
-/// Losses in a round trip below which sending again lags by less than half of one on average
-/// (measured in the simulator, 1 to 5 % lost); a fifth less where there is a code.
+/// With fewer losses in a round trip than this, retransmission delays bytes by less than half a
+/// round trip on average (measured in the simulator, 1 to 5 % lost); a fifth less where there
+/// is a code already.
 const FEW_IN_FLIGHT: f64 = 1.2;
-/// Repair packets that tell of each packet where that is not dear: fewer hardly average over
-/// losses.
+/// Repair packets that cover each packet, where that is cheap: over fewer of them losses hardly
+/// average out.
 const REPAIRS_IN_WINDOW: f64 = 8.0;
-/// A window of W packets loses p W on average; that it loses more than r W, and so more than
-/// its repairs bring back, happens with about exp(−W (r − p)² / 2p). Where a round trip is
-/// many windows that is rare enough in all of them only if the exponent grows: by this for
-/// each doubling.
+/// A window of W packets loses p W on average. It loses more than r W, which is more than its
+/// repair packets bring back, with a probability of about exp(−W (r − p)² / 2p). Where a round
+/// trip holds many windows, all of them succeed only if the exponent grows: by this for each
+/// doubling of their number.
 const SAFETY: f64 = 2.5;
-/// The most redundancy for the sake of that.
+/// The most redundancy that [`SAFETY`] adds.
 const MOST_FOR_SAFETY: f64 = 0.01;
-/// Packets missing from a window, at most, on average: solving for more is dear.
+/// Packets missing from a window on average, at most: solving for more takes too much of the
+/// processor.
 const MOST_MISSING: f64 = 64.0;
 /// Symbol bytes that may be combined a second: some percent of a processor.
 const COMBINED_PER_SECOND: f64 = 1.5e9;
@@ -56,9 +59,9 @@ const COMBINED_PER_SECOND: f64 = 1.5e9;
 pub(crate) struct LossEstimate {
     packets: f64,
     lost: f64,
-    /// Of the packets, those that are believed and were never sent.
+    /// Of `packets`, those that stand for the profile's error ratio and were never sent.
     believed: f64,
-    /// Does the profile tell of errors?
+    /// The profile promises bit errors.
     promised: bool,
 }
 
@@ -69,7 +72,7 @@ impl LossEstimate {
         LossEstimate { packets: PRIOR, lost: PRIOR * loss, believed: PRIOR, promised: loss > 0.0 }
     }
 
-    /// Of `packets` more, `lost` did not arrive by themselves.
+    /// Of `packets` more, `lost` were lost, whether repair brought them back or not.
     pub fn observe(&mut self, packets: u64, lost: u64) {
         self.packets += packets as f64;
         self.lost = (self.lost + lost as f64).min(self.packets);
@@ -80,15 +83,16 @@ impl LossEstimate {
         }
     }
 
-    /// The ratio, 0 … 0.9. Of few losses it is rough, and repair that is too weak costs a
-    /// flow more than repair that is too strong for a while: then up to [`DOUBT`] standard
-    /// deviations of their number are added, where the profile promised nothing.
+    /// The loss ratio, 0 … 0.9. From few losses it is rough, and too little repair costs a flow
+    /// more than too much for a while: up to [`DOUBT`] standard deviations of the number of
+    /// losses are added then, unless the profile promises bit errors.
     pub fn ratio(&self) -> f64 {
         ((self.lost + self.doubt()) / self.packets).min(0.9)
     }
 
-    /// The ratio for what is done once, as the repair of a tail, for which the first few losses
-    /// must do: what was believed without the profile's promise counts less with each.
+    /// The loss ratio for the repair of a tail, which gets only one chance: the first few losses
+    /// must suffice, so the weight of [`PRIOR`] falls with each, unless the profile promises bit
+    /// errors.
     pub fn ratio_soon(&self) -> f64 {
         let void = match self.promised {
             true => 0.0,
@@ -97,7 +101,7 @@ impl LossEstimate {
         ((self.lost + self.doubt()) / (self.packets - void)).min(0.9)
     }
 
-    /// See [`LossEstimate::ratio`].
+    /// Losses added to those counted, see [`LossEstimate::ratio`].
     fn doubt(&self) -> f64 {
         let known = (self.lost / FEW).min(1.0);
         if self.promised { 0.0 } else { DOUBT * (1.0 - known) * self.lost.sqrt() }
@@ -107,47 +111,51 @@ impl LossEstimate {
 /// The code over a bulk flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BulkCode {
-    /// Every so many packets one is REPAIR.
+    /// One of so many packets is REPAIR.
     pub interval: u64,
-    /// So many numbers does it reach back.
+    /// Packet numbers that a REPAIR packet reaches back.
     pub window: u64,
 }
 
 impl BulkCode {
-    /// The code for losses like these where `round_trip` packets fill a round trip, of
-    /// which windows reach over `in_flight` at most, and `rate` bytes leave a second; `None`
-    /// where sending again serves better.
+    /// The code against `losses`, where `round_trip` packets fill a round trip, windows reach
+    /// over `in_flight` of them at most, and `rate` bytes leave a second. `None`: retransmission
+    /// alone serves better.
     ///
-    /// Losses wait for repair packets as customers for a server: with redundancy r, loss p
-    /// and ρ = p/r the time average of the lag is about 1/(2r(1−ρ)²) packets (the residual
+    /// Losses wait for repair packets like customers for a server: with redundancy r, loss ratio
+    /// p and ρ = p/r the mean head-of-line delay is about 1/(2r(1−ρ)²) packets (the residual
     /// busy period of a queue with Poisson arrivals and constant service). That is
     /// L × in_flight for r = p + √(p / (2 L × in_flight)).
     ///
-    /// A burst of B packets beyond that takes B / (r − p) packets to repair; where that is longer
-    /// than sending again takes the code is in vain.
+    /// A burst of B packets takes B / (r − p) further packets to repair; where retransmission is
+    /// sooner, the code is useless.
     ///
-    /// `dominant`: one stream has most of the link. `on`: there is such a code already.
+    /// `dominant`: one stream has most of the link. `on`: there is a code already.
     pub fn new(
-        sky: Sky,
+        losses: LossModel,
         (round_trip, in_flight): (f64, f64),
         rate: f64,
         dominant: bool,
         on: bool,
     ) -> Option<BulkCode> {
-        let loss = sky.loss;
+        let loss = losses.loss;
         let (least, few) = match on {
             true => (LEAST_FOR_BULK / 5.0, FEW_IN_FLIGHT * 0.8),
             false => (LEAST_FOR_BULK, FEW_IN_FLIGHT),
         };
         let window = in_flight.min(MOST_MISSING / loss.max(1e-9)).clamp(32.0, MAX_WINDOW as f64);
-        let for_lag = |lag: f64| (loss / (2.0 * lag * in_flight.max(1.0))).sqrt();
-        let best = for_lag(LAG).max(REPAIRS_IN_WINDOW / window - loss);
-        let margin = best.min(CHEAP.0 + CHEAP.1 * loss).max(for_lag(MOST_LAG));
-        // What a window loses beyond its repairs waits for a round trip.
+        let for_delay = |delay: f64| (loss / (2.0 * delay * in_flight.max(1.0))).sqrt();
+        let best = for_delay(HEAD_OF_LINE_DELAY).max(REPAIRS_IN_WINDOW / window - loss);
+        let margin = best.min(CHEAP.0 + CHEAP.1 * loss).max(for_delay(MOST_HEAD_OF_LINE_DELAY));
+        // Losses beyond a window's repairs wait for a retransmission.
         let exponent = SAFETY * exact::log2(round_trip / window).max(0.0);
         let safe = (2.0 * loss * exponent / window).sqrt();
         let margin = margin.max(safe.min(MOST_FOR_SAFETY));
-        let of_bursts = if sky.is_bursty() { sky.burst / (MOST_LAG * in_flight) } else { 0.0 };
+        let of_bursts = if losses.is_bursty() {
+            losses.burst / (MOST_HEAD_OF_LINE_DELAY * in_flight)
+        } else {
+            0.0
+        };
         let margin = margin.max(of_bursts);
         let redundancy = loss + margin;
         let most =
@@ -163,14 +171,14 @@ impl BulkCode {
     }
 }
 
-/// For a plan of a link: of so many packets of one bulk flow one is repair, where single packets
-/// are lost with `loss`; `None` where sending again serves better.
+/// For a plan of a link: one of so many packets of a bulk flow is repair, where packets are lost
+/// independently with the ratio `loss`. `None`: retransmission alone serves better.
 pub fn bulk_repair_interval(loss: Ratio, rate: BitRate, rtt: Duration, packet: u16) -> Option<u64> {
     let in_flight = rate.bytes_in(rtt).0 as f64 / f64::from(packet.max(1));
     let rate = rate.bytes_in(Duration::from_secs(1)).0 as f64;
-    let sky = Sky::alone(loss.as_f64());
+    let losses = LossModel::independent(loss.as_f64());
     let reach = in_flight.min(MAX_WINDOW as f64);
-    BulkCode::new(sky, (in_flight, reach), rate, true, false).map(|code| code.interval)
+    BulkCode::new(losses, (in_flight, reach), rate, true, false).map(|code| code.interval)
 }
 
 #[cfg(test)]
@@ -181,7 +189,7 @@ mod tests {
     fn bulk_is_coded_where_that_is_cheap() {
         // 45 Mbit/s, 700 ms: the notes ask for 0.3, 1.2 and 12 %.
         let redundancy = |loss| {
-            BulkCode::new(Sky::alone(loss), (2625.0, 2048.0), 5.6e6, true, false)
+            BulkCode::new(LossModel::independent(loss), (2625.0, 2048.0), 5.6e6, true, false)
                 .map(|c| 1.0 / c.interval as f64)
         };
         assert_eq!(redundancy(0.0001), None);
@@ -190,17 +198,21 @@ mod tests {
             assert!((asked * 0.85..asked * 1.15).contains(&r), "{loss}: {r}");
         }
         // 100 kbit/s, 1 s, bit errors of 1e-5: fifteen packets in a round trip.
-        assert_eq!(BulkCode::new(Sky::alone(0.064), (15.0, 15.0), 12_500.0, true, false), None);
+        assert_eq!(
+            BulkCode::new(LossModel::independent(0.064), (15.0, 15.0), 12_500.0, true, false),
+            None
+        );
     }
 
     #[test]
     fn bulk_is_not_coded_against_bursts_that_are_sent_again_as_soon() {
         // 20 Mbit/s, 600 ms.
         let code = |burst| {
-            let sky = Sky { loss: 0.01, burst };
-            BulkCode::new(sky, (1000.0, 1000.0), 2.5e6, true, true).map(|c| c.interval)
+            let losses = LossModel { loss: 0.01, burst };
+            BulkCode::new(losses, (1000.0, 1000.0), 2.5e6, true, true).map(|c| c.interval)
         };
-        let alone = BulkCode::new(Sky::alone(0.01), (1000.0, 1000.0), 2.5e6, true, true);
+        let alone =
+            BulkCode::new(LossModel::independent(0.01), (1000.0, 1000.0), 2.5e6, true, true);
         assert_eq!(code(4.0), alone.map(|c| c.interval));
         assert_eq!(code(20.0), None);
     }

@@ -1,0 +1,165 @@
+//! Liveness: which of the link's two directions work (L-LO-6, L-LO-7, L-LO-8).
+//!
+//! A link may fail in one direction only: a terminal whose transmitter broke, a return channel
+//! without power. Each side then sees a half of it. One side receives nothing, although it sends
+//! PINGs. The other receives those PINGs, but no ACK for anything that it sent.
+
+use units::{ByteCount, Duration, Instant};
+
+use super::path::Path;
+
+/// The health of a path's two directions, as far as this node knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PathHealth {
+    /// Nothing speaks against either direction.
+    #[default]
+    Alive,
+    /// Nothing was received since then, though something should have been (L-LO-6).
+    NothingReceived {
+        /// When the last packet came, or the session began.
+        since: Instant,
+    },
+    /// The peer is heard, but acknowledges nothing that was sent since then (L-LO-7).
+    TransmitDead {
+        /// When the oldest packet that is not acknowledged left.
+        since: Instant,
+    },
+    /// The peer is heard, but sent no ACK at all since then (L-LO-8).
+    NoAcks {
+        /// When the oldest packet that is not acknowledged left.
+        since: Instant,
+    },
+}
+
+/// The evidence that the peer does not hear this node.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Liveness {
+    /// When the first ACK came that acknowledges nothing new, since the last that did.
+    first_stale_ack: Option<Instant>,
+    /// That was long ago: PINGs leave more often, until enough packets are in flight to judge by.
+    probing: bool,
+    /// Nothing that was sent since then is acknowledged: transmitting seems dead.
+    tx_dead: Option<Instant>,
+    /// It is because the peer sends no ACKs.
+    no_acks: bool,
+    /// When the first packet came from a peer that owed an ACK by then.
+    acks_due_since: Option<Instant>,
+}
+
+/// Transmitting is dead if this many packets in a row were lost. At 50 % loss and 16 packets a
+/// second that happens by chance about once in 10^6 hours. Unlike PINGs without an answer it does
+/// not depend on losses on the way back.
+const LOST_IN_A_ROW: u64 = 36;
+/// The interval of PINGs while `probing`, unless the link needs more time for eight of them.
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// The ACK timeout is this many times the longest time that an ACK may take ...
+const ACK_TIMEOUT_FACTOR: u64 = 4;
+/// ... and never less.
+const LEAST_ACK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of eight PINGs.
+const PROBE_BYTES: ByteCount = ByteCount(640);
+
+impl Path {
+    /// Which directions work, as far as this node knows.
+    pub(crate) fn health(&self) -> PathHealth {
+        match self.liveness.tx_dead {
+            Some(since) if self.liveness.no_acks => PathHealth::NoAcks { since },
+            Some(since) => PathHealth::TransmitDead { since },
+            None if self.silent => PathHealth::NothingReceived { since: self.last_heard },
+            None => PathHealth::Alive,
+        }
+    }
+
+    /// The peer timeout: how long nothing may be heard, or acknowledged, before the path counts as
+    /// dead. It is shorter if another path can take over, because a mistake then costs less.
+    pub(super) fn peer_timeout(&self) -> Duration {
+        let (rtt, second) = (self.rtt.smoothed(), Duration::from_secs(1));
+        if self.is_beside_others { rtt.times(3).max(second) } else { rtt.times(2) + second }
+    }
+
+    /// A packet of the peer arrived. A peer that waits for an answer sends a PING every max(2 s,
+    /// 2 RTT), or as often as its line allows (L-LO-5). After a longer pause the other direction
+    /// was down as well, and what the peer says now may have left before it heard anything.
+    pub(super) fn on_heard(&mut self, now: Instant) {
+        let dark = now.since(self.last_heard);
+        let full = self.config.receive_rate.time_for(ByteCount(u64::from(self.config.packet)));
+        let asks = Duration::from_secs(2).max(self.rtt.smoothed().times(2));
+        if dark > asks.max(self.report_overdue() + full).times(2) {
+            let Liveness { tx_dead, no_acks, .. } = self.liveness;
+            self.liveness = Liveness { tx_dead, no_acks, ..Liveness::default() };
+        }
+        if dark >= self.rtt.longest_pause() {
+            self.rtt.distrust_before(now);
+        }
+        if self.liveness.tx_dead.is_none() {
+            self.resume(now, dark);
+        }
+        self.last_heard = now;
+        self.heard_here = true;
+        self.check_acks(now);
+    }
+
+    /// A peer that is heard sends an ACK once in a round trip at least (L-RE-2). For one that does
+    /// not, every packet ever sent would have to be kept.
+    fn check_acks(&mut self, now: Instant) {
+        if now.since(self.sent.reported()) < LEAST_ACK_TIMEOUT || self.liveness.tx_dead.is_some() {
+            self.liveness.acks_due_since = None;
+            return;
+        }
+        let Some(oldest) = self.sent.oldest_in_flight() else { return };
+        let due_since = *self.liveness.acks_due_since.get_or_insert(now);
+        let timeout = (self.peer_timeout() + self.overdue()).times(ACK_TIMEOUT_FACTOR);
+        if now.since(due_since.max(oldest)) >= timeout.max(LEAST_ACK_TIMEOUT) {
+            (self.liveness.tx_dead, self.liveness.no_acks) = (Some(oldest), true);
+            self.silent = true;
+        }
+    }
+
+    /// An ACK came whose largest packet is `hi` (`None`: a PING of a peer to which nothing has
+    /// arrived yet). `progress`: it acknowledged something new.
+    pub(super) fn check_transmit(&mut self, now: Instant, hi: Option<u64>, progress: bool) {
+        if progress {
+            return self.on_heard_by_peer(now);
+        }
+        (self.liveness.acks_due_since, self.liveness.no_acks) = (None, false);
+        if self.sent.confirmed() != hi {
+            return; // A later ACK overtook it.
+        }
+        let Some(oldest) = self.sent.oldest_in_flight() else { return };
+        let first = *self.liveness.first_stale_ack.get_or_insert(now);
+        // Packets that left before then would be acknowledged, had they arrived.
+        let acked_by_now = now - self.overdue();
+        let since = now.since(first.max(oldest));
+        if oldest > acked_by_now || since < self.peer_timeout() + self.on_line() {
+            return;
+        }
+        let next = hi.map_or(0, |n| n + 1);
+        let lost = self.sent.first_since(acked_by_now).saturating_sub(next);
+        self.liveness.probing = lost < LOST_IN_A_ROW;
+        if lost >= LOST_IN_A_ROW && self.liveness.tx_dead.is_none() {
+            self.liveness.tx_dead = Some(oldest);
+            self.silent = true;
+        }
+    }
+
+    /// The interval of PINGs while it is in doubt whether the peer hears this node.
+    pub(super) fn probe_interval(&self) -> Option<Duration> {
+        let often = PROBE_INTERVAL.max(self.pacer.rate().time_for(PROBE_BYTES));
+        (self.liveness.probing && !self.silent).then_some(often)
+    }
+
+    /// The peer hears this node: it acknowledged something, or completed a handshake.
+    pub(crate) fn on_heard_by_peer(&mut self, now: Instant) {
+        if let Some(since) = std::mem::take(&mut self.liveness).tx_dead {
+            self.resume(now, now.since(since));
+        }
+    }
+
+    /// Both directions work again, after `dark`: streams go on.
+    fn resume(&mut self, now: Instant, dark: Duration) {
+        if std::mem::take(&mut self.silent) {
+            self.rate.on_return(dark, self.sent.next_number());
+            self.follow_rate(now);
+        }
+    }
+}
