@@ -1,5 +1,8 @@
 //! The house rules that no compiler checks.
 
+#[path = "tidy/circles.rs"]
+mod circles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -369,6 +372,30 @@ fn every_rule_of_the_protocols_is_short_and_has_an_id_of_its_own() {
             faults.push(format!("{file}: there is another {id}"));
         }
     }
+    fail_with(faults);
+}
+
+/// A newcomer goes by the map: files that it names are there.
+#[test]
+fn every_file_that_the_architecture_names_is_there() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    let there: Vec<String> =
+        files(&[".rs"]).into_iter().map(|(name, _)| format!("/{name}")).collect();
+    let mut faults = Vec::new();
+    let mut named = 0;
+    for name in map.split(|c: char| c == '`' || c.is_whitespace() || ":;,()".contains(c)) {
+        let name = name.trim_end_matches('.');
+        if !name.ends_with(".rs") {
+            continue;
+        }
+        named += 1;
+        // `up/…` is in bentpipe's sources, `link/src/…` in the crates.
+        let end = format!("/{name}");
+        if !there.iter().any(|file| file.ends_with(&end)) {
+            faults.push(format!("ARCHITECTURE.md: there is no file {name}"));
+        }
+    }
+    assert!(named > 40, "only {named} files are named");
     fail_with(faults);
 }
 
