@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `bentpipe`.
 
 use std::process::ExitCode;
 
@@ -17,6 +17,7 @@ use crate::{
 /// description of the link. Start with `bentpipe keygen`.
 #[derive(Parser, Debug)]
 #[command(name = "bentpipe", version, propagate_version = true)]
+#[command(subcommand_help_heading = "Commands (the first ten are what every node needs)")]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -24,8 +25,8 @@ struct Cli {
     command: Command,
 }
 
-/// The commands, in the order in which a user meets them; each is a module of the same name,
-/// whose `Args` describe it.
+/// The commands: first the ten that every node needs, in the order in which a user meets them.
+/// Each is a module of the same name, whose `Args` describe it.
 #[derive(Subcommand, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one, and it lives as long as the program
 #[allow(missing_docs)] // a line here would hide what `Args` say of the command in `--help`
@@ -33,14 +34,14 @@ pub enum Command {
     Keygen(keygen::Args),
     Check(check::Args),
     Doctor(doctor::Args),
-    Plan(plan::Args),
     Up(up::Args),
     Status(status::Args),
-    Watch(watch::Args),
-    Usage(usage::Args),
-    Log(log::Args),
     Test(test::Args),
+    Watch(watch::Args),
+    Log(log::Args),
+    Usage(usage::Args),
     Reload(reload::Args),
+    Plan(plan::Args),
     Rate(rate::Args),
     Path(path::Args),
     Link(line::Args),
@@ -94,6 +95,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_ten_commands_that_every_node_needs_come_first_in_help() {
+        let help = Cli::command().render_help().to_string();
+        let (_, list) = help.split_once("Commands (the first ten").expect("a heading");
+        let named: Vec<&str> =
+            list.lines().skip(1).map_while(|line| line.split_whitespace().next()).collect();
+        let first = "keygen check doctor up status test watch log usage reload";
+        assert_eq!(named[..10].join(" "), first, "{help}");
+        let shown = command_line().get_subcommands().filter(|sub| !sub.is_hide_set()).count();
+        let listed = named.iter().filter(|name| **name != "help").count();
+        assert_eq!(listed, shown, "{help}");
     }
 
     #[test]

@@ -18,11 +18,12 @@ mod modem;
 mod names;
 mod one_sided;
 mod others;
+mod peer_source;
+mod peer_table;
 mod peers;
 mod proxy;
 mod reload;
 mod report;
-mod roster;
 mod self_test;
 mod serial_line;
 mod services;
@@ -40,7 +41,7 @@ use miette::{IntoDiagnostic as _, miette};
 use units::Duration;
 
 use crate::admin;
-use crate::config::Config;
+use peer_source::{PeerFile, PeerSource as _};
 
 /// For the one that runs already to say so.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -62,13 +63,14 @@ pub struct Args {
 /// # Errors
 /// One sentence each: a wrong configuration, a missing right, a port in use.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
-    let config = Config::load(&args.file)?;
+    let source = PeerFile::new(&args.file);
+    let config = source.read()?;
     for warning in &config.warnings {
         console::show("bentpipe", warning);
     }
     crate::logging::init(global.level(config.node.log), global.json);
     let socket = config.node.admin_socket();
-    let opened = driver::Driver::open(config, &args.file, global);
+    let opened = driver::Driver::open(config, &args.file, Box::new(source), global);
     let mut driver = opened.map_err(|e| beside_another(e, &socket))?;
     driver.run().into_diagnostic()?;
     Ok(ExitCode::SUCCESS)

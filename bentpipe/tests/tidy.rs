@@ -1,5 +1,8 @@
 //! The house rules that no compiler checks.
 
+#[path = "tidy/circles.rs"]
+mod circles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -176,6 +179,23 @@ fn files_are_short_enough_to_keep_in_mind() {
     );
 }
 
+/// Who opens a file learns from its first line what is in it, and that line is no title alone.
+#[test]
+fn every_module_opens_with_what_it_does() {
+    const SHORTEST: usize = 16;
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs"]) {
+        match text.lines().next().and_then(|line| line.strip_prefix("//! ")) {
+            None => faults.push(format!("{name}: the first line has to say `//! what it does`")),
+            Some(line) if line.len() < SHORTEST => {
+                faults.push(format!("{name}: \"{line}\" does not say what the module does"));
+            }
+            Some(_) => {}
+        }
+    }
+    fail_with(faults);
+}
+
 #[test]
 fn nothing_is_left_half_done() {
     let marks = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
@@ -317,6 +337,87 @@ fn musts() -> BTreeSet<String> {
         })
         .map(|(id, _)| id.to_owned())
         .collect()
+}
+
+/// The numbered rules of all protocols, each with its file, id and text: up to the next rule or
+/// the next empty line, behind which a table of the rule may stand.
+fn rules() -> Vec<(String, String, String)> {
+    let mut rules = Vec::new();
+    for (name, text) in files(&[".md"]) {
+        if !name.starts_with("spec/") {
+            continue;
+        }
+        for item in text.split("\n- **").skip(1) {
+            let Some((id, rest)) = item.split_once("**") else { continue };
+            let own = rest.split("\n\n").next().unwrap_or_default();
+            rules.push((name.clone(), id.to_owned(), own.to_owned()));
+        }
+    }
+    assert!(rules.len() > 150, "only {} rules were found", rules.len());
+    rules
+}
+
+/// What takes longer to say is two rules, or a rule and a table.
+#[test]
+fn every_rule_of_the_protocols_is_short_and_has_an_id_of_its_own() {
+    const MOST_WORDS: usize = 120;
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (file, id, text) in rules() {
+        let words = text.split_whitespace().count();
+        if words > MOST_WORDS {
+            faults.push(format!("{file}: {id} has {words} words, more than {MOST_WORDS}"));
+        }
+        if !seen.insert(id.clone()) {
+            faults.push(format!("{file}: there is another {id}"));
+        }
+    }
+    fail_with(faults);
+}
+
+/// A newcomer goes by the map: files that it names are there.
+#[test]
+fn every_file_that_the_architecture_names_is_there() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    let there: Vec<String> =
+        files(&[".rs"]).into_iter().map(|(name, _)| format!("/{name}")).collect();
+    let mut faults = Vec::new();
+    let mut named = 0;
+    for name in map.split(|c: char| c == '`' || c.is_whitespace() || ":;,()".contains(c)) {
+        let name = name.trim_end_matches('.');
+        if !name.ends_with(".rs") {
+            continue;
+        }
+        named += 1;
+        // `up/…` is in bentpipe's sources, `link/src/…` in the crates.
+        let end = format!("/{name}");
+        if !there.iter().any(|file| file.ends_with(&end)) {
+            faults.push(format!("ARCHITECTURE.md: there is no file {name}"));
+        }
+    }
+    assert!(named > 40, "only {named} files are named");
+    fail_with(faults);
+}
+
+/// L-KY-1 and the like, wherever they stand: in code, in documents and in the protocols themselves.
+#[test]
+fn every_rule_that_is_cited_is_there() {
+    let known: BTreeSet<String> = rules().into_iter().map(|(_, id, _)| id).collect();
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs", ".md"]) {
+        let is_whole = |at: usize| {
+            !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        };
+        for (at, _) in text.match_indices("L-").chain(text.match_indices("CT-")) {
+            let end = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '-');
+            let id = text[at..].split(end).next().unwrap_or_default();
+            let is_rule = id.split('-').count() == 3 && id.ends_with(|c: char| c.is_ascii_digit());
+            if is_whole(at) && is_rule && !known.contains(id) {
+                faults.push(format!("{name}: {id} is in none of the protocols"));
+            }
+        }
+    }
+    fail_with(faults);
 }
 
 /// What of a file is tests: all of it, or what follows `mod tests {`.

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `bentpipe-lab`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -92,6 +92,12 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_bench_is_in_help() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.lines().any(|line| line.trim_start().starts_with("bench ")), "{help}");
     }
 
     #[test]

@@ -56,26 +56,55 @@ struct OutArgs {
     dir: PathBuf,
 }
 
-/// Names the experiments.
+/// Names the experiments, or the ways of some.
 ///
-/// Example: bentpipe-lab list
+/// A way is one arrangement of hosts, link and gateways; an experiment compares several.
+///
+/// Examples: bentpipe-lab list; bentpipe-lab list umd-ftp
 #[derive(clap::Args, Clone, Debug)]
-pub struct ListArgs {}
+pub struct ListArgs {
+    /// Name the ways of these experiments.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Name the ways of all experiments.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+}
 
-/// Names the experiments.
+/// Names the experiments, or their ways.
 ///
 /// # Errors
-/// If standard output is gone.
-pub fn list(_: ListArgs, _: &Global) -> miette::Result<ExitCode> {
+/// There is no such experiment, or standard output is gone.
+pub fn list(args: ListArgs, _: &Global) -> miette::Result<ExitCode> {
+    let wanted = if args.all { vec!["all".to_owned()] } else { args.names };
+    let text = match wanted.is_empty() {
+        true => experiments()?,
+        false => {
+            let each = expand(&wanted).into_iter().map(ways);
+            each.collect::<miette::Result<Vec<_>>>()?.join("\n")
+        }
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The experiments, a line each: they fit a screen of 80 columns and 24 lines.
+fn experiments() -> miette::Result<String> {
     let mut rows = Vec::new();
     for (name, _) in BUILT_IN {
         let scenario = Scenario::built_in(name).into_diagnostic()?;
-        let ways: Vec<&str> = scenario.ways.iter().map(|w| w.id.as_str()).collect();
-        rows.push(vec![name.to_owned(), scenario.title.clone(), ways.join(", ")]);
+        rows.push(vec![name.to_owned(), scenario.title]);
     }
-    let head = ["name", "what", "ways"].map(str::to_owned);
-    print(&report::columns(&head, &rows))?;
-    Ok(ExitCode::SUCCESS)
+    let table = report::columns(&["name", "what"].map(str::to_owned), &rows);
+    Ok(table + "\nThe ways of one: `bentpipe-lab list NAME`; of all: `bentpipe-lab list --all`.\n")
+}
+
+/// The ways of an experiment.
+fn ways(name: &str) -> miette::Result<String> {
+    let scenario = Scenario::built_in(name).into_diagnostic()?;
+    let rows = scenario.ways.into_iter().map(|way| vec![way.id, way.title]);
+    let table = report::columns(&["way", "what"].map(str::to_owned), &rows.collect::<Vec<_>>());
+    Ok(format!("{name}: {}\n\n{table}", scenario.title))
 }
 
 /// Runs experiments.
@@ -128,7 +157,9 @@ fn chosen(mut scenario: Scenario, args: &RunArgs) -> miette::Result<Scenario> {
     scenario.seeds = args.seeds.unwrap_or(scenario.seeds);
     if let Some(unknown) = args.way.iter().find(|id| scenario.way(id).is_none()) {
         let name = &scenario.name;
-        return Err(miette!("{name} has no way \"{unknown}\"; `bentpipe-lab list` names them"));
+        return Err(miette!(
+            "{name} has no way \"{unknown}\"; `bentpipe-lab list {name}` names them"
+        ));
     }
     if !args.way.is_empty() {
         scenario.ways.retain(|w| args.way.contains(&w.id));
@@ -202,4 +233,33 @@ fn read_saved(file: &Path) -> miette::Result<Option<Results>> {
     };
     let cannot = |e| miette!("{} holds no results of this version: {e}", file.display());
     serde_json::from_str(&text).map(Some).map_err(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_experiments_fits_a_screen() {
+        let text = experiments().expect("a list");
+        assert!(text.lines().count() <= 24, "{text}");
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|length| length <= 80), "{longest:?} columns:\n{text}");
+        for (name, _) in BUILT_IN {
+            assert!(text.contains(&format!("\n{name} ")), "{name} is missing:\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_way_is_listed_with_its_experiment() {
+        for (name, _) in BUILT_IN {
+            let text = ways(name).expect("its ways");
+            for way in Scenario::built_in(name).expect("it is built in").ways {
+                let line = text.lines().find(|line| line.split(' ').next() == Some(&way.id));
+                assert!(line.is_some_and(|line| line.ends_with(&way.title)), "{}: {text}", way.id);
+            }
+        }
+        let unknown = ways("umd").expect_err("there is none of that name");
+        assert!(unknown.to_string().contains("bentpipe-lab list"), "{unknown}");
+    }
 }

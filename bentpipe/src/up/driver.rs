@@ -25,8 +25,9 @@ use super::kept::Kept;
 use super::listeners::Listeners;
 use super::one_sided::OneSidedLinks;
 use super::others::Others;
+use super::peer_source::PeerSource;
+use super::peer_table::{ListedPeer, PeerTable};
 use super::proxy::{Asked, Proxy};
-use super::roster::{ListedPeer, Roster};
 use super::services::line::Answer;
 use super::services::{Do, Services, Work};
 use super::shard::inbox::{Guest, News, Order};
@@ -80,14 +81,16 @@ pub enum UpError {
 /// A running gateway.
 pub struct Driver {
     pub(super) config: Config,
+    /// The file that the node's own settings are from.
     pub(super) path: PathBuf,
+    pub(super) source: Box<dyn PeerSource>,
     /// How talkative the command line wants the log.
     pub(super) global: Global,
     /// The first shard, which runs on this thread.
     pub(super) shard: Shard,
     pub(super) others: Others,
-    /// The peers of all shards, in the order of the file.
-    pub(super) everyone: Roster<ListedPeer>,
+    /// The peers of all shards, in the order of their source.
+    pub(super) everyone: PeerTable<ListedPeer>,
     /// Which shard has the peer behind an address.
     pub(super) shard_routes: Routes<usize>,
     pub(super) intercept: Option<Intercept>,
@@ -312,7 +315,7 @@ impl Driver {
     pub(super) fn follow(&mut self, now: Instant, news: News) {
         for (key, note) in news.notes {
             if let Some((at, event)) = note.event
-                && let Some(peer) = self.everyone.named_mut(key)
+                && let Some(peer) = self.everyone.with_key_mut(&key)
             {
                 peer.clear.on_link(at, event);
             }

@@ -56,7 +56,7 @@ impl Shard {
     pub(super) fn tell_failing(&mut self, now: Instant, id: PeerId) {
         let Some(failing) = self.failing(now, id) else { return };
         let own = self.relay.endpoint.public_key().to_string();
-        let name = self.peers.named(id).map(|p| p.config.name.clone());
+        let name = self.peers.with_id(id).map(|p| p.config.name.clone());
         crate::log!(
             Warn,
             failing.finding(),

@@ -13,7 +13,7 @@ use os::poll::Interest;
 use units::{Duration, Instant, IpPrefix};
 
 use super::driver::{Driver, INTERCEPT};
-use super::roster::ListedPeer;
+use super::peer_table::ListedPeer;
 use crate::config::{Config, OnFailure, Peer, Source};
 
 /// How long a peer has been silent before its traffic goes in clear: longer than most

@@ -99,7 +99,7 @@ impl Shard {
     pub(super) fn on_modems(&mut self, now: Instant) {
         self.modems.waker.clear();
         while let Some(report) = self.modems.next() {
-            let peer = self.with_key(&report.peer);
+            let peer = self.peers.with_key(&report.peer);
             let Some(peer) = peer.map(|p| &p.config) else { continue };
             match report.rate.and_then(|rate| reported_rate(peer, rate.as_bps())) {
                 Ok(rate) => {
@@ -116,7 +116,7 @@ impl Shard {
 
     /// The rate of a peer's link is another one now.
     pub(super) fn set_rate(&mut self, now: Instant, peer: &PublicKey, rate: BitRate) {
-        if let Some(peer) = self.with_key(peer).map(|peer| peer.id)
+        if let Some(peer) = self.peers.with_key(peer).map(|peer| peer.id)
             && let Some(session) = self.relay.endpoint.session_mut(peer)
         {
             session.set_send_rate(now, rate);

@@ -1,26 +1,23 @@
-//! SIGHUP: the file again, while sessions go on.
+//! SIGHUP: the peers' source is asked again, while sessions go on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use link::keys::PublicKey;
 use units::Instant;
 
 use super::driver::Driver;
 use super::interception::Clear;
+use super::peer_source::PeerUpdate;
+use super::peer_table::ListedPeer;
 use super::peers::Sharers;
-use super::roster::{ListedPeer, Roster};
 use super::shard::inbox::Order;
 use crate::config::{Config, Node, Peer};
 
 impl Driver {
-    /// Reads the file again; answers which changed keys need a restart. A bad file leaves
-    /// the old one in force and says why.
+    /// Asks the source of peers again; answers which changed keys need a restart. A source that
+    /// cannot be read leaves everything in force as it is, and says why.
     pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
-        let new = Config::load(&self.path).map_err(|e| {
-            format!("{} stays in force as it was: {}", self.path.display(), e.in_one_line())
-        })?;
-        let changes = self.config.changes(&new);
+        let PeerUpdate { new, changes } = self.source.update(&self.config)?;
         for what in &changes.needs_restart {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
         }
@@ -55,17 +52,15 @@ impl Driver {
     /// or the one with the fewest. After the start these are their places in the file, modulo
     /// the number of shards.
     pub(super) fn list_everyone(&mut self, now: Instant) {
-        let mut before: BTreeMap<PublicKey, ListedPeer> =
-            self.everyone.drain().map(|p| (p.config.public_key, p)).collect();
+        let before = std::mem::take(&mut self.everyone);
         let mut counts = vec![0; 1 + self.others.len()];
-        for known in self.config.peers.iter().filter_map(|p| before.get(&p.public_key)) {
+        for known in self.config.peers.iter().filter_map(|p| before.with_key(&p.public_key)) {
             counts[known.shard] += 1;
         }
-        let mut everyone = Roster::default();
         self.shard_routes = relay::Routes::default();
         for config in self.config.peers.iter().cloned() {
             let key = config.public_key;
-            let (shard, clear) = match before.remove(&key) {
+            let (shard, clear) = match before.with_key(&key) {
                 Some(known) => (known.shard, known.clear),
                 None => {
                     let fewest = (0..counts.len()).min_by_key(|s| counts[*s]).unwrap_or(0);
@@ -79,12 +74,12 @@ impl Driver {
             if shard != 0 {
                 self.shard.relay.endpoint.set_elsewhere(key, Some(shard as u32));
             }
-            everyone.push(ListedPeer { config, shard, clear });
+            self.everyone.push(ListedPeer { config, shard, clear });
         }
-        for gone in before.keys() {
-            self.shard.relay.endpoint.set_elsewhere(*gone, None);
+        let keys = before.iter().map(|known| known.config.public_key);
+        for gone in keys.filter(|key| self.everyone.with_key(key).is_none()) {
+            self.shard.relay.endpoint.set_elsewhere(gone, None);
         }
-        self.everyone = everyone;
     }
 
     /// The configuration with the peers of one shard.

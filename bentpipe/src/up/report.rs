@@ -16,7 +16,7 @@ use super::driver::Driver;
 use super::failing::blame_strangers;
 use super::losses::Fates;
 use super::one_sided::OneSidedLinks;
-use super::roster::KnownPeer;
+use super::peer_table::KnownPeer;
 use super::shard::Shard;
 use super::shard::tidings::rekey_state;
 use crate::admin::{
@@ -82,9 +82,7 @@ impl Driver {
             *all.dropped.entry("shard busy".to_owned()).or_default() += self.others.busy();
         }
         if !self.others.is_empty() {
-            let names = self.everyone.iter().map(|p| p.config.name.as_str());
-            let places: BTreeMap<&str, usize> = names.zip(0..).collect();
-            all.links.sort_by_key(|link| places.get(link.peer.as_str()));
+            all.links.sort_by_key(|link| self.everyone.place_called(&link.peer));
         }
         blame_strangers(&mut all.links, &all.strangers);
         Status {

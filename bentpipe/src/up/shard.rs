@@ -42,9 +42,9 @@ use super::chunks::{ChunkPlace, ChunkStores};
 use super::connections::Connections;
 use super::modem::Modems;
 use super::names::Names;
+use super::peer_table::{KnownPeer, PeerTable};
 use super::peers::Sharers;
 use super::proxy::{self, Waiting};
-use super::roster::{KnownPeer, Roster};
 use super::self_test::Tests;
 use crate::config::{Config, Node};
 use sampling::Sampling;
@@ -99,7 +99,7 @@ pub(super) struct Shard {
     services: ServiceLines,
     /// Links that are raised and dropped.
     pub lines: Vec<lines::ManagedLine>,
-    pub peers: Roster<KnownPeer>,
+    pub peers: PeerTable<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
     /// What the first shard is to know of the peers.
@@ -163,7 +163,7 @@ impl Shard {
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
             lines: Vec::new(),
-            peers: Roster::default(),
+            peers: PeerTable::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
             tidings: Tidings::default(),

@@ -1,3 +1,5 @@
+//! The channel itself: packets go in, wait, are sent, and arrive or are lost.
+
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 

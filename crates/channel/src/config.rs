@@ -1,3 +1,5 @@
+//! What one direction of a link is like, as files and the command line write it.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! Counts of what a channel did with packets.
+
 use serde::Serialize;
 use units::ByteCount;
 

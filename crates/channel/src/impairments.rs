@@ -1,3 +1,5 @@
+//! What the way through space does to a packet: bit errors, bursts, losses, duplicates.
+
 use serde::Serialize;
 use units::{ByteCount, Ratio, Rng};
 

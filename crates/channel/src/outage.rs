@@ -1,3 +1,5 @@
+//! Times without a link: those that the configuration names, and one switched by hand.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! A token bucket before the queue, which drops what exceeds a rate.
+
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount, Instant};
 

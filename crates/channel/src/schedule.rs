@@ -1,3 +1,5 @@
+//! Rates and delays that change with time: steps, ramps, repeats and random values.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! The clock of the line: when a packet's last bit has been sent, without rounding errors.
+
 use units::{BitRate, ByteCount, Duration, Instant};
 
 use crate::schedule::Schedule;

@@ -1,3 +1,5 @@
+//! A time series of what crossed, in bins, of bounded size.
+
 use serde::Serialize;
 use units::{ByteCount, Duration, Instant};
 

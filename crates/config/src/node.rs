@@ -1,4 +1,4 @@
-//! The `[node]` table.
+//! The `[node]` table: what is the node's own, and shared by its peers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! A `[[peer]]` table.
+//! A `[[peer]]` table: one node at the other end of a link, and what it may do.
 
 use std::ops::Range;
 use std::path::Path;

@@ -242,7 +242,7 @@ pub enum Frame<'a> {
     /// What the sender says of a path.
     Path(PathNews),
     /// Both nodes are to send on this path while it lives. Of all that were sent the one with
-    /// the highest sequence number holds (L-PT-6).
+    /// the highest sequence number holds (L-PT-14).
     Use {
         /// Counts such wishes of both nodes.
         sequence: u64,

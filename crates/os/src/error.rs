@@ -1,3 +1,5 @@
+//! Why the system refused something, in one sentence with what mends it.
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a link costs.
+//! What a link costs: prices of bytes and minutes, summed.
 
 use std::fmt;
 use std::str::FromStr;

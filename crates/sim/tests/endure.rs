@@ -138,7 +138,7 @@ fn one_dead_direction_is_told_apart_at_both_ends() {
     }
 }
 
-/// L-LO-7: packets are few there. In doubt one asks as often as eight questions fit in, until
+/// L-LO-10: packets are few there. In doubt one asks as often as eight questions fit in, until
 /// there are 36: here 19 s, after the time until it is in doubt, in packets of 1.25 s.
 #[test]
 fn a_dead_direction_of_a_thin_link_is_told_as_well() {

@@ -1,3 +1,5 @@
+//! Blocks of addresses such as `10.2.0.0/24`.
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

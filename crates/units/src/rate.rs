@@ -1,3 +1,5 @@
+//! Rates, numbers of bytes and ratios, as files and people write them.
+
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;

@@ -1,3 +1,5 @@
+//! A seeded generator, so that a seed means the same run for ever.
+
 /// A seeded generator for simulation and emulation: xoshiro256++ (Blackman and
 /// Vigna, 2019), seeded by SplitMix64. Not for keys. It is our own code so that a
 /// seed means the same run for ever, whatever a library changes.

@@ -1,3 +1,5 @@
+//! Points in time and lengths of time, in nanoseconds; never a wall clock.
+
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;

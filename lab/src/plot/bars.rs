@@ -1,3 +1,5 @@
+//! A chart of horizontal bars, with published ranges as brackets.
+
 use std::fmt::Write;
 
 use super::{COLOURS, Ticks, escape, number};

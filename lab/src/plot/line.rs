@@ -1,3 +1,5 @@
+//! A chart of lines over time.
+
 use std::fmt::Write;
 
 use super::{COLOURS, Ticks, escape, number};

@@ -1,3 +1,5 @@
+//! A page of charts, tables and text, as one HTML file.
+
 use std::fmt::Write;
 
 use super::escape;

@@ -1,3 +1,5 @@
+//! Round ticks for an axis, and figures for people.
+
 /// Round positions for the ticks of one axis and the range they span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ticks {

@@ -28,8 +28,9 @@ use crate::up::kept::Kept;
 use crate::up::listeners::Listeners;
 use crate::up::one_sided::OneSidedLinks;
 use crate::up::others::Others;
+use crate::up::peer_source::PeerSource;
+use crate::up::peer_table::PeerTable;
 use crate::up::proxy::Proxy;
-use crate::up::roster::Roster;
 use crate::up::services::Services;
 use crate::up::shard::{Common, Shard};
 use crate::up::store::Store;
@@ -40,7 +41,8 @@ const TUN_MTU: u16 = 1500;
 const INITIATIONS_PER_SECOND: u32 = 100;
 
 impl Driver {
-    /// Opens everything that `config` names.
+    /// Opens everything that `config` names, which was read from the file `path` and, as far as
+    /// peers go, from `source`.
     ///
     /// # Errors
     /// One sentence. Then nothing is left behind, and what an earlier run that crashed left
@@ -48,7 +50,12 @@ impl Driver {
     /// interception is in force. Should the system refuse something after that, it is as after
     /// a crash, and so it is where a shard's thread does not start: what is to be blocked is
     /// blocked.
-    pub fn open(config: Config, path: &Path, global: &Global) -> Result<Driver, UpError> {
+    pub fn open(
+        config: Config,
+        path: &Path,
+        source: Box<dyn PeerSource>,
+        global: &Global,
+    ) -> Result<Driver, UpError> {
         let signals = Signals::take()?;
         os::proc::precise_timers()?;
         // Whoever waits for the link must not be what keeps it from being filled. Without
@@ -102,10 +109,11 @@ impl Driver {
         let kept = Kept::open(public_key, &shard.poller, KEPT)?;
         let mut driver = Driver {
             path: path.to_owned(),
+            source,
             global: global.clone(),
             shard,
             others,
-            everyone: Roster::default(),
+            everyone: PeerTable::default(),
             shard_routes: Routes::default(),
             intercept: None,
             routes_changed: Instant::ZERO,
@@ -226,7 +234,7 @@ impl Driver {
             peers = self.everyone.len(),
             shards = node.shards
         );
-        if let Err(e) = std::fs::File::open(&self.path) {
+        if let Err(e) = self.source.is_readable() {
             // Root without rights, or another user, may be refused what root was given.
             crate::log!(Warn, "the file cannot be read again, so SIGHUP will fail", error = e);
         }

@@ -1,3 +1,5 @@
+//! Usage by day and the log of outages, over restarts and damaged files.
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant as StdInstant;
 use std::{fs, thread};

@@ -418,7 +418,7 @@ impl Shard {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == moved.peer) else {
             return;
         };
-        let peer = self.peers.named(moved.peer);
+        let peer = self.peers.with_id(moved.peer);
         let class = peer.map_or("", |peer| peer.config.traffic.class_name(moved.class));
         let (remote, port, name) = match &moved.target {
             Target::Address(to) => (Some(to.ip()), to.port(), None),
@@ -639,7 +639,7 @@ impl Shard {
     /// A carrier on which the link has been silent for long is gone, whoever still bills it.
     fn look_at_silence(&mut self, now: Instant, at: usize) {
         let line = &mut self.lines[at];
-        let peer = self.peers.named(line.peer);
+        let peer = self.peers.with_id(line.peer);
         let since = match line.beside.is_empty() {
             true => peer.and_then(|peer| peer.silent_since),
             false => line.beside.line_silent_since,

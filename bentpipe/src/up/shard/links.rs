@@ -12,8 +12,8 @@ use super::Shard;
 use crate::human::lasting;
 use crate::up::disagreements;
 use crate::up::names::Purpose;
+use crate::up::peer_table::KnownPeer;
 use crate::up::peers;
-use crate::up::roster::KnownPeer;
 
 /// A name that did not resolve is asked again after this.
 const NAME_RETRY: Duration = Duration::from_secs(10);
@@ -226,8 +226,9 @@ impl Shard {
         if self.peers.due().is_none_or(|at| at > now) {
             return;
         }
-        for id in self.peers.due_by(now) {
-            let Some(peer) = self.peers.named_mut(id) else { continue };
+        for key in self.peers.due_by(now) {
+            let Some(peer) = self.peers.with_key_mut(&key) else { continue };
+            let id = peer.id;
             let named = peers::named_endpoint(&peer.config);
             // Asked again until there is a session.
             peer.resolve_at = named.map(|_| now + NAME_RETRY);
@@ -297,6 +298,6 @@ impl Shard {
     }
 
     fn known(&mut self, id: PeerId) -> Option<&mut KnownPeer> {
-        self.peers.named_mut(id)
+        self.peers.with_id_mut(id)
     }
 }

@@ -9,7 +9,7 @@ use units::Instant;
 use super::Shard;
 use crate::admin::{PathCause, PathCommand, PathReport, PathState};
 use crate::config::Peer;
-use crate::up::roster::KnownPeer;
+use crate::up::peer_table::KnownPeer;
 
 /// A path, by its carrier's place in the file or by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Shard {
     /// # Errors
     /// If there is no such path now.
     pub fn find_path(&self, key: &PublicKey, which: Which) -> Result<(PeerId, PathId), String> {
-        let Some(known) = self.with_key(key) else {
+        let Some(known) = self.peers.with_key(key) else {
             return Err("the peer was taken out".to_owned());
         };
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);

@@ -17,9 +17,9 @@ use super::recarry::first_link;
 use crate::config::{Config, Peer};
 use crate::up::driver::UpError;
 use crate::up::losses::Losses;
+use crate::up::peer_table::KnownPeer;
 use crate::up::peers::{self, Sharers};
 use crate::up::report::Meter;
-use crate::up::roster::KnownPeer;
 use crate::up::self_test::{Listener, NewTest, Wanted};
 
 /// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.
@@ -72,7 +72,7 @@ impl Shard {
     /// Deduplicates the streams of a peer that is to be, before its first session begins.
     fn open_chunks(&mut self, id: PeerId) {
         let limits = self.chunk_limits();
-        let known = self.peers.named(id);
+        let known = self.peers.with_id(id);
         if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
             self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
         }
@@ -123,7 +123,7 @@ impl Shard {
         self.dismiss_peers(now, &changes.removed);
         let mut trouble = Vec::new();
         for peer in changes.changed {
-            let (key, before) = (peer.public_key, self.with_key(&peer.public_key));
+            let (key, before) = (peer.public_key, self.peers.with_key(&peer.public_key));
             let before = before.map(|known| known.config.clone());
             if let Err(e) = self.change_peer(now, peer.clone()) {
                 trouble.push(format!("carriers of peer \"{}\" stay as they were: {e}", peer.name));
@@ -150,14 +150,9 @@ impl Shard {
         trouble
     }
 
-    /// The peer with this key.
-    pub fn with_key(&self, key: &PublicKey) -> Option<&KnownPeer> {
-        self.peers.named(self.relay.endpoint.peer_with(key)?)
-    }
-
     /// The operator wants the link to a peer measured.
     pub fn test(&mut self, now: Instant, key: &PublicKey, wanted: Wanted, listener: Listener) {
-        let Some(peer) = self.with_key(key) else {
+        let Some(peer) = self.peers.with_key(key) else {
             return; // The listener learns by its channel's end that there is none.
         };
         let link = &peer.config.link;
@@ -197,7 +192,7 @@ impl Shard {
     /// # Errors
     /// If the system refuses what new carriers need. Then all settings are as they were.
     fn change_peer(&mut self, now: Instant, peer: Arc<Peer>) -> Result<(), OsError> {
-        let Some(known) = self.with_key(&peer.public_key) else { return Ok(()) };
+        let Some(known) = self.peers.with_key(&peer.public_key) else { return Ok(()) };
         let (id, old, paths) = (known.id, known.config.clone(), known.paths.clone());
         let is_managed = old.line.is_some() || peer.line.is_some();
         let (new_paths, full) = match is_managed {
@@ -208,7 +203,7 @@ impl Shard {
             crate::log!(Warn, why);
         }
         let links = [first_link(&old, &paths), first_link(&peer, &new_paths)];
-        let Some(known) = self.peers.named_mut(id) else { return Ok(()) };
+        let Some(known) = self.peers.with_id_mut(id) else { return Ok(()) };
         known.paths = new_paths;
         let ended = self.relay.change_policy(now, known.id, peers::policy(&peer));
         if ended > 0 {

@@ -46,7 +46,7 @@ impl Shard {
         let mut left = std::mem::take(&mut self.sampling.left);
         let endpoint = &self.relay.endpoint;
         left.retain(|id, left| {
-            let Some(peer) = self.peers.named_mut(*id) else { return false };
+            let Some(peer) = self.peers.with_id_mut(*id) else { return false };
             peer.meter.sample(&endpoint.peer_stats(*id));
             peer.losses.sample(report::fates(endpoint, *id), report::is_up(endpoint, *id));
             *left -= 1;

@@ -546,7 +546,7 @@ impl Shard {
     }
 
     fn link_for(&self, now: Instant, service: &str, id: PeerId) -> Option<Link> {
-        let (peer, endpoint) = (self.peers.named(id)?, &self.relay.endpoint);
+        let (peer, endpoint) = (self.peers.with_id(id)?, &self.relay.endpoint);
         let session = endpoint.session(id);
         let state = match (endpoint.is_established(id), endpoint.health(id)) {
             (true, PathHealth::Alive) => LinkState::Up,
@@ -569,12 +569,12 @@ impl Shard {
     }
 
     fn peer_name(&self, id: PeerId) -> String {
-        let known = self.peers.named(id);
+        let known = self.peers.with_id(id);
         known.map(|p| p.config.name.clone()).unwrap_or_default()
     }
 
     fn class_name(&self, via: &Via) -> String {
-        let known = self.peers.named(via.peer);
+        let known = self.peers.with_id(via.peer);
         known.map(|p| p.config.traffic.class_name(via.class).to_owned()).unwrap_or_default()
     }
 

@@ -12,7 +12,7 @@ use units::{Duration, Instant};
 
 use super::{Shard, paths};
 use crate::calendar;
-use crate::up::roster::KnownPeer;
+use crate::up::peer_table::KnownPeer;
 
 /// Events that may wait for the first shard; the newest beyond are counted only.
 const MOST: usize = 4096;
@@ -77,7 +77,7 @@ impl Shard {
                 Some(Event::LinkUp { address, cipher, rtt_us, anew: false })
             }
             LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
-            LinkEvent::Using(path, why) => self.peers.named(id).map(|peer| {
+            LinkEvent::Using(path, why) => self.peers.with_id(id).map(|peer| {
                 let path = paths::name_of(peer, path);
                 Event::Path { path, cause: paths::cause(why) }
             }),
@@ -94,7 +94,7 @@ impl Shard {
             }
             LinkEvent::Rekey(rekey) => Some(Event::Rekey { state: rekey_state(rekey) }),
         };
-        let peer = self.peers.named_mut(id);
+        let peer = self.peers.with_id_mut(id);
         let (Some(peer), Some(mut told)) = (peer, told) else { return };
         match &mut told {
             Event::LinkUp { anew, .. } => *anew = std::mem::replace(&mut peer.up, true),
@@ -107,7 +107,7 @@ impl Shard {
     /// Tells of flows, while somebody watches.
     pub(super) fn tell_flows(&mut self, now: Instant) {
         while let Some(news) = self.relay.poll_flow_news() {
-            let Some(peer) = self.peers.named(news.peer) else { continue };
+            let Some(peer) = self.peers.with_id(news.peer) else { continue };
             let flow = told_flow(now, &news, peer, self.number);
             self.tidings.push(
                 peer,
@@ -128,7 +128,7 @@ impl Shard {
         }
         for id in peers {
             let Some(session) = self.relay.endpoint.session(id) else { continue };
-            let Some(peer) = self.peers.named_mut(id) else { continue };
+            let Some(peer) = self.peers.with_id_mut(id) else { continue };
             let rate = session.rate_status();
             let [current_bps, limit_bps, capacity_bps] =
                 [rate.rate, rate.cap, rate.capacity].map(|rate| rate.as_bps());
@@ -164,7 +164,7 @@ impl Shard {
         let mut used = std::mem::take(&mut self.sampling.used);
         used.extend(news.keys());
         for id in used {
-            let Some(peer) = self.peers.named_mut(id) else { continue };
+            let Some(peer) = self.peers.with_id_mut(id) else { continue };
             let hosts = news.remove(&id).unwrap_or_default();
             let stats = self.relay.endpoint.peer_stats(id);
             let bytes = [stats.bytes_out, stats.bytes_in];

@@ -1,3 +1,5 @@
+//! Who pays for a line: prices divided by bytes, and ledgers read back.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! A modem that is dialled: its answers, its failures, and numbers tried in turn.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! What a tariff comes to: steps, minimums, blocks, nights and flat prices.
+
 use super::*;
 use proptest::prelude::*;
 

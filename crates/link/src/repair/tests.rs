@@ -223,7 +223,7 @@ fn windows_reach_to_the_first_packet_of_a_tail() {
     }
 }
 
-/// L-RP-7: where a burst took the packet that a user waits for and others' data after it, one
+/// L-RP-13: where a burst took the packet that a user waits for and others' data after it, one
 /// repair packet brings back the first, though not the rest; up to 96 packets later.
 #[test]
 fn the_repair_of_a_tail_leaves_out_what_left_after_it() {

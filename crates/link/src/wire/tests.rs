@@ -1,3 +1,5 @@
+//! Frames and numbers, written and read back, cut short, and random bytes.
+
 use std::net::IpAddr;
 
 use units::Instant;

@@ -1,3 +1,5 @@
+//! Turns for tests that need root: a few at once, or one alone.
+
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,3 +1,5 @@
+//! Namespaces with a cable between them, and what a killed test leaves.
+
 use super::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,3 +1,5 @@
+//! Namespaces without rights: root in a user namespace of its own.
+
 use std::fs;
 use std::io;
 

@@ -1,3 +1,5 @@
+//! The kernel's steady clocks, since the program's start.
+
 use units::{Duration, Instant};
 
 /// Which of the kernel's clocks to read.

@@ -1,3 +1,5 @@
+//! Signals as something to poll.
+
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,3 +1,5 @@
+//! Wakes a poller from another thread, by an eventfd.
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The kernel's capabilities: which are in force, and giving up all others.
+
 use std::ffi::CString;
 use std::io;
 

@@ -1,3 +1,5 @@
+//! What the kernel measured of a connection (`TCP_INFO`).
+
 use std::io;
 use std::os::fd::BorrowedFd;
 

@@ -1,3 +1,5 @@
+//! Listening sockets, and those on which intercepted connections arrive.
+
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

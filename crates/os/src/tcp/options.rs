@@ -1,3 +1,5 @@
+//! The options that every TCP socket gets.
+
 use std::os::fd::BorrowedFd;
 
 use units::Duration;

@@ -1,3 +1,5 @@
+//! Two TCP sockets connected with each other over loopback: a reset differs from an end.
+
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,3 +1,5 @@
+//! TCP sockets on loopback: ends, resets, options and failures.
+
 use super::*;
 use crate::poll::{Events, Interest, Poller};
 

@@ -1,3 +1,5 @@
+//! A TUN device in a namespace of its own.
+
 use super::*;
 use crate::netns::{NetNs, root_alone};
 use crate::poll::{Events, Interest, Poller};

@@ -1,3 +1,5 @@
+//! Control messages of UDP packets: own address, segment size, time of arrival.
+
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;

@@ -1,3 +1,5 @@
+//! Batches of UDP packets, with and without the offloads of the kernel.
+
 use super::*;
 
 fn socket(config: UdpConfig) -> UdpSocket {

@@ -1,3 +1,5 @@
+//! How many connections a peer may cause: floods and scans end, fleets load pages.
+
 use std::net::Ipv4Addr;
 
 use link::wire::Origin;

@@ -1,3 +1,5 @@
+//! Hosts that hold many streams, and what others lose by it.
+
 use std::net::SocketAddr;
 
 use link::wire::{Origin, Target};

@@ -1,3 +1,5 @@
+//! Connections given to services, and the streams between two of them.
+
 use link::session::{Facts, Services as Told};
 use units::Duration;
 

@@ -1,3 +1,5 @@
+//! Which unsplit packets are answers, and for how long.
+
 use std::net::SocketAddr;
 
 use proptest::prelude::*;

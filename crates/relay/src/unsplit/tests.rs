@@ -1,3 +1,5 @@
+//! Unsplit packets between two nodes: answered, refused, told.
+
 use std::net::{IpAddr, SocketAddr};
 
 use link::PeerConfig;

@@ -1,3 +1,5 @@
+//! A client of the service socket, against a gateway played here.
+
 use std::thread;
 
 use super::*;

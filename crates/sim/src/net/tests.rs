@@ -1,3 +1,5 @@
+//! Stars, meshes and rows of nodes: fairness, memory, convergence, exact replay.
+
 use link::session::{Mistake, RateMode};
 use units::{BitRate, ByteCount, Duration};
 

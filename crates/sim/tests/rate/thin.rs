@@ -79,7 +79,7 @@ fn what_reports_leave_out_is_not_taken_for_lost() {
     }
 }
 
-/// L-LO-1: no more reports come by themselves when there is nothing more to send.
+/// L-LO-9: no more reports come by themselves when there is nothing more to send.
 #[test]
 fn what_reports_leave_out_at_the_end_goes_again_soon() {
     let rates = [mbit(200.0), mbit(20.0)];

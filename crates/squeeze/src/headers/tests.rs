@@ -1,3 +1,5 @@
+//! How small the headers of real flows become, and what bad links do to them.
+
 mod payloads;
 
 use proptest::prelude::*;

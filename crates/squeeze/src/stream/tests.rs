@@ -1,3 +1,5 @@
+//! How small the bytes of streams become: source code, random data, small messages.
+
 use std::path::Path;
 
 use proptest::prelude::*;

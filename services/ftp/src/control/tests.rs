@@ -1,3 +1,5 @@
+//! Commands and replies of FTP, rewritten and left alone.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The half at the hub: names that go together, and what a peer may ask.
+
 use super::*;
 use crate::message::tests::{answer, question};
 

@@ -1,3 +1,5 @@
+//! The half at the terminal: answers kept, asked for ahead, and served stale.
+
 use super::*;
 use crate::message::tests::{answer, https, none, question};
 

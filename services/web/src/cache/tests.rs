@@ -1,3 +1,5 @@
+//! Who gets which stored answer, and which gives way.
+
 use super::*;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};

@@ -1,3 +1,5 @@
+//! Answers in files: restarts, damage, and two processes.
+
 use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderValue};

@@ -106,7 +106,7 @@ fn of_8000_peers_a_hub_looks_at_those_that_something_happened_to() {
     let rate = |shard: &Shard, now, id| {
         let part = shard.part(now);
         let status =
-            part.links.iter().find(|l| l.peer == shard.peers.named(id).unwrap().config.name);
+            part.links.iter().find(|l| l.peer == shard.peers.with_id(id).unwrap().config.name);
         status.expect("its link").send.measured_bps
     };
     assert!(rate(&shard, now, called[0]) > 0, "what was sent is a rate");
@@ -126,7 +126,7 @@ fn of_8000_peers_a_hub_looks_at_those_that_something_happened_to() {
     let due = looks(&mut shard, |shard| {
         for turn in 0..1_000 {
             let id = called[turn % 3];
-            shard.peers.named_mut(id).expect("a peer").silent_since = Some(now);
+            shard.peers.with_id_mut(id).expect("a peer").silent_since = Some(now);
             shard.poll_timeout(now);
         }
     });

@@ -1,3 +1,5 @@
+//! What a jailed program cannot do, tried from inside.
+
 use std::fs;
 use std::io::IoSlice;
 use std::net::{TcpListener, TcpStream};

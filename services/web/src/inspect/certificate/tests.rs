@@ -1,3 +1,5 @@
+//! Certificates signed and verified, and read by openssl.
+
 use std::process::Command;
 
 use rustls::RootCertStore;
