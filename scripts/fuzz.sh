@@ -16,7 +16,8 @@ case "${1:-}" in
     case " $* " in
     *" --crate-name "link" "* | *" --crate-name "relay" "* | *" --crate-name "units" "* | \
         *" --crate-name "squeeze" "* | *" --crate-name "bentpipe" "* | *" --crate-name "config" "* | \
-        *" --crate-name "service" "* | *" --crate-name "names" "* | *" --crate-name "bentpipe_web" "* | *" --crate-name "control" "* | \
+        *" --crate-name "service" "* | *" --crate-name "names" "* | *" --crate-name "ftp" "* | \
+        *" --crate-name "bentpipe_web" "* | *" --crate-name "control" "* | \
         *" fuzz_targets/"*)
         exec "$rustc" "$@" -Cpasses=sancov-module \
             -Cllvm-args=-sanitizer-coverage-level=4 \

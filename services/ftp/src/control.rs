@@ -72,12 +72,18 @@ impl Control {
     /// What goes to the server in place of what the host said; of nothing, which is its end, what
     /// was held.
     pub fn on_client(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        self.from_client.extend_from_slice(bytes);
+        let mut all = std::mem::take(&mut self.from_client);
+        all.extend_from_slice(bytes);
+        let mut at = 0;
         while !self.passes
-            && let Some(line) = take_line(&mut self.from_client)
+            && let Some(line) = first_line(&all[at..])
         {
-            self.on_command(&line, out);
+            self.on_command(line, out);
+            at += line.len();
         }
+        // Once for all lines: each alone would move what is behind it.
+        all.drain(..at);
+        self.from_client = all;
         if self.passes || bytes.is_empty() || self.from_client.len() > MAX_LINE {
             self.passes |= self.from_client.len() > MAX_LINE;
             out.append(&mut self.from_client);
@@ -88,12 +94,17 @@ impl Control {
     /// be made.
     pub fn on_server(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Option<Data> {
         let mut data = None;
-        self.from_server.extend_from_slice(bytes);
+        let mut all = std::mem::take(&mut self.from_server);
+        all.extend_from_slice(bytes);
+        let mut at = 0;
         while !self.passes
-            && let Some(line) = take_line(&mut self.from_server)
+            && let Some(line) = first_line(&all[at..])
         {
-            data = self.on_reply(&line, out).or(data);
+            data = self.on_reply(line, out).or(data);
+            at += line.len();
         }
+        all.drain(..at);
+        self.from_server = all;
         if self.passes || bytes.is_empty() || self.from_server.len() > MAX_LINE {
             self.passes |= self.from_server.len() > MAX_LINE;
             out.append(&mut self.held);
@@ -101,6 +112,15 @@ impl Control {
         }
         data
     }
+
+    /// Bytes of what came and waits here: bounded, whatever the two say.
+    pub fn size(&self) -> usize {
+        let lines = self.from_client.len() + self.from_server.len() + self.held.len();
+        lines + self.waiting.len() * size_of::<Waits>()
+    }
+
+    /// What [`Control::size`] is at most.
+    pub const MOST: usize = MAX_HELD + 3 * MAX_LINE + (MAX_WAITING + 1) * size_of::<Waits>();
 
     fn on_command(&mut self, line: &[u8], out: &mut Vec<u8>) {
         let (verb, rest) = verb_of(line);
@@ -197,6 +217,16 @@ impl Named {
         }
     }
 
+    /// Ports that were named, and not taken yet.
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Was none named?
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
     /// Has the host named this port? Once for each time.
     pub fn take(&mut self, port: u16) -> bool {
         let at = self.ports.iter().position(|named| *named == port);
@@ -205,10 +235,9 @@ impl Named {
 }
 
 /// The first whole line, with its end.
-fn take_line(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+fn first_line(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().take(MAX_LINE).position(|b| *b == b'\n')?;
-    let rest = bytes.split_off(end + 1);
-    Some(std::mem::replace(bytes, rest))
+    bytes.get(..=end)
 }
 
 /// A command in capitals, without what telnet puts before ABOR (RFC 959, section 4.1.3), and

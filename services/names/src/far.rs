@@ -12,9 +12,10 @@ use crate::message::{Answer, Query};
 const MEMORY: usize = 64 << 20;
 /// Names that follow another within so many milliseconds go together with it.
 const TOGETHER: u64 = 3_000;
-/// How many are learned: names that others follow, and followers of each.
+/// How many are learned: questions that others follow, and followers of each. A browser asks three of
+/// a host, so that a page has eight.
 const MOST_LEADERS: usize = 16_384;
-const MOST_FOLLOWERS: usize = 16;
+const MOST_FOLLOWERS: usize = 24;
 /// Questions of a peer that are remembered for that.
 const MOST_RECENT: usize = 32;
 /// Questions that are open at servers. A peer has no more of them than are free: servers that do not

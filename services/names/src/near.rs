@@ -1,7 +1,7 @@
 //! The half at the terminal: answers what is known, and asks the other half for the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::Key;
 use crate::cache::{Cache, Found};
@@ -65,6 +65,8 @@ struct Waiter {
 
 struct Asked {
     of: Of,
+    /// The host that asked first.
+    owner: IpAddr,
     since: u64,
     waiters: Vec<Waiter>,
 }
@@ -158,15 +160,26 @@ impl Near {
             let waiter = Waiter { client, by, query, bytes: bytes.to_vec() };
             return self.wait(now, of, waiter);
         };
-        if ask_again && !self.asked.values().any(|asked| asked.of == of) {
+        let is_asked = self.asked.values().any(|asked| asked.of == of);
+        if ask_again && !is_asked && self.has_room(client) {
             self.counts.prefetched += 1;
             self.ask(now, of, client, None);
         }
     }
 
+    /// May this host have one more question open? It has no more of them than are free.
+    fn has_room(&self, client: SocketAddr) -> bool {
+        let owner = client.ip();
+        let its = self.asked.values().filter(|asked| asked.owner == owner).count();
+        its < MOST_ASKED - self.asked.len()
+    }
+
     fn wait(&mut self, now: u64, of: Of, waiter: Waiter) {
         let asked = self.asked.values_mut().find(|asked| asked.of == of);
         let Some(asked) = asked else {
+            if !self.has_room(waiter.client) {
+                return self.onward(waiter.by, waiter.client, of.1.0, &waiter.bytes);
+            }
             self.counts.misses += 1;
             return self.ask(now, of, waiter.client, Some(waiter));
         };
@@ -182,17 +195,11 @@ impl Near {
 
     fn ask(&mut self, now: u64, of: Of, client: SocketAddr, waiter: Option<Waiter>) {
         let (peer, (server, query)) = of.clone();
-        if self.asked.len() >= MOST_ASKED {
-            if let Some(waiter) = waiter {
-                self.onward(waiter.by, waiter.client, server, &waiter.bytes);
-            }
-            return;
-        }
         self.last = self.last.wrapping_add(1);
-        let (id, waits) = (self.last, waiter.is_some());
+        let (id, waits, owner) = (self.last, waiter.is_some(), client.ip());
         let frame = Frame::Ask { id, waits, client, server, query };
         let waiters = waiter.into_iter().collect();
-        self.asked.insert(id, Asked { of, since: now, waiters });
+        self.asked.insert(id, Asked { of, owner, since: now, waiters });
         self.out.push(Do::Send(peer, frame));
     }
 

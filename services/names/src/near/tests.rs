@@ -1,6 +1,7 @@
 //! The half at the terminal: answers kept, asked for ahead, and served stale.
 
 use super::*;
+use crate::far::{self, Far};
 use crate::message::tests::{answer, https, none, question};
 
 const CLIENT: &str = "10.1.0.2:4000";
@@ -134,16 +135,22 @@ fn memory_has_its_limit() {
     assert!(near.size().1 <= MEMORY && near.size().0 > 20_000);
     assert_eq!(ask(&mut near, 1, "n59999.example"), None);
     assert!(ask(&mut near, 1, "n1.example").is_some());
-    for n in 0..5_000 {
-        near.on_question(
-            1,
-            "hub",
-            pair(),
-            By::Datagram,
-            &question(9, &format!("m{n}.example"), None),
-        );
-    }
-    assert_eq!(near.asked.len(), MOST_ASKED);
+}
+
+#[test]
+fn a_host_that_asks_without_end_leaves_the_others_their_questions() {
+    let mut near = Near::default();
+    let mut flood = |near: &mut Near, host: &str, name: &str| {
+        for n in 0..5_000 {
+            let question = question(9, &format!("{name}{n}.example"), None);
+            near.on_question(1, "hub", (host.parse().unwrap(), pair().1), By::Datagram, &question);
+        }
+        near.take().iter().filter(|it| matches!(it, Do::Send(..))).count()
+    };
+    assert_eq!(flood(&mut near, "10.1.0.9:4000", "a"), MOST_ASKED / 2);
+    assert_eq!(flood(&mut near, "10.1.0.8:4000", "b"), MOST_ASKED / 4);
+    assert!(ask(&mut near, 1, "c.example").is_some());
+    assert!(near.asked.len() <= MOST_ASKED);
 }
 
 #[test]
@@ -195,4 +202,84 @@ fn hosts_hear_of_http3_behind_those_peers_alone_towards_which_quic_is_carried() 
     near.set_quic("hub", false);
     again(&mut near, "hub");
     assert!(has_http3(&mut near), "what is kept is as it came");
+}
+
+/// Two halves at terminals and one at the hub; each step takes what the one says to the other.
+struct Star {
+    far: Far,
+    /// Questions that went over the link, and connections to servers.
+    over: usize,
+    dialled: usize,
+}
+
+impl Star {
+    /// A terminal's host asks for all of these at once; how many answers it got.
+    fn ask(&mut self, now: u64, ship: &str, near: &mut Near, questions: &[Vec<u8>]) -> usize {
+        for question in questions {
+            near.on_question(now, "hub", pair(), By::Datagram, question);
+        }
+        let mut answers = 0;
+        loop {
+            let (said, mut more) = (near.take(), false);
+            for it in said {
+                match it {
+                    Do::Send(_, frame) => {
+                        self.over += 1;
+                        assert!(self.far.on_frame(now, ship, frame));
+                    }
+                    Do::Answer(_) => answers += 1,
+                    other => panic!("{other:?}"),
+                }
+                more = true;
+            }
+            for it in self.far.take() {
+                more = true;
+                match it {
+                    far::Do::Send(to, frame) => {
+                        assert_eq!(to, ship);
+                        assert!(near.on_frame(now, "hub", frame));
+                    }
+                    far::Do::Dial { dial, query, .. } => {
+                        self.dialled += 1;
+                        self.far.on_answer(now, dial, Some(&answer(&query, 300, 1)));
+                    }
+                }
+            }
+            if !more {
+                return answers;
+            }
+        }
+    }
+}
+
+/// What a browser asks for a host: addresses of both families, and how HTTPS is spoken.
+fn asked_by_browsers(host: usize) -> Vec<Vec<u8>> {
+    let of = |kind: u8| {
+        let mut question = question(kind, &format!("host{host}.example"), Some(1232));
+        let at = 12 + 1 + format!("host{host}").len() + 9 + 1;
+        question[at] = kind;
+        question
+    };
+    [1, 28, 65].map(of).to_vec()
+}
+
+#[test]
+fn a_page_on_six_hosts_waits_for_one_look_up_after_another_terminal_has_seen_it() {
+    let mut star = Star { far: Far::default(), over: 0, dialled: 0 };
+    let mut first = Near::default();
+    for host in 0..6 {
+        // Each name is in what the one before it led to.
+        let now = 400 * host as u64;
+        assert_eq!(star.ask(now, "first", &mut first, &asked_by_browsers(host)), 3);
+    }
+    assert_eq!((star.over, star.dialled), (18, 18));
+    star.over = 0;
+    let mut second = Near::default();
+    for host in 0..6 {
+        let now = 60_000 + 10 * host as u64;
+        assert_eq!(star.ask(now, "second", &mut second, &asked_by_browsers(host)), 3);
+        // The three questions of the first host leave together: one round trip, and none after it.
+        assert_eq!(star.over, 3, "questions over the link, host {host}");
+    }
+    assert_eq!((second.counts.misses, second.counts.hits), (3, 15));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use http::Uri;
 use url::{Host, Url};
 
 use super::fields::hash;
@@ -73,6 +74,8 @@ impl Plan {
         }
         let mut url = base.join(found.reference.trim()).ok()?;
         url.set_fragment(None);
+        // Pages may write hosts that HTTP cannot ask for, such as `a{b`.
+        url.as_str().parse::<Uri>().ok()?;
         let is_own = self.is_own(&url)?;
         let name = name_of(&url);
         if name.len() > MAX_ADDRESS || self.held.contains(&hash(&name)) {
@@ -201,6 +204,7 @@ mod tests {
             "http://2130706433/",
             "http://10.2.0.2:22/",
             "http://other.test:8080/",
+            "http://o{her.test/",
             "https://10.2.0.2/",
             "https://other.test/",
             "ftp://10.2.0.2/",
