@@ -12,7 +12,8 @@ use std::process::Command;
 use units::IpPrefix;
 
 use super::children::{Kept, readable_within};
-use super::{InterceptConfig, own};
+use super::config::InterceptConfig;
+use super::own;
 use crate::OsError;
 use crate::error::OrCannot;
 

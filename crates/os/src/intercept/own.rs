@@ -23,7 +23,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::InterceptConfig;
+use super::config::InterceptConfig;
 use crate::OsError;
 use crate::error::OrCannot;
 use crate::tun::Tun;

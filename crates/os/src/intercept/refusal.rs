@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-use super::Marks;
+use super::config::Marks;
 use crate::OsError;
 use crate::command;
 

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::{InterceptConfig, Marks, own, refusal};
+use super::config::{InterceptConfig, Marks};
+use super::{own, refusal};
 use crate::OsError;
 use crate::addresses::networks;
 use crate::command;
