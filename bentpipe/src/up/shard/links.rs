@@ -141,6 +141,7 @@ impl Shard {
                 self.tell_disagreements(id);
             }
             LinkEvent::Moved(path, to) => {
+                self.follow_caller(now, id, to);
                 crate::log!(
                     Info,
                     "the peer is at a new address",

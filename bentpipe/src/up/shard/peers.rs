@@ -207,6 +207,7 @@ impl Shard {
         if let Some(why) = full {
             crate::log!(Warn, why);
         }
+        self.change_line(now, id, &peer);
         let links = [first_link(&old, &paths), first_link(&peer, &new_paths)];
         let Some(known) = self.peers.named_mut(id) else { return Ok(()) };
         known.paths = new_paths;
