@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use console::Global;
 use dial::books::{self, Books, Query};
+use dial::manager::CarrierConfig;
+use dial::tariff::Rates;
 use miette::{IntoDiagnostic as _, WrapErr as _};
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Config, Line};
 use crate::ledger;
 
 /// Says what the links of a file have cost.
@@ -36,6 +38,8 @@ enum By {
     Host,
     /// Classes of traffic.
     Class,
+    /// Carriers; a flat price is one whatever crosses, and 0 where the file has none.
+    Carrier,
     /// Peers.
     Peer,
     /// Days, by the line's clock.
@@ -54,6 +58,24 @@ struct Row {
     seconds: u64,
     sent_bytes: u64,
     received_bytes: u64,
+    /// What crosses costs nothing: the price is a month's, or none.
+    flat: bool,
+}
+
+/// Have the carriers whose sums are told under `name` flat prices? Those beside a line are not
+/// billed by it.
+fn is_flat(line: &Line, by: By, name: &str) -> bool {
+    let told = |carrier: &&CarrierConfig| match by {
+        By::Carrier => *carrier.name == *name,
+        By::Peer => true,
+        By::Host | By::Class | By::Day | By::Month => false,
+    };
+    let charges = |rates: &Rates| {
+        !rates.per_megabyte.is_zero() || !rates.per_call.is_zero() || !rates.bands.is_empty()
+    };
+    let mut carriers = line.manager.carriers.iter().filter(told).peekable();
+    carriers.peek().is_some()
+        && carriers.all(|c| !c.tariff.zones().any(|zone| charges(c.tariff.rates(zone))))
 }
 
 /// Reads the ledgers.
@@ -65,12 +87,14 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     let query = Query::all(match args.by {
         By::Host => books::By::Host,
         By::Class => books::By::Class,
+        By::Carrier => books::By::Carrier,
         By::Peer => books::By::Peer,
         By::Day => books::By::Day,
         By::Month => books::By::Month,
     });
     let (mut rows, mut csv) = (Vec::new(), String::new());
-    for peer in config.peers.iter().filter(|peer| peer.line.is_some()) {
+    for peer in &config.peers {
+        let Some(line) = &peer.line else { continue };
         let node = config.node.private_key.public();
         let Some(path) = ledger::path(node, &peer.public_key) else { continue };
         let bytes = match std::fs::read(&path) {
@@ -83,15 +107,16 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
         let part = books::csv(&query, &lines);
         // One heading for all.
         csv += if csv.is_empty() { &part } else { part.split_once('\n').map_or("", |(_, r)| r) };
-        rows.extend(lines.into_iter().map(|line| Row {
+        rows.extend(lines.into_iter().map(|of| Row {
             peer: peer.name.clone(),
-            name: line.name,
-            price: line.sums.price.to_string(),
-            currency: line.currency.to_string(),
-            calls: line.sums.calls,
-            seconds: line.sums.connect_ms / 1000,
-            sent_bytes: line.sums.sent,
-            received_bytes: line.sums.received,
+            flat: is_flat(line, args.by, &of.name),
+            name: of.name,
+            price: of.sums.price.to_string(),
+            currency: of.currency.to_string(),
+            calls: of.sums.calls,
+            seconds: of.sums.connect_ms / 1000,
+            sent_bytes: of.sums.sent,
+            received_bytes: of.sums.received,
         }));
     }
     if global.json {
@@ -103,11 +128,12 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     } else {
         let line = |row: &Row| {
             format!(
-                "{:12} {:20} {:>10} {}  {} calls, {} min, {} bytes sent, {} received\n",
+                "{:12} {:20} {:>10} {}{}  {} calls, {} min, {} bytes sent, {} received\n",
                 row.peer,
                 row.name,
                 row.price,
                 row.currency,
+                if row.flat { " flat" } else { "" },
                 row.calls,
                 row.seconds.div_ceil(60),
                 row.sent_bytes,

@@ -13,7 +13,7 @@ use units::BitRate;
 
 use crate::admin::{
     self, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount, LinkState,
-    LinkStatus, NodeStatus, OneSidedStatus, RekeyState, Status, Way,
+    LinkStatus, NodeStatus, OneSidedStatus, RekeyState, Status, TelephoneReport, Way,
 };
 use crate::human::{bytes, grouped, memory, span};
 
@@ -131,6 +131,7 @@ pub fn render(status: &Status) -> String {
         }
     }
     status.one_sided.iter().for_each(|link| write_one_sided(&mut out, link));
+    status.telephones.iter().for_each(|line| write_telephone(&mut out, line));
     out
 }
 
@@ -321,6 +322,24 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     write_drops(out, &link.dropped);
 }
 
+fn write_telephone(out: &mut String, line: &TelephoneReport) {
+    let state = match (line.call_ms, &line.peer) {
+        (Some(ms), Some(peer)) => format!("{peer} called {} ago", span(ms)),
+        (Some(ms), None) => format!("somebody called {} ago", span(ms)),
+        (None, _) => "waits for a call".to_owned(),
+    };
+    put!(out, "\ntelephone {} at {}: {state}", line.name, line.device);
+    put!(
+        out,
+        "  calls        {} answered, {} of strangers",
+        grouped(line.calls),
+        grouped(line.strangers)
+    );
+    if !line.cause.is_empty() {
+        put!(out, "  last         {}", line.cause);
+    }
+}
+
 /// A link without a gateway at its far end has no session, and so no state.
 fn write_one_sided(out: &mut String, link: &OneSidedStatus) {
     put!(out, "\npeer {}, split at this end alone (mode = \"split\")", link.peer);
@@ -492,6 +511,7 @@ mod tests {
         };
         Status {
             services: Vec::new(),
+            telephones: Vec::new(),
             one_sided: Vec::new(),
             node: NodeStatus {
                 version: "0.1.0".to_owned(),
@@ -561,6 +581,19 @@ mod tests {
         status.links.clear();
         let text = render(&status);
         assert!(text.contains(told) && !text.contains("no peers") && !text.contains("STATE"));
+    }
+
+    #[test]
+    fn telephone_lines_are_shown_with_who_calls_and_how_many_strangers_did() {
+        let mut status = sample();
+        let line =
+            TelephoneReport { name: "one".into(), calls: 3, strangers: 1, ..Default::default() };
+        let called =
+            TelephoneReport { call_ms: Some(60_000), peer: Some("ship".into()), ..line.clone() };
+        status.telephones = vec![line, called];
+        let text = render(&status);
+        assert!(text.contains("telephone one at : waits for a call"), "{text}");
+        assert!(text.contains("ship called 1m00s ago\n  calls        3 answered, 1 of strangers"));
     }
 
     #[test]

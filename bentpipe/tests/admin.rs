@@ -99,6 +99,7 @@ fn status(links: usize) -> Status {
     let link = |n| LinkStatus { peer: format!("terminal-{n}"), ..LinkStatus::default() };
     Status {
         services: Vec::new(),
+        telephones: Vec::new(),
         one_sided: Vec::new(),
         node: NodeStatus { version: "0.1.0".to_owned(), ..NodeStatus::default() },
         links: (0..links).map(link).collect(),

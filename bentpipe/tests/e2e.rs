@@ -85,6 +85,8 @@ mod service;
 mod shards;
 #[path = "e2e/tcp.rs"]
 mod tcp;
+#[path = "e2e/telephones.rs"]
+mod telephones;
 #[path = "e2e/two_hops.rs"]
 mod two_hops;
 #[path = "e2e/watching.rs"]

@@ -227,6 +227,11 @@ impl Carrier {
         self.serials.retain(|(other, _)| *other != id);
     }
 
+    /// A modem, to look at.
+    pub fn serial(&self, id: CarrierId) -> Option<&SerialLine> {
+        self.serials.iter().find(|(other, _)| *other == id).map(|(_, line)| line)
+    }
+
     /// A modem.
     pub fn serial_mut(&mut self, id: CarrierId) -> Option<&mut SerialLine> {
         self.serials.iter_mut().find(|(other, _)| *other == id).map(|(_, line)| line)

@@ -56,7 +56,7 @@ pub fn link_config(node: &Node, peer: &Peer, peers: usize) -> LinkConfig {
         packet: best_packet(link.mtu, link.ber),
         queue: queue(link),
         bit_errors: link.ber,
-        overhead: overhead(link) + framing(peer, 0),
+        overhead: overhead(link) + framing(node, peer),
         memory,
         stream_buffer: stream_buffer(peer),
         max_streams: streams_for((memory.0 / BYTES_PER_STREAM).clamp(64, 100_000) as u32),
@@ -81,7 +81,7 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
         packet: best_packet(link.mtu, link.ber),
         queue: queue(link),
         bit_errors: link.ber,
-        overhead: overhead(link) + framing(peer, at.unwrap_or(0)),
+        overhead: overhead(link) + framing_at(peer, at.unwrap_or(0)),
         priority: carrier.priority,
         keepalive: keepalive(peer, at),
         probe: carrier.probe,
@@ -103,14 +103,29 @@ fn overhead(link: &LinkSettings) -> u16 {
     (link.overhead.on_the_line(mtu) - mtu) as u16
 }
 
-/// What framing adds to a packet of the carrier in this place, if it is a modem's.
-fn framing(peer: &Peer, at: usize) -> u16 {
+/// What a line adds to a packet.
+fn framed() -> u16 {
+    (dial::frame::max_framed(128) - 128) as u16
+}
+
+/// What framing adds to a packet of the peer's first carrier, if that is a modem's.
+fn framing(node: &Node, peer: &Peer) -> u16 {
+    if may_telephone(node, peer) { framed() } else { framing_at(peer, 0) }
+}
+
+/// The same of the carrier in this place.
+fn framing_at(peer: &Peer, at: usize) -> u16 {
     let line = peer.line.as_ref().filter(|line| line.modem.is_some());
-    if line.is_some_and(|line| line.carrier.unwrap_or(0) == at) {
-        (dial::frame::max_framed(128) - 128) as u16
-    } else {
-        0
-    }
+    if line.is_some_and(|line| line.carrier.unwrap_or(0) == at) { framed() } else { 0 }
+}
+
+/// May the peer call this node by telephone, as far as its link says? No serial line is faster
+/// than eight tenths of its bits.
+pub fn may_telephone(node: &Node, peer: &Peer) -> bool {
+    let fastest = node.telephones.iter().map(|line| u64::from(line.modem.speed)).max();
+    let is_called = peer.endpoint.is_none() && peer.carriers.is_empty() && peer.line.is_none();
+    let fits = usize::from(peer.link.mtu) <= dial::frame::MAX_PACKET;
+    is_called && fits && fastest.is_some_and(|speed| peer.link.send.as_bps() <= speed / 10 * 8)
 }
 
 fn queue(link: &LinkSettings) -> Duration {

@@ -108,6 +108,7 @@ impl Driver {
             },
             links: all.links,
             services: self.services.status(now),
+            telephones: self.shard.telephone_reports(now),
             one_sided: self.one_sided.as_ref().map(OneSidedLinks::status).unwrap_or_default(),
         }
     }

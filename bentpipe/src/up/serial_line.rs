@@ -49,23 +49,22 @@ pub struct SerialLine {
     complained: bool,
     /// Packets that found no call or no room.
     pub lost: u64,
+    /// When the last packet came.
+    pub heard: Instant,
 }
 
 impl SerialLine {
     /// The line of a link at `rate` with such a round trip; watched as `token`.
     pub fn new(line: &SerialModem, rate: BitRate, rtt: Duration, token: u64) -> SerialLine {
         let defaults = ModemConfig::default();
-        let mut init = line.init.clone();
-        init.extend(defaults.init.iter().skip(usize::from(!init.is_empty())).cloned());
         let config = ModemConfig {
-            init,
+            init: init_of(line),
             numbers: line.numbers.clone(),
             answer: line.answer.then_some(1),
             // A handshake is two packets each way and some patience.
             probation: rtt.times(4) + rate.time_for(ByteCount(1_000)) + Duration::from_secs(5),
             ..defaults
         };
-        let most_unsent = (rate.as_bps() / 8 * QUEUE.as_millis() / 1_000) as usize;
         SerialLine {
             device: line.device.clone(),
             settings: Settings { speed: line.speed, hardware_flow: true },
@@ -75,7 +74,7 @@ impl SerialLine {
             reader: frame::Reader::new(),
             commands: Vec::new(),
             unsent: Vec::new(),
-            most_unsent: most_unsent.max(2 * frame::max_framed(frame::MAX_PACKET)),
+            most_unsent: most_unsent(rate),
             told: VecDeque::new(),
             token,
             watched: Interest::READ,
@@ -83,7 +82,23 @@ impl SerialLine {
             hang_up_at: None,
             complained: false,
             lost: 0,
+            heard: Instant::ZERO,
         }
+    }
+
+    /// The file has other numbers or init strings for the same device.
+    pub fn change(&mut self, now: Instant, line: &SerialModem) {
+        let (init, numbers) = (init_of(line), line.numbers.clone());
+        let answer = line.answer.then_some(1);
+        self.config.init.clone_from(&init);
+        self.config.numbers.clone_from(&numbers);
+        self.config.answer = answer;
+        self.modem.change(now, init, numbers, answer);
+    }
+
+    /// The link of whoever called is at this rate.
+    pub fn set_rate(&mut self, rate: BitRate) {
+        self.most_unsent = most_unsent(rate);
     }
 
     /// A call is wanted.
@@ -199,9 +214,12 @@ impl SerialLine {
             let Some(serial) = &self.serial else { return };
             match serial.read(&mut buf) {
                 Got::Bytes(n) => {
-                    let reader = &mut self.reader;
+                    let (reader, heard) = (&mut self.reader, &mut self.heard);
                     self.modem.handle_bytes(now, &buf[..n], |data| {
-                        reader.read(data, |found| packet(&mut found.to_vec()));
+                        reader.read(data, |found| {
+                            *heard = now;
+                            packet(&mut found.to_vec());
+                        });
                     });
                 }
                 Got::Nothing => return,
@@ -259,4 +277,17 @@ impl SerialLine {
             self.gone(now);
         }
     }
+}
+
+/// What the modem is told before each call: the file's strings stand for the first of ours.
+fn init_of(line: &SerialModem) -> Vec<String> {
+    let ours = ModemConfig::default().init;
+    let skipped = usize::from(!line.init.is_empty());
+    line.init.iter().cloned().chain(ours.into_iter().skip(skipped)).collect()
+}
+
+/// Bytes that may wait for a line at this rate.
+fn most_unsent(rate: BitRate) -> usize {
+    let queue = (rate.as_bps() / 8 * QUEUE.as_millis() / 1_000) as usize;
+    queue.max(2 * frame::max_framed(frame::MAX_PACKET))
 }

@@ -18,6 +18,7 @@ mod peers;
 mod recarry;
 mod sampling;
 mod services;
+mod telephones;
 pub(super) mod tidings;
 
 pub(super) use links::Note;
@@ -99,6 +100,8 @@ pub(super) struct Shard {
     services: ServiceLines,
     /// Links that are raised and dropped.
     pub lines: Vec<lines::ManagedLine>,
+    /// Lines that answer for all peers.
+    telephones: Vec<telephones::TelephoneLine>,
     pub peers: PeerTable<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
@@ -163,6 +166,7 @@ impl Shard {
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
             lines: Vec::new(),
+            telephones: Vec::new(),
             peers: PeerTable::default(),
             leaving: Vec::new(),
             notes: BTreeMap::new(),
@@ -226,6 +230,7 @@ impl Shard {
         let usage = self.usage_timeout();
         let services = self.services.poll_timeout();
         let lines = self.lines_timeout(now);
+        let telephones = self.telephones_timeout();
         let timers = [
             link,
             connections,
@@ -238,6 +243,7 @@ impl Shard {
             usage,
             services,
             lines,
+            telephones,
         ];
         timers.into_iter().flatten().min()
     }
@@ -316,6 +322,7 @@ impl Shard {
         self.act(now);
         self.settle_services(now);
         self.work_lines(now);
+        self.work_telephones(now);
         self.sample(now);
         self.tell_usage(now);
     }

@@ -40,11 +40,11 @@ fn calls(gateway: &Gateway) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn line(gateway: &Gateway) -> LineReport {
+pub fn line(gateway: &Gateway) -> LineReport {
     gateway.status().links.remove(0).line.expect("a line")
 }
 
-fn wait_for_state(gateway: &Gateway, state: &str) -> LineReport {
+pub fn wait_for_state(gateway: &Gateway, state: &str) -> LineReport {
     wait_for(&format!("a line that is {state}"), || {
         let line = line(gateway);
         if line.state == state { Ok(line) } else { Err(format!("{line:?}")) }
@@ -58,7 +58,7 @@ fn sent(world: &World) -> u64 {
     json[0]["stats64"]["tx"]["packets"].as_u64().expect("a number")
 }
 
-fn link(gateway: &Gateway, what: &str) -> String {
+pub fn link(gateway: &Gateway, what: &str) -> String {
     let socket = gateway.dir().join("admin.sock");
     let output =
         run(Command::new(PROGRAM).args(["link", "--socket"]).arg(socket).args([what, "far"]));
@@ -261,6 +261,41 @@ fn called_world(modems: &Modems, rate: BitRate, delay_ms: u64, more: &str) -> Wo
         gateway.wait_for_log("bentpipe is up");
     }
     world
+}
+
+/// A response that authenticates is enough for a line to be up, and in a later call the first
+/// packet carries data: one round trip for a first contact, none for others. The line's delay, 3 s
+/// each way, is much longer than anything that a busy machine does.
+#[test]
+fn a_first_call_is_up_after_one_round_trip_and_a_later_one_begins_with_data() {
+    if !root() {
+        return;
+    }
+    let (delay, quick) = (Time::from_secs(3), Time::from_millis(100));
+    let modems = telephones(BitRate::from_bps(57_600), delay, [quick, quick]);
+    let world = called_world(&modems, BitRate::from_bps(46_080), 3_000, "idle = \"4s\"\n");
+    let listener = listen(&world.server, SERVER);
+    let connected = |calls: usize| {
+        wait_for("a call", || match modems.calls().len() {
+            n if n == calls => Ok(std::time::Instant::now()),
+            n => Err(format!("{n} calls")),
+        })
+    };
+    let client = world.client.clone();
+    let caller = thread::spawn(move || connect(&client, SERVER));
+    let carrier = connected(1);
+    wait_for_state(&world.a, "up");
+    let up = carrier.elapsed();
+    assert!(up < Duration::from_secs(10), "{up:?}: more than one round trip of 6 s");
+    let mut far = crate::tcp::accept(&listener);
+    let mut near = caller.join().expect("a connection");
+    wait_for_state(&world.a, "down");
+    wait_for_state(&world.b, "down");
+    near.write_all(b"the next morning").unwrap();
+    let carrier = connected(2);
+    expect(&mut far, b"the next morning");
+    let came = carrier.elapsed();
+    assert!(came < Duration::from_millis(5_500), "{came:?}: more than one way of 3 s");
 }
 
 /// R-MODEM: what a host does dials, the far gateway answers, an idle call is hung up, and a
@@ -473,7 +508,7 @@ fn a_mini_m_call_is_up_and_carries_a_file_in_the_time_that_its_rate_allows() {
     link(&world.a, "hold");
     let carrier = up(&world);
     wait_for_state(&world.a, "up");
-    println!("network up {:?} after carrier", carrier.elapsed());
+    println!("first contact: network up {:?} after carrier", carrier.elapsed());
     assert!(carrier.elapsed() < Duration::from_secs(10));
     link(&world.a, "down");
     wait_for_state(&world.a, "down");
@@ -485,6 +520,8 @@ fn a_mini_m_call_is_up_and_carries_a_file_in_the_time_that_its_rate_allows() {
     });
     link(&world.a, "hold");
     let carrier = up(&world);
+    wait_for_state(&world.a, "up");
+    println!("second call: network up {:?} after carrier", carrier.elapsed());
     let mut far = crate::tcp::accept(&listener);
     expect(&mut far, &pattern(5, 10_000));
     println!("10 kB {:?} after carrier", carrier.elapsed());

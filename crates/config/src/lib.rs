@@ -25,6 +25,7 @@ pub mod socket;
 mod split;
 mod suggest;
 mod summary;
+mod telephone;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -50,6 +51,7 @@ pub use problem::{ConfigError, Entry, Problem, Report};
 pub use profile::Profile;
 pub use service::Service;
 pub use split::SplitLink;
+pub use telephone::Telephone;
 pub use traffic::Traffic;
 
 use problem::Problems;
@@ -160,6 +162,7 @@ impl Node {
             ("shards", self.shards != new.shards),
             ("key_lifetime", self.key_lifetime != new.key_lifetime),
             ("service", self.services != new.services),
+            ("telephone", self.telephones != new.telephones),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
     }
@@ -173,10 +176,14 @@ impl Peer {
         // Carriers come and go in a session; the one link of a peer without them stays.
         let alone = self.carriers.is_empty() && new.carriers.is_empty();
         let is_managed = self.line.is_some() || new.line.is_some();
+        let is_other_line = match (&self.line, &new.line) {
+            (Some(old), Some(new)) => old.needs_restart_for(new),
+            (old, new) => old.is_some() || new.is_some(),
+        };
         let differs = [
             ("carrier of a peer", is_managed && self.carriers != new.carriers),
             ("compress of a peer", self.compress != new.compress),
-            ("line of a peer", self.line != new.line),
+            ("line of a peer", is_other_line),
             ("dedup of a peer", (self.dedup == Share::Off) != (new.dedup == Share::Off)),
             ("keepalive of a peer", self.keepalive != new.keepalive),
             ("preshared_key of a peer", psk(self) != psk(new)),
@@ -245,6 +252,7 @@ fn read(
         }
     };
     let services = service::read(section.named_tables("service"), &dir);
+    let telephones = telephone::read(section.tables("telephone"));
     let mut peers = Vec::new();
     let mut links = Vec::new();
     for table in section.tables("peer") {
@@ -257,6 +265,8 @@ fn read(
     cross::check(node.as_ref(), &peers, problems);
     split::check(node.as_ref(), &links, &peers, problems);
     cross::refuse_unknown_services(&services, &peers, problems);
+    let shards = node.as_ref().map_or(1, |draft| draft.node.shards);
+    telephone::check(&telephones, &peers, shards, problems);
     let node = node?;
     let secret_inside = node.key_is_inline || peers.iter().any(|p| p.psk_is_inline);
     if secret_inside && let Some(wrong) = mode.and_then(|mode| secret::mode_fault(path, mode)) {
@@ -265,7 +275,11 @@ fn read(
         problems.doubt(problem.help(wrong.help.unwrap_or_default()));
     }
     Some(Config {
-        node: Node { services, ..node.node },
+        node: Node {
+            services,
+            telephones: telephones.into_iter().map(|draft| draft.telephone).collect(),
+            ..node.node
+        },
         peers: peers.into_iter().map(|draft| Arc::new(draft.peer)).collect(),
         split: links.into_iter().map(|draft| draft.link).collect(),
         elsewhere: Vec::new(),

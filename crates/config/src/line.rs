@@ -20,6 +20,7 @@ mod serial;
 mod tariff;
 
 pub use serial::SerialModem;
+pub(super) use serial::read_answering;
 
 /// What the link manager of a peer is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,22 @@ pub struct Line {
     pub clock: Clock,
     /// The manager's own settings.
     pub manager: ManagerConfig,
+}
+
+impl Line {
+    /// May a running gateway not go over to `new`? Its device, the carriers, and whether it calls
+    /// at all are settled at the start.
+    pub fn needs_restart_for(&self, new: &Line) -> bool {
+        let device = |line: &Line| {
+            let modem = line.modem.as_ref()?;
+            Some((modem.device.clone(), modem.speed, modem.numbers.is_empty()))
+        };
+        let names = |line: &Line| {
+            let all = line.manager.carriers.iter();
+            all.map(|carrier| carrier.name.clone()).collect::<Vec<_>>()
+        };
+        self.carrier != new.carrier || device(self) != device(new) || names(self) != names(new)
+    }
 }
 
 /// What the hours of a line go by.

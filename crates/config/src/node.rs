@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::reader::{At, Section};
 use super::secret;
 use super::service::Service;
+use super::telephone::Telephone;
 use console::logging::Level;
 
 /// This node.
@@ -55,6 +56,8 @@ pub struct Node {
     pub on_stop: OnStop,
     /// Programs that it starts.
     pub services: Vec<Service>,
+    /// Lines at which it answers whichever of its peers calls.
+    pub telephones: Vec<Telephone>,
 }
 
 /// What becomes of traffic that is to be blocked without the gateway when it ends in order.
@@ -165,6 +168,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         user,
         on_stop,
         services: Vec::new(),
+        telephones: Vec::new(),
     };
     Some(NodeDraft { node, listen, proxy, lan: lan_span, key_is_inline })
 }

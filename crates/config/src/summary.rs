@@ -51,6 +51,10 @@ impl Display for Config {
         for service in &node.services {
             row("service", &format!("{}: {}", service.name, service.command.join(" ")))?;
         }
+        for telephone in &node.telephones {
+            let device = telephone.modem.device.display();
+            row("telephone", &format!("{}: {device}, answers every peer", telephone.name))?;
+        }
         self.peers.iter().try_for_each(|peer| write_peer(f, peer))?;
         self.split.iter().try_for_each(|link| write_split(f, link))
     }

@@ -48,6 +48,26 @@ pub struct LineReport {
     pub waiting: Vec<LineWaiting>,
 }
 
+/// A telephone line that answers for all peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TelephoneReport {
+    /// What people call it.
+    pub name: String,
+    /// Its modem's device.
+    pub device: String,
+    /// Whose call is there, if it is known.
+    pub peer: Option<String>,
+    /// For how long there has been a call.
+    pub call_ms: Option<u64>,
+    /// Calls that were answered since the start.
+    pub calls: u64,
+    /// Those of them that no peer made.
+    pub strangers: u64,
+    /// How the last call ended, or what ails the modem; empty: nothing did.
+    pub cause: String,
+}
+
 /// What waits under one rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

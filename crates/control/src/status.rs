@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Failing, PathReport, ServiceStatus, Stranger};
+use crate::{Failing, PathReport, ServiceStatus, Stranger, TelephoneReport};
 
 /// Everything an operator may want to know about a running gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct Status {
     /// Programs that the gateway runs, in the order of the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceStatus>,
+    /// Telephone lines that answer for all peers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub telephones: Vec<TelephoneReport>,
     /// Links without a gateway at their far end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub one_sided: Vec<OneSidedStatus>,

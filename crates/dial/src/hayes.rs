@@ -365,6 +365,23 @@ impl Modem {
         }
     }
 
+    /// Other init strings and numbers, from the next call on, and whether calls are answered.
+    pub fn change(
+        &mut self,
+        now: Instant,
+        init: Vec<String>,
+        numbers: Vec<String>,
+        answer: Option<u32>,
+    ) {
+        let is_other = self.config.init != init;
+        self.number = if self.config.numbers == numbers { self.number } else { 0 };
+        (self.config.init, self.config.numbers, self.config.answer) = (init, numbers, answer);
+        // It was prepared for the next call already.
+        if is_other && self.state == State::Ready {
+            self.prepare(now);
+        }
+    }
+
     /// The far end has proved to be a peer: the call may stay.
     pub fn prove(&mut self) {
         if let State::Online { unproven } = &mut self.state {

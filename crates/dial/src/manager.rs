@@ -166,6 +166,27 @@ impl Manager {
         self.dirty = true;
     }
 
+    /// The file says something else now. Calls that are under way keep their prices, lines their
+    /// states and back-off. `Err`, and nothing is changed: it has other carriers, or is wrong.
+    pub fn handle_config(&mut self, config: ManagerConfig) -> Result<(), String> {
+        config.check()?;
+        let names = |all: &[CarrierConfig]| -> Vec<(Name, bool)> {
+            all.iter().map(|c| (c.name.clone(), c.dialled)).collect()
+        };
+        if names(&config.carriers) != names(&self.config.carriers) {
+            return Err(format!("peer \"{}\" has other carriers; restart", config.peer));
+        }
+        for (line, carrier) in self.lines.iter_mut().zip(&config.carriers) {
+            line.config = carrier.clone();
+        }
+        self.demand.set_rules(&config.rules);
+        self.config = config;
+        self.told.clear();
+        self.fees_of = None;
+        self.dirty = true;
+        Ok(())
+    }
+
     /// The tariffs' zone from now on. Calls that are under way keep their prices.
     pub fn handle_zone(&mut self, zone: &str) {
         self.zone = zone.to_owned();

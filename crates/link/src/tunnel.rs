@@ -232,6 +232,8 @@ pub struct Tunnel {
     wanted: Option<Instant>,
     /// The keys are due for replacement, since then.
     renew: Option<Instant>,
+    /// What only replaces keys does not leave before: a path has just come up.
+    renew_not_before: Instant,
     /// The last packet or handshake that authenticated.
     heard: Instant,
     /// Having answered an initiation, leave it this long to be confirmed. Set once per
@@ -284,6 +286,7 @@ impl Tunnel {
             start: None,
             wanted: None,
             renew: None,
+            renew_not_before: Instant::ZERO,
             heard: Instant::ZERO,
             answered_until: None,
             set_aside: false,
@@ -380,6 +383,11 @@ impl Tunnel {
         }
     }
 
+    /// The peer is no longer there, on any path: a call that led to it is over.
+    pub fn forget_place(&mut self, place: Remote) {
+        self.ways.forget_place(place);
+    }
+
     /// There is such a path, which begins at this carrier.
     pub fn make_path(&mut self, path: PathId, carrier: CarrierId) {
         self.ways.make(path, carrier);
@@ -390,10 +398,17 @@ impl Tunnel {
         self.ways.remove(path);
     }
 
-    /// Whether this node sends on a path.
-    pub fn set_path_up(&mut self, path: PathId, up: bool) {
-        if let Some(way) = self.ways.get_mut(path) {
-            way.up = up;
+    /// Whether this node sends on a path. When one comes up the first packets on it are for
+    /// those who wait: an initiation of an earlier series is not waited for, and one that only
+    /// renews keys leaves a round trip later.
+    pub fn set_path_up(&mut self, now: Instant, path: PathId, up: bool) {
+        let Some(way) = self.ways.get_mut(path) else { return };
+        if std::mem::replace(&mut way.up, up) || !up {
+            return;
+        }
+        self.renew_not_before = now + self.rtt;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.restart(now);
         }
     }
 

@@ -173,6 +173,7 @@ impl Driver {
             }
             self.unstarted(number).set_config(config);
         }
+        self.shard.open_telephones();
         Ok(())
     }
 

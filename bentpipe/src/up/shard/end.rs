@@ -51,6 +51,7 @@ impl Shard {
         self.relay.endpoint.close_all(ResetReason::ShuttingDown);
         self.say_farewell(now);
         self.end_lines(self.clock.now());
+        self.end_telephones();
     }
 
     /// Begins to write what is left of chunks, which may take seconds.

@@ -67,8 +67,15 @@ pub(in crate::up) struct ManagedLine {
     booked: Vec<[u64; 2]>,
     /// When the carrier was there.
     connected_at: Instant,
-    /// Bytes that had come from the peer when the carrier was there.
-    heard_before: u64,
+    /// What had come from the peer when the carrier was there.
+    heard_before: Heard,
+}
+
+/// What came from the peer by its line: bytes of packets, and handshakes that succeeded.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    bytes: u64,
+    handshakes: u64,
 }
 
 /// What is one flow to the books and to `why`: host, protocol, port and destination.
@@ -79,6 +86,14 @@ type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>);
 enum WaitKey {
     Connection(FlowId),
     Packets(FlowKey),
+}
+
+impl Heard {
+    /// A response that authenticates shows that the peer is there, a round trip before its first
+    /// packet does.
+    fn is_more_than(self, before: Heard) -> bool {
+        self.bytes > before.bytes || self.handshakes > before.handshakes
+    }
 }
 
 impl ManagedLine {
@@ -337,8 +352,37 @@ impl Shard {
             clock_at: now,
             booked: vec![[0, 0]; settings.manager.carriers.len()],
             connected_at: now,
-            heard_before: 0,
+            heard_before: Heard::default(),
         });
+    }
+
+    /// The file says something else of the peer's line. What only a restart can change leaves it as
+    /// it is.
+    pub(super) fn change_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
+        let Some(line) = self.lines.iter_mut().find(|line| line.peer == id) else { return };
+        let Some(new) = peer.line.as_ref().filter(|new| !line.settings.needs_restart_for(new))
+        else {
+            return;
+        };
+        line.name.clone_from(&peer.name);
+        if line.settings == *new {
+            return;
+        }
+        if let Err(why) = line.manager.handle_config(new.manager.clone()) {
+            return crate::log!(Error, why, peer = peer.name);
+        }
+        let zone = line.manager.zone();
+        let mut zones = new.manager.carriers.iter().flat_map(|c| c.tariff.zones());
+        if line.settings.zone != new.zone || !zones.any(|of| of == zone) {
+            line.manager.handle_zone(&new.zone);
+        }
+        line.manager.handle_clock(now, wall(new.clock));
+        let modem = line.modem.and_then(|id| self.carrier.serial_mut(id));
+        if let (Some(modem), Some(new)) = (modem, &new.modem) {
+            modem.change(now, new);
+        }
+        line.settings = new.clone();
+        self.work_lines(now);
     }
 
     /// The peer was taken out of the file.
@@ -473,9 +517,15 @@ impl Shard {
         (totals, active)
     }
 
-    /// Bytes that came by the line.
-    fn heard(&self, now: Instant, at: usize) -> u64 {
-        self.totals(now, &self.lines[at]).0[CARRIER.0][1]
+    /// What came by the line. Beside other carriers a handshake may have gone by one of those.
+    fn heard(&self, now: Instant, at: usize) -> Heard {
+        let line = &self.lines[at];
+        let bytes = self.totals(now, line).0[CARRIER.0][1];
+        let handshakes = match line.beside.is_empty() {
+            true => self.relay.endpoint.peer_stats(line.peer).handshakes,
+            false => 0,
+        };
+        Heard { bytes, handshakes }
     }
 
     /// The path over the line is up, or down.
@@ -503,7 +553,7 @@ impl Shard {
         if now.since(line.told_at) >= SPACING && line.carries() {
             self.tell_line(now, at);
         }
-        let is_heard = is_rising && self.heard(now, at) > heard_before;
+        let is_heard = is_rising && self.heard(now, at).is_more_than(heard_before);
         let line = &mut self.lines[at];
         if is_heard {
             line.manager.handle_ready(now, CARRIER);

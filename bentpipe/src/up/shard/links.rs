@@ -116,6 +116,9 @@ impl Shard {
             peer.silent_since.get_or_insert(since);
         }
         self.look_at_links(now, [id]);
+        if let LinkEvent::Moved(_, to) = event {
+            self.follow_caller(now, id, to);
+        }
         let note = self.notes.entry(key).or_default();
         // To be elsewhere, or to fail again, is not to answer again.
         let is_other = matches!(

@@ -202,6 +202,7 @@ impl Shard {
         if let Some(why) = full {
             crate::log!(Warn, why);
         }
+        self.change_line(now, id, &peer);
         let links = [first_link(&old, &paths), first_link(&peer, &new_paths)];
         let Some(known) = self.peers.with_id_mut(id) else { return Ok(()) };
         known.paths = new_paths;

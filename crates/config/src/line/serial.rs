@@ -28,11 +28,19 @@ const SPEEDS: [u64; 14] = [
 const MAX_COMMAND: usize = 80;
 const MAX_COMMANDS: usize = 16;
 
+/// A modem that answers and never calls. `Err`: what was wrong is told.
+pub(crate) fn read_answering(section: &mut Section<'_>) -> Result<SerialModem, ()> {
+    if !section.has("serial") {
+        section.lacks("serial", "name its modem's device, as in serial = \"/dev/ttyUSB0\"");
+        return Err(());
+    }
+    let device = section.get::<String>("serial").ok_or(())?;
+    read_modem(section, device, Vec::new(), true)
+}
+
 /// `Err`: what was wrong is told.
 pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()> {
     let device = section.get::<String>("serial");
-    let speed = section.number("speed", SPEEDS[0]..=SPEEDS[13], "bits per second");
-    let init = section.list::<String>("init").unwrap_or_default();
     let numbers = section.list::<String>("numbers").unwrap_or_default();
     let answer = section.get::<bool>("answer").is_some_and(|a| a.value);
     let wrong = |span, message: String, help: &str| {
@@ -57,6 +65,21 @@ pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()>
             return wrong(section.span(), message, "leave one out: the modem raises and drops it");
         }
     }
+    read_modem(section, device, numbers, answer).map(Some)
+}
+
+fn read_modem(
+    section: &mut Section<'_>,
+    device: At<String>,
+    numbers: Vec<At<String>>,
+    answer: bool,
+) -> Result<SerialModem, ()> {
+    let speed = section.number("speed", SPEEDS[0]..=SPEEDS[13], "bits per second");
+    let init = section.list::<String>("init").unwrap_or_default();
+    let wrong = |span, message: String, help: &str| {
+        section.problems().add(Problem::at(span, message).help(help));
+        Err(())
+    };
     if let Some(speed) = speed.as_ref().filter(|s| !SPEEDS.contains(&s.value)) {
         let message = format!("{} bit/s is no speed of a serial line", speed.value);
         return wrong(speed.span.clone(), message, "write one such as 9600, 57600 or 115200");
@@ -87,11 +110,11 @@ pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()>
         return wrong(section.span(), message, "keep the best of them");
     }
     let values = |list: Vec<At<String>>| list.into_iter().map(|t| t.value).collect();
-    Ok(Some(SerialModem {
+    Ok(SerialModem {
         device: device.value.into(),
         speed: speed.map_or(115_200, |s| s.value as u32),
         init: values(init),
         numbers: values(numbers),
         answer,
-    }))
+    })
 }

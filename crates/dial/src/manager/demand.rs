@@ -84,6 +84,19 @@ impl Demand {
         }
     }
 
+    /// Other rules hold from now on; who waits has waited since the same time.
+    pub fn set_rules(&mut self, rules: &Rules) {
+        self.order.clear();
+        self.sums.clear();
+        for (id, mut waiting) in std::mem::take(&mut self.flows) {
+            waiting.rule = rules.find(&waiting.flow);
+            if rules.get(waiting.rule).then != Action::Never {
+                self.index(id, &waiting);
+                self.flows.insert(id, waiting);
+            }
+        }
+    }
+
     /// These hosts' flows raise nothing.
     pub fn stop_hosts(&mut self, stopped: BTreeSet<Host>) {
         if stopped == self.stopped {

@@ -129,7 +129,7 @@ impl Endpoint {
     /// everything (L-PT-7).
     pub fn set_path_up(&mut self, now: Instant, id: PeerId, path: PathId, up: bool) {
         if let Some(peer) = self.peer_mut(id) {
-            peer.tunnel.set_path_up(path, up);
+            peer.tunnel.set_path_up(now, path, up);
             peer.session.set_path_up(now, path, up);
             self.mark(id);
         }
@@ -163,6 +163,17 @@ impl Endpoint {
             peer.meet_path(now, path);
             self.mark(id);
         }
+    }
+
+    /// The peer is no longer at this place, on any path: a call that led to it is over, and the
+    /// next one on that line is somebody else's. The session waits until it is heard elsewhere.
+    pub fn forget_place(&mut self, now: Instant, id: PeerId, place: Remote) {
+        let Some(peer) = self.peer_mut(id) else { return };
+        peer.tunnel.forget_place(place);
+        peer.session.paths().collect::<Vec<_>>().into_iter().for_each(|path| {
+            peer.meet_path(now, path);
+        });
+        self.mark(id);
     }
 
     /// Where the peer is, on the path that carries everything.

@@ -61,6 +61,14 @@ impl Address {
         self.told.is_none_or(|told| told < since) && self.set_endpoint(addr)
     }
 
+    /// Whoever is there from now on is somebody else.
+    pub fn forget(&mut self, place: Remote) {
+        self.candidates.retain(|c| c.addr != place);
+        if self.endpoint == Some(place) {
+            (self.endpoint, self.told) = (None, None);
+        }
+    }
+
     fn set_endpoint(&mut self, addr: Remote) -> bool {
         self.candidates.clear();
         self.endpoint.replace(addr) != Some(addr)

@@ -313,7 +313,8 @@ impl Tunnel {
             false => [self.start, self.wanted, self.renew].into_iter().flatten().min()?,
             true => {
                 let silent = self.wanted.map(|since| since.max(self.heard) + patience);
-                [silent, self.renew].into_iter().flatten().min()?
+                let renew = self.renew.map(|since| since.max(self.renew_not_before));
+                [silent, renew].into_iter().flatten().min()?
             }
         };
         if !self.ways.is_any_known() {

@@ -109,6 +109,11 @@ impl Ways {
         }
     }
 
+    /// The peer is no longer there, on any path.
+    pub fn forget_place(&mut self, place: Remote) {
+        self.list.iter_mut().for_each(|w| w.address.forget(place));
+    }
+
     /// A new session begins by a handshake on path `kept`: others that the peer opened are gone.
     pub fn begin_anew(&mut self, kept: PathId) {
         let side = self.side;

@@ -331,3 +331,40 @@ fn what_is_remembered_of_flows_is_bounded_and_the_urgent_find_a_place() {
     let flows: Vec<usize> = why.waiting.iter().map(|w| w.flows).collect();
     assert_eq!(flows, [4_095, 1]);
 }
+
+/// A reload: who waits is under the new rules since the same time, a call keeps its prices.
+#[test]
+fn other_settings_hold_at_once_and_a_call_under_way_keeps_its_prices() {
+    let mut b = Bench::new(one_modem());
+    b.waits(1, &mail(), 100);
+    b.pass(seconds(600));
+    assert_eq!(b.state(A), "down", "mail is gathered for half an hour");
+    let mut config = one_modem();
+    config.rules = Rules::new(Vec::new(), Vec::new(), Action::Raise).expect("rules");
+    config.idle = seconds(10);
+    b.manager.handle_config(config.clone()).expect("the same carriers");
+    b.drain();
+    assert_eq!(b.state(A), "dialling", "all raises it now");
+    b.up(A);
+    b.waits(1, &mail(), 0);
+    b.crosses(A, &mail(), 100);
+    config.carriers[0].tariff = usd(Rates::per_minute(price("30"), seconds(60), Duration::ZERO));
+    b.manager.handle_config(config.clone()).expect("the same carriers");
+    b.drain();
+    b.pass(seconds(70));
+    b.ended(A, "hung up");
+    let spent = |b: &Bench| {
+        let lines = b.books.query(&Query::all(By::Peer));
+        lines.iter().map(|line| line.sums.price).sum::<Money>()
+    };
+    assert_eq!(spent(&b), price("3"), "the price of when it began");
+    b.waits(2, &ssh(), 100);
+    b.pass(seconds(60));
+    b.up(A);
+    b.waits(2, &ssh(), 0);
+    b.pass(seconds(70));
+    b.ended(A, "hung up");
+    assert_eq!(spent(&b), price("33"));
+    config.carriers[0].name = "iridium".into();
+    assert!(b.manager.handle_config(config).is_err(), "another carrier is no reload");
+}

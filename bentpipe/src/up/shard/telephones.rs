@@ -1,0 +1,180 @@
+//! Telephone lines that answer for all peers (R-MODEM). Who calls is found by his keys; what is for
+//! that peer goes by the line until the call ends, and then waits for the next call, on whichever
+//! line. A call that nobody proves to be his is hung up after the time of a handshake, and counted.
+
+use control::TelephoneReport;
+use dial::hayes::{Cause, Told};
+use link::{CarrierId, PeerId, Remote};
+use units::{BitRate, Duration, Instant};
+
+use super::Shard;
+use crate::config::{Peer, Telephone};
+use crate::up::peers::may_telephone;
+
+/// What is taken to call where no peer of the file does: a Mini-M.
+const SLOWEST: (BitRate, Duration) = (BitRate::from_bps(1_920), Duration::from_secs(2));
+
+/// A line.
+pub(in crate::up) struct TelephoneLine {
+    settings: Telephone,
+    carrier: CarrierId,
+    call: Option<Call>,
+    /// Calls that were answered, and those of them that no peer made.
+    calls: u64,
+    strangers: u64,
+    /// How the last call ended, or what ails the modem.
+    cause: String,
+}
+
+/// A call that is there.
+struct Call {
+    since: Instant,
+    peer: Option<PeerId>,
+    /// It is being hung up.
+    ending: bool,
+}
+
+impl TelephoneLine {
+    /// The far end of its call.
+    fn place(&self) -> Remote {
+        Remote { carrier: self.carrier, addr: None }
+    }
+}
+
+impl Shard {
+    /// Opens the node's telephone lines. The slowest peer that may call says how long a handshake
+    /// takes.
+    pub(in crate::up) fn open_telephones(&mut self) {
+        let node = &self.config.node;
+        let callers = self.config.peers.iter().filter(|peer| may_telephone(node, peer));
+        let facts = |peer: &std::sync::Arc<Peer>| (peer.link.send, peer.link.delay.times(2));
+        let (rates, trips): (Vec<_>, Vec<_>) = callers.map(facts).unzip();
+        let rate = rates.into_iter().min().unwrap_or(SLOWEST.0);
+        let trip = trips.into_iter().max().unwrap_or(SLOWEST.1);
+        for settings in node.telephones.clone() {
+            let facts = (rate, trip);
+            match self.carrier.add_serial(&settings.modem, facts, super::MORE_UDP) {
+                Some(carrier) => self.telephones.push(TelephoneLine {
+                    settings,
+                    carrier,
+                    call: None,
+                    calls: 0,
+                    strangers: 0,
+                    cause: String::new(),
+                }),
+                None => {
+                    crate::log!(Error, "too many carriers: no telephone", name = settings.name);
+                }
+            }
+        }
+    }
+
+    /// Does what modems tell, and hangs up calls in which nothing comes.
+    pub(super) fn work_telephones(&mut self, now: Instant) {
+        for at in 0..self.telephones.len() {
+            let id = self.telephones[at].carrier;
+            while let Some(told) = self.carrier.serial_mut(id).and_then(|line| line.poll_told()) {
+                self.on_telephone(now, at, told);
+            }
+            if self.telephone_idle_at(at).is_some_and(|idle| idle <= now) {
+                let line = &mut self.telephones[at];
+                line.call.iter_mut().for_each(|call| call.ending = true);
+                let name = &line.settings.name;
+                crate::log!(Info, "nothing comes by telephone: it is hung up", line = name);
+                self.carrier.serial_mut(id).map(|line| line.hang_up(now));
+            }
+        }
+    }
+
+    /// When a call is hung up unless something comes.
+    fn telephone_idle_at(&self, at: usize) -> Option<Instant> {
+        let line = &self.telephones[at];
+        let call = line.call.as_ref().filter(|call| !call.ending)?;
+        let heard = self.carrier.serial(line.carrier)?.heard.max(call.since);
+        Some(heard + line.settings.idle)
+    }
+
+    /// When telephone lines have something to do.
+    pub(super) fn telephones_timeout(&self) -> Option<Instant> {
+        (0..self.telephones.len()).filter_map(|at| self.telephone_idle_at(at)).min()
+    }
+
+    fn on_telephone(&mut self, now: Instant, at: usize, told: Told) {
+        let line = &mut self.telephones[at];
+        let name = &line.settings.name;
+        match told {
+            Told::Ready => crate::log!(Debug, "the modem is ready", line = name),
+            Told::Dialling(_) => {}
+            Told::Trouble(why) => {
+                crate::log!(Warn, "trouble with a modem", line = name, why = why);
+                line.cause = why.to_string();
+            }
+            Told::Connected { .. } => {
+                crate::log!(Debug, "a call is answered", line = name);
+                line.calls += 1;
+                line.call = Some(Call { since: now, peer: None, ending: false });
+            }
+            Told::Failed(why) => line.cause = why.to_string(),
+            Told::Ended(why) => self.on_telephone_ended(now, at, why),
+        }
+    }
+
+    fn on_telephone_ended(&mut self, now: Instant, at: usize, why: Cause) {
+        let line = &mut self.telephones[at];
+        let (name, place) = (&line.settings.name, line.place());
+        line.cause = why.to_string();
+        let peer = line.call.take().and_then(|call| call.peer);
+        if why == Cause::Stranger {
+            line.strangers += 1;
+            crate::log!(Warn, "a stranger called, and is hung up", line = name);
+        }
+        if let Some(id) = peer {
+            let who = self.peers.with_id(id).map_or("", |peer| &peer.config.name);
+            crate::log!(Info, "a peer's call is over", line = name, peer = who, why = why);
+            self.relay.endpoint.forget_place(now, id, place);
+        }
+    }
+
+    /// The peer is at this place now: if it is a telephone's, its call is the peer's.
+    pub(super) fn follow_caller(&mut self, now: Instant, id: PeerId, to: Remote) {
+        let here = |line: &&mut TelephoneLine| line.place() == to;
+        let Some(line) = self.telephones.iter_mut().find(here) else { return };
+        let Some(call) = &mut line.call else { return };
+        let before = call.peer.replace(id).filter(|other| *other != id);
+        if let Some(other) = before {
+            self.relay.endpoint.forget_place(now, other, to);
+        }
+        let Some(modem) = self.carrier.serial_mut(line.carrier) else { return };
+        modem.prove();
+        if let Some(peer) = self.peers.with_id(id) {
+            modem.set_rate(peer.config.link.send);
+            let name = &line.settings.name;
+            crate::log!(Info, "a peer called", line = name, peer = peer.config.name);
+        }
+    }
+
+    /// The lines are closed, which ends their calls.
+    pub(super) fn end_telephones(&mut self) {
+        for line in std::mem::take(&mut self.telephones) {
+            self.carrier.remove_serial(line.carrier);
+        }
+    }
+
+    /// What the operator is told of them.
+    pub(in crate::up) fn telephone_reports(&self, now: Instant) -> Vec<TelephoneReport> {
+        let report = |line: &TelephoneLine| {
+            let call = line.call.as_ref();
+            let peer = call.and_then(|call| self.peers.with_id(call.peer?));
+            TelephoneReport {
+                name: line.settings.name.clone(),
+                device: line.settings.modem.device.display().to_string(),
+                peer: peer.map(|peer| peer.config.name.clone()),
+                call_ms: call.map(|call| now.since(call.since).as_millis()),
+                calls: line.calls,
+                strangers: line.strangers,
+                cause: line.cause.clone(),
+            }
+        };
+        self.telephones.iter().map(report).collect()
+    }
+}

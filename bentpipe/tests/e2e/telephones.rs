@@ -1,0 +1,101 @@
+//! Telephone lines that answer for all peers: a hunt group (R-MODEM).
+
+use std::io::Write as _;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe::admin::TelephoneReport;
+use bentpipe_lab::modem::Modems;
+use exchange::{ExchangeConfig, LineConfig};
+use units::{BitRate, Duration as Time};
+
+use crate::gateway::Gateway;
+use crate::harness::{Plan, World, root, wait_for};
+use crate::line::{link, wait_for_state};
+use crate::tcp::{SERVER, expect, joined, listen};
+
+/// A ship, a stranger, and a shore with two lines of one number.
+fn telephones() -> Modems {
+    let line = |name: &str, number: &str| LineConfig { name: name.into(), number: number.into() };
+    let lines =
+        vec![line("ship", "100"), line("one", "200"), line("two", "200"), line("stranger", "300")];
+    let quick = Time::from_millis(100);
+    let config = ExchangeConfig {
+        lines,
+        rate: BitRate::from_bps(57_600),
+        delay: Time::from_millis(50),
+        setup: quick,
+        training: quick,
+        ..ExchangeConfig::default()
+    };
+    Modems::start(config, 3, None).expect("ptys")
+}
+
+fn lines(gateway: &Gateway) -> Vec<TelephoneReport> {
+    gateway.status().telephones
+}
+
+fn wait_for_lines(gateway: &Gateway, what: &str, is: impl Fn(&[TelephoneReport]) -> bool) {
+    wait_for(what, || match lines(gateway) {
+        lines if is(&lines) => Ok(()),
+        lines => Err(format!("{lines:?}")),
+    });
+}
+
+/// A stranger has the first line, so the ship comes to the second; he is hung up and counted, and
+/// the ship's next call comes to the first, with the session and the connections of the one before.
+#[test]
+fn a_peer_comes_in_by_any_line_of_the_group_and_a_stranger_is_hung_up_and_counted() {
+    if !root() {
+        return;
+    }
+    let modems = telephones();
+    let paths = modems.paths();
+    let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
+    (plan.a.mtu, plan.b.mtu) = (500, 500);
+    plan.a.endpoint = None;
+    plan.a.peer =
+        format!("[peer.line]\nserial = {:?}\nnumbers = [\"200\"]\nidle = \"3s\"\n", paths[0]);
+    plan.b.peer = format!(
+        "[[telephone]]\nname = \"one\"\nserial = {:?}\n[[telephone]]\nname = \"two\"\nserial = {:?}\n",
+        paths[1], paths[2]
+    );
+    let mut world = World::without_gateways(&plan);
+    world.set_link_down(true);
+    for gateway in [&mut world.b, &mut world.a] {
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    }
+    let device = os::serial::Settings { speed: 57_600, hardware_flow: false };
+    let stranger = os::serial::Serial::open(&paths[3], device).expect("a modem");
+    stranger.write(b"ATDT200\r");
+    wait_for_lines(&world.b, "the stranger's call", |lines| lines[0].call_ms.is_some());
+
+    let listener = listen(&world.server, SERVER);
+    let (mut near, mut far) = joined(&world.client, &listener);
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    wait_for_lines(&world.b, "the ship's call", |lines| lines[1].peer.is_some());
+    assert_eq!(lines(&world.b)[0].peer, None);
+    wait_for_lines(&world.b, "a stranger that is hung up", |lines| {
+        lines[0].call_ms.is_none() && (lines[0].calls, lines[0].strangers) == (1, 1)
+    });
+    assert!(lines(&world.b)[0].cause.contains("did not prove"), "{:?}", lines(&world.b));
+
+    // In the next call the same session and connection, by the other line.
+    wait_for_state(&world.a, "down");
+    wait_for_lines(&world.b, "the end of the call", |lines| lines[1].call_ms.is_none());
+    far.write_all(b"news from shore").unwrap();
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(modems.calls().len(), 2, "the shore does not call");
+    near.write_all(b"the next morning").unwrap();
+    expect(&mut far, b"the next morning");
+    expect(&mut near, b"news from shore");
+    wait_for_lines(&world.b, "the ship on the first line", |lines| lines[0].peer.is_some());
+    let lines = lines(&world.b);
+    assert_eq!((lines[0].calls, lines[0].strangers), (2, 1), "{lines:?}");
+    assert_eq!((lines[1].calls, lines[1].strangers), (1, 0), "{lines:?}");
+    link(&world.a, "down");
+    wait_for_state(&world.a, "down");
+    drop((near, far));
+}

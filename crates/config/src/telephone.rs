@@ -1,0 +1,131 @@
+//! `[[telephone]]`: modems at which this node answers whichever of its peers calls (R-MODEM).
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use units::Duration;
+
+use super::line::{SerialModem, read_answering};
+use super::peer::PeerDraft;
+use super::problem::{Problem, Problems};
+use super::reader::Section;
+
+/// A telephone line that answers for all peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telephone {
+    /// What people call it; its device unless given.
+    pub name: String,
+    /// Its modem, which only answers.
+    pub modem: SerialModem,
+    /// A call in which nothing comes for so long is hung up.
+    pub idle: Duration,
+}
+
+/// As many carriers as a node tells apart leave room for sockets beside so many.
+const MOST: usize = 128;
+/// Longer than callers let their lines idle: the caller pays, and decides.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// A line and where it stands in the file.
+pub(super) struct TelephoneDraft {
+    pub telephone: Telephone,
+    span: Range<usize>,
+}
+
+pub(super) fn read(tables: Vec<Section<'_>>) -> Vec<TelephoneDraft> {
+    if let Some(table) = tables.get(MOST) {
+        let message = format!("there are over {MOST} telephone lines");
+        table.problems().add(Problem::at(table.span(), message));
+    }
+    tables.into_iter().filter_map(read_one).collect()
+}
+
+fn read_one(mut section: Section<'_>) -> Option<TelephoneDraft> {
+    let name = section.get::<String>("name");
+    if let Some(name) = &name {
+        section.set_title(format!("telephone \"{}\"", name.value));
+    }
+    let modem = read_answering(&mut section);
+    let idle = section.get::<Duration>("idle").map_or(IDLE, |idle| idle.value);
+    let span = section.span();
+    section.finish();
+    let modem = modem.ok()?;
+    let name = name.map_or_else(|| modem.device.display().to_string(), |name| name.value);
+    Some(TelephoneDraft { telephone: Telephone { name, modem, idle }, span })
+}
+
+/// Two lines with one name or one device, and what only the first of several shards could do.
+pub(super) fn check(
+    drafts: &[TelephoneDraft],
+    peers: &[PeerDraft],
+    shards: u32,
+    problems: &Problems,
+) {
+    let modems = peers.iter().filter_map(|draft| draft.peer.line.as_ref()?.modem.as_ref());
+    let mut devices: Vec<&PathBuf> = modems.map(|modem| &modem.device).collect();
+    for (at, TelephoneDraft { telephone, span }) in drafts.iter().enumerate() {
+        let refuse = |message: String, help: &str| {
+            problems.add(Problem::at(span.clone(), message).help(help));
+        };
+        if devices.contains(&&telephone.modem.device) {
+            let device = telephone.modem.device.display();
+            let message = format!("two lines of the file have the device {device}");
+            refuse(message, "a call is one peer's: give each line a device of its own");
+        } else if drafts[..at].iter().any(|other| other.telephone.name == telephone.name) {
+            let message = format!("two telephone lines are called \"{}\"", telephone.name);
+            refuse(message, "rename one");
+        }
+        devices.push(&telephone.modem.device);
+    }
+    if let Some(first) = drafts.first().filter(|_| shards > 1) {
+        let message = "telephone lines answer for peers of one shard alone".to_owned();
+        let help = "leave `shards` out, or write shards = 1";
+        problems.add(Problem::at(first.span.clone(), message).help(help));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Config;
+
+    fn parse(node: &str, more: &str) -> Result<Config, String> {
+        let key = |n| link::keys::PrivateKey::from_bytes([n; 32]);
+        let text = format!(
+            "[node]\nprivate_key = \"{}\"\n{node}\n[[peer]]\npublic_key = \"{}\"\n\
+             profile = \"mini-m\"\nname = \"ship\"\n{more}",
+            key(1).to_base64(),
+            key(2).public()
+        );
+        Config::parse(&text, Path::new("/etc/bentpipe/t.toml"))
+            .map_err(|e| format!("{:?}", e.to_report().problems))
+    }
+
+    #[test]
+    fn telephone_lines_are_read_and_two_with_one_device_are_refused() {
+        let two = "[[telephone]]\nname = \"first\"\nserial = \"/dev/ttyS0\"\nspeed = 9600\n\
+            init = [\"AT&F\"]\nidle = \"30s\"\n[[telephone]]\nserial = \"/dev/ttyS1\"\n";
+        let config = parse("", two).unwrap();
+        let [first, second] = &config.node.telephones[..] else { panic!("two lines") };
+        assert_eq!((first.modem.speed, first.idle), (9_600, Duration::from_secs(30)));
+        assert!(first.modem.answer && first.modem.numbers.is_empty());
+        assert_eq!((second.name.as_str(), second.idle), ("/dev/ttyS1", IDLE));
+        for (node, more, why) in [
+            ("", two.replace("S1", "S0"), "two lines of the file have the device"),
+            ("", two.replace("serial = \"/dev/ttyS1\"", ""), "serial"),
+            ("", format!("{two}name = \"first\"\n"), "two telephone lines are called"),
+            ("", format!("{two}numbers = [\"1\"]\n"), "numbers"),
+            ("shards = 2", two.to_owned(), "one shard alone"),
+            (
+                "",
+                format!("[peer.line]\nserial = \"/dev/ttyS1\"\nanswer = true\n{two}"),
+                "two lines of the file have the device",
+            ),
+        ] {
+            let told = parse(node, &more).err().unwrap_or_default();
+            assert!(told.contains(why), "{why}: {told}");
+        }
+    }
+}
