@@ -357,14 +357,14 @@ fn other_settings_hold_at_once_and_a_call_under_way_keeps_its_prices() {
         let lines = b.books.query(&Query::all(By::Peer));
         lines.iter().map(|line| line.sums.price).sum::<Money>()
     };
-    assert_eq!(spent(&b), price("3"), "the price of when it began");
+    assert_eq!(spent(&b), price("6"), "two steps at the price of when it began");
     b.waits(2, &ssh(), 100);
     b.pass(seconds(60));
     b.up(A);
     b.waits(2, &ssh(), 0);
     b.pass(seconds(70));
     b.ended(A, "hung up");
-    assert_eq!(spent(&b), price("33"));
+    assert_eq!(spent(&b), price("66"));
     config.carriers[0].name = "iridium".into();
     assert!(b.manager.handle_config(config).is_err(), "another carrier is no reload");
 }
