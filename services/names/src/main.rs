@@ -6,7 +6,7 @@
 
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -367,9 +367,12 @@ impl Names {
                     near::Do::Send(peer, frame) => self.send_near(peer, &frame)?,
                 }
             }
+            // One write for all that goes to a peer: an answer and what goes along with it share
+            // packets, and are there before the host asks for the next name.
+            let mut said = BTreeSet::new();
             for it in far {
                 match it {
-                    far::Do::Send(peer, frame) => self.send_far(&peer, &frame),
+                    far::Do::Send(peer, frame) => said.extend(self.say_far(&peer, &frame)),
                     far::Do::Dial { dial, peer, client, server, query } => {
                         let mut id = [0; 2];
                         getrandom::fill(&mut id).map_err(io::Error::other)?;
@@ -384,6 +387,7 @@ impl Names {
                     }
                 }
             }
+            said.into_iter().for_each(|number| self.write(number, b""));
         }
     }
 
@@ -409,11 +413,11 @@ impl Names {
         self.client.send(&open, b"", None)
     }
 
-    fn send_far(&mut self, peer: &str, frame: &Frame) {
-        let is_its = |s: &Socket| matches!(&s.of, Of::Far(of) if of == peer);
-        if let Some(number) = self.find(is_its) {
-            self.write(number, &frame.encode());
-        }
+    /// Adds a frame to what is to be written to a peer's half, if it is there; to which socket.
+    fn say_far(&mut self, peer: &str, frame: &Frame) -> Option<u64> {
+        let number = self.find(|s| matches!(&s.of, Of::Far(of) if of == peer))?;
+        self.sockets.get_mut(&number)?.wire.written.extend(frame.encode());
+        Some(number)
     }
 
     /// The newest such socket: an older one belongs to a half that is gone.
