@@ -542,11 +542,6 @@ impl Drop for Server {
 mod tests {
     #[test]
     fn the_corpus_of_requests_replays() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/admin");
-        for entry in std::fs::read_dir(dir).expect("the corpus is there") {
-            let path = entry.expect("a file of the corpus").path();
-            println!("{}", path.display());
-            super::fuzz(&std::fs::read(path).expect("a file of the corpus can be read"));
-        }
+        corpus::replay("admin", super::fuzz);
     }
 }

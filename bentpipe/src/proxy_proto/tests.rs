@@ -373,10 +373,5 @@ proptest! {
 
 #[test]
 fn the_corpus_of_proxy_clients_replays() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/proxy");
-    for entry in std::fs::read_dir(dir).expect("the corpus is there") {
-        let path = entry.expect("a file of the corpus").path();
-        println!("{}", path.display());
-        fuzz(&std::fs::read(path).expect("a file of the corpus can be read"));
-    }
+    corpus::replay("proxy", fuzz);
 }

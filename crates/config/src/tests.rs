@@ -670,10 +670,5 @@ fn a_log_tells_each_problem_once_with_its_place_and_help() {
 
 #[test]
 fn the_corpus_of_configurations_replays() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/config");
-    for entry in std::fs::read_dir(dir).expect("the corpus is there") {
-        let path = entry.expect("a file of the corpus").path();
-        println!("{}", path.display());
-        super::fuzz(&std::fs::read(path).expect("a file of the corpus can be read"));
-    }
+    corpus::replay("config", super::fuzz);
 }

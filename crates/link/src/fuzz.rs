@@ -150,21 +150,7 @@ fn cut_and_join(bytes: &mut Bytes<'_>, outbox: &mut Outbox) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    fn replay(name: &str, run: fn(&[u8])) {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-        let mut files: Vec<_> = std::fs::read_dir(&dir)
-            .unwrap_or_else(|e| panic!("{} cannot be read: {e}", dir.display()))
-            .map(|entry| entry.expect("a file of the corpus").path())
-            .collect();
-        files.sort();
-        assert!(!files.is_empty(), "{} is empty", dir.display());
-        for file in files {
-            println!("{}", file.display());
-            run(&std::fs::read(&file).expect("a file of the corpus can be read"));
-        }
-    }
+    use corpus::replay;
 
     #[test]
     fn the_corpus_of_frames_replays() {

@@ -185,12 +185,7 @@ mod tests {
 
     #[test]
     fn the_corpus_of_packets_replays() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/service");
-        let files: Vec<_> = std::fs::read_dir(dir).expect("a corpus").flatten().collect();
-        assert!(files.len() >= 10);
-        for file in files {
-            fuzz(&std::fs::read(file.path()).expect("a file of the corpus can be read"));
-        }
+        corpus::replay("service", fuzz);
     }
 
     #[test]

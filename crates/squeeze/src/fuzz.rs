@@ -30,18 +30,8 @@ pub fn stream(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     #[test]
     fn the_corpus_of_coded_streams_replays() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/coded");
-        let files = std::fs::read_dir(&dir).expect("a corpus").flatten();
-        let mut paths: Vec<_> = files.map(|entry| entry.path()).collect();
-        paths.sort();
-        assert!(!paths.is_empty(), "{} is empty", dir.display());
-        for path in paths {
-            println!("{}", path.display());
-            super::stream(&std::fs::read(&path).expect("a file of the corpus can be read"));
-        }
+        corpus::replay("coded", super::stream);
     }
 }

@@ -64,11 +64,6 @@ pub fn fuzz(data: &[u8]) {
 mod tests {
     #[test]
     fn the_corpus_replays() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/ftp");
-        let files: Vec<_> = std::fs::read_dir(dir).expect("a corpus").flatten().collect();
-        assert!(files.len() >= 8);
-        for file in files {
-            super::fuzz(&std::fs::read(file.path()).expect("a file"));
-        }
+        corpus::replay("ftp", super::fuzz);
     }
 }

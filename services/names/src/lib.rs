@@ -42,11 +42,6 @@ pub fn fuzz(data: &[u8]) {
 mod tests {
     #[test]
     fn the_corpus_replays() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/names");
-        let files: Vec<_> = std::fs::read_dir(dir).expect("a corpus").flatten().collect();
-        assert!(files.len() >= 3);
-        for file in files {
-            super::fuzz(&std::fs::read(file.path()).expect("a file"));
-        }
+        corpus::replay("names", super::fuzz);
     }
 }

@@ -173,16 +173,10 @@ mod tests {
 
     #[test]
     fn what_the_fuzzers_found_worth_keeping_holds() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/web-push");
-        let files: Vec<_> = std::fs::read_dir(dir).expect("a corpus").flatten().collect();
-        assert!(files.len() >= 4);
-        for file in files {
-            let data = std::fs::read(file.path()).expect("a file");
-            // In every way of arriving, and as each of the four.
-            for kind in 0..=u8::MAX {
-                fuzz(&[&[kind], &data[1..]].concat());
-            }
-        }
+        // In every way of arriving, and as each of the four.
+        corpus::replay("web-push", |data| {
+            (0..=u8::MAX).for_each(|kind| fuzz(&[&[kind], &data[1..]].concat()));
+        });
     }
 
     #[test]

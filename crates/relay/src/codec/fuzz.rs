@@ -273,22 +273,12 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
     fn the_corpus_of_deduplicating_peers_replays() {
         // L-DD-10
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dedup-peer");
-        let files = std::fs::read_dir(&dir).expect("a corpus").flatten();
-        let mut paths: Vec<_> = files.map(|entry| entry.path()).collect();
-        paths.sort();
-        assert!(!paths.is_empty(), "{} is empty", dir.display());
-        for path in paths {
-            println!("{}", path.display());
-            peer(&std::fs::read(&path).expect("a file of the corpus can be read"));
-        }
+        corpus::replay("dedup-peer", peer);
     }
 
     /// Random operations, most of them honest.

@@ -207,20 +207,7 @@ pub fn recovery(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    /// Replays the corpus of a fuzz target.
-    fn replay(name: &str, run: fn(&[u8])) {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-        let files = std::fs::read_dir(&dir).expect("a corpus").flatten();
-        let mut paths: Vec<_> = files.map(|entry| entry.path()).collect();
-        paths.sort();
-        assert!(!paths.is_empty(), "{} is empty", dir.display());
-        for path in paths {
-            println!("{}", path.display());
-            run(&std::fs::read(&path).expect("a file of the corpus can be read"));
-        }
-    }
+    use corpus::replay;
 
     #[test]
     fn the_corpora_of_deduplication_replay() {
