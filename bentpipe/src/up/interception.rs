@@ -146,6 +146,7 @@ impl Driver {
         // Devices and the listener's port stay as they were installed.
         let base = InterceptConfig {
             direct: past_the_tunnel(&self.config),
+            dns: self.config.node.dns.clone(),
             carrier_ports: self.shard.carrier.ports(),
             ..InterceptConfig::new("", 0)
         };

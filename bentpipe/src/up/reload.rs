@@ -22,8 +22,8 @@ impl Driver {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
         }
         crate::logging::set_level(self.global.level(new.node.log));
-        let Node { log, on_stop, direct, .. } = new.node;
-        let node = Node { log, on_stop, direct, ..self.config.node.clone() };
+        let Node { log, on_stop, direct, dns, .. } = new.node;
+        let node = Node { log, on_stop, direct, dns, ..self.config.node.clone() };
         // Links without a gateway at their far end stay as they were installed.
         let split = std::mem::take(&mut self.config.split);
         self.config = Config { node, split, ..new };

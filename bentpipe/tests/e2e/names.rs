@@ -1,7 +1,7 @@
 //! Names through the service `names` (spec/names.md): a DNS server behind one gateway, a client
 //! behind the other.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
@@ -17,6 +17,10 @@ use crate::gateway::Settings;
 use crate::harness::{Scratch, World, root, wait_for};
 
 const SERVER: &str = "10.2.0.2:53";
+const SERVER_V6: &str = "[fd02::2]:53";
+/// The gateway itself, as hosts see it.
+const GATEWAY: &str = "10.1.0.1:53";
+const GATEWAY_V6: &str = "[fd01::1]:53";
 
 fn with_names(both: bool) -> (World, Scratch) {
     with_names_and(both, "")
@@ -24,6 +28,11 @@ fn with_names(both: bool) -> (World, Scratch) {
 
 /// With more lines of the peer at the client's side.
 fn with_names_and(both: bool, peer: &str) -> (World, Scratch) {
+    with_names_and_node(both, peer, |_| {})
+}
+
+/// And with changes of the node.
+fn with_names_and_node(both: bool, peer: &str, change: impl Fn(&mut String)) -> (World, Scratch) {
     let programs = Scratch::new("names");
     let at = program("bentpipe-names", &programs);
     let page = include_str!("../../../docs/names.md");
@@ -31,6 +40,7 @@ fn with_names_and(both: bool, peer: &str) -> (World, Scratch) {
     let world = World::with(|plan| {
         plan.a.peer = peer.to_owned();
         serve(&mut plan.a);
+        change(&mut plan.a.node);
         if both {
             serve(&mut plan.b);
         }
@@ -58,8 +68,12 @@ fn answer(query: &[u8]) -> Vec<u8> {
 }
 
 fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
+    serve_dns_at(ns, SERVER, by_tcp)
+}
+
+fn serve_dns_at(ns: &NetNs, at: &'static str, by_tcp: bool) -> Dns {
     let dns = Dns { udp: Arc::default(), tcp: Arc::default() };
-    let socket = ns.run(|| UdpSocket::bind(SERVER)).expect("a socket");
+    let socket = ns.run(|| UdpSocket::bind(at)).expect("a socket");
     let count = dns.udp.clone();
     thread::spawn(move || {
         let mut room = [0; 1500];
@@ -69,7 +83,7 @@ fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
         }
     });
     if by_tcp {
-        let listener = ns.run(|| TcpListener::bind(SERVER)).expect("a listener");
+        let listener = ns.run(|| TcpListener::bind(at)).expect("a listener");
         let count = dns.tcp.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -105,8 +119,13 @@ fn question(name: &str) -> Vec<u8> {
 
 /// Asks for a name's address; how long that took.
 fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
-    let socket = client.run(|| UdpSocket::bind("10.1.0.2:0")).expect("a socket");
-    socket.connect(SERVER).expect("an address");
+    look_up_at(client, SERVER, name)
+}
+
+fn look_up_at(client: &NetNs, server: &str, name: &str) -> Option<Duration> {
+    let from = if server.starts_with('[') { "[fd01::2]:0" } else { "10.1.0.2:0" };
+    let socket = client.run(|| UdpSocket::bind(from)).expect("a socket");
+    socket.connect(server).expect("an address");
     socket.set_read_timeout(Some(Duration::from_secs(4))).expect("a socket");
     let query = question(name);
     let begin = Instant::now();
@@ -160,6 +179,72 @@ fn names_are_answered_from_memory_and_those_that_go_together_come_together() {
     });
     // The gateway decided anew whether the terminal may; the other five the hub knew.
     assert_eq!(dns.tcp.load(Relaxed), 8);
+}
+
+/// Asks for a name's address by TCP.
+fn look_up_by_tcp(client: &NetNs, server: &str, name: &str) {
+    let mut stream = crate::tcp::connect(client, server);
+    let question = question(name);
+    let asked = [&(question.len() as u16).to_be_bytes()[..], &question].concat();
+    stream.write_all(&asked).expect("a question");
+    let mut len = [0; 2];
+    stream.read_exact(&mut len).expect("an answer");
+    let mut answer = vec![0; u16::from_be_bytes(len).into()];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!((&answer[..2], &answer[answer.len() - 4..]), (&[7, 9][..], &[10, 2, 0, 2][..]));
+}
+
+/// The line of the page, with the servers of this network.
+fn asked_itself(node: &mut String) {
+    let page = include_str!("../../../docs/names.md");
+    let line = page.lines().find(|line| line.starts_with("dns = ")).expect("the line");
+    let line = line.replace("9.9.9.9", "10.2.0.2").replace("2620:fe::fe", "fd02::2");
+    *node = format!("\n{line}\n{node}");
+}
+
+#[test]
+fn hosts_that_ask_the_gateway_itself_are_taken_to_the_server_behind_the_peer() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| asked_itself(&mut plan.a.node));
+    let dns = [SERVER, SERVER_V6].map(|at| serve_dns_at(&world.server, at, true));
+    for (round, [at, v6]) in [[GATEWAY, GATEWAY_V6]; 3].into_iter().enumerate() {
+        for (server, dns) in [at, v6].into_iter().zip(&dns) {
+            look_up_at(&world.client, server, "a.example").expect("an answer");
+            look_up_by_tcp(&world.client, server, "b.example");
+            let count = round as u64 + 1;
+            assert_eq!((dns.udp.load(Relaxed), dns.tcp.load(Relaxed)), (count, count), "{server}");
+        }
+    }
+    // The server's own address is asked as ever.
+    look_up(&world.client, "a.example").expect("an answer");
+    look_up_by_tcp(&world.client, SERVER, "b.example");
+    assert_eq!((dns[0].udp.load(Relaxed), dns[0].tcp.load(Relaxed)), (4, 4));
+}
+
+#[test]
+fn the_service_answers_hosts_that_ask_the_gateway_itself() {
+    if !root() {
+        return;
+    }
+    let (mut world, _programs) = with_names_and_node(true, "", asked_itself);
+    let dns = serve_dns(&world.server, true);
+    look_up_at(&world.client, GATEWAY, "a.example").expect("an answer");
+    look_up_by_tcp(&world.client, GATEWAY, "a.example");
+    look_up_at(&world.client, GATEWAY, "a.example").expect("an answer");
+    look_up(&world.client, "a.example").expect("an answer");
+    assert_eq!((dns.udp.load(Relaxed), dns.tcp.load(Relaxed)), (0, 1));
+    assert_eq!(world.a.log().matches("error").count(), 0, "{}", world.a.log());
+    // A reload takes the line away: nobody at the gateway answers.
+    world.a.configure(|s| s.node = s.node.replace("\ndns = ", "\n# dns = "));
+    world.a.signal("HUP");
+    world.a.wait_for_log("the configuration was read again");
+    wait_for("a refusal", || match crate::tcp::try_connect(&world.client, GATEWAY) {
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    look_up(&world.client, "a.example").expect("an answer");
 }
 
 #[test]

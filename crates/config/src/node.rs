@@ -31,6 +31,9 @@ pub struct Node {
     /// Networks that hosts reach past the link although a peer's shorter prefix leads into it,
     /// beside those that this node is in. Default none.
     pub direct: Vec<IpPrefix>,
+    /// The name servers that hosts ask by asking this node, one of a family at most. Default none:
+    /// nobody here answers for the gateway.
+    pub dns: Vec<IpAddr>,
     /// This node's own TCP towards the peers' routes is split, and its other packets for
     /// them cross the link. Default false.
     pub own: bool,
@@ -130,6 +133,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let lan_span = section.span_of("lan");
     let lan = read_lan(&mut section);
     let direct = read_direct(&mut section);
+    let dns = read_dns(&mut section, lan.is_empty());
     let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
     let own = section.get::<bool>("own").is_some_and(|own| own.value);
     let proxy = read_socket(&mut section, "proxy");
@@ -157,6 +161,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         tun: tun.map(|t| t.value).or(default_tun),
         lan,
         direct,
+        dns,
         own,
         proxy: proxy.as_ref().map(|p| p.value),
         admin,
@@ -210,6 +215,39 @@ fn read_direct(section: &mut Section<'_>) -> Vec<IpPrefix> {
         section.problems().add(Problem::at(all.span.clone(), message).help(help));
     }
     given.into_iter().map(|p| p.value).collect()
+}
+
+/// `dns`: name servers that a question can be sent on to, one of a family.
+fn read_dns(section: &mut Section<'_>, no_lan: bool) -> Vec<IpAddr> {
+    let mut dns: Vec<IpAddr> = Vec::new();
+    for At { value, span } in section.list::<IpAddr>("dns").unwrap_or_default() {
+        let fault = if no_lan {
+            Some((
+                "hosts can ask this node for names only where it has a `lan`".to_owned(),
+                "name the hosts' interface in `lan`",
+            ))
+        } else if dns.iter().any(|before| before.is_ipv4() == value.is_ipv4()) {
+            Some((
+                format!("{value} is a second name server of its family"),
+                "give one with an IPv4 and one with an IPv6 address at most",
+            ))
+        } else if value.is_loopback() || value.is_unspecified() || value.is_multicast() {
+            Some((
+                format!("{value} is no name server behind a peer"),
+                "give the address of one that the hub can reach",
+            ))
+        } else {
+            None
+        };
+        match fault {
+            Some((message, help)) => {
+                let message = format!("dns in {}: {message}", section.title());
+                section.problems().add(Problem::at(span, message).help(help));
+            }
+            None => dns.push(value),
+        }
+    }
+    dns
 }
 
 /// The kernel's own rule for interface names (`dev_valid_name`).

@@ -515,6 +515,15 @@ impl FromValue for SocketAddr {
     }
 }
 
+impl FromValue for IpAddr {
+    const WANTED: &'static str = "an address such as \"198.51.100.53\" or \"2001:db8::53\"";
+    fn from_text(text: &str) -> Result<IpAddr, Wrong> {
+        let wrong = || Wrong::new(format!("\"{text}\" is not {}", Self::WANTED));
+        let no_port = |addr: SocketAddr| wrong().help(format!("did you mean \"{}\"?", addr.ip()));
+        text.parse().map_err(|_| text.parse().map_or_else(|_| wrong(), no_port))
+    }
+}
+
 impl FromValue for HostPort {
     const WANTED: &'static str = "an address or name with a port, as in \"203.0.113.7:4500\"";
     fn from_text(text: &str) -> Result<HostPort, Wrong> {

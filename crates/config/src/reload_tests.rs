@@ -48,6 +48,7 @@ const ROWS: &[Row] = &[
     ("node", "tun", ["\"a0\"", "\"b0\""], "lan = [\"lan0\"]", Restart("tun")),
     ("node", "lan", ["[\"lan0\"]", "[\"lan1\"]"], "", Restart("lan")),
     ("node", "direct", ["[\"10.20.0.0/16\"]", "[\"10.21.0.0/16\"]"], "lan = [\"lan0\"]", Node),
+    ("node", "dns", ["[\"9.9.9.9\"]", "[\"2620:fe::fe\"]"], "lan = [\"lan0\"]", Node),
     ("node", "own", ["true", "false"], "lan = [\"lan0\"]", Restart("own")),
     ("node", "proxy", ["\"127.0.0.1:1\"", "\"127.0.0.1:2\""], "", Restart("proxy")),
     ("node", "admin", ["\"a.sock\"", "\"b.sock\""], "", Restart("admin")),

@@ -32,6 +32,10 @@ impl Display for Config {
             let list: Vec<String> = node.direct.iter().map(ToString::to_string).collect();
             row("direct", &format!("{}: past the link", list.join(", ")))?;
         }
+        if !node.dns.is_empty() {
+            let list: Vec<String> = node.dns.iter().map(ToString::to_string).collect();
+            row("dns", &format!("{}: asked by hosts that ask this node", list.join(", ")))?;
+        }
         if node.own {
             row("own", &"this node's own TCP towards the routes is split, too")?;
         }
@@ -273,6 +277,7 @@ impl Config {
                 "tun": node.tun,
                 "lan": node.lan,
                 "direct": node.direct.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "dns": node.dns,
                 "own": node.own,
                 "proxy": node.proxy,
                 "memory_bytes": node.memory.0,

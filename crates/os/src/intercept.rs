@@ -191,6 +191,7 @@ impl Intercept {
         config.carrier_ports.clone_from(&new.carrier_ports);
         config.direct.clone_from(&new.direct);
         config.masquerade.clone_from(&new.masquerade);
+        config.dns.clone_from(&new.dns);
         config.in_clear.clone_from(&new.in_clear);
         config.on_failure = new.on_failure;
         config.onward = new.onward;

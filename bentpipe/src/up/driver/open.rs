@@ -185,6 +185,7 @@ impl Driver {
         let base = InterceptConfig {
             lan: self.config.node.lan.clone(),
             direct: past_the_tunnel(&self.config),
+            dns: self.config.node.dns.clone(),
             own: self.config.node.own,
             carrier_ports: self.shard.carrier.ports(),
             ..InterceptConfig::new(tun.name(), listeners.port())

@@ -1,5 +1,7 @@
 //! What to intercept, by which marks, and what happens when the program is gone.
 
+use std::net::IpAddr;
+
 use units::IpPrefix;
 
 use crate::OsError;
@@ -70,9 +72,12 @@ pub struct InterceptConfig {
     /// Networks that are reached past the tunnel although a shorter prefix of these leads into
     /// it, beside those that this host is in.
     pub direct: Vec<IpPrefix>,
-    /// Of those, the prefixes whose datagrams leave with this node's own address
+    /// Of the routes, the prefixes whose datagrams leave with this node's own address
     /// (`source = "nat"`).
     pub masquerade: Vec<IpPrefix>,
+    /// The name servers that hosts' questions for this host itself go to, one of a family at
+    /// most. Empty: such questions are this host's own affair.
+    pub dns: Vec<IpAddr>,
     /// What happens when the program is gone.
     pub on_failure: OnFailure,
     /// Of the routes, those that fall back to [`OnFailure::Wire`] whatever `on_failure` says.
@@ -96,6 +101,7 @@ impl InterceptConfig {
             routes: Vec::new(),
             direct: Vec::new(),
             masquerade: Vec::new(),
+            dns: Vec::new(),
             on_failure: OnFailure::default(),
             in_clear: Vec::new(),
             own: false,

@@ -61,6 +61,7 @@ impl Table {
             + &own_errors(&self.name, config)
             + &own::chains(&self.name, config)
             + &answers(&self.name, config)
+            + &questions(&self.name, config)
             + &masquerade(&self.name, config);
         self.run(&commands).map(drop)
     }
@@ -127,14 +128,17 @@ fn table_name() -> String {
 /// Each family, what `tproxy` calls it, and where the listener is in it.
 const LISTENERS: [(&str, &str, &str); 2] = [("ipv4", "ip", "127.0.0.1"), ("ipv6", "ip6", "[::1]")];
 
+const PURE_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
 /// One line, one transaction: the table with all it does.
 pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
     let (tun, syn, port) = (&config.tun, config.syn_device(), config.listener_port);
     let marks = &config.marks;
+    // Behind all that changes destinations, here (`questions`) or by others' rules.
     let mut out = format!(
         "add table inet {table} {{ flags owner; }}; \
          add chain inet {table} prerouting \
-         {{ type filter hook prerouting priority mangle; policy accept; }}; \
+         {{ type filter hook prerouting priority dstnat + 1; policy accept; }}; \
          add set inet {table} carrier_ports {{ type inet_service; }}; "
     );
     out += &carrier_ports(table, config);
@@ -153,7 +157,7 @@ pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
             marks.carrier
         ));
     }
-    let only_syn = "tcp flags & (fin | syn | rst | ack) == syn";
+    let only_syn = PURE_SYN;
     for (family, verb, to) in LISTENERS {
         rule(format!(
             "iifname \"{syn}\" meta nfproto {family} {only_syn} \
@@ -194,6 +198,7 @@ pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
     out + &own_errors(table, config)
         + &own::chains(table, config)
         + &answers(table, config)
+        + &questions(table, config)
         + &masquerade(table, config)
 }
 
@@ -225,6 +230,40 @@ fn answers(table: &str, config: &InterceptConfig) -> String {
     text += &format!("add rule {asked} iifname \"{tun}\" ct mark set {inward:#x}; ");
     text += &format!("add rule {out} meta mark 0 ct mark {inward:#x} meta mark set {inward:#x}; ");
     text
+}
+
+/// Hosts that ask this host itself for names ask a name server behind the tunnel instead, before
+/// anything else looks at the packet. Link-local addresses are left out: with such a source no
+/// question can go further. There are no chains where they would have the kernel track every
+/// connection for nothing.
+///
+/// A SYN crosses the kernel twice, with the client's address and the server's the second time. It
+/// is not tracked then, or there would be two connections with the same answers.
+fn questions(table: &str, config: &InterceptConfig) -> String {
+    let (asked, again) = (format!("inet {table} questions"), format!("inet {table} untracked"));
+    let mut out = format!(
+        "add chain {asked} {{ type nat hook prerouting priority dstnat; policy accept; }}; \
+         add chain {again} {{ type filter hook prerouting priority raw; policy accept; }}; \
+         flush chain {asked}; flush chain {again}; "
+    );
+    if config.dns.is_empty() || config.lan.is_empty() {
+        return out + &format!("delete chain {asked}; delete chain {again}; ");
+    }
+    let lan = list(&config.lan.iter().map(|l| format!("\"{l}\"")).collect::<Vec<_>>());
+    for server in &config.dns {
+        let (to, family) = match server.is_ipv4() {
+            true => ("ip", "meta nfproto ipv4"),
+            false => ("ip6", "ip6 daddr != fe80::/10"),
+        };
+        out += &format!(
+            "add rule {asked} iifname {lan} {family} meta l4proto {{ tcp, udp }} th dport 53 \
+             fib daddr . iif type local dnat {to} to {server}; "
+        );
+    }
+    out + &format!(
+        "add rule {again} iifname \"{}\" tcp dport 53 {PURE_SYN} notrack; ",
+        config.syn_device()
+    )
 }
 
 /// When this host itself finds no way to a server (no neighbour answers, say), it tells
