@@ -1,9 +1,9 @@
 #!/bin/sh
 # scripts/sanitize.sh
 #
-# Runs the tests of `os`, the only room with `unsafe`, under AddressSanitizer, which the stable
+# Runs the tests of `os`, the only crate with `unsafe`, under AddressSanitizer, which the stable
 # toolchain has a runtime for (its flag is asked for as the compiler's own build does), and those of
-# pure rooms under Miri, where a nightly toolchain with Miri is installed. Rooms that call C
+# pure crates under Miri, where a nightly toolchain with Miri is installed. Crates that call C
 # libraries (`link`, `squeeze` and all that stands on them) are none for Miri.
 set -eu
 cd "$(dirname "$0")/.."

@@ -21,7 +21,7 @@ use crate::proxy_proto::Rest;
 const READ: usize = 64 * 1024;
 /// Reads and writes for one connection before the others have their turn.
 const ROUNDS: usize = 4;
-/// Processor time for coding streams before packets have their turn.
+/// Processor time for compressing streams before packets have their turn.
 const CODING: Duration = Duration::from_millis(10);
 /// How long a host that reads nothing keeps what came before its peer's reset.
 const RESET_PATIENCE: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ impl Connections {
         }
     }
 
-    /// Gives every connection that waits one turn, or as many as can be coded in
+    /// Gives every connection that waits one turn, or as many as can be compressed in
     /// [`CODING`]: meanwhile nothing is sent and nothing read.
     pub fn work(&mut self, now: Instant, relay: &mut Relay) {
         let begin = relay.codec_time();

@@ -37,7 +37,7 @@ pub fn shared_memory(node: &Node, peers: usize) -> (Option<ByteCount>, ByteCount
     (shared, ByteCount(floor.max(FLOOR.0)))
 }
 
-/// History that coded streams may keep, each way: an eighth of the memory, up to 32 MB,
+/// History that compressed streams may keep, each way: an eighth of the memory, up to 32 MB,
 /// with which 10,000 streams have 3 kB each and a few hundred the most that helps.
 fn history(memory: ByteCount, compress: bool) -> ByteCount {
     ByteCount(if compress { (memory.0 / 8).min(32 << 20) } else { 0 })

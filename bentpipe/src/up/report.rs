@@ -170,7 +170,7 @@ impl Shard {
         let session = endpoint.session(peer.id);
         let s = endpoint.session_stats(peer.id);
         let squeezed = self.relay.compression(peer.id);
-        // What the session calls stream bytes are coded already.
+        // The session counts a stream's bytes as they cross: after compression.
         let all = &squeezed.all;
         let sent = (s.stream_bytes_in + all.sent).saturating_sub(all.sent_as);
         let received = (s.stream_bytes_out + all.received).saturating_sub(all.received_as);

@@ -279,7 +279,7 @@ fn stream(n: u64, offset: u64, data: &[u8]) -> Frame<'_> {
     Frame::Stream(StreamFrame { id: id(n), offset, fin: false, data })
 }
 
-/// In the first packet: the stream begins, which is coded from then on or not.
+/// In the first packet: the stream begins, which is compressed from then on or not.
 fn begin(out: &mut Vec<u8>, n: u64) {
     if n == 0 {
         put(out, &open(0));
@@ -396,7 +396,7 @@ fn open_thousand(node: &mut Node) {
     assert!(node.flows.len() > 400, "{} flows", node.flows.len());
 }
 
-/// As many of these bytes of a coded stream as fit, over and over.
+/// As many of these bytes of a compressed stream as fit, over and over.
 fn coded(out: &mut Vec<u8>, n: u64, piece: &[u8]) -> u8 {
     begin(out, n);
     coded_at(out, n, 0, piece)

@@ -64,7 +64,7 @@ fn peer(n: usize, to: Option<SocketAddr>, keepalive: Option<Duration>) -> PeerCo
     }
 }
 
-/// Streams are not coded: terminals are endpoints without a relay.
+/// Streams are not compressed: terminals are endpoints without a relay.
 fn link_config() -> LinkConfig {
     LinkConfig { memory: ByteCount(1 << 20), history: ByteCount(0), ..link() }
 }

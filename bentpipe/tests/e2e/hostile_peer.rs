@@ -111,7 +111,7 @@ fn open(id: u64, port: u16) -> Frame<'static> {
     Frame::Open(StreamId(id), Origin { client, target, dscp: 0 })
 }
 
-/// Blocks of a coded stream of one byte each that use 16 kB of history.
+/// Blocks of a compressed stream, of one byte each, that use 16 kB of history.
 fn blocks(peer: &mut RawPeer, stream: u64, n: u64) {
     let id = peer.stream(2 * stream);
     let mut packet = Vec::new();

@@ -198,7 +198,7 @@ fn read_carry(section: &mut Section<'_>) -> Option<Carry> {
         section.problems().add(Problem::at(span, message).help("leave it out"));
     }
     if section.is_text("carry", "unordered") {
-        // It is told apart from a slip of the pen: files that were right have it.
+        // Files of earlier versions have it, so it gets a message of its own.
         let message = format!(
             "carry = \"unordered\" in {} is gone: \"ordered\" was faster wherever it was measured",
             section.title()

@@ -21,7 +21,7 @@ use crate::repair::MAX_WINDOW;
 use crate::rtt::Rtt;
 use crate::wire::{StateFrame, StreamId};
 
-/// What the coding of a report's delay may add to it.
+/// What the encoding of a report's delay may add to it.
 const ROUNDING: Duration = Duration::from_millis(1);
 
 /// With more in flight than this what is lost is looked for once in [`LOOKING_PAUSE`] only: each

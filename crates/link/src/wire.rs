@@ -136,7 +136,7 @@ pub struct PathNews {
 /// What a path is, as the node tells that opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathFacts {
-    /// The node sends at this rate, coded as in the handshake's parameters.
+    /// The node sends at this rate, encoded as in the handshake's parameters.
     pub send: u64,
     /// And receives at this.
     pub receive: u64,

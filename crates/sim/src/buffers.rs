@@ -123,7 +123,7 @@ mod tests {
         let gateways = Router { slow: mbps(20), ..router }.gateways();
         let queue = gateways.unwrap_or_else(|e| panic!("{e}"));
         println!("{found:?} {fits:?} {beyond:?}, gateways {queue}");
-        // What a pacer may be ahead by: 13 ms and a packet (L-RA-1).
+        // What a pacer may be ahead by: 13 ms and a packet (L-RA-1, L-RA-9).
         assert!(queue <= 23, "{queue} packets");
     }
 }

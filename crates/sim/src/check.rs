@@ -58,7 +58,7 @@ const BULK_LEAD: Duration = Duration::from_millis(3);
 const BULK_FROM: BitRate = BitRate::from_mbps(12);
 
 /// Measures that a node never hands a channel more than the link's rate, over any span of
-/// time: rate × (time + 11 ms, or 13 ms on faster links) and one packet (L-RA-1).
+/// time: rate × (time + 11 ms, or 13 ms on faster links) and one packet (L-RA-1, L-RA-9).
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     rate: BitRate,

@@ -39,7 +39,8 @@ pub struct Exchanges {
     pub beside: u64,
     /// The same the other way: a client of the servers' side fetches from the clients' side.
     pub beside_up: u64,
-    /// Memory for the history of coded streams, at both nodes; 0: they are not coded.
+    /// Memory for the history of compressed streams, at both nodes; 0: no stream is
+    /// compressed.
     pub history: ByteCount,
     /// Can what servers send be compressed?
     pub shrinks: bool,

@@ -1,4 +1,4 @@
-//! Handshakes over a link that loses three packets of ten each way (L-HS-8, L-HS-11).
+//! Handshakes over a link that loses three packets of ten each way (L-HS-8, L-HS-15).
 
 use units::{BitRate, Duration, Instant, Ratio};
 

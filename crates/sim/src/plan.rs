@@ -32,7 +32,7 @@ pub struct Plan {
     pub memories: [ByteCount; 2],
     /// The most that one stream may have buffered.
     pub stream_buffer: Option<ByteCount>,
-    /// Memory for the history of coded streams, by node; 0: it does not code them.
+    /// Memory for the history of compressed streams, by node; 0: it does not compress.
     pub histories: [ByteCount; 2],
     /// Can what servers send be compressed?
     pub shrinks: bool,
@@ -397,7 +397,7 @@ fn share(rng: &mut Rng, most: f64) -> Ratio {
     Ratio::from_f64(rng.between(1, 1000) as f64 / 1000.0 * most)
 }
 
-/// A third of the seeds codes streams, with much memory or little; of another third one
+/// A third of the seeds compresses streams, with much memory or little; of another third one
 /// node would. Not drawn, so that seeds mean what they meant before.
 fn histories(seed: u64) -> [ByteCount; 2] {
     let some = ByteCount(8192 << (seed % 10));

@@ -45,7 +45,7 @@ fn a_link_that_is_configured_right_is_never_slowed() {
                 // Above, repair holds the stream's bytes back at times (R-WINDOW).
                 assert!(w.carried(2.0, 20.0) > 0.995 * rate, "{what}: {}", w.carried(2.0, 20.0));
             }
-            // 10 ms that a late node may make good, and the lead of 3 ms (L-RA-1).
+            // 10 ms that a late node may make good, and the lead of 3 ms (L-RA-1, L-RA-9).
             assert!(w.queue(2.0, 20.0).0 < 14.0, "{what}: {:?}", w.queue(2.0, 20.0));
             assert_eq!(w.dropped(0.0, 20.0), 0.0, "{what}");
             if loss == 0.0 {

@@ -23,12 +23,12 @@
 //! what a stream does anyway:
 //!
 //! - bytes read from the host go through [`ItemEncoder::push`], as many as [`ItemEncoder::room`]
-//!   says; where the link has room, [`ItemEncoder::pull`] gives what is to be coded and written,
-//!   [`ItemEncoder::written`] is told where on the stream that ended and [`ItemEncoder::consumed`]
-//!   how far the stream's credit has come;
-//! - bytes of the stream go to [`ItemDecoder::show`] as to a [`crate::stream::ItemDecoder`]; where it
-//!   answers [`Shown::Waiting`] the files are served, and if [`Receiver::poll_ready`] does
-//!   not name the stream then it does later;
+//!   says; where the link has room, [`ItemEncoder::pull`] gives what is to be compressed and
+//!   written, [`ItemEncoder::written`] is told where on the stream that ended and
+//!   [`ItemEncoder::consumed`] how far the stream's credit has come;
+//! - bytes of the stream go to [`ItemDecoder::show`] as to a [`crate::stream::BlockDecoder`];
+//!   where it answers [`Shown::Waiting`] the files are served, and if [`Receiver::poll_ready`]
+//!   does not name the stream then it does later;
 //! - [`ItemEncoder::close`] and [`ItemDecoder::close`] end both, [`Dedup::begin_session`] begins anew.
 
 mod catalogue;

@@ -2,7 +2,7 @@
 
 use crate::stream::{BlockDecoder, Shown, Zstd};
 
-/// A direction of a coded stream, as a peer may send it: no panic, and no more content than
+/// A direction of a compressed stream, as a peer may send it: no panic, and no more content than
 /// a hundred times what came.
 pub fn stream(bytes: &[u8]) {
     let (mut zstd, mut decoder) = (Zstd::default(), BlockDecoder::default());

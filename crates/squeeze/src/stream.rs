@@ -1,6 +1,6 @@
 //! A stream's bytes, made fewer (R-COMPRESS).
 //!
-//! Each direction of a coded stream is a sequence of blocks (spec/link.md, "Coded
+//! Each direction of a compressed stream is a sequence of blocks (spec/link.md, "Compressed
 //! streams"), made of whatever bytes are there when the link can take some: nothing waits
 //! for more. A block is compressed alone, by zstd, with the end of what came before as its
 //! prefix. So one compressor and one decompressor serve all streams of a node, a stream

@@ -1,6 +1,6 @@
-//! Telephone lines that answer for all peers (R-MODEM). Who calls is found by his keys; what is for
-//! that peer goes by the line until the call ends, and then waits for the next call, on whichever
-//! line. A call that nobody proves to be his is hung up after the time of a handshake, and counted.
+//! Telephone lines that answer for all peers (R-MODEM). Who calls is found by his keys. Packets for
+//! that peer go by the line until the call ends, and wait then for his next call, on whichever
+//! line. A call that no peer proves to be his is hung up after the time of a handshake, and counted.
 
 use control::TelephoneReport;
 use dial::hayes::{Cause, Told};

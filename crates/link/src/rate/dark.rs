@@ -1,4 +1,4 @@
-//! What an outage does to the rate, where it is learned (L-RA-8).
+//! What an outage does to the rate, where it is learned (L-RA-8, L-RA-13).
 //!
 //! Whatever leaves while nothing crosses is lost, and if the line goes on sending it, or the
 //! link has another rate afterwards, as after a handover, it is also a queue. So where reports

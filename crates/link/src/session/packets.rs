@@ -1,9 +1,9 @@
-//! Unsplit packets (R-LLLL): how each is carried.
+//! How packets that are not split are carried: once, or in order (R-LLLL).
 //!
-//! **Plain** ones leave once. **Ordered** ones are the content of a stream, each with its length
-//! before it: none is lost, none overtakes another, and a loss delays those behind it. What
-//! stands before a packet there is known at the far node, so its headers are told by those
-//! at once, without waiting for reports.
+//! **Plain** packets leave once. **Ordered** packets are the content of a stream, each with its
+//! length before it: none is lost, none overtakes another, and a loss delays those behind it. The
+//! far node has read all packets before one in the stream, so the headers of each refer to earlier
+//! ones at once, without waiting for reports.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Whether a path that works is used (L-PT-10): one that failed is left alone until it has held,
-//! and one that lost much or became thin until it has shown that it carries again.
+//! Whether a path that works is used (L-PT-10, L-PT-11, L-PT-16): one that failed is left alone
+//! until it has held, and one that lost much or became thin until it has shown that it carries
+//! again.
 
 use units::{BitRate, Duration, Instant};
 

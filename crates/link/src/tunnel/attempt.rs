@@ -29,7 +29,7 @@ pub(super) fn patience(rtt: Duration) -> Duration {
 
 /// max(half a round trip, 500 ms): how soon to try again once an answer is overdue. Where
 /// three packets of ten are lost each way half of all exchanges fail, so it takes more than
-/// ten for one to succeed surely (L-HS-11).
+/// ten for one to succeed surely (L-HS-15).
 pub(super) fn quick(rtt: Duration) -> Duration {
     rtt.divided_by(2).max(MIN_QUICK)
 }

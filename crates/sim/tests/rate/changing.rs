@@ -51,7 +51,7 @@ fn jitter(w: &mut Line, rng: &mut Rng, until: f64) {
     }
 }
 
-/// L-RA-2: a queue raises the least delay of an interval, jitter does not (RFC 8289).
+/// L-RA-2, L-RA-10: a queue raises the least delay of an interval, jitter does not (RFC 8289).
 #[test]
 fn jitter_is_no_queue() {
     for mode in [RateMode::Fixed, RateMode::Learned] {
@@ -68,7 +68,7 @@ fn jitter_is_no_queue() {
             );
             println!("{what}");
             assert!(all > 0.93 && second > 0.93, "{what}");
-            // Up to 11 ms are what a pacer may make good at once (L-RA-1).
+            // Up to 11 ms are what a pacer may make good at once (L-RA-9).
             assert!(loaded < idle + 15.0, "{what}");
         }
     }
@@ -99,7 +99,7 @@ fn a_queue_is_drained_where_there_is_jitter_too() {
     }
 }
 
-/// L-RA-4, L-RA-8: rate and delay are others every 15 s, after 120 ms in the dark.
+/// L-RA-4, L-RA-8, L-RA-13: rate and delay are others every 15 s, after 120 ms in the dark.
 #[test]
 fn a_low_orbit_is_followed() {
     for seed in 1..7 {

@@ -47,7 +47,7 @@ pub struct BlockEncoder {
     history: History,
     /// Bytes left of the run that was announced.
     run: usize,
-    /// Nothing more is coded, or nothing behind the run that was announced.
+    /// Nothing more is compressed, or nothing behind the run that was announced.
     rest: bool,
     stops: bool,
     /// The last block shrank.
@@ -95,7 +95,7 @@ impl BlockEncoder {
         content + content / 128 + 2 * MAX_HEAD
     }
 
-    /// Are the next `n` bytes of content the stream's, as they are? Then they are coded by that.
+    /// Are the next `n` bytes of content the stream's, as they are? Then their encoding is done.
     pub fn pass(&mut self, n: usize) -> bool {
         let begun = self.rest && self.content > 0;
         let passes = begun || self.run >= n;
@@ -106,7 +106,7 @@ impl BlockEncoder {
         passes
     }
 
-    /// Codes all of `content` and gives it to `put`, piece by piece.
+    /// Compresses all of `content` and gives it to `put`, piece by piece.
     pub fn encode(
         &mut self,
         zstd: &mut Zstd,

@@ -274,7 +274,7 @@ fn one_byte_becomes_a_hundred_at_most() {
     assert_eq!(BlockDecoder::default().show(&mut zstd, &[&bomb]), Err(BadBlock::Bomb));
 }
 
-/// L-CO-2: heads that only keep cost two bytes each and a turn; one behind another is refused.
+/// L-CO-8: heads that only keep cost two bytes each and a turn; one behind another is refused.
 #[test]
 fn a_keep_block_behind_another_is_refused() {
     let (mut zstd, mut decoder) = (Zstd::default(), BlockDecoder::default());

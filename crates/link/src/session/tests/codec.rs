@@ -1,4 +1,4 @@
-//! What a session promises to who codes its streams' bytes.
+//! What a session promises to its user, who compresses its streams' bytes.
 
 use super::*;
 

@@ -70,8 +70,8 @@ fn many_streams_share_what_is_left() {
     }
 }
 
-/// L-RP-7: 8 kB over 100 kbit/s, RTT 1 s; nothing of the losses is known. The bytes take 0.7 s
-/// and half a round trip; what has to be sent again takes a round trip more.
+/// L-RP-7, L-RP-11: 8 kB over 100 kbit/s, RTT 1 s; nothing of the losses is known. The bytes
+/// take 0.7 s and half a round trip; what has to be sent again takes a round trip more.
 #[test]
 fn the_first_answer_is_repaired_before_any_loss_is_known() {
     let config = link(100, 1000, 0.0);
