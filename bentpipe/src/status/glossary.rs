@@ -66,7 +66,7 @@ pub const DROPS: &[Entry] = &[
     (
         "datagram",
         Place::Link,
-        "packets that are not split and found their queue full or their time over: the link was slower than what hosts sent",
+        "packets that are not split and found their queue full or could not be put together: the link was slower than what hosts sent",
     ),
     (
         "datagram denied",

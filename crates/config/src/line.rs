@@ -54,7 +54,12 @@ impl Line {
             let all = line.manager.carriers.iter();
             all.map(|carrier| carrier.name.clone()).collect::<Vec<_>>()
         };
-        self.carrier != new.carrier || device(self) != device(new) || names(self) != names(new)
+        // A line that a command raised is to be dropped.
+        let commands = |line: &Line| (line.raise.is_some(), line.drop.is_some());
+        self.carrier != new.carrier
+            || device(self) != device(new)
+            || names(self) != names(new)
+            || commands(self) != commands(new)
     }
 }
 

@@ -287,7 +287,7 @@ const ROWS: &[Row] = &[
     ("telephone", "serial", ["\"/dev/a\"", "\"/dev/b\""], "", Restart("telephone")),
     ("telephone", "speed", ["9600", "19200"], "", Restart("telephone")),
     ("telephone", "init", ["[\"AT&F\"]", "[\"AT&F1\"]"], "", Restart("telephone")),
-    ("telephone", "idle", ["\"1s\"", "\"2s\""], "", Restart("telephone")),
+    ("telephone", "idle", ["\"20s\"", "\"21s\""], "", Restart("telephone")),
 ];
 
 fn private(n: u8) -> String {

@@ -8,7 +8,7 @@ use units::Duration;
 use super::line::{SerialModem, read_answering};
 use super::peer::PeerDraft;
 use super::problem::{Problem, Problems};
-use super::reader::Section;
+use super::reader::{At, Section};
 
 /// A telephone line that answers for all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub struct Telephone {
 const MOST: usize = 128;
 /// Longer than callers let their lines idle: the caller pays, and decides.
 const IDLE: Duration = Duration::from_secs(120);
+/// A handshake at 2,400 bit/s with a second of delay takes 3 s (docs/lines.md), and may have to be
+/// repeated.
+const LEAST_IDLE: Duration = Duration::from_secs(10);
 
 /// A line and where it stands in the file.
 pub(super) struct TelephoneDraft {
@@ -46,7 +49,13 @@ fn read_one(mut section: Section<'_>) -> Option<TelephoneDraft> {
         section.set_title(format!("telephone \"{}\"", name.value));
     }
     let modem = read_answering(&mut section);
-    let idle = section.get::<Duration>("idle").map_or(IDLE, |idle| idle.value);
+    let idle = section.get::<Duration>("idle");
+    if let Some(At { value, span }) = idle.as_ref().filter(|idle| idle.value < LEAST_IDLE) {
+        let message = format!("idle = {value} in {} ends calls that begin", section.title());
+        let help = format!("a handshake takes up to {LEAST_IDLE} on a slow line: write no less");
+        section.problems().add(Problem::at(span.clone(), message).help(help));
+    }
+    let idle = idle.map_or(IDLE, |idle| idle.value);
     let span = section.span();
     section.finish();
     let modem = modem.ok()?;
@@ -115,8 +124,10 @@ mod tests {
         for (node, more, why) in [
             ("", two.replace("S1", "S0"), "two lines of the file have the device"),
             ("", two.replace("serial = \"/dev/ttyS1\"", ""), "serial"),
+            ("", two.replace("serial = \"/dev/ttyS1\"", "speed = 9600"), "serial"),
             ("", format!("{two}name = \"first\"\n"), "two telephone lines are called"),
             ("", format!("{two}numbers = [\"1\"]\n"), "numbers"),
+            ("", format!("{two}idle = \"1s\"\n"), "idle = 1s"),
             ("shards = 2", two.to_owned(), "one shard alone"),
             (
                 "",
@@ -126,6 +137,7 @@ mod tests {
         ] {
             let told = parse(node, &more).err().unwrap_or_default();
             assert!(told.contains(why), "{why}: {told}");
+            assert!(!told.contains("there is no key \\\"speed"), "{told}");
         }
     }
 }

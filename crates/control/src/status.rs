@@ -338,7 +338,7 @@ pub struct DatagramCounts {
     pub sent: u64,
     /// From the peer.
     pub received: u64,
-    /// That found their queue full.
+    /// That found their queue full, or could not be put together.
     pub dropped: u64,
     /// Bytes of them that compression kept off the link, sent and received.
     pub bytes_saved_sent: u64,

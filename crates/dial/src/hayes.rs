@@ -266,6 +266,10 @@ pub struct Modem {
     wanted: bool,
     /// The number that is tried, and the round through the list.
     number: usize,
+    /// The list of numbers is another than the one of which a number was dialled.
+    renumbered: bool,
+    /// What it was prepared with so far is of another list than the one that holds.
+    is_outdated: bool,
     round: u32,
     /// Lines that made no sense since the last one that did.
     nonsense: u32,
@@ -291,6 +295,8 @@ impl Modem {
             out: VecDeque::new(),
             wanted: false,
             number: 0,
+            renumbered: false,
+            is_outdated: false,
             round: 0,
             nonsense: 0,
             failures: 0,
@@ -336,6 +342,7 @@ impl Modem {
             return self.tell(Told::Failed(cause));
         }
         (self.wanted, self.number, self.round) = (true, 0, 0);
+        self.renumbered = false;
         match self.state {
             State::Ready => self.dial_number(now),
             // Somebody waits: no time for a rest.
@@ -374,11 +381,14 @@ impl Modem {
         answer: Option<u32>,
     ) {
         let is_other = self.config.init != init;
-        self.number = if self.config.numbers == numbers { self.number } else { 0 };
+        self.renumbered |= self.config.numbers != numbers;
         (self.config.init, self.config.numbers, self.config.answer) = (init, numbers, answer);
-        // It was prepared for the next call already.
-        if is_other && self.state == State::Ready {
-            self.prepare(now);
+        match self.state {
+            // It was prepared for the next call already.
+            State::Ready if is_other => self.prepare(now),
+            // It has a command to answer first.
+            State::Preparing { .. } => self.is_outdated |= is_other,
+            _ => {}
         }
     }
 
@@ -526,8 +536,12 @@ impl Modem {
             self.tell(Told::Failed(cause));
             return self.dial_if_wanted(now);
         }
-        self.number += 1;
-        if self.number == self.config.numbers.len() {
+        if std::mem::take(&mut self.renumbered) {
+            (self.number, self.round) = (0, 0);
+        } else {
+            self.number += 1;
+        }
+        if self.number >= self.config.numbers.len() {
             self.number = 0;
             self.round += 1;
         }
@@ -558,11 +572,13 @@ impl Modem {
     fn prepare(&mut self, now: Instant) {
         self.lines.clear();
         self.nonsense = 0;
+        self.is_outdated = false;
         self.next_step(now, 0);
     }
 
     /// Sends the command `step` of the preparation; after the last the modem is ready.
     fn next_step(&mut self, now: Instant, step: usize) {
+        let step = if std::mem::take(&mut self.is_outdated) { 0 } else { step };
         match self.preparation(step) {
             Some(command) => {
                 self.command(&command);

@@ -167,7 +167,8 @@ impl Manager {
     }
 
     /// The file says something else now. Calls that are under way keep their prices, lines their
-    /// states and back-off. `Err`, and nothing is changed: it has other carriers, or is wrong.
+    /// states and back-off; who tells of flows that wait tells of all of them again, since those that
+    /// could raise nothing are not known here. `Err`, and nothing is changed: it has other carriers, or is wrong.
     pub fn handle_config(&mut self, config: ManagerConfig) -> Result<(), String> {
         config.check()?;
         let names = |all: &[CarrierConfig]| -> Vec<(Name, bool)> {
@@ -180,8 +181,11 @@ impl Manager {
             line.config = carrier.clone();
         }
         self.demand.set_rules(&config.rules);
+        let budgets = |c: &ManagerConfig| (c.budget, c.host_budgets.clone());
+        if budgets(&config) != budgets(&self.config) {
+            self.told.clear();
+        }
         self.config = config;
-        self.told.clear();
         self.fees_of = None;
         self.dirty = true;
         Ok(())
@@ -471,7 +475,7 @@ impl Manager {
             let stopped = cheapest.is_some_and(|price| Some(price) > self.left);
             self.tell_budget(wall, None, spent, budget, stopped && !self.any_up());
         }
-        if self.config.host_budgets.is_empty() {
+        if self.config.host_budgets.is_empty() && self.demand.stopped().is_empty() {
             return;
         }
         let mut hosts = self.demand.hosts();

@@ -16,8 +16,8 @@
 //! at the link's rate from the first one on. That rate is configured, reported by a modem, or
 //! measured from queueing delay and delivery rate; a loss alone does not lower it. What may be
 //! outstanding is bounded by the receiver's memory, which it tells as credit; the sender
-//! divides it among its streams. Where losses make it pay, packets that are sums of others (a sliding code) bring
-//! lost ones back without a round trip.
+//! divides it among its streams. Where losses make it pay, packets that are sums of others (a
+//! sliding code) bring lost ones back without a round trip.
 //!
 //! A session has one or more *paths* to the peer, each with numbers, reports, rate and repair
 //! of its own. Streams belong to no path: what was under way on one that fails goes again on

@@ -190,7 +190,6 @@ pub struct Session {
     credit_due: Option<Instant>,
     outbox: Outbox,
     inbox: Inbox,
-    /// Datagrams that go again if they are lost.
     /// Our streams of packets, and how many there are of both sides.
     lanes: BTreeMap<(ClassId, HostId), StreamId>,
     packet_streams: usize,

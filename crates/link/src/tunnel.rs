@@ -747,7 +747,8 @@ impl Tunnel {
     }
 
     /// A challenge to send now in a packet of this path to this place, not to the endpoint: the
-    /// peer seems to have moved there. The packet must not be longer than 60 bytes.
+    /// peer seems to have moved there. The packet must not be longer than
+    /// `CHALLENGE_BYTES` of [`address`].
     pub fn poll_challenge(&mut self, now: Instant) -> Option<(PathId, Remote, u64)> {
         self.ways.poll_challenge(now, patience(self.rtt))
     }

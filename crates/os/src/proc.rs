@@ -289,7 +289,10 @@ mod tests {
 
     #[test]
     fn processor_time_of_another_process_is_told_while_it_runs_and_not_when_it_is_gone() {
-        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "n=0; while [ $n -lt 99999999 ]; do n=$((n+1)); done"])
+            .spawn()
+            .unwrap();
         let (before, mut after) = (cpu_of(child.id()).unwrap(), Duration::ZERO);
         while after < before + Duration::from_millis(3) {
             after = cpu_of(child.id()).unwrap();

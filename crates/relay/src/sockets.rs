@@ -205,7 +205,7 @@ impl Relay {
         Some(act(session, f.stream))
     }
 
-    /// A flow whose session goes on, and what codes it.
+    /// A flow whose session goes on, and the codecs of all.
     pub(crate) fn active(
         &mut self,
         now: Instant,

@@ -54,8 +54,8 @@ pub(in crate::up) struct ManagedLine {
     /// The path over it; `None`: the peer opens it.
     pub(super) path: Option<PathId>,
     pub(super) beside: Beside,
-    /// What waits: under which number the manager has it, and how many bytes.
-    waiting: BTreeMap<WaitKey, (WaitId, u64)>,
+    /// What waits: under which number the manager has it, whose it is, and how many bytes.
+    waiting: BTreeMap<WaitKey, (WaitId, Flow, u64)>,
     next_wait: u64,
     /// What crossed since the manager was told.
     crossed: BTreeMap<FlowKey, (Flow, [u64; 2])>,
@@ -139,9 +139,9 @@ impl ManagedLine {
         let next = WaitId(self.next_wait);
         self.next_wait += 1;
         // A connection that says nothing waits for its answer all the same.
-        let (id, waits) = self.waiting.entry(key).or_insert((next, 1));
+        let (id, flow, waits) = self.waiting.entry(key).or_insert((next, flow, 1));
         *waits += bytes[0];
-        self.manager.handle_waiting(now, *id, &flow, *waits);
+        self.manager.handle_waiting(now, *id, flow, *waits);
     }
 
     /// Has it a place among those that moved lately?
@@ -169,7 +169,7 @@ impl ManagedLine {
     /// A connection that is over before the line was raised waits no more.
     fn on_closed(&mut self, now: Instant, id: FlowId) {
         self.moved.remove(&id);
-        if let Some((id, _)) = self.waiting.remove(&WaitKey::Connection(id)) {
+        if let Some((id, ..)) = self.waiting.remove(&WaitKey::Connection(id)) {
             self.manager.handle_waiting(now, id, &own_flow(), 0);
         }
     }
@@ -209,7 +209,7 @@ impl ManagedLine {
 
     /// What waited crosses now.
     pub(super) fn forget_waiting(&mut self, now: Instant) {
-        for (id, _) in std::mem::take(&mut self.waiting).into_values() {
+        for (id, ..) in std::mem::take(&mut self.waiting).into_values() {
             self.manager.handle_waiting(now, id, &own_flow(), 0);
         }
     }
@@ -370,6 +370,9 @@ impl Shard {
         }
         if let Err(why) = line.manager.handle_config(new.manager.clone()) {
             return crate::log!(Error, why, peer = peer.name);
+        }
+        for (id, flow, waits) in line.waiting.values() {
+            line.manager.handle_waiting(now, *id, flow, *waits);
         }
         let zone = line.manager.zone();
         let mut zones = new.manager.carriers.iter().flat_map(|c| c.tariff.zones());

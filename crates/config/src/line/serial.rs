@@ -27,9 +27,12 @@ const SPEEDS: [u64; 14] = [
 /// What modems take in one line.
 const MAX_COMMAND: usize = 80;
 const MAX_COMMANDS: usize = 16;
+/// Keys that are read only where there is a modem, and known everywhere.
+const OF_MODEM: [&str; 2] = ["speed", "init"];
 
 /// A modem that answers and never calls. `Err`: what was wrong is told.
 pub(crate) fn read_answering(section: &mut Section<'_>) -> Result<SerialModem, ()> {
+    section.know(OF_MODEM.into_iter());
     if !section.has("serial") {
         section.lacks("serial", "name its modem's device, as in serial = \"/dev/ttyUSB0\"");
         return Err(());
@@ -40,6 +43,7 @@ pub(crate) fn read_answering(section: &mut Section<'_>) -> Result<SerialModem, (
 
 /// `Err`: what was wrong is told.
 pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()> {
+    section.know(OF_MODEM.into_iter());
     let device = section.get::<String>("serial");
     let numbers = section.list::<String>("numbers").unwrap_or_default();
     let answer = section.get::<bool>("answer").is_some_and(|a| a.value);

@@ -122,6 +122,40 @@ fn the_modem_is_prepared_step_by_step_before_it_dials() {
 }
 
 #[test]
+fn other_init_strings_hold_from_the_next_call_on_also_while_it_is_prepared() {
+    let other = || vec!["ATQ0".to_owned()];
+    let mut bench = Bench::new(config());
+    assert_eq!(bench.sent(), "ATZ\r");
+    bench.modem.change(bench.now, other(), config().numbers, None);
+    bench.drain();
+    assert_eq!(bench.sent(), "", "it has a command to answer first");
+    bench.says("\r\nOK\r\n");
+    assert_eq!(bench.sent(), "ATQ0\r");
+    bench.says("\r\nOK\r\n\r\nOK\r\n");
+    assert_eq!((bench.sent().as_str(), bench.told()), ("ATS7=60\r", vec![Told::Ready]));
+    bench.modem.change(bench.now, vec!["ATZ".to_owned()], config().numbers, None);
+    bench.drain();
+    assert_eq!(bench.sent(), "ATZ\r", "it was ready, and is made so again");
+}
+
+#[test]
+fn other_numbers_are_dialled_from_the_first_on_also_while_one_of_before_is_tried() {
+    for numbers in [vec!["300"], vec!["300", "400", "500"]] {
+        let mut bench = Bench::ready(config());
+        bench.dial();
+        assert_eq!(bench.sent(), "ATDT100\r");
+        let numbers: Vec<String> = numbers.into_iter().map(str::to_owned).collect();
+        bench.modem.change(bench.now, config().init, numbers.clone(), None);
+        bench.drain();
+        for number in numbers {
+            bench.says("\r\nBUSY\r\n");
+            bench.pass(Duration::from_secs(6));
+            assert_eq!(bench.sent(), format!("ATDT{number}\r"));
+        }
+    }
+}
+
+#[test]
 fn what_follows_connect_is_data_and_not_a_byte_before() {
     let mut bench = Bench::ready(config());
     bench.dial();

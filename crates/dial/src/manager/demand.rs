@@ -84,7 +84,8 @@ impl Demand {
         }
     }
 
-    /// Other rules hold from now on; who waits has waited since the same time.
+    /// Other rules hold from now on; who waits has waited since the same time. Flows that may not
+    /// raise anything are forgotten.
     pub fn set_rules(&mut self, rules: &Rules) {
         self.order.clear();
         self.sums.clear();

@@ -118,7 +118,7 @@ pub(crate) struct Params {
     pub reserve: u64,
     /// Flows whose headers this node keeps to take compressed ones apart; 0: none.
     pub contexts: u64,
-    /// history of compressed streams that this node keeps; 0: it does not take compressed streams.
+    /// History of compressed streams that this node keeps; 0: it does not take compressed streams.
     pub history: u64,
     /// 1: it takes, and sends, deduplicated streams.
     pub dedup: u64,

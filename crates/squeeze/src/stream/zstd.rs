@@ -46,7 +46,7 @@ impl Default for Zstd {
 }
 
 impl Zstd {
-    /// A zstd that measures itself by `stopwatch`. It takes memory with its first use: up
+    /// A pair that measures itself by `stopwatch`. It takes memory with its first use: up
     /// to 5 MB at the highest level.
     pub fn new(stopwatch: Option<Stopwatch>) -> Zstd {
         Zstd {

@@ -110,6 +110,23 @@ fn a_host_beyond_its_budget_raises_nothing_and_holds_nothing() {
 }
 
 #[test]
+fn a_host_whose_budget_is_taken_out_of_the_file_raises_the_line_again() {
+    let prefix: IpPrefix = "10.2.0.7".parse().unwrap();
+    let host_budgets = vec![(prefix, Budget { stop: price("3"), warn_percent: 100 })];
+    let mut bench = Bench::calling(ManagerConfig { host_budgets, ..one_modem() });
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(57));
+    assert_eq!(bench.work().len(), 1);
+    bench.ended(A, "hung up from here");
+    bench.waits(1, &ssh(), 90);
+    bench.pass(seconds(60));
+    assert_eq!(bench.work(), []);
+    bench.manager.handle_config(one_modem()).expect("the same carriers");
+    bench.pass(seconds(1));
+    assert_eq!(bench.dialled(), [0]);
+}
+
+#[test]
 fn a_flat_price_is_booked_each_month_and_its_fair_use_ends_or_slows_the_carrier() {
     for beyond in [Beyond::Stopped, Beyond::Slow] {
         let flat = Some(Flat { per_month: price("99"), fair_use: ByteCount(10_000), beyond });

@@ -161,3 +161,29 @@ fn the_answer_to_an_initiation_before_the_copy_is_not_taken() {
     w.assert_talking();
     assert_eq!(w.a.sessions, 1);
 }
+
+/// L-HS-11: the first packets of a path that comes up are for those who wait.
+#[test]
+fn a_renewal_waits_a_round_trip_on_a_path_that_comes_up() {
+    let mut w = World::established();
+    w.assert_talking();
+    w.a.tunnel.set_path_up(w.now, PathId::FIRST, false);
+    w.pass(HOUR.times(3));
+    w.a.tunnel.set_path_up(w.now, PathId::FIRST, true);
+    let initiations = |w: &mut World| {
+        w.drain();
+        w.net.iter().filter(|packet| packet.bytes[0] & 0x80 == 0).count()
+    };
+    let first = w.a.seal(w.now, b"first").expect("keys");
+    w.deliver(&first);
+    assert!(w.a.tunnel.renew.is_some(), "the keys are old");
+    assert_eq!(initiations(&mut w), 0);
+    let rtt = w.a.tunnel.rtt;
+    w.pass(rtt - Duration::from_millis(1));
+    assert_eq!(initiations(&mut w), 0);
+    w.pass(Duration::from_millis(1));
+    assert_eq!(initiations(&mut w), 1);
+    w.run();
+    assert_eq!(w.a.tunnel.renew, None);
+    w.assert_talking();
+}
