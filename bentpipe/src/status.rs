@@ -326,7 +326,8 @@ fn write_telephone(out: &mut String, line: &TelephoneReport) {
     let state = match (line.call_ms, &line.peer) {
         (Some(ms), Some(peer)) => format!("{peer} called {} ago", span(ms)),
         (Some(ms), None) => format!("somebody called {} ago", span(ms)),
-        (None, _) => "waits for a call".to_owned(),
+        (None, _) if line.ready => "waits for a call".to_owned(),
+        (None, _) => "its modem does not answer".to_owned(),
     };
     put!(out, "\ntelephone {} at {}: {state}", line.name, line.device);
     put!(

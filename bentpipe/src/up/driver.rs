@@ -81,7 +81,7 @@ pub enum UpError {
 /// A running gateway.
 pub struct Driver {
     pub(super) config: Config,
-    /// The file that the node's own settings are from.
+    /// What messages and `bentpipe down` call the file.
     pub(super) path: PathBuf,
     pub(super) source: Box<dyn PeerSource>,
     /// How talkative the command line wants the log.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use dial::frame;
-use dial::hayes::{HangUp, Modem, ModemConfig, Output, Told};
+use dial::hayes::{Cause, HangUp, Modem, ModemConfig, Output, Told};
 use os::OsError;
 use os::poll::{Interest, Poller};
 use os::serial::{Got, Serial, Settings};
@@ -61,8 +61,7 @@ impl SerialLine {
             init: init_of(line),
             numbers: line.numbers.clone(),
             answer: line.answer.then_some(1),
-            // A handshake is two packets each way and some patience.
-            probation: rtt.times(4) + rate.time_for(ByteCount(1_000)) + Duration::from_secs(5),
+            probation: probation(rate, rtt),
             ..defaults
         };
         SerialLine {
@@ -74,7 +73,7 @@ impl SerialLine {
             reader: frame::Reader::new(),
             commands: Vec::new(),
             unsent: Vec::new(),
-            most_unsent: most_unsent(rate),
+            most_unsent: most_unsent(rate, line.speed),
             told: VecDeque::new(),
             token,
             watched: Interest::READ,
@@ -98,7 +97,13 @@ impl SerialLine {
 
     /// The link of whoever called is at this rate.
     pub fn set_rate(&mut self, rate: BitRate) {
-        self.most_unsent = most_unsent(rate);
+        self.most_unsent = most_unsent(rate, self.settings.speed);
+    }
+
+    /// The slowest link over which somebody may call is at this rate, with such a round trip.
+    pub fn set_slowest(&mut self, rate: BitRate, rtt: Duration) {
+        self.config.probation = probation(rate, rtt);
+        self.modem.set_probation(self.config.probation);
     }
 
     /// A call is wanted.
@@ -196,6 +201,7 @@ impl SerialLine {
             }
             Err(why) if !std::mem::replace(&mut self.complained, true) => {
                 crate::log!(Warn, "no modem; it is tried again", why = why);
+                self.told.push_back(Told::Trouble(Cause::Unplugged));
             }
             Err(_) => {}
         }
@@ -286,8 +292,28 @@ fn init_of(line: &SerialModem) -> Vec<String> {
     line.init.iter().cloned().chain(ours.into_iter().skip(skipped)).collect()
 }
 
-/// Bytes that may wait for a line at this rate.
-fn most_unsent(rate: BitRate) -> usize {
+/// How long a call may stay that nobody proves to be a peer's: a handshake is two packets each way
+/// and some patience.
+fn probation(rate: BitRate, rtt: Duration) -> Duration {
+    rtt.times(4) + rate.time_for(ByteCount(1_000)) + Duration::from_secs(5)
+}
+
+/// Bytes that may wait for a line of a link at this rate, which is no more than the line's: ten bits
+/// a byte.
+fn most_unsent(rate: BitRate, speed: u32) -> usize {
+    let rate = rate.min(BitRate::from_bps(u64::from(speed) * 8 / 10));
     let queue = (rate.as_bps() / 8 * QUEUE.as_millis() / 1_000) as usize;
     queue.max(2 * frame::max_framed(frame::MAX_PACKET))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_waits_than_the_line_itself_carries_in_two_seconds() {
+        let of_its_link = most_unsent(BitRate::from_bps(46_080), 57_600);
+        assert_eq!(of_its_link, 11_520);
+        assert_eq!(most_unsent(BitRate::from_mbps(1_000), 57_600), of_its_link);
+    }
 }

@@ -1,15 +1,13 @@
 //! Telephone lines that answer for all peers: a hunt group (R-MODEM).
 
 use std::io::Write as _;
-use std::thread;
-use std::time::Duration;
 
 use bentpipe::admin::TelephoneReport;
 use bentpipe_lab::modem::Modems;
 use exchange::{ExchangeConfig, LineConfig};
 use units::{BitRate, Duration as Time};
 
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Keys};
 use crate::harness::{Plan, World, root, wait_for};
 use crate::line::{link, wait_for_state};
 use crate::tcp::{SERVER, expect, joined, listen};
@@ -56,9 +54,13 @@ fn a_peer_comes_in_by_any_line_of_the_group_and_a_stranger_is_hung_up_and_counte
     plan.a.endpoint = None;
     plan.a.peer =
         format!("[peer.line]\nserial = {:?}\nnumbers = [\"200\"]\nidle = \"3s\"\n", paths[0]);
+    // Who may call is slow: a stranger stays for longer than this machine is busy.
     plan.b.peer = format!(
-        "[[telephone]]\nname = \"one\"\nserial = {:?}\n[[telephone]]\nname = \"two\"\nserial = {:?}\n",
-        paths[1], paths[2]
+        "[[peer]]\nname = \"slow\"\npublic_key = \"{}\"\nprofile = \"mini-m\"\nend = \"hub\"\n\
+         [[telephone]]\nname = \"one\"\nserial = {:?}\n[[telephone]]\nname = \"two\"\nserial = {:?}\n",
+        Keys::new().public,
+        paths[1],
+        paths[2]
     );
     let mut world = World::without_gateways(&plan);
     world.set_link_down(true);
@@ -86,12 +88,12 @@ fn a_peer_comes_in_by_any_line_of_the_group_and_a_stranger_is_hung_up_and_counte
     wait_for_state(&world.a, "down");
     wait_for_lines(&world.b, "the end of the call", |lines| lines[1].call_ms.is_none());
     far.write_all(b"news from shore").unwrap();
-    thread::sleep(Duration::from_secs(1));
-    assert_eq!(modems.calls().len(), 2, "the shore does not call");
+    link(&world.a, "hold");
     near.write_all(b"the next morning").unwrap();
     expect(&mut far, b"the next morning");
     expect(&mut near, b"news from shore");
     wait_for_lines(&world.b, "the ship on the first line", |lines| lines[0].peer.is_some());
+    assert_eq!(modems.calls().len(), 3, "the shore does not call");
     let lines = lines(&world.b);
     assert_eq!((lines[0].calls, lines[0].strangers), (2, 1), "{lines:?}");
     assert_eq!((lines[1].calls, lines[1].strangers), (1, 0), "{lines:?}");

@@ -23,6 +23,7 @@ pub(super) fn check(node: Option<&NodeDraft>, peers: &[PeerDraft], problems: &Pr
         refuse_unreachable_endpoints(node, peers, problems);
         doubt_small_memory(node, peers, problems);
         doubt_idle_lan(node, peers, problems);
+        doubt_lost_questions(node, peers, problems);
         doubt_open_proxy(node, problems);
         doubt_idle_proxy(node, peers, problems);
     }
@@ -145,6 +146,18 @@ fn doubt_idle_lan(node: &NodeDraft, peers: &[PeerDraft], problems: &Problems) {
 }
 
 /// The proxy asks nobody for a password.
+fn doubt_lost_questions(node: &NodeDraft, peers: &[PeerDraft], problems: &Problems) {
+    let routes = || peers.iter().flat_map(|draft| &draft.peer.routes);
+    for server in node.node.dns.iter().filter(|server| !routes().any(|r| r.contains(**server))) {
+        let message = format!(
+            "dns takes hosts' questions to {server}, which no peer's routes lead to: they leave past \
+             the link"
+        );
+        let help = format!("add \"{server}\" to the routes of the peer that it is behind");
+        problems.doubt(Problem::at(node.dns.clone().unwrap_or(0..0), message).help(help));
+    }
+}
+
 fn doubt_open_proxy(node: &NodeDraft, problems: &Problems) {
     let Some(proxy) = &node.proxy else { return };
     let is_open = match proxy.value.ip().to_canonical() {

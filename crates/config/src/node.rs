@@ -120,6 +120,8 @@ pub(super) struct NodeDraft {
     pub proxy: Option<At<SocketAddr>>,
     /// Where `lan` stands.
     pub lan: Option<Range<usize>>,
+    /// Where `dns` stands.
+    pub dns: Option<Range<usize>>,
     pub key_is_inline: bool,
 }
 
@@ -133,6 +135,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
     let lan_span = section.span_of("lan");
     let lan = read_lan(&mut section);
     let direct = read_direct(&mut section);
+    let dns_span = section.span_of("dns");
     let dns = read_dns(&mut section, lan.is_empty());
     let tun = section.get::<String>("tun").filter(|tun| interface_ok(&section, "tun", tun));
     let own = section.get::<bool>("own").is_some_and(|own| own.value);
@@ -175,7 +178,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<NodeDraft> {
         services: Vec::new(),
         telephones: Vec::new(),
     };
-    Some(NodeDraft { node, listen, proxy, lan: lan_span, key_is_inline })
+    Some(NodeDraft { node, listen, proxy, lan: lan_span, dns: dns_span, key_is_inline })
 }
 
 fn read_socket(section: &mut Section<'_>, key: &'static str) -> Option<At<SocketAddr>> {
@@ -231,7 +234,7 @@ fn read_dns(section: &mut Section<'_>, no_lan: bool) -> Vec<IpAddr> {
                 format!("{value} is a second name server of its family"),
                 "give one with an IPv4 and one with an IPv6 address at most",
             ))
-        } else if value.is_loopback() || value.is_unspecified() || value.is_multicast() {
+        } else if no_server(value) {
             Some((
                 format!("{value} is no name server behind a peer"),
                 "give the address of one that the hub can reach",
@@ -248,6 +251,12 @@ fn read_dns(section: &mut Section<'_>, no_lan: bool) -> Vec<IpAddr> {
         }
     }
     dns
+}
+
+/// An address of this host, of nobody, of many, or of one link alone.
+fn no_server(addr: IpAddr) -> bool {
+    let of_one_link = matches!(addr, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    addr.is_loopback() || addr.is_unspecified() || addr.is_multicast() || of_one_link
 }
 
 /// The kernel's own rule for interface names (`dev_valid_name`).

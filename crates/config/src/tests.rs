@@ -669,6 +669,23 @@ fn a_log_tells_each_problem_once_with_its_place_and_help() {
 }
 
 #[test]
+fn name_servers_of_hosts_are_one_of_a_family_and_behind_a_peer() {
+    let with = |dns: &str| node_fault(&format!("lan = [\"lan0\"]\ndns = [{dns}]"));
+    assert_says(&with("\"9.9.9.9\", \"9.9.9.10\""), &["9.9.9.10 is a second name server"]);
+    assert_says(&with("\"fe80::1\""), &["fe80::1 is no name server behind a peer"]);
+    assert_says(&with("\"127.0.0.1\""), &["127.0.0.1 is no name server"]);
+    assert_says(&with("\"9.9.9.9:53\""), &["did you mean \"9.9.9.9\"?"]);
+    assert_says(&node_fault("dns = [\"9.9.9.9\"]"), &["only where it has a `lan`"]);
+    let warnings = |routes: &str| {
+        let node = "lan = [\"lan0\"]\ndns = [\"9.9.9.9\"]\n";
+        good(&format!("{}routes = [\"{routes}\"]\n", file(node, LINK))).warnings
+    };
+    let [one] = &warnings("10.2.0.0/16")[..] else { panic!("one warning") };
+    assert!(one.message.contains("to 9.9.9.9, which no peer's routes lead to"), "{one:?}");
+    assert_eq!(warnings("0.0.0.0/0").len(), 0);
+}
+
+#[test]
 fn the_corpus_of_configurations_replays() {
     corpus::replay("config", super::fuzz);
 }

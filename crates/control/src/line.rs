@@ -56,6 +56,8 @@ pub struct TelephoneReport {
     pub name: String,
     /// Its modem's device.
     pub device: String,
+    /// Its modem answers, or is in a call.
+    pub ready: bool,
     /// Whose call is there, if it is known.
     pub peer: Option<String>,
     /// For how long there has been a call.

@@ -392,6 +392,11 @@ impl Modem {
         }
     }
 
+    /// How long a call may stay that nobody has proved to be a peer's, from the next one on.
+    pub fn set_probation(&mut self, probation: Duration) {
+        self.config.probation = probation;
+    }
+
     /// The far end has proved to be a peer: the call may stay.
     pub fn prove(&mut self) {
         if let State::Online { unproven } = &mut self.state {

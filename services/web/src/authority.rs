@@ -53,14 +53,15 @@ pub fn load(dir: &Path) -> Result<(Authority, Bypass), String> {
 pub struct Stamp {
     file: u64,
     length: u64,
-    written: (i64, i64),
+    /// Also of its rights, and where its time of writing is set back.
+    changed: (i64, i64),
 }
 
 /// That of the list in this directory; `None` if there is none.
 pub fn bypass_stamp(dir: &Path) -> Option<Stamp> {
     let about = dir.join(BYPASS).metadata().ok()?;
-    let written = (about.mtime(), about.mtime_nsec());
-    Some(Stamp { file: about.ino(), length: about.len(), written })
+    let changed = (about.ctime(), about.ctime_nsec());
+    Some(Stamp { file: about.ino(), length: about.len(), changed })
 }
 
 /// Reads the list in this directory.
@@ -191,6 +192,23 @@ mod tests {
         assert!(load(&ca).unwrap_err().contains("line 1"));
         std::fs::remove_file(ca.join(BYPASS)).unwrap();
         assert!(load(&ca).unwrap().1.why("a.gov").is_some());
+    }
+
+    #[test]
+    fn a_list_whose_rights_change_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path()).unwrap();
+        let list = dir.path().join(BYPASS);
+        let before = bypass_stamp(dir.path());
+        // The file system's clock has steps.
+        for mode in [0o600, 0o644].into_iter().cycle().take(1_000) {
+            std::fs::set_permissions(&list, std::fs::Permissions::from_mode(mode)).unwrap();
+            if bypass_stamp(dir.path()) != before {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("no change was seen");
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl Shard {
         self.open_new_chunks();
         self.share_chunks();
         self.watch_modems();
+        self.update_telephones();
         trouble
     }
 
@@ -182,7 +183,8 @@ impl Shard {
     /// Takes out the peers that were told that their sessions are over.
     pub fn forget_those_who_left(&mut self, now: Instant) {
         let over = self.leaving.partition_point(|(at, _)| *at <= now);
-        for (_, id) in self.leaving.drain(..over) {
+        for (_, id) in self.leaving.drain(..over).collect::<Vec<_>>() {
+            self.dismiss_caller(now, id);
             self.relay.remove_peer(id);
         }
     }

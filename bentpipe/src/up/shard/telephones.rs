@@ -1,6 +1,7 @@
 //! Telephone lines that answer for all peers (R-MODEM). Who calls is found by his keys. Packets for
 //! that peer go by the line until the call ends, and wait then for his next call, on whichever
-//! line. A call that no peer proves to be his is hung up after the time of a handshake, and counted.
+//! line. A call that no peer proves to be his is hung up after the time of a handshake, and counted;
+//! one in which nothing comes any more, after `idle`.
 
 use control::TelephoneReport;
 use dial::hayes::{Cause, Told};
@@ -18,6 +19,8 @@ const SLOWEST: (BitRate, Duration) = (BitRate::from_bps(1_920), Duration::from_s
 pub(in crate::up) struct TelephoneLine {
     settings: Telephone,
     carrier: CarrierId,
+    /// Its modem answers.
+    is_ready: bool,
     call: Option<Call>,
     /// Calls that were answered, and those of them that no peer made.
     calls: u64,
@@ -42,21 +45,36 @@ impl TelephoneLine {
 }
 
 impl Shard {
-    /// Opens the node's telephone lines. The slowest peer that may call says how long a handshake
-    /// takes.
-    pub(in crate::up) fn open_telephones(&mut self) {
+    /// The rate and the round trip of the slowest peer that may call: how long a handshake takes.
+    fn slowest_caller(&self) -> (BitRate, Duration) {
         let node = &self.config.node;
         let callers = self.config.peers.iter().filter(|peer| may_telephone(node, peer));
         let facts = |peer: &std::sync::Arc<Peer>| (peer.link.send, peer.link.delay.times(2));
         let (rates, trips): (Vec<_>, Vec<_>) = callers.map(facts).unzip();
         let rate = rates.into_iter().min().unwrap_or(SLOWEST.0);
         let trip = trips.into_iter().max().unwrap_or(SLOWEST.1);
-        for settings in node.telephones.clone() {
-            let facts = (rate, trip);
+        (rate, trip)
+    }
+
+    /// Other peers may call from now on.
+    pub(super) fn update_telephones(&mut self) {
+        let (rate, trip) = self.slowest_caller();
+        for line in &self.telephones {
+            if let Some(modem) = self.carrier.serial_mut(line.carrier) {
+                modem.set_slowest(rate, trip);
+            }
+        }
+    }
+
+    /// Opens the node's telephone lines.
+    pub(in crate::up) fn open_telephones(&mut self) {
+        let facts = self.slowest_caller();
+        for settings in self.config.node.telephones.clone() {
             match self.carrier.add_serial(&settings.modem, facts, super::MORE_UDP) {
                 Some(carrier) => self.telephones.push(TelephoneLine {
                     settings,
                     carrier,
+                    is_ready: false,
                     call: None,
                     calls: 0,
                     strangers: 0,
@@ -103,11 +121,14 @@ impl Shard {
         let line = &mut self.telephones[at];
         let name = &line.settings.name;
         match told {
-            Told::Ready => crate::log!(Debug, "the modem is ready", line = name),
+            Told::Ready => {
+                crate::log!(Debug, "the modem is ready", line = name);
+                line.is_ready = true;
+            }
             Told::Dialling(_) => {}
             Told::Trouble(why) => {
                 crate::log!(Warn, "trouble with a modem", line = name, why = why);
-                line.cause = why.to_string();
+                (line.is_ready, line.cause) = (false, why.to_string());
             }
             Told::Connected { .. } => {
                 crate::log!(Debug, "a call is answered", line = name);
@@ -123,8 +144,9 @@ impl Shard {
         let line = &mut self.telephones[at];
         let (name, place) = (&line.settings.name, line.place());
         line.cause = why.to_string();
+        line.is_ready &= why != Cause::Unplugged;
         let peer = line.call.take().and_then(|call| call.peer);
-        if why == Cause::Stranger {
+        if why == Cause::Stranger && peer.is_none() {
             line.strangers += 1;
             crate::log!(Warn, "a stranger called, and is hung up", line = name);
         }
@@ -153,6 +175,17 @@ impl Shard {
         }
     }
 
+    /// The peer was taken out of the file, and has been told.
+    pub(super) fn dismiss_caller(&mut self, now: Instant, id: PeerId) {
+        for line in &mut self.telephones {
+            let Some(call) = line.call.as_mut().filter(|call| call.peer == Some(id)) else {
+                continue;
+            };
+            (call.peer, call.ending) = (None, true);
+            self.carrier.serial_mut(line.carrier).map(|line| line.hang_up(now));
+        }
+    }
+
     /// The lines are closed, which ends their calls.
     pub(super) fn end_telephones(&mut self) {
         for line in std::mem::take(&mut self.telephones) {
@@ -168,6 +201,7 @@ impl Shard {
             TelephoneReport {
                 name: line.settings.name.clone(),
                 device: line.settings.modem.device.display().to_string(),
+                ready: line.is_ready,
                 peer: peer.map(|peer| peer.config.name.clone()),
                 call_ms: call.map(|call| now.since(call.since).as_millis()),
                 calls: line.calls,
