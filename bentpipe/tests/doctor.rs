@@ -90,6 +90,14 @@ fn a_hub_in_good_order_gets_a_clean_bill_and_its_faults_are_named() {
     assert_eq!(found(&checks, "listen")[0].1, "another program has UDP 0.0.0.0:4500");
     drop(occupied);
 
+    assert_eq!(found(&checks, "routes"), []);
+    let own = config("lan", "wan0", "routes = [\"10.5.0.0/24\"]");
+    let (checks, _) = ask(&hub, &own);
+    assert_eq!(
+        found(&checks, "routes"),
+        [("warn".into(), "far: 10.5.0.0/24 is the network of wan0, not the peer's".into())]
+    );
+
     hub.ip("route del default").expect("it was there");
     hub.sysctl("net.ipv4.ip_forward", "0").expect("a parameter");
     let (checks, content) = ask(&hub, &file);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Output;
 
-use os::netns::{NetNs, veth};
+use os::netns::{NetNs, root, veth};
 
 /// A host with a route over a link, its neighbour, and a place for the state.
 struct Host {
@@ -62,14 +62,6 @@ impl Drop for Host {
     }
 }
 
-fn is_root() -> bool {
-    let skips = std::env::var_os("BENTPIPE_SKIP_ROOT_TESTS").is_some();
-    if skips {
-        eprintln!("skipped: it needs root");
-    }
-    !skips
-}
-
 fn text(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8(both).expect("UTF-8")
@@ -84,7 +76,7 @@ fn well(output: Output) -> String {
 
 #[test]
 fn everything_is_set_and_put_back_exactly() {
-    if !is_root() {
+    if !root() {
         return;
     }
     let host = Host::new("whole");
@@ -123,7 +115,7 @@ fn everything_is_set_and_put_back_exactly() {
 
 #[test]
 fn a_crash_in_the_middle_and_changes_by_others_are_survived() {
-    if !is_root() {
+    if !root() {
         return;
     }
     let host = Host::new("crash");

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use os::intercept::Marks;
+use units::IpPrefix;
 
 use super::host::sysctl;
 use super::{Check, links, return_route};
@@ -31,6 +32,7 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
     let running = status.is_ok();
     checks.push(listen_port(&config.node, running));
     checks.extend(config.node.lan.iter().map(|lan| interface("lan", lan)));
+    checks.extend(routes_to_lans(&config));
     checks.extend(forwarding(&config));
     checks.extend(forwarder(&config));
     for peer in &config.peers {
@@ -86,6 +88,39 @@ fn interface(check: &'static str, name: &str) -> Check {
     }
 }
 
+/// A network of this machine's hosts that a peer is said to have: they reach each other, and the peer
+/// is never sent anything for it.
+fn routes_to_lans(config: &Config) -> Vec<Check> {
+    let mut found = Vec::new();
+    for lan in &config.node.lan {
+        let networks = networks_of(lan);
+        for peer in &config.peers {
+            let both = peer.routes.iter().find(|route| networks.iter().any(|n| n.covers(route)));
+            found.extend(both.map(|route| {
+                Check::warn(
+                    "routes",
+                    format!("{}: {route} is the network of {lan}, not the peer's", peer.name),
+                    "list what is behind the peer; what is here belongs into the peer's file",
+                )
+            }));
+        }
+    }
+    found
+}
+
+/// The networks that an interface is in.
+fn networks_of(interface: &str) -> Vec<IpPrefix> {
+    let show = Command::new("ip").args(["-o", "address", "show", "dev", interface]).output();
+    let text = show.map(|output| output.stdout).unwrap_or_default();
+    // 2: eth0    inet 10.5.0.1/24 brd 10.5.0.255 scope global eth0 …
+    let network = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|w| !w.starts_with("inet"));
+        let (addr, len) = words.nth(1)?.split_once('/')?;
+        Some(IpPrefix::new(addr.parse().ok()?, len.parse().ok()?))
+    };
+    String::from_utf8_lossy(&text).lines().filter_map(network).collect()
+}
+
 /// Without forwarding the hosts of a lan are not served: worse than a warning then.
 fn forwarding(config: &Config) -> impl Iterator<Item = Check> {
     let families = [("net.ipv4.ip_forward", true), ("net.ipv6.conf.all.forwarding", false)];
@@ -114,7 +149,7 @@ fn forwarder(config: &Config) -> Option<Check> {
             "names",
             "a program here answers on UDP port 53, and what it asks itself goes past the link, in \
              clear",
-            "give the hosts a resolver behind the link by DHCP, or write `own = true`",
+            "stop it and write `dns` with a resolver behind the link, or write `own = true`",
         )
     })
 }

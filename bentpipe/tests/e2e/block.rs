@@ -204,6 +204,9 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
         assert!(status.contains(words), "{words}: {status}");
     }
 
+    let doctor = said(&bentpipe(&world.a, &world.gwa, "doctor FILE"));
+    assert!(doctor.contains("is blocked since the gateway was stopped"), "{doctor}");
+
     // It starts, and another start beside it is refused.
     world.a.start();
     world.a.wait_until_up();

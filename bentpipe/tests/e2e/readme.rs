@@ -195,9 +195,9 @@ fn crosses(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, bytes: &[u8]) -> So
 }
 
 /// Programs with one port at both ends: NTP asks, a VPN's ends both begin.
-fn fixed_ports_work(sea: &Sea, host: &str, server: &str) {
+fn fixed_ports_work([client, server_ns]: [&NetNs; 2], host: &str, server: &str) {
     for (port, size) in [(123, 48), (51_820, 1_400)] {
-        let (near, far) = (udp(&sea.host, host, port), udp(&sea.server, server, port));
+        let (near, far) = (udp(client, host, port), udp(server_ns, server, port));
         let to = SocketAddr::new(server.parse().unwrap(), port);
         let from = crosses(&near, to, &far, &pattern(1, size));
         assert_eq!(from.port(), port, "the port is kept");
@@ -224,10 +224,10 @@ fn fixed_ports_work(sea: &Sea, host: &str, server: &str) {
 }
 
 /// Two questions by one connection, each with its length before it (RFC 1035, 4.2.2).
-fn dns_by_tcp_works(sea: &Sea, server: &str) {
+fn dns_by_tcp_works([client, server_ns]: [&NetNs; 2], server: &str) {
     let at = SocketAddr::new(server.parse().unwrap(), 53).to_string();
-    let listener = listen(&sea.server, &at);
-    let mut near = connect(&sea.host, &at);
+    let listener = listen(server_ns, &at);
+    let mut near = connect(client, &at);
     let message =
         |seed: u64, len: u16| [&len.to_be_bytes()[..], &pattern(seed, len.into())].concat();
     near.write_all(&message(1, 40)).unwrap();
@@ -247,8 +247,8 @@ fn with_the_readmes_files_dns_by_tcp_ntp_a_vpn_and_passive_ftp_work_from_the_shi
     }
     let sea = Sea::new();
     for (host, server) in HOST.into_iter().zip(SERVER) {
-        dns_by_tcp_works(&sea, server);
-        fixed_ports_work(&sea, host, server);
+        dns_by_tcp_works([&sea.host, &sea.server], server);
+        fixed_ports_work([&sea.host, &sea.server], host, server);
     }
     let (_ftp, files) = ftp_server(&sea.server, SERVER[0], &sea.dir.sub("ftp"));
     let sent = make_file(&files.join("file"), 50_000);
@@ -377,7 +377,16 @@ fn with_allow_others_reach_the_ships_lan() {
         let n = client.recv(&mut buf).unwrap();
         assert_eq!(&buf[..n], b"come in");
         pings(&sea.host, 1, server);
+        dns_by_tcp_works([&sea.server, &sea.host], host);
+        fixed_ports_work([&sea.server, &sea.host], server, host);
+        let text = said(&shell(&sea.server, &format!("ping -c 1 -W 10 -t 2 {host}")));
+        assert!(text.to_lowercase().contains("exceeded"), "{text}");
     }
+    let (_ftp, files) = ftp_server(&sea.host, HOST[0], &sea.dir.sub("ftp"));
+    let sent = make_file(&files.join("file"), 50_000);
+    let got = sea.dir.sub("got").join("file");
+    must(&sea.server, &format!("curl -sSf -o {} ftp://{}/file", got.display(), HOST[0]));
+    assert_eq!(sha256(&got), sha256(&sent));
     check_that_all_passed(&sea);
 }
 

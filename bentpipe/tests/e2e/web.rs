@@ -172,6 +172,15 @@ fn site(head: &str, body: &[u8]) -> (String, Vec<u8>) {
             "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\n".into(),
             vec![b'x'; 50],
         ),
+        // What a careless cache or browser would take for a field of its own.
+        "/folded" => (
+            "HTTP/1.1 200 OK\r\nX-One: a\r\n Set-Cookie: mine\r\nContent-Length: 2\r\n\r\n".into(),
+            b"me".to_vec(),
+        ),
+        "/spaced" => (
+            "HTTP/1.1 200 OK\r\nContent-Length : 2\r\nConnection: close\r\n\r\n".into(),
+            b"me".to_vec(),
+        ),
         "/not-modified" => ("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n".into(), vec![]),
         "/fresh" => {
             let (mut head, body) = sized(pattern(9, 50_000));
@@ -360,6 +369,47 @@ fn ambiguous_requests_hide_no_second_one() {
         field(h, "content-length").is_some() && field(h, "transfer-encoding").is_some()
     };
     assert!(!heads.iter().any(two_lengths), "{heads:?}");
+}
+
+#[test]
+fn folded_lines_bare_ends_of_lines_and_spaces_in_them_hide_no_field_and_no_request() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-lines");
+    let server = Server::start(&world.server, site);
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    for fields in [
+        "X-One: a\r\n Content-Length: 38",
+        "X-One: a\r\n\tTransfer-Encoding: chunked",
+        " Content-Length: 38",
+        "Content-Length : 38",
+        "X-One: a\rContent-Length: 38",
+        "X-One: a\0Content-Length: 38",
+        "X One: a",
+    ] {
+        let text = format!("GET /plain HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{hidden}");
+        let (said, _) = say(&world, &text);
+        assert!(said.starts_with("HTTP/1.1 400"), "{fields:?}: {said}");
+        assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{fields:?}: {said}");
+    }
+    assert_eq!(server.heads(), [""; 0], "nothing of them reaches a server");
+    // An end of line without its first half is one (RFC 9112, section 2.2), here and so everywhere.
+    let body = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    let text = format!(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nX-One: a\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let (said, _) = say(&world, &(text + body));
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with(body), "{said}");
+    assert_eq!(server.heads().len(), 1, "{:?}", server.heads());
+    // And of servers' answers.
+    for target in ["/folded", "/spaced"] {
+        let (said, _) = say(&world, &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let fields = said.to_lowercase();
+        assert!(!fields.contains("\r\nset-cookie") && !fields.contains("length :"), "{said}");
+        assert!(!fields.contains("\r\n "), "{said}");
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::web_cache::with_directory;
 
 const SMALL: usize = 10_000;
 const LARGE: usize = 2_000_000;
+/// Clients that never come to the end of a request.
+const SLOW: usize = 10_000;
 /// Exchanges at once, and bytes of their answers.
 const AT_ONCE: usize = 2_000;
 const EACH: usize = 100_000;
@@ -120,6 +122,65 @@ fn kept_answers_come_at_the_rate_of_a_lan() {
     println!("10 kB from memory: {} Mbit/s, median {:?}", small.0, small.1);
     println!("2 MB from disk: {} Mbit/s, median {:?}; {} MB", large.0, large.1, resident(&world.a));
     assert_eq!(server.heads().len(), 2, "all from what is kept");
+}
+
+/// Those beyond its places are carried without the service; others are served all the while, and
+/// the service itself has room again when the slow ones' time is over.
+#[test]
+#[ignore = "takes minutes: slow clients have one to say something"]
+fn ten_thousand_slow_clients_keep_nobody_from_being_served() {
+    if !root_alone() {
+        return;
+    }
+    let (world, _programs) = world_with("web-slow", with_directory);
+    world.client.ip("address add 10.1.0.3/24 dev lan0").unwrap();
+    let server = Server::start(&world.server, site);
+    let mut room = vec![0; 256 << 10];
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for _ in 0..SLOW {
+        let mut stream = connect(&world.client, AT);
+        stream.write_all(b"GET /small HTTP/1.1\r\nHost: ").expect("a place");
+        slow.push(stream);
+    }
+    let asked = |what: &str| {
+        let begin = Instant::now();
+        let socket = world.client.run(|| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let socket = socket.expect("a socket");
+            let from: std::net::SocketAddr = "10.1.0.3:0".parse().expect("an address");
+            socket.bind(&from.into()).expect("the other host");
+            let to: std::net::SocketAddr = AT.parse().expect("an address");
+            socket.connect_timeout(&to.into(), Duration::from_secs(30)).expect(what);
+            socket
+        });
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        ask(&mut stream, "/small", SMALL, &mut room.clone());
+        println!("{what}: an answer after {:?}", begin.elapsed());
+    };
+    asked("beside 10,000 slow clients");
+    let beside = [resident(&world.a), resident(&world.b)];
+    println!("MB at the terminal, the hub: {beside:?}");
+    assert!(beside.iter().all(|mb| *mb <= 200), "{beside:?}");
+    // A byte now and then buys no time.
+    let end = Instant::now() + Duration::from_secs(75);
+    while Instant::now() < end {
+        for stream in &mut slow {
+            let _ = stream.write_all(b"a");
+        }
+        thread::sleep(Duration::from_secs(5));
+    }
+    let before = service(&world.a).counters.get("requests").copied();
+    asked("when their time is over");
+    wait_for_count(&world.a, "requests", before.unwrap_or(0) + 1);
+    let is_over = |stream: &mut TcpStream| {
+        stream.set_nonblocking(true).expect("a socket");
+        matches!(stream.read(&mut [0; 1_024]), Ok(_) | Err(_)) && stream.write(b"a").is_err()
+    };
+    let over = slow.iter_mut().filter_map(|stream| is_over(stream).then_some(())).count();
+    println!("{over} of {SLOW} were ended");
+    assert!(over >= 2_900, "the service ended those that it had: {over}");
+    drop(server);
 }
 
 #[test]

@@ -27,13 +27,10 @@ use crate::testbed::traffic::{self, Server, Wanted};
 const SLOWER: u64 = 20_000_000;
 const FASTER: u64 = 30_000_000;
 const BYTES: u64 = 40_000_000;
-/// Runs with losses of their own.
-const MOST: u64 = 3;
 const FAR_SERVER: [u8; 4] = [10, 77, 9, 2];
 
 /// The share of the slower link that one transfer over both has, once it flows.
 pub fn two_hops(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
-    let seeds = seeds.min(MOST);
     let row = board.row("two satellites in a row", 2 * seeds * BYTES);
     row.begin();
     let mut checks = Vec::new();
