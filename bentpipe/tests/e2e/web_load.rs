@@ -135,7 +135,7 @@ fn ten_thousand_slow_clients_keep_nobody_from_being_served() {
     let (world, _programs) = world_with("web-slow", with_directory);
     world.client.ip("address add 10.1.0.3/24 dev lan0").unwrap();
     let server = Server::start(&world.server, site);
-    let mut room = vec![0; 256 << 10];
+    let room = vec![0; 256 << 10];
     let mut slow: Vec<TcpStream> = Vec::new();
     for _ in 0..SLOW {
         let mut stream = connect(&world.client, AT);
