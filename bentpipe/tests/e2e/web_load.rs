@@ -15,7 +15,7 @@ use crate::web_cache::with_directory;
 const SMALL: usize = 10_000;
 const LARGE: usize = 2_000_000;
 /// Clients that never come to the end of a request.
-const SLOW: usize = 10_000;
+const SLOW: usize = 6_000;
 /// Exchanges at once, and bytes of their answers.
 const AT_ONCE: usize = 2_000;
 const EACH: usize = 100_000;
@@ -124,11 +124,11 @@ fn kept_answers_come_at_the_rate_of_a_lan() {
     assert_eq!(server.heads().len(), 2, "all from what is kept");
 }
 
-/// Those beyond its places are carried without the service; others are served all the while, and
-/// the service itself has room again when the slow ones' time is over.
+/// A request that does not come to its end holds no place of the service for long: its connection is
+/// carried without it, and others are served all the while.
 #[test]
-#[ignore = "takes minutes: slow clients have one to say something"]
-fn ten_thousand_slow_clients_keep_nobody_from_being_served() {
+#[ignore = "takes half a minute"]
+fn thousands_of_slow_clients_keep_nobody_from_being_served() {
     if !root_alone() {
         return;
     }
@@ -158,28 +158,24 @@ fn ten_thousand_slow_clients_keep_nobody_from_being_served() {
         ask(&mut stream, "/small", SMALL, &mut room.clone());
         println!("{what}: an answer after {:?}", begin.elapsed());
     };
-    asked("beside 10,000 slow clients");
+    asked("beside the slow clients");
     let beside = [resident(&world.a), resident(&world.b)];
     println!("MB at the terminal, the hub: {beside:?}");
     assert!(beside.iter().all(|mb| *mb <= 200), "{beside:?}");
-    // A byte now and then buys no time.
-    let end = Instant::now() + Duration::from_secs(75);
-    while Instant::now() < end {
-        for stream in &mut slow {
-            let _ = stream.write_all(b"a");
-        }
+    // A byte now and then holds no place either: they are carried without the service.
+    for _ in 0..3 {
         thread::sleep(Duration::from_secs(5));
+        for stream in &mut slow {
+            stream.write_all(b"a").expect("a connection that stands");
+        }
+        asked("meanwhile");
     }
-    let before = service(&world.a).counters.get("requests").copied();
-    asked("when their time is over");
-    wait_for_count(&world.a, "requests", before.unwrap_or(0) + 1);
-    let is_over = |stream: &mut TcpStream| {
-        stream.set_nonblocking(true).expect("a socket");
-        matches!(stream.read(&mut [0; 1_024]), Ok(_) | Err(_)) && stream.write(b"a").is_err()
-    };
-    let over = slow.iter_mut().filter_map(|stream| is_over(stream).then_some(())).count();
-    println!("{over} of {SLOW} were ended");
-    assert!(over >= 2_900, "the service ended those that it had: {over}");
+    wait_long_for("the service's own answers", Duration::from_secs(30), || {
+        match service(&world.a).counters.get("hits") {
+            Some(1..) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
     drop(server);
 }
 
