@@ -75,11 +75,14 @@ fn active_ftp_works_behind_the_hubs_address() {
     must(
         &world.client,
         &format!(
-            "curl -sS --ftp-port - --max-time 0.5 --limit-rate 1k -o {o} ftp://10.2.0.2/file; test $? = 28"
+            "curl -sS --ftp-port - --max-time 5 --limit-rate 1k -o {o} ftp://10.2.0.2/file; test $? = 28"
         ),
     );
-    let counters = service(&world.b).counters;
-    assert!(counters["data"] >= 13, "{counters:?}");
+    let counters =
+        wait_for("thirteen transfers by active FTP", || match service(&world.b).counters {
+            it if it["data"] >= 13 => Ok(it),
+            it => Err(format!("{it:?}")),
+        });
     assert_eq!(counters["failed"], 0, "{counters:?}");
     wait_for("the sessions' end", || match service(&world.a).counters {
         it if it["open"] == 0 => Ok(()),
