@@ -290,7 +290,7 @@ impl Shard {
         self.relay.handle_timeout(now);
         self.connections.handle_timeout(now, &mut self.relay);
         self.resolve_endpoints(now);
-        self.forget_those_who_left(now);
+        self.forget_those_who_left(now, now);
     }
 
     /// The drain law: until nothing moves any more.

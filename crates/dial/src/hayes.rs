@@ -541,12 +541,9 @@ impl Modem {
             self.tell(Told::Failed(cause));
             return self.dial_if_wanted(now);
         }
-        if std::mem::take(&mut self.renumbered) {
-            (self.number, self.round) = (0, 0);
-        } else {
-            self.number += 1;
-        }
-        if self.number >= self.config.numbers.len() {
+        // Of another list the first is next.
+        self.number += usize::from(!self.renumbered);
+        if !self.renumbered && self.number >= self.config.numbers.len() {
             self.number = 0;
             self.round += 1;
         }
@@ -562,7 +559,14 @@ impl Modem {
     }
 
     fn dial_number(&mut self, now: Instant) {
-        let command = format!("{}{}", self.config.dial, self.config.numbers[self.number]);
+        if std::mem::take(&mut self.renumbered) {
+            (self.number, self.round) = (0, 0);
+        }
+        let Some(number) = self.config.numbers.get(self.number) else {
+            (self.wanted, self.state) = (false, State::Ready);
+            return self.tell(Told::Failed(Cause::Refused));
+        };
+        let command = format!("{}{number}", self.config.dial);
         self.command(&command);
         self.state = State::Dialling { until: now + self.config.connect_timeout };
         self.tell(Told::Dialling(self.number));
@@ -722,6 +726,9 @@ impl Modem {
         }
         // The modem may have taken half of it with noise before it.
         self.command("");
+        if self.is_outdated {
+            return self.prepare(now);
+        }
         let command = self.preparation(step).unwrap_or_default();
         self.command(&command);
         let until = now + self.config.command_timeout;

@@ -119,7 +119,7 @@ impl Shard {
     ) -> Vec<String> {
         let changes = self.config.changes(&new);
         // One of them may be back.
-        self.forget_those_who_left(Instant::FAR_FUTURE);
+        self.forget_those_who_left(now, Instant::FAR_FUTURE);
         self.dismiss_peers(now, &changes.removed);
         let mut trouble = Vec::new();
         for peer in changes.changed {
@@ -180,9 +180,10 @@ impl Shard {
         }
     }
 
-    /// Takes out the peers that were told that their sessions are over.
-    pub fn forget_those_who_left(&mut self, now: Instant) {
-        let over = self.leaving.partition_point(|(at, _)| *at <= now);
+    /// Takes out the peers that were told that their sessions are over and have had their time for it
+    /// by `until`.
+    pub fn forget_those_who_left(&mut self, now: Instant, until: Instant) {
+        let over = self.leaving.partition_point(|(at, _)| *at <= until);
         for (_, id) in self.leaving.drain(..over).collect::<Vec<_>>() {
             self.dismiss_caller(now, id);
             self.relay.remove_peer(id);

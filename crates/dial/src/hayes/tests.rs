@@ -156,6 +156,23 @@ fn other_numbers_are_dialled_from_the_first_on_also_while_one_of_before_is_tried
 }
 
 #[test]
+fn a_shorter_list_may_come_while_the_last_number_of_a_longer_one_is_next() {
+    for numbers in [vec!["300".to_owned()], vec![]] {
+        let mut bench = Bench::ready(config());
+        bench.dial();
+        bench.says("\r\nBUSY\r\n");
+        bench.modem.change(bench.now, config().init, numbers.clone(), None);
+        bench.drain();
+        bench.sent();
+        bench.pass(Duration::from_secs(6));
+        match numbers.first() {
+            Some(number) => assert_eq!(bench.sent(), format!("ATDT{number}\r")),
+            None => assert_eq!(bench.told().last(), Some(&Told::Failed(Cause::Refused))),
+        }
+    }
+}
+
+#[test]
 fn what_follows_connect_is_data_and_not_a_byte_before() {
     let mut bench = Bench::ready(config());
     bench.dial();

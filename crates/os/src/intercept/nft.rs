@@ -232,8 +232,8 @@ fn answers(table: &str, config: &InterceptConfig) -> String {
     text
 }
 
-/// Hosts that ask this host itself for names ask a name server behind the tunnel instead, before
-/// anything else looks at the packet. Link-local addresses are left out: with such a source no
+/// Hosts that ask this host itself for names ask a name server behind the tunnel instead, before the
+/// rules that intercept see the packet. Link-local addresses are left out: with such a source no
 /// question can go further. There are no chains where they would have the kernel track every
 /// connection for nothing.
 ///
