@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use link::Remote;
 use link::endpoint::PeerConfig;
 use link::keys::PresharedKey;
 use link::session::{Facts, Families, LinkConfig, NEARLY_EMPTY, PathConfig, Services, best_packet};
+use link::{CarrierName, Remote};
 use relay::{Policy, Share, streams_for};
 use squeeze::dedup::Limits;
 use units::{BitRate, ByteCount, Duration};
@@ -82,10 +82,16 @@ pub fn path_config(peer: &Peer, carrier: &Carrier) -> PathConfig {
         queue: queue(link),
         bit_errors: link.ber,
         overhead: overhead(link) + framing_at(peer, at.unwrap_or(0)),
+        name: carrier_name(carrier),
         priority: carrier.priority,
         keepalive: keepalive(peer, at),
         probe: carrier.probe,
     }
+}
+
+/// What the peer is told that the carrier is called.
+pub fn carrier_name(carrier: &Carrier) -> CarrierName {
+    CarrierName::new(carrier.name.as_bytes()).unwrap_or_default()
 }
 
 /// How often something is sent by the carrier in this place. Where a line is raised in place of one

@@ -59,7 +59,8 @@ impl Two {
         world.b.wait_until_up();
         let two = Two { world, second };
         // Where both carry, the faster one is the one in use for everything else.
-        let (used, other) = if words.is_empty() { ("geo", "lte") } else { ("lte", "geo") };
+        let spread = words.starts_with("carriers");
+        let (used, other) = if spread { ("lte", "geo") } else { ("geo", "lte") };
         two.wait_for(used, PathState::InUse);
         two.wait_for(other, PathState::StandsBy);
         two
@@ -329,4 +330,55 @@ fn one_transfer_goes_by_both_carriers_where_the_file_says_all() {
     let sender = send_all(&far, data.clone());
     check(near, &data);
     sender.join().expect("a thread").expect("all was taken");
+}
+
+/// L-PT-18: both files name the ship's carrier. Bulk goes by it, both ways, beside the rest, and
+/// waits while it is down; the shore knows it by its name.
+#[test]
+fn a_class_goes_by_its_carrier_and_waits_for_it() {
+    if !root() {
+        return;
+    }
+    const BULK: &str = "10.2.0.2:873";
+    let two = Two::with(
+        "[[peer.class]]\nname = \"bulk\"\ncarriers = [\"lte\"]\n\
+         [[peer.rule]]\nports = [873]\nclass = \"bulk\"\n",
+    );
+    let b = &two.world.b;
+    assert_eq!(two.path("lte").classes, ["bulk"]);
+    assert_eq!(two.path("geo").classes, ["control", "interactive", "normal"]);
+    let connected = |to: &str| joined(&two.world.client, &listen(&two.world.server, to));
+    let crosses = |(near, far): (TcpStream, TcpStream), seed: u64| {
+        let (up, down) = (pattern(seed, 2_000_000), pattern(seed + 1, 2_000_000));
+        let senders = [send_all(&near, up.clone()), send_all(&far, down.clone())];
+        let readers = [(far, up), (near, down)];
+        (senders, readers.map(|(stream, data)| thread::spawn(move || check(stream, &data))))
+    };
+    let ends = |(senders, readers): ([thread::JoinHandle<std::io::Result<()>>; 2], [_; 2])| {
+        readers.into_iter().for_each(|reader: thread::JoinHandle<()>| {
+            reader.join().expect("what was sent");
+        });
+        for sender in senders {
+            sender.join().expect("a thread").expect("all was taken");
+        }
+    };
+    let before = two.carried();
+    ends(crosses(connected(BULK), 88));
+    let after = two.carried();
+    assert!(after[1] - before[1] > 4_000_000, "{before:?} {after:?}");
+    assert!(after[0] - before[0] < 300_000, "credit: {before:?} {after:?}");
+
+    let pair = connected(BULK);
+    // The shore's command, by the name that it has from the ship.
+    must(b, &["down", "lte"]);
+    two.wait_for("lte", PathState::PeerDown);
+    let before = two.carried();
+    let waiting = crosses(pair, 90);
+    ends(crosses(connected(SERVER), 92));
+    let after = two.carried();
+    assert!(after[0] - before[0] < 5_500_000, "bulk goes by no other: {before:?} {after:?}");
+    assert!(waiting.1.iter().all(|reader| !reader.is_finished()), "it waits");
+    must(b, &["up", "lte"]);
+    ends(waiting);
+    assert!(must(b, &[]).contains("lte: in use for bulk"), "{}", must(b, &[]));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use link::CarrierName;
 use units::Duration;
 
 use super::host::HostPort;
@@ -45,6 +46,16 @@ impl Binding {
     }
 }
 
+/// What may be called so is told to the peer, which may name it in its classes.
+pub(super) fn read_name(text: &At<String>, title: &str) -> Result<CarrierName, Problem> {
+    let name = CarrierName::new(text.value.as_bytes()).filter(|name| !name.is_empty());
+    name.ok_or_else(|| {
+        let message = format!("{title}: \"{}\" cannot be a carrier's name", text.value);
+        let help = format!("it has 1 to {} bytes, and one line", CarrierName::LONGEST);
+        Problem::at(text.span.clone(), message).help(help)
+    })
+}
+
 /// As many as a session has paths.
 const MOST: usize = link::path::MAX_PATHS;
 /// Linux: IFNAMSIZ less the zero.
@@ -70,6 +81,11 @@ pub(super) struct CarrierDraft {
 }
 
 impl CarrierDrafts {
+    /// Their names.
+    pub fn names(&self) -> Vec<&str> {
+        self.carriers.iter().map(|c| c.name.value.as_str()).collect()
+    }
+
     /// The link of the first carrier, if it has its own.
     pub fn first_link(&mut self) -> Option<LinkDraft> {
         self.carriers.first_mut()?.link.take()
@@ -135,6 +151,9 @@ fn read_one(mut section: Section<'_>, peer: &str) -> Option<CarrierDraft> {
         section.lacks("name", "name it, as in name = \"vsat\": `bentpipe path` asks for it");
     }
     if let Some(name) = &name {
+        if let Err(problem) = read_name(name, peer) {
+            section.problems().add(problem);
+        }
         section.set_title(format!("carrier \"{}\" of {peer}", name.value));
     }
     let endpoint = read_endpoint(&mut section);
@@ -263,6 +282,7 @@ fn refuse_places_of_modem(section: &Section<'_>, carriers: &[CarrierDraft], mode
 
 #[cfg(test)]
 mod tests {
+    use link::session::ClassId;
     use units::BitRate;
 
     use crate::tests::parse_peer as parse;
@@ -302,6 +322,36 @@ mod tests {
         assert!(both.contains("both have a link"), "{both}");
     }
 
+    /// A node that is called has no carriers in its file, and takes their names as they come.
+    #[test]
+    fn classes_name_their_carriers() {
+        let class =
+            |carriers: &str| format!("[[peer.class]]\nname = \"bulk\"\ncarriers = {carriers}\n");
+        let carrier = |name: &str| {
+            format!("[[peer.carrier]]\nname = \"{name}\"\nsource = \"192.0.2.{}\"\n", name.len())
+        };
+        let two = carrier("lte") + &carrier("vsat");
+        for carriers in ["", &two] {
+            let text = format!("{LINK}\n{carriers}{}", class("[\"lte\", \"vsat\"]"));
+            let config = parse(&text).expect("a good file");
+            let bulk = config.peers[0].traffic.classes[ClassId::BULK.index()];
+            let names: Vec<_> = bulk.carriers.iter().map(|name| name.as_str().to_owned()).collect();
+            assert_eq!(names, ["lte", "vsat"]);
+        }
+        for (carriers, why) in [
+            ("[\"vast\"]", "there is no carrier \"vast\""),
+            ("[\"lte\", \"lte\"]", "is there twice"),
+            ("\"lte\"", "carriers"),
+        ] {
+            let fault = parse(&format!("{LINK}\n{two}{}", class(carriers))).expect_err(carriers);
+            assert!(fault.contains(why), "{carriers}: {fault}");
+        }
+        let nine: Vec<String> = (0..9).map(|n| format!("\"{n}\"")).collect();
+        let nine = class(&format!("[{}]", nine.join(", ")));
+        let fault = parse(&format!("{LINK}\n{nine}")).expect_err("too many");
+        assert!(fault.contains("over 8 carriers"), "{fault}");
+    }
+
     #[test]
     fn carriers_that_cannot_be_are_refused() {
         let one = |lines: &str| format!("[[peer.carrier]]\n{lines}\n");
@@ -314,6 +364,7 @@ mod tests {
             (one("name = \"a\"\ninterface = \"a b\""), "no interface"),
             (one("name = \"a\"\npriority = 256"), "priority"),
             (one("name = \"a\"\nprobe = \"100ms\""), "between 1s and 1h"),
+            (one("name = \"the starboard one\""), "cannot be a carrier's name"),
             ((0..9).map(|n| one(&format!("name = \"{n}\""))).collect(), "over 8 carriers"),
         ] {
             let fault = parse(&format!("{LINK}\n{lines}")).expect_err(&lines);

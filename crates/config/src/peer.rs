@@ -188,7 +188,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let stream_buffer = read_stream_buffer(&mut section);
     let compress = section.word("compress", &traffic::COMPRESS);
     let dedup = section.word("dedup", &traffic::DEDUP);
-    let traffic = traffic::read(&mut section);
+    let traffic = traffic::read(&mut section, &carriers.names());
     refuse_contradictions(&section, &allow, &deny);
     doubt_one_way_families(&section, &routes, &allow);
 

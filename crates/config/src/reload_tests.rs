@@ -261,6 +261,7 @@ const ROWS: &[Row] = &[
         "rate = \"reported\"\nrate_file = \"/a\"",
         Effect::Peer,
     ),
+    ("class", "carriers", ["[\"a\"]", "[]"], "name = \"bulk\"", Effect::Peer),
     ("class", "name", ["\"a\"", "\"b\""], "share = 10", Effect::Peer),
     ("class", "share", ["10", "20"], "", Effect::Peer),
     ("class", "cap", ["\"1Mbit\"", "\"2Mbit\""], "", Effect::Peer),

@@ -3,10 +3,13 @@
 
 use std::ops::RangeInclusive;
 
+use link::CarrierNames;
+use link::path::MAX_PATHS;
 use link::session::{ClassConfig, ClassId};
 use relay::{Carry, Rule, Share};
 use units::{BitRate, Duration};
 
+use super::carrier;
 use super::problem::Problem;
 use super::reader::{At, FromValue, Section, Wrong, quoted};
 use super::suggest;
@@ -54,10 +57,11 @@ const BUILT_IN: [&str; ClassId::BUILT_IN] = ["control", "interactive", "normal",
 /// More rules than a person writes, and few enough to be asked one by one.
 const MAX_RULES: usize = 256;
 
-pub(super) fn read(section: &mut Section<'_>) -> Traffic {
+/// `carriers`: the names of the peer's, where the file has them.
+pub(super) fn read(section: &mut Section<'_>, carriers: &[&str]) -> Traffic {
     let mut traffic = Traffic::default();
     for table in section.tables("class") {
-        read_class(table, &mut traffic);
+        read_class(table, &mut traffic, carriers);
     }
     let shares: u64 = traffic.classes.iter().filter_map(|c| c.share).map(u64::from).sum();
     if shares > 99 {
@@ -77,7 +81,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Traffic {
     traffic
 }
 
-fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
+fn read_class(mut section: Section<'_>, traffic: &mut Traffic, carriers: &[&str]) {
     let name = section.get::<String>("name");
     if !section.has("name") {
         section.lacks("name", "name it, as in name = \"video\"");
@@ -88,6 +92,7 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
     let share = section.number("share", 1..=99, "percent");
     let cap = section.get::<BitRate>("cap");
     let hold = read_hold(&mut section);
+    let carriers = read_carriers(&mut section, carriers);
     let compress = section.word("compress", &COMPRESS);
     let headers = section.word("headers", &HEADERS);
     let dedup = section.word("dedup", &DEDUP);
@@ -101,6 +106,7 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic) {
             share: share.as_ref().map(|s| s.value as u8),
             cap: cap.map(|c| c.value),
             hold,
+            carriers,
         };
         add_class(&section, name, share, config, traffic);
         let at = traffic.names.iter().position(|n| *n == written);
@@ -129,6 +135,40 @@ fn read_hold(section: &mut Section<'_>) -> Option<Duration> {
         return None;
     }
     Some(hold.value).filter(|hold| *hold > Duration::ZERO)
+}
+
+/// The carriers that a class goes by. A node that is called learns their names from its peer.
+fn read_carriers(section: &mut Section<'_>, known: &[&str]) -> CarrierNames {
+    let wanted = section.list::<String>("carriers").unwrap_or_default();
+    let mut names = Vec::new();
+    for text in &wanted {
+        let problem = match carrier::read_name(text, section.title()) {
+            Ok(name) if names.contains(&name) => {
+                let message = format!("{}: \"{}\" is there twice", section.title(), text.value);
+                Problem::at(text.span.clone(), message)
+            }
+            Ok(name) if known.is_empty() || known.contains(&text.value.as_str()) => {
+                names.push(name);
+                continue;
+            }
+            Ok(_) => {
+                let message =
+                    format!("{}: there is no carrier \"{}\"", section.title(), text.value);
+                let help = match suggest::nearest(&text.value, known) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => format!("the peer has {}", quoted(known)),
+                };
+                Problem::at(text.span.clone(), message).help(help)
+            }
+            Err(problem) => problem,
+        };
+        section.problems().add(problem);
+    }
+    CarrierNames::new(&names).unwrap_or_else(|| {
+        let message = format!("{} has over {MAX_PATHS} carriers", section.title());
+        section.problems().add(Problem::at(section.span(), message));
+        CarrierNames::default()
+    })
 }
 
 fn add_class(

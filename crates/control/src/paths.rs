@@ -97,7 +97,7 @@ impl PathCause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathReport {
-    /// The carrier's name in the file; of a path that the peer opened its number.
+    /// The carrier's name, in this node's file or the peer's; its number if it has none.
     pub name: String,
     /// Its number in the session.
     pub number: u64,
@@ -109,6 +109,9 @@ pub struct PathReport {
     /// It works, and is left alone for so much longer because it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
+    /// The classes of traffic that go by it, where some class names its carriers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// Where the peer is on it.
     pub endpoint: Option<String>,
     /// The rate that is sent at, in bits per second.
@@ -129,6 +132,7 @@ impl fmt::Display for PathReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
             PathState::InUse => "in use",
+            PathState::StandsBy if !self.classes.is_empty() => "in use",
             PathState::StandsBy => "stands by",
             PathState::Dead => "dead",
             PathState::Down => "down",
@@ -142,9 +146,13 @@ impl fmt::Display for PathReport {
             (Some(cause), _) => format!(" ({})", cause.words()),
             (None, None) => String::new(),
         };
+        let classes = match self.classes.is_empty() {
+            true => String::new(),
+            false => format!(" for {}", self.classes.join(", ")),
+        };
         write!(
             f,
-            "{}: {state}{why}, {endpoint}, {} sending, {} round trip, {}.{:02} % lost, \
+            "{}: {state}{classes}{why}, {endpoint}, {} sending, {} round trip, {}.{:02} % lost, \
              {} sent, {} received",
             self.name,
             BitRate::from_bps(self.rate_bps),

@@ -83,4 +83,4 @@ pub mod tunnel;
 pub mod wire;
 
 pub use endpoint::{PeerConfig, PeerId};
-pub use path::{CarrierId, PathId, Remote};
+pub use path::{CarrierId, CarrierName, CarrierNames, PathId, Remote};

@@ -52,6 +52,65 @@ impl fmt::Display for PathId {
     }
 }
 
+/// What a node calls one of its carriers (L-PT-5): 16 bytes at most, none for one without a name.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct CarrierName {
+    len: u8,
+    bytes: [u8; CarrierName::LONGEST],
+}
+
+impl CarrierName {
+    /// The most bytes of a name: what says so of a path fits into the smallest packet.
+    pub const LONGEST: usize = 16;
+
+    /// These bytes, or `None` if they are too many or no text of one line.
+    pub fn new(name: &[u8]) -> Option<CarrierName> {
+        let mut bytes = [0; CarrierName::LONGEST];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        std::str::from_utf8(name).ok().filter(|text| !text.contains(char::is_control))?;
+        Some(CarrierName { len: name.len() as u8, bytes })
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+    }
+
+    /// Has it none?
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Debug for CarrierName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+/// The carriers of a class of traffic, best first.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CarrierNames([CarrierName; MAX_PATHS]);
+
+impl CarrierNames {
+    /// These names; `None` if they are more than a session has paths.
+    pub fn new(names: &[CarrierName]) -> Option<CarrierNames> {
+        let mut all = CarrierNames::default();
+        all.0.get_mut(..names.len())?.copy_from_slice(names);
+        Some(all)
+    }
+
+    /// The names.
+    pub fn iter(&self) -> impl Iterator<Item = CarrierName> {
+        self.0.iter().copied().filter(|name| !name.is_empty())
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+}
+
 /// Where packets enter and leave a node: a number that the owner of the endpoint gives to
 /// each of its sockets and lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

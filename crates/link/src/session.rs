@@ -12,6 +12,7 @@
 mod aside;
 mod codec;
 mod config;
+mod control;
 mod facts;
 mod flow_control;
 mod hosts;
@@ -50,6 +51,7 @@ pub use crate::repair::bulk_repair_interval;
 pub use codec::StreamCodec;
 pub(crate) use config::Params;
 pub use config::{LinkConfig, NEARLY_EMPTY, best_packet};
+use control::Control;
 pub use facts::{Disagreements, End, Facts, Families, Services};
 use facts::{Told, rate_bits};
 pub(crate) use hosts::HostId;
@@ -183,7 +185,7 @@ pub struct Session {
     blocked: VecDeque<StreamId>,
     /// Credit came back: streams that wait for it are to be looked at.
     freed: bool,
-    control: VecDeque<StreamId>,
+    control: Control,
     /// OPENs that wait for first data, with their deadline.
     opening: VecDeque<(Instant, StreamId)>,
     credits: VecDeque<StreamId>,
@@ -258,7 +260,7 @@ impl Session {
             schedule: Schedule::new(&config.classes, config.packet),
             blocked: VecDeque::new(),
             freed: false,
-            control: VecDeque::new(),
+            control: Control::default(),
             opening: VecDeque::new(),
             credits: VecDeque::new(),
             credit_due: None,
@@ -408,9 +410,10 @@ impl Session {
     }
 
     /// Changes what classes may have of the link ([`LinkConfig::classes`]).
-    pub fn set_classes(&mut self, classes: &[ClassConfig]) {
+    pub fn set_classes(&mut self, now: Instant, classes: &[ClassConfig]) {
         self.schedule.set_classes(classes);
         self.config.classes = classes.to_vec();
+        self.follow_paths(now);
     }
 
     /// The configuration or the modem says what the link carries: it is believed at once,

@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 
 use units::Duration;
 
-use crate::path::PathId;
+use crate::path::{CarrierName, PathId};
 
 pub use read::Reader;
 pub use reset::ResetReason;
@@ -129,6 +129,8 @@ pub struct PathNews {
     pub free: bool,
     /// Lower ones are preferred.
     pub priority: u8,
+    /// What the node calls the path's carrier; empty: it has no name for it.
+    pub name: CarrierName,
     /// What the path is, from the node that opened it.
     pub facts: Option<PathFacts>,
 }
@@ -293,6 +295,7 @@ const PATH_UP: u8 = 0x01;
 const PATH_HEARS: u8 = 0x02;
 const PATH_FACTS: u8 = 0x04;
 const PATH_FREE: u8 = 0x08;
+const PATH_NAME: u8 = 0x10;
 
 /// The report's delay counts in units of 16 µs: finer than any satellite needs,
 /// and one byte up to 2 ms, two up to 262 ms.

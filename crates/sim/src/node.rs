@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey, PublicKey};
-use link::session::{LinkConfig, PathConfig, Session};
-use link::{CarrierId, PathId, PeerConfig, PeerId, Remote};
-use relay::{FlowId, Policy, Relay, Share};
+use link::session::{ClassConfig, ClassId, LinkConfig, PathConfig, Session};
+use link::{CarrierId, CarrierName, CarrierNames, PathId, PeerConfig, PeerId, Remote};
+use relay::{FlowId, Policy, Relay, Rule, Share};
 use squeeze::dedup::disk::Disk;
 use squeeze::dedup::{Keys, Limits};
 use units::{Duration, Instant, Rng};
@@ -100,7 +100,7 @@ impl Node {
             allow: vec![prefix(node).parse().expect("a prefix")],
             deny: vec![],
             keep_source: true,
-            rules: crate::datagrams::rules(),
+            rules: crate::datagrams::rules().into_iter().chain(bulk(plan)).collect(),
             plain_classes: Vec::new(),
             plain_headers: Vec::new(),
             dedup: plan.dedup[node].unwrap_or(Share::Off),
@@ -122,6 +122,7 @@ impl Node {
             let config = second_path(node, plan, &second);
             relay.endpoint.add_path(now, self.peer, config, to.carrier, Some(to));
             relay.endpoint.set_path_habits(now, self.peer, PathId::FIRST, (0, Some(PROBE)));
+            relay.endpoint.name_path(now, self.peer, PathId::FIRST, carrier("first"));
         }
         if plan.spread {
             relay.endpoint.set_spread(now, self.peer, true);
@@ -268,9 +269,41 @@ fn link_config(node: usize, plan: &Plan) -> LinkConfig {
         history: plan.histories[node],
         dedup: plan.dedup[node].is_some(),
         facts: Default::default(),
-        classes: Vec::new(),
+        classes: if plan.bound { bound_classes() } else { Vec::new() },
     }
 }
+
+fn carrier(name: &str) -> CarrierName {
+    CarrierName::new(name.as_bytes()).expect("a short name")
+}
+
+/// Bulk goes by the second carrier or not at all, normal by either; what is small goes by the best.
+fn bound_classes() -> Vec<ClassConfig> {
+    let mut classes = vec![ClassConfig::default(); ClassId::BUILT_IN];
+    let names = [carrier("second"), carrier("first")];
+    let of = |names| CarrierNames::new(names).expect("two names");
+    classes[ClassId::NORMAL.index()].carriers = of(&names);
+    classes[ClassId::BULK.index()].carriers = of(&names[..1]);
+    classes
+}
+
+/// Where carriers are named every third connection is bulk.
+fn bulk(plan: &Plan) -> Option<Rule> {
+    let ports = (0..plan.connections.len() as u16).filter(|port| port % 3 == 0);
+    plan.bound.then(|| Rule {
+        protocol: Some(TCP),
+        ports: ports.map(|port| port..=port).collect(),
+        dscp: None,
+        class: Some(ClassId::BULK),
+        carry: None,
+        compress: None,
+        headers: None,
+        dedup: None,
+        via: None,
+    })
+}
+
+const TCP: u8 = 6;
 
 /// Little memory, so that chunks are read from files; and often little of these, so that chunks
 /// go while they are referred to.
@@ -303,6 +336,7 @@ fn second_path(node: usize, plan: &Plan, second: &Second) -> PathConfig {
         send_rate: second.rates[node],
         receive_rate: second.rates[1 - node],
         rtt: second.delays[0] + second.delays[1],
+        name: carrier("second"),
         priority: 10,
         probe: Some(PROBE),
         ..link_config(node, plan).path()

@@ -18,6 +18,8 @@ pub struct Plan {
     pub second: Option<Second>,
     /// Both carry streams' bytes at once.
     pub spread: bool,
+    /// Classes of traffic name their carriers: bulk the second alone, normal both.
+    pub bound: bool,
     /// What the profile says of the round trip; never exactly true.
     pub promised_rtt: Duration,
     /// The largest IP packet, by node.
@@ -83,6 +85,7 @@ impl Plan {
             delays: [rtt.divided_by(2); 2],
             second: None,
             spread: false,
+            bound: false,
             promised_rtt: rtt,
             mtus: [MTU; 2],
             packets: [MTU; 2],
@@ -442,6 +445,7 @@ fn draw_link(seed: u64, rng: &mut Rng) -> Plan {
         delays,
         second: None,
         spread: false,
+        bound: false,
         promised_rtt: Duration::from_micros(rng.between(truth / 2, truth + truth / 2)),
         mtus: [mtu, other_mtu],
         packets: [mtu, other_mtu],
@@ -542,6 +546,7 @@ fn draw_second(seed: u64, plan: &mut Plan) {
         }
     }
     plan.faults.sort_by_key(|f| f.from);
+    plan.bound = one_in(&mut rng, 3);
 }
 
 fn draw_fault(rng: &mut Rng, plan: &Plan) -> FaultKind {

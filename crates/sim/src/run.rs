@@ -254,9 +254,10 @@ const LISTEN: Duration = Duration::from_secs(60);
 /// When nothing is to be said nothing is said.
 fn silence(world: &mut World<'_>, plan: &Plan) -> Result<(), Failure> {
     // What is on its way may call for an answer; a keepalive may be on its way.
-    let bound = world.now + plan.rtt().times(4) + Duration::from_secs(5);
+    let rtt = plan.worst().0;
+    let bound = world.now + rtt.times(4) + Duration::from_secs(5);
     world.run(bound, |_| false)?;
-    if !world.run(bound + plan.rtt().times(4), |w| w.leftover().is_none())? {
+    if !world.run(bound + rtt.times(4), |w| w.leftover().is_none())? {
         world.trace_sessions();
         let left = world.leftover().unwrap_or_default();
         return world.fail(format!("after the last connection, {left}"));

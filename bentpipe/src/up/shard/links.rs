@@ -155,7 +155,8 @@ impl Shard {
                 note.address = to.addr.filter(|_| path.is_first()).or(note.address);
             }
             LinkEvent::Using(path, why) => {
-                let path = self.known(id).map(|p| super::paths::name_of(p, path));
+                let told = self.relay.endpoint.path_name(id, path);
+                let path = self.known(id).map(|p| super::paths::name_of(p, path, told));
                 crate::log!(
                     Info,
                     "everything goes by another path",

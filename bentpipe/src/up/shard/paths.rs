@@ -2,31 +2,37 @@
 
 use link::endpoint::PathStatus;
 use link::keys::PublicKey;
-use link::session::Why;
-use link::{CarrierId, PathId, PeerId, Remote};
+use link::session::{ClassId, Why};
+use link::{CarrierId, CarrierName, PathId, PeerId, Remote};
 use units::Instant;
 
 use super::Shard;
 use crate::admin::{PathCause, PathCommand, PathReport, PathState};
 use crate::config::Peer;
 use crate::up::peer_table::KnownPeer;
+use crate::up::peers;
 
-/// A path, by its carrier's place in the file or by its number.
+/// A path, by its carrier's place in the file, by the name that the peer told, or by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Carrier(usize),
+    Told(CarrierName),
     Number(PathId),
 }
 
 impl Which {
-    /// What `text` means: a carrier's name, or a path's number.
+    /// What `text` means: a carrier's name, in this node's file or the peer's, or a path's number.
     ///
     /// # Errors
     /// If the peer has no such carrier.
     pub fn of(peer: &Peer, text: &str) -> Result<Which, String> {
         let named = peer.carriers.iter().position(|c| c.name == text).map(Which::Carrier);
         let number = || text.parse().ok().and_then(PathId::new).map(Which::Number);
-        named.or_else(number).ok_or_else(|| {
+        let told = || {
+            let told = CarrierName::new(text.as_bytes()).filter(|_| peer.carriers.is_empty());
+            told.filter(|name| !name.is_empty()).map(Which::Told)
+        };
+        named.or_else(number).or_else(told).ok_or_else(|| {
             let names: Vec<&str> = peer.carriers.iter().map(|c| c.name.as_str()).collect();
             format!(
                 "peer \"{}\" has no carrier \"{text}\"; `bentpipe path {}` lists its paths{}",
@@ -58,6 +64,7 @@ impl Shard {
             endpoint.set_endpoint(now, id, to);
         }
         endpoint.set_path_habits(now, id, PathId::FIRST, (first.priority, first.probe));
+        endpoint.name_path(now, id, PathId::FIRST, peers::carrier_name(first));
         let mut paths = vec![Some(PathId::FIRST)];
         let line = peer.line.as_ref().filter(|_| modem.is_some());
         for (at, way) in others.iter().enumerate() {
@@ -123,6 +130,7 @@ impl Shard {
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
             Which::Carrier(at) => known.paths.get(at).copied().flatten(),
+            Which::Told(name) => all.iter().find(|p| p.name == name).map(|p| p.id),
             Which::Number(id) => all.iter().map(|p| p.id).find(|p| *p == id),
         };
         let missing = || format!("peer \"{}\" has no such path now", known.config.name);
@@ -164,11 +172,25 @@ fn linked() -> Vec<String> {
     })
 }
 
-/// What people call a path to the peer.
-pub(super) fn name_of(peer: &KnownPeer, path: PathId) -> String {
+/// What people call a path to the peer. `told`: what its opener calls it.
+pub(super) fn name_of(peer: &KnownPeer, path: PathId, told: CarrierName) -> String {
     let at = peer.paths.iter().position(|id| *id == Some(path));
     let carrier = at.and_then(|at| peer.config.carriers.get(at));
-    carrier.map_or_else(|| path.to_string(), |c| c.name.clone())
+    match carrier {
+        Some(carrier) => carrier.name.clone(),
+        None if told.is_empty() => path.to_string(),
+        None => told.as_str().to_owned(),
+    }
+}
+
+/// The classes that go by a path, where some class names its carriers.
+fn classes_of(peer: &Peer, path: &PathStatus) -> Vec<String> {
+    let traffic = &peer.traffic;
+    if traffic.classes.iter().all(|class| class.carriers.is_empty()) {
+        return Vec::new();
+    }
+    let all = (0..traffic.classes.len()).filter(|class| path.classes >> class & 1 == 1);
+    all.map(|class| traffic.class_name(ClassId::from_index(class)).to_owned()).collect()
 }
 
 /// As the control socket calls it.
@@ -197,11 +219,12 @@ fn report(now: Instant, peer: &KnownPeer, path: &PathStatus, why: Why) -> PathRe
     };
     let told = path.arrived + path.lost;
     PathReport {
-        name: name_of(peer, path.id),
+        name: name_of(peer, path.id, path.name),
         number: path.id.number().into(),
         state,
         cause: if path.is_active { Some(cause(why)) } else { path.fault.map(cause) },
         held_ms: path.held_until.map(|t| t.since(now).as_millis()),
+        classes: classes_of(&peer.config, path),
         endpoint: path.remote.map(|remote| remote.to_string()),
         rate_bps: path.rate.rate.as_bps(),
         rtt_us: path.rtt.as_micros(),

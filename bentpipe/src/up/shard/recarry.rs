@@ -146,6 +146,9 @@ impl Shard {
         if (was.priority, was.probe) != (is.priority, is.probe) {
             endpoint.set_path_habits(now, id, path, (is.priority, is.probe));
         }
+        if was.name != is.name {
+            endpoint.name_path(now, id, path, peers::carrier_name(is));
+        }
         let rates = |way: &Carrier| [way.link.send, way.link.receive];
         if !path.is_first() && (rates(was), was.link.rate) != (rates(is), is.link.rate) {
             endpoint.set_path_rates(now, id, path, is.link.rate, rates(is));

@@ -78,7 +78,8 @@ impl Shard {
             }
             LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
             LinkEvent::Using(path, why) => self.peers.with_id(id).map(|peer| {
-                let path = paths::name_of(peer, path);
+                let told = self.relay.endpoint.path_name(id, path);
+                let path = paths::name_of(peer, path, told);
                 Event::Path { path, cause: paths::cause(why) }
             }),
             // The log and the status tell it.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use units::{BitRate, Duration, Instant};
 
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
-use crate::path::{CarrierId, PathId, Remote};
+use crate::path::{CarrierId, CarrierName, PathId, Remote};
 use crate::session::{PathConfig, PathHealth, PathTraffic, RateMode, RateStatus, Why};
 use crate::tunnel::Route;
 
@@ -20,8 +20,12 @@ pub struct PathStatus {
     pub id: PathId,
     /// Where the peer is on it, if that is known.
     pub remote: Option<Remote>,
-    /// It carries everything.
+    /// It carries everything, but what classes whose carriers are named send.
     pub is_active: bool,
+    /// What the node that opened it calls its carrier, as far as this node knows.
+    pub name: CarrierName,
+    /// Classes whose content goes by it, a bit for each; none where there are no classes.
+    pub classes: u32,
     /// This node sends on it.
     pub is_up: bool,
     /// So does the peer, as far as it has told.
@@ -86,6 +90,14 @@ impl Endpoint {
     ) {
         if let Some(peer) = self.peer_mut(id) {
             peer.session.set_path_habits(now, path, priority, probe);
+            self.mark(id);
+        }
+    }
+
+    /// What this node calls the carrier of a path: the peer is told, and classes may name it.
+    pub fn name_path(&mut self, now: Instant, id: PeerId, path: PathId, name: CarrierName) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.session.name_path(now, path, name);
             self.mark(id);
         }
     }
@@ -188,6 +200,12 @@ impl Endpoint {
         peer.session.paths().filter_map(|path| peer.path_status(now, path)).collect()
     }
 
+    /// What the carrier of a path to a peer is called, as far as this node knows.
+    pub fn path_name(&self, id: PeerId, path: PathId) -> CarrierName {
+        let path = self.peer(id).and_then(|peer| peer.session.path(path));
+        path.map(|path| path.name()).unwrap_or_default()
+    }
+
     /// Why the path to a peer that carries everything does.
     pub fn why(&self, id: PeerId) -> Why {
         self.peer(id).map(|p| p.session.why()).unwrap_or_default()
@@ -198,7 +216,8 @@ impl Peer {
     fn path_status(&self, now: Instant, id: PathId) -> Option<PathStatus> {
         let remote = self.tunnel.endpoint(id);
         let is_active = self.session.active_path() == id;
-        Some(PathStatus { remote, is_active, ..self.session.path(id)?.status(now) })
+        let classes = self.session.classes_of(id);
+        Some(PathStatus { remote, is_active, classes, ..self.session.path(id)?.status(now) })
     }
 
     /// The path is there, and perhaps it is known where the peer is on it.

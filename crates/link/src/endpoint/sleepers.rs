@@ -172,7 +172,7 @@ impl Endpoint {
         link.classes = classes.to_vec();
         let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
         peer.session.set_rate_mode(now, mode, rate);
-        peer.session.set_classes(classes);
+        peer.session.set_classes(now, classes);
         self.mark(id);
         self.mark_noisy(id);
     }

@@ -95,7 +95,7 @@ impl Session {
     /// More bytes of a stream with a codec are asked for when so few are unsent: 20 ms of the link,
     /// and at least two packets, which leave before the user of the link has its turn.
     pub(super) fn low_water(&self) -> u64 {
-        let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        let local = self.paths.most_in(Duration::from_millis(20));
         local.max(2 * u64::from(self.config.packet)).min(self.unsent_cap() / 2)
     }
 

@@ -5,6 +5,7 @@ use units::{BitRate, ByteCount, Duration, Ratio};
 use super::facts::{Facts, Told, rate_bits};
 use super::path::PathConfig;
 use crate::handshake::MAX_PARAMS;
+use crate::path::CarrierName;
 use crate::rate::RateMode;
 use crate::wire::{Reader, Writer};
 
@@ -65,6 +66,7 @@ impl LinkConfig {
             queue: self.queue,
             bit_errors: self.bit_errors,
             overhead: self.overhead,
+            name: CarrierName::default(),
             priority: 0,
             keepalive: None,
             probe: None,

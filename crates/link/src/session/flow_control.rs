@@ -48,7 +48,7 @@ impl Session {
     /// The most unsent bytes of a stream: what the link sends in 20 ms, so that it never idles
     /// while a local socket is read; less when memory is short.
     pub(super) fn unsent_cap(&self) -> u64 {
-        let local = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(20)).0;
+        let local = self.paths.most_in(Duration::from_millis(20));
         let local = local.max(self.paths.most_waiting());
         let free = match self.short {
             true => 0,

@@ -87,7 +87,7 @@ impl Session {
         let compress = self.may_compress(label.compress);
         let Some(s) = self.streams.get_mut(&id) else { return false };
         let need = data.len() + LENGTH;
-        let queue = self.paths.active().pacer.rate().bytes_in(Duration::from_millis(500)).0;
+        let queue = self.paths.most_in(Duration::from_millis(500));
         let limit = queue.max(2 * MAX_DATAGRAM as u64);
         let memory = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
         let is_full = s.send.unsent() + need as u64 > limit || need as u64 > memory;

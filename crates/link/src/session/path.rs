@@ -5,14 +5,13 @@
 //! numbers of one path, a loss is a loss of that path. What a packet carries (bytes of
 //! streams, credit, datagrams) is the session's and may go again on another path.
 
-use std::collections::VecDeque;
-
 use squeeze::headers::{Compressor, Decompressor};
 use squeeze::stream::Stopwatch;
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use super::SessionStats;
 use super::aside::Missing;
+use super::control::Control;
 use super::liveness::{Liveness, PathHealth};
 use super::paths::Said;
 use super::repair::Repair;
@@ -20,13 +19,13 @@ use super::schedule::Schedule;
 use super::trust::Trust;
 use crate::endpoint::PathStatus;
 use crate::pacer::Pacer;
-use crate::path::{PathId, Remote};
+use crate::path::{CarrierName, PathId, Remote};
 use crate::path_mtu::PathMtu;
 use crate::rate::{Rate, RateMode};
 use crate::received::{MAX_STATE, Received};
 use crate::rtt::Rtt;
 use crate::sent::{Report, Sent};
-use crate::wire::{Frame, StreamId, Writer};
+use crate::wire::{Frame, Writer};
 
 /// What one path of a link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +48,8 @@ pub struct PathConfig {
     pub bit_errors: Ratio,
     /// Bytes of framing that the link adds to each IP packet and that its rate counts.
     pub overhead: u16,
+    /// What its opener calls the carrier that it goes by; empty: it has no name.
+    pub name: CarrierName,
     /// Of paths that are alive the one with the lowest carries everything.
     pub priority: u8,
     /// Send something at least this often; `None`: only what must be sent.
@@ -83,8 +84,8 @@ pub(super) struct PathStats {
 /// What the session has to send on a path, for the path's own decisions.
 #[derive(Clone, Copy)]
 pub(super) struct Load<'a> {
-    /// What waits, where the path is the one that carries it.
-    pub schedule: Option<&'a Schedule>,
+    /// What waits, and which way the path is, where it carries some of it.
+    pub schedule: Option<(&'a Schedule, usize)>,
     /// Control frames wait.
     pub control: bool,
     /// Somebody waits for single packets, or did lately.
@@ -92,34 +93,30 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// Everything, on the path that carries it; nothing elsewhere.
+    /// What goes this way; nothing without one.
     pub fn of(
-        here: bool,
+        way: Option<usize>,
         schedule: &'a Schedule,
-        control: &VecDeque<StreamId>,
+        control: &Control,
         interactive_until: Instant,
     ) -> Load<'a> {
-        match here {
-            true => {
-                Load { schedule: Some(schedule), control: !control.is_empty(), interactive_until }
-            }
-            false => Load { schedule: None, control: false, interactive_until },
-        }
+        let control = way.is_some_and(|way| control.has(schedule, way));
+        Load { schedule: way.map(|way| (schedule, way)), control, interactive_until }
     }
 
     /// Does something wait that a user waits for?
     pub fn is_urgent(&self) -> bool {
-        self.control || self.schedule.is_some_and(Schedule::has_small)
+        self.control || self.schedule.is_some_and(|(s, way)| s.has_small(way))
     }
 
     /// Has a stream or a datagram something to be sent?
     pub fn has_data(&self) -> bool {
-        self.schedule.is_some_and(|s| !s.is_empty())
+        self.schedule.is_some_and(|(s, way)| s.has_any(way))
     }
 
     /// May some of it be sent now, as far as caps allow?
     pub fn is_due(&self, now: Instant) -> bool {
-        self.schedule.is_some_and(|s| s.has_work(now, true))
+        self.schedule.is_some_and(|(s, way)| s.has_work(now, way, true))
     }
 }
 
@@ -165,6 +162,8 @@ pub(crate) struct Path {
     pub(super) is_described: bool,
     /// What was under way on it when it went down or died goes on another.
     pub(super) given_up: bool,
+    /// Content of classes whose carriers are named goes by it.
+    pub(super) carries_classes: bool,
     pub(super) priority: u8,
     /// What this node says of it, and the peer.
     pub(super) said: Said,
@@ -233,6 +232,7 @@ impl Path {
             heard_here: false,
             is_described: id.is_first(),
             given_up: false,
+            carries_classes: false,
             priority: config.priority,
             said: Said::default(),
             peer: Said::default(),
@@ -340,6 +340,8 @@ impl Path {
             id: self.id,
             remote: None,
             is_active: false,
+            name: self.name(),
+            classes: 0,
             is_up: self.up,
             is_peer_up: self.peer.says.up,
             is_alive: self.is_alive(),
@@ -353,6 +355,11 @@ impl Path {
             held_until: self.trust.held_until().filter(|t| *t > now),
             fault: self.fault(now),
         }
+    }
+
+    /// What its opener calls its carrier.
+    pub fn name(&self) -> CarrierName {
+        if self.config.name.is_empty() { self.peer.says.name } else { self.config.name }
     }
 
     // ---- its life ---------------------------------------------------------------

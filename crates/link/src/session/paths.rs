@@ -1,8 +1,5 @@
 //! The paths of a session: which there are, what both nodes say of them, and which of them
-//! carries everything.
-//!
-//! The choice is [`Paths::best`] and nothing else: it can become one for each class, or one for
-//! each packet, without anything else knowing.
+//! carries everything, but for classes of traffic whose carriers are named (L-PT-18).
 
 use std::ops::{Index, IndexMut};
 
@@ -11,8 +8,9 @@ use units::{BitRate, Duration, Instant};
 use super::facts::{rate_bits, rate_bits_below, rate_of_bits};
 use super::liveness::PathHealth;
 use super::path::{Path, PathConfig};
-use super::{Params, RateMode, Session};
-use crate::path::{MAX_PATHS, PathId};
+use super::schedule::NO_WAY;
+use super::{ClassId, Params, RateMode, Session};
+use crate::path::{CarrierName, CarrierNames, MAX_PATHS, PathId};
 use crate::sent::SentFrame;
 use crate::stream::Delivery;
 use crate::wire::{Frame, PathFacts, PathNews, Writer};
@@ -24,12 +22,14 @@ pub(super) struct Says {
     pub hears: bool,
     pub free: bool,
     pub priority: u8,
+    pub name: CarrierName,
 }
 
 impl Default for Says {
     /// What holds until something else is said.
     fn default() -> Says {
-        Says { up: true, hears: true, free: false, priority: 0 }
+        let name = CarrierName::default();
+        Says { up: true, hears: true, free: false, priority: 0, name }
     }
 }
 
@@ -168,6 +168,11 @@ impl Paths {
     }
 
     /// The path whose packet is being filled.
+    pub fn in_hand(&self) -> &Path {
+        &self.list[self.hand]
+    }
+
+    /// The same, to change something.
     pub fn in_hand_mut(&mut self) -> &mut Path {
         &mut self.list[self.hand]
     }
@@ -245,6 +250,27 @@ impl Paths {
             None => Why::Preferred,
         };
         true
+    }
+
+    /// Where the path is that a class with these carriers goes by: the first of them that works
+    /// and is not left alone, or the one of them that a command chose; of those that do not work
+    /// the first that is open. `None`: none is. Where no path has one of these names
+    /// they say nothing, and it goes by the active path.
+    fn way_of(&self, now: Instant, names: &CarrierNames) -> Option<usize> {
+        let place = |path: &Path| {
+            let name = path.name();
+            names.iter().position(|n| n == name).filter(|_| !path.is_retired)
+        };
+        if self.list.iter().all(|path| place(path).is_none()) {
+            return Some(self.active);
+        }
+        let rank = |at: usize| {
+            let path = &self.list[at];
+            let place = place(path).filter(|_| path.is_open())?;
+            let is_chosen = Some(path.id) == self.chosen;
+            Some(((!path.is_alive(), path.trust.is_held(now), !is_chosen, place), at))
+        };
+        (0..self.list.len()).filter_map(rank).min().map(|(_, at)| at)
     }
 
     /// The active path is left for another that works and carries more, if it carries little,
@@ -379,11 +405,12 @@ impl Path {
     /// What this node has to say of it.
     fn says(&self) -> Says {
         let hears = self.linked && !self.misses_packets();
-        Says { up: self.up, hears, free: self.config.probe.is_some(), priority: self.priority }
+        let (free, priority) = (self.config.probe.is_some(), self.priority);
+        Says { up: self.up, hears, free, priority, name: self.config.name }
     }
 
     pub(super) fn news(&self) -> PathNews {
-        let Said { says: Says { up, hears, free, priority }, version, .. } = self.said;
+        let Said { says: Says { up, hears, free, priority, name }, version, .. } = self.said;
         let c = &self.config;
         let facts = self.is_own.then(|| PathFacts {
             send: rate_bits(c.send_rate),
@@ -392,7 +419,7 @@ impl Path {
             mtu: c.mtu.into(),
             overhead: c.overhead.into(),
         });
-        PathNews { path: self.id, version, up, hears, free, priority, facts }
+        PathNews { path: self.id, version, up, hears, free, priority, name, facts }
     }
 
     /// A question on a path that is not known to work says of the path what was said last: the peer
@@ -408,8 +435,9 @@ impl Path {
         if news.version <= self.peer.version {
             return;
         }
-        let PathNews { version, up, hears, free, priority, .. } = *news;
-        self.peer = Said { says: Says { up, hears, free, priority }, version, ..Said::default() };
+        let PathNews { version, up, hears, free, priority, name, .. } = *news;
+        let says = Says { up, hears, free, priority, name };
+        self.peer = Said { says, version, ..Said::default() };
         if let Some(facts) = news.facts.filter(|_| !self.is_own && !self.id.is_first()) {
             self.take_facts(now, &facts);
         }
@@ -485,6 +513,22 @@ impl Session {
             (path.config.priority, path.priority, path.config.probe) = (rank, rank, probe);
             self.follow_paths(now);
         }
+    }
+
+    /// What this node calls the carrier of a path.
+    pub(crate) fn name_path(&mut self, now: Instant, id: PathId, name: CarrierName) {
+        if let Some(path) = self.path_mut(id) {
+            path.config.name = name;
+            self.follow_paths(now);
+        }
+    }
+
+    /// Which classes go by a path, a bit for each.
+    pub(crate) fn classes_of(&self, id: PathId) -> u32 {
+        let Some(at) = self.paths.find(id) else { return 0 };
+        let classes = (0..self.config.classes.len())
+            .filter(|class| self.schedule.way(ClassId::from_index(*class)) == at);
+        classes.fold(0, |set, class| set | 1 << class)
     }
 
     /// A path that this node opened sends and receives at other rates: the peer is told.
@@ -565,8 +609,9 @@ impl Session {
         }
         // Until its opener has told what it is, it is as the first, and carries no content.
         let first = &self.paths[0];
-        let at = self.push_path(now, id, PathConfig { priority: 0, probe: None, ..first.config });
-        Some(at)
+        let config =
+            PathConfig { name: CarrierName::default(), priority: 0, probe: None, ..first.config };
+        Some(self.push_path(now, id, config))
     }
 
     fn push_path(&mut self, now: Instant, id: PathId, config: PathConfig) -> usize {
@@ -651,15 +696,38 @@ impl Session {
             self.paths.active_mut().pacer.on_idle(now);
             self.paths.active_mut().begin_to_weigh(now);
         }
+        self.follow_classes(now);
         for at in 0..self.paths.len() {
-            let path = &mut self.paths[at];
+            let path = &self.paths[at];
             let is_dead = path.silent || !path.peer.says.hears || path.trust.is_poor();
-            let is_over = !path.is_open() || is_dead && at != self.paths.active_at();
+            let carries = at == self.paths.active_at() || path.carries_classes;
+            let is_over = !path.is_open() || is_dead && !carries;
             if is_over != self.paths[at].given_up {
                 self.paths[at].given_up = is_over;
                 if is_over {
                     self.give_up_path(now, at);
                 }
+            }
+        }
+    }
+    /// Each class goes by the path that its carriers or the choice of the best call for.
+    fn follow_classes(&mut self, now: Instant) {
+        let active = self.paths.active_at();
+        let classes = &self.config.classes;
+        let names = |class: ClassId| {
+            let names = classes.get(class.index()).map(|class| &class.carriers);
+            names.filter(|names| !names.is_empty())
+        };
+        let way = |class| match names(class) {
+            Some(names) => self.paths.way_of(now, names).unwrap_or(NO_WAY),
+            None => active,
+        };
+        self.schedule.set_ways(way);
+        for at in 0..self.paths.len() {
+            let carries = at != active && self.schedule.serves(at);
+            if std::mem::replace(&mut self.paths[at].carries_classes, carries) != carries && carries
+            {
+                self.paths[at].pacer.on_idle(now);
             }
         }
     }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use units::{Duration, Instant};
 
+use super::path::Path;
 use super::schedule::{ClassId, Turn};
 use super::{Carry, Session};
 use crate::stream::{Carries, Queue, Recent, Stream};
@@ -112,6 +113,12 @@ impl Session {
             .clamp(*QUICK_BYTES.start(), *QUICK_BYTES.end())
     }
 
+    /// The path that a class goes by; the active one while there is none for it.
+    fn path_of(&self, class: ClassId) -> &Path {
+        let way = self.schedule.way(class);
+        if way < self.paths.len() { &self.paths[way] } else { self.paths.active() }
+    }
+
     /// The class in which the stream waits at the moment.
     fn class_now(&mut self, now: Instant, id: StreamId) -> ClassId {
         let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
@@ -154,7 +161,8 @@ impl Session {
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.queue = Queue::Turn;
         let (host, small) = (s.host, s.burst < SMALL);
-        self.schedule.wait(now, self.paths.active().pacer.rate(), class, host, id, small, first);
+        let rate = self.path_of(class).pacer.rate();
+        self.schedule.wait(now, rate, class, host, id, small, first);
     }
 
     /// The stream has bytes and no credit.
@@ -188,21 +196,23 @@ impl Session {
         }
     }
 
-    /// The longest plaintext of the next packet, of which `room` bytes are possible and
-    /// `outside` more count on the link: less while interactive flows live and others'
+    /// The longest plaintext of the next packet of a path, of which `room` bytes are possible and
+    /// `outside` more count on the link: less while interactive flows live there and others'
     /// data is next.
-    pub(super) fn packet_room(&self, now: Instant, room: usize, outside: u64) -> usize {
-        if now >= self.interactive_until || self.schedule.has_strict(now) {
+    pub(super) fn packet_room(&self, now: Instant, at: usize, room: usize, outside: u64) -> usize {
+        let elsewhere = self.schedule.way(ClassId::INTERACTIVE) != at;
+        if now >= self.interactive_until || elsewhere || self.schedule.has_strict(now, at) {
             return room;
         }
-        let least = SHRUNK_LEAST + u64::from(self.paths.active().config.overhead);
-        let longest = self.paths.active().pacer.rate().bytes_in(SHRUNK).0.max(least);
+        let path = &self.paths[at];
+        let least = SHRUNK_LEAST + u64::from(path.config.overhead);
+        let longest = path.pacer.rate().bytes_in(SHRUNK).0.max(least);
         room.min(longest.saturating_sub(outside) as usize)
     }
 
     /// Must other data wait for the next packet once interactive data is in one of this length?
     pub(super) fn keeps_short(&self, packet: usize) -> bool {
-        self.paths.active().pacer.rate().time_for(units::ByteCount(packet as u64)) > SHARED
+        self.paths.in_hand().pacer.rate().time_for(units::ByteCount(packet as u64)) > SHARED
     }
 
     /// A turn was used.

@@ -71,9 +71,10 @@ impl Session {
         }
         self.closed.shrink();
         self.schedule.shrink();
-        for queue in [&mut self.blocked, &mut self.control, &mut self.credits] {
+        for queue in [&mut self.blocked, &mut self.credits] {
             shrink(queue);
         }
+        self.control.shrink();
         shrink(&mut self.opening);
         shrink(&mut self.events);
         self.outbox.shrink();

@@ -13,6 +13,9 @@
 //!   1995), in a host packet by packet among its streams, and between these and its
 //!   datagrams in turns.
 //!
+//! Each class goes by one path, its **way**: the active one unless its carriers are named, and
+//! none where none of these is open (L-PT-18). Turns are those of one way.
+//!
 //! A class may have a cap, and its datagrams may be held for a moment, until others share
 //! their packet. The next turn costs a look at each class (20 at most) and,
 //! on average, at two hosts, however many streams wait; nothing is allocated for it.
@@ -24,6 +27,7 @@ use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::hosts::{HostId, Hosts};
 use crate::datagram::PacketQueue;
+use crate::path::{CarrierNames, MAX_PATHS};
 use crate::wire::StreamId;
 
 /// What a stream or datagram is to the scheduler.
@@ -74,6 +78,9 @@ pub struct ClassConfig {
     /// How long its datagrams wait for others, so that several share a link packet; `None`:
     /// not at all. Voice does well with one packet's time, 20 ms.
     pub hold: Option<Duration>,
+    /// It goes by the first of these carriers that works, and by no other; empty: as everything
+    /// else does.
+    pub carriers: CarrierNames,
 }
 
 /// Whose turn it is.
@@ -129,6 +136,10 @@ struct Class {
     since: Instant,
     hold: Duration,
     turns: u32,
+    /// The place of the path that it goes by.
+    way: usize,
+    /// Its carriers are named.
+    is_bound: bool,
 }
 
 /// Virtual time per byte of a class that has one percent.
@@ -142,6 +153,9 @@ const CAP_BURST: Duration = Duration::from_millis(20);
 /// Normal's part, in fifths, where bulk waits too and neither has a share of its own.
 const NORMAL_FIFTHS: u64 = 4;
 
+/// The way of a class none of whose carriers is open.
+pub(super) const NO_WAY: usize = MAX_PATHS;
+
 /// Streams that are looked at for one that goes by another path.
 const MOST_LOOKS: usize = 16;
 
@@ -149,8 +163,10 @@ const MOST_LOOKS: usize = 16;
 pub(super) struct Schedule {
     classes: Vec<Class>,
     pub hosts: Hosts,
-    /// The virtual time of the class that had the last turn.
-    virtual_time: u64,
+    /// The virtual time of the class that had the last turn, by way.
+    virtual_times: [u64; MAX_PATHS + 1],
+    /// Not all classes go the same way.
+    is_parted: bool,
     /// Neither normal nor bulk has a share of its own: bulk's is lent to normal.
     lends: bool,
     quantum: i64,
@@ -181,7 +197,8 @@ impl Schedule {
         let mut schedule = Schedule {
             classes: Vec::new(),
             hosts: Hosts::default(),
-            virtual_time: 0,
+            virtual_times: [0; MAX_PATHS + 1],
+            is_parted: false,
             lends: true,
             quantum: i64::from(packet),
             last: None,
@@ -200,9 +217,40 @@ impl Schedule {
             class.weight = weights.get(i).copied().unwrap_or(1);
             class.cap = config.get(i).and_then(|c| c.cap);
             class.hold = config.get(i).and_then(|c| c.hold).unwrap_or(Duration::ZERO);
+            class.is_bound = config.get(i).is_some_and(|c| !c.carriers.is_empty());
         }
         let chosen = |id: ClassId| config.get(id.index()).is_some_and(|c| c.share.is_some());
         self.lends = !chosen(ClassId::NORMAL) && !chosen(ClassId::BULK);
+    }
+
+    /// Each class goes the way that `way` says from now on. What it is behind or ahead of the others
+    /// of its way stays as it is.
+    pub fn set_ways(&mut self, way: impl Fn(ClassId) -> usize) {
+        for (i, class) in self.classes.iter_mut().enumerate() {
+            let way = way(ClassId::from_index(i)).min(NO_WAY);
+            let before = std::mem::replace(&mut class.way, way);
+            if before != way {
+                let ahead = class.virtual_time as i128 - i128::from(self.virtual_times[before]);
+                let time = i128::from(self.virtual_times[way]) + ahead;
+                class.virtual_time = u64::try_from(time).unwrap_or(0);
+            }
+        }
+        self.is_parted = self.classes.iter().any(|c| c.way != self.classes[0].way);
+    }
+
+    /// The place of the path that the class goes by; [`NO_WAY`] if there is none now.
+    pub fn way(&self, class: ClassId) -> usize {
+        self.classes[class.index()].way
+    }
+
+    /// Do all classes go the same way?
+    pub fn is_parted(&self) -> bool {
+        self.is_parted
+    }
+
+    /// Does any class go this way?
+    pub fn serves(&self, way: usize) -> bool {
+        self.classes.iter().any(|c| c.way == way)
     }
 
     /// Gives back what queues took, if nothing waits.
@@ -226,27 +274,33 @@ impl Schedule {
         self.classes.iter().all(|c| !c.has_work(true))
     }
 
-    /// May something be sent now, as far as caps allow? `streams`: they may be. What waits
-    /// for others is no reason for a packet, but goes with any.
-    pub fn has_work(&self, now: Instant, streams: bool) -> bool {
+    /// Does something wait that goes this way?
+    pub fn has_any(&self, way: usize) -> bool {
+        self.of(way).any(|(_, c)| c.has_work(true))
+    }
+
+    /// May something be sent this way now, as far as caps allow? `streams`: they may be. What
+    /// waits for others is no reason for a packet, but goes with any.
+    pub fn has_work(&self, now: Instant, way: usize, streams: bool) -> bool {
         let full = self.quantum as usize;
         let is_due = |c: &Class| c.is_free(now) && c.held_until(now, full).is_none();
-        self.classes.iter().any(|c| c.has_work(streams) && is_due(c))
+        self.of(way).any(|(_, c)| c.has_work(streams) && is_due(c))
     }
 
-    /// Does something wait in the strict classes?
-    pub fn has_strict(&self, now: Instant) -> bool {
-        self.classes[..=ClassId::INTERACTIVE.index()]
-            .iter()
-            .any(|c| c.has_work(true) && c.is_free(now))
+    /// Does something wait in the strict classes of this way?
+    pub fn has_strict(&self, now: Instant, way: usize) -> bool {
+        let strict = |i: usize| ClassId::from_index(i).is_strict();
+        self.of(way).any(|(i, c)| strict(i) && c.has_work(true) && c.is_free(now))
     }
 
-    /// Does a small stream wait, or anything in the strict classes?
-    pub fn has_small(&self) -> bool {
-        let strict = ClassId::INTERACTIVE.index();
-        let waits =
-            |(i, c): (usize, &Class)| !c.small.is_empty() || i <= strict && c.has_work(true);
-        self.classes.iter().enumerate().any(waits)
+    /// Does a small stream wait that goes this way, or anything in its strict classes?
+    pub fn has_small(&self, way: usize) -> bool {
+        let strict = |i: usize| ClassId::from_index(i).is_strict();
+        self.of(way).any(|(i, c)| !c.small.is_empty() || strict(i) && c.has_work(true))
+    }
+
+    fn of(&self, way: usize) -> impl Iterator<Item = (usize, &Class)> {
+        self.classes.iter().enumerate().filter(move |(_, c)| c.way == way)
     }
 
     /// When something may be sent that a cap holds back now, or that waits for others.
@@ -325,20 +379,20 @@ impl Schedule {
     fn wake(&mut self, id: ClassId) -> &mut Class {
         let class = &mut self.classes[id.index()];
         if !class.has_work(true) {
-            class.virtual_time = class.virtual_time.max(self.virtual_time);
+            class.virtual_time = class.virtual_time.max(self.virtual_times[class.way]);
         }
         class
     }
 
     // ---- turns -----------------------------------------------------------------
 
-    /// Whose turn it is. A stream is taken out; datagrams stay until they have left.
-    pub fn next(&mut self, now: Instant, streams: bool, strict: bool) -> Option<Turn> {
+    /// Whose turn it is on this way. A stream is taken out; datagrams stay until they have left.
+    pub fn next(&mut self, now: Instant, way: usize, streams: bool, strict: bool) -> Option<Turn> {
         loop {
-            let id = self.choose(now, streams, strict)?;
+            let id = self.choose(now, way, streams, strict)?;
             let class = &mut self.classes[id.index()];
             if !id.is_strict() {
-                self.virtual_time = class.virtual_time;
+                self.virtual_times[way] = class.virtual_time;
             }
             // A host whose streams are all gone may leave a class with nothing.
             if let Some(turn) = class.next(id, streams, self.quantum) {
@@ -348,10 +402,10 @@ impl Schedule {
         }
     }
 
-    fn choose(&self, now: Instant, streams: bool, strict: bool) -> Option<ClassId> {
+    fn choose(&self, now: Instant, way: usize, streams: bool, strict: bool) -> Option<ClassId> {
         let ready = |(_, c): &(usize, &Class)| c.has_work(streams) && c.is_free(now);
         let weighted = ClassId::INTERACTIVE.index() + 1;
-        let all = || self.classes.iter().enumerate().filter(ready);
+        let all = || self.of(way).filter(ready);
         let first = all().find(|(i, _)| *i < weighted);
         let fair = || all().filter(|_| !strict).min_by_key(|(_, c)| c.virtual_time);
         first.or_else(fair).map(|(i, _)| ClassId::from_index(i))
@@ -407,16 +461,17 @@ impl Schedule {
         self.classes.iter().map(class).sum()
     }
 
-    /// The first stream of those that share evenly that `fits`, where it waits: its class, its
-    /// host and its place.
+    /// The first stream of those that share evenly this way that `fits`, where it waits: its class,
+    /// its host and its place. Classes whose carriers are named go by these only.
     pub fn find_shared(
         &self,
         now: Instant,
+        way: usize,
         fits: impl Fn(StreamId) -> bool,
     ) -> Option<(ClassId, HostId, usize)> {
         let weighted = ClassId::INTERACTIVE.index() + 1;
         let mut looks = MOST_LOOKS;
-        for (i, class) in self.classes.iter().enumerate().skip(weighted) {
+        for (i, class) in self.of(way).filter(|(i, c)| *i >= weighted && !c.is_bound) {
             for host in class.ring.iter().filter(|_| class.is_free(now)) {
                 for (at, id) in class.queues[host.index()].streams.iter().enumerate() {
                     if looks == 0 {

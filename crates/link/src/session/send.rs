@@ -49,7 +49,8 @@ impl Session {
     fn has_work_beside(&self, now: Instant, at: usize, report: Option<Instant>) -> bool {
         let (path, here) = (&self.paths[at], at == self.paths.active_at());
         path.ping
-            || here && self.has_content(now)
+            || here && self.has_news(now)
+            || self.has_content(now, at)
             || !here && self.has_spread(now, at)
             || report.is_some_and(|t| t <= now)
             || path.repair_waits(now, self.load(at))
@@ -58,13 +59,16 @@ impl Session {
             || self.paths.aside_at(at).is_some_and(|t| t <= now)
     }
 
-    /// Does something wait that goes by the active path?
-    fn has_content(&self, now: Instant) -> bool {
-        !self.control.is_empty()
+    /// Is there something to be said that goes by the active path?
+    fn has_news(&self, now: Instant) -> bool {
+        self.credit_due.is_some_and(|t| t <= now) || self.paths.has_news()
+    }
+
+    /// Does something wait that goes by this path?
+    fn has_content(&self, now: Instant, at: usize) -> bool {
+        self.control.has(&self.schedule, at)
             // While the peer is silent streams wait.
-            || self.schedule.has_work(now, !self.paths.active().silent)
-            || self.credit_due.is_some_and(|t| t <= now)
-            || self.paths.has_news()
+            || self.schedule.has_work(now, at, !self.paths[at].silent)
     }
 
     fn close_due(&self) -> Option<Instant> {
@@ -73,8 +77,15 @@ impl Session {
 
     /// What is to be sent on a path, for its decisions.
     fn load(&self, at: usize) -> Load<'_> {
-        let here = at == self.paths.active_at() || self.paths.shares(at);
-        Load::of(here, &self.schedule, &self.control, self.interactive_until)
+        Load::of(self.way_of(at), &self.schedule, &self.control, self.interactive_until)
+    }
+
+    /// Which classes' content may leave on a path: those of its own way, or of the active path's
+    /// where it shares these.
+    fn way_of(&self, at: usize) -> Option<usize> {
+        let active = self.paths.active_at();
+        let is_own = at == active || self.paths[at].carries_classes;
+        if is_own { Some(at) } else { self.paths.shares(at).then_some(active) }
     }
 
     /// Fills `buf` (the plaintext room of one packet of a path) and books it as sent. `None`
@@ -92,10 +103,12 @@ impl Session {
             self.paths[at].pacer.on_idle(now);
             return None;
         }
-        let here = at == self.paths.active_at();
+        let is_active = at == self.paths.active_at();
         let shares = self.paths.shares(at);
+        let way = self.way_of(at);
         let path = &mut self.paths[at];
-        path.pacer.set_waited_for(here && now < self.interactive_until);
+        let carries = is_active || path.carries_classes;
+        path.pacer.set_waited_for(carries && now < self.interactive_until);
         // A node that goes does not wait for its turn: it may not be there when it comes.
         if let Some(reason) = self.closing {
             return Some(self.write_close(now, reason, buf, sealing));
@@ -103,8 +116,7 @@ impl Session {
         if !path.pacer.ready(now) {
             return None;
         }
-        let loaded = here || shares;
-        let load = Load::of(loaded, &self.schedule, &self.control, self.interactive_until);
+        let load = Load::of(way, &self.schedule, &self.control, self.interactive_until);
         if let Some(built) = path.write_repair(now, load, buf, sealing) {
             return Some(built);
         }
@@ -122,7 +134,10 @@ impl Session {
         let outside = sealing + path.wire_overhead();
         path.longest_piece = (path.sent.by_size.best() as usize).saturating_sub(outside as usize);
         let alone = std::mem::take(&mut path.alone) && path.ping;
-        let room = if here { self.packet_room(now, buf.len(), outside) } else { buf.len() };
+        let room = match carries {
+            true => self.packet_room(now, at, buf.len(), outside),
+            false => buf.len(),
+        };
         let mut w = Writer::new(&mut buf[..room]);
         let mut eliciting = alone;
         let (mut head, mut hint) = (0, 0);
@@ -135,9 +150,10 @@ impl Session {
             eliciting |= self.write_control(now, at, &mut w);
             self.paths.write_asides(now, at, &mut w);
             head = w.len();
-            if here {
-                hint = self.write_data(now, &mut w);
-            } else if shares {
+            if carries {
+                hint = self.write_data(now, at, &mut w);
+            }
+            if shares && w.len() == head {
                 self.write_spread(now, at, &mut w);
             }
             eliciting |= w.len() > head;
@@ -147,12 +163,12 @@ impl Session {
             return None;
         }
         let len = w.len();
-        if loaded {
+        if way.is_some() {
             self.schedule.charge_headers(now, outside);
         }
         let number = self.paths[at].book(now, len as u64 + outside, len == head, eliciting, alone);
         self.bound_unsettled(now, at);
-        let load = Load::of(loaded, &self.schedule, &self.control, self.interactive_until);
+        let load = Load::of(way, &self.schedule, &self.control, self.interactive_until);
         // What crosses while nobody uses the session is nothing to bring back.
         if !self.rests() {
             self.paths[at].keep_for_repair(now, load, number, hint, &buf[..len], eliciting);
@@ -178,8 +194,8 @@ impl Session {
         Built { number: path.sent.push_packet(now, false, size), len, hint: 0 }
     }
 
-    /// Reports, and on the active path credit and control frames; answers whether they call for
-    /// a report.
+    /// Reports and control frames, and on the active path credit and news; answers whether they
+    /// call for a report.
     fn write_control(&mut self, now: Instant, at: usize, w: &mut Writer<'_>) -> bool {
         let mut eliciting = false;
         let here = at == self.paths.active_at();
@@ -195,13 +211,10 @@ impl Session {
             path.ping = false;
             eliciting = true;
         }
-        if !here {
-            return eliciting;
-        }
-        if self.paths.has_news() {
+        if here && self.paths.has_news() {
             eliciting |= self.paths.write_news(w);
         }
-        while let Some(&id) = self.control.front() {
+        while let Some((place, id)) = self.control.next(&self.schedule, at) {
             match self.write_stream_control(id, w) {
                 Some(wrote) => {
                     self.paths.in_hand_mut().repair.on_control(wrote);
@@ -210,7 +223,7 @@ impl Session {
                 None if w.is_empty() => self.refuse_open(now, id),
                 None => break,
             }
-            self.control.pop_front();
+            self.control.remove(place);
         }
         eliciting
     }
@@ -275,12 +288,12 @@ impl Session {
         }
     }
 
-    /// Streams and datagrams as their turns come; answers the hint.
-    fn write_data(&mut self, now: Instant, w: &mut Writer<'_>) -> u8 {
+    /// Streams and datagrams of a path as their turns come; answers the hint.
+    fn write_data(&mut self, now: Instant, at: usize, w: &mut Writer<'_>) -> u8 {
         let empty_room = w.room() + w.len();
         let mut strict = false;
         while w.room() >= MIN_PIECE
-            && let Some(turn) = self.schedule.next(now, !self.paths.in_hand_mut().silent, strict)
+            && let Some(turn) = self.schedule.next(now, at, !self.paths[at].silent, strict)
         {
             let before = w.len();
             let mut unfinished = None;

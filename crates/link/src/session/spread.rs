@@ -6,7 +6,7 @@
 //! is busy with it until then. What somebody waits for, what is small and what was lost never leaves the
 //! fastest.
 
-use units::{ByteCount, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::Session;
 use super::path::Path;
@@ -26,11 +26,19 @@ impl Paths {
     /// Of those that carry streams' bytes the one whose packets are told of last.
     pub fn slowest(&self) -> &Path {
         let active = self.active();
-        if !self.spread {
+        if self.is_single() {
             return active;
         }
-        let all = (0..self.len()).filter(|at| self.shares(*at)).map(|at| &self[at]);
+        let carries = |at: &usize| self.shares(*at) || self[*at].carries_classes;
+        let all = (0..self.len()).filter(carries).map(|at| &self[at]);
         all.chain([active]).max_by_key(|p| p.rtt.smoothed()).unwrap_or(active)
+    }
+
+    /// The most bytes that one of those which carry streams' bytes sends in a time.
+    pub fn most_in(&self, time: Duration) -> u64 {
+        let active = self.active().pacer.rate();
+        let others = self.iter().filter(|p| p.carries_classes).map(|p| p.pacer.rate());
+        others.fold(active, BitRate::max).bytes_in(time).0
     }
 
     /// Bytes that the active path sends before what leaves now on this one arrives.
@@ -78,7 +86,7 @@ impl Session {
         let path = &self.paths[at];
         let packet = ByteCount(u64::from(path.config.packet)).0;
         let least = self.paths.behind(at).max(packet);
-        self.schedule.find_shared(now, |id| self.fits_path(now, id, least))
+        self.schedule.find_shared(now, self.paths.active_at(), |id| self.fits_path(now, id, least))
     }
 
     /// Is there a stream whose bytes go by this path?

@@ -1,6 +1,7 @@
 //! The life of a stream, as the relay sees it: opened, written, finished or reset; read,
 //! consumed, released.
 
+use super::priority::SMALL;
 use super::*;
 
 impl Session {
@@ -230,7 +231,10 @@ impl Session {
             && s.has_control()
         {
             s.in_control = true;
-            self.control.push_back(id);
+            // What a stream says is waited for, as its first bytes are.
+            let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
+            let class = if is_small { ClassId::INTERACTIVE } else { s.class };
+            self.control.push(self.schedule.known(class), id);
         }
     }
 

@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
     fn path_news(&mut self) -> Result<PathNews, WireError> {
         let (path, version) = (self.path()?, self.varint()?);
         let (flags, priority) = (self.byte()?, self.byte()?);
-        if flags & !(PATH_UP | PATH_HEARS | PATH_FACTS | PATH_FREE) != 0 {
+        if flags & !(PATH_UP | PATH_HEARS | PATH_FACTS | PATH_FREE | PATH_NAME) != 0 {
             return Err(WireError::Invalid);
         }
         let facts = match flags & PATH_FACTS {
@@ -166,9 +166,17 @@ impl<'a> Reader<'a> {
                 overhead: self.varint()?,
             }),
         };
+        let name = match flags & PATH_NAME {
+            0 => CarrierName::default(),
+            _ => {
+                let len = self.byte()?;
+                let name = CarrierName::new(self.bytes(len.into())?);
+                name.filter(|name| !name.is_empty()).ok_or(WireError::Invalid)?
+            }
+        };
         let (up, hears) = (flags & PATH_UP != 0, flags & PATH_HEARS != 0);
         let free = flags & PATH_FREE != 0;
-        Ok(PathNews { path, version, up, hears, free, priority, facts })
+        Ok(PathNews { path, version, up, hears, free, priority, name, facts })
     }
 
     /// The next frame; `None` at the end of the packet.

@@ -94,7 +94,9 @@ proptest! {
         let facts = Some(facts).filter(|_| n % 2 == 0);
         let priority = offset as u8;
         let (up, hears, free) = (fin, n % 3 == 0, n % 5 == 0);
-        let news = PathNews { path, version: n, up, hears, free, priority, facts };
+        let name = &b"starboard antenna"[..(n % 17) as usize];
+        let name = CarrierName::new(name).expect("16 bytes at most");
+        let news = PathNews { path, version: n, up, hears, free, priority, name, facts };
         round_trip(Frame::Path(news))?;
         round_trip(Frame::Use { sequence: n, path: Some(path).filter(|_| n % 7 != 0) })?;
         round_trip(Frame::Datagram(&data))?;

@@ -147,10 +147,16 @@ impl<'a> Writer<'a> {
         self.byte(PATH);
         self.byte(news.path.number());
         self.varint(news.version);
+        let state = state | flag(PATH_NAME, !news.name.is_empty());
         self.byte(state | flag(PATH_FACTS, news.facts.is_some()));
         self.byte(news.priority);
         for n in news.facts.iter().flat_map(PathFacts::numbers) {
             self.varint(n);
+        }
+        if !news.name.is_empty() {
+            let name = news.name.as_str().as_bytes();
+            self.byte(name.len() as u8);
+            self.bytes(name);
         }
     }
 
@@ -376,7 +382,9 @@ pub fn frame_len(frame: &Frame<'_>) -> usize {
         Frame::StateOf(_, f) => 2 + state_len(f),
         Frame::Path(news) => {
             let facts = news.facts.iter().flat_map(PathFacts::numbers);
-            4 + varint_len(news.version) + facts.map(varint_len).sum::<usize>()
+            let name = news.name.as_str().len();
+            let name = if name > 0 { 1 + name } else { 0 };
+            4 + varint_len(news.version) + facts.map(varint_len).sum::<usize>() + name
         }
         Frame::Use { sequence, .. } => 2 + varint_len(*sequence),
     }

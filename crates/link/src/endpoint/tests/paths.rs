@@ -2,8 +2,8 @@
 //! way) and a faster line (carrier 1: 4 Mbit/s, 20 ms).
 
 use super::*;
-use crate::path::CarrierId;
-use crate::session::{PathConfig, RateMode};
+use crate::path::{CarrierId, CarrierName, CarrierNames};
+use crate::session::{ClassConfig, ClassId, PathConfig, RateMode};
 use crate::wire::{Origin, StreamId, Target};
 
 const SHIP: usize = 0;
@@ -56,9 +56,19 @@ fn second_path() -> PathConfig {
         send_rate: rate,
         receive_rate: rate,
         rtt: Duration::from_millis(40),
+        name: name("line"),
         priority: 10,
         ..link().path()
     }
+}
+
+/// The port tells transfers apart.
+fn target(transfer: usize) -> Target {
+    Target::Address(([192, 0, 2, 80], 80 + transfer as u16).into())
+}
+
+fn name(text: &str) -> CarrierName {
+    CarrierName::new(text.as_bytes()).expect("it is short")
 }
 
 impl World {
@@ -114,6 +124,21 @@ impl World {
         (w, path.expect("there is room for it"))
     }
 
+    /// The same, and a class of its own goes by these carriers at a node.
+    fn with_class(node: usize, carriers: &[&str]) -> (World, ClassId) {
+        let (mut w, _) = World::with_two();
+        w.nodes[SHIP].name_path(w.now, w.peers[SHIP], PathId::FIRST, name("satellite"));
+        let names: Vec<CarrierName> = carriers.iter().map(|text| name(text)).collect();
+        let carriers = CarrierNames::new(&names).expect("few names");
+        let mut classes = vec![ClassConfig::default(); ClassId::BUILT_IN];
+        classes.push(ClassConfig { carriers, ..ClassConfig::default() });
+        let now = w.now;
+        w.session(node).set_classes(now, &classes);
+        w.run(SECOND);
+        w.take_left();
+        (w, ClassId::from_index(ClassId::BUILT_IN))
+    }
+
     fn session(&mut self, node: usize) -> &mut Session {
         let id = self.peers[node];
         self.nodes[node].session_mut(id).expect("a peer")
@@ -129,10 +154,16 @@ impl World {
     }
 
     fn begin(&mut self, from: usize, total: u64) {
-        let target = Target::Address(([192, 0, 2, 80], 80).into());
+        self.begin_in(from, total, ClassId::NORMAL);
+    }
+
+    /// The same in a class.
+    fn begin_in(&mut self, from: usize, total: u64, class: ClassId) {
+        let target = target(self.transfers.len());
         let now = self.now;
         let origin = Origin { client: None, target, dscp: 0 };
         let id = self.session(from).open(now, origin);
+        self.session(from).set_class(id.expect("there is room"), class);
         self.transfers.push(Transfer { from, id, total, ..Transfer::default() });
     }
 
@@ -142,10 +173,10 @@ impl World {
         for node in 0..2 {
             while let Some(event) = self.nodes[node].poll_event() {
                 match event {
-                    EndpointEvent::Stream(_, Event::Opened(id, _)) => {
-                        let is_new = |t: &&mut Transfer| t.from != node && t.far.is_none();
-                        let new = self.transfers.iter_mut().find(is_new);
-                        new.expect("one was begun").far = Some(id);
+                    EndpointEvent::Stream(_, Event::Opened(id, origin)) => {
+                        let mut numbered = self.transfers.iter_mut().enumerate();
+                        let new = numbered.find(|(n, _)| origin.target == target(*n));
+                        new.expect("it was begun").1.far = Some(id);
                     }
                     EndpointEvent::Link(_, LinkEvent::Using(path, _)) => {
                         self.used[node] = path;
@@ -535,4 +566,79 @@ fn of_a_peer_that_wishes_another_path_without_end_not_each_time_is_told() {
     w.run(SECOND.times(5));
     assert!(w.is_done());
     assert_eq!((w.active(SHORE), w.used[SHORE]), (second, second), "what holds in the end is");
+}
+
+/// L-PT-5, L-PT-18: at the node that opened the paths and at the other one, which has their names
+/// from it.
+#[test]
+fn a_class_goes_by_its_carrier_beside_what_goes_by_the_best() {
+    for node in [SHIP, SHORE] {
+        let (mut w, class) = World::with_class(node, &["line"]);
+        w.begin_in(node, 300_000, class);
+        w.run(SECOND.times(5));
+        assert!(w.is_done());
+        let [satellite, line] = w.take_left()[node];
+        assert!(line > 200, "{line} packets by the line");
+        assert!(satellite <= 30, "{satellite} by the satellite: reports and credit");
+        w.begin_in(node, 300_000, class);
+        w.begin(node, 300_000);
+        w.run(SECOND.times(5));
+        assert!(w.is_done());
+        let left = w.take_left()[node];
+        assert!(left.iter().all(|n| *n > 200), "both carry: {left:?}");
+        let status = w.nodes[node].paths(w.now, w.peers[node]);
+        let told = status.iter().map(|p| (p.name.as_str(), p.classes));
+        assert_eq!(told.collect::<Vec<_>>(), [("satellite", 0b01111), ("line", 0b10000)]);
+    }
+}
+
+/// L-PT-18: rather than by another carrier it does not go at all.
+#[test]
+fn a_class_waits_for_its_only_carrier_and_takes_the_next_of_several() {
+    for (carriers, waits) in [(&["line"][..], true), (&["line", "satellite"], false)] {
+        let (mut w, class) = World::with_class(SHIP, carriers);
+        w.dead[SHIP][1] = true;
+        w.dead[SHORE][1] = true;
+        w.begin_in(SHIP, 300_000, class);
+        w.run(SECOND.times(20));
+        assert_eq!(w.is_done(), !waits, "{carriers:?}");
+        w.begin(SHIP, 300_000);
+        w.run(SECOND.times(5));
+        let read = |w: &World| w.transfers.iter().map(|t| t.read).collect::<Vec<_>>();
+        assert_eq!(read(&w)[1], 300_000, "others do not wait");
+        w.dead = Default::default();
+        w.run(SECOND.times(20));
+        assert!(w.is_done(), "{carriers:?}: {:?}", read(&w));
+    }
+}
+
+/// L-PT-18: also where the carrier is not dead but down, and the whole link after it.
+#[test]
+fn a_class_waits_while_its_carrier_is_down() {
+    let (mut w, class) = World::with_class(SHIP, &["line"]);
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let all = w.nodes[SHIP].paths(now, id);
+    let second = all.iter().find(|p| p.name == name("line")).expect("two paths").id;
+    w.nodes[SHIP].set_path_up(now, id, second, false);
+    w.begin_in(SHIP, 100_000, class);
+    w.run(SECOND.times(10));
+    assert!(!w.is_done());
+    assert_eq!(w.take_left()[SHIP][1], 0);
+    let now = w.now;
+    w.nodes[SHIP].set_path_up(now, id, PathId::FIRST, false);
+    w.run(SECOND.times(600));
+    let now = w.now;
+    w.nodes[SHIP].set_path_up(now, id, second, true);
+    w.run(SECOND.times(10));
+    assert!(w.is_done());
+}
+
+/// L-PT-18: a name that no path has says nothing.
+#[test]
+fn a_class_whose_carriers_nobody_knows_goes_as_everything_does() {
+    let (mut w, class) = World::with_class(SHORE, &["lien"]);
+    w.begin_in(SHORE, 300_000, class);
+    w.run(SECOND.times(5));
+    assert!(w.is_done());
+    assert_eq!(w.left[SHORE][1], 0);
 }

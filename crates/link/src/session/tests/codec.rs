@@ -79,7 +79,7 @@ fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
         }
         let n = w.sides[1].peek(id).len();
         w.sides[1].consume(w.now, id, n);
-        let urgent = w.sides[0].schedule.has_strict(w.now);
+        let urgent = w.sides[0].schedule.has_strict(w.now, 0);
         assert!(!urgent, "interactive after {blocks} blocks");
     });
     assert!(blocks > 100, "{blocks}");
@@ -90,5 +90,5 @@ fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
     w.run(Duration::from_secs(10), |_| {});
     assert!(w.sides[0].writable_for_codec(shell) > 0);
     w.sides[0].write_compressed(w.now, shell, &[7; 2]);
-    assert!(w.sides[0].schedule.has_strict(w.now));
+    assert!(w.sides[0].schedule.has_strict(w.now, 0));
 }

@@ -2,6 +2,7 @@
 //! lives and odd links reach.
 
 use super::*;
+use crate::path::CarrierName;
 use crate::wire::{Frame, MAX_NAME, PathFacts, PathNews, StateFrame, StreamFrame, Writer};
 
 /// One packet of the other side's making.
@@ -429,7 +430,8 @@ fn a_path_that_only_the_peer_has_described_keeps_a_bounded_number_of_packets() {
         PathFacts { send: rate, receive: rate, rtt: 1 << 50, mtu: 1 << 50, overhead: 1 << 50 };
     let facts = Some(facts);
     let (up, hears, free, priority) = (true, true, true, 0);
-    let news = PathNews { path, version: 1, up, hears, free, priority, facts };
+    let name = CarrierName::new(b"sixteen letters.").expect("it fits");
+    let news = PathNews { path, version: 1, up, hears, free, priority, name, facts };
     inject(&mut w, 0, 0, &[Frame::Path(news)]);
     let path = w.sides[0].path(path).expect("the path is there");
     assert!(path.is_described, "it is taken as it was told");
