@@ -23,14 +23,15 @@ mod two_hops;
 mod voice;
 mod without;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use console::{Global, print, print_json};
 use miette::{IntoDiagnostic as _, miette};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::testbed::progress::Board;
 use crate::testbed::report::columns;
@@ -38,7 +39,8 @@ use crate::testbed::{rights, write_json};
 
 /// Measures on this machine what the gateways must reach, and fails if they do not.
 ///
-/// Examples: bentpipe-lab bench --list; bentpipe-lab bench --only quic
+/// Examples: bentpipe-lab bench --list; bentpipe-lab bench --only quic --save before.json;
+/// bentpipe-lab bench --only quic --against before.json
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Only this row; may be repeated.
@@ -53,6 +55,10 @@ pub struct Args {
     /// Also write the results to FILE as JSON.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// Also show the figures of FILE, which an earlier `--save` wrote, and how far these are from
+    /// them.
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Be the server of many connections, until standard input ends.
     #[arg(long, value_name = "ADDRESS", hide = true)]
     serve: Option<IpAddr>,
@@ -75,6 +81,9 @@ pub struct Checked {
     pub value: Option<f64>,
     /// True if it is enough; nothing where nothing is asked.
     pub met: Option<bool>,
+    /// The number of an earlier run, where there is one to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<f64>,
 }
 
 impl Checked {
@@ -95,8 +104,47 @@ impl Checked {
             measured,
             value: None,
             met: None,
+            before: None,
         }
     }
+
+    /// The earlier figure, and how far this one is from it.
+    fn earlier(&self) -> String {
+        match self.value.zip(self.before) {
+            Some((now, before)) if before != 0.0 => {
+                format!("{before:.2} ({:+.1} %)", (now / before - 1.0) * 100.0)
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// The figures of an earlier run, by row, place in it and what they are.
+type Earlier = BTreeMap<(String, usize, String), f64>;
+
+/// # Errors
+/// One sentence if the file cannot be read or is none that `--save` wrote.
+fn earlier(file: &Path) -> miette::Result<Earlier> {
+    #[derive(Deserialize)]
+    struct Figure {
+        what: String,
+        value: Option<f64>,
+    }
+    #[derive(Deserialize)]
+    struct Row {
+        row: String,
+        checks: Vec<Figure>,
+    }
+    let text = std::fs::read_to_string(file).map_err(|e| miette!("{}: {e}", file.display()))?;
+    let rows: Vec<Row> = serde_json::from_str(&text).map_err(|e| {
+        miette!("{}: {e}; `bentpipe-lab bench --save FILE` writes such files", file.display())
+    })?;
+    let figures = rows.into_iter().flat_map(|row| {
+        let figure =
+            move |(at, f): (usize, Figure)| Some(((row.row.clone(), at, f.what), f.value?));
+        row.checks.into_iter().enumerate().filter_map(figure)
+    });
+    Ok(figures.collect())
 }
 
 /// One row: several figures of one experiment, or why there are none.
@@ -106,6 +154,14 @@ struct Outcome {
     seconds: f64,
     checks: Vec<Checked>,
     failure: Option<String>,
+}
+
+impl Outcome {
+    fn compare(&mut self, earlier: &Earlier) {
+        for (at, check) in self.checks.iter_mut().enumerate() {
+            check.before = earlier.get(&(self.row.to_owned(), at, check.what.clone())).copied();
+        }
+    }
 }
 
 /// Runs the command.
@@ -125,11 +181,13 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         let names: Vec<&str> = all.iter().map(|r| r.name).collect();
         return Err(miette!("there is no row \"{unknown}\"; there are {}", names.join(", ")));
     }
+    let before = args.against.as_deref().map(earlier).transpose()?.unwrap_or_default();
     rights::prepare()?;
     let mut outcomes = Vec::new();
     for row in all.iter().filter(|r| args.only.is_empty() || args.only.iter().any(|o| r.name == o))
     {
-        let outcome = run_row(row, args.seeds, global.quiet > 0);
+        let mut outcome = run_row(row, args.seeds, global.quiet > 0);
+        outcome.compare(&before);
         if !global.json {
             print(&text(&outcome))?;
         }
@@ -158,7 +216,9 @@ fn run_row(row: &rows::Row, seeds: u64, quiet: bool) -> Outcome {
 
 /// The row as it is printed when it is done.
 fn text(outcome: &Outcome) -> String {
-    let head = ["row", "link and transfer", "limit", "best tool", "must", "measured", ""]
+    let compares = outcome.checks.iter().any(|c| c.before.is_some());
+    let earlier = if compares { "before" } else { "" };
+    let head = ["row", "link and transfer", "limit", "best tool", "must", "measured", "", earlier]
         .map(str::to_owned);
     let verdict = |met: Option<bool>| match met {
         Some(true) => "ok",
@@ -169,8 +229,9 @@ fn text(outcome: &Outcome) -> String {
         .checks
         .iter()
         .map(|c| {
+            let (met, before) = (verdict(c.met), c.earlier());
             let cells =
-                [outcome.row, &c.what, &c.limit, &c.best, &c.asked, &c.measured, verdict(c.met)];
+                [outcome.row, &c.what, &c.limit, &c.best, &c.asked, &c.measured, met, &before];
             cells.map(str::to_owned).to_vec()
         })
         .collect();
@@ -218,6 +279,25 @@ mod tests {
         let failed = finish(&[outcome(Some(true), Some("no link"))]).unwrap_err().to_string();
         assert!(failed.contains("could not be run: umd"), "{failed}");
         assert!(text(&outcome(Some(false), None)).contains("MISSED"));
+    }
+
+    /// A file of `--save` is read again; a figure that it has not is not compared.
+    #[test]
+    fn figures_are_compared_with_those_of_an_earlier_run() {
+        let mut was = outcome(Some(true), None);
+        was.checks[0].value = Some(4.0);
+        let file = std::env::temp_dir().join(format!("bench-{}.json", std::process::id()));
+        write_json(&file, &[&was]).unwrap();
+        let before = earlier(&file);
+        std::fs::remove_file(&file).unwrap();
+        let mut now = outcome(Some(true), None);
+        now.checks[0].value = Some(4.1);
+        now.checks.push(Checked { value: Some(1.0), ..Checked::told("new", "1".into()) });
+        now.compare(&before.unwrap());
+        assert_eq!(now.checks[0].earlier(), "4.00 (+2.5 %)");
+        assert_eq!(now.checks[1].earlier(), "");
+        assert!(text(&now).contains("4.00 (+2.5 %)"));
+        assert!(earlier(Path::new("Cargo.toml")).is_err());
     }
 
     #[test]

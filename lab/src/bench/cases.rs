@@ -116,6 +116,7 @@ impl Case {
             measured: self.must.spread(middle, &values),
             value: Some(middle),
             met: Some(self.must.is_met(middle)),
+            before: None,
         })
     }
 

@@ -146,17 +146,22 @@ pub fn jitter(board: &Board, seeds: u64) -> Measured {
 pub fn policer(board: &Board, seeds: u64) -> Measured {
     let small = Policer { rate: BitRate::from_mbps(8), burst: ByteCount(30_000) };
     let large = Policer { rate: BitRate::from_mbps(2), burst: ByteCount(1_000_000) };
-    let case = |title: &str, policer| {
+    let case = |title: &str, policer, mode: &str| {
         let mut link = link(20_000_000, 2_000_000, 300);
         link.down = ChannelConfig { policer: Some(policer), ..link.down };
-        let what = format!("20/2 Mbit/s, 600 ms, {title}");
+        let what = format!("20/2 Mbit/s, 600 ms, {title}, {mode}");
+        let told = Told { rate: Some(mode.into()), ..Told::default() };
+        let pair = Pair { told, ..Pair::default() };
         let case = Case::new(what, link, streams(1, 40), Must::Share(0.0));
-        Case { ping: true, ..case.of(seeds) }
+        Case { ping: true, pair, ..case.of(seeds) }
     };
-    let cases = [case("policed to 8 Mbit/s", small), case("bucket of 1 MB, then 2 Mbit/s", large)];
+    let policers = [("policed to 8 Mbit/s", small), ("bucket of 1 MB, then 2 Mbit/s", large)];
+    let modes = ["fixed", "learned"];
+    let both = |(title, policer)| modes.map(|mode| case(title, policer, mode));
+    let cases: Vec<Case> = policers.into_iter().flat_map(both).collect();
     let runs = run_cases(board, &cases)?;
     let mut checks = Vec::new();
-    for ((case, runs), policer) in cases.iter().zip(&runs).zip([small, large]) {
+    for ((case, runs), policer) in cases.iter().zip(&runs).zip([small, small, large, large]) {
         checks.extend(policed(&case.what, runs, policer)?);
     }
     Ok(checks)
