@@ -301,6 +301,8 @@ fn a_ship_with_a_default_route_into_the_link_is_reached_and_reaches_out_itself()
     let mut plan = Plan::default();
     plan.a.routes = vec!["0.0.0.0/0", "::/0"];
     plan.b.allow.push("198.51.100.0/24");
+    // Somebody on shore pings the ship itself.
+    plan.open_to_shore();
     let mut world = World::without_gateways(&plan);
     world.gwa.route("default via 192.0.2.2").unwrap();
     world.gwa.route("default via fd00:5a7::2").unwrap();

@@ -26,13 +26,11 @@ pub fn single_host(on_failure: &'static str) -> World {
         a: Settings {
             lan: None,
             routes: vec!["0.0.0.0/0", "::/0"],
-            allow: HOST.to_vec(),
-            open: "auto",
             on_failure,
             node: "tun = \"bp0\"\nown = true\n".into(),
             ..Settings::ship()
         },
-        b: Settings { routes: HOST.to_vec(), source: "nat", open: "auto", ..Settings::shore() },
+        b: Settings { routes: HOST.to_vec(), ..Settings::shore() },
         ..Plan::default()
     };
     let world = World::without_gateways(&plan);

@@ -58,10 +58,7 @@ fn short_connection(from: SocketAddr, to: SocketAddr) -> io::Result<Duration> {
 
 /// `each` connections from every one of [`AT_ONCE`] ports, each as soon as the last is over.
 fn ports_are_used_again(open: &'static str, each: usize) {
-    let world = World::with(|plan| {
-        plan.a.open = open;
-        plan.b.open = open;
-    });
+    let world = World::with(|plan| plan.open(open));
     for at in [SERVER, SERVER_V6] {
         let listener = world.server.run(|| TcpListener::bind(at)).unwrap();
         SockRef::from(&listener).listen(1024).unwrap();
