@@ -164,6 +164,11 @@ impl Gateway {
         self.name
     }
 
+    /// What its file was made of.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The configuration file.
     pub fn file(&self) -> PathBuf {
         self.dir.join("gateway.toml")
