@@ -19,7 +19,7 @@ use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{
     Daemon, PATIENCE, Plan, SATELLITE, World, must, root, run, said, shell, wait_for,
 };
-use crate::tcp::{SERVER, check_echo, listen};
+use crate::tcp::{SERVER, check_echo, joined, listen};
 
 /// A host that never stops: datagrams, SYNs and pings of both families to the far server.
 pub struct Restless {
@@ -137,7 +137,11 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
     if !root() {
         return;
     }
-    let mut world = World::with(|plan| plan.clear_routes = true);
+    let mut world = World::without_gateways(&Plan { clear_routes: true, ..Plan::default() });
+    world.a.install();
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
     watch(&world);
     let host = Restless::new(&world);
     let listener = listen(&world.server, SERVER);
@@ -235,6 +239,29 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
         safe(&world, "after a restart");
         works(&world);
     }
+
+    // An upgrade: another file has the program's name, and the service is told to end, checks its
+    // file and starts again (scripts/debian/postinst, systemd/bentpipe@.service).
+    let mut open = joined(&world.client, &listener);
+    talk(&mut open);
+    world.a.install();
+    let running = fs::read_link(format!("/proc/{}/exe", world.a.pid())).unwrap();
+    assert!(running.to_string_lossy().ends_with(" (deleted)"), "{running:?}");
+    safe(&world, "while the old program runs");
+    world.a.signal("TERM");
+    world.a.wait_for_log("ending open_connections=1");
+    safe(&world, "while it finishes its connections");
+    talk(&mut open);
+    drop(open);
+    assert!(world.a.wait_until_ended().success(), "{}", world.a.log());
+    safe(&world, "between the two programs");
+    let checked = bentpipe(&world.a, &world.gwa, "check FILE");
+    assert!(checked.status.success(), "{}", said(&checked));
+    world.a.start();
+    world.a.wait_until_up();
+    safe(&world, "after an upgrade");
+    works(&world);
+
     world.a.kill();
     safe(&world, "after a kill");
     own(&world);

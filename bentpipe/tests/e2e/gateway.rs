@@ -131,6 +131,7 @@ pub struct Gateway {
     keys: [Keys; 2],
     rate: String,
     delay_ms: u64,
+    program: PathBuf,
     child: Option<Child>,
     starts: u32,
 }
@@ -153,6 +154,7 @@ impl Gateway {
             keys: [own.clone(), peer.clone()],
             rate: plan.rate.to_string(),
             delay_ms: plan.delay_ms,
+            program: std::env::var_os(PROGRAM_FOR_TIMES).unwrap_or_else(|| PROGRAM.into()).into(),
             child: None,
             starts: 0,
         };
@@ -205,6 +207,15 @@ impl Gateway {
         file.write_all(text.as_bytes()).expect("written");
     }
 
+    /// Puts its program in place as a package does, also while it runs: another file takes the
+    /// name.
+    pub fn install(&mut self) {
+        let (program, new) = (self.dir.join("bentpipe"), self.dir.join("bentpipe.new"));
+        fs::copy(&self.program, &new).expect("a copy");
+        fs::rename(&new, &program).expect("a name");
+        self.program = program;
+    }
+
     /// Starts the program; it may still fail.
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
@@ -218,7 +229,7 @@ impl Gateway {
             .command(words.next().unwrap_or_default())
             .args(words)
             .arg("--")
-            .arg(std::env::var_os(PROGRAM_FOR_TIMES).unwrap_or_else(|| PROGRAM.into()))
+            .arg(&self.program)
             .arg("up")
             .arg(self.file())
             .env("STATE_DIRECTORY", &self.dir)
