@@ -182,6 +182,7 @@ impl Shard {
         shard.relay.tell_own_clients(node.own);
         shard.share_memory();
         shard.relay.set_own_addresses(os::addresses::own_addresses()?);
+        shard.relay.set_interfaces(os::addresses::interfaces()?);
         let p = &shard.poller;
         shard.carrier.watch(p, UDP, MORE_UDP)?;
         p.add(&shard.names.waker, NAMES, Interest::READ)?;
@@ -303,6 +304,9 @@ impl Shard {
                 self.own_addresses_at = now;
                 if let Ok(own) = os::addresses::own_addresses() {
                     self.relay.set_own_addresses(own);
+                }
+                if let Ok(interfaces) = os::addresses::interfaces() {
+                    self.relay.set_interfaces(interfaces);
                 }
             }
         }

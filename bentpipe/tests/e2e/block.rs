@@ -17,9 +17,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{
-    Daemon, PATIENCE, Plan, SATELLITE, World, must, root, run, said, shell, wait_for,
+    Daemon, PATIENCE, Plan, SATELLITE, World, must, pings, root, run, said, shell, wait_for,
 };
-use crate::tcp::{SERVER, check_echo, listen};
+use crate::tcp::{SERVER, check_echo, echo_once, joined, listen, try_connect};
 
 /// A host that never stops: datagrams, SYNs and pings of both families to the far server.
 pub struct Restless {
@@ -137,7 +137,11 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
     if !root() {
         return;
     }
-    let mut world = World::with(|plan| plan.clear_routes = true);
+    let mut world = World::without_gateways(&Plan { clear_routes: true, ..Plan::default() });
+    world.a.install();
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
     watch(&world);
     let host = Restless::new(&world);
     let listener = listen(&world.server, SERVER);
@@ -235,6 +239,29 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
         safe(&world, "after a restart");
         works(&world);
     }
+
+    // An upgrade: another file has the program's name, and the service is told to end, checks its
+    // file and starts again (scripts/debian/postinst, systemd/bentpipe@.service).
+    let mut open = joined(&world.client, &listener);
+    talk(&mut open);
+    world.a.install();
+    let running = fs::read_link(format!("/proc/{}/exe", world.a.pid())).unwrap();
+    assert!(running.to_string_lossy().ends_with(" (deleted)"), "{running:?}");
+    safe(&world, "while the old program runs");
+    world.a.signal("TERM");
+    world.a.wait_for_log("ending open_connections=1");
+    safe(&world, "while it finishes its connections");
+    talk(&mut open);
+    drop(open);
+    assert!(world.a.wait_until_ended().success(), "{}", world.a.log());
+    safe(&world, "between the two programs");
+    let checked = bentpipe(&world.a, &world.gwa, "check FILE");
+    assert!(checked.status.success(), "{}", said(&checked));
+    world.a.start();
+    world.a.wait_until_up();
+    safe(&world, "after an upgrade");
+    works(&world);
+
     world.a.kill();
     safe(&world, "after a kill");
     own(&world);
@@ -253,10 +280,24 @@ fn with_block_nothing_of_a_host_leaves_in_clear_until_it_is_released() {
     assert!(said(&again).contains("nothing was blocked"), "{}", said(&again));
 }
 
-/// An address of the Internet, which the shore and the ship's own default route lead to.
-const INTERNET: &str = "198.51.100.7";
-/// The ship's own address there.
-const WAN: &str = "192.0.2.1";
+/// What a ship and the Internet are to each other in one address family.
+struct Family {
+    /// An address of the Internet, which the shore and the ship's own default route lead to.
+    internet: &'static str,
+    /// The ship's own address there.
+    wan: &'static str,
+    /// Its address for its hosts.
+    ship: &'static str,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family { internet: "198.51.100.7", wan: "192.0.2.1", ship: "10.1.0.1" },
+    Family { internet: "2001:db8:7::7", wan: "2001:db8:5::1", ship: "fd01::1" },
+];
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), port)
+}
 
 /// A word there and a word back.
 fn talk((near, far): &mut (TcpStream, TcpStream)) {
@@ -269,72 +310,135 @@ fn talk((near, far): &mut (TcpStream, TcpStream)) {
     }
 }
 
-/// Somebody on the Internet opens a connection to the ship's own address.
-fn visit(world: &World, door: &TcpListener) -> (TcpStream, TcpStream) {
-    let near = crate::tcp::connect(&world.server, &door.local_addr().unwrap().to_string());
-    let far = crate::tcp::accept(door);
-    assert_eq!(far.peer_addr().unwrap().ip().to_string(), INTERNET);
-    (near, far)
+/// What serves in one address family: the ship's door, and a server somewhere in the Internet.
+struct Services {
+    family: Family,
+    door: TcpListener,
+    tcp: TcpListener,
+    udp: UdpSocket,
 }
 
-/// The ship's own TCP, UDP and ping reach the Internet, past the tunnel.
-fn own_traffic_flows(world: &World, tcp: &TcpListener, udp: &UdpSocket) {
-    let _near = crate::tcp::connect(&world.gwa, &tcp.local_addr().unwrap().to_string());
-    let far = crate::tcp::accept(tcp);
-    assert_eq!(far.peer_addr().unwrap().ip().to_string(), WAN);
-    let own = world.gwa.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    own.set_read_timeout(Some(PATIENCE)).unwrap();
-    own.send_to(b"time?", udp.local_addr().unwrap()).unwrap();
-    let (_, from) = udp.recv_from(&mut [0; 16]).unwrap();
-    assert_eq!(from.ip().to_string(), WAN);
-    udp.send_to(b"late", from).unwrap();
-    own.recv(&mut [0; 16]).unwrap();
-    must(&world.gwa, &format!("ping -c 1 -W 20 {INTERNET}"));
-    must(&world.server, &format!("ping -c 1 -W 20 -I {INTERNET} {WAN}"));
+impl Services {
+    fn start(world: &World, family: Family) -> Services {
+        let udp = world.server.run(|| UdpSocket::bind(at(family.internet, 123))).unwrap();
+        udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        Services {
+            door: listen(&world.gwa, &at(family.wan, 22).to_string()),
+            tcp: listen(&world.server, &at(family.internet, 80).to_string()),
+            udp,
+            family,
+        }
+    }
+
+    /// Somebody on the Internet opens a connection to the ship's own address.
+    fn visit(&self, world: &World) -> (TcpStream, TcpStream) {
+        let (near, far) = joined(&world.server, &self.door);
+        assert_eq!(far.peer_addr().unwrap().ip(), at(self.family.internet, 0).ip());
+        (near, far)
+    }
+
+    /// The ship's own TCP, UDP and ping reach the Internet, past the tunnel.
+    fn own_traffic_flows(&self, world: &World) {
+        let Family { internet, wan, .. } = self.family;
+        let (_near, far) = joined(&world.gwa, &self.tcp);
+        assert_eq!(far.peer_addr().unwrap().ip(), at(wan, 0).ip());
+        let any = if at(wan, 0).is_ipv4() { "0.0.0.0" } else { "::" };
+        let own = world.gwa.run(|| UdpSocket::bind((any, 0))).unwrap();
+        own.set_read_timeout(Some(PATIENCE)).unwrap();
+        own.send_to(b"time?", at(internet, 123)).unwrap();
+        let (_, from) = self.udp.recv_from(&mut [0; 16]).unwrap();
+        assert_eq!(from.ip(), at(wan, 0).ip());
+        self.udp.send_to(b"late", from).unwrap();
+        own.recv(&mut [0; 16]).unwrap();
+        must(&world.gwa, &format!("ping -c 1 -W 20 {internet}"));
+        must(&world.server, &format!("ping -c 1 -W 20 -I {internet} {wan}"));
+    }
+}
+
+/// A ship on the Internet that sends all that its hosts want into the link; no gateway runs yet.
+fn ship_on_the_internet(on_failure: &'static str) -> World {
+    let mut plan = Plan { clear_routes: true, ..Plan::default() };
+    (plan.a.on_failure, plan.b.on_failure) = (on_failure, on_failure);
+    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    plan.b.allow.extend(["198.51.100.0/24", "2001:db8:7::/64"]);
+    // Somebody on shore pings the ship itself.
+    plan.open_to_shore();
+    let world = World::without_gateways(&plan);
+    // As real ones, these devices have link-local addresses, to find each other with.
+    for (ns, n) in [(&world.gwa, 1), (&world.gwb, 2)] {
+        ns.address(SATELLITE, &format!("2001:db8:5::{n}/64")).unwrap();
+        ns.address(SATELLITE, &format!("fe80::{n}/64")).unwrap();
+    }
+    for (family, to_ship, shore) in [
+        (&FAMILIES[0], "192.0.2.0/24 via 10.2.0.1", "192.0.2.2"),
+        (&FAMILIES[1], "2001:db8:5::/64 via fd02::1", "2001:db8:5::2"),
+    ] {
+        let internet = family.internet;
+        world.gwa.route(&format!("default via {shore}")).unwrap();
+        world.server.address("lo", internet).unwrap();
+        world.server.route(&format!("{to_ship} src {internet}")).unwrap();
+    }
+    world.gwb.route("198.51.100.0/24 via 10.2.0.2").unwrap();
+    world.gwb.route("2001:db8:7::/64 via fd02::2").unwrap();
+    world
+}
+
+fn reached_and_reaching_out(on_failure: &'static str) {
+    let mut world = ship_on_the_internet(on_failure);
+    let services = FAMILIES.map(|family| Services::start(&world, family));
+    let mut operators = services.each_ref().map(|service| service.visit(&world));
+    operators.iter_mut().for_each(talk);
+    let outside = |world: &World, operators: &mut [(TcpStream, TcpStream)]| {
+        for (service, operator) in services.iter().zip(operators) {
+            talk(operator);
+            talk(&mut service.visit(world));
+            service.own_traffic_flows(world);
+        }
+    };
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    outside(&world, &mut operators);
+    // A host's goes through the link, split; and the shore reaches the ship by it.
+    for Services { tcp, family, .. } in &services {
+        let before = world.a.status().links[0].streams_total;
+        check_echo(&world.client, tcp);
+        assert_eq!(world.a.status().links[0].streams_total, before + 1);
+        pings(&world.client, 2, family.internet);
+        pings(&world.server, 2, family.ship);
+    }
+    assert!(!shell(&world.gwa, "nft list ruleset").stdout.is_empty());
+
+    world.a.kill();
+    outside(&world, &mut operators);
+    for Services { tcp, .. } in &services {
+        match on_failure {
+            "wire" => {
+                let works = || echo_once(&world.client, tcp).map_err(|e| e.to_string());
+                wait_for("a connection in clear", works);
+            }
+            _ => {
+                let to = tcp.local_addr().unwrap().to_string();
+                assert!(try_connect(&world.client, &to).is_err());
+            }
+        }
+    }
+    world.a.start();
+    world.a.wait_until_up();
+    outside(&world, &mut operators);
+    services.iter().for_each(|service| check_echo(&world.client, &service.tcp));
 }
 
 #[test]
 fn a_ship_with_a_default_route_into_the_link_is_reached_and_reaches_out_itself() {
-    if !root() {
-        return;
+    if root() {
+        reached_and_reaching_out("block");
     }
-    let mut plan = Plan::default();
-    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
-    plan.b.allow.push("198.51.100.0/24");
-    let mut world = World::without_gateways(&plan);
-    world.gwa.route("default via 192.0.2.2").unwrap();
-    world.gwa.route("default via fd00:5a7::2").unwrap();
-    world.server.ip(&format!("address add {INTERNET}/32 dev lo")).unwrap();
-    world.server.route(&format!("192.0.2.0/24 via 10.2.0.1 src {INTERNET}")).unwrap();
-    world.gwb.route("198.51.100.0/24 via 10.2.0.2").unwrap();
+}
 
-    let door = listen(&world.gwa, &format!("{WAN}:22"));
-    let tcp = listen(&world.server, &format!("{INTERNET}:80"));
-    let udp = world.server.run(|| UdpSocket::bind((INTERNET, 123))).unwrap();
-    udp.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut operator = visit(&world, &door);
-    talk(&mut operator);
-    world.b.start();
-    world.a.start();
-    world.a.wait_until_up();
-    talk(&mut operator);
-    talk(&mut visit(&world, &door));
-    own_traffic_flows(&world, &tcp, &udp);
-    // A host's goes through the link, split; and the shore reaches the ship by it.
-    let before = world.a.status().links[0].streams_total;
-    check_echo(&world.client, &tcp);
-    assert_eq!(world.a.status().links[0].streams_total, before + 1);
-    crate::harness::pings(&world.client, 2, INTERNET);
-    crate::harness::pings(&world.server, 2, "10.1.0.1");
-    assert!(!shell(&world.gwa, "nft list ruleset").stdout.is_empty());
-
-    world.a.kill();
-    talk(&mut operator);
-    talk(&mut visit(&world, &door));
-    own_traffic_flows(&world, &tcp, &udp);
-    assert!(crate::tcp::try_connect(&world.client, &format!("{INTERNET}:80")).is_err());
-    world.a.start();
-    world.a.wait_until_up();
-    check_echo(&world.client, &tcp);
-    talk(&mut operator);
+#[test]
+fn a_ship_whose_hosts_go_in_clear_on_failure_is_reached_and_reaches_out_itself() {
+    if root() {
+        reached_and_reaching_out("wire");
+    }
 }

@@ -253,46 +253,54 @@ pub fn ftp_server(server: &NetNs, at: &str, dir: &Path) -> (Daemon, PathBuf) {
 }
 
 #[test]
-fn ftp_moves_files_in_passive_and_active_mode() {
-    if !root() {
-        return;
+fn ftp_moves_files_in_passive_mode() {
+    if root() {
+        ftp_moves_files(&World::new(), "--ftp-pasv", "on");
     }
-    let world = World::new();
+}
+
+/// The server opens the connection for the data, from its side of the link and to the address
+/// that the client names, its own. See ftp.rs for what works where sources are the hub's.
+#[test]
+fn ftp_moves_files_in_active_mode_where_sources_are_kept_and_the_ship_is_open_to_the_shore() {
+    if root() {
+        let world = World::with(|plan| {
+            plan.keep();
+            plan.open_to_shore();
+        });
+        ftp_moves_files(&world, "--ftp-port -", "off");
+    }
+}
+
+fn ftp_moves_files(world: &World, mode: &str, passive: &str) {
     let (_server, ftp_root) = ftp_server(&world.server, "10.2.0.2", &world.dir("ftp"));
     let file = make_file(&ftp_root.join("file"), SIZE);
     let dir = world.dir("files");
     let upload = make_file(&dir.join("upload"), SIZE / 2);
     let (out, up) = (dir.join("out"), upload.display());
     let o = out.display();
-    let mut copies = 0;
-    // Active: the server opens the connection for the data, from its side of the link.
-    for mode in ["--ftp-pasv", "--ftp-port -"] {
-        for host in ["10.2.0.2", "[fd02::2]"] {
-            let _ = fs::remove_file(&out);
-            must(&world.client, &format!("curl -sSfg {mode} -o {o} ftp://{host}/file"));
-            check_same(&out, &file);
-            copies += 1;
-            let name = format!("incoming/copy{copies}");
-            must(&world.client, &format!("curl -sSfg {mode} -T {up} ftp://{host}/{name}"));
-            wait_for("the upload's end", || {
-                let len = fs::metadata(ftp_root.join(&name)).map_or(0, |m| m.len());
-                (len == SIZE as u64 / 2).then_some(()).ok_or(format!("{len} bytes"))
-            });
-            check_same(&ftp_root.join(&name), &upload);
-        }
-    }
-    for passive in ["on", "off"] {
+    for (n, host) in ["10.2.0.2", "[fd02::2]"].into_iter().enumerate() {
         let _ = fs::remove_file(&out);
-        must(
-            &world.client,
-            &format!(
-                "HOME={} lftp -c 'set ftp:passive-mode {passive}; set net:max-retries 1; \
-                 set net:timeout 20; open 10.2.0.2; get file -o {o}'",
-                dir.display()
-            ),
-        );
+        must(&world.client, &format!("curl -sSfg {mode} -o {o} ftp://{host}/file"));
         check_same(&out, &file);
+        let name = format!("incoming/copy{n}");
+        must(&world.client, &format!("curl -sSfg {mode} -T {up} ftp://{host}/{name}"));
+        wait_for("the upload's end", || {
+            let len = fs::metadata(ftp_root.join(&name)).map_or(0, |m| m.len());
+            (len == SIZE as u64 / 2).then_some(()).ok_or(format!("{len} bytes"))
+        });
+        check_same(&ftp_root.join(&name), &upload);
     }
+    let _ = fs::remove_file(&out);
+    must(
+        &world.client,
+        &format!(
+            "HOME={} lftp -c 'set ftp:passive-mode {passive}; set net:max-retries 1; \
+             set net:timeout 20; open 10.2.0.2; get file -o {o}'",
+            dir.display()
+        ),
+    );
+    check_same(&out, &file);
     world.wait_until_no_streams();
 }
 

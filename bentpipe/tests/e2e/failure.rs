@@ -385,6 +385,16 @@ fn a_connection_opened_while_the_link_is_down_waits_for_it() {
     }
     let world = World::new();
     let listener = listen(&world.server, SERVER);
+    // To a server that nobody knows yet: it is asked before its client is answered.
+    world.set_link_down(true);
+    let client = world.client.clone();
+    let opening = thread::spawn(move || connect(&client, SERVER));
+    thread::sleep(Duration::from_secs(4));
+    assert!(!opening.is_finished(), "nobody can have asked the server");
+    world.set_link_down(false);
+    let mut near = opening.join().unwrap();
+    send_word(&mut near, &mut accept(&listener));
+    // To one that has answered before: its client is answered at once, and its bytes wait.
     world.set_link_down(true);
     let near = connect(&world.client, SERVER);
     let sending = send_all(&near, b"patience".to_vec());

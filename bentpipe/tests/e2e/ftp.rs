@@ -1,5 +1,5 @@
-//! Active FTP through the service `ftp` (docs/ftp.md) with real clients and a real server, under
-//! the settings that users have: sources are the hub's, and nothing is allowed at the ship.
+//! Active FTP through the service `ftp` (docs/ftp.md) with real clients and a real server: sources
+//! are the hub's, and nothing is allowed at the ship.
 
 use std::fs;
 
@@ -17,10 +17,7 @@ fn as_the_page_says() -> (World, Scratch) {
     let world = World::with(|plan| {
         for settings in [&mut plan.a, &mut plan.b] {
             serve(settings, page, "bentpipe-ftp", &at);
-            settings.source = "nat";
-            settings.open = "auto";
         }
-        plan.a.allow.clear();
     });
     wait_until_running(&world.a);
     wait_until_running(&world.b);

@@ -37,7 +37,8 @@ impl Keys {
     }
 }
 
-/// What a test may want otherwise in a gateway's file.
+/// What a test may want otherwise in a gateway's file. `allow`, `deny`, `source` and `open` are
+/// written only where a test asks for them: a user's file mostly has none of them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: String,
@@ -47,9 +48,9 @@ pub struct Settings {
     pub routes: Vec<&'static str>,
     pub allow: Vec<&'static str>,
     pub deny: Vec<&'static str>,
-    pub source: &'static str,
+    pub source: Option<&'static str>,
     pub on_failure: &'static str,
-    pub open: &'static str,
+    pub open: Option<&'static str>,
     pub mtu: u16,
     /// More lines of `[node]` and of `[[peer]]`.
     pub node: String,
@@ -59,19 +60,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Gateway a: the client's side, which knows where the other is.
+    /// Gateway a: the client's side, which knows where the other is. As with the README's ship,
+    /// nobody behind the other reaches its hosts.
     pub fn ship() -> Settings {
         Settings {
             listen: "192.0.2.1:4500".into(),
             endpoint: Some("192.0.2.2:4500".into()),
             lan: Some(vec![LAN]),
             routes: vec!["10.2.0.0/24", "fd02::/64"],
-            allow: vec!["10.1.0.0/24", "fd01::/64"],
+            allow: vec![],
             deny: vec![],
-            source: "keep",
+            source: None,
             on_failure: "block",
-            // What most tests are about does not depend on it, and counts from the start.
-            open: "fast",
+            open: None,
             mtu: 1500,
             node: String::new(),
             peer: String::new(),
@@ -79,7 +80,8 @@ impl Settings {
         }
     }
 
-    /// Gateway b: the server's side, which waits to be called.
+    /// Gateway b: the server's side, which waits to be called. Its servers' addresses are private,
+    /// so that it has to list them.
     pub fn shore() -> Settings {
         Settings {
             listen: "192.0.2.2:4500".into(),
@@ -99,21 +101,22 @@ impl Settings {
             node += &format!("tun = \"bp0\"\nlan = {lan:?}\n");
         }
         let mut far = format!(
-            "[[peer]]\nname = \"far\"\npublic_key = \"{}\"\nroutes = {:?}\nallow = {:?}\n\
-             deny = {:?}\nsource = \"{}\"\non_failure = \"{}\"\nopen = \"{}\"\n\
+            "[[peer]]\nname = \"far\"\npublic_key = \"{}\"\nroutes = {:?}\non_failure = \"{}\"\n\
              link = {{ send = \"{rate}\", receive = \"{rate}\", delay = \"{delay_ms}ms\", \
              mtu = {} }}\n",
-            peer.public,
-            self.routes,
-            self.allow,
-            self.deny,
-            self.source,
-            self.on_failure,
-            self.open,
-            self.mtu,
+            peer.public, self.routes, self.on_failure, self.mtu,
         );
-        if let Some(endpoint) = &self.endpoint {
-            far += &format!("endpoint = \"{endpoint}\"\n");
+        for (key, prefixes) in [("allow", &self.allow), ("deny", &self.deny)] {
+            if !prefixes.is_empty() {
+                far += &format!("{key} = {prefixes:?}\n");
+            }
+        }
+        let words =
+            [("endpoint", self.endpoint.as_deref()), ("source", self.source), ("open", self.open)];
+        for (key, word) in words {
+            if let Some(word) = word {
+                far += &format!("{key} = \"{word}\"\n");
+            }
         }
         format!("{node}{}\n{far}{}\n", self.node, self.peer)
     }
@@ -128,6 +131,7 @@ pub struct Gateway {
     keys: [Keys; 2],
     rate: String,
     delay_ms: u64,
+    program: PathBuf,
     child: Option<Child>,
     starts: u32,
 }
@@ -150,6 +154,7 @@ impl Gateway {
             keys: [own.clone(), peer.clone()],
             rate: plan.rate.to_string(),
             delay_ms: plan.delay_ms,
+            program: std::env::var_os(PROGRAM_FOR_TIMES).unwrap_or_else(|| PROGRAM.into()).into(),
             child: None,
             starts: 0,
         };
@@ -159,6 +164,11 @@ impl Gateway {
 
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// What its file was made of.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The configuration file.
@@ -197,6 +207,15 @@ impl Gateway {
         file.write_all(text.as_bytes()).expect("written");
     }
 
+    /// Puts its program in place as a package does, also while it runs: another file takes the
+    /// name.
+    pub fn install(&mut self) {
+        let (program, new) = (self.dir.join("bentpipe"), self.dir.join("bentpipe.new"));
+        fs::copy(&self.program, &new).expect("a copy");
+        fs::rename(&new, &program).expect("a name");
+        self.program = program;
+    }
+
     /// Starts the program; it may still fail.
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
@@ -210,7 +229,7 @@ impl Gateway {
             .command(words.next().unwrap_or_default())
             .args(words)
             .arg("--")
-            .arg(std::env::var_os(PROGRAM_FOR_TIMES).unwrap_or_else(|| PROGRAM.into()))
+            .arg(&self.program)
             .arg("up")
             .arg(self.file())
             .env("STATE_DIRECTORY", &self.dir)

@@ -65,8 +65,8 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// A fast link of 100 ms there and back; both gateways keep addresses, and the
-    /// server's side is open to the client's.
+    /// A fast link of 100 ms there and back, and files as users have them: the server's side is
+    /// open to the client's, and not the other way round.
     fn default() -> Plan {
         Plan {
             rate: BitRate::from_mbps(40),
@@ -76,6 +76,29 @@ impl Default for Plan {
             b: Settings::shore(),
             clear_routes: false,
         }
+    }
+}
+
+/// Files that are kinder than what users write, for tests that say why.
+impl Plan {
+    /// Servers see clients' own addresses.
+    pub fn keep(&mut self) {
+        (self.a.source, self.b.source) = (Some("keep"), Some("keep"));
+    }
+
+    /// Clients are answered before their server was asked, whatever it is going to say.
+    pub fn fast(&mut self) {
+        self.open("fast");
+    }
+
+    /// When clients are answered.
+    pub fn open(&mut self, when: &'static str) {
+        (self.a.open, self.b.open) = (Some(when), Some(when));
+    }
+
+    /// Hosts on shore may begin something with those of the ship.
+    pub fn open_to_shore(&mut self) {
+        self.a.allow = self.b.routes.clone();
     }
 }
 

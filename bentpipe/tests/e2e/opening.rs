@@ -19,11 +19,7 @@ const WAITS: [i32; 2] = [115, 110];
 
 /// Both ends open this way.
 fn world(open: &'static str) -> World {
-    World::with(|plan| {
-        for side in [&mut plan.a, &mut plan.b] {
-            side.open = open;
-        }
-    })
+    World::with(|plan| plan.open(open))
 }
 
 /// The error of a connection that must fail, by its number.
@@ -140,7 +136,7 @@ fn a_forbidden_destination_is_prohibited() {
         return;
     }
     let world = World::with(|plan| {
-        plan.a.open = "sure";
+        plan.a.open = Some("sure");
         plan.b.deny = vec!["10.2.0.2/32", "fd02::2/128"];
     });
     for (to, errno) in [(SERVER, 113), (SERVER_V6, 13)] {
@@ -262,12 +258,7 @@ fn the_first_contact_costs_two_round_trips_and_the_second_one() {
     if !root_alone() {
         return;
     }
-    let world = World::with(|plan| {
-        plan.delay_ms = 200;
-        for side in [&mut plan.a, &mut plan.b] {
-            side.open = "auto";
-        }
-    });
+    let world = World::with(|plan| plan.delay_ms = 200);
     let rtt = Duration::from_millis(400);
     for at in [SERVER, SERVER_V6] {
         let listener = listen(&world.server, at);

@@ -5,17 +5,20 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use os::netns::NetNs;
+use os::netns::{NetNs, veth};
+use socket2::{Domain, Socket, Type};
 
 use crate::failure::{kernel_state, wait_for_kernel_state};
 use crate::files::{HttpServer, make_file, sha256};
 use crate::gateway::Settings;
-use crate::harness::{LAN, Plan, SATELLITE, World, must, pings, root, wait_for};
-use crate::tcp::{End, accept, connect, end_within, listen, pattern, try_connect};
+use crate::harness::{LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, spaces, wait_for};
+use crate::tcp::{
+    End, accept, accept_within, connect, end_within, expect, listen, pattern, try_connect,
+};
 
 /// The host's own addresses: all that is behind it.
 const HOST: [&str; 2] = ["192.0.2.1/32", "fd00:5a7::1/128"];
@@ -26,13 +29,11 @@ pub fn single_host(on_failure: &'static str) -> World {
         a: Settings {
             lan: None,
             routes: vec!["0.0.0.0/0", "::/0"],
-            allow: HOST.to_vec(),
-            open: "auto",
             on_failure,
             node: "tun = \"bp0\"\nown = true\n".into(),
             ..Settings::ship()
         },
-        b: Settings { routes: HOST.to_vec(), source: "nat", open: "auto", ..Settings::shore() },
+        b: Settings { routes: HOST.to_vec(), ..Settings::shore() },
         ..Plan::default()
     };
     let world = World::without_gateways(&plan);
@@ -150,4 +151,47 @@ fn a_single_host_that_is_killed_sees_resets_and_keeps_nothing() {
     wait_for("a new connection", || {
         crate::tcp::echo_once(&world.gwa, &listener).map_err(|e| e.to_string())
     });
+}
+
+/// The host has a second interface, towards a server that is not behind the link.
+#[test]
+fn a_program_that_binds_itself_to_an_interface_stays_outside() {
+    if !root() {
+        return;
+    }
+    let mut world = single_host("block");
+    let (_, [provider, ..]) = spaces();
+    veth(&provider, LAN, &world.gwa, "isp0").unwrap();
+    for (host, there, server) in [
+        ("198.51.100.1/24", "198.51.100.2/24", "203.0.113.53"),
+        ("2001:db8:9::1/64", "2001:db8:9::2/64", "2001:db8:53::53"),
+    ] {
+        world.gwa.address("isp0", host).unwrap();
+        provider.address(LAN, there).unwrap();
+        provider.address("lo", server).unwrap();
+        let (via, _) = there.split_once('/').unwrap();
+        world.gwa.route(&format!("{server} via {via}")).unwrap();
+    }
+    start(&mut world);
+    for server in ["203.0.113.53", "2001:db8:53::53"] {
+        let at = SocketAddr::new(server.parse().unwrap(), 80);
+        let listener = listen(&provider, &at.to_string());
+        let before = world.a.status().links[0].clone();
+        let mut near = world.gwa.run(|| {
+            let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
+            socket.bind_device(Some(b"isp0")).unwrap();
+            socket.connect_timeout(&at.into(), PATIENCE).unwrap();
+            TcpStream::from(socket)
+        });
+        let mut far = accept(&listener);
+        near.write_all(b"in clear").unwrap();
+        expect(&mut far, b"in clear");
+        must(&world.gwa, &format!("ping -c 1 -W 20 -I isp0 {server}"));
+        let after = world.a.status().links[0].clone();
+        assert_eq!(after.streams_total, before.streams_total, "{server}");
+        assert_eq!(after.datagrams.sent, before.datagrams.sent, "{server}");
+        // Everything else goes into the link, behind which nobody may reach that server.
+        assert!(try_connect(&world.gwa, &at.to_string()).is_err(), "{server}");
+        assert!(accept_within(&listener, Duration::from_millis(300)).is_none(), "{server}");
+    }
 }

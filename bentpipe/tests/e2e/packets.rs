@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 use socket2::SockRef;
 
-use crate::harness::{LAN, World, pings, root, said, shell};
+use crate::harness::{LAN, Plan, World, pings, root, said, shell};
 use crate::tcp::{End, SERVER, SERVER_V6, joined, listen, pattern, read_to_end, send_all};
 
 #[test]
@@ -17,7 +17,7 @@ fn pings_of_every_size_pass_in_both_families_and_directions() {
     if !root() {
         return;
     }
-    let world = World::new();
+    let world = World::with(Plan::open_to_shore);
     for (from, v4, v6) in
         [(&world.client, "10.2.0.2", "fd02::2"), (&world.server, "10.1.0.2", "fd01::2")]
     {
@@ -80,7 +80,7 @@ fn udp_passes_with_its_addresses_ports_and_sizes() {
     if !root() {
         return;
     }
-    let world = World::new();
+    let world = World::with(Plan::keep);
     for (near, far) in [("10.1.0.2:5001", "10.2.0.2:5002"), ("[fd01::2]:5001", "[fd02::2]:5002")] {
         let (client, server) = (udp(&world.client, near), udp(&world.server, far));
         // Empty, small, a full packet's, and in fragments.
@@ -103,7 +103,7 @@ fn a_packet_too_large_for_the_tunnel_is_answered_on_both_sides() {
     if !root() {
         return;
     }
-    let world = World::new();
+    let world = World::with(Plan::open_to_shore);
     for (host, gateway) in [(&world.client, &world.gwa), (&world.server, &world.gwb)] {
         for ns in [host, gateway] {
             ns.ip(&format!("link set {LAN} mtu 9000")).unwrap();

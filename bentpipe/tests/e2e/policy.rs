@@ -1,12 +1,12 @@
 //! Who may speak for which addresses and reach which: cryptokey routing, `allow`, `deny`,
 //! and what servers see as the source.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::harness::{World, pings, root, wait_for};
+use crate::harness::{Plan, World, pings, root, wait_for};
 use crate::tcp::{
-    End, SERVER, SERVER_V6, accept_within, check_echo, connect, end_within, joined, listen,
+    End, SERVER, SERVER_V6, accept, accept_within, check_echo, connect, end_within, joined, listen,
     try_connect,
 };
 
@@ -15,7 +15,7 @@ fn with_nat_servers_see_the_gateway_and_answers_come_back() {
     if !root() {
         return;
     }
-    let world = World::with(|plan| plan.b.source = "nat");
+    let world = World::new();
     // The server needs no way to the client.
     for route in ["-4 route delete default", "-6 route delete default"] {
         world.server.ip(route).unwrap();
@@ -77,7 +77,6 @@ fn a_peer_reaches_neither_the_hub_itself_nor_what_is_private_unless_listed() {
         plan.a.node = "proxy = \"10.1.0.1:1080\"".into();
         plan.a.routes = vec!["0.0.0.0/0", "::/0"];
         plan.b.allow = vec!["10.2.0.2/32", "fd02::2/128"];
-        plan.b.source = "nat"; // Nobody reaches a loopback address as another.
     });
     // Everything that must stay closed has somebody who would answer.
     world.gwb.ip("address add 10.9.0.1/32 dev lo").unwrap();
@@ -130,23 +129,40 @@ fn a_peer_reaches_neither_the_hub_itself_nor_what_is_private_unless_listed() {
     check_denied(&world, &["127.0.0.9:8080"]);
 }
 
+/// A connection of a host behind the ship whose address the shore's `routes` lack.
+fn strange_connection(world: &World) -> std::io::Result<TcpStream> {
+    world.client.ip("address add 10.77.0.2/32 dev lan0").unwrap();
+    world.gwa.ip("route add 10.77.0.0/24 via 10.1.0.2").unwrap();
+    world.client.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&"10.77.0.2:0".parse::<SocketAddr>().unwrap().into())?;
+        let to: SocketAddr = SERVER.parse().unwrap();
+        socket.connect_timeout(&to.into(), Duration::from_secs(10))?;
+        Ok(TcpStream::from(socket))
+    })
+}
+
+/// L-ST-7: nobody's address becomes no source, and the server sees the gateway as ever.
 #[test]
-fn a_client_whose_address_is_not_its_peers_is_refused() {
+fn a_client_whose_address_is_not_its_peers_is_connected_as_the_gateway() {
     if !root() {
         return;
     }
     let world = World::new();
-    world.client.ip("address add 10.77.0.2/32 dev lan0").unwrap();
-    world.gwa.ip("route add 10.77.0.0/24 via 10.1.0.2").unwrap();
     let listener = listen(&world.server, SERVER);
-    let stranger = world.client.run(|| {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-        socket.bind(&"10.77.0.2:0".parse::<std::net::SocketAddr>().unwrap().into())?;
-        let to: std::net::SocketAddr = SERVER.parse().unwrap();
-        socket.connect_timeout(&to.into(), Duration::from_secs(10))?;
-        std::io::Result::Ok(std::net::TcpStream::from(socket))
-    });
-    if let Ok(mut stranger) = stranger {
+    let _near = strange_connection(&world).unwrap();
+    let far = accept(&listener);
+    assert_eq!(far.peer_addr().unwrap().ip().to_string(), "10.2.0.1");
+}
+
+#[test]
+fn where_sources_are_kept_a_client_whose_address_is_not_its_peers_is_refused() {
+    if !root() {
+        return;
+    }
+    let world = World::with(Plan::keep);
+    let listener = listen(&world.server, SERVER);
+    if let Ok(mut stranger) = strange_connection(&world) {
         assert_eq!(end_within(&mut stranger, Duration::from_secs(10)), Some(End::Reset));
     }
     assert!(accept_within(&listener, Duration::from_millis(300)).is_none());

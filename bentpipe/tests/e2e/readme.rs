@@ -29,6 +29,8 @@ use crate::tcp::{accept, check_echo, connect, expect, listen, pattern, try_conne
 const README: &str = include_str!("../../../README.md");
 const GUIDE: &str = include_str!("../../../docs/operators-guide.md");
 const HOST: [&str; 2] = ["10.2.0.2", "fd10:2::2"];
+/// What the ship's file lists where others may begin something with its hosts.
+const OPEN: &str = "allow = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n";
 pub const SERVER: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
 /// The file that a document prints behind these words.
@@ -362,7 +364,7 @@ fn with_allow_others_reach_the_ships_lan() {
         return;
     }
     let sea = Sea::with(|name, text| match name {
-        "ship" => text + "allow = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n",
+        "ship" => text + OPEN,
         _ => text,
     });
     for (host, server) in HOST.into_iter().zip(SERVER) {
@@ -380,14 +382,39 @@ fn with_allow_others_reach_the_ships_lan() {
         dns_by_tcp_works([&sea.server, &sea.host], host);
         fixed_ports_work([&sea.server, &sea.host], server, host);
     }
-    let text = said(&shell(&sea.server, &format!("ping -c 1 -W 10 -t 2 {}", HOST[0])));
-    assert!(text.to_lowercase().contains("exceeded"), "{text}");
     let (_ftp, files) = ftp_server(&sea.host, HOST[0], &sea.dir.sub("ftp"));
     let sent = make_file(&files.join("file"), 50_000);
     let got = sea.dir.sub("got").join("file");
     must(&sea.server, &format!("curl -sSf -o {} ftp://{}/file", got.display(), HOST[0]));
     assert_eq!(sha256(&got), sha256(&sent));
     check_that_all_passed(&sea);
+}
+
+/// Also where the ship has an own way to the Internet, as most have.
+#[test]
+fn a_traceroute_from_shore_shows_the_ship_by_its_address_for_hosts() {
+    if !root() {
+        return;
+    }
+    for with_default in [false, true] {
+        let prepare = |[ship, _]: [&NetNs; 2]| {
+            for via in ["203.0.113.7", "2001:db8:5::7"] {
+                if with_default {
+                    ship.route(&format!("default via {via}")).expect("a route");
+                }
+            }
+        };
+        let sea = Sea::running(prepare, |name, own, peer| match name {
+            "ship" => readme(name, own, peer) + OPEN,
+            _ => readme(name, own, peer),
+        });
+        for (host, ship) in HOST.into_iter().zip(["10.2.0.1", "fd10:2::1"]) {
+            let text = said(&shell(&sea.server, &format!("ping -c 1 -W 10 -t 2 {host}")));
+            let told = text.to_lowercase().contains("exceeded");
+            assert!(told && text.contains(&format!("From {ship}")), "{text}");
+        }
+        check_that_all_passed(&sea);
+    }
 }
 
 /// Both nodes log these words and show them in their status.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use crate::harness::{World, root, wait_for};
+use crate::harness::{Plan, World, root, wait_for};
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, check_echo, connect, end_within, expect, joined,
     listen, pattern, read_to_end, reset, send_all, try_connect,
@@ -18,7 +18,8 @@ fn a_refused_port_resets_the_client_and_never_closes_cleanly() {
     if !root() {
         return;
     }
-    let world = World::new();
+    // With the default, which knows nothing of these ports, the server is asked first.
+    let world = World::with(Plan::fast);
     for to in [SERVER, SERVER_V6] {
         match try_connect(&world.client, to) {
             Ok(mut stream) => {
@@ -135,7 +136,10 @@ fn either_side_may_open_and_both_see_each_others_addresses() {
     if !root() {
         return;
     }
-    let world = World::new();
+    let world = World::with(|plan| {
+        plan.keep();
+        plan.open_to_shore();
+    });
     for (from, to, at, source) in [
         (&world.client, &world.server, SERVER, "10.1.0.2"),
         (&world.client, &world.server, SERVER_V6, "fd01::2"),
@@ -227,7 +231,11 @@ fn a_reader_that_stops_for_a_minute_goes_on() {
 
 /// Connections that are over before the server's side stands, in every way there is.
 fn connections_closed_early(count: usize) {
-    let world = World::with(|plan| plan.a.node = "memory = \"512MiB\"".into());
+    let world = World::with(|plan| {
+        plan.a.node = "memory = \"512MiB\"".into();
+        // Clients are to stand before servers do, or refuse.
+        plan.fast();
+    });
     let listener = listen(&world.server, SERVER);
     // An address where nobody answers is given up after 7 s in place of 127.
     world.gwb.sysctl("net.ipv4.tcp_syn_retries", "2").unwrap();
@@ -308,7 +316,8 @@ fn an_unreachable_server_ends_in_a_reset_and_holds_nothing_back() {
     if !root() {
         return;
     }
-    let world = World::new();
+    // With the default the client hears of it before it stands (see opening.rs).
+    let world = World::with(Plan::fast);
     match crate::tcp::try_connect(&world.client, "10.2.0.77:7000") {
         Ok(mut stream) => {
             assert_eq!(end_within(&mut stream, Duration::from_secs(25)), Some(End::Reset));

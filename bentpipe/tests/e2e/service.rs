@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bentpipe::admin::{ServiceState, ServiceStatus};
 
 use crate::gateway::{Gateway, Settings};
-use crate::harness::{PATIENCE, Scratch, World, root, root_alone, wait_for};
+use crate::harness::{PATIENCE, Plan, Scratch, World, root, root_alone, wait_for};
 use crate::tcp::{
     End, SERVER, SERVER_V6, accept, check_echo, connect, end_within, expect, joined, listen,
     pattern, read_to_end, reset, send_all,
@@ -85,7 +85,7 @@ fn wait_until_running(gateway: &Gateway) {
 }
 
 /// Both gateways run these commands.
-fn with_services(commands: [&str; 2], change: impl FnOnce(&mut crate::harness::Plan)) -> World {
+fn with_services(commands: [&str; 2], change: impl FnOnce(&mut Plan)) -> World {
     let world = World::with(|plan| {
         serve(&mut plan.a, commands[0]);
         serve(&mut plan.b, commands[1]);
@@ -97,8 +97,12 @@ fn with_services(commands: [&str; 2], change: impl FnOnce(&mut crate::harness::P
 }
 
 fn with_echo(programs: &Programs) -> World {
+    with_echo_and(programs, |_| {})
+}
+
+fn with_echo_and(programs: &Programs, change: impl FnOnce(&mut Plan)) -> World {
     let command = programs.echo();
-    with_services([&command, &command], |_| {})
+    with_services([&command, &command], change)
 }
 
 #[test]
@@ -107,7 +111,10 @@ fn connections_go_through_services_with_their_addresses_ends_and_bytes() {
         return;
     }
     let programs = Programs::new("through");
-    let world = with_echo(&programs);
+    let world = with_echo_and(&programs, |plan| {
+        plan.keep();
+        plan.open_to_shore();
+    });
     for (n, at) in [SERVER, SERVER_V6].into_iter().enumerate() {
         let listener = listen(&world.server, at);
         check_echo(&world.client, &listener);
@@ -391,7 +398,7 @@ fn a_connection_that_is_passed_loses_nothing_and_status_tells_what_waits() {
     let data = pattern(8, 3_000_000);
     let sending = send_all(&near, data.clone());
     let mut far = accept(&listener);
-    assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+    assert_eq!(far.peer_addr().unwrap().ip().to_string(), "10.2.0.1", "as of any connection");
     assert!(read_to_end(&mut far) == (data, End::Clean));
     sending.join().unwrap().unwrap();
     far.write_all(b"thanks").unwrap();
@@ -483,14 +490,15 @@ fn the_service_of_the_documentation_works() {
     let programs = Programs::new("python");
     let python = programs.python("echo.py", code);
     // With the one in Rust at the other end: they speak the same.
-    let world = with_services([&python, &programs.echo()], |_| {});
-    for (from, to, at) in
-        [(&world.client, &world.server, SERVER), (&world.server, &world.client, "10.1.0.2:7000")]
-    {
+    let world = with_services([&python, &programs.echo()], Plan::open_to_shore);
+    for (from, to, at, gateway) in [
+        (&world.client, &world.server, SERVER, "10.2.0.1"),
+        (&world.server, &world.client, "10.1.0.2:7000", "10.1.0.1"),
+    ] {
         let listener = listen(to, at);
         check_echo(from, &listener);
         let (mut near, mut far) = joined(from, &listener);
-        assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+        assert_eq!(far.peer_addr().unwrap().ip().to_string(), gateway);
         let data = pattern(9, 2_000_000);
         let sending = [send_all(&near, data.clone()), send_all(&far, data.clone())];
         assert!(read_to_end(&mut far) == (data.clone(), End::Clean));
@@ -525,7 +533,7 @@ fn peers_of_other_shards_have_the_service_as_well() {
     }
     let programs = Programs::new("shards");
     let echo = programs.echo();
-    let mut plan = crate::harness::Plan::default();
+    let mut plan = Plan::default();
     for (settings, n) in [(&mut plan.a, 7), (&mut plan.b, 8)] {
         serve(settings, &echo);
         in_the_second_shard(settings, n);
@@ -567,7 +575,7 @@ struct Cable {
 
 impl Cable {
     fn new(command: Option<&str>) -> Cable {
-        use crate::harness::{LAN, Plan, SATELLITE, spaces};
+        use crate::harness::{LAN, SATELLITE, spaces};
         let mut plan =
             Plan { rate: units::BitRate::from_mbps(5000), delay_ms: 1, ..Plan::default() };
         for settings in [&mut plan.a, &mut plan.b] {

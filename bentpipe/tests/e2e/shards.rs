@@ -91,7 +91,7 @@ impl Star {
                     listen: "0.0.0.0:4500".into(),
                     endpoint: Some("10.9.9.2:4500".into()),
                     routes: vec!["10.2.0.0/24"],
-                    allow: vec![nets[n]],
+                    allow: vec![nets[n]], // The server opens to its host as well.
                     ..Settings::ship()
                 };
                 let gateway = Gateway::new(
@@ -140,7 +140,7 @@ impl Star {
             let open = ["fast", "sure", "auto", "sure"][*n];
             text += &format!(
                 "[[peer]]\nname = \"t{n}\"\npublic_key = \"{}\"\nroutes = [\"10.10{n}.0.0/24\"]\n\
-                 allow = [\"10.2.0.0/24\"]\nsource = \"keep\"\nopen = \"{open}\"\n\
+                 allow = [\"10.2.0.0/24\"]\nopen = \"{open}\"\n\
                  link = {{ send = \"{rate}\", receive = \"{rate}\", delay = \"10ms\", \
                  rate = \"reported\" }}\n",
                 self.terminals[*n].keys.public,

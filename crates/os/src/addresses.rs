@@ -27,17 +27,32 @@ pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
 pub fn networks() -> Result<Vec<(String, IpPrefix)>, OsError> {
     let mut all = Vec::new();
     each_address(|entry, address, mask| {
-        let len = |mask| match mask {
-            IpAddr::V4(m) => Ipv4Addr::to_bits(m).count_ones(),
-            IpAddr::V6(m) => Ipv6Addr::to_bits(m).count_ones(),
-        };
         // SAFETY: an entry's name is a string that lives as long as the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-        all.extend(mask.map(|mask| (name, IpPrefix::new(address, len(mask) as u8))));
+        all.extend(mask.map(|mask| (name, IpPrefix::new(address, length_of(mask)))));
     })?;
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// The addresses of this host's interfaces, each with the network that it has there.
+pub fn interfaces() -> Result<Vec<(IpAddr, IpPrefix)>, OsError> {
+    let mut all = Vec::new();
+    each_address(|_, address, mask| {
+        all.extend(mask.map(|mask| (address, IpPrefix::new(address, length_of(mask)))));
+    })?;
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+fn length_of(mask: IpAddr) -> u8 {
+    let len = match mask {
+        IpAddr::V4(m) => Ipv4Addr::to_bits(m).count_ones(),
+        IpAddr::V6(m) => Ipv6Addr::to_bits(m).count_ones(),
+    };
+    len as u8
 }
 
 /// Goes through the addresses of all interfaces, with their masks.
@@ -104,5 +119,11 @@ mod tests {
         let (v4, v6) = (["10.3.0.0", "10.3.0.1", "10.3.0.255", "10.4.0.0"], ["fd03::", "fd03::1"]);
         let all = [&v4[..], &before, &v6, &["fd04::1"]].concat();
         assert_eq!(as_text(list()), all);
+        let with_networks = ns.run(|| interfaces().unwrap());
+        let with_networks: Vec<String> =
+            with_networks.iter().map(|(address, network)| format!("{address} {network}")).collect();
+        let v4 = ["10.3.0.1 10.3.0.0/24", "10.4.0.0 10.4.0.0/31", "127.0.0.1 127.0.0.0/8"];
+        let v6 = ["::1 ::1/128", "fd03::1 fd03::/64", "fd04::1 fd04::/127"];
+        assert_eq!(with_networks, [v4, v6].concat());
     }
 }

@@ -52,7 +52,7 @@ use link::endpoint::{Endpoint, LinkEvent, Transmit};
 pub use link::session::{Carry, ClassId};
 pub use link::tunnel::TunnelError;
 pub use link::wire::{Origin, ResetReason, Target};
-use units::Instant;
+use units::{Instant, IpPrefix};
 
 pub use classify::{Rule, Share};
 use codec::Codecs;
@@ -193,6 +193,8 @@ pub struct Relay {
     owners: routes::Owners,
     /// This node's own addresses.
     own: Vec<IpAddr>,
+    /// Those of its interfaces, with their networks.
+    interfaces: Vec<(IpAddr, IpPrefix)>,
     /// See [`Relay::tell_own_clients`].
     tells_own: bool,
     flows: Flows,
@@ -223,6 +225,7 @@ impl Relay {
             policies: Policies::default(),
             owners: routes::Owners::default(),
             own: Vec::new(),
+            interfaces: Vec::new(),
             tells_own: false,
             flows: Flows::default(),
             pending_opens: PendingOpens::default(),

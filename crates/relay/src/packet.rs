@@ -142,6 +142,29 @@ impl Packet {
         bytes[start + 16..start + 18].copy_from_slice(&sum);
         bytes[start + at..start + at + 2].copy_from_slice(&max.to_be_bytes());
     }
+
+    /// Gives a packet of ICMP another source of the same family. ICMPv6's checksum has the
+    /// addresses in it and follows (RFC 1624); where extension headers hide it nothing changes.
+    pub(crate) fn rename_icmp_source(&mut self, bytes: &mut [u8], to: IpAddr) {
+        const ICMPV6: u8 = 58;
+        match (self.source, to) {
+            (IpAddr::V4(_), IpAddr::V4(to)) => {
+                bytes[12..16].copy_from_slice(&to.octets());
+                bytes[10..12].fill(0);
+                let header = usize::from(bytes[0] & 15) * 4;
+                let sum = internet_sum(&[&bytes[..header]]);
+                bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+            (IpAddr::V6(old), IpAddr::V6(to)) if self.protocol == ICMPV6 && bytes.len() >= 44 => {
+                let sum = [!bytes[42], !bytes[43]];
+                let sum = internet_sum(&[&sum, &old.octets().map(|b| !b), &to.octets()]);
+                bytes[42..44].copy_from_slice(&sum.to_be_bytes());
+                bytes[8..24].copy_from_slice(&to.octets());
+            }
+            _ => return,
+        }
+        self.source = to;
+    }
 }
 
 /// For the fuzzers: any bytes from a TUN device. The clamp changes a size and a checksum.

@@ -128,6 +128,12 @@ impl Relay {
         self.own = own;
     }
 
+    /// Tells the addresses of this node's interfaces, each with the network that it has there: by
+    /// them hosts behind peers are told of packets that go no further here.
+    pub fn set_interfaces(&mut self, interfaces: Vec<(IpAddr, IpPrefix)>) {
+        self.interfaces = interfaces;
+    }
+
     /// The peer behind `addr`.
     pub fn peer_for(&self, addr: IpAddr) -> Option<PeerId> {
         self.owners.here.lookup(addr)

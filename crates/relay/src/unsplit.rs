@@ -3,18 +3,19 @@
 use std::net::IpAddr;
 
 use link::PeerId;
-use units::Instant;
+use units::{Instant, IpPrefix};
 
 use crate::packet::Packet;
 use crate::policy::never;
 use crate::refusal;
+use crate::tracking::{Kind, Upper};
 use crate::{Action, NotPassed, RefusedConnection, RefusedPacket, Relay, Verdict};
 
 impl Relay {
     /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
     /// from a LAN whose TCP is split.
     pub fn handle_tun(&mut self, now: Instant, packet: &mut [u8], split: bool) -> Verdict {
-        let Some(p) = Packet::parse(packet) else {
+        let Some(mut p) = Packet::parse(packet) else {
             self.stats.unroutable += 1;
             return Verdict::Dropped;
         };
@@ -44,6 +45,9 @@ impl Relay {
         let (session, policy) = (self.endpoint.session_mut(peer), self.policies.of(peer));
         let (Some(session), Some(policy)) = (session, policy) else { return Verdict::Dropped };
         p.clamp_mss(packet, session.max_whole_datagram());
+        if let Some(name) = router_name(packet, &self.own, &self.interfaces) {
+            p.rename_icmp_source(packet, name);
+        }
         // Behind a default route is the Internet: then the LAN is on our side.
         let host = if route == 0 { p.source } else { p.destination };
         let label = policy.label(&p, packet, host);
@@ -148,6 +152,25 @@ impl Relay {
     pub fn poll_refused_connection(&mut self, now: Instant) -> Option<RefusedConnection> {
         self.refused.poll_connection(now)
     }
+}
+
+/// By which address of its own this node tells a host behind a peer of a packet that goes no
+/// further here; `None` for all that is no such ICMP error, or has a fitting source.
+///
+/// The kernel chooses the source for the way back, as that of the way to the Internet, from which
+/// the peer takes nothing. The address in the network that the packet was for is one of those that
+/// the peer has a route for.
+fn router_name(packet: &[u8], own: &[IpAddr], interfaces: &[(IpAddr, IpPrefix)]) -> Option<IpAddr> {
+    let error = Upper::of(packet)?;
+    let Kind::Error(about) = error.kind(packet) else { return None };
+    // What was for this node itself is answered in its own name.
+    if !own.contains(&error.source) || own.contains(&about.destination) {
+        return None;
+    }
+    let there = interfaces.iter().filter(|(_, network)| network.contains(about.destination));
+    // Of several addresses in one network the kernel's choice.
+    let name = there.max_by_key(|(name, network)| (network.len(), *name == error.source));
+    name.map(|(name, _)| *name)
 }
 
 #[cfg(test)]

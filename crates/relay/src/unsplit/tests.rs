@@ -6,7 +6,7 @@ use link::PeerConfig;
 use link::keys::{PresharedKey, PrivateKey};
 use link::session::{Facts, Families, LinkConfig};
 use link::wire::{Origin, Target};
-use units::{Duration, Instant};
+use units::{Duration, Instant, internet_sum};
 
 use crate::classify::UDP;
 use crate::gateways::{Gateways, PEER, link};
@@ -160,6 +160,54 @@ fn allow_opens_the_lan_and_foreign_sources_stay_out() {
     assert_eq!((stats.datagrams_denied, stats.foreign), (0, 1));
     let told = gateways.sides[0].poll_refused_packet(now).unwrap();
     assert_eq!(told.why, NotPassed::Foreign);
+}
+
+/// The ICMP error "time exceeded" of `from` about `packet`.
+fn time_exceeded(from: &str, packet: &[u8]) -> Vec<u8> {
+    let (from, to) = (from.parse().unwrap(), Packet::parse(packet).unwrap().source);
+    let (protocol, kind) = if to.is_ipv4() { (1, 11) } else { (58, 3) };
+    let mut error = plain(from, to, protocol, &[&[kind, 0, 0, 0, 0, 0, 0, 0], packet].concat());
+    let sum = icmp_sum(&error).to_be_bytes();
+    let at = error.len() - packet.len() - 6;
+    error[at..at + 2].copy_from_slice(&sum);
+    error
+}
+
+/// What the checksum of ICMP should be, or 0 where it is right.
+fn icmp_sum(error: &[u8]) -> u16 {
+    match error[0] >> 4 {
+        4 => internet_sum(&[&error[20..]]),
+        _ => internet_sum(&[&error[8..40], &error[4..6], &[0, 58], &error[40..]]),
+    }
+}
+
+/// The kernel names its address on the way to the Internet, from which nobody takes anything.
+#[test]
+fn a_host_is_told_of_a_packet_that_goes_no_further_by_an_address_that_its_node_takes() {
+    let mut gateways = pair(|policy| {
+        policy.allow = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
+    });
+    let names = [["203.0.113.2", "10.2.0.1", "10.2.0.9"], ["2001:db8:5::2", "fd02::1", "fd02::9"]];
+    let own = |n: usize| names.map(|of| of[n].parse::<IpAddr>().unwrap());
+    let lans = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap());
+    let ship = &mut gateways.sides[0];
+    ship.set_own_addresses([own(0), own(1), own(2)].concat());
+    let [both, second] = [1, 2].map(|n| own(n).into_iter().zip(lans));
+    ship.set_interfaces(both.chain(second).collect());
+    for ([host, server], [wan, lan, other]) in HOSTS.into_iter().zip(names) {
+        let traced = udp(server, host, [40_000, 33_434], 20);
+        for (by, seen) in [(wan, other), (lan, lan), (other, other)] {
+            let told = gateways.sends(0, &time_exceeded(by, &traced));
+            assert_eq!(told, [time_exceeded(seen, &traced)], "{by}");
+            assert_eq!(icmp_sum(&told[0]), 0);
+        }
+        // What was for the ship itself it answers as itself, and other routers have their names.
+        for (by, packet) in [(wan, udp(server, wan, [1, 2], 20)), ("192.0.2.9", traced)] {
+            if by.contains(':') == server.contains(':') {
+                assert_eq!(gateways.sends(0, &time_exceeded(by, &packet)), Vec::<Vec<u8>>::new());
+            }
+        }
+    }
 }
 
 /// Who has 10.2.0.0/16 speaks for no host of 10.2.3.0/24 if that is another's.
