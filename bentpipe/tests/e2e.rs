@@ -13,12 +13,16 @@ mod block;
 mod browser;
 #[path = "e2e/carried.rs"]
 mod carried;
+#[path = "e2e/classes.rs"]
+mod classes;
 #[path = "e2e/clients.rs"]
 mod clients;
 #[path = "e2e/compression.rs"]
 mod compression;
 #[path = "e2e/dedup.rs"]
 mod dedup;
+#[path = "e2e/documents.rs"]
+mod documents;
 #[path = "e2e/failure.rs"]
 mod failure;
 #[path = "e2e/faults.rs"]

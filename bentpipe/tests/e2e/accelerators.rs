@@ -6,6 +6,7 @@ use std::{fs, sync::Mutex};
 
 use bentpipe::admin::{ServiceState, ServiceStatus};
 
+use crate::documents::{put, toml};
 use crate::gateway::{Gateway, PROGRAM, Settings};
 use crate::harness::{Scratch, wait_for};
 
@@ -31,9 +32,12 @@ pub fn program(name: &str, dir: &Scratch) -> PathBuf {
 /// Puts the first example of the service's page into the file: what is of the node, and what is
 /// of the peer.
 pub fn serve(settings: &mut Settings, page: &str, name: &str, at: &Path) {
-    let (_, text) = page.split_once("```toml\n").expect("an example");
-    let (text, _) = text.split_once("```").expect("its end");
-    let text = text.replace(&format!("/usr/bin/{name}"), &at.display().to_string());
+    let text = put(toml(page, ""), &format!("/usr/bin/{name}"), &at.display().to_string());
+    serve_text(settings, &text);
+}
+
+/// Puts this text into the file: what is of the node, and what is of the peer.
+pub fn serve_text(settings: &mut Settings, text: &str) {
     let (node, rule) = text.split_once("[[peer.rule]]").expect("a rule");
     settings.node += &format!("\n{node}");
     settings.peer += &format!("\n[[peer.rule]]{rule}");

@@ -6,15 +6,9 @@ use std::time::{Duration, Instant};
 
 use units::Ratio;
 
+use crate::documents::{GUIDE, toml};
 use crate::harness::{Plan, World, root, root_alone};
 use crate::tcp::{SERVER, joined, listen};
-
-const RULES: &str = "
-[[peer.rule]]
-protocol = \"udp\"
-ports    = [6001]
-carry    = \"ordered\"
-";
 
 fn world(loss: f64, rules: &str, change: impl FnOnce(&mut Plan)) -> World {
     World::with(|plan| {
@@ -63,9 +57,10 @@ fn packets_are_carried_in_order_or_once_as_rules_say() {
     if !root() {
         return;
     }
-    let world = world(0.05, RULES, |_| {});
+    // The operator's guide's rules.
+    let world = world(0.05, toml(GUIDE, "### What cannot be split"), |_| {});
     let all = Vec::from_iter(0..600);
-    let ordered = numbered(&world, 6001);
+    let ordered = numbered(&world, 51_820);
     assert!(ordered == all, "ordered: {} of 600 {ordered:?}", ordered.len());
     let plain = numbered(&world, 6003);
     println!("{} of 600 came plain", plain.len());

@@ -5,6 +5,7 @@ use std::fs;
 
 use crate::accelerators::{program, serve, service, wait_until_running};
 use crate::clients::{check_same, ftp_server};
+use crate::documents::FTP;
 use crate::files::make_file;
 use crate::harness::{Scratch, World, must, root, wait_for};
 
@@ -13,10 +14,9 @@ const SIZE: usize = 3_000_000;
 fn as_the_page_says() -> (World, Scratch) {
     let programs = Scratch::new("ftp");
     let at = program("bentpipe-ftp", &programs);
-    let page = include_str!("../../../docs/ftp.md");
     let world = World::with(|plan| {
         for settings in [&mut plan.a, &mut plan.b] {
-            serve(settings, page, "bentpipe-ftp", &at);
+            serve(settings, FTP, "bentpipe-ftp", &at);
         }
     });
     wait_until_running(&world.a);

@@ -12,7 +12,7 @@ use bentpipe::admin::{self, Answer, LinkState, Request, Status};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 
-use crate::harness::{LAN, PATIENCE, Plan, wait_for};
+use crate::harness::{LAN, PATIENCE, Plan, run, said, wait_for};
 
 /// What is started.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
@@ -282,6 +282,21 @@ impl Gateway {
         panic!("{} does not end; its log:\n{}", self.name, self.log());
     }
 
+    /// Its control socket: as the file names it, or the default's in the program's own view of
+    /// the files.
+    pub fn socket(&self) -> PathBuf {
+        let named = self.dir.join("admin.sock");
+        let default = || format!("/proc/{}/root/run/bentpipe.sock", self.pid()).into();
+        if named.exists() { named } else { default() }
+    }
+
+    /// Runs a command that asks it something and must succeed; what that printed.
+    pub fn must(&self, words: &[&str]) -> String {
+        let output = run(Command::new(PROGRAM).args(words).arg("--socket").arg(self.socket()));
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// What it says of itself.
     pub fn status(&self) -> Status {
         match self.try_status() {
@@ -291,12 +306,7 @@ impl Gateway {
     }
 
     pub fn try_status(&self) -> Result<Status, String> {
-        let mut socket = self.dir.join("admin.sock");
-        if !socket.exists() {
-            // The default's, in the program's own view of the files.
-            socket = format!("/proc/{}/root/run/bentpipe.sock", self.pid()).into();
-        }
-        match admin::ask(&socket, &Request::Status, units::Duration::from_secs(20)) {
+        match admin::ask(&self.socket(), &Request::Status, units::Duration::from_secs(20)) {
             Ok(Answer::Status(status)) => Ok(*status),
             Ok(other) => Err(format!("{other:?}")),
             Err(e) => Err(e.to_string()),

@@ -1,8 +1,11 @@
 //! Links that cost money: raised for users, dropped when idle, kept down for noise, and paid for
 //! to the cent (R-DDR, R-VIRTUAL, R-COST).
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -13,21 +16,42 @@ use exchange::{CallEnd, ExchangeConfig, Faults, LineConfig};
 use serde_json::Value;
 use units::{BitRate, Duration as Time, Ratio};
 
+use crate::documents::{self, GUIDE, put, toml};
 use crate::gateway::{Gateway, PROGRAM};
-use crate::harness::{Plan, Scratch, World, must, root, run, said, shell, wait_for, wait_long_for};
+use crate::harness::{
+    LAN, Plan, SATELLITE, Scratch, World, must, root, run, said, shell, wait_for, wait_long_for,
+};
 use crate::tcp::{SERVER, check_echo, connect, expect, joined, listen, pattern};
 
 /// A ship with a line whose commands write down that they ran.
 fn world(line: &str) -> World {
+    world_with(|dir| {
+        let calls = dir.join("calls").display().to_string();
+        format!("[peer.line]\n{}", put(line, "CALLS", &calls))
+    })
+}
+
+/// A ship with the table that `line` makes; it may put files into the ship's directory.
+fn world_with(line: impl FnOnce(&Path) -> String) -> World {
     let mut world = World::new();
     world.a.signal("TERM");
     world.a.wait_until_ended();
-    let calls = world.a.dir().join("calls");
-    let line = line.replace("CALLS", &calls.display().to_string());
-    world.a.configure(|s| s.peer = format!("[peer.line]\n{line}"));
+    let line = line(world.a.dir());
+    world.a.configure(|s| s.peer = line);
     world.a.start();
     world.a.wait_for_log("bentpipe is up");
     world
+}
+
+/// The table that the operator's guide prints behind these words. Its program, here in the ship's
+/// directory, writes down what it is told.
+fn guides_line(dir: &Path, words: &str) -> String {
+    let (program, calls) = (dir.join("terminal"), dir.join("calls"));
+    fs::write(&program, format!("#!/bin/sh\necho \"$1\" >> {}\n", calls.display()))
+        .expect("a file");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
+    let program = program.display().to_string();
+    put(toml(GUIDE, words), "/usr/local/sbin/terminal", &program)
 }
 
 const LINE: &str = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\n\
@@ -59,22 +83,28 @@ fn sent(world: &World) -> u64 {
 }
 
 pub fn link(gateway: &Gateway, what: &str) -> String {
-    let socket = gateway.dir().join("admin.sock");
-    let output =
-        run(Command::new(PROGRAM).args(["link", "--socket"]).arg(socket).args([what, "far"]));
+    gateway.must(&["link", what, &gateway.status().links[0].peer])
+}
+
+/// What `bentpipe cost` prints of the ship's ledger.
+pub fn books(gateway: &Gateway, words: &[&str]) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.arg("cost").arg(gateway.file()).args(words);
+    let output = run(command.env("STATE_DIRECTORY", gateway.dir()));
     assert!(output.status.success(), "{}", said(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Cents, calls and seconds of the ship's ledger.
 fn cost(gateway: &Gateway) -> (u64, u64, u64) {
-    let mut command = Command::new(PROGRAM);
-    command.args(["cost", "--json", "--by", "peer"]).arg(gateway.file());
-    let output = run(command.env("STATE_DIRECTORY", gateway.dir()));
-    assert!(output.status.success(), "{}", said(&output));
-    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    cost_in(gateway, "USD")
+}
+
+fn cost_in(gateway: &Gateway, currency: &str) -> (u64, u64, u64) {
+    let rows: Value =
+        serde_json::from_str(&books(gateway, &["--json", "--by", "peer"])).expect("JSON");
     let Some(row) = rows.get(0) else { return (0, 0, 0) };
-    assert_eq!(row["currency"], "USD");
+    assert_eq!(row["currency"], currency);
     let price: f64 = row["price"].as_str().expect("a price").parse().expect("a number");
     let number = |key: &str| row[key].as_u64().expect("a number");
     ((price * 100.0).round() as u64, number("calls"), number("seconds"))
@@ -163,25 +193,27 @@ fn a_ship_says_in_which_zone_it_is_and_pays_that_zones_price() {
     if !root() {
         return;
     }
-    let zones = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\nidle = \"3s\"\n\
-        [peer.line.tariff]\ncurrency = \"USD\"\n\
-        [[peer.line.tariff.zone]]\nname = \"at sea\"\nper_call = \"7\"\n\
-        [[peer.line.tariff.zone]]\nname = \"in port\"\nper_call = \"2\"\n";
-    let world = world(zones);
+    // The guide's example, and an idle line is dropped sooner.
+    let world = world_with(|dir| {
+        let line = guides_line(dir, "and zones, each with prices of its own");
+        put(&line, "clock = \"local\"\n", "clock = \"local\"\nidle = \"3s\"\n")
+    });
     let call = || {
         link(&world.a, "up");
         wait_for_state(&world.a, "up");
         wait_for_state(&world.a, "down");
     };
-    call();
-    let wait_for_cents = |cents: i64| {
-        wait_for("the books", || match cost(&world.a).0 as i64 {
-            it if it == cents => Ok(()),
-            it => Err(it.to_string()),
-        });
+    let cents_of_calls = |n: u64| {
+        wait_for("the books", || match cost_in(&world.a, "EUR") {
+            (cents, calls, _) if calls == n => Ok(cents),
+            it => Err(format!("{it:?}")),
+        })
     };
-    // The first zone holds until another is named.
-    wait_for_cents(700);
+    call();
+    // The zone of the file holds until another is named: the 28 s before the call count, so it is
+    // five steps of 6 s and more, at 18 or 30 cents.
+    let at_sea = cents_of_calls(1);
+    assert!(at_sea >= 90 && (at_sea % 18 == 0 || at_sea % 30 == 0), "{at_sea}");
     let zone = |name: &str| {
         let socket = world.a.dir().join("admin.sock");
         let mut command = Command::new(PROGRAM);
@@ -192,7 +224,8 @@ fn a_ship_says_in_which_zone_it_is_and_pays_that_zones_price() {
     assert!(zone("in port").status.success());
     assert_eq!(line(&world.a).zone, "in port");
     call();
-    wait_for_cents(900);
+    // A price by the month, and nothing by the minute.
+    assert_eq!(cents_of_calls(2), at_sea + 4_000);
 }
 
 #[test]
@@ -243,6 +276,92 @@ fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raise
     assert_ne!(world.b.status().links[0].state, LinkState::Rising);
 }
 
+/// The guide's first example and its commands. A `clock` is added, by which it is day: in its quiet
+/// hours nothing raises it.
+#[test]
+fn the_guides_line_and_its_commands_work_as_they_stand_there() {
+    if !root() {
+        return;
+    }
+    const WORDS: &str = "### A link that costs money or has to be raised";
+    let clock = if is_day() { "utc" } else { "+12:00" };
+    let clock = format!("[peer.line]\nclock = {clock:?}\n");
+    let world = world_with(|dir| {
+        let line = put(&guides_line(dir, WORDS), "[peer.line]\n", &clock);
+        put(&line, "10.2.0.44/32", "10.1.0.44/32")
+    });
+    let listener = listen(&world.server, SERVER);
+    // A backup waits, and does not raise it; nor does the captain's laptop.
+    let curl = |more: &str| format!("curl -sS --connect-timeout 60 --max-time {more}");
+    let backup = thread::spawn({
+        let (client, curl) = (world.client.clone(), curl("60 http://10.2.0.2:873"));
+        move || shell(&client, &curl)
+    });
+    wait_for("a backup that waits", || match line(&world.a) {
+        line if line.waiting.iter().any(|w| w.rule == "backups") => Ok(()),
+        line => Err(format!("{line:?}")),
+    });
+    world.client.address(LAN, "10.1.0.44/24").expect("an address");
+    let in_vain = shell(&world.client, &curl("3 --interface 10.1.0.44 http://10.2.0.2:7000"));
+    assert_eq!(in_vain.status.code(), Some(28), "time is over: {}", said(&in_vain));
+    assert_eq!((line(&world.a).state.as_str(), calls(&world.a).len()), ("down", 0));
+    // A user raises it, and what waited crosses as well: nobody listens there.
+    let (mut near, mut far) = joined_by_user(&world, &listener);
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    assert_eq!(calls(&world.a), ["connect"]);
+    let refused = said(&backup.join().expect("a thread"));
+    assert!(refused.contains("reset") || refused.contains("refused"), "{refused}");
+    let commands = documents::commands(GUIDE, WORDS);
+    for words in &commands {
+        let text = match words[..] {
+            ["cost", "/etc/bentpipe/ship.toml", ref by @ ..] => books(&world.a, by),
+            ["link", what, "shore"] => link(&world.a, what),
+            _ => panic!("{words:?}"),
+        };
+        match words[1] {
+            "why" => assert!(text.contains("up for ") && text.contains("10.1.0.2"), "{text}"),
+            "up" => assert_eq!(line(&world.a).state, "up", "{text}"),
+            "hold" => assert_eq!(line(&world.a).command, "hold", "{text}"),
+            _ => assert!(text.contains("10.1.0.2") && text.contains("USD"), "{text}"),
+        }
+    }
+    assert_eq!(commands.len(), 4);
+    // Between calls connections wait. A call costs 30 s at least, and then 24 cents each 6 s.
+    link(&world.a, "down");
+    wait_for_state(&world.a, "down");
+    wait_for("the command", || match calls(&world.a) {
+        c if c == ["connect", "disconnect"] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    near.write_all(b"the next morning").unwrap();
+    link(&world.a, "auto");
+    expect(&mut far, b"the next morning");
+    assert_eq!(calls(&world.a), ["connect", "disconnect", "connect"]);
+    let (cents, ..) = wait_for("the books", || match cost(&world.a) {
+        it if it.1 == 2 => Ok(it),
+        it => Err(format!("{it:?}")),
+    });
+    assert!(cents >= 240 && cents % 24 == 0, "{cents}");
+}
+
+/// A connection of the client's own address: the captain's may reach the server as well by now.
+fn joined_by_user(world: &World, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let near = connect(&world.client, SERVER);
+    loop {
+        let far = crate::tcp::accept(listener);
+        if far.peer_addr().ok() == near.local_addr().ok() {
+            return (near, far);
+        }
+    }
+}
+
+/// Is it between 7 and 19 o'clock, UTC?
+fn is_day() -> bool {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    (7..19).contains(&(now.expect("a clock").as_secs() / 3_600 % 24))
+}
+
 /// A telephone network of a ship and a shore, with modems behind ptys.
 fn telephones(rate: BitRate, delay: Time, phases: [Time; 2]) -> Modems {
     Modems::start(network(rate, delay, phases), 3, None).expect("ptys")
@@ -255,22 +374,50 @@ fn network(rate: BitRate, delay: Time, [setup, training]: [Time; 2]) -> Exchange
     ExchangeConfig { lines, rate, delay, setup, training, ..Default::default() }
 }
 
+/// The profile and the table that the operator's guide has for a modem, and the table of the other
+/// side, with these devices.
+pub fn guides_modem(caller: &Path, answers: &Path) -> [String; 3] {
+    let text = toml(GUIDE, "A modem on a serial line needs no commands and no address");
+    let (profile, line) = text.split_once("[peer.line]").expect("a line");
+    let with = |path: &Path| put(line, "/dev/ttyUSB0", &path.display().to_string());
+    let calls = put(&with(caller), "+881612345678", "200");
+    // "The other side has `serial` and `answer = true` in place of `numbers`".
+    let answers = put(&with(answers), "numbers = [\"+881612345678\"]", "answer = true");
+    [profile.to_owned(), format!("[peer.line]{calls}"), format!("[peer.line]{answers}")]
+}
+
 /// Two gateways that have nothing but modems between them.
 fn called_world(modems: &Modems, rate: BitRate, delay_ms: u64, more: &str) -> World {
+    called_world_with(modems, Plan { rate, delay_ms, ..Plan::default() }, more, |text| text)
+}
+
+/// The same with changes to both files.
+fn called_world_with(
+    modems: &Modems,
+    mut plan: Plan,
+    more: &str,
+    change: impl Fn(String) -> String,
+) -> World {
     let paths = modems.paths();
-    let device = |at: usize| format!("[peer.line]\nserial = {:?}\n", paths[at]);
-    let mut plan = Plan { rate, delay_ms, ..Plan::default() };
+    let [_, calls, answers] = guides_modem(&paths[0], &paths[1]);
     (plan.a.mtu, plan.b.mtu) = (500, 500);
     plan.a.endpoint = None;
-    plan.a.peer = format!("{}numbers = [\"200\"]\ninit = [\"AT&F\"]\n{more}", device(0));
-    plan.b.peer = format!("{}answer = true\nidle = \"60s\"\n", device(1));
+    plan.a.peer = format!("{calls}{more}");
+    plan.b.peer = format!("{answers}idle = \"60s\"\n");
     let mut world = World::without_gateways(&plan);
     world.set_link_down(true);
     for gateway in [&mut world.b, &mut world.a] {
+        gateway.write(&change(gateway.text()));
         gateway.start();
         gateway.wait_for_log("bentpipe is up");
     }
     world
+}
+
+/// A file with the profile of the guide's example in place of the link's facts.
+fn with_profile(text: &str, profile: &str) -> String {
+    let link = text.lines().find(|line| line.starts_with("link = ")).expect("a link");
+    put(text, link, profile)
 }
 
 /// A response that authenticates is enough for a line to be up, and in a later call the first
@@ -309,7 +456,7 @@ fn a_first_call_is_up_after_one_round_trip_and_a_later_one_begins_with_data() {
 }
 
 /// R-MODEM: what a host does dials, the far gateway answers, an idle call is hung up, and a
-/// connection that waited goes on in the next call.
+/// connection that waited goes on in the next call. The guide's example as a whole, but for `idle`.
 #[test]
 fn a_modem_is_dialled_for_users_answered_and_hung_up_when_idle() {
     if !root() {
@@ -317,8 +464,9 @@ fn a_modem_is_dialled_for_users_answered_and_hung_up_when_idle() {
     }
     let quick = Time::from_millis(100);
     let modems = telephones(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
-    let rate = BitRate::from_bps(46_080);
-    let world = called_world(&modems, rate, 50, "idle = \"3s\"\n");
+    let [profile, ..] = guides_modem(&modems.paths()[0], &modems.paths()[1]);
+    let whole = |text: String| with_profile(&text, &profile);
+    let world = called_world_with(&modems, Plan::default(), "idle = \"3s\"\n", whole);
     let listener = listen(&world.server, SERVER);
     let (mut near, mut far) = joined(&world.client, &listener);
     near.write_all(b"hello").unwrap();
@@ -436,8 +584,35 @@ fn each_fault_of_a_line_is_told_with_its_cause_tried_again_and_costs_no_byte() {
     expect(&mut far, b"it is me");
 }
 
-/// A ship with a terminal and a modem: the modem is dialled when the terminal dies, though the
-/// host only waits for what comes, and hung up when the terminal works again.
+/// The guide's peer with a line beside another carrier, and the same for the shore that answers:
+/// the shore's first. An idle line is hung up sooner than without a word, and only by the ship.
+fn guides_terminal_and_modem([ship, shore]: [&Gateway; 2], modems: &Modems) -> [String; 2] {
+    let words = "A line may stand beside other ways to the peer";
+    let text = documents::file(GUIDE, words, ship.keys(), shore.keys());
+    let text = put(&text, "+4721000000", "200");
+    let of = |text: &str, at: usize, idle: &str| {
+        let path = modems.paths()[at].display().to_string();
+        format!("{}idle = \"{idle}\"\n", put(text, "/dev/ttyUSB0", &path))
+    };
+    // "The same two carriers, without `endpoint` and `interface`, and `carrier`, `serial` and
+    // `answer = true` in `[peer.line]`"
+    let answers = [
+        ("\"shore\"", "\"ship\""),
+        (shore.keys().public.as_str(), ship.keys().public.as_str()),
+        ("endpoint   = \"203.0.113.7:4500\"\n", ""),
+        ("interface = \"eth0\"\n", ""),
+        // What it connects to is its own LAN.
+        ("\"0.0.0.0/0\", \"::/0\"]", "\"10.1.0.0/24\"]\nallow = [\"10.2.0.0/24\"]"),
+        ("\"terminal\"", "\"hub\""),
+        ("numbers = [\"200\"]", "answer = true"),
+    ];
+    let answers = answers.iter().fold(text.clone(), |text, (old, new)| put(&text, old, new));
+    let calls = put(&put(&text, "203.0.113.7", "192.0.2.2"), "\"eth0\"", &format!("{SATELLITE:?}"));
+    [of(&answers, 1, "60s"), of(&calls, 0, "3s")]
+}
+
+/// A ship with a terminal and a modem, as in the guide: the modem is dialled when the terminal dies,
+/// though the host only waits for what comes, and hung up when the terminal works again.
 #[test]
 fn a_modem_beside_a_terminal_is_dialled_when_that_dies_and_hung_up_when_it_is_back() {
     if !root() {
@@ -445,16 +620,12 @@ fn a_modem_beside_a_terminal_is_dialled_when_that_dies_and_hung_up_when_it_is_ba
     }
     let quick = Time::from_millis(100);
     let modems = telephones(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
-    let carriers = "[[peer.carrier]]\nname = \"vsat\"\n[[peer.carrier]]\nname = \"modem\"\n\
-        link = { send = \"46080bit\", receive = \"46080bit\", delay = \"50ms\", mtu = 500 }\n";
-    let paths = modems.paths();
-    let line_of =
-        |at: usize| format!("[peer.line]\ncarrier = \"modem\"\nserial = {:?}\n", paths[at]);
-    let mut plan = Plan::default();
-    plan.a.peer = format!("{carriers}{}numbers = [\"200\"]\nidle = \"3s\"\n", line_of(0));
-    plan.b.peer = format!("{carriers}{}answer = true\nidle = \"60s\"\n", line_of(1));
-    let mut world = World::without_gateways(&plan);
-    for gateway in [&mut world.b, &mut world.a] {
+    let mut world = World::without_gateways(&Plan::default());
+    let peers = guides_terminal_and_modem([&world.a, &world.b], &modems);
+    for (gateway, peer) in [&mut world.b, &mut world.a].into_iter().zip(peers) {
+        let text = gateway.text();
+        let (node, _) = text.split_once("[[peer]]").expect("a peer");
+        gateway.write(&format!("{node}{peer}"));
         gateway.start();
         gateway.wait_for_log("bentpipe is up");
     }

@@ -13,6 +13,7 @@ use bentpipe::admin::ServiceState;
 use os::netns::NetNs;
 
 use crate::accelerators::{program, serve, service, wait_until_running};
+use crate::documents::{NAMES, put, toml};
 use crate::gateway::Settings;
 use crate::harness::{Scratch, World, root, wait_for};
 
@@ -35,8 +36,7 @@ fn with_names_and(both: bool, peer: &str) -> (World, Scratch) {
 fn with_names_and_node(both: bool, peer: &str, change: impl Fn(&mut String)) -> (World, Scratch) {
     let programs = Scratch::new("names");
     let at = program("bentpipe-names", &programs);
-    let page = include_str!("../../../docs/names.md");
-    let serve = |settings: &mut Settings| serve(settings, page, "bentpipe-names", &at);
+    let serve = |settings: &mut Settings| serve(settings, NAMES, "bentpipe-names", &at);
     let world = World::with(|plan| {
         plan.a.peer = peer.to_owned();
         serve(&mut plan.a);
@@ -196,9 +196,8 @@ fn look_up_by_tcp(client: &NetNs, server: &str, name: &str) {
 
 /// The line of the page, with the servers of this network.
 fn asked_itself(node: &mut String) {
-    let page = include_str!("../../../docs/names.md");
-    let line = page.lines().find(|line| line.starts_with("dns = ")).expect("the line");
-    let line = line.replace("9.9.9.9", "10.2.0.2").replace("2620:fe::fe", "fd02::2");
+    let line = toml(NAMES, "a line in `[node]` at the terminal:");
+    let line = put(&put(line, "9.9.9.9", "10.2.0.2"), "2620:fe::fe", "fd02::2");
     *node = format!("\n{line}\n{node}");
 }
 

@@ -1,4 +1,5 @@
-//! One gateway, and nothing of ours at the far end of the satellite (`mode = "split"`, R-SPLIT-2).
+//! One gateway, and nothing of ours at the far end of the satellite (`mode = "split"`, R-SPLIT-2),
+//! by the file that the operator's guide prints.
 //!
 //! The satellite's other router forwards packets and knows of nothing.
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 use units::{BitRate, Ratio};
 
+use crate::documents::{GUIDE, put, toml};
 use crate::harness::{
     Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, root_alone, wait_for,
 };
@@ -36,6 +38,20 @@ fn network(plan: Plan) -> World {
     world
 }
 
+/// The guide's file, with this network's interfaces.
+fn guide() -> String {
+    let text = toml(GUIDE, "### A link with a gateway at one end only");
+    let text = put(text, "«private key»", KEY);
+    let text = put(&text, "\"eth1\"", &format!("{LAN:?}"));
+    put(&text, "\"wwan0\"", &format!("{SATELLITE:?}"))
+}
+
+/// The same about another link.
+fn with_link(link: &str) -> String {
+    let old = "profile     = \"geo-20-2\"\nend         = \"terminal\"\n";
+    put(&guide(), old, &format!("link = {{ {link} }}\n"))
+}
+
 /// A gateway in `ns` alone.
 struct Alone {
     _program: Daemon,
@@ -43,15 +59,11 @@ struct Alone {
 }
 
 impl Alone {
-    fn start(world: &World, ns: &NetNs, node: &str, routes: &str, link: &str) -> Alone {
+    fn start(world: &World, ns: &NetNs, text: &str) -> Alone {
         let dir = world.dir("alone");
         let (file, log) = (dir.join("alone.toml"), dir.join("log"));
-        let text = format!(
-            "[node]\nprivate_key = \"{KEY}\"\nadmin = \"{}\"\n{node}\n\
-             [[peer]]\nname = \"sky\"\nmode = \"split\"\ndevice = \"{SATELLITE}\"\n\
-             routes = [{routes}]\nlink = {{ {link} }}\n",
-            dir.join("admin").display()
-        );
+        let admin = format!("[node]\nadmin = {:?}\n", dir.join("admin").display().to_string());
+        let text = put(text, "[node]\n", &admin);
         fs::write(&file, text).expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("permissions");
         let bentpipe = env!("CARGO_BIN_EXE_bentpipe");
@@ -70,9 +82,6 @@ impl Alone {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
-
-/// Both networks of the server's side.
-const BEYOND: &str = "\"10.2.0.0/24\", \"fd02::/64\"";
 
 /// Sends `len` bytes to the server and waits until it has all and says so.
 fn upload(world: &World, len: usize) -> Duration {
@@ -115,7 +124,7 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     const LEN: usize = 1_500_000;
     let without = upload(&world, LEN);
     let link = "send = \"10Mbit\", receive = \"10Mbit\", delay = \"250ms\", loss = 0.01";
-    let alone = Alone::start(&world, &world.gwa, &format!("lan = [\"{LAN}\"]"), BEYOND, link);
+    let alone = Alone::start(&world, &world.gwa, &with_link(link));
     let with = upload(&world, LEN);
     eprintln!("1.5 MB over 10 Mbit/s, 500 ms, 1 % lost: {without:?} without, {with:?} with");
     assert!(with * 2 < without, "{with:?} with, {without:?} without\n{}", alone.said());
@@ -129,7 +138,7 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     let shown = crate::harness::said(&crate::harness::run(
         status.arg("status").arg("--socket").arg(socket),
     ));
-    assert!(shown.contains("peer sky, split at this end alone"), "{shown}");
+    assert!(shown.contains("peer internet, split at this end alone"), "{shown}");
     assert!(shown.contains(" 1 in all"), "{shown}");
     drop(alone);
     // Nothing of it is left, and hosts are served by the kernel as before.
@@ -179,8 +188,7 @@ fn ends_and_refusals_mean_what_they_mean_in_both_directions_and_families() {
         return;
     }
     let world = network(Plan::default());
-    let link = "send = \"40Mbit\", receive = \"40Mbit\", delay = \"50ms\"";
-    let alone = Alone::start(&world, &world.gwa, &format!("lan = [\"{LAN}\"]"), BEYOND, link);
+    let alone = Alone::start(&world, &world.gwa, &guide());
     check_semantics(&world.client, &world.server, SERVER);
     check_semantics(&world.client, &world.server, SERVER_V6);
     // What begins beyond the satellite.
@@ -198,7 +206,8 @@ fn a_single_host_splits_its_own_connections() {
     }
     let world = network(Plan::default());
     let link = "send = \"40Mbit\", receive = \"40Mbit\", delay = \"50ms\"";
-    let alone = Alone::start(&world, &world.gwa, "own = true", BEYOND, link);
+    let text = put(&with_link(link), &format!("lan         = [{LAN:?}]"), "own = true");
+    let alone = Alone::start(&world, &world.gwa, &text);
     let listener = listen(&world.server, SERVER);
     let mut near = connect(&world.gwa, SERVER);
     let mut far = accept(&listener);

@@ -9,11 +9,14 @@ use std::time::Duration;
 use bentpipe::admin::{Event, PathCause, PathReport, PathState};
 use bentpipe_lab::emulate::{Direction, Emulator, EmulatorHandle, EmulatorOptions};
 use channel::ChannelConfig;
+use os::netns::NetNs;
 use os::port::Port;
 use units::BitRate;
 
-use crate::gateway::{Gateway, PROGRAM};
-use crate::harness::{Plan, World, root, run, said, wait_for};
+use crate::documents::{self, GUIDE, put};
+use crate::gateway::{Gateway, Keys, PROGRAM};
+use crate::harness::{Plan, SATELLITE, World, root, run, said, wait_for};
+use crate::readme::{Sea, readme};
 use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};
 use crate::watching::Watch;
 
@@ -42,17 +45,8 @@ impl Two {
         );
         plan.b.peer += words;
         let mut world = World::without_gateways(&plan);
-        let one = ChannelConfig {
-            rate: Some(BitRate::from_mbps(6)),
-            delay: units::Duration::from_millis(10),
-            ..ChannelConfig::default()
-        };
-        let [left, right] = [&world.gwa, &world.gwb]
-            .map(|ns| ns.run(|| Port::tap(None, SECOND, 1500)).expect("a port"));
-        let second = Emulator::start(left, right, one.clone(), one, EmulatorOptions::default())
-            .expect("an emulated link");
-        world.gwa.address(SECOND, "198.51.100.1/24").expect("an address");
-        world.gwb.address(SECOND, "198.51.100.2/24").expect("an address");
+        let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
+        let second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
         world.b.start();
         world.a.start();
         world.a.wait_until_up();
@@ -68,37 +62,70 @@ impl Two {
 
     /// What the ship says of a path.
     fn path(&self, name: &str) -> PathReport {
-        let paths = self.world.a.status().links.remove(0).paths;
-        let found = paths.iter().find(|p| p.name == name).cloned();
-        found.unwrap_or_else(|| panic!("no path {name}: {paths:?}"))
+        path(&self.world.a, name)
     }
 
     fn wait_for(&self, name: &str, state: PathState) {
-        wait_for(&format!("{name} to be {state:?}"), || {
-            let path = self.path(name);
-            let shore = self.world.b.status();
-            let told = (&shore.links[0].paths, &shore.node.dropped);
-            (path.state == state).then_some(()).ok_or(format!("{path:?}; shore: {told:?}"))
-        });
+        wait_for_path([&self.world.a, &self.world.b], name, state);
     }
 
-    /// Waits until the shore sends by its path of this number, too.
+    /// Waits until the shore sends by its first path, or by another, too.
     fn wait_for_shore(&self, is_first: bool) {
-        wait_for("the shore to follow", || {
-            let paths = self.world.b.status().links.remove(0).paths;
-            let used = paths.iter().find(|p| p.state == PathState::InUse);
-            let follows = used.is_some_and(|p| (p.number == 0) == is_first);
-            follows.then_some(()).ok_or(format!("{paths:?}"))
-        });
+        wait_until_it_follows(&self.world.b, is_first);
     }
 
     /// Bytes that have gone over both ways, in either direction.
     fn carried(&self) -> [u64; 2] {
-        [&self.world.link, &self.second].map(|link| {
-            let of = |d| link.counters(d).offered.bytes;
-            of(Direction::Up) + of(Direction::Down)
-        })
+        [carried(&self.world.link), carried(&self.second)]
     }
+}
+
+/// A second way between gateways with these addresses on it: its rates and delay.
+fn second_link(nodes: [(&NetNs, &str); 2], rates: [BitRate; 2], delay_ms: u64) -> EmulatorHandle {
+    let [up, down] = rates.map(|rate| ChannelConfig {
+        rate: Some(rate),
+        delay: units::Duration::from_millis(delay_ms),
+        ..ChannelConfig::default()
+    });
+    let [left, right] =
+        nodes.map(|(ns, _)| ns.run(|| Port::tap(None, SECOND, 1500)).expect("a port"));
+    let link = Emulator::start(left, right, up, down, EmulatorOptions::default());
+    for (ns, address) in nodes {
+        ns.address(SECOND, address).expect("an address");
+    }
+    link.expect("an emulated link")
+}
+
+/// Bytes that have gone over a way, in either direction.
+fn carried(link: &EmulatorHandle) -> u64 {
+    let of = |d| link.counters(d).offered.bytes;
+    of(Direction::Up) + of(Direction::Down)
+}
+
+/// What a gateway says of a path.
+fn path(gateway: &Gateway, name: &str) -> PathReport {
+    let paths = gateway.status().links.remove(0).paths;
+    let found = paths.iter().find(|p| p.name == name).cloned();
+    found.unwrap_or_else(|| panic!("no path {name}: {paths:?}"))
+}
+
+fn wait_for_path([ship, shore]: [&Gateway; 2], name: &str, state: PathState) {
+    wait_for(&format!("{name} to be {state:?}"), || {
+        let path = path(ship, name);
+        let shore = shore.status();
+        let told = (&shore.links[0].paths, &shore.node.dropped);
+        (path.state == state).then_some(()).ok_or(format!("{path:?}; shore: {told:?}"))
+    });
+}
+
+/// Waits until the shore sends by its first path, or by another.
+fn wait_until_it_follows(shore: &Gateway, is_first: bool) {
+    wait_for("the shore to follow", || {
+        let paths = shore.status().links.remove(0).paths;
+        let used = paths.iter().find(|p| p.state == PathState::InUse);
+        let follows = used.is_some_and(|p| (p.number == 0) == is_first);
+        follows.then_some(()).ok_or(format!("{paths:?}"))
+    });
 }
 
 fn check(mut stream: TcpStream, data: &[u8]) {
@@ -381,4 +408,76 @@ fn a_class_goes_by_its_carrier_and_waits_for_it() {
     must(b, &["up", "lte"]);
     ends(waiting);
     assert!(must(b, &[]).contains("lte: in use for bulk"), "{}", must(b, &[]));
+}
+
+/// The carriers of the operator's guide on the README's ship.
+fn guides_ship(own: &Keys, peer: &Keys) -> String {
+    let ship = readme("ship", own, peer);
+    let (node, _) = ship.split_once("[[peer]]").expect("a peer");
+    let carriers = documents::file(GUIDE, "### Several ways to a peer", own, peer);
+    let carriers = put(&carriers, "\"eth0\"", &format!("{SATELLITE:?}"));
+    format!("{node}{}", put(&carriers, "\"wwan0\"", &format!("{SECOND:?}")))
+}
+
+/// "Several ways to a peer": its file on the ship, the README's on shore ("the hub needs nothing"),
+/// and its commands.
+#[test]
+fn the_guides_carriers_and_its_commands_for_them_work_as_they_stand_there() {
+    if !root() {
+        return;
+    }
+    let mut second = None;
+    let sea = Sea::running(
+        |[ship, shore]| {
+            let nodes = [(ship, "192.0.2.2/24"), (shore, "192.0.2.7/24")];
+            second = Some(second_link(nodes, [5, 20].map(BitRate::from_mbps), 40));
+            // One address of the peer's, by either interface.
+            ship.route(&format!("203.0.113.0/24 via 192.0.2.7 dev {SECOND} metric 100"))
+                .expect("a route");
+        },
+        |name, own, peer| match name {
+            "ship" => guides_ship(own, peer),
+            _ => readme(name, own, peer),
+        },
+    );
+    let second = second.expect("a link");
+    let (ship, shore) = (&sea.ship, &sea.shore);
+    let listener = listen(&sea.server, "198.51.100.7:7000");
+    let mut seed = 88;
+    let mut goes_by = |used: &str, (other, state): (&str, PathState)| {
+        wait_for_path([ship, shore], used, PathState::InUse);
+        wait_for_path([ship, shore], other, state);
+        wait_until_it_follows(shore, used == "vsat");
+        let before = [carried(&sea.link), carried(&second)];
+        let (near, far) = joined(&sea.host, &listener);
+        // Never the same: that would not cross again.
+        seed += 2;
+        let (up, down) = (pattern(seed, 50_000), pattern(seed + 1, 200_000));
+        let senders = [send_all(&near, up.clone()), send_all(&far, down.clone())];
+        check(far, &up);
+        check(near, &down);
+        for sender in senders {
+            sender.join().expect("a thread").expect("all was taken");
+        }
+        let carried = [carried(&sea.link) - before[0], carried(&second) - before[1]];
+        let [by_it, beside] = if used == "vsat" { carried } else { [carried[1], carried[0]] };
+        assert!(by_it > 250_000 && beside < 25_000, "{used}: {carried:?}");
+    };
+    goes_by("vsat", ("lte", PathState::StandsBy));
+    let commands = documents::commands(GUIDE, "### Several ways to a peer");
+    for words in &commands {
+        let text = ship.must(words);
+        match words[..] {
+            ["path", "shore"] => {
+                assert!(text.contains("vsat: ") && text.contains("lte: "), "{text}")
+            }
+            ["path", "shore", "use", "lte"] => goes_by("lte", ("vsat", PathState::StandsBy)),
+            ["path", "shore", "down", "vsat"] => goes_by("lte", ("vsat", PathState::Down)),
+            ["path", "shore", "auto"] | ["path", "shore", "up", "vsat"] => {
+                goes_by("vsat", ("lte", PathState::StandsBy));
+            }
+            _ => panic!("{words:?}"),
+        }
+    }
+    assert_eq!(commands.len(), 5);
 }

@@ -19,6 +19,7 @@ use os::netns::{NetNs, veth};
 use units::BitRate;
 
 use crate::clients::ftp_server;
+use crate::documents::{GUIDE, README, file, put};
 use crate::files::{make_file, sha256};
 use crate::gateway::{Gateway, Keys, Settings};
 use crate::harness::{
@@ -26,39 +27,23 @@ use crate::harness::{
 };
 use crate::tcp::{accept, check_echo, connect, expect, listen, pattern, try_connect};
 
-const README: &str = include_str!("../../../README.md");
-const GUIDE: &str = include_str!("../../../docs/operators-guide.md");
 const HOST: [&str; 2] = ["10.2.0.2", "fd10:2::2"];
 /// What the ship's file lists where others may begin something with its hosts.
 const OPEN: &str = "allow = [\"10.2.0.0/24\", \"fd10:2::/64\"]\n";
 pub const SERVER: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// The file that a document prints behind these words.
-fn file(document: &str, words: &str, own: &Keys, peer: &Keys) -> String {
-    let (_, rest) = document.split_once(words).expect("the words");
-    let (_, rest) = rest.split_once("```toml\n").expect("a block");
-    let (block, _) = rest.split_once("```").expect("its end");
-    let text = block
-        .replace("«private key»", &own.private)
-        .replace("«public key of shore»", &peer.public)
-        .replace("«public key of ship»", &peer.public)
-        .replace("«public key of yacht»", &Keys::new().public);
-    assert!(!text.contains('«'), "{text}");
-    text
-}
-
 /// The README's file of a node.
-fn readme(name: &str, own: &Keys, peer: &Keys) -> String {
+pub fn readme(name: &str, own: &Keys, peer: &Keys) -> String {
     file(README, &format!("`/etc/bentpipe/{name}.toml`"), own, peer)
 }
 
 pub struct Sea {
-    ship: Gateway,
-    shore: Gateway,
+    pub ship: Gateway,
+    pub shore: Gateway,
     pub host: NetNs,
     pub server: NetNs,
     nodes: [NetNs; 2],
-    _link: EmulatorHandle,
+    pub link: EmulatorHandle,
     pub dir: Scratch,
 }
 
@@ -74,7 +59,10 @@ impl Sea {
     }
 
     /// Nodes with these files, on machines as `prepare` leaves them: the ship's and the shore's.
-    fn running(prepare: impl Fn([&NetNs; 2]), file: impl Fn(&str, &Keys, &Keys) -> String) -> Sea {
+    pub fn running(
+        prepare: impl FnOnce([&NetNs; 2]),
+        file: impl Fn(&str, &Keys, &Keys) -> String,
+    ) -> Sea {
         let (number, [host, gwa, gwb, server]) = spaces();
         let plan = Plan { rate: BitRate::from_mbps(20), delay_ms: 300, ..Plan::default() };
         veth(&host, LAN, &gwa, "eth1").expect("a cable");
@@ -127,7 +115,7 @@ impl Sea {
             let links = shore.status().links;
             links.iter().any(|l| l.state == LinkState::Up).then_some(()).ok_or(format!("{links:?}"))
         });
-        Sea { ship, shore, host, server, nodes: [gwa, gwb], _link: link, dir }
+        Sea { ship, shore, host, server, nodes: [gwa, gwb], link, dir }
     }
 }
 
@@ -292,9 +280,10 @@ fn the_guides_single_host_reaches_servers_through_the_readmes_shore() {
     let sea = Sea::running(prepare, |name, own, peer| match name {
         "ship" => file(GUIDE, "### A gateway on a single host", own, peer),
         // "list it in the `routes` of the peer there"
-        _ => readme(name, own, peer)
-            .replace("10.2.0.0/24", "203.0.113.2/32")
-            .replace("fd10:2::/64", "2001:db8:5::2/128"),
+        _ => {
+            let text = put(&readme(name, own, peer), "10.2.0.0/24", "203.0.113.2/32");
+            put(&text, "fd10:2::/64", "2001:db8:5::2/128")
+        }
     });
     for server in SERVER {
         basics_work(&sea.nodes[0], &sea.server, server);
@@ -431,7 +420,10 @@ fn a_family_that_the_shore_does_not_know_is_refused_on_the_ship_at_once() {
     if !root() {
         return;
     }
-    let sea = Sea::with(|_, text| text.replace(", \"fd10:2::/64\"", ""));
+    let sea = Sea::with(|name, text| match name {
+        "shore" => put(&text, ", \"fd10:2::/64\"", ""),
+        _ => text,
+    });
     check_told(&sea, "IPv6 cannot work");
     let sent = sea.ship.status().links[0].datagrams.sent;
     let text = said(&shell(&sea.host, &format!("ping -c 1 -W 10 {}", SERVER[1])));
@@ -448,7 +440,10 @@ fn two_hubs_are_told_so_at_both_ends() {
     if !root() {
         return;
     }
-    let sea = Sea::with(|_, text| text.replace("\"terminal\"", "\"hub\""));
+    let sea = Sea::with(|name, text| match name {
+        "ship" => put(&text, "\"terminal\"", "\"hub\""),
+        _ => text,
+    });
     check_told(&sea, "both files say end = \"hub\"");
     assert_eq!(sea.ship.log().matches("both files say").count(), 1, "once");
 }

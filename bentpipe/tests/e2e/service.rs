@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use bentpipe::admin::{ServiceState, ServiceStatus};
 
+use crate::accelerators::serve_text;
+use crate::documents::{GUIDE, SERVICES, block, put, toml};
 use crate::gateway::{Gateway, Settings};
 use crate::harness::{PATIENCE, Plan, Scratch, World, root, root_alone, wait_for};
 use crate::tcp::{
@@ -477,23 +479,33 @@ while s.recv(65536):
     }
 }
 
-/// The same service in Python, from the page that says how to write one.
+/// The same service in Python, from the page that says how to write one, by that page's file.
 #[test]
 fn the_service_of_the_documentation_works() {
     if !root() {
         return;
     }
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/services.md");
-    let page = fs::read_to_string(page).expect("the page");
-    let code = page.split_once("```python\n").and_then(|(_, rest)| rest.split_once("```"));
-    let (code, _) = code.expect("a program in the page");
     let programs = Programs::new("python");
-    let python = programs.python("echo.py", code);
-    // With the one in Rust at the other end: they speak the same.
-    let world = with_services([&python, &programs.echo()], Plan::open_to_shore);
+    let python = programs.python("echo.py", block(SERVICES, "## The smallest one", "python"));
+    let command = "[\"/usr/bin/bentpipe-echo\"]";
+    let directory = programs.dir().join("echo").display().to_string();
+    // The page's file, and with the program in Rust at the other end, for they speak the same, that
+    // of the operator's guide.
+    let file = put(toml(SERVICES, "## In the file"), command, &python);
+    let file = put(&file, "\"bentpipe-echo\"", "\"64323\"");
+    let file = put(&file, "/var/lib/bentpipe/echo", &directory);
+    let file = put(&file, "/usr/share/echo", &programs.dir().display().to_string());
+    let guides = put(toml(GUIDE, "### Services"), command, &programs.echo());
+    let world = World::with(|plan| {
+        serve_text(&mut plan.a, &file);
+        serve_text(&mut plan.b, &guides);
+        plan.open_to_shore();
+    });
+    wait_until_running(&world.a);
+    wait_until_running(&world.b);
     for (from, to, at, gateway) in [
-        (&world.client, &world.server, SERVER, "10.2.0.1"),
-        (&world.server, &world.client, "10.1.0.2:7000", "10.1.0.1"),
+        (&world.client, &world.server, "10.2.0.2:80", "10.2.0.1"),
+        (&world.server, &world.client, "10.1.0.2:7", "10.1.0.1"),
     ] {
         let listener = listen(to, at);
         check_echo(from, &listener);
@@ -511,7 +523,7 @@ fn the_service_of_the_documentation_works() {
         let mut near = connect(from, at);
         assert_eq!(end_within(&mut near, PATIENCE), Some(End::Reset));
     }
-    world.a.wait_for_log("no connection to 10.1.0.2:7000 for far: refused");
+    world.a.wait_for_log("no connection to 10.1.0.2:7 for far: refused");
     assert_eq!([count(&world.a, "accepted"), count(&world.b, "accepted")], [4, 4]);
 }
 

@@ -1,15 +1,17 @@
 //! Telephone lines that answer for all peers: a hunt group (R-MODEM).
 
 use std::io::Write as _;
+use std::path::Path;
 
 use bentpipe::admin::TelephoneReport;
 use bentpipe_lab::modem::Modems;
 use exchange::{ExchangeConfig, LineConfig};
 use units::{BitRate, Duration as Time};
 
+use crate::documents::{GUIDE, put, toml};
 use crate::gateway::{Gateway, Keys};
 use crate::harness::{Plan, World, root, wait_for};
-use crate::line::{link, wait_for_state};
+use crate::line::{guides_modem, link, wait_for_state};
 use crate::tcp::{SERVER, expect, joined, listen};
 
 /// A ship, a stranger, and a shore with two lines of one number.
@@ -52,15 +54,19 @@ fn a_peer_comes_in_by_any_line_of_the_group_and_a_stranger_is_hung_up_and_counte
     let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
     (plan.a.mtu, plan.b.mtu) = (500, 500);
     plan.a.endpoint = None;
-    plan.a.peer =
-        format!("[peer.line]\nserial = {:?}\nnumbers = [\"200\"]\nidle = \"3s\"\n", paths[0]);
-    // Who may call is slow: a stranger stays for longer than this machine is busy.
+    let [_, calls, _] = guides_modem(&paths[0], &paths[1]);
+    plan.a.peer = format!("{calls}idle = \"3s\"\n");
+    // The guide's table, "one table for each modem". Who may call is slow: a stranger stays for
+    // longer than this machine is busy.
+    let telephone = |path: &Path| {
+        let text = toml(GUIDE, "A shore with several modems answers for all its peers");
+        put(text, "/dev/ttyUSB0", &path.display().to_string())
+    };
     plan.b.peer = format!(
-        "[[peer]]\nname = \"slow\"\npublic_key = \"{}\"\nprofile = \"mini-m\"\nend = \"hub\"\n\
-         [[telephone]]\nname = \"one\"\nserial = {:?}\n[[telephone]]\nname = \"two\"\nserial = {:?}\n",
+        "[[peer]]\nname = \"slow\"\npublic_key = \"{}\"\nprofile = \"mini-m\"\nend = \"hub\"\n{}{}",
         Keys::new().public,
-        paths[1],
-        paths[2]
+        telephone(&paths[1]),
+        put(&telephone(&paths[2]), "\"first\"", "\"second\""),
     );
     let mut world = World::without_gateways(&plan);
     world.set_link_down(true);

@@ -12,6 +12,7 @@ use bentpipe::admin::{
     self, Answer, By, Cause, Event, LinkState, Notice, Outage, Request, UsageReport, Watcher,
 };
 
+use crate::documents::{self, GUIDE};
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{Plan, World, root, wait_for, wait_long_for};
 use crate::tcp::{
@@ -353,22 +354,16 @@ fn the_guides_examples_of_events_usage_and_outages_work() {
         return;
     }
     let world = World::new();
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operators-guide.md");
-    let guide = std::fs::read_to_string(guide).expect("the guide");
-    let section = guide.split("### Events, usage and outages").nth(1).expect("the section");
-    let block = section.split("```").nth(1).expect("its commands");
-    let mut commands = 0;
-    for line in block.lines().filter_map(|line| line.strip_prefix("bentpipe ")) {
-        let words = line.split('#').next().unwrap_or("").split_whitespace();
-        let args: Vec<&str> = words.map(|w| if w == "ship" { "far" } else { w }).collect();
+    let commands = documents::commands(GUIDE, "### Events, usage and outages");
+    for words in &commands {
+        let args: Vec<&str> = words.iter().map(|w| if *w == "ship" { "far" } else { w }).collect();
         let said = match args[0] {
             "watch" => first_line(&world.a, &args),
             _ => command(&world.a, &args),
         };
-        assert!(!said.is_empty(), "bentpipe {line} says nothing");
-        commands += 1;
+        assert!(!said.is_empty(), "bentpipe {args:?} says nothing");
     }
-    assert_eq!(commands, 8);
+    assert_eq!(commands.len(), 8);
 }
 
 /// The first line of a command that goes on.

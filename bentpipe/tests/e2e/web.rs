@@ -3,9 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -14,7 +12,9 @@ use std::time::Duration;
 use bentpipe::admin::{ServiceState, ServiceStatus};
 use os::netns::NetNs;
 
-use crate::gateway::{Gateway, Settings};
+use crate::accelerators::{self, program};
+use crate::documents::{WEB, put, toml};
+use crate::gateway::Gateway;
 use crate::harness::{Plan, Scratch, World, must, root, wait_for};
 use crate::tcp::{
     End, accept, connect, expect, listen, pattern, read_to_end, reset, send_all, try_connect,
@@ -22,24 +22,7 @@ use crate::tcp::{
 
 pub const AT: &str = "10.2.0.2:80";
 
-/// The program, built as this test was, where every user may run it.
-fn program(programs: &Scratch) -> String {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "-p", "bentpipe-web"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo").success(), "bentpipe-web is built");
-        Path::new(crate::gateway::PROGRAM).with_file_name("bentpipe-web")
-    });
-    let path = programs.sub("bin").join("bentpipe-web");
-    std::fs::copy(built, &path).expect("a copy");
-    format!("[{:?}]", path.display().to_string())
-}
-
-/// The default network, with the service at both ends.
+/// The default network, with the service at both ends as the page says.
 pub fn world(label: &str) -> (World, Scratch) {
     world_with(label, |_, _| {})
 }
@@ -47,14 +30,11 @@ pub fn world(label: &str) -> (World, Scratch) {
 /// The same with changes to the plan, in which both services are the last tables of their nodes.
 pub fn world_with(label: &str, change: impl FnOnce(&mut Plan, &Scratch)) -> (World, Scratch) {
     let programs = Scratch::new(&format!("programs-{label}"));
-    let command = program(&programs);
-    let serve = |settings: &mut Settings| {
-        settings.node += &format!("\n[service.web]\ncommand = {command}\n");
-        settings.peer += "\n[[peer.rule]]\nports = [80]\nvia = \"web\"\n";
-    };
+    let at = program("bentpipe-web", &programs);
     let world = World::with(|plan| {
-        serve(&mut plan.a);
-        serve(&mut plan.b);
+        for settings in [&mut plan.a, &mut plan.b] {
+            accelerators::serve(settings, WEB, "bentpipe-web", &at);
+        }
         change(plan, &programs);
     });
     for gateway in [&world.a, &world.b] {
@@ -64,6 +44,18 @@ pub fn world_with(label: &str, change: impl FnOnce(&mut Plan, &Scratch)) -> (Wor
         });
     }
     (world, programs)
+}
+
+/// An example of the page with this network's program in it.
+pub fn example(words: &str, programs: &Scratch) -> String {
+    let at = programs.sub("bin").join("bentpipe-web").display().to_string();
+    put(toml(WEB, words), "/usr/bin/bentpipe-web", &at)
+}
+
+/// Puts the command that the page prints behind these words in place of the one that is there.
+pub fn command(node: &str, words: &str, programs: &Scratch) -> String {
+    let old = node.lines().find(|line| line.starts_with("command = ")).expect("a command");
+    put(node, old, example(words, programs).trim_end())
 }
 
 pub fn service(gateway: &Gateway) -> ServiceStatus {

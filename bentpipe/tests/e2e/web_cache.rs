@@ -8,16 +8,22 @@ use std::process::Command;
 use bentpipe::admin::ServiceState;
 use serde_json::Value;
 
+use crate::documents::{self, WEB, put};
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{Plan, Scratch, World, must, root, wait_for};
 use crate::tcp::pattern;
-use crate::web::{AT, Server, field, service, sized, wait_for_count, world_with};
+use crate::web::{AT, Server, example, field, service, sized, wait_for_count, world_with};
 
-/// Gives the service at a a directory, which the gateway makes.
+/// Gives the service at a a directory, which the gateway makes, as the page says.
 pub fn with_directory(plan: &mut Plan, programs: &Scratch) {
-    let directory = programs.sub("state").join("web");
-    plan.a.node += &format!("directory = {:?}\n", directory.display().to_string());
+    let directory = programs.sub("state").join("web").display().to_string();
+    let text = example("there are files, too, one for each answer:", programs);
+    let text = put(&text, "\"bentpipe-web\"", &format!("\"{USER}\""));
+    plan.a.node = format!("\n{}", put(&text, "/var/lib/bentpipe/web", &directory));
 }
+
+/// Whom the service runs as.
+const USER: u32 = 64_322;
 
 fn files(programs: &Scratch) -> Vec<PathBuf> {
     let entries = fs::read_dir(programs.sub("state").join("web/cache")).expect("a directory");
@@ -220,6 +226,23 @@ fn the_operator_sees_what_is_kept_and_has_it_forgotten() {
         files if files.is_empty() => Ok(()),
         files => Err(format!("{files:?}")),
     });
+    // The page's commands, as they stand there.
+    get(&world, "", "/small");
+    let commands = documents::commands(WEB, "## What is kept");
+    for words in &commands {
+        let url = |word: &&str| {
+            if *word == "http://example.org/" { small.clone() } else { word.to_string() }
+        };
+        let words: Vec<String> = words.iter().map(url).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let told = world.a.must(&words);
+        assert!(!told.is_empty(), "{words:?} says nothing");
+        if words[1] != "stats" {
+            assert_eq!(words[2], small);
+        }
+    }
+    assert_eq!(commands.len(), 3);
+    assert!(web(&world, &["show", &small]).0.is_null(), "it was forgotten");
     for (words, said) in [
         (&["show", "ftp://a/"][..], "is no URL"),
         (&["--service", "mail", "stats"], "has no service \"mail\""),

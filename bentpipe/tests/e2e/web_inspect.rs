@@ -1,17 +1,19 @@
 //! HTTPS that is opened: a real TLS server behind the hub, curl and a browser behind the terminal.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use os::netns::NetNs;
 use serde_json::Value;
 
+use crate::accelerators::serve_text;
+use crate::documents::{WEB, block, put};
 use crate::gateway::PROGRAM;
 use crate::harness::{Daemon, Plan, Scratch, World, must, root, shell, wait_for};
 use crate::tcp::try_connect;
-use crate::web::{service, wait_for_count, world_with};
+use crate::web::{example, service, wait_for_count, world_with};
 
 const SERVER: &str = "10.2.0.2";
 /// Whom the terminal's service runs as: the authority's key is his.
@@ -90,25 +92,33 @@ impl Origin {
     }
 }
 
-/// Has the terminal's service open HTTPS, with an authority that the program makes.
+/// Has the terminal's service open HTTPS as the page says, by its commands and its file.
 fn inspect(plan: &mut Plan, programs: &Scratch, origin: &Path) {
-    let ca = programs.sub("ca").join("web");
-    let program = programs.sub("bin").join("bentpipe-web");
-    let made = Command::new(program).arg("ca").arg(&ca).output().expect("it runs");
+    let words = "**How to switch it on.**";
+    let directory = programs.sub("state").join("web").display().to_string();
+    let program = programs.sub("bin").join("bentpipe-web").display().to_string();
+    let user = USER.to_string();
+    // Here he has no name.
+    let script = block(WEB, words, "sh");
+    let (_, script) =
+        script.split_once('\n').filter(|(a, _)| a.starts_with("useradd ")).expect("it");
+    let script = put(script, "-o bentpipe-web", &format!("-o {user}"));
+    let as_user = format!("setpriv --reuid={user} --regid={user} --clear-groups --");
+    let script = put(&script, "runuser -u bentpipe-web --", &as_user);
+    let script = put(&script, "bentpipe-web ca ", &format!("{program} ca "));
+    let script = put(&script, "/var/lib/bentpipe/web", &directory);
+    let made = Command::new("sh").args(["-ec", &script]).output().expect("it runs");
     let said = String::from_utf8_lossy(&made.stdout);
     assert!(made.status.success() && said.contains("update-ca-certificates"), "{made:?}");
-    for path in fs::read_dir(&ca).unwrap().map(|it| it.unwrap().path()).chain([ca.clone()]) {
-        chown(path, Some(USER), Some(USER)).expect("root");
-    }
-    for (settings, more) in [
-        (&mut plan.a, format!("--inspect\", {:?}", ca.display().to_string())),
-        (&mut plan.b, format!("--trust\", {:?}", origin.join("root.pem").display().to_string())),
-    ] {
-        settings.node = settings.node.replace("-web\"]", &format!("-web\", \"{more}]"));
-        settings.peer = settings.peer.replace("ports = [80]", "ports = [80, 443]");
-        assert!(settings.node.contains(&more) && settings.peer.contains("443"), "{settings:?}");
-    }
-    plan.a.node += &format!("user = \"{USER}\"\n");
+
+    let text = put(&example(words, programs), "/var/lib/bentpipe/web", &directory);
+    plan.a.node.clear();
+    plan.a.peer = "quic = \"refuse\"\n".to_owned();
+    serve_text(&mut plan.a, &put(&text, "\"bentpipe-web\"", &format!("{user:?}")));
+    let trust =
+        format!("-web\", \"--trust\", {:?}]", origin.join("root.pem").display().to_string());
+    plan.b.node = put(&plan.b.node, "-web\"]", &trust);
+    plan.b.peer = put(&plan.b.peer, "ports = [80]", "ports = [80, 443]");
 }
 
 /// What curl gets, behind the status and the version of HTTP.
@@ -137,7 +147,7 @@ fn https_is_opened_where_the_operator_wants_it_and_kept_pushed_and_verified() {
     let mut authority = PathBuf::new();
     let (world, programs) = world_with("web-inspect", |plan, programs| {
         inspect(plan, programs, &dir);
-        authority = programs.sub("ca").join("web/ca.pem");
+        authority = programs.sub("state").join("web/ca/ca.pem");
     });
     let origin = Origin::start(&world, dir);
     let (ours, theirs) = (authority.as_path(), &*origin.dir.join("root.pem"));
@@ -249,7 +259,7 @@ fn browser(world: &World, origin: &Origin, ours: &Path) {
 
 /// The program says what is wrong with a key that others may read, and does not run.
 fn refuses_open_key(programs: &Scratch) {
-    let ca = programs.sub("ca").join("web");
+    let ca = programs.sub("state").join("web/ca");
     fs::set_permissions(ca.join("ca.key"), fs::Permissions::from_mode(0o640)).unwrap();
     let program = programs.sub("bin").join("bentpipe-web");
     let output = Command::new(program).arg("--inspect").arg(&ca).output().expect("it runs");

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use crate::documents::put;
 use crate::harness::{World, must, root, shell, wait_for};
 use crate::tcp::pattern;
-use crate::web::{AT, Server, field, service, sized, wait_for_count, world, world_with};
+use crate::web::{AT, Server, command, field, service, sized, wait_for_count, world, world_with};
+use crate::web_cache::web_at;
 
 /// With these fields.
 fn with(fields: &str, body: &[u8]) -> (String, Vec<u8>) {
@@ -139,7 +141,10 @@ fn what_is_too_much_is_asked_for_by_the_host_and_push_can_be_off() {
     if !root() {
         return;
     }
-    let (world, _programs) = world("push-large");
+    // Enough for the small one.
+    let (world, _programs) = world_with("push-large", |plan, programs| {
+        plan.a.node = command(&plan.a.node, "exchange that its own request is.", programs);
+    });
     let server = Server::start(&world.server, site);
     get(&world, "", "/large");
     wait_for_count(&world.a, "pushed", 1);
@@ -149,15 +154,22 @@ fn what_is_too_much_is_asked_for_by_the_host_and_push_can_be_off() {
     assert_eq!(get(&world, "", "/image.png"), "/image.png");
     assert_eq!([asked(&server, "/huge.png"), asked(&server, "/image.png")], [2, 1]);
     drop(world);
-    let (world, _programs) = world_with("push-off", |plan, _| {
-        plan.a.node = plan.a.node.replace("-web\"]", "-web\", \"--push\", \"0\"]");
-        assert!(plan.a.node.contains("--push"), "{}", plan.a.node);
+    let (world, _programs) = world_with("push-off", |plan, programs| {
+        plan.a.node = put(&plan.a.node, "-web\"]", "-web\", \"--push\", \"0\"]");
+        plan.b.node = command(&plan.b.node, "where that matters, switch it off:", programs);
     });
     let server = Server::start(&world.server, site);
     get(&world, "", "/page");
     assert_eq!(get(&world, "", "/image.png"), "/image.png");
     assert_eq!(server.heads().len(), 2);
     wait_for_count(&world.a, "pushed", 0);
+    // Nor does this hub keep anything: what the terminal forgets is asked for again.
+    let style = get(&world, "", "/style.css");
+    assert_eq!(get(&world, "", "/style.css"), style);
+    assert_eq!(asked(&server, "/style.css"), 1, "the terminal keeps it");
+    web_at(&world.a, &["purge"]);
+    assert_eq!(get(&world, "", "/style.css"), style);
+    assert_eq!(asked(&server, "/style.css"), 2);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State,
 use dial::rules::Flow;
 use link::keys::PublicKey;
 use link::{PathId, PeerId, Remote};
+use relay::classify;
 use relay::packet::Packet;
 use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
@@ -449,13 +450,15 @@ impl Shard {
             return;
         };
         let facts = parsed.facts(packet);
+        let traffic = self.peers.with_id(line.peer).map(|peer| &peer.config.traffic);
+        let class = traffic.map_or("", |t| t.class_name(classify::class(&t.rules, &facts)));
         let flow = Flow {
             host: Host::Addr(parsed.source),
             protocol: facts.protocol,
             port: facts.ports.map_or(0, |(_, to)| to),
             remote: Some(parsed.destination),
             name: None,
-            class: "".into(),
+            class: class.into(),
             service: "".into(),
         };
         line.on_bytes(now, None, flow, [packet.len() as u64, 0]);
