@@ -487,10 +487,11 @@ impl Session {
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let in_flight = self.paths.active().sent.oldest_in_flight();
         if in_flight.is_none() && (!self.streams.is_empty() || !self.outbox.is_empty()) {
-            let has_work = !self.control.is_empty()
-                || !self.schedule.is_empty()
-                || !self.opening.is_empty()
-                || !self.outbox.is_empty();
+            // What waits for another path's carrier is no question to the peer.
+            let active = self.paths.active_at();
+            let has_work = self.control.has(&self.schedule, active)
+                || self.schedule.has_any(active)
+                || !self.opening.is_empty();
             return has_work.then_some(self.paths.active().last_eliciting);
         }
         in_flight

@@ -130,7 +130,10 @@ impl Shard {
         let all = self.relay.endpoint.paths(Instant::ZERO, known.id);
         let path = match which {
             Which::Carrier(at) => known.paths.get(at).copied().flatten(),
-            Which::Told(name) => all.iter().find(|p| p.name == name).map(|p| p.id),
+            Which::Told(name) => {
+                let named = all.iter().filter(|p| p.name == name);
+                named.max_by_key(|p| (p.is_peer_up, p.is_alive)).map(|p| p.id)
+            }
             Which::Number(id) => all.iter().map(|p| p.id).find(|p| *p == id),
         };
         let missing = || format!("peer \"{}\" has no such path now", known.config.name);

@@ -57,6 +57,11 @@ impl Session {
 
     fn send_once(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
         let class = self.datagram_class(now, data.len(), label);
+        if !self.has_way(class) {
+            // It would be hours old when its carrier is back.
+            self.outbox.dropped += 1;
+            return false;
+        }
         let host = self.schedule.hold_host(label.host);
         let compress = self.may_compress(label.compress);
         let queue = self.schedule.packets(class, host);

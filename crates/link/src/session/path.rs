@@ -15,7 +15,7 @@ use super::control::Control;
 use super::liveness::{Liveness, PathHealth};
 use super::paths::Said;
 use super::repair::Repair;
-use super::schedule::Schedule;
+use super::schedule::{ClassId, Schedule};
 use super::trust::Trust;
 use crate::endpoint::PathStatus;
 use crate::pacer::Pacer;
@@ -101,6 +101,8 @@ impl<'a> Load<'a> {
         interactive_until: Instant,
     ) -> Load<'a> {
         let control = way.is_some_and(|way| control.has(schedule, way));
+        let is_quick = way.is_some_and(|way| schedule.way(ClassId::INTERACTIVE) == way);
+        let interactive_until = if is_quick { interactive_until } else { Instant::ZERO };
         Load { schedule: way.map(|way| (schedule, way)), control, interactive_until }
     }
 

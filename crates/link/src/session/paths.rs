@@ -254,14 +254,15 @@ impl Paths {
 
     /// Where the path is that a class with these carriers goes by: the first of them that works
     /// and is not left alone, or the one of them that a command chose; of those that do not work
-    /// the first that is open. `None`: none is. Where no path has one of these names
-    /// they say nothing, and it goes by the active path.
+    /// the first that is open. `None`: none is. To a node that has no names for its own paths a list
+    /// of which it knows no name says nothing, and the class goes by the active path.
     fn way_of(&self, now: Instant, names: &CarrierNames) -> Option<usize> {
         let place = |path: &Path| {
             let name = path.name();
-            names.iter().position(|n| n == name).filter(|_| !path.is_retired)
+            names.iter().position(|n| n == name)
         };
-        if self.list.iter().all(|path| place(path).is_none()) {
+        let has_names = self.list.iter().any(|path| !path.config.name.is_empty());
+        if !has_names && self.list.iter().all(|path| place(path).is_none()) {
             return Some(self.active);
         }
         let rank = |at: usize| {
@@ -551,6 +552,8 @@ impl Session {
     pub(crate) fn retire_path(&mut self, now: Instant, id: PathId) {
         let Some(at) = self.paths.find(id) else { return };
         self.paths[at].is_retired = true;
+        // Another may be called so from now on.
+        self.paths[at].config.name = CarrierName::default();
         if self.paths.chosen == Some(id) {
             self.paths.choose(None);
         }
@@ -699,9 +702,10 @@ impl Session {
         self.follow_classes(now);
         for at in 0..self.paths.len() {
             let path = &self.paths[at];
-            let is_dead = path.silent || !path.peer.says.hears || path.trust.is_poor();
-            let carries = at == self.paths.active_at() || path.carries_classes;
-            let is_over = !path.is_open() || is_dead && !carries;
+            // What has no other path goes by a poor one.
+            let is_poor = path.trust.is_poor() && !path.carries_classes;
+            let is_dead = path.silent || !path.peer.says.hears || is_poor;
+            let is_over = !path.is_open() || is_dead && at != self.paths.active_at();
             if is_over != self.paths[at].given_up {
                 self.paths[at].given_up = is_over;
                 if is_over {
@@ -718,11 +722,8 @@ impl Session {
             let names = classes.get(class.index()).map(|class| &class.carriers);
             names.filter(|names| !names.is_empty())
         };
-        let way = |class| match names(class) {
-            Some(names) => self.paths.way_of(now, names).unwrap_or(NO_WAY),
-            None => active,
-        };
-        self.schedule.set_ways(way);
+        let way = |class| names(class).map(|names| self.paths.way_of(now, names).unwrap_or(NO_WAY));
+        self.schedule.set_ways(active, way);
         for at in 0..self.paths.len() {
             let carries = at != active && self.schedule.serves(at);
             if std::mem::replace(&mut self.paths[at].carries_classes, carries) != carries && carries

@@ -11,6 +11,7 @@ use units::{Duration, Instant};
 
 use super::path::Path;
 use super::schedule::{ClassId, Turn};
+use super::streams::control_class;
 use super::{Carry, Session};
 use crate::stream::{Carries, Queue, Recent, Stream};
 use crate::wire::StreamId;
@@ -94,6 +95,9 @@ impl Session {
         let class = self.schedule.known(class);
         if let Some(s) = self.streams.get_mut(&id) {
             s.class = class;
+            if s.in_control && self.schedule.is_parted() {
+                self.control.move_to(control_class(s), id);
+            }
         }
     }
 

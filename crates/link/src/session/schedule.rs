@@ -138,7 +138,7 @@ struct Class {
     turns: u32,
     /// The place of the path that it goes by.
     way: usize,
-    /// Its carriers are named.
+    /// Its carriers are named, and known.
     is_bound: bool,
 }
 
@@ -217,17 +217,18 @@ impl Schedule {
             class.weight = weights.get(i).copied().unwrap_or(1);
             class.cap = config.get(i).and_then(|c| c.cap);
             class.hold = config.get(i).and_then(|c| c.hold).unwrap_or(Duration::ZERO);
-            class.is_bound = config.get(i).is_some_and(|c| !c.carriers.is_empty());
         }
         let chosen = |id: ClassId| config.get(id.index()).is_some_and(|c| c.share.is_some());
         self.lends = !chosen(ClassId::NORMAL) && !chosen(ClassId::BULK);
     }
 
-    /// Each class goes the way that `way` says from now on. What it is behind or ahead of the others
-    /// of its way stays as it is.
-    pub fn set_ways(&mut self, way: impl Fn(ClassId) -> usize) {
+    /// Each class goes the way that `named` says from now on, or the active path's. What it is behind
+    /// or ahead of the others of its way stays as it is.
+    pub fn set_ways(&mut self, active: usize, named: impl Fn(ClassId) -> Option<usize>) {
         for (i, class) in self.classes.iter_mut().enumerate() {
-            let way = way(ClassId::from_index(i)).min(NO_WAY);
+            let named = named(ClassId::from_index(i));
+            class.is_bound = named.is_some();
+            let way = named.unwrap_or(active).min(NO_WAY);
             let before = std::mem::replace(&mut class.way, way);
             if before != way {
                 let ahead = class.virtual_time as i128 - i128::from(self.virtual_times[before]);
@@ -438,7 +439,9 @@ impl Schedule {
     }
 
     fn charge_class(&mut self, now: Instant, id: ClassId, bytes: u64) {
-        let bulk_waits = self.classes[ClassId::BULK.index()].has_work(true);
+        let way = self.way(id);
+        let bulk = &self.classes[ClassId::BULK.index()];
+        let bulk_waits = bulk.has_work(true) && bulk.way == way;
         let class = &mut self.classes[id.index()];
         let mut weight = class.weight;
         if id == ClassId::NORMAL && self.lends && bulk_waits {

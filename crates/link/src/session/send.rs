@@ -4,7 +4,7 @@ use units::{Duration, Instant};
 
 use super::path::Load;
 use super::priority::SMALL;
-use super::schedule::Turn;
+use super::schedule::{ClassId, Turn};
 use super::{CLOSE_SPACING, Event, Session};
 use crate::datagram::Wrote;
 use crate::path::PathId;
@@ -66,9 +66,21 @@ impl Session {
 
     /// Does something wait that goes by this path?
     fn has_content(&self, now: Instant, at: usize) -> bool {
-        self.control.has(&self.schedule, at)
-            // While the peer is silent streams wait.
-            || self.schedule.has_work(now, at, !self.paths[at].silent)
+        self.carries(at)
+            && (self.control.has(&self.schedule, at)
+                // While the peer is silent streams wait.
+                || self.schedule.has_work(now, at, !self.paths[at].silent))
+    }
+
+    /// Does content go by this path? What its classes have waits while it is given up.
+    fn carries(&self, at: usize) -> bool {
+        let path = &self.paths[at];
+        at == self.paths.active_at() || path.carries_classes && !path.given_up
+    }
+
+    /// The next stream with control frames for this path.
+    fn next_control(&self, at: usize) -> Option<(ClassId, StreamId)> {
+        if self.carries(at) { self.control.next(&self.schedule, at) } else { None }
     }
 
     fn close_due(&self) -> Option<Instant> {
@@ -84,8 +96,7 @@ impl Session {
     /// where it shares these.
     fn way_of(&self, at: usize) -> Option<usize> {
         let active = self.paths.active_at();
-        let is_own = at == active || self.paths[at].carries_classes;
-        if is_own { Some(at) } else { self.paths.shares(at).then_some(active) }
+        if self.carries(at) { Some(at) } else { self.paths.shares(at).then_some(active) }
     }
 
     /// Fills `buf` (the plaintext room of one packet of a path) and books it as sent. `None`
@@ -103,12 +114,12 @@ impl Session {
             self.paths[at].pacer.on_idle(now);
             return None;
         }
-        let is_active = at == self.paths.active_at();
+        let carries = self.carries(at);
+        let is_quick = self.schedule.way(ClassId::INTERACTIVE) == at;
         let shares = self.paths.shares(at);
         let way = self.way_of(at);
         let path = &mut self.paths[at];
-        let carries = is_active || path.carries_classes;
-        path.pacer.set_waited_for(carries && now < self.interactive_until);
+        path.pacer.set_waited_for(is_quick && now < self.interactive_until);
         // A node that goes does not wait for its turn: it may not be there when it comes.
         if let Some(reason) = self.closing {
             return Some(self.write_close(now, reason, buf, sealing));
@@ -127,6 +138,7 @@ impl Session {
         path.ping |= path.knows_too_little();
         if !path.ping
             && path.report_due().is_none_or(|t| t > now)
+            && !(load.control || load.is_due(now))
             && let Some(built) = path.write_trial(now, buf, sealing)
         {
             return Some(built);
@@ -214,7 +226,7 @@ impl Session {
         if here && self.paths.has_news() {
             eliciting |= self.paths.write_news(w);
         }
-        while let Some((place, id)) = self.control.next(&self.schedule, at) {
+        while let Some((class, id)) = self.next_control(at) {
             match self.write_stream_control(id, w) {
                 Some(wrote) => {
                     self.paths.in_hand_mut().repair.on_control(wrote);
@@ -223,7 +235,7 @@ impl Session {
                 None if w.is_empty() => self.refuse_open(now, id),
                 None => break,
             }
-            self.control.remove(place);
+            self.control.pop(class, self.streams.contains_key(&id));
         }
         eliciting
     }

@@ -44,7 +44,11 @@ impl Session {
 
     /// How many bytes [`Session::write`] would take now. If it is 0, [`Event::Writable`] follows.
     pub fn writable_bytes(&mut self, id: StreamId) -> u64 {
-        let cap = self.unsent_cap();
+        let cap = match self.streams.get(&id) {
+            // What waits for its carrier, maybe for hours, leaves the memory to others.
+            Some(s) if !self.has_way(s.class) => self.unsent_cap().min(self.params.reserve),
+            _ => self.unsent_cap(),
+        };
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
                 let room = cap.saturating_sub(s.send.unsent());
@@ -102,10 +106,34 @@ impl Session {
         }
         self.update_over_reserve(id);
         self.update_recv_over_reserve(id);
-        self.start_open(id);
-        self.want_control(id);
-        self.make_ready(now, id);
+        if self.is_unknown_to_peer(id) {
+            self.forget_unopened(id);
+        } else {
+            self.start_open(id);
+            self.want_control(id);
+            self.make_ready(now, id);
+        }
         self.remove_if_done(id);
+    }
+
+    /// Did nothing of this own stream leave, because its class waits for a carrier?
+    fn is_unknown_to_peer(&self, id: StreamId) -> bool {
+        let Some(s) = self.streams.get(&id).filter(|_| id.0 & 1 == self.side) else { return false };
+        let is_new = matches!(s.open, Delivery::None | Delivery::Wanted) && s.send.next() == 0;
+        is_new && s.abrupt && !self.has_way(control_class(s))
+    }
+
+    /// The stream ends where it began: its place is for others, and the peer is told nothing.
+    fn forget_unopened(&mut self, id: StreamId) {
+        if let Some(s) = self.streams.get_mut(&id) {
+            (s.open, s.reset, s.origin) = (Delivery::Done, Delivery::Done, None);
+        }
+    }
+
+    /// Is there a path for what this class has?
+    pub(super) fn has_way(&self, class: ClassId) -> bool {
+        let way = self.schedule.way(self.schedule.known(class));
+        way < self.paths.len() && !self.paths[way].given_up
     }
 
     /// The far connection stands (the answer to [`Event::Opened`]).
@@ -194,6 +222,9 @@ impl Session {
         self.update_over_reserve(id);
         self.update_recv_over_reserve(id);
         if let Some(s) = self.streams.remove(&id) {
+            if s.in_control {
+                self.control.on_gone(|id| self.streams.contains_key(&id));
+            }
             self.packet_streams -= usize::from(s.carries != Carries::Connection);
             self.lane_headers.forget(id);
             self.schedule.hosts.release(s.host);
@@ -231,10 +262,7 @@ impl Session {
             && s.has_control()
         {
             s.in_control = true;
-            // What a stream says is waited for, as its first bytes are.
-            let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
-            let class = if is_small { ClassId::INTERACTIVE } else { s.class };
-            self.control.push(self.schedule.known(class), id);
+            self.control.push(control_class(s), id);
         }
     }
 
@@ -262,4 +290,11 @@ impl Session {
             self.events.push_back(Event::Readable(id));
         }
     }
+}
+
+/// The class in which a stream's control frames wait. What it says is waited for, as its first bytes
+/// are.
+pub(super) fn control_class(s: &Stream) -> ClassId {
+    let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
+    if is_small { ClassId::INTERACTIVE } else { s.class }
 }

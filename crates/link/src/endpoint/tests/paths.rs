@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::path::{CarrierId, CarrierName, CarrierNames};
-use crate::session::{ClassConfig, ClassId, PathConfig, RateMode};
-use crate::wire::{Origin, StreamId, Target};
+use crate::session::{ClassConfig, ClassId, Label, PathConfig, RateMode};
+use crate::wire::{Origin, ResetReason, StreamId, Target};
 
 const SHIP: usize = 0;
 const SHORE: usize = 1;
@@ -126,17 +126,26 @@ impl World {
 
     /// The same, and a class of its own goes by these carriers at a node.
     fn with_class(node: usize, carriers: &[&str]) -> (World, ClassId) {
+        let (w, [class]) = World::with_classes(node, [carriers]);
+        (w, class)
+    }
+
+    /// The same with more classes.
+    fn with_classes<const N: usize>(node: usize, all: [&[&str]; N]) -> (World, [ClassId; N]) {
         let (mut w, _) = World::with_two();
         w.nodes[SHIP].name_path(w.now, w.peers[SHIP], PathId::FIRST, name("satellite"));
-        let names: Vec<CarrierName> = carriers.iter().map(|text| name(text)).collect();
-        let carriers = CarrierNames::new(&names).expect("few names");
         let mut classes = vec![ClassConfig::default(); ClassId::BUILT_IN];
-        classes.push(ClassConfig { carriers, ..ClassConfig::default() });
+        let ids = std::array::from_fn(|n| ClassId::from_index(ClassId::BUILT_IN + n));
+        for carriers in all {
+            let names: Vec<CarrierName> = carriers.iter().map(|text| name(text)).collect();
+            let carriers = CarrierNames::new(&names).expect("few names");
+            classes.push(ClassConfig { carriers, ..ClassConfig::default() });
+        }
         let now = w.now;
         w.session(node).set_classes(now, &classes);
         w.run(SECOND);
         w.take_left();
-        (w, ClassId::from_index(ClassId::BUILT_IN))
+        (w, ids)
     }
 
     fn session(&mut self, node: usize) -> &mut Session {
@@ -612,6 +621,83 @@ fn a_class_waits_for_its_only_carrier_and_takes_the_next_of_several() {
     }
 }
 
+/// L-PT-7, L-PT-18: what may go by another path does so, with what was under way, although a class
+/// that may not waits for the one that died; whichever of the two that was.
+#[test]
+fn what_may_go_elsewhere_does_not_wait_for_a_class_that_may_not() {
+    for (carrier, bound, free) in [
+        (1, &["line"][..], &["line", "satellite"][..]),
+        (0, &["satellite"], &[]),
+        (0, &["satellite"], &["satellite", "line"]),
+    ] {
+        let (mut w, [bound, free]) = World::with_classes(SHIP, [bound, free]);
+        w.begin_in(SHIP, 600_000, bound);
+        w.begin_in(SHIP, 600_000, free);
+        w.run(Duration::from_millis(700));
+        for node in [SHIP, SHORE] {
+            w.dead[node][carrier] = true;
+        }
+        w.run(SECOND.times(12));
+        assert!(w.transfers[1].read == 600_000, "{carrier}: {}", w.transfers[1].read);
+        assert!(w.transfers[0].read < 600_000, "{carrier}: it waits");
+        w.dead = Default::default();
+        w.run(SECOND.times(20));
+        assert!(w.is_done(), "{carrier}");
+    }
+}
+
+/// A class that waits for its carrier asks the peer nothing by another one, its datagrams do not
+/// wait, and streams that nobody wants any more leave no trace.
+#[test]
+fn a_class_that_waits_is_silent_and_holds_no_places() {
+    let (mut w, class) = World::with_class(SHIP, &["line"]);
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let all = w.nodes[SHIP].paths(now, id);
+    let second = all.iter().find(|p| p.name == name("line")).expect("two paths").id;
+    w.nodes[SHIP].set_path_up(now, id, second, false);
+    w.begin_in(SHIP, 100_000, class);
+    w.run(SECOND.times(10));
+    w.take_left();
+    w.run(SECOND.times(3_600));
+    assert!(w.left[SHIP][0] < 40, "{} packets in an hour", w.left[SHIP][0]);
+    let label = Label { class, ..Label::default() };
+    let now = w.now;
+    assert!(!w.session(SHIP).send_datagram(now, &[0x45; 100], &label));
+    let before = w.session(SHIP).streams();
+    for _ in 0..1_000 {
+        let origin = Origin { client: None, target: target(7), dscp: 0 };
+        let id = w.session(SHIP).open(now, origin).expect("there is room");
+        w.session(SHIP).set_class(id, class);
+        w.session(SHIP).reset(now, id, ResetReason::HostReset, false);
+        w.session(SHIP).release(now, id);
+    }
+    assert_eq!(w.session(SHIP).streams(), before);
+    w.nodes[SHIP].set_path_up(now, id, second, true);
+    w.run(SECOND.times(10));
+    assert!(w.is_done());
+}
+
+/// A carrier that is gone leaves its name to another.
+#[test]
+fn a_name_goes_over_to_the_carrier_that_is_called_so_now() {
+    let (mut w, class) = World::with_class(SHORE, &["line"]);
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let all = w.nodes[SHIP].paths(now, id);
+    let second = all.iter().find(|p| p.name == name("line")).expect("two paths").id;
+    w.nodes[SHIP].remove_path(now, id, second);
+    w.run(SECOND);
+    let to = Some(at(1, SHORE));
+    w.nodes[SHIP].add_path(now, id, second_path(), CarrierId(1), to).expect("one more");
+    w.run(SECOND.times(3));
+    w.take_left();
+    w.begin_in(SHORE, 300_000, class);
+    w.run(SECOND.times(5));
+    assert!(w.is_done());
+    assert!(w.left[SHORE][1] > 200 && w.left[SHORE][0] < 30, "{:?}", w.left);
+    let names = w.nodes[SHORE].paths(w.now, w.peers[SHORE]);
+    assert_eq!(names.iter().filter(|p| p.name == name("line")).count(), 1);
+}
+
 /// L-PT-18: also where the carrier is not dead but down, and the whole link after it.
 #[test]
 fn a_class_waits_while_its_carrier_is_down() {
@@ -633,12 +719,15 @@ fn a_class_waits_while_its_carrier_is_down() {
     assert!(w.is_done());
 }
 
-/// L-PT-18: a name that no path has says nothing.
+/// L-PT-18: a name that no path has says nothing to the node that was called; the one that names its
+/// carriers has none for it now.
 #[test]
-fn a_class_whose_carriers_nobody_knows_goes_as_everything_does() {
-    let (mut w, class) = World::with_class(SHORE, &["lien"]);
-    w.begin_in(SHORE, 300_000, class);
-    w.run(SECOND.times(5));
-    assert!(w.is_done());
-    assert_eq!(w.left[SHORE][1], 0);
+fn a_class_whose_carriers_nobody_knows_goes_as_everything_does_or_waits() {
+    for (node, waits) in [(SHORE, false), (SHIP, true)] {
+        let (mut w, class) = World::with_class(node, &["lien"]);
+        w.begin_in(node, 300_000, class);
+        w.run(SECOND.times(5));
+        assert_eq!(w.is_done(), !waits);
+        assert_eq!(w.left[node][1], 0);
+    }
 }
