@@ -57,6 +57,11 @@ fn the_guides_rules_put_a_backup_into_bulk_and_calls_into_a_class_of_their_own()
     for sender in senders {
         sender.join().expect("a thread").expect("all was taken");
     }
+    // It lay in buffers for a second: what the link carried of it is its own all the same.
+    wait_for("the books to have the backup", || {
+        let sent = booked(&world.a, "bulk");
+        if sent > 95_000 { Ok(()) } else { Err(format!("{sent} bytes")) }
+    });
     // What is of no rule is none of it.
     check_echo(&world.client, &listen(&world.server, SERVER));
     for (gateway, sent, received) in [(&world.a, 100_000, 10_000), (&world.b, 10_000, 100_000)] {

@@ -479,8 +479,13 @@ impl Session {
 
     /// Nothing is on its way or waiting: a drain is over.
     pub fn is_quiet(&self) -> bool {
+        self.streams() == 0 && self.is_drained()
+    }
+
+    /// Nothing is on its way or waiting, though streams may be open.
+    pub fn is_drained(&self) -> bool {
         let waits = !self.schedule.is_empty() || !self.outbox.is_empty();
-        self.streams() == 0 && !waits && self.paths.iter().all(Path::is_settled)
+        !waits && self.paths.iter().all(Path::is_settled)
     }
 
     /// Since when something has been waiting for the peer's answer.

@@ -12,6 +12,7 @@ use dial::hayes::Told;
 use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State, Work};
 use dial::rules::Flow;
 use link::keys::PublicKey;
+use link::session::ClassId;
 use link::{PathId, PeerId, Remote};
 use relay::classify;
 use relay::packet::Packet;
@@ -58,8 +59,8 @@ pub(in crate::up) struct ManagedLine {
     /// What waits: under which number the manager has it, whose it is, and how many bytes.
     waiting: BTreeMap<WaitKey, (WaitId, Flow, u64)>,
     next_wait: u64,
-    /// What crossed since the manager was told.
-    crossed: BTreeMap<FlowKey, (Flow, [u64; 2])>,
+    /// Bytes of flows that the books do not have yet.
+    crossed: BTreeMap<FlowKey, Crossing>,
     /// When connections last moved, for the case that their carrier is lost.
     moved: BTreeMap<FlowId, (Flow, Instant)>,
     told_at: Instant,
@@ -72,6 +73,40 @@ pub(in crate::up) struct ManagedLine {
     heard_before: Heard,
 }
 
+/// Bytes of a flow that are under way, or have crossed, and that nobody has paid for.
+struct Crossing {
+    flow: Flow,
+    /// From its host, and to it.
+    bytes: [u64; 2],
+    /// There are more since the manager was told.
+    is_new: bool,
+}
+
+/// Bytes of link packets by carrier, and whose content these carry.
+struct Carried {
+    link: Vec<[u64; 2]>,
+    /// The carrier of all flows but those of classes that name theirs.
+    active: CarrierId,
+    of_class: BTreeMap<String, CarrierId>,
+    /// Nothing is under way or waits.
+    is_drained: bool,
+}
+
+impl Carried {
+    fn carrier_of(&self, flow: &Flow) -> CarrierId {
+        self.of_class.get(&*flow.class).copied().unwrap_or(self.active)
+    }
+}
+
+/// What a flow with so many of all bytes has of those that were carried. What is compressed crosses in
+/// fewer bytes than its host sent, and what is buffered crosses later.
+fn part(bytes: u64, all: u64, carried: u64) -> u64 {
+    if all <= carried {
+        return bytes;
+    }
+    (u128::from(bytes) * u128::from(carried) / u128::from(all)) as u64
+}
+
 /// What came from the peer by its line: bytes of packets, and handshakes that succeeded.
 #[derive(Clone, Copy, Default)]
 struct Heard {
@@ -81,6 +116,14 @@ struct Heard {
 
 /// What is one flow to the books and to `why`: host, protocol, port and destination.
 type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>);
+
+fn key_of(flow: &Flow) -> FlowKey {
+    let host = match flow.host {
+        Host::Addr(addr) => Some(addr),
+        Host::Node | Host::Others => None,
+    };
+    (host, flow.protocol, flow.port, flow.remote)
+}
 
 /// What waits by itself: a connection, or packets that are not split.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,23 +158,12 @@ impl ManagedLine {
 
     /// Bytes of a flow: they wait while there is no carrier, and have crossed while there is.
     fn on_bytes(&mut self, now: Instant, id: Option<FlowId>, flow: Flow, bytes: [u64; 2]) {
-        let host = match flow.host {
-            Host::Addr(addr) => Some(addr),
-            Host::Node | Host::Others => None,
-        };
-        let key = (host, flow.protocol, flow.port, flow.remote);
+        let key = key_of(&flow);
         if self.carries() {
             if let Some(id) = id.filter(|id| self.may_remember(now, id)) {
                 self.moved.insert(id, (flow.clone(), now));
             }
-            let is_new = !self.crossed.contains_key(&key);
-            if is_new && self.crossed.len() >= MOST_FLOWS {
-                return; // The link's own account has them.
-            }
-            let (_, sums) = self.crossed.entry(key).or_insert((flow, [0, 0]));
-            sums[0] += bytes[0];
-            sums[1] += bytes[1];
-            return;
+            return self.note_crossing(key, flow, bytes);
         }
         let key = id.map_or(WaitKey::Packets(key), WaitKey::Connection);
         if !self.waiting.contains_key(&key) && self.waiting.len() >= MOST_FLOWS {
@@ -143,6 +175,17 @@ impl ManagedLine {
         let (id, flow, waits) = self.waiting.entry(key).or_insert((next, flow, 1));
         *waits += bytes[0];
         self.manager.handle_waiting(now, *id, flow, *waits);
+    }
+
+    fn note_crossing(&mut self, key: FlowKey, flow: Flow, bytes: [u64; 2]) {
+        let is_known = self.crossed.contains_key(&key);
+        if !is_known && self.crossed.len() >= MOST_FLOWS {
+            return; // The link's own account has them.
+        }
+        let new = Crossing { flow, bytes: [0, 0], is_new: true };
+        let crossing = self.crossed.entry(key).or_insert(new);
+        crossing.is_new = true;
+        crossing.bytes = [0, 1].map(|way: usize| crossing.bytes[way] + bytes[way]);
     }
 
     /// Has it a place among those that moved lately?
@@ -175,27 +218,38 @@ impl ManagedLine {
         }
     }
 
-    /// Tells the manager what crossed, and books what the link itself cost. `link`: the bytes of
-    /// link packets by carrier, of which `active` has the flows'.
-    fn tell_crossed(&mut self, now: Instant, (link, active): &(Vec<[u64; 2]>, CarrierId)) {
+    /// Tells the manager what crossed, and books what the link itself cost. What a link packet costs
+    /// is paid by the flows that have bytes under way, each by its part of these.
+    fn tell_crossed(&mut self, now: Instant, carried: &Carried) {
         self.told_at = now;
         let mut crossed = std::mem::take(&mut self.crossed);
-        for (at, total) in link.iter().enumerate() {
+        for (at, total) in carried.link.iter().enumerate() {
             let (carrier, booked) = (CarrierId(at), self.booked[at]);
             let mut rest = [0, 1].map(|way: usize| total[way].saturating_sub(booked[way]));
             self.booked[at] = *total;
-            let here =
-                if carrier == *active { std::mem::take(&mut crossed) } else { BTreeMap::new() };
-            for (flow, sums) in here.into_values() {
-                // What is compressed crosses in fewer bytes than its host sent.
-                let paid = [0, 1].map(|way: usize| sums[way].min(rest[way]));
+            let here = |c: &&mut Crossing| carried.carrier_of(&c.flow) == carrier;
+            let all = crossed
+                .values_mut()
+                .filter(here)
+                .fold([0, 0], |all, c| [0, 1].map(|way: usize| all[way] + c.bytes[way]));
+            let link = rest;
+            for c in crossed.values_mut().filter(here) {
+                let paid = [0, 1].map(|way: usize| part(c.bytes[way], all[way], link[way]));
+                c.bytes = [0, 1].map(|way: usize| c.bytes[way] - paid[way]);
                 rest = [0, 1].map(|way: usize| rest[way] - paid[way]);
-                self.manager.handle_traffic(now, carrier, &flow, paid, &mut self.books);
+                // What only waits is no use of the link: it may be stuck.
+                if std::mem::take(&mut c.is_new) || paid != [0, 0] {
+                    self.manager.handle_traffic(now, carrier, &c.flow, paid, &mut self.books);
+                }
             }
             if rest != [0, 0] {
                 let flow = own_flow();
                 self.manager.handle_traffic(now, carrier, &flow, rest, &mut self.books);
             }
+        }
+        if !carried.is_drained {
+            crossed.retain(|_, c| c.bytes != [0, 0]);
+            self.crossed = crossed;
         }
     }
 
@@ -210,8 +264,10 @@ impl ManagedLine {
 
     /// What waited crosses now.
     pub(super) fn forget_waiting(&mut self, now: Instant) {
-        for (id, ..) in std::mem::take(&mut self.waiting).into_values() {
+        for (id, flow, waits) in std::mem::take(&mut self.waiting).into_values() {
             self.manager.handle_waiting(now, id, &own_flow(), 0);
+            // All but the one that stands for its answer.
+            self.note_crossing(key_of(&flow), flow, [waits - 1, 0]);
         }
     }
 
@@ -405,8 +461,8 @@ impl Shard {
     /// The gateway ends: what is up is dropped, and its price is in the books.
     pub(super) fn end_lines(&mut self, now: Instant) {
         for mut line in std::mem::take(&mut self.lines) {
-            let totals = self.totals(now, &line);
-            line.tell_crossed(now, &totals);
+            let carried = self.carried(now, &line);
+            line.tell_crossed(now, &carried);
             end(&mut line, now, "the gateway ended");
             line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
             finish(line.commands, line.ledger);
@@ -508,25 +564,37 @@ impl Shard {
 
     /// Bytes of link packets to a line's peer and from it, by the manager's carriers, and by which
     /// of these everything goes.
-    fn totals(&self, now: Instant, line: &ManagedLine) -> (Vec<[u64; 2]>, CarrierId) {
+    fn carried(&self, now: Instant, line: &ManagedLine) -> Carried {
+        let session = self.relay.endpoint.session(line.peer);
+        let is_drained = session.is_none_or(|session| session.is_drained());
+        let (active, of_class) = (CARRIER, BTreeMap::new());
         if line.beside.is_empty() {
             let stats = self.relay.endpoint.peer_stats(line.peer);
-            return (vec![[stats.bytes_out, stats.bytes_in]], CARRIER);
+            let link = vec![[stats.bytes_out, stats.bytes_in]];
+            return Carried { link, active, of_class, is_drained };
         }
-        let (mut totals, mut active) = (vec![[0, 0]; line.booked.len()], CARRIER);
+        let link = vec![[0, 0]; line.booked.len()];
+        let mut carried = Carried { link, active, of_class, is_drained };
+        let traffic = self.peers.with_id(line.peer).map(|peer| &peer.config.traffic);
         for path in self.relay.endpoint.paths(now, line.peer) {
             let carrier = line.carrier_of(&path);
-            totals[carrier.0][0] += path.traffic.bytes_out;
-            totals[carrier.0][1] += path.traffic.bytes_in;
-            active = if path.is_active { carrier } else { active };
+            carried.link[carrier.0][0] += path.traffic.bytes_out;
+            carried.link[carrier.0][1] += path.traffic.bytes_in;
+            carried.active = if path.is_active { carrier } else { carried.active };
+            for (at, _) in traffic.iter().flat_map(|t| t.classes.iter().enumerate()) {
+                let name = traffic.map_or("", |t| t.class_name(ClassId::from_index(at)));
+                if path.classes >> at & 1 == 1 {
+                    carried.of_class.insert(name.to_owned(), carrier);
+                }
+            }
         }
-        (totals, active)
+        carried
     }
 
     /// What came by the line. Beside other carriers a handshake may have gone by one of those.
     fn heard(&self, now: Instant, at: usize) -> Heard {
         let line = &self.lines[at];
-        let bytes = self.totals(now, line).0[CARRIER.0][1];
+        let bytes = self.carried(now, line).link[CARRIER.0][1];
         let handshakes = match line.beside.is_empty() {
             true => self.relay.endpoint.peer_stats(line.peer).handshakes,
             false => 0,
@@ -543,8 +611,8 @@ impl Shard {
     }
 
     fn tell_line(&mut self, now: Instant, at: usize) {
-        let totals = self.totals(now, &self.lines[at]);
-        self.lines[at].tell_crossed(now, &totals);
+        let carried = self.carried(now, &self.lines[at]);
+        self.lines[at].tell_crossed(now, &carried);
     }
 
     fn work_line(&mut self, now: Instant, at: usize) {
@@ -729,7 +797,7 @@ impl Shard {
     /// When lines have something to do.
     pub(super) fn lines_timeout(&self, now: Instant) -> Option<Instant> {
         let due = |line: &ManagedLine| {
-            let tells = line.is_up() || !line.crossed.is_empty();
+            let tells = line.is_up() || line.crossed.values().any(|c| c.is_new);
             let told = tells.then(|| line.told_at + SPACING);
             let manager = line.manager.poll_timeout().map(|(at, _)| at.max(now));
             [told, manager, line.beside.poll_timeout()].into_iter().flatten().min()
