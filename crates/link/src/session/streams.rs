@@ -130,10 +130,10 @@ impl Session {
         }
     }
 
-    /// Is there a path for what this class has?
+    /// Is there a path for what this class has, or does it go, or wait, as everything does?
     pub(super) fn has_way(&self, class: ClassId) -> bool {
         let way = self.schedule.way(self.schedule.known(class));
-        way < self.paths.len() && !self.paths[way].given_up
+        way == self.paths.active_at() || way < self.paths.len() && !self.paths[way].given_up
     }
 
     /// The far connection stands (the answer to [`Event::Opened`]).
