@@ -1,11 +1,12 @@
 //! A gateway on a single host: with `own = true` its own connections are split.
 //!
 //! The host's default route leads to the other gateway by the satellite, in clear; that of
-//! the peer leads into the link, and the carrier's endpoint lies within it.
+//! the peer leads into the link, and the carrier's endpoint lies within it. Who visits the host
+//! by an interface that is not the link's is answered there.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use crate::files::{HttpServer, make_file, sha256};
 use crate::gateway::Settings;
 use crate::harness::{LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, spaces, wait_for};
 use crate::tcp::{
-    End, accept, accept_within, connect, end_within, expect, listen, pattern, try_connect,
+    End, accept, accept_within, check_echo, connect, end_within, expect, listen, pattern,
+    try_connect,
 };
 
 /// The host's own addresses: all that is behind it.
@@ -58,7 +60,7 @@ fn start(world: &mut World) {
 /// Answers every datagram at `at` with the same bytes backwards, for as long as it is asked.
 fn answer_backwards(ns: &NetNs, at: &str) {
     let socket = ns.run(|| UdpSocket::bind(at)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     thread::spawn(move || {
         let mut buf = [0; 2_000];
         while let Ok((n, from)) = socket.recv_from(&mut buf) {
@@ -153,6 +155,179 @@ fn a_single_host_that_is_killed_sees_resets_and_keeps_nothing() {
     });
 }
 
+/// The host's second interface, in each address family: its address there, the next router's,
+/// and that of somebody beyond, who is not behind the link.
+const OUTSIDE: [[&str; 3]; 2] = [
+    ["198.51.100.1", "198.51.100.2", "203.0.113.53"],
+    ["2001:db8:9::1", "2001:db8:9::2", "2001:db8:53::53"],
+];
+
+/// Gives the host that interface, and returns the network beyond it.
+fn second_interface(world: &World) -> NetNs {
+    let (_, [provider, ..]) = spaces();
+    veth(&provider, LAN, &world.gwa, "isp0").unwrap();
+    for ([host, router, beyond], len) in OUTSIDE.into_iter().zip([24, 64]) {
+        world.gwa.address("isp0", &format!("{host}/{len}")).unwrap();
+        provider.address(LAN, &format!("{router}/{len}")).unwrap();
+        provider.address("lo", beyond).unwrap();
+        world.gwa.route(&format!("{beyond} via {router}")).unwrap();
+    }
+    provider
+}
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), port)
+}
+
+fn udp(ns: &NetNs, at: SocketAddr) -> UdpSocket {
+    let socket = ns.run(|| UdpSocket::bind(at)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Somebody outside and the host, in one address family.
+struct Visits {
+    outside: NetNs,
+    host: &'static str,
+    visitor: &'static str,
+    door: TcpListener,
+}
+
+impl Visits {
+    /// The host serves; by UDP, too.
+    fn start(world: &World, outside: &NetNs, [host, _, visitor]: [&'static str; 3]) -> Visits {
+        answer_backwards(&world.gwa, &at(host, 123).to_string());
+        let door = listen(&world.gwa, &at(host, 22).to_string());
+        Visits { outside: outside.clone(), host, visitor, door }
+    }
+
+    /// Opens a connection to the host: the visitor's end and the host's.
+    fn visit(&self) -> (TcpStream, TcpStream) {
+        let near = self.call(22).unwrap_or_else(|e| panic!("{} does not answer: {e}", self.host));
+        (near, accept(&self.door))
+    }
+
+    fn call(&self, port: u16) -> std::io::Result<TcpStream> {
+        self.outside.run(|| {
+            let to = at(self.host, port);
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            socket.bind(&at(self.visitor, 0).into())?;
+            socket.connect_timeout(&to.into(), VISIT)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            Ok(TcpStream::from(socket))
+        })
+    }
+
+    /// TCP, UDP and ping are answered, and a port where nobody listens refuses.
+    fn are_answered(&self) {
+        let (mut near, mut far) = self.visit();
+        // The host speaks first.
+        far.write_all(b"SSH-2.0").unwrap();
+        expect(&mut near, b"SSH-2.0");
+        talk(&mut near, &mut far);
+        let error = self.call(9).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{}", self.host);
+        let from = at(self.visitor, 0).to_string();
+        ask(&self.outside, &from, &at(self.host, 123).to_string());
+        must(&self.outside, &format!("ping -c 1 -W 20 -I {} {}", self.visitor, self.host));
+    }
+}
+
+/// How long a visitor calls: some repetitions of his SYN.
+const VISIT: Duration = Duration::from_secs(8);
+
+/// A word each way; the host's first.
+fn talk(visitor: &mut TcpStream, host: &mut TcpStream) {
+    host.write_all(b"more").unwrap();
+    expect(visitor, b"more");
+    visitor.write_all(b"thanks").unwrap();
+    expect(host, b"thanks");
+}
+
+/// What the host begins goes into the link, also to one who has visited it, and split.
+fn own_goes_into_the_link(world: &World, visits: &Visits) {
+    let v4 = visits.host.contains('.');
+    let (server, any) = if v4 { ("10.2.0.2", "0.0.0.0") } else { ("fd02::2", "::") };
+    let before = world.a.status().links[0].streams_total;
+    check_echo(&world.gwa, &listen(&world.server, &at(server, 7_000).to_string()));
+    assert_eq!(world.a.status().links[0].streams_total, before + 1, "{server}");
+    pings(&world.gwa, 1, server);
+    ask(&world.gwa, &at(any, 0).to_string(), &at(server, 123).to_string());
+    // Nobody behind the link may reach the visitor. (At port 80 the gateway would answer first.)
+    let listener = listen(&visits.outside, &at(visits.visitor, 7_000).to_string());
+    assert!(try_connect(&world.gwa, &at(visits.visitor, 7_000).to_string()).is_err());
+    assert!(accept_within(&listener, Duration::from_millis(300)).is_none());
+    // Not even where the visitor has asked before, at a port where nobody listened.
+    let visitor = udp(&visits.outside, at(visits.visitor, 5_353));
+    visitor.send_to(b"anybody?", at(visits.host, 5_354)).unwrap();
+    let sent = || world.a.status().links[0].datagrams.sent;
+    thread::sleep(Duration::from_millis(100));
+    let (crossed, own) = (sent(), udp(&world.gwa, at(visits.host, 5_354)));
+    own.send_to(b"in the link", at(visits.visitor, 5_353)).unwrap();
+    wait_for("a datagram in the link", || (sent() > crossed).then_some(()).ok_or("none".into()));
+    visitor.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(visitor.recv(&mut [0; 16]).is_err(), "it left in clear");
+}
+
+/// What begins behind the link is answered there.
+fn peers_are_answered(world: &World) {
+    for address in ["192.0.2.1", "fd00:5a7::1"] {
+        pings(&world.server, 1, address);
+        let at_host = listen(&world.gwa, &at(address, 7_001).to_string());
+        check_echo(&world.server, &at_host);
+        answer_backwards(&world.gwa, &at(address, 7_002).to_string());
+        let any = if address.contains('.') { "0.0.0.0:0" } else { "[::]:0" };
+        ask(&world.server, any, &at(address, 7_002).to_string());
+    }
+}
+
+fn visitors_of_a_single_host(on_failure: &'static str, filter: &str) {
+    let mut world = single_host(on_failure);
+    world.a.configure(|settings| settings.allow = HOST.to_vec());
+    let outside = second_interface(&world);
+    for interface in ["all", SATELLITE, "isp0"] {
+        world.gwa.sysctl(&format!("net.ipv4.conf.{interface}.rp_filter"), filter).unwrap();
+    }
+    let visits = OUTSIDE.map(|family| Visits::start(&world, &outside, family));
+    for server in ["10.2.0.2", "fd02::2"] {
+        answer_backwards(&world.server, &at(server, 123).to_string());
+    }
+    // They stay for as long as the test lasts.
+    let mut open: Vec<_> = visits.iter().map(Visits::visit).collect();
+    let welcome = |open: &mut Vec<(TcpStream, TcpStream)>| {
+        open.iter_mut().for_each(|(near, far)| talk(near, far));
+        visits.iter().for_each(Visits::are_answered);
+        open.extend(visits.iter().map(Visits::visit));
+    };
+    welcome(&mut open);
+    start(&mut world);
+    welcome(&mut open);
+    visits.iter().for_each(|family| own_goes_into_the_link(&world, family));
+    peers_are_answered(&world);
+    welcome(&mut open);
+
+    world.a.kill();
+    welcome(&mut open);
+    world.a.start();
+    world.a.wait_until_up();
+    welcome(&mut open);
+    visits.iter().for_each(|family| own_goes_into_the_link(&world, family));
+}
+
+#[test]
+fn who_visits_a_single_host_is_answered_where_he_is() {
+    if root() {
+        visitors_of_a_single_host("block", "0");
+    }
+}
+
+#[test]
+fn who_visits_a_single_host_with_strict_filters_is_answered_where_he_is() {
+    if root() {
+        visitors_of_a_single_host("wire", "1");
+    }
+}
+
 /// The host has a second interface, towards a server that is not behind the link.
 #[test]
 fn a_program_that_binds_itself_to_an_interface_stays_outside() {
@@ -160,21 +335,10 @@ fn a_program_that_binds_itself_to_an_interface_stays_outside() {
         return;
     }
     let mut world = single_host("block");
-    let (_, [provider, ..]) = spaces();
-    veth(&provider, LAN, &world.gwa, "isp0").unwrap();
-    for (host, there, server) in [
-        ("198.51.100.1/24", "198.51.100.2/24", "203.0.113.53"),
-        ("2001:db8:9::1/64", "2001:db8:9::2/64", "2001:db8:53::53"),
-    ] {
-        world.gwa.address("isp0", host).unwrap();
-        provider.address(LAN, there).unwrap();
-        provider.address("lo", server).unwrap();
-        let (via, _) = there.split_once('/').unwrap();
-        world.gwa.route(&format!("{server} via {via}")).unwrap();
-    }
+    let provider = second_interface(&world);
     start(&mut world);
-    for server in ["203.0.113.53", "2001:db8:53::53"] {
-        let at = SocketAddr::new(server.parse().unwrap(), 80);
+    for [.., server] in OUTSIDE {
+        let at = at(server, 80);
         let listener = listen(&provider, &at.to_string());
         let before = world.a.status().links[0].clone();
         let mut near = world.gwa.run(|| {

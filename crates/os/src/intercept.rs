@@ -44,6 +44,9 @@
 //! from outside is answered outside. Answers to what came out of the tunnel go back into
 //! it, by a mark, and so does what this host knows no other way for.
 //!
+//! With `own` default routes are for what this host begins itself, too. Who reaches it from outside
+//! is still answered outside, by a mark (`visitors`).
+//!
 //! # What happens afterwards
 //!
 //! The nftables table is owned by a child and dies with it. Routes into the tunnel die
@@ -63,6 +66,7 @@ mod one_sided;
 mod own;
 mod refusal;
 mod routes;
+mod visitors;
 mod watch;
 
 use std::fs;

@@ -39,6 +39,9 @@ pub struct Marks {
     /// Packets that this host sends itself and that a default route of the tunnel is for:
     /// answers to what came out of it.
     pub inward: u32,
+    /// As the kernel tracks them, connections that begin at this host and come from outside the
+    /// link, where [`InterceptConfig::own`] would have them answered into it.
+    pub outward: u32,
 }
 
 impl Default for Marks {
@@ -52,6 +55,7 @@ impl Default for Marks {
             onward: 0x6270_0005,
             unsplit: 0x6270_0006,
             inward: 0x6270_0007,
+            outward: 0x6270_0008,
         }
     }
 }

@@ -13,7 +13,7 @@ use units::IpPrefix;
 
 use super::children::{Kept, readable_within};
 use super::config::InterceptConfig;
-use super::own;
+use super::{own, visitors};
 use crate::OsError;
 use crate::error::OrCannot;
 
@@ -128,7 +128,7 @@ fn table_name() -> String {
 /// Each family, what `tproxy` calls it, and where the listener is in it.
 const LISTENERS: [(&str, &str, &str); 2] = [("ipv4", "ip", "127.0.0.1"), ("ipv6", "ip6", "[::1]")];
 
-const PURE_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+pub(super) const PURE_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
 /// One line, one transaction: the table with all it does.
 pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
@@ -199,6 +199,7 @@ pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
         + &own::chains(table, config)
         + &answers(table, config)
         + &questions(table, config)
+        + &visitors::chains(table, config)
         + &masquerade(table, config)
 }
 
@@ -215,7 +216,7 @@ fn carrier_ports(table: &str, config: &InterceptConfig) -> String {
 /// What comes out of the tunnel to this host itself is answered into the tunnel, also where
 /// only a default route leads there, which this host's own traffic does not take. The
 /// kernel's connection tracking knows what answers what; it is on for this only where there
-/// is such a route.
+/// is such a route, or where who comes from elsewhere is told apart ([`visitors`]).
 fn answers(table: &str, config: &InterceptConfig) -> String {
     let (asked, out) = (format!("inet {table} asked"), format!("inet {table} answers"));
     let mut text = format!(
@@ -223,7 +224,7 @@ fn answers(table: &str, config: &InterceptConfig) -> String {
          add chain {out} {{ type route hook output priority mangle - 1; policy accept; }}; \
          flush chain {asked}; flush chain {out}; "
     );
-    if !config.has_default() {
+    if !config.has_default() && !config.own {
         return text + &format!("delete chain {asked}; delete chain {out}; ");
     }
     let (tun, inward) = (&config.tun, config.marks.inward);
