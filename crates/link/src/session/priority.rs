@@ -11,7 +11,6 @@ use units::{Duration, Instant};
 
 use super::path::Path;
 use super::schedule::{ClassId, Turn};
-use super::streams::control_class;
 use super::{Carry, Session};
 use crate::stream::{Carries, Queue, Recent, Stream};
 use crate::wire::StreamId;
@@ -241,6 +240,13 @@ impl Session {
     pub(crate) fn awaited_until(&self) -> Instant {
         self.awaited_until
     }
+}
+
+/// The class in which a stream's control frames wait. What it says is waited for, as its first bytes
+/// are.
+pub(super) fn control_class(s: &Stream) -> ClassId {
+    let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
+    if is_small { ClassId::INTERACTIVE } else { s.class }
 }
 
 impl Stream {

@@ -1,7 +1,7 @@
 //! The life of a stream, as the relay sees it: opened, written, finished or reset; read,
 //! consumed, released.
 
-use super::priority::SMALL;
+use super::priority::control_class;
 use super::*;
 
 impl Session {
@@ -290,11 +290,4 @@ impl Session {
             self.events.push_back(Event::Readable(id));
         }
     }
-}
-
-/// The class in which a stream's control frames wait. What it says is waited for, as its first bytes
-/// are.
-pub(super) fn control_class(s: &Stream) -> ClassId {
-    let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
-    if is_small { ClassId::INTERACTIVE } else { s.class }
 }
