@@ -40,9 +40,10 @@ const WARM: Duration = Duration::from_secs(30);
 const WARM_EACH: usize = 6;
 const WARM_ALL: usize = 512;
 
-/// What hyper keeps of an answer before it is taken apart: its fields must fit. Thousands may come at
+/// What hyper keeps of an answer before it is taken apart: its fields must fit, for which servers
+/// themselves allow 16 kB or less. Thousands may come at
 /// once, and faster than the link takes them; of each two such pieces are held.
-const BUFFER: usize = 24 << 10;
+const BUFFER: usize = 18 << 10;
 
 /// Requests of all peers under way, until their answers have crossed, and bytes of their fields: a
 /// peer alone may have half of them.
