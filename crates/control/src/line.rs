@@ -86,6 +86,8 @@ pub struct LineWaiting {
     pub for_ms: u64,
     /// It raises the line in so long; 0: now. None: not by the clock.
     pub raises_in_ms: Option<u64>,
+    /// The rule raises the line for nothing.
+    pub never: bool,
 }
 
 fn seconds(ms: u64) -> String {
@@ -118,11 +120,13 @@ impl fmt::Display for LineReport {
             write!(f, "; not raised before {}", seconds(left))?;
         }
         for w in &self.waiting {
-            write!(f, "\nwaits for {}: {} flows, {} bytes, ", seconds(w.for_ms), w.flows, w.bytes)?;
+            let flows = if w.flows == 1 { "1 flow" } else { &format!("{} flows", w.flows) };
+            write!(f, "\nwaits for {}: {flows}, {} bytes, ", seconds(w.for_ms), w.bytes)?;
             write!(f, "the oldest {}, rule \"{}\"", w.oldest, w.rule)?;
             match w.raises_in_ms {
                 Some(0) => write!(f, ", raises the line now")?,
                 Some(left) => write!(f, ", raises the line in {}", seconds(left))?,
+                None if w.never => write!(f, ", never raises the line")?,
                 None => write!(f, ", does not raise the line by the clock")?,
             }
         }

@@ -215,6 +215,11 @@ impl Manager {
         self.dirty = true;
     }
 
+    /// How urgently a flow that waits wants the line ([`crate::rules::Action::urgency`]).
+    pub fn urgency(&self, flow: &Flow) -> u8 {
+        self.config.rules.rule_for(flow).then.urgency()
+    }
+
     /// Bytes of a flow crossed. Sums of a tenth of a second do.
     pub fn handle_traffic(
         &mut self,

@@ -138,6 +138,17 @@ pub enum Action {
     Never,
 }
 
+impl Action {
+    /// Who waits for the line with more of it is remembered first.
+    pub fn urgency(&self) -> u8 {
+        match self {
+            Action::Never => 0,
+            Action::Batch { .. } => 1,
+            Action::Raise => 2,
+        }
+    }
+}
+
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {

@@ -19,6 +19,10 @@ const REASSEMBLY_TIME: Duration = Duration::from_secs(15);
 /// Pieces apart from each other of one packet in reassembly: twice as many as the shortest link
 /// packets can make of the longest.
 const MOST_PIECES: usize = 256;
+/// A datagram leaves within this time or not at all: hosts that had no answer have asked again or
+/// given up (resolvers after 5 s, RFC 1536 and resolv.conf). It matters where the link is slow or
+/// was down: 64 kB of a host's old packets are four minutes of a telephone call.
+const MOST_WAIT: Duration = Duration::from_secs(10);
 /// Buffers kept for reuse in each direction.
 const KEPT: usize = 32;
 
@@ -44,6 +48,8 @@ pub(crate) struct Waiting {
     pub bytes: Vec<u8>,
     /// What of it is worth a try to compress it.
     pub compress: Compress,
+    /// When it was put into the queue.
+    since: Instant,
 }
 
 /// Datagrams of one host and class on their way out.
@@ -60,6 +66,12 @@ impl PacketQueue {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
+
+    /// The first has waited for so long that nobody waits for it any more, and nothing of it left.
+    pub fn is_stale(&self, now: Instant) -> bool {
+        let head = self.queue.front().filter(|_| self.sent == 0);
+        head.is_some_and(|waiting| now.since(waiting.since) > MOST_WAIT)
+    }
 }
 
 /// What became of a turn of a [`PacketQueue`].
@@ -67,6 +79,8 @@ impl PacketQueue {
 pub(crate) enum Wrote {
     /// It waits for a packet with more room.
     Nothing,
+    /// The first datagram was too old.
+    Stale(Waiting),
     /// A piece of the first datagram.
     Piece,
     /// The first datagram, or the last piece of it; and the reference that it carries for
@@ -94,7 +108,13 @@ impl Outbox {
     /// Takes a datagram; false if it is too large or the queue has more than is free: one
     /// queue alone fills half of the memory, and never leaves others none (dynamic
     /// thresholds, Choudhury and Hahne, 1998).
-    pub fn push(&mut self, queue: &mut PacketQueue, data: &[u8], compress: Compress) -> bool {
+    pub fn push(
+        &mut self,
+        now: Instant,
+        queue: &mut PacketQueue,
+        data: &[u8],
+        compress: Compress,
+    ) -> bool {
         let free = self.limit.saturating_sub(self.bytes);
         let full = queue.bytes + data.len() > free && self.bytes > 0;
         if data.len() > MAX_DATAGRAM || data.is_empty() || full {
@@ -105,7 +125,7 @@ impl Outbox {
         bytes.extend_from_slice(data);
         self.bytes += data.len();
         queue.bytes += data.len();
-        queue.queue.push_back(Waiting { bytes, compress });
+        queue.queue.push_back(Waiting { bytes, compress, since: now });
         true
     }
 
@@ -133,6 +153,9 @@ impl Outbox {
         w: &mut Writer<'_>,
         empty_room: usize,
     ) -> Wrote {
+        if queue.is_stale(now) {
+            return self.drop_first(queue).map_or(Wrote::Nothing, Wrote::Stale);
+        }
         let Some(waiting) = queue.queue.front() else { return Wrote::Nothing };
         let head = &waiting.bytes;
         let all = waiting.compress == Compress::All;
@@ -215,11 +238,22 @@ impl Outbox {
     }
 
     fn pop(&mut self, queue: &mut PacketQueue, token: Option<Token>) -> Wrote {
+        self.take_first(queue).map_or(Wrote::Nothing, |waiting| Wrote::Whole(waiting, token))
+    }
+
+    /// Drops the first datagram of a queue.
+    pub fn drop_first(&mut self, queue: &mut PacketQueue) -> Option<Waiting> {
+        let waiting = self.take_first(queue)?;
+        self.dropped += 1;
+        Some(waiting)
+    }
+
+    fn take_first(&mut self, queue: &mut PacketQueue) -> Option<Waiting> {
         queue.sent = 0;
-        let Some(waiting) = queue.queue.pop_front() else { return Wrote::Nothing };
+        let waiting = queue.queue.pop_front()?;
         self.bytes -= waiting.bytes.len();
         queue.bytes -= waiting.bytes.len();
-        Wrote::Whole(waiting, token)
+        Some(waiting)
     }
 }
 
@@ -415,7 +449,7 @@ mod tests {
             let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.0.push(&mut out.1, &packet(size, i as u8), Compress::Headers));
+                assert!(out.0.push(Instant::ZERO, &mut out.1, &packet(size, i as u8), Compress::Headers));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -432,7 +466,7 @@ mod tests {
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
         let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.0.push(&mut out.1, &packet(1500, i as u8), Compress::Headers));
+            assert!(out.0.push(Instant::ZERO, &mut out.1, &packet(1500, i as u8), Compress::Headers));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -445,17 +479,17 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_leaves_others_room() {
         let (mut out, mut flood) = queue(6000);
         assert!(
-            out.push(&mut flood, &packet(1500, 0), Compress::Headers)
-                && out.push(&mut flood, &packet(1500, 0), Compress::Headers)
+            out.push(Instant::ZERO, &mut flood, &packet(1500, 0), Compress::Headers)
+                && out.push(Instant::ZERO, &mut flood, &packet(1500, 0), Compress::Headers)
         );
-        assert!(!out.push(&mut flood, &packet(1500, 0), Compress::Headers));
+        assert!(!out.push(Instant::ZERO, &mut flood, &packet(1500, 0), Compress::Headers));
         let mut other = PacketQueue::default();
-        assert!(out.push(&mut other, &packet(1500, 0), Compress::Headers));
-        assert!(!out.push(&mut other, &packet(MAX_DATAGRAM + 1, 0), Compress::Headers));
+        assert!(out.push(Instant::ZERO, &mut other, &packet(1500, 0), Compress::Headers));
+        assert!(!out.push(Instant::ZERO, &mut other, &packet(MAX_DATAGRAM + 1, 0), Compress::Headers));
         assert_eq!(out.dropped, 2);
         let (mut small, mut first) = queue(1000);
         assert!(
-            small.push(&mut first, &packet(MAX_DATAGRAM, 0), Compress::Headers),
+            small.push(Instant::ZERO, &mut first, &packet(MAX_DATAGRAM, 0), Compress::Headers),
             "an empty one takes any"
         );
     }
@@ -465,8 +499,8 @@ mod tests {
         let (mut out, mut a) = queue(1 << 20);
         let mut b = PacketQueue::default();
         assert!(
-            out.push(&mut a, &packet(4000, 1), Compress::Headers)
-                && out.push(&mut b, &packet(4000, 2), Compress::Headers)
+            out.push(Instant::ZERO, &mut a, &packet(4000, 1), Compress::Headers)
+                && out.push(Instant::ZERO, &mut b, &packet(4000, 2), Compress::Headers)
         );
         let mut inbox = Inbox::new(1 << 20);
         while !out.is_empty() {
@@ -501,8 +535,8 @@ mod tests {
         for n in 0..20 {
             long[47] = n;
             assert!(
-                out.push(&mut b, &long, Compress::All)
-                    && out.push(&mut a, &packet(58, n), Compress::All)
+                out.push(Instant::ZERO, &mut b, &long, Compress::All)
+                    && out.push(Instant::ZERO, &mut a, &packet(58, n), Compress::All)
             );
             while !out.is_empty() {
                 for queue in [&mut a, &mut b] {

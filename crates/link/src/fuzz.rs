@@ -125,7 +125,7 @@ fn cut_and_join(bytes: &mut Bytes<'_>, outbox: &mut Outbox) {
     // 55: the least that a packet of 128 bytes leaves over IPv6.
     let room = 55 + usize::from(bytes.u16()) % 9000;
     let mut queue = PacketQueue::default();
-    if !outbox.push(&mut queue, &data, Compress::Headers) {
+    if !outbox.push(Instant::ZERO, &mut queue, &data, Compress::Headers) {
         return;
     }
     let (mut inbox, mut packet) = (Inbox::new(1 << 17), vec![0; room]);

@@ -151,8 +151,10 @@ pub enum Verdict {
     Pending,
     /// It crosses the link as a datagram.
     Sent,
-    /// It goes nowhere; counted.
+    /// There is no room for it, or no session yet; counted where there is one.
     Dropped,
+    /// It may not go there, or is on no connection; counted.
+    Refused,
 }
 
 /// Counts for `status`.

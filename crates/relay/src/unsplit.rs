@@ -17,22 +17,22 @@ impl Relay {
     pub fn handle_tun(&mut self, now: Instant, packet: &mut [u8], split: bool) -> Verdict {
         let Some(mut p) = Packet::parse(packet) else {
             self.stats.unroutable += 1;
-            return Verdict::Dropped;
+            return Verdict::Refused;
         };
         let Some((peer, route)) = self.owners.here.find(p.destination) else {
             self.stats.unroutable += 1;
-            return Verdict::Dropped;
+            return Verdict::Refused;
         };
         if !self.is_taken_there(peer, p.source) {
             self.stats.not_taken_there += 1;
             self.refuse_here(now, packet, split, refusal::no_route);
-            return Verdict::Dropped;
+            return Verdict::Refused;
         }
         if self.policies.of(peer).is_some_and(|policy| policy.refuse_quic) && p.begins_quic(packet)
         {
             self.stats.quic_refused += 1;
             self.refuse_here(now, packet, split, refusal::port_unreachable);
-            return Verdict::Dropped;
+            return Verdict::Refused;
         }
         if let Some(pair) = p.opens(packet).filter(|_| split) {
             return self.on_syn(now, peer, pair, packet);
@@ -40,7 +40,7 @@ impl Relay {
         // Its host sends it again, and then the socket is there.
         if p.connection(packet).is_some_and(|pair| self.pending_opens.is_new(now, pair)) {
             self.stats.between_sockets += 1;
-            return Verdict::Dropped;
+            return Verdict::Refused;
         }
         let (session, policy) = (self.endpoint.session_mut(peer), self.policies.of(peer));
         let (Some(session), Some(policy)) = (session, policy) else { return Verdict::Dropped };

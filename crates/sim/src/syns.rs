@@ -66,7 +66,7 @@ impl World<'_> {
         match verdict {
             // Answered at once: as expected of a server that answered lately.
             Verdict::Intercept => self.shake(index),
-            Verdict::Pending | Verdict::Dropped => Ok(()),
+            Verdict::Pending | Verdict::Dropped | Verdict::Refused => Ok(()),
             Verdict::Sent => self.fail(format!("connection {index}: its SYN crossed the link")),
         }
     }

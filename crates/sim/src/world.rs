@@ -413,7 +413,7 @@ impl<'a> World<'a> {
         let Some(relay) = &mut self.nodes[plan.node].relay else { return Ok(()) };
         match relay.handle_tun(self.now + self.clocks[plan.node], &mut packet, true) {
             Verdict::Sent => self.report.datagrams += 1,
-            Verdict::Dropped => {}
+            Verdict::Dropped | Verdict::Refused => {}
             Verdict::Intercept | Verdict::Pending => {
                 return self.fail("a UDP packet was taken for a SYN");
             }

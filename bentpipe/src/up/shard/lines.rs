@@ -35,6 +35,8 @@ const SPACING: Duration = Duration::from_millis(100);
 const CLOCK_SPACING: Duration = Duration::from_secs(60);
 /// Flows of a line that are told apart; those beyond are told as others'.
 const MOST_FLOWS: usize = 1024;
+/// Packets that are not split wait no more when their host has said nothing for so long.
+const GIVEN_UP: Duration = Duration::from_secs(60);
 /// A carrier on which nothing is heard for so long is taken for lost.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Of connections that moved in so long before their carrier was lost, somebody waits.
@@ -56,8 +58,7 @@ pub(in crate::up) struct ManagedLine {
     /// The path over it; `None`: the peer opens it.
     pub(super) path: Option<PathId>,
     pub(super) beside: Beside,
-    /// What waits: under which number the manager has it, whose it is, and how many bytes.
-    waiting: BTreeMap<WaitKey, (WaitId, Flow, u64)>,
+    waiting: BTreeMap<WaitKey, Waiting>,
     next_wait: u64,
     /// Bytes of flows that the books do not have yet.
     crossed: BTreeMap<FlowKey, Crossing>,
@@ -71,6 +72,16 @@ pub(in crate::up) struct ManagedLine {
     connected_at: Instant,
     /// What had come from the peer when the carrier was there.
     heard_before: Heard,
+}
+
+/// A flow that waits for the line.
+struct Waiting {
+    /// The manager has it under this number.
+    id: WaitId,
+    flow: Flow,
+    bytes: u64,
+    /// When its host said something last.
+    said_at: Instant,
 }
 
 /// Bytes of a flow that are under way, or have crossed, and that nobody has paid for.
@@ -166,15 +177,49 @@ impl ManagedLine {
             return self.note_crossing(key, flow, bytes);
         }
         let key = id.map_or(WaitKey::Packets(key), WaitKey::Connection);
-        if !self.waiting.contains_key(&key) && self.waiting.len() >= MOST_FLOWS {
+        if !self.waiting.contains_key(&key) && !self.make_room(now, &flow) {
             return;
         }
         let next = WaitId(self.next_wait);
         self.next_wait += 1;
         // A connection that says nothing waits for its answer all the same.
-        let (id, flow, waits) = self.waiting.entry(key).or_insert((next, flow, 1));
-        *waits += bytes[0];
-        self.manager.handle_waiting(now, *id, flow, *waits);
+        let new = Waiting { id: next, flow, bytes: 1, said_at: now };
+        let waiting = self.waiting.entry(key).or_insert(new);
+        (waiting.bytes, waiting.said_at) = (waiting.bytes + bytes[0], now);
+        self.manager.handle_waiting(now, waiting.id, &waiting.flow, waiting.bytes);
+    }
+
+    /// Is there a place for another flow that waits? Packets whose host has given up leave theirs,
+    /// and what wants the line less, that of what wants it more.
+    fn make_room(&mut self, now: Instant, flow: &Flow) -> bool {
+        if self.waiting.len() < MOST_FLOWS {
+            return true;
+        }
+        self.forget_given_up(now);
+        if self.waiting.len() < MOST_FLOWS {
+            return true;
+        }
+        let urgency = |w: &Waiting| self.manager.urgency(&w.flow);
+        let least = self.waiting.iter().min_by_key(|(_, w)| (urgency(w), w.said_at));
+        let least = least.filter(|(_, w)| urgency(w) < self.manager.urgency(flow));
+        let Some(key) = least.map(|(key, _)| *key) else { return false };
+        self.forget(now, key);
+        true
+    }
+
+    /// Packets that nobody sent again are dropped by now: they wait no more.
+    fn forget_given_up(&mut self, now: Instant) {
+        let is_over = |(key, w): &(&WaitKey, &Waiting)| {
+            matches!(key, WaitKey::Packets(_)) && now.since(w.said_at) > GIVEN_UP
+        };
+        let over: Vec<WaitKey> = self.waiting.iter().filter(is_over).map(|(key, _)| *key).collect();
+        over.into_iter().for_each(|key| self.forget(now, key));
+    }
+
+    fn forget(&mut self, now: Instant, key: WaitKey) {
+        if let Some(waiting) = self.waiting.remove(&key) {
+            self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
+        }
     }
 
     fn note_crossing(&mut self, key: FlowKey, flow: Flow, bytes: [u64; 2]) {
@@ -213,9 +258,7 @@ impl ManagedLine {
     /// A connection that is over before the line was raised waits no more.
     fn on_closed(&mut self, now: Instant, id: FlowId) {
         self.moved.remove(&id);
-        if let Some((id, ..)) = self.waiting.remove(&WaitKey::Connection(id)) {
-            self.manager.handle_waiting(now, id, &own_flow(), 0);
-        }
+        self.forget(now, WaitKey::Connection(id));
     }
 
     /// Tells the manager what crossed, and books what the link itself cost. What a link packet costs
@@ -264,10 +307,12 @@ impl ManagedLine {
 
     /// What waited crosses now.
     pub(super) fn forget_waiting(&mut self, now: Instant) {
-        for (id, flow, waits) in std::mem::take(&mut self.waiting).into_values() {
-            self.manager.handle_waiting(now, id, &own_flow(), 0);
+        self.forget_given_up(now);
+        for waiting in std::mem::take(&mut self.waiting).into_values() {
+            self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
             // All but the one that stands for its answer.
-            self.note_crossing(key_of(&flow), flow, [waits - 1, 0]);
+            let bytes = [waiting.bytes - 1, 0];
+            self.note_crossing(key_of(&waiting.flow), waiting.flow, bytes);
         }
     }
 
@@ -298,6 +343,7 @@ impl ManagedLine {
                     bytes: w.bytes.0,
                     for_ms: w.waited.as_millis(),
                     raises_in_ms: w.raises_in.map(|d| d.as_millis()),
+                    never: w.never,
                 })
                 .collect(),
         }
@@ -428,8 +474,8 @@ impl Shard {
         if let Err(why) = line.manager.handle_config(new.manager.clone()) {
             return crate::log!(Error, why, peer = peer.name);
         }
-        for (id, flow, waits) in line.waiting.values() {
-            line.manager.handle_waiting(now, *id, flow, *waits);
+        for w in line.waiting.values() {
+            line.manager.handle_waiting(now, w.id, &w.flow, w.bytes);
         }
         let zone = line.manager.zone();
         let mut zones = new.manager.carriers.iter().flat_map(|c| c.tariff.zones());
@@ -620,6 +666,7 @@ impl Shard {
         let line = &mut self.lines[at];
         if now.since(line.clock_at) >= CLOCK_SPACING {
             line.clock_at = now;
+            line.forget_given_up(now);
             line.manager.handle_clock(now, wall(line.settings.clock));
         }
         let heard_before = line.heard_before;

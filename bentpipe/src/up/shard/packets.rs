@@ -12,14 +12,15 @@ impl Shard {
         if split && self.draining {
             return self.relay.refuse_syn(packet);
         }
-        if !self.lines.is_empty() {
-            self.note_packet(now, packet);
-        }
         if !split && self.give_datagram(now, packet) {
             return;
         }
-        if self.relay.handle_tun(now, packet, split) == Verdict::Intercept {
-            self.write_syn(packet);
+        match self.relay.handle_tun(now, packet, split) {
+            Verdict::Intercept => self.write_syn(packet),
+            // It is a connection already, which is told of as such.
+            Verdict::Pending | Verdict::Refused => {}
+            Verdict::Sent | Verdict::Dropped if self.lines.is_empty() => {}
+            Verdict::Sent | Verdict::Dropped => self.note_packet(now, packet),
         }
     }
 

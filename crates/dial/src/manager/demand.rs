@@ -6,7 +6,7 @@ use units::{ByteCount, Instant};
 
 use super::FlowId;
 use crate::books::Host;
-use crate::rules::{Action, Flow, Rules};
+use crate::rules::{Flow, Rules};
 
 /// Flows that are remembered, at most.
 const MOST: usize = 4_096;
@@ -19,7 +19,7 @@ struct Waiting {
     since: Instant,
 }
 
-/// All that waits under rules that may raise the line.
+/// All that waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
     flows: BTreeMap<FlowId, Waiting>,
@@ -45,7 +45,7 @@ impl Demand {
     pub fn set(&mut self, now: Instant, id: FlowId, flow: &Flow, bytes: u64, rules: &Rules) {
         let rule = rules.find(flow);
         let since = self.remove(id).filter(|w| w.rule == rule).map_or(now, |w| w.since);
-        if bytes == 0 || rules.get(rule).then == Action::Never {
+        if bytes == 0 {
             return;
         }
         if self.flows.len() >= MOST && !self.make_room(rule, rules) {
@@ -56,15 +56,12 @@ impl Demand {
         self.flows.insert(id, waiting);
     }
 
-    /// Somebody who waits is not turned away for the sake of what is gathered.
+    /// Somebody who waits is not turned away for the sake of what is gathered, nor that for noise.
     fn make_room(&mut self, rule: usize, rules: &Rules) -> bool {
-        let urgent = rules.get(rule).then == Action::Raise;
-        let gathered = |w: &Waiting| rules.get(w.rule).then != Action::Raise;
-        let victim = self.flows.iter().rev().find(|(_, w)| gathered(w)).map(|(id, _)| *id);
-        match victim.filter(|_| urgent) {
-            Some(id) => self.remove(id).is_some(),
-            None => false,
-        }
+        let urgency = |rule: usize| rules.get(rule).then.urgency();
+        let least = self.flows.iter().rev().min_by_key(|(_, w)| urgency(w.rule));
+        let victim = least.filter(|(_, w)| urgency(w.rule) < urgency(rule)).map(|(id, _)| *id);
+        victim.is_some_and(|id| self.remove(id).is_some())
     }
 
     fn remove(&mut self, id: FlowId) -> Option<Waiting> {
@@ -84,17 +81,14 @@ impl Demand {
         }
     }
 
-    /// Other rules hold from now on; who waits has waited since the same time. Flows that may not
-    /// raise anything are forgotten.
+    /// Other rules hold from now on; who waits has waited since the same time.
     pub fn set_rules(&mut self, rules: &Rules) {
         self.order.clear();
         self.sums.clear();
         for (id, mut waiting) in std::mem::take(&mut self.flows) {
             waiting.rule = rules.find(&waiting.flow);
-            if rules.get(waiting.rule).then != Action::Never {
-                self.index(id, &waiting);
-                self.flows.insert(id, waiting);
-            }
+            self.index(id, &waiting);
+            self.flows.insert(id, waiting);
         }
     }
 
@@ -124,8 +118,8 @@ impl Demand {
         self.flows.values().map(|w| w.flow.host).collect()
     }
 
-    /// What waits, rule by rule, in the order of the rules.
-    pub fn pending(&self) -> impl Iterator<Item = Pending<'_>> {
+    /// What waits, rule by rule, in the order of the rules; also under those that raise nothing.
+    pub fn all(&self) -> impl Iterator<Item = Pending<'_>> {
         let mut from = 0;
         std::iter::from_fn(move || {
             let first = (from, Instant::ZERO, FlowId(0));

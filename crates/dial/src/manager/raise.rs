@@ -41,7 +41,7 @@ impl Manager {
         if matches!(self.command, Command::Up | Command::Hold) {
             due.push((self.config.rules.len() - 1, Reason::Ordered));
         }
-        for pending in self.demand.pending() {
+        for pending in self.pending() {
             match self.due(now, &pending) {
                 Some(at) if at <= now => {
                     let rule = self.config.rules.get(pending.rule).name.clone();
@@ -55,6 +55,11 @@ impl Manager {
             self.want(now, at, "what is gathered");
         }
         due
+    }
+
+    /// What waits under rules that may raise the line.
+    pub(super) fn pending(&self) -> impl Iterator<Item = Pending<'_>> {
+        self.demand.all().filter(|p| self.config.rules.get(p.rule).then != Action::Never)
     }
 
     /// When what waits under a rule wants the line. `None`: not by the clock.
@@ -154,7 +159,7 @@ impl Manager {
 
     /// What it would cost to carry what waits, or a minute, whichever is longer.
     fn expected_cost(&self, now: Instant, at: usize) -> Money {
-        let bytes = self.demand.pending().map(|p| p.bytes.0).fold(10_000, u64::saturating_add);
+        let bytes = self.pending().map(|p| p.bytes.0).fold(10_000, u64::saturating_add);
         let bytes = ByteCount(bytes);
         let elapsed = self.lines[at].config.rate.time_for(bytes);
         let elapsed = elapsed.max(Duration::from_secs(60));

@@ -136,7 +136,7 @@ impl Manager {
         }
         let line = &self.lines[at];
         let moved = line.used.as_ref().map_or(line.state.since(), |(when, _)| *when);
-        let pending = self.demand.pending().find_map(|p| {
+        let pending = self.pending().find_map(|p| {
             let mine = self.serving(now, p.rule).contains(&at);
             let until = moved.max(p.since) + self.config.stalled;
             let rule = self.config.rules.get(p.rule).name.clone();
@@ -167,7 +167,7 @@ impl Manager {
 
     /// Something waits for this line.
     fn waits_for(&self, now: Instant, at: usize) -> bool {
-        self.demand.pending().any(|p| self.serving(now, p.rule).contains(&at))
+        self.pending().any(|p| self.serving(now, p.rule).contains(&at))
     }
 
     /// It is the moment to hang up before a step of time.

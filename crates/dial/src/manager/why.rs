@@ -8,6 +8,7 @@ use super::state::{Reason, State};
 use super::{Command, Manager};
 use crate::books::Name;
 use crate::money::{Currency, Money};
+use crate::rules::Action;
 
 /// The answer for one peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,18 +59,21 @@ pub struct WaitWhy {
     pub waited: Duration,
     /// When it raises the line; zero: now. `None`: not by the clock.
     pub raises_in: Option<Duration>,
+    /// The rule raises the line for nothing.
+    pub never: bool,
 }
 
 impl Manager {
     /// Why the link is as it is.
     pub fn why(&self, now: Instant) -> Why {
-        let waiting = self.demand.pending().map(|p| WaitWhy {
+        let waiting = self.demand.all().map(|p| WaitWhy {
             rule: self.config.rules.get(p.rule).name.clone(),
             oldest: p.oldest.to_string(),
             flows: p.flows,
             bytes: p.bytes,
             waited: now.since(p.since),
             raises_in: self.due(now, &p).map(|at| at.since(now)),
+            never: self.config.rules.get(p.rule).then == Action::Never,
         });
         Why {
             peer: self.config.peer.clone(),
@@ -162,6 +166,7 @@ impl fmt::Display for WaitWhy {
         write!(f, "{flows} with {bytes} wait under rule \"{rule}\", the oldest ")?;
         write!(f, "({}) for {waited}", self.oldest)?;
         match self.raises_in {
+            None if self.never => write!(f, "; they never raise the line"),
             None => write!(f, "; they raise nothing by themselves"),
             Some(Duration::ZERO) => write!(f, "; they want the line now"),
             Some(left) => write!(f, "; they raise the line in {}", seconds(left)),

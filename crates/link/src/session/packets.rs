@@ -11,8 +11,8 @@ use squeeze::headers::{Compressor, Decompressor, MAX_HEADER};
 use squeeze::stream::Stopwatch;
 use units::{BitRate, Duration, Instant};
 
-use super::{Compress, Label, Session};
-use crate::datagram::MAX_DATAGRAM;
+use super::{ClassId, Compress, Label, Session};
+use crate::datagram::{MAX_DATAGRAM, Waiting};
 use crate::session::HostId;
 use crate::stream::{Carries, Delivery, Stream};
 use crate::wire::{ResetReason, StreamId};
@@ -64,14 +64,34 @@ impl Session {
         }
         let host = self.schedule.hold_host(label.host);
         let compress = self.may_compress(label.compress);
+        self.drop_stale(now, class, host);
         let queue = self.schedule.packets(class, host);
-        let taken = self.outbox.push(queue, data, compress);
+        let taken = self.outbox.push(now, queue, data, compress);
         if taken {
             self.schedule.on_packet_queued(now, class, host, data.len());
         } else {
             self.schedule.hosts.release(host);
         }
         taken
+    }
+
+    /// Those that waited for too long leave their room to what is new.
+    fn drop_stale(&mut self, now: Instant, class: ClassId, host: HostId) {
+        loop {
+            let queue = self.schedule.packets(class, host);
+            if !queue.is_stale(now) {
+                return;
+            }
+            let Some(waiting) = self.outbox.drop_first(queue) else { return };
+            self.forget_packet(class, host, waiting);
+        }
+    }
+
+    /// A datagram has left its queue.
+    pub(super) fn forget_packet(&mut self, class: ClassId, host: HostId, waiting: Waiting) {
+        self.schedule.on_packet_left(class, waiting.bytes.len());
+        self.outbox.recycle(waiting.bytes);
+        self.schedule.hosts.release(host);
     }
 
     /// What of a packet is worth a try? No payload where the peer does not compress streams
@@ -96,7 +116,9 @@ impl Session {
         let limit = queue.max(2 * MAX_DATAGRAM as u64);
         let memory = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
         let is_full = s.send.unsent() + need as u64 > limit || need as u64 > memory;
-        if data.is_empty() || data.len() > MAX_DATAGRAM || is_full {
+        // In order it would cross however old it is when the line is raised.
+        let is_down = !self.paths.active().up;
+        if data.is_empty() || data.len() > MAX_DATAGRAM || is_full || is_down {
             self.outbox.dropped += 1;
             return false;
         }

@@ -316,14 +316,13 @@ impl Session {
                     match self.outbox.write(now, queue, headers, w, empty_room) {
                         Wrote::Nothing => return 0,
                         Wrote::Piece => unfinished = Some((class, host)),
+                        Wrote::Stale(waiting) => self.forget_packet(class, host, waiting),
                         Wrote::Whole(waiting, reference) => {
                             let reference = reference.map(SentFrame::Reference);
                             reference
                                 .into_iter()
                                 .for_each(|r| self.paths.in_hand_mut().sent.push_frame(r));
-                            self.schedule.on_packet_left(class, waiting.bytes.len());
-                            self.outbox.recycle(waiting.bytes);
-                            self.schedule.hosts.release(host);
+                            self.forget_packet(class, host, waiting);
                         }
                     }
                     Filled::Partly

@@ -83,9 +83,9 @@ fn segments_of_a_connection_that_is_just_being_made_do_not_cross_the_link() {
             p.sides[1].connected(far);
             p.pass(Duration::from_millis(50));
         }
-        assert_eq!(come(&mut p), Verdict::Dropped);
+        assert_eq!(come(&mut p), Verdict::Refused);
         p.sides[0].accept(p.now, client, server).unwrap();
-        assert_eq!(come(&mut p), Verdict::Dropped);
+        assert_eq!(come(&mut p), Verdict::Refused);
         assert_eq!(p.near().stats().between_sockets, 2);
         p.pass(HANDSHAKE);
         assert_eq!(come(&mut p), Verdict::Sent);

@@ -384,10 +384,10 @@ fn a_family_that_the_peer_does_not_take_is_refused_here_until_it_does() {
 
     // A packet, and a SYN that would be split.
     let now = gateways.now;
-    assert_eq!(gateways.sides[0].handle_tun(now, &mut v6.clone(), false), Verdict::Dropped);
+    assert_eq!(gateways.sides[0].handle_tun(now, &mut v6.clone(), false), Verdict::Refused);
     let [a, b] = HOSTS[1].map(|s| s.parse::<IpAddr>().unwrap());
     let opening = syn((a, 4000).into(), (b, 80).into(), 5);
-    assert_eq!(gateways.knock(&opening), Verdict::Dropped);
+    assert_eq!(gateways.knock(&opening), Verdict::Refused);
     let [Action::ToHost(told)] = &gateways.others[..] else { panic!("{:?}", gateways.others) };
     for (told, about) in [(told, &v6), (&gateways.written[0], &opening)] {
         assert_eq!(Packet::parse(told).unwrap().destination, a);
@@ -452,7 +452,7 @@ fn quic_is_refused_where_the_file_says_so_and_nothing_else_on_its_port_is() {
         let begins = quic(ship, server, 443);
         let now = gateways.now;
         let verdict = gateways.sides[0].handle_tun(now, &mut begins.clone(), false);
-        assert_eq!(verdict, Verdict::Dropped);
+        assert_eq!(verdict, Verdict::Refused);
         gateways.pass(Duration::from_millis(1));
         let [Action::ToHost(told)] = &gateways.others[..] else { panic!("{:?}", gateways.others) };
         let v4 = ship.contains('.');

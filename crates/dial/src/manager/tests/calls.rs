@@ -323,13 +323,30 @@ fn some_rules_fail_fast_while_the_line_is_down() {
 fn what_is_remembered_of_flows_is_bounded_and_the_urgent_find_a_place() {
     let mut bench = Bench::new(one_modem());
     bench.says(Command::Down);
+    let flows = |bench: &Bench| -> Vec<usize> {
+        bench.manager.why(bench.now).waiting.iter().map(|w| w.flows).collect()
+    };
     for id in 0..5_000 {
-        bench.manager.handle_waiting(bench.now, FlowId(id), &mail(), 1);
+        bench.waits(id, &clock(), 1);
     }
-    bench.waits(9_999, &ssh(), 60);
-    let why = bench.manager.why(bench.now);
-    let flows: Vec<usize> = why.waiting.iter().map(|w| w.flows).collect();
-    assert_eq!(flows, [4_095, 1]);
+    assert_eq!(flows(&bench), [4_096], "noise is told of as well");
+    for id in 5_000..10_000 {
+        bench.waits(id, &mail(), 1);
+    }
+    assert_eq!(flows(&bench), [4_096], "mail in place of noise");
+    bench.waits(10_000, &clock(), 1);
+    bench.waits(10_001, &ssh(), 60);
+    assert_eq!(flows(&bench), [4_095, 1]);
+}
+
+#[test]
+fn why_tells_what_never_raises_the_line_and_noise_wants_nothing() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &clock(), 90);
+    bench.pass(seconds(7_200));
+    assert_eq!((bench.state(A), bench.work()), ("down", Vec::new()));
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains("1 flow with 90B wait under rule") && why.contains("never raise"), "{why}");
 }
 
 /// A reload: who waits is under the new rules since the same time, a call keeps its prices.

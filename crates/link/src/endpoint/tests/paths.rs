@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::path::{CarrierId, CarrierName, CarrierNames};
-use crate::session::{ClassConfig, ClassId, Label, PathConfig, RateMode};
+use crate::session::{Carry, ClassConfig, ClassId, Label, PathConfig, RateMode};
 use crate::wire::{Origin, ResetReason, StreamId, Target};
 
 const SHIP: usize = 0;
@@ -382,6 +382,40 @@ fn with_every_path_down_nothing_is_sent_for_an_hour_and_streams_go_on() {
     assert!(w.is_done());
     assert_eq!([w.left[SHIP][1], w.left[SHORE][1]], [0, 0], "the other one is down still");
     assert_eq!(w.nodes[SHIP].session_number(w.peers[SHIP]), 0, "the session is the same");
+}
+
+/// L-DG-5: what a host said hours ago is not what a line is raised for.
+#[test]
+fn old_datagrams_do_not_wait_for_a_line_and_leave_their_room_to_new_ones() {
+    for carry in [Carry::Plain, Carry::Ordered] {
+        let (mut w, second) = World::with_two();
+        w.run(SECOND.times(2));
+        let id = w.peers[SHIP];
+        for path in [PathId::FIRST, second] {
+            let now = w.now;
+            w.nodes[SHIP].set_path_up(now, id, path, false);
+        }
+        let say = |w: &mut World, n: u16| {
+            let mut packet = vec![0; 1_200];
+            packet[..2].copy_from_slice(&n.to_be_bytes());
+            let now = w.now;
+            w.session(SHIP).send_datagram(now, &packet, &Label { carry, ..Label::default() });
+        };
+        // For an hour, a packet each five seconds: more than their queue holds.
+        for n in 0..720 {
+            say(&mut w, n);
+            w.run(SECOND.times(5));
+        }
+        let now = w.now;
+        w.nodes[SHIP].set_path_up(now, id, PathId::FIRST, true);
+        w.run(SECOND);
+        say(&mut w, 720);
+        w.run(SECOND.times(5));
+        let mut got = Vec::new();
+        while w.session(SHORE).take_datagram(|d| got.push(u16::from_be_bytes([d[0], d[1]]))) {}
+        let expected: &[u16] = if carry == Carry::Plain { &[718, 719, 720] } else { &[720] };
+        assert_eq!(got, expected, "{carry:?}");
+    }
 }
 
 /// The file names other carriers: paths go and come in mid-transfer, the one that sessions begin
