@@ -438,7 +438,7 @@ fn a_first_call_is_up_after_one_round_trip_and_a_later_one_begins_with_data() {
     }
     let (delay, quick) = (Time::from_secs(3), Time::from_millis(100));
     let modems = telephones(BitRate::from_bps(57_600), delay, [quick, quick]);
-    let world = called_world(&modems, BitRate::from_bps(46_080), 3_000, "idle = \"4s\"\n");
+    let world = called_world(&modems, BitRate::from_bps(46_080), 3_000, "idle = \"7s\"\n");
     let listener = listen(&world.server, SERVER);
     let connected = |calls: usize| {
         wait_for("a call", || match modems.calls().len() {

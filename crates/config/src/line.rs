@@ -184,6 +184,14 @@ impl LineDraft {
             );
             return wrong(message, "name one of its zones, or give the tariff that zone");
         }
+        let round_trip = link.delay.times(2);
+        if let Some(idle) = self.idle.filter(|idle| *idle < round_trip) {
+            let message = format!(
+                "idle = {idle} of \"{peer}\" is shorter than a round trip of {round_trip}: who asks \
+                 is hung up before the answer"
+            );
+            return wrong(message, "give it a few round trips, as in idle = \"60s\"");
+        }
         let others = (0..carriers.len()).filter(|at| Some(*at) != own);
         let others: Vec<_> =
             others.map(|at| always_there(&carriers[at], self.tariff.currency())).collect();
@@ -435,6 +443,8 @@ mod tests {
         assert!(told.contains("carriers and a line"), "{told}");
         let told = with(&|l| l.replace("idle", "carrier = \"modem\"\nidle") + carrier);
         assert!(told.contains("no carrier \"modem\""), "{told}");
+        let told = with(&|l| l.replace("\"20s\"", "\"500ms\""));
+        assert!(told.contains("shorter than a round trip of 600ms"), "{told}");
     }
 
     #[test]

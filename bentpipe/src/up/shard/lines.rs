@@ -546,11 +546,28 @@ impl Shard {
 
     /// A host's packet goes into the link of a peer that has a line, or waits for it.
     pub(super) fn note_packet(&mut self, now: Instant, packet: &[u8]) {
-        let Some(parsed) = Packet::parse(packet) else { return };
-        let peer = self.relay.peer_for(parsed.destination);
-        let Some(line) = self.lines.iter_mut().find(|line| Some(line.peer) == peer) else {
-            return;
-        };
+        if let Some((line, flow)) = self.flow_of(packet) {
+            line.on_bytes(now, None, flow, [packet.len() as u64, 0]);
+        }
+    }
+
+    /// A client whose connection is asked for says so again: it waits for the answer, also where
+    /// the line was hung up since it was asked for.
+    pub(super) fn note_syn_again(&mut self, now: Instant, packet: &[u8]) {
+        self.hear_moved(now);
+        let Some((line, flow)) = self.flow_of(packet) else { return };
+        let key = key_of(&flow);
+        let is_told = || line.waiting.values().any(|w| key_of(&w.flow) == key);
+        if line.carries() || !is_told() {
+            line.on_bytes(now, None, flow, [0, 0]);
+        }
+    }
+
+    /// The line that a host's packet wants, if its peer has one, and whose packet it is.
+    fn flow_of(&mut self, packet: &[u8]) -> Option<(&mut ManagedLine, Flow)> {
+        let parsed = Packet::parse(packet)?;
+        let peer = self.relay.peer_for(parsed.destination)?;
+        let line = self.lines.iter_mut().find(|line| line.peer == peer)?;
         let facts = parsed.facts(packet);
         let traffic = self.peers.with_id(line.peer).map(|peer| &peer.config.traffic);
         let class = traffic.map_or("", |t| t.class_name(classify::class(&t.rules, &facts)));
@@ -563,7 +580,7 @@ impl Shard {
             class: class.into(),
             service: "".into(),
         };
-        line.on_bytes(now, None, flow, [packet.len() as u64, 0]);
+        Some((line, flow))
     }
 
     fn note_moved(&mut self, now: Instant, id: FlowId, moved: Moved) {
@@ -600,11 +617,15 @@ impl Shard {
         if self.lines.is_empty() {
             return;
         }
-        while let Some((id, moved)) = self.relay.poll_moved() {
-            self.note_moved(now, id, moved);
-        }
+        self.hear_moved(now);
         for at in 0..self.lines.len() {
             self.work_line(now, at);
+        }
+    }
+
+    fn hear_moved(&mut self, now: Instant) {
+        while let Some((id, moved)) = self.relay.poll_moved() {
+            self.note_moved(now, id, moved);
         }
     }
 

@@ -17,9 +17,10 @@ impl Shard {
         }
         match self.relay.handle_tun(now, packet, split) {
             Verdict::Intercept => self.write_syn(packet),
+            Verdict::Refused => {}
+            _ if self.lines.is_empty() => {}
             // It is a connection already, which is told of as such.
-            Verdict::Pending | Verdict::Refused => {}
-            Verdict::Sent | Verdict::Dropped if self.lines.is_empty() => {}
+            Verdict::Pending => self.note_syn_again(now, packet),
             Verdict::Sent | Verdict::Dropped => self.note_packet(now, packet),
         }
     }
