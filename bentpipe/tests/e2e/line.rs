@@ -592,6 +592,41 @@ fn each_fault_of_a_line_is_told_with_its_cause_tried_again_and_costs_no_byte() {
     expect(&mut far, b"it is me");
 }
 
+/// A carrier that stays though nothing comes by it is paid for: the call is hung up after a minute of
+/// silence, tried again, and what waited crosses.
+#[test]
+#[ignore = "a minute of silence passes"]
+fn a_call_by_which_nothing_comes_any_more_is_hung_up_and_made_again() {
+    if !root() {
+        return;
+    }
+    let quick = Time::from_millis(100);
+    let modems = telephones(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
+    let more = "idle = \"10min\"\nredial = { first = \"1s\", most = \"1s\", attempts = 100 }\n";
+    let world = called_world(&modems, BitRate::from_bps(46_080), 50, more);
+    let listener = listen(&world.server, SERVER);
+    let (mut near, mut far) = joined(&world.client, &listener);
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    assert_eq!(modems.calls().len(), 1);
+    // Not a byte gets through as it was.
+    let noise = Ratio::from_f64(1.0);
+    modems.set_faults(Faults { noise, burst: 8, ..Faults::default() });
+    near.write_all(b"is somebody there?").unwrap();
+    let silent = std::time::Instant::now();
+    wait_long_for("the end of a silent call", Duration::from_secs(180), || {
+        let ended = modems.calls().first().is_some_and(|call| call.why != CallEnd::None);
+        if ended { Ok(()) } else { Err(format!("{:?}", line(&world.a))) }
+    });
+    assert!(silent.elapsed() >= Duration::from_secs(55), "{:?}", silent.elapsed());
+    modems.set_faults(Faults::default());
+    expect(&mut far, b"is somebody there?");
+    far.write_all(b"I am").unwrap();
+    expect(&mut near, b"I am");
+    let told = format!("{}{}", world.a.log(), world.b.log());
+    assert!(told.contains("nothing was heard for 1m00s"), "{told}");
+}
+
 /// The guide's peer with a line beside another carrier, and the same for the shore that answers:
 /// the shore's first. An idle line is hung up sooner than without a word, and only by the ship.
 fn guides_terminal_and_modem([ship, shore]: [&Gateway; 2], modems: &Modems) -> [String; 2] {

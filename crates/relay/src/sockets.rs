@@ -182,6 +182,12 @@ impl Relay {
         self.flows.get(flow).map(|f| f.peer)
     }
 
+    /// Is something of the flow on its way to the peer, or waiting for it?
+    pub fn is_undelivered(&self, flow: FlowId) -> bool {
+        let session = self.living(flow).and_then(|f| Some((self.endpoint.session(f.peer)?, f)));
+        session.is_some_and(|(session, f)| session.is_undelivered(f.stream))
+    }
+
     /// Work for a flow begins, for [`Relay::charge`]: `None` while it need not be measured.
     pub fn work_begins(&self, flow: FlowId) -> Option<Work> {
         let begin = self.endpoint.work_begins()?;

@@ -117,7 +117,8 @@ impl Shard {
                 let why =
                     faults.into_iter().flatten().next().map_or("not there", |w| cause(w).words());
                 line.manager.handle_ended(now, carrier, why, &mut line.books);
-                line.wait_again(now, heard.unwrap_or(now));
+                let relay = &self.relay;
+                line.wait_again(now, heard.unwrap_or(now), |id| relay.is_undelivered(id));
             }
         }
     }

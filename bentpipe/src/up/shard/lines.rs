@@ -70,6 +70,8 @@ pub(in crate::up) struct ManagedLine {
     booked: Vec<[u64; 2]>,
     /// When the carrier was there.
     connected_at: Instant,
+    /// Since when nothing has come by a carrier that is given up for it.
+    silent_since: Option<Instant>,
     /// What had come from the peer when the carrier was there.
     heard_before: Heard,
 }
@@ -241,15 +243,20 @@ impl ManagedLine {
         self.moved.len() < MOST_FLOWS || self.moved.contains_key(id)
     }
 
-    /// What carried since then is lost: connections that had moved shortly before wait, though
-    /// their hosts may have nothing to say.
-    pub(super) fn wait_again(&mut self, now: Instant, lost: Instant) {
+    /// What carried since then is lost: connections wait that had moved shortly before, though
+    /// their hosts may have nothing to say, and those of which something has not arrived.
+    pub(super) fn wait_again(
+        &mut self,
+        now: Instant,
+        lost: Instant,
+        is_undelivered: impl Fn(FlowId) -> bool,
+    ) {
         let moved = std::mem::take(&mut self.moved);
         if self.carries() {
             return;
         }
         for (id, (flow, when)) in moved {
-            if lost.since(when) < LATELY {
+            if lost.since(when) < LATELY || is_undelivered(id) {
                 self.on_bytes(now, Some(id), flow, [0, 0]);
             }
         }
@@ -297,11 +304,12 @@ impl ManagedLine {
     }
 
     /// The call is over, which carried nothing since then; if nobody here ended it, it is lost.
-    fn on_ended(&mut self, now: Instant, since: Instant, why: &str) {
+    fn on_ended(&mut self, now: Instant, why: &str, is_undelivered: impl Fn(FlowId) -> bool) {
+        let since = self.silent_since.take().unwrap_or(now);
         let is_lost = self.is_up();
         self.manager.handle_ended(now, CARRIER, why, &mut self.books);
         if is_lost {
-            self.wait_again(now, since);
+            self.wait_again(now, since, is_undelivered);
         }
     }
 
@@ -455,6 +463,7 @@ impl Shard {
             clock_at: now,
             booked: vec![[0, 0]; settings.manager.carriers.len()],
             connected_at: now,
+            silent_since: None,
             heard_before: Heard::default(),
         });
     }
@@ -813,7 +822,8 @@ impl Shard {
             Told::Ended(why) => {
                 self.tell_line(now, at);
                 self.set_line_up(now, at, false);
-                self.lines[at].on_ended(now, now, &why.to_string());
+                let relay = &self.relay;
+                self.lines[at].on_ended(now, &why.to_string(), |id| relay.is_undelivered(id));
             }
         }
     }
@@ -823,7 +833,7 @@ impl Shard {
         self.tell_line(now, at);
         let heard = self.heard(now, at);
         let line = &mut self.lines[at];
-        (line.heard_before, line.connected_at) = (heard, now);
+        (line.heard_before, line.connected_at, line.silent_since) = (heard, now, None);
         line.manager.handle_connected(now, CARRIER, incoming, &mut line.books);
         self.set_line_up(now, at, true);
     }
@@ -842,6 +852,7 @@ impl Shard {
         }
         self.set_line_up(now, at, false);
         let line = &mut self.lines[at];
+        line.silent_since = Some(since);
         let told = format!("nothing was heard for {}", lasting(SILENCE));
         if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
             if modem.hang_up(now) {
@@ -849,7 +860,8 @@ impl Shard {
             }
             return;
         }
-        line.on_ended(now, since, &told);
+        let relay = &self.relay;
+        line.on_ended(now, &told, |id| relay.is_undelivered(id));
         if let Some(command) = line.settings.drop.clone() {
             line.commands.drop(command);
         }

@@ -191,7 +191,10 @@ impl Shard {
             LinkEvent::Back => {
                 let silent = self.known(id).and_then(|p| p.silent_since.take());
                 let outage = lasting(now.since(silent.unwrap_or(now)));
-                crate::log!(Info, "the peer answers again", peer = name, outage = outage);
+                // A carrier that is given up is silent no more, and nobody answers.
+                if self.relay.endpoint.paths(now, id).iter().any(|p| p.is_active && p.is_up) {
+                    crate::log!(Info, "the peer answers again", peer = name, outage = outage);
+                }
             }
             LinkEvent::Failing(_) => self.tell_failing(now, id),
             LinkEvent::Rekey(rekey) => {

@@ -42,6 +42,11 @@ impl Session {
         self.streams.contains_key(&id)
     }
 
+    /// Has the peer not confirmed all that was written to the stream?
+    pub fn is_undelivered(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|s| !s.send.all_acked())
+    }
+
     /// How many bytes [`Session::write`] would take now. If it is 0, [`Event::Writable`] follows.
     pub fn writable_bytes(&mut self, id: StreamId) -> u64 {
         let cap = match self.streams.get(&id) {
