@@ -1,5 +1,8 @@
 //! `bentpipe-lab day`: an hour of a ship's day on a line that is paid by the minute, in virtual time.
 //! The link manager is the gateway's ([`dial::manager`]); beside it one that dials for any packet.
+//! With `--real` the same hour passes once more, for real.
+
+mod real;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +19,8 @@ use serde::Serialize;
 use units::{ByteCount, Duration, Instant, Rng};
 
 use crate::plot::{LineChart, Series};
+use crate::testbed::progress::Board;
+use crate::testbed::rights;
 
 /// Counts the minutes and the price of a line over a ship's day, in virtual time.
 ///
@@ -23,7 +28,7 @@ use crate::plot::{LineChart, Series};
 /// hour; the line is an Inmarsat Mini-M's (2,400 bit/s, 28 s of set-up, 2.40 a minute). The rules of
 /// a gateway are beside a router that dials for any packet.
 ///
-/// Examples: bentpipe-lab day; bentpipe-lab day --hours 24 --svg day.svg
+/// Examples: bentpipe-lab day; bentpipe-lab day --hours 24 --svg day.svg; bentpipe-lab day --real
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// How many hours
@@ -32,6 +37,13 @@ pub struct Args {
     /// Equal seeds have equal days
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Have it for real as well: gateways, modems and hosts, for as long as it takes
+    #[arg(long)]
+    real: bool,
+    /// The real day and its line are so many times as fast: for a look at them
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "real",
+        value_parser = clap::value_parser!(u32).range(1..=60))]
+    speed_up: u32,
     /// Draw both lines, and what they have cost, into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -46,6 +58,8 @@ const TICK: Duration = Duration::from_millis(100);
 const BYTES_A_TICK: u64 = 24;
 /// A drawing has a point of the price so often.
 const POINT: Duration = Duration::from_secs(10);
+/// Ports of chatter: time, mDNS, SSDP, NetBIOS.
+const CHATTER: [u16; 4] = [123, 5353, 1900, 137];
 /// Nobody says chatter again that was not heard.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 const CARRIER: CarrierId = CarrierId(0);
@@ -72,6 +86,9 @@ pub struct Day {
     pub price: String,
     /// The longest that somebody waited for the first byte, in milliseconds.
     pub longest_wait_ms: u64,
+    /// What only a real day has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub real: Option<Real>,
     #[serde(skip)]
     micros: u128,
     /// Minutes, and what the day has cost until then.
@@ -80,6 +97,19 @@ pub struct Day {
     /// Minutes, and whether the line is up.
     #[serde(skip)]
     up: Vec<(f64, f64)>,
+}
+
+/// What was seen from outside.
+#[derive(Clone, Debug, Serialize)]
+pub struct Real {
+    /// What the network's own meter makes of the calls, in dollars.
+    pub metered: String,
+    /// Mails, pages and lines of ssh that were answered, byte for byte.
+    pub answered: usize,
+    /// Of those that somebody waited for: without an answer.
+    pub unanswered_urgent: usize,
+    /// Packets of chatter that arrived.
+    pub chatter: usize,
 }
 
 /// The line as the network sees it.
@@ -121,7 +151,7 @@ fn talk_of_hour(rng: &mut Rng, hour: u64, talk: &mut Vec<Talk>) {
     let within = |rng: &mut Rng| begin + Duration::from_millis(rng.below(3_600_000));
     let mut say = |at, flow, bytes, urgent| talk.push(Talk { at, flow, bytes, urgent });
     for _ in 0..60 {
-        let port = [123, 5353, 1900, 137][rng.below(4) as usize];
+        let port = CHATTER[rng.below(4) as usize];
         let host = 1 + rng.below(9);
         say(within(rng), flow(host, 17, port, ""), 90, false);
     }
@@ -174,6 +204,7 @@ impl Ship {
                 connected_s: 0,
                 price: String::new(),
                 longest_wait_ms: 0,
+                real: None,
                 micros: 0,
                 priced: Vec::new(),
                 up: Vec::new(),
@@ -317,20 +348,30 @@ impl Ship {
 /// # Errors
 /// If the shipped list of noise cannot be read, or the rules cannot be.
 pub fn both(hours: u64, seed: u64) -> Result<[Day; 2], String> {
-    let (mut rng, mut talk) = (Rng::new(seed), Vec::new());
-    (0..hours).for_each(|hour| talk_of_hour(&mut rng, hour, &mut talk));
+    let talk = talk_of(hours, seed);
     let end = Instant::ZERO + Duration::from_secs(hours * 3_600);
     let day = |name, rules: Rules| Ok::<_, String>(Ship::new(name, rules, talk.clone())?.run(end));
     Ok([day("rules", careful()?)?, day("any packet", any_packet()?)?])
 }
 
-fn drawing(days: &[Day; 2], hours: u64) -> LineChart {
-    let (mut series, most) = (Vec::new(), days[1].priced.last().map_or(1.0, |p| p.1));
-    for (day, colour) in days.iter().zip([1, 0]) {
+fn talk_of(hours: u64, seed: u64) -> Vec<Talk> {
+    let (mut rng, mut talk) = (Rng::new(seed), Vec::new());
+    (0..hours).for_each(|hour| talk_of_hour(&mut rng, hour, &mut talk));
+    talk
+}
+
+/// Prices of all days; at the foot, when the lines of the last two were up.
+fn drawing(days: &[Day], hours: u64) -> LineChart {
+    let spent = |day: &Day| day.priced.last().map_or(0.0, |p| p.1);
+    let (mut series, most) = (Vec::new(), days.iter().map(spent).fold(1.0, f64::max));
+    for (day, colour) in days.iter().zip([1, 0, 3, 4]) {
         let name = format!("{}: {} USD", day.rules, day.price);
         series.push(Series { name, colour, points: day.priced.clone() });
     }
-    for (day, (colour, height)) in days.iter().zip([(1, 0.12), (0, 0.06)]) {
+    let last = days.len().saturating_sub(2);
+    for (day, (colour, height)) in days.iter().zip([1, 0, 3, 4]).skip(last).zip([0.12, 0.06]).map(
+        |((day, colour), height)| (day, (colour, height)),
+    ) {
         let name = format!("{}: up", day.rules);
         let points = day.up.iter().map(|(x, up)| (*x, up * height * most)).collect();
         series.push(Series { name, colour, points });
@@ -350,7 +391,17 @@ fn drawing(days: &[Day; 2], hours: u64) -> LineChart {
 /// # Errors
 /// If the drawing cannot be written.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
-    let days = both(args.hours, args.seed).map_err(|why| miette!("{why}"))?;
+    if args.real {
+        rights::prepare()?;
+    }
+    let mut days = both(args.hours, args.seed).map_err(|why| miette!("{why}"))?.to_vec();
+    if args.real {
+        let board = Board::start(global.quiet > 0);
+        let (talk, pace) = (talk_of(args.hours, args.seed), real::Pace(args.speed_up));
+        let length = Duration::from_secs(args.hours * 3_600);
+        let real = real::both(&talk, length, &pace, &board).map_err(|why| miette!("{why}"))?;
+        days.extend(real);
+    }
     if let Some(file) = &args.svg {
         let picture = drawing(&days, args.hours).picture();
         let written = std::fs::write(file, picture);
@@ -360,16 +411,22 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         print_json(&days)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&format!(
-        "{:<12}{:>7}{:>12}{:>12}{:>16}\n",
-        "", "calls", "connected", "price", "longest wait"
-    ))?;
+    let head = ["", "calls", "connected", "price", "longest wait"];
+    let [rules, calls, connected, price, wait] = head;
+    print(&format!("{rules:<18}{calls:>7}{connected:>12}{price:>12}{wait:>16}\n"))?;
     for day in &days {
         let (minutes, seconds) = (day.connected_s / 60, day.connected_s % 60);
         let wait = day.longest_wait_ms as f64 / 1_000.0;
         print(&format!(
-            "{:<12}{:>7}{minutes:>8}:{seconds:02} min{:>8} USD{wait:>14.1} s\n",
+            "{:<18}{:>7}{minutes:>8}:{seconds:02} min{:>8} USD{wait:>14.1} s\n",
             day.rules, day.calls, day.price
+        ))?;
+    }
+    for (day, real) in days.iter().filter_map(|day| Some((day, day.real.as_ref()?))) {
+        print(&format!(
+            "{}: {} answered byte for byte, {} urgent ones not; {} packets of chatter; the \
+             meter has {} USD\n",
+            day.rules, real.answered, real.unanswered_urgent, real.chatter, real.metered
         ))?;
     }
     Ok(ExitCode::SUCCESS)

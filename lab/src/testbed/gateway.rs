@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use control::{Answer, LinkState, Request, Status, client};
+use control::{Answer, LineCommand, LinkState, Request, Status, client};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 
@@ -350,6 +350,27 @@ impl Gateway {
         match client::ask(&self.socket(), &Request::Status, ANSWER)? {
             Answer::Status(status) => Ok(*status),
             other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// Says something of a peer's line, as `bentpipe link` does.
+    pub fn command_line(&self, peer: &str, command: LineCommand) -> io::Result<()> {
+        let request = Request::Line { peer: peer.to_owned(), command };
+        match client::ask(&self.socket(), &request, ANSWER)? {
+            Answer::Done => Ok(()),
+            other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// What `bentpipe cost --json` prints of its ledgers, by peer.
+    pub fn cost(&self) -> Result<String, String> {
+        let program = program().map_err(|e| e.to_string())?;
+        let mut command = Command::new(program);
+        command.env("STATE_DIRECTORY", &self.dir).arg("cost").arg(self.dir.join("gateway.toml"));
+        let output = command.args(["--json", "--by", "peer"]).output().map_err(|e| e.to_string())?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         }
     }
 
