@@ -62,6 +62,7 @@ unit:
 test-long: setup
 	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
+	$(CARGO) test --release --package bentpipe-lab --test ppp -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe --test costs -- --ignored --nocapture
 	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
 	@sh scripts/sanitize.sh

@@ -369,9 +369,13 @@ fn drawing(days: &[Day], hours: u64) -> LineChart {
         series.push(Series { name, colour, points: day.priced.clone() });
     }
     let last = days.len().saturating_sub(2);
-    for (day, (colour, height)) in days.iter().zip([1, 0, 3, 4]).skip(last).zip([0.12, 0.06]).map(
-        |((day, colour), height)| (day, (colour, height)),
-    ) {
+    for (day, (colour, height)) in days
+        .iter()
+        .zip([1, 0, 3, 4])
+        .skip(last)
+        .zip([0.12, 0.06])
+        .map(|((day, colour), height)| (day, (colour, height)))
+    {
         let name = format!("{}: up", day.rules);
         let points = day.up.iter().map(|(x, up)| (*x, up * height * most)).collect();
         series.push(Series { name, colour, points });

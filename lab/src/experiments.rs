@@ -8,6 +8,7 @@ use std::time::Instant;
 use console::{Global, print};
 use miette::{Context as _, IntoDiagnostic as _, miette};
 
+use crate::mini_m;
 use crate::testbed::progress::Board;
 use crate::testbed::results::Results;
 use crate::testbed::run::{Gate, run_scenario};
@@ -95,12 +96,16 @@ fn experiments() -> miette::Result<String> {
         let scenario = Scenario::built_in(name).into_diagnostic()?;
         rows.push(vec![name.to_owned(), scenario.title]);
     }
+    rows.push(vec![mini_m::NAME.to_owned(), mini_m::TITLE.to_owned()]);
     let table = report::columns(&["name", "what"].map(str::to_owned), &rows);
     Ok(table + "\nThe ways of one: `bentpipe-lab list NAME`; of all: `bentpipe-lab list --all`.\n")
 }
 
 /// The ways of an experiment.
 fn ways(name: &str) -> miette::Result<String> {
+    if name == mini_m::NAME {
+        return Ok(format!("{name}: {}\n\nIt runs as a whole.\n", mini_m::TITLE));
+    }
     let scenario = Scenario::built_in(name).into_diagnostic()?;
     let rows = scenario.ways.into_iter().map(|way| vec![way.id, way.title]);
     let table = report::columns(&["way", "what"].map(str::to_owned), &rows.collect::<Vec<_>>());
@@ -113,7 +118,13 @@ fn ways(name: &str) -> miette::Result<String> {
 /// One sentence: no such scenario, no rights, or nothing to write to.
 pub fn run(args: RunArgs, global: &Global) -> miette::Result<ExitCode> {
     let mut scenarios = Vec::new();
-    for name in expand(&args.names) {
+    let (calls, others): (Vec<&str>, _) =
+        expand(&args.names).into_iter().partition(|name| *name == mini_m::NAME);
+    let is_part = !args.way.is_empty() || args.check || args.seeds.is_some();
+    if is_part && args.names.iter().any(|name| name == mini_m::NAME) {
+        return Err(miette!("{} runs as a whole and has no bounds", mini_m::NAME));
+    }
+    for name in others {
         scenarios.push(chosen(Scenario::built_in(name).into_diagnostic()?, &args)?);
     }
     if args.check && scenarios.iter().all(|s| s.bounds.is_empty()) {
@@ -123,6 +134,12 @@ pub fn run(args: RunArgs, global: &Global) -> miette::Result<ExitCode> {
     fs::create_dir_all(&args.out.dir)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot make the directory {}", args.out.dir.display()))?;
+    if !calls.is_empty() && !is_part {
+        run_mini_m(&args.out, global)?;
+    }
+    if scenarios.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
     let gate = Gate::default();
     let mut all = Vec::new();
     for scenario in scenarios {
@@ -140,6 +157,21 @@ pub fn run(args: RunArgs, global: &Global) -> miette::Result<ExitCode> {
     }
     let code = finish(&all, &args.out)?;
     if args.check { check(&all).map(|()| code) } else { Ok(code) }
+}
+
+/// The experiment with modems in place of an emulated link.
+fn run_mini_m(out: &OutArgs, global: &Global) -> miette::Result<()> {
+    let results =
+        mini_m::run(global.quiet > 0).map_err(|why| miette!("{}: {why}", mini_m::NAME))?;
+    write_json(&saved(&out.dir, mini_m::NAME), &results)?;
+    if let Some(file) = &out.json {
+        write_json(file, &results)?;
+    }
+    let file = out.dir.join(format!("{}-throughput.svg", mini_m::NAME));
+    fs::write(&file, mini_m::drawing(&results).picture())
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot write {}", file.display()))?;
+    print(&format!("\n{}\nFigure 7: {}\n", mini_m::text(&results), file.display()))
 }
 
 /// Fails with every figure that is outside its bounds.
@@ -172,7 +204,7 @@ fn chosen(mut scenario: Scenario, args: &RunArgs) -> miette::Result<Scenario> {
 
 fn expand(names: &[String]) -> Vec<&str> {
     if names.iter().any(|n| n == "all") {
-        return BUILT_IN.iter().map(|(name, _)| *name).collect();
+        return BUILT_IN.iter().map(|(name, _)| *name).chain([mini_m::NAME]).collect();
     }
     names.iter().map(String::as_str).collect()
 }

@@ -12,14 +12,17 @@
 //! A command is a module with `Args` and `run`, listed in [`cli::Command`].
 
 pub mod bench;
+pub mod called;
 pub mod cli;
 pub mod day;
 pub mod demo;
 pub mod emulate;
 pub mod experiments;
 pub mod load;
+pub mod mini_m;
 pub mod modem;
 pub mod pcapng;
 pub mod plot;
+pub mod ppp;
 pub mod sim;
 pub mod testbed;

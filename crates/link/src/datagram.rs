@@ -19,10 +19,9 @@ const REASSEMBLY_TIME: Duration = Duration::from_secs(15);
 /// Pieces apart from each other of one packet in reassembly: twice as many as the shortest link
 /// packets can make of the longest.
 const MOST_PIECES: usize = 256;
-/// A datagram leaves within this time or not at all: hosts that had no answer have asked again or
-/// given up (resolvers after 5 s, RFC 1536 and resolv.conf). It matters where the link is slow or
-/// was down: 64 kB of a host's old packets are four minutes of a telephone call.
-const MOST_WAIT: Duration = Duration::from_secs(10);
+/// A datagram leaves within this time or not at all: a line is raised in less, and hosts that had no
+/// answer have asked again or given up. It matters where the link is slow or was down.
+const MOST_WAIT: Duration = Duration::from_secs(60);
 /// Buffers kept for reuse in each direction.
 const KEPT: usize = 32;
 
@@ -115,9 +114,7 @@ impl Outbox {
         data: &[u8],
         compress: Compress,
     ) -> bool {
-        let free = self.limit.saturating_sub(self.bytes);
-        let full = queue.bytes + data.len() > free && self.bytes > 0;
-        if data.len() > MAX_DATAGRAM || data.is_empty() || full {
+        if data.len() > MAX_DATAGRAM || data.is_empty() || !self.has_room(queue, data.len()) {
             self.dropped += 1;
             return false;
         }
@@ -127,6 +124,12 @@ impl Outbox {
         queue.bytes += data.len();
         queue.queue.push_back(Waiting { bytes, compress, since: now });
         true
+    }
+
+    /// Has the queue room for another of this length?
+    pub fn has_room(&self, queue: &PacketQueue, len: usize) -> bool {
+        let free = self.limit.saturating_sub(self.bytes);
+        queue.bytes + len <= free || self.bytes == 0
     }
 
     /// The memory of a datagram that left.
@@ -449,7 +452,12 @@ mod tests {
             let (mut out, mut inbox) = (queue(1 << 20), Inbox::new(1 << 20));
             let sizes = [1, 20, room - 2, room - 1, room, room + 1, 1500, 9000];
             for (i, size) in sizes.into_iter().enumerate() {
-                assert!(out.0.push(Instant::ZERO, &mut out.1, &packet(size, i as u8), Compress::Headers));
+                assert!(out.0.push(
+                    Instant::ZERO,
+                    &mut out.1,
+                    &packet(size, i as u8),
+                    Compress::Headers
+                ));
             }
             cross(&mut out, &mut inbox, room, |_| false);
             let mut got = vec![];
@@ -466,7 +474,12 @@ mod tests {
     fn a_lost_piece_loses_its_packet_only_and_memory_stays_bounded() {
         let (mut out, mut inbox) = (queue(100 << 20), Inbox::new(1 << 20));
         for i in 0..500 {
-            assert!(out.0.push(Instant::ZERO, &mut out.1, &packet(1500, i as u8), Compress::Headers));
+            assert!(out.0.push(
+                Instant::ZERO,
+                &mut out.1,
+                &packet(1500, i as u8),
+                Compress::Headers
+            ));
         }
         cross(&mut out, &mut inbox, 800, |n| n % 7 == 0);
         let mut whole = 0;
@@ -485,7 +498,12 @@ mod tests {
         assert!(!out.push(Instant::ZERO, &mut flood, &packet(1500, 0), Compress::Headers));
         let mut other = PacketQueue::default();
         assert!(out.push(Instant::ZERO, &mut other, &packet(1500, 0), Compress::Headers));
-        assert!(!out.push(Instant::ZERO, &mut other, &packet(MAX_DATAGRAM + 1, 0), Compress::Headers));
+        assert!(!out.push(
+            Instant::ZERO,
+            &mut other,
+            &packet(MAX_DATAGRAM + 1, 0),
+            Compress::Headers
+        ));
         assert_eq!(out.dropped, 2);
         let (mut small, mut first) = queue(1000);
         assert!(

@@ -4,35 +4,29 @@
 //! rules, that of the other dials for any packet. The exchange meters their calls from outside.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use control::LineCommand;
 use dial::calendar::Wall;
 use dial::money::Money;
 use dial::tariff::{Call, Rates};
-use exchange::{CallEnd, CallRecord, ExchangeConfig, LineConfig};
-use link::keys::PrivateKey;
+use exchange::{CallRecord, ExchangeConfig};
 use os::netns::NetNs;
-use os::proc::entropy;
 use units::{BitRate, ByteCount, Duration, Instant, Rng};
 
 use super::{Day, POINT, Talk};
-use crate::modem::Modems;
-use crate::testbed::gateway::Gateway;
+use crate::called::Called;
 use crate::testbed::progress::{Board, Row};
-use crate::testbed::topology::{CLIENT, Plan, SATELLITE, SERVER, Topology, configure};
+use crate::testbed::topology::{CLIENT, SERVER};
 
 /// In front of what a host says: number, bytes it says, bytes that it is answered.
 const HEAD: usize = 12;
-/// How long both ends may take to hang up and to write it down.
+/// How long a gateway may take to write down what a call cost.
 const END: StdDuration = StdDuration::from_secs(60);
 /// A look at what is expected.
 const LOOK: StdDuration = StdDuration::from_millis(50);
@@ -49,19 +43,15 @@ impl Pace {
         time.divided_by(u64::from(self.0))
     }
 
-    fn network(&self, dir: &Path) -> miette::Result<Modems> {
-        let line = |name: &str, number: &str| LineConfig { name: name.into(), number: number.into() };
-        let lines = vec![line("ship", "100"), line("shore", "200")];
+    fn network(&self) -> ExchangeConfig {
         let real = ExchangeConfig::default();
-        let config = ExchangeConfig {
-            lines,
+        ExchangeConfig {
             rate: BitRate::from_bps(real.rate.as_bps() * u64::from(self.0)),
             delay: self.of(real.delay),
             setup: self.of(real.setup),
             training: self.of(real.training),
             ..real
-        };
-        Modems::start(config, 1, Some(dir))
+        }
     }
 
     fn increment(&self) -> Duration {
@@ -92,14 +82,6 @@ impl Pace {
             step = self.increment(),
             least = self.increment().times(5),
         )
-    }
-
-    fn link(&self) -> String {
-        let real = ExchangeConfig::default();
-        // Ten bits carry a byte.
-        let rate = real.rate.as_bps() * 8 / 10 * u64::from(self.0);
-        let delay = self.of(real.delay);
-        format!("{{ send = \"{rate}bit\", receive = \"{rate}bit\", delay = \"{delay}\", mtu = 500 }}")
     }
 }
 
@@ -158,7 +140,8 @@ fn answer(mut stream: TcpStream, came: &Shared) -> io::Result<()> {
         stream.read_exact(&mut head[..1])?;
         let now = StdInstant::now();
         stream.read_exact(&mut head[1..])?;
-        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let [id, asked, length] = [word(0), word(4), word(8)];
         look(came).first.insert(id, now);
         let mut rest = vec![0; (asked as usize).saturating_sub(HEAD)];
@@ -215,95 +198,44 @@ pub fn both(
     Ok([careful?, any?])
 }
 
-/// Removed when it is dropped.
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Dropped from the top: programs before the network that they run in.
 struct Ship<'a> {
     name: &'static str,
     pace: &'a Pace,
-    ship: Gateway,
-    _shore: Gateway,
-    modems: Modems,
-    /// When the meter's clock began.
-    metered_from: StdInstant,
-    _dir: Directory,
-    topology: Topology,
+    called: Called,
     /// Connections of hosts.
     open: Mutex<Vec<TcpStream>>,
 }
 
 impl<'a> Ship<'a> {
     fn new(name: &'static str, careful: bool, pace: &'a Pace) -> Result<Ship<'a>, String> {
-        let topology = Topology::build(&Plan::default()).map_err(|e| e.to_string())?;
-        // Nothing is between the two but their modems.
-        for gateway in [&topology.gwa, &topology.gwb] {
-            let down = format!("link set {SATELLITE} down\n");
-            configure(gateway, &down).map_err(|e| e.to_string())?;
-        }
-        let dir = std::env::temp_dir().join(format!("{}-modems", topology.gwa.name()));
-        fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let dir = Directory(dir);
-        let metered_from = StdInstant::now();
-        let modems = pace.network(&dir.0).map_err(|e| e.to_string())?;
-        let key = || entropy().map(PrivateKey::generate).map_err(|e| e.to_string());
-        let (ship, shore) = (key()?, key()?);
-        let file = |own: &PrivateKey, peer: &PrivateKey, behind: &str, line: &str| {
-            format!(
-                "[node]\nprivate_key = \"{}\"\nlisten = \"0.0.0.0:4500\"\nlan = [\"lan\"]\n\
-                 admin = \"admin.sock\"\n[[peer]]\nname = \"far\"\npublic_key = \"{}\"\n\
-                 routes = [\"{behind}\"]\nopen = \"fast\"\nlink = {}\n{line}",
-                own.to_base64(),
-                peer.public(),
-                pace.link(),
-            )
-        };
-        let serial = |at: usize| format!("[peer.line]\nserial = \"{}\"\n", modems.paths()[at].display());
-        let calls = serial(0) + "numbers = [\"200\"]\n" + &pace.line(careful);
-        let answers = "allow = [\"10.77.3.0/24\"]\n".to_owned() + &serial(1)
-            + "answer = true\nidle = \"5min\"\n";
-        let shore_file = file(&shore, &ship, "10.77.1.0/24", &answers);
-        let ship_file = file(&ship, &shore, "10.77.3.0/24", &calls);
-        let start = |side, host, file: &str| -> Result<Gateway, String> {
-            let mut gateway = Gateway::start(side, host, file).map_err(|e| e.to_string())?;
-            gateway.wait_until_ready().map_err(|e| e.to_string())?;
-            Ok(gateway)
-        };
-        let shore = start("server", &topology.gwb, &shore_file)?;
-        let ship = start("client", &topology.gwa, &ship_file)?;
-        let open = Mutex::default();
-        Ok(Ship { name, pace, ship, _shore: shore, modems, metered_from, _dir: dir, topology, open })
+        let called = Called::start(pace.network(), "open = \"fast\"\n", &pace.line(careful))?;
+        Ok(Ship { name, pace, called, open: Mutex::default() })
     }
 
     fn run(self, talk: &[Talk], length: Duration, row: &Row) -> Result<Day, String> {
         let came = Shared::default();
-        serve(&self.topology.server, &came).map_err(|e| format!("no server: {e}"))?;
+        serve(&self.called.topology.server, &came).map_err(|e| format!("no server: {e}"))?;
         row.begin();
         let begin = StdInstant::now();
         let asked = thread::scope(|scope| {
             let asked = self.talk(scope, talk, begin, row, &came);
             self.sleep_until(begin, length, row);
-            let over = self.end();
+            let over = self.called.hang_up();
             for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 // Who is not answered yet waits no longer.
                 let _ = stream.shutdown(Shutdown::Both);
             }
             over.and(asked)
         })?;
-        let (calls, came) = (self.modems.calls(), look(&came));
+        let (calls, came) = (self.called.modems.calls(), look(&came));
         let (price, booked) = self.books(calls.len() as u64)?;
         if booked != calls.len() as u64 {
             return Err(format!("the books have {booked} calls, the meter {}", calls.len()));
         }
         let rates = self.pace.rates();
         let metered: Money = calls.iter().map(|c| priced(&rates, c, c.end)).sum();
-        let waits = asked.iter().filter_map(|(id, at)| Some(came.first.get(id)?.duration_since(*at)));
+        let waits =
+            asked.iter().filter_map(|(id, at)| Some(came.first.get(id)?.duration_since(*at)));
         let longest = waits.max().unwrap_or_default().as_millis() as u64;
         let unanswered = asked.keys().filter(|id| !came.whole.contains(id)).count();
         let connected: u64 = calls.iter().map(|c| c.end.since(c.start).as_millis()).sum();
@@ -380,7 +312,7 @@ impl<'a> Ship<'a> {
 
     fn connect(&self, port: u16) -> io::Result<TcpStream> {
         let to = SocketAddr::new(SERVER[0], port);
-        let stream = self.topology.client.run(|| TcpStream::connect(to))?;
+        let stream = self.called.topology.client.run(|| TcpStream::connect(to))?;
         stream.set_nodelay(true)?;
         self.open.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
         Ok(stream)
@@ -389,28 +321,15 @@ impl<'a> Ship<'a> {
     fn chatter(&self, id: u32, talk: &Talk) -> io::Result<()> {
         let packet = content(id, talk.bytes as u32, false);
         let to = SocketAddr::new(SERVER[0], talk.flow.port);
-        let socket = self.topology.client.run(|| UdpSocket::bind((CLIENT[0], 0)))?;
+        let socket = self.called.topology.client.run(|| UdpSocket::bind((CLIENT[0], 0)))?;
         socket.send_to(&packet, to).map(|_| ())
-    }
-
-    /// The line is hung up: from now on nothing is paid for.
-    fn end(&self) -> Result<(), String> {
-        self.ship.command_line("far", LineCommand::Down).map_err(|e| e.to_string())?;
-        let begin = StdInstant::now();
-        while self.modems.calls().iter().any(|call| call.why == CallEnd::None) {
-            if begin.elapsed() > END {
-                return Err("a call goes on though the line was to be hung up".into());
-            }
-            thread::sleep(LOOK);
-        }
-        Ok(())
     }
 
     /// The price and the number of calls by `bentpipe cost`, when all are written down.
     fn books(&self, calls: u64) -> Result<(String, u64), String> {
         let begin = StdInstant::now();
         loop {
-            let text = self.ship.cost()?;
+            let text = self.called.caller.cost()?;
             let rows: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
             let booked = rows[0]["calls"].as_u64().unwrap_or(0);
             if booked >= calls || begin.elapsed() > END {
@@ -423,12 +342,17 @@ impl<'a> Ship<'a> {
 
     /// A time of the meter in minutes of the day.
     fn minutes(&self, at: Instant, begin: StdInstant) -> f64 {
-        let before = begin.duration_since(self.metered_from).as_secs_f64();
+        let before = begin.duration_since(self.called.metered_from).as_secs_f64();
         let seconds = at.since(Instant::ZERO).as_secs_f64() - before;
         seconds * f64::from(self.pace.0) / 60.0
     }
 
-    fn price_by_time(&self, calls: &[CallRecord], begin: StdInstant, length: Duration) -> Vec<(f64, f64)> {
+    fn price_by_time(
+        &self,
+        calls: &[CallRecord],
+        begin: StdInstant,
+        length: Duration,
+    ) -> Vec<(f64, f64)> {
         let rates = self.pace.rates();
         let points = length.as_millis() / POINT.as_millis();
         let at = |point: u64| point as f64 * POINT.as_secs_f64() / 60.0;

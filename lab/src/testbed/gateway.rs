@@ -367,7 +367,8 @@ impl Gateway {
         let program = program().map_err(|e| e.to_string())?;
         let mut command = Command::new(program);
         command.env("STATE_DIRECTORY", &self.dir).arg("cost").arg(self.dir.join("gateway.toml"));
-        let output = command.args(["--json", "--by", "peer"]).output().map_err(|e| e.to_string())?;
+        let output =
+            command.args(["--json", "--by", "peer"]).output().map_err(|e| e.to_string())?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),

@@ -64,7 +64,7 @@ impl Session {
         }
         let host = self.schedule.hold_host(label.host);
         let compress = self.may_compress(label.compress);
-        self.drop_stale(now, class, host);
+        self.drop_stale(now, class, host, data.len());
         let queue = self.schedule.packets(class, host);
         let taken = self.outbox.push(now, queue, data, compress);
         if taken {
@@ -75,11 +75,14 @@ impl Session {
         taken
     }
 
-    /// Those that waited for too long leave their room to what is new.
-    fn drop_stale(&mut self, now: Instant, class: ClassId, host: HostId) {
+    /// Those that waited for too long leave their room to what is new; while nothing can be sent,
+    /// the oldest do.
+    fn drop_stale(&mut self, now: Instant, class: ClassId, host: HostId, len: usize) {
+        let is_down = !self.paths.active().up;
         loop {
             let queue = self.schedule.packets(class, host);
-            if !queue.is_stale(now) {
+            let gives_way = is_down && !queue.is_empty() && !self.outbox.has_room(queue, len);
+            if !gives_way && !queue.is_stale(now) {
                 return;
             }
             let Some(waiting) = self.outbox.drop_first(queue) else { return };

@@ -346,7 +346,10 @@ fn why_tells_what_never_raises_the_line_and_noise_wants_nothing() {
     bench.pass(seconds(7_200));
     assert_eq!((bench.state(A), bench.work()), ("down", Vec::new()));
     let why = bench.manager.why(bench.now).to_string();
-    assert!(why.contains("1 flow with 90B wait under rule") && why.contains("never raise"), "{why}");
+    assert!(
+        why.contains("1 flow with 90B wait under rule") && why.contains("never raise"),
+        "{why}"
+    );
 }
 
 /// A reload: who waits is under the new rules since the same time, a call keeps its prices.
