@@ -19,6 +19,9 @@ use relay::packet::Packet;
 use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
 
+mod waiting;
+
+use self::waiting::{LATELY, Waiting};
 use super::Shard;
 use super::beside::Beside;
 use crate::calendar;
@@ -35,12 +38,8 @@ const SPACING: Duration = Duration::from_millis(100);
 const CLOCK_SPACING: Duration = Duration::from_secs(60);
 /// Flows of a line that are told apart; those beyond are told as others'.
 const MOST_FLOWS: usize = 1024;
-/// Packets that are not split wait no more when their host has said nothing for so long.
-const GIVEN_UP: Duration = Duration::from_secs(60);
 /// A carrier on which nothing is heard for so long is taken for lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Of connections that moved in so long before their carrier was lost, somebody waits.
-const LATELY: Duration = Duration::from_secs(10);
 const TCP: u8 = 6;
 
 /// A peer's line.
@@ -74,16 +73,6 @@ pub(in crate::up) struct ManagedLine {
     silent_since: Option<Instant>,
     /// What had come from the peer when the carrier was there.
     heard_before: Heard,
-}
-
-/// A flow that waits for the line.
-struct Waiting {
-    /// The manager has it under this number.
-    id: WaitId,
-    flow: Flow,
-    bytes: u64,
-    /// When its host said something last.
-    said_at: Instant,
 }
 
 /// Bytes of a flow that are under way, or have crossed, and that nobody has paid for.
@@ -191,39 +180,6 @@ impl ManagedLine {
         self.manager.handle_waiting(now, waiting.id, &waiting.flow, waiting.bytes);
     }
 
-    /// Is there a place for another flow that waits? Packets whose host has given up leave theirs,
-    /// and what wants the line less, that of what wants it more.
-    fn make_room(&mut self, now: Instant, flow: &Flow) -> bool {
-        if self.waiting.len() < MOST_FLOWS {
-            return true;
-        }
-        self.forget_given_up(now);
-        if self.waiting.len() < MOST_FLOWS {
-            return true;
-        }
-        let urgency = |w: &Waiting| self.manager.urgency(&w.flow);
-        let least = self.waiting.iter().min_by_key(|(_, w)| (urgency(w), w.said_at));
-        let least = least.filter(|(_, w)| urgency(w) < self.manager.urgency(flow));
-        let Some(key) = least.map(|(key, _)| *key) else { return false };
-        self.forget(now, key);
-        true
-    }
-
-    /// Packets that nobody sent again are dropped by now: they wait no more.
-    fn forget_given_up(&mut self, now: Instant) {
-        let is_over = |(key, w): &(&WaitKey, &Waiting)| {
-            matches!(key, WaitKey::Packets(_)) && now.since(w.said_at) > GIVEN_UP
-        };
-        let over: Vec<WaitKey> = self.waiting.iter().filter(is_over).map(|(key, _)| *key).collect();
-        over.into_iter().for_each(|key| self.forget(now, key));
-    }
-
-    fn forget(&mut self, now: Instant, key: WaitKey) {
-        if let Some(waiting) = self.waiting.remove(&key) {
-            self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
-        }
-    }
-
     fn note_crossing(&mut self, key: FlowKey, flow: Flow, bytes: [u64; 2]) {
         let is_known = self.crossed.contains_key(&key);
         if !is_known && self.crossed.len() >= MOST_FLOWS {
@@ -241,31 +197,6 @@ impl ManagedLine {
             self.moved.retain(|_, (_, when)| now.since(*when) < LATELY);
         }
         self.moved.len() < MOST_FLOWS || self.moved.contains_key(id)
-    }
-
-    /// What carried since then is lost: connections wait that had moved shortly before, though
-    /// their hosts may have nothing to say, and those of which something has not arrived.
-    pub(super) fn wait_again(
-        &mut self,
-        now: Instant,
-        lost: Instant,
-        is_undelivered: impl Fn(FlowId) -> bool,
-    ) {
-        let moved = std::mem::take(&mut self.moved);
-        if self.carries() {
-            return;
-        }
-        for (id, (flow, when)) in moved {
-            if lost.since(when) < LATELY || is_undelivered(id) {
-                self.on_bytes(now, Some(id), flow, [0, 0]);
-            }
-        }
-    }
-
-    /// A connection that is over before the line was raised waits no more.
-    fn on_closed(&mut self, now: Instant, id: FlowId) {
-        self.moved.remove(&id);
-        self.forget(now, WaitKey::Connection(id));
     }
 
     /// Tells the manager what crossed, and books what the link itself cost. What a link packet costs
@@ -310,17 +241,6 @@ impl ManagedLine {
         self.manager.handle_ended(now, CARRIER, why, &mut self.books);
         if is_lost {
             self.wait_again(now, since, is_undelivered);
-        }
-    }
-
-    /// What waited crosses now.
-    pub(super) fn forget_waiting(&mut self, now: Instant) {
-        self.forget_given_up(now);
-        for waiting in std::mem::take(&mut self.waiting).into_values() {
-            self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
-            // All but the one that stands for its answer.
-            let bytes = [waiting.bytes - 1, 0];
-            self.note_crossing(key_of(&waiting.flow), waiting.flow, bytes);
         }
     }
 

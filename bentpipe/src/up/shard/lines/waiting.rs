@@ -1,0 +1,94 @@
+//! What waits for a line that is down, and what waits again when its carrier is lost.
+
+use dial::manager::FlowId as WaitId;
+use dial::rules::Flow;
+use relay::FlowId;
+use units::{Duration, Instant};
+
+use super::{MOST_FLOWS, ManagedLine, WaitKey, key_of, own_flow};
+
+/// Packets that are not split wait no more when their host has said nothing for so long.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+/// Of connections that moved in so long before their carrier was lost, somebody waits.
+pub(super) const LATELY: Duration = Duration::from_secs(10);
+
+/// A flow that waits for the line.
+pub(super) struct Waiting {
+    /// The manager has it under this number.
+    pub id: WaitId,
+    pub flow: Flow,
+    pub bytes: u64,
+    /// When its host said something last.
+    pub said_at: Instant,
+}
+
+impl ManagedLine {
+    /// Is there a place for another flow that waits? Packets whose host has given up leave theirs,
+    /// and what wants the line less, that of what wants it more.
+    pub(super) fn make_room(&mut self, now: Instant, flow: &Flow) -> bool {
+        if self.waiting.len() < MOST_FLOWS {
+            return true;
+        }
+        self.forget_given_up(now);
+        if self.waiting.len() < MOST_FLOWS {
+            return true;
+        }
+        let urgency = |w: &Waiting| self.manager.urgency(&w.flow);
+        let least = self.waiting.iter().min_by_key(|(_, w)| (urgency(w), w.said_at));
+        let least = least.filter(|(_, w)| urgency(w) < self.manager.urgency(flow));
+        let Some(key) = least.map(|(key, _)| *key) else { return false };
+        self.forget(now, key);
+        true
+    }
+
+    /// Packets that nobody sent again are dropped by now: they wait no more.
+    pub(super) fn forget_given_up(&mut self, now: Instant) {
+        let is_over = |(key, w): &(&WaitKey, &Waiting)| {
+            matches!(key, WaitKey::Packets(_)) && now.since(w.said_at) > GIVEN_UP
+        };
+        let over: Vec<WaitKey> = self.waiting.iter().filter(is_over).map(|(key, _)| *key).collect();
+        over.into_iter().for_each(|key| self.forget(now, key));
+    }
+
+    fn forget(&mut self, now: Instant, key: WaitKey) {
+        if let Some(waiting) = self.waiting.remove(&key) {
+            self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
+        }
+    }
+
+    /// What carried since then is lost: connections wait that had moved shortly before, though
+    /// their hosts may have nothing to say, and those of which something has not arrived.
+    pub(in super::super) fn wait_again(
+        &mut self,
+        now: Instant,
+        lost: Instant,
+        is_undelivered: impl Fn(FlowId) -> bool,
+    ) {
+        let moved = std::mem::take(&mut self.moved);
+        if self.carries() {
+            return;
+        }
+        for (id, (flow, when)) in moved {
+            if lost.since(when) < LATELY || is_undelivered(id) {
+                self.on_bytes(now, Some(id), flow, [0, 0]);
+            }
+        }
+    }
+
+    /// A connection that is over before the line was raised waits no more.
+    pub(super) fn on_closed(&mut self, now: Instant, id: FlowId) {
+        self.moved.remove(&id);
+        self.forget(now, WaitKey::Connection(id));
+    }
+
+    /// What waited crosses now.
+    pub(in super::super) fn forget_waiting(&mut self, now: Instant) {
+        self.forget_given_up(now);
+        for waiting in std::mem::take(&mut self.waiting).into_values() {
+            self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
+            // All but the one that stands for its answer.
+            let bytes = [waiting.bytes - 1, 0];
+            self.note_crossing(key_of(&waiting.flow), waiting.flow, bytes);
+        }
+    }
+}
