@@ -185,7 +185,7 @@ fn dial(network: &ExchangeConfig, mtu: u16, rto_s: u32) -> Result<Plain, String>
         false => None,
     };
     let before = sent_again(&ship).map_err(io)?;
-    let file_s = upload([&ship, &shore], to).map_err(io)?.as_secs_f64();
+    let file_s = upload([&ship, &shore], to, 5).map_err(io)?.as_secs_f64();
     Ok(Plain {
         mtu,
         rto_s,
@@ -232,7 +232,7 @@ fn call(network: &ExchangeConfig) -> Result<Gateways, String> {
     let one = |number: usize| -> Result<[f64; 3], String> {
         let begin = Instant::now();
         let file = thread::scope(|scope| {
-            let file = scope.spawn(|| upload(hosts, to));
+            let file = scope.spawn(move || upload(hosts, to, number as u64));
             let carrier = called.wait_for_carrier(number, PATIENCE)?;
             let up = called.wait_for_state("up", PATIENCE)?;
             let file = file.join().unwrap_or_else(|_| Err(io::Error::other("no file came")));
@@ -265,9 +265,10 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.below(256) as u8).collect()
 }
 
-/// A file from the first host to the second; how long until it was there as it was sent.
-fn upload([from, to]: [&NetNs; 2], at: IpAddr) -> io::Result<Duration> {
-    let content = noise(5, FILE);
+/// A file from the first host to the second, another for each seed, or it would be recognised; how
+/// long until it was there as it was sent.
+fn upload([from, to]: [&NetNs; 2], at: IpAddr, seed: u64) -> io::Result<Duration> {
+    let content = noise(seed, FILE);
     let listener = to.run(|| TcpListener::bind((at, PORT)))?;
     let begin = Instant::now();
     let taken = thread::spawn(move || -> io::Result<(Vec<u8>, Instant)> {
@@ -311,7 +312,9 @@ fn line_figures(hosts: [&NetNs; 2], at: IpAddr) -> io::Result<Measured> {
     for packets in TRAINS {
         let begin = Instant::now();
         for number in 0..packets {
-            near.send_to(&noise(number as u64, PACKET - HEADERS), to)?;
+            // Never the same twice, or it would be recognised.
+            let content = noise((packets * 1_000 + number) as u64, PACKET - HEADERS);
+            near.send_to(&content, to)?;
         }
         for _ in 0..packets {
             far.recv(&mut buf)?;
