@@ -59,7 +59,7 @@ unit:
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
 # connections closed early), how exact the emulator is, for which nothing else may run, what each
 # frame of a hostile peer costs, every place of three faults in a tunnel's life, and the sanitizers.
-test-long: setup
+test-long: lab
 	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test ppp -- --ignored --nocapture

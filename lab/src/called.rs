@@ -2,13 +2,14 @@
 //! telephone network.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use control::{LineCommand, LineReport};
 use exchange::{CallEnd, ExchangeConfig, LineConfig};
 use link::keys::PrivateKey;
+use os::netns::NetNs;
 use os::proc::entropy;
 
 use crate::modem::Modems;
@@ -22,9 +23,16 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The peer's name in both files.
 const PEER: &str = "far";
 
-/// A directory that is removed when it is dropped.
+/// A directory for modems that is removed when it is dropped.
 #[derive(Debug)]
-struct Directory(PathBuf);
+pub(crate) struct Directory(pub PathBuf);
+
+impl Directory {
+    /// The one that belongs to a host.
+    pub fn of(host: &NetNs) -> Directory {
+        Directory(std::env::temp_dir().join(format!("{}-modems", host.name())))
+    }
+}
 
 impl Drop for Directory {
     fn drop(&mut self) {
@@ -62,7 +70,7 @@ fn link(network: &ExchangeConfig) -> String {
 ///
 /// # Errors
 /// If there are no ptys.
-pub fn modems(network: ExchangeConfig, dir: &std::path::Path) -> Result<Modems, String> {
+pub fn modems(network: ExchangeConfig, dir: &Path) -> Result<Modems, String> {
     fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     Modems::start(numbered(network), 1, Some(dir)).map_err(|e| e.to_string())
 }
@@ -79,7 +87,7 @@ impl Called {
             let down = format!("link set {SATELLITE} down\n");
             configure(gateway, &down).map_err(|e| e.to_string())?;
         }
-        let dir = Directory(std::env::temp_dir().join(format!("{}-modems", topology.gwa.name())));
+        let dir = Directory::of(&topology.gwa);
         let (metered_from, facts) = (Instant::now(), link(&network));
         let modems = modems(network, &dir.0)?;
         let key = || entropy().map(PrivateKey::generate).map_err(|e| e.to_string());

@@ -58,6 +58,8 @@ const TICK: Duration = Duration::from_millis(100);
 const BYTES_A_TICK: u64 = 24;
 /// A drawing has a point of the price so often.
 const POINT: Duration = Duration::from_secs(10);
+/// Of the days in a drawing: two in virtual time, and two real ones.
+const COLOURS: [usize; 4] = [1, 0, 3, 4];
 /// Ports of chatter: time, mDNS, SSDP, NetBIOS.
 const CHATTER: [u16; 4] = [123, 5353, 1900, 137];
 /// Nobody says chatter again that was not heard.
@@ -364,18 +366,13 @@ fn talk_of(hours: u64, seed: u64) -> Vec<Talk> {
 fn drawing(days: &[Day], hours: u64) -> LineChart {
     let spent = |day: &Day| day.priced.last().map_or(0.0, |p| p.1);
     let (mut series, most) = (Vec::new(), days.iter().map(spent).fold(1.0, f64::max));
-    for (day, colour) in days.iter().zip([1, 0, 3, 4]) {
+    for (day, colour) in days.iter().zip(COLOURS) {
         let name = format!("{}: {} USD", day.rules, day.price);
         series.push(Series { name, colour, points: day.priced.clone() });
     }
     let last = days.len().saturating_sub(2);
-    for (day, (colour, height)) in days
-        .iter()
-        .zip([1, 0, 3, 4])
-        .skip(last)
-        .zip([0.12, 0.06])
-        .map(|((day, colour), height)| (day, (colour, height)))
-    {
+    for (at, height) in (last..days.len()).zip([0.12, 0.06]) {
+        let (day, colour) = (&days[at], COLOURS[at % COLOURS.len()]);
         let name = format!("{}: up", day.rules);
         let points = day.up.iter().map(|(x, up)| (*x, up * height * most)).collect();
         series.push(Series { name, colour, points });

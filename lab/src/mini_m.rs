@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,11 +18,12 @@ use os::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use units::Rng;
 
-use crate::called::{self, Called};
+use crate::called::{self, Called, Directory};
 use crate::plot::{LineChart, Series};
 use crate::ppp::line::{DEVICE, Line, Step};
 use crate::testbed::progress::{Board, Row};
-use crate::testbed::topology::{CLIENT, PREFIX, SERVER, configure, quiet};
+use crate::testbed::scenario::HostTcp;
+use crate::testbed::topology::{CLIENT, PREFIX, SERVER, configure, quiet, set_tcp};
 
 /// Its name among the experiments.
 pub const NAME: &str = "cg-mini-m";
@@ -49,6 +49,8 @@ const STEP: f64 = 6.0;
 const PORT: u16 = 7_000;
 /// Longer than anything takes on such a line.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// A connection of plain TCP is closed at both ends within this time.
+const CLOSES: Duration = Duration::from_secs(15);
 const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 4, 1), Ipv4Addr::new(10, 77, 4, 2)];
 
 /// What was measured.
@@ -73,7 +75,7 @@ pub struct Plain {
     pub network_s: f64,
     /// The file, from the connection's beginning to its last byte, s.
     pub file_s: f64,
-    /// Segments that were sent again.
+    /// Segments with data that were sent again.
     pub retransmitted: u64,
     /// Of the first pair only.
     pub measured: Option<Measured>,
@@ -144,19 +146,11 @@ fn told<T>(
 
 // ---- hosts that dial -----------------------------------------------------------------------
 
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn dial(network: &ExchangeConfig, mtu: u16, rto_s: u32) -> Result<Plain, String> {
     let said = |e: os::OsError| e.to_string();
     let space = |role: &str| NetNs::unique(PREFIX, &format!("{mtu}-{rto_s}-{role}")).map_err(said);
     let (ship, shore) = (space("ship")?, space("shore")?);
-    let dir = Directory(std::env::temp_dir().join(format!("{}-modems", ship.name())));
+    let dir = Directory::of(&ship);
     let modems = called::modems(network.clone(), &dir.0)?;
     let [near, far, ..] = modems.paths() else { return Err("there are no modems".into()) };
     let answers = Line::start(&shore, far, None, mtu).map_err(said)?;
@@ -165,12 +159,16 @@ fn dial(network: &ExchangeConfig, mtu: u16, rto_s: u32) -> Result<Plain, String>
     for (host, [own, peer]) in [(&ship, HOSTS), (&shore, [HOSTS[1], HOSTS[0]])] {
         quiet(host).map_err(said)?;
         as_of_old(host).map_err(said)?;
-        // The kernel's first timeout of a SYN is 1 s whatever the route says.
+        // A SYN is sent again after 1 s whatever the route says, and then there is no sample of the
+        // round trip. What the route and an earlier connection know of it makes `rto_min` the first
+        // timeout of data.
+        host.sysctl("net.ipv4.tcp_no_metrics_save", "0").map_err(said)?;
         configure(
             host,
             &format!(
                 "link set {DEVICE} up\naddr add {own}/32 dev {DEVICE}\nroute add {peer} dev \
-                 {DEVICE} src {own} rto_min {rto_s}s congctl reno initcwnd 2 window 8760\n"
+                 {DEVICE} src {own} rto_min {rto_s}s rtt lock 1ms congctl reno initcwnd 2 window \
+                 8760\n"
             ),
         )
         .map_err(said)?;
@@ -184,8 +182,10 @@ fn dial(network: &ExchangeConfig, mtu: u16, rto_s: u32) -> Result<Plain, String>
         true => Some(line_figures([&ship, &shore], to).map_err(io)?),
         false => None,
     };
+    upload([&ship, &shore], to, &[0]).map_err(io)?;
+    thread::sleep(CLOSES);
     let before = sent_again(&ship).map_err(io)?;
-    let file_s = upload([&ship, &shore], to, 5).map_err(io)?.as_secs_f64();
+    let file_s = upload([&ship, &shore], to, &noise(5, FILE)).map_err(io)?.as_secs_f64();
     Ok(Plain {
         mtu,
         rto_s,
@@ -199,26 +199,24 @@ fn dial(network: &ExchangeConfig, mtu: u16, rto_s: u32) -> Result<Plain, String>
 
 /// TCP as computers had it then: no selective acknowledgements, no time stamps, no tail probes.
 fn as_of_old(host: &NetNs) -> Result<(), os::OsError> {
-    for (key, value) in [
-        ("sack", "0"),
-        ("timestamps", "0"),
-        ("recovery", "0"),
-        ("early_retrans", "0"),
-        ("frto", "0"),
-    ] {
-        host.sysctl(&format!("net.ipv4.tcp_{key}"), value)?;
-    }
-    Ok(())
+    let off = Some(false);
+    set_tcp(host, &HostTcp { sack: off, timestamps: off, rack: off, ..HostTcp::default() })?;
+    host.sysctl("net.ipv4.tcp_frto", "0")
 }
 
-/// Segments that TCP of a host has sent again (`RetransSegs`, RFC 2012).
+/// Segments with data that TCP of a host has sent again: `RetransSegs` (RFC 2012) without SYNs.
 fn sent_again(host: &NetNs) -> io::Result<u64> {
-    let text = host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
-    let mut both = names.split(' ').zip(values.split(' '));
-    let found = both.find(|(name, _)| *name == "RetransSegs").and_then(|(_, n)| n.parse().ok());
-    found.ok_or_else(|| io::Error::other("the kernel does not count what it sends again"))
+    let count = |file: &str, begin: &str, name: &str| -> io::Result<u64> {
+        let path = format!("/proc/thread-self/net/{file}");
+        let text = host.run(|| fs::read_to_string(path))?;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(begin));
+        let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+        let mut both = names.split(' ').zip(values.split(' '));
+        let found = both.find(|(of, _)| *of == name).and_then(|(_, n)| n.parse().ok());
+        found.ok_or_else(|| io::Error::other(format!("the kernel does not count {name}")))
+    };
+    let all = count("snmp", "Tcp: ", "RetransSegs")?;
+    Ok(all.saturating_sub(count("netstat", "TcpExt: ", "TCPSynRetrans")?))
 }
 
 // ---- gateways ------------------------------------------------------------------------------
@@ -232,7 +230,7 @@ fn call(network: &ExchangeConfig) -> Result<Gateways, String> {
     let one = |number: usize| -> Result<[f64; 3], String> {
         let begin = Instant::now();
         let file = thread::scope(|scope| {
-            let file = scope.spawn(move || upload(hosts, to, number as u64));
+            let file = scope.spawn(move || upload(hosts, to, &noise(number as u64, FILE)));
             let carrier = called.wait_for_carrier(number, PATIENCE)?;
             let up = called.wait_for_state("up", PATIENCE)?;
             let file = file.join().unwrap_or_else(|_| Err(io::Error::other("no file came")));
@@ -260,26 +258,27 @@ fn call(network: &ExchangeConfig) -> Result<Gateways, String> {
 
 // ---- what crosses --------------------------------------------------------------------------
 
+/// Never the same for two seeds, or gateways would recognise it.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut rng = Rng::new(seed);
-    (0..len).map(|_| rng.below(256) as u8).collect()
+    let mut bytes = vec![0; len];
+    Rng::new(seed).fill(&mut bytes);
+    bytes
 }
 
-/// A file from the first host to the second, another for each seed, or it would be recognised; how
-/// long until it was there as it was sent.
-fn upload([from, to]: [&NetNs; 2], at: IpAddr, seed: u64) -> io::Result<Duration> {
-    let content = noise(seed, FILE);
+/// A file from the first host to the second; how long until it was there as it was sent.
+fn upload([from, to]: [&NetNs; 2], at: IpAddr, content: &[u8]) -> io::Result<Duration> {
+    let len = content.len();
     let listener = to.run(|| TcpListener::bind((at, PORT)))?;
     let begin = Instant::now();
     let taken = thread::spawn(move || -> io::Result<(Vec<u8>, Instant)> {
         let (mut stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut all = vec![0; FILE];
+        let mut all = vec![0; len];
         stream.read_exact(&mut all)?;
         Ok((all, Instant::now()))
     });
     let mut stream = from.run(|| TcpStream::connect((at, PORT)))?;
-    stream.write_all(&content)?;
+    stream.write_all(content)?;
     let (came, end) = taken.join().unwrap_or_else(|_| Err(io::Error::other("nobody took it")))?;
     match came == content {
         true => Ok(end.duration_since(begin)),
@@ -312,7 +311,6 @@ fn line_figures(hosts: [&NetNs; 2], at: IpAddr) -> io::Result<Measured> {
     for packets in TRAINS {
         let begin = Instant::now();
         for number in 0..packets {
-            // Never the same twice, or it would be recognised.
             let content = noise((packets * 1_000 + number) as u64, PACKET - HEADERS);
             near.send_to(&content, to)?;
         }

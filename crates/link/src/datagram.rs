@@ -21,7 +21,7 @@ const REASSEMBLY_TIME: Duration = Duration::from_secs(15);
 const MOST_PIECES: usize = 256;
 /// A datagram leaves within this time or not at all: a line is raised in less, and hosts that had no
 /// answer have asked again or given up. It matters where the link is slow or was down.
-const MOST_WAIT: Duration = Duration::from_secs(60);
+pub const MAX_DATAGRAM_WAIT: Duration = Duration::from_secs(60);
 /// Buffers kept for reuse in each direction.
 const KEPT: usize = 32;
 
@@ -69,7 +69,7 @@ impl PacketQueue {
     /// The first has waited for so long that nobody waits for it any more, and nothing of it left.
     pub fn is_stale(&self, now: Instant) -> bool {
         let head = self.queue.front().filter(|_| self.sent == 0);
-        head.is_some_and(|waiting| now.since(waiting.since) > MOST_WAIT)
+        head.is_some_and(|waiting| now.since(waiting.since) > MAX_DATAGRAM_WAIT)
     }
 }
 

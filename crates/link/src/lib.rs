@@ -82,5 +82,6 @@ mod stream;
 pub mod tunnel;
 pub mod wire;
 
+pub use datagram::MAX_DATAGRAM_WAIT;
 pub use endpoint::{PeerConfig, PeerId};
 pub use path::{CarrierId, CarrierName, CarrierNames, PathId, Remote};

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
@@ -104,8 +103,9 @@ fn look(came: &Shared) -> MutexGuard<'_, Came> {
 
 /// What a host says, or is answered: noise, so that nothing is saved by compression.
 fn content(id: u32, len: u32, answer: bool) -> Vec<u8> {
-    let mut rng = Rng::new(u64::from(id) << 1 | u64::from(answer));
-    (0..len).map(|_| rng.below(256) as u8).collect()
+    let mut bytes = vec![0; len as usize];
+    Rng::new(u64::from(id) << 1 | u64::from(answer)).fill(&mut bytes);
+    bytes
 }
 
 /// A third is asked, the rest is answered, as in virtual time.
@@ -188,7 +188,7 @@ pub fn both(
     board: &Board,
 ) -> Result<[Day; 2], String> {
     let one = |name: &'static str, careful: bool| {
-        let row = board.row(name, pace.of(length).as_millis() / 1_000);
+        let row = board.row(name, 0);
         move || Ship::new(name, careful, pace)?.run(talk, length, &row)
     };
     let [careful, any] = thread::scope(|scope| {
@@ -218,8 +218,8 @@ impl<'a> Ship<'a> {
         row.begin();
         let begin = StdInstant::now();
         let asked = thread::scope(|scope| {
-            let asked = self.talk(scope, talk, begin, row, &came);
-            self.sleep_until(begin, length, row);
+            let asked = self.talk(scope, talk, begin, &came);
+            self.sleep_until(begin, length);
             let over = self.called.hang_up();
             for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 // Who is not answered yet waits no longer.
@@ -264,7 +264,6 @@ impl<'a> Ship<'a> {
         scope: &'s Scope<'s, '_>,
         talk: &[Talk],
         begin: StdInstant,
-        row: &Row,
         came: &Shared,
     ) -> Result<BTreeMap<u32, StdInstant>, String> {
         let mut order: Vec<(usize, &Talk)> = talk.iter().enumerate().collect();
@@ -272,7 +271,7 @@ impl<'a> Ship<'a> {
         let (mut asked, mut session) = (BTreeMap::new(), None::<(Ssh, Instant)>);
         for (id, talk) in order {
             let (id, bytes, at) = (id as u32, talk.bytes, talk.at);
-            self.sleep_until(begin, at.since(Instant::ZERO), row);
+            self.sleep_until(begin, at.since(Instant::ZERO));
             if talk.urgent {
                 asked.insert(id, StdInstant::now());
             }
@@ -302,12 +301,8 @@ impl<'a> Ship<'a> {
         Ok(asked)
     }
 
-    fn sleep_until(&self, begin: StdInstant, at: Duration, row: &Row) {
-        let due = self.pace.of(at).to_std();
-        while begin.elapsed() < due {
-            thread::sleep((due.saturating_sub(begin.elapsed())).min(StdDuration::from_secs(1)));
-            row.done.store(begin.elapsed().as_secs() as usize, Ordering::Relaxed);
-        }
+    fn sleep_until(&self, begin: StdInstant, at: Duration) {
+        thread::sleep(self.pace.of(at).to_std().saturating_sub(begin.elapsed()));
     }
 
     fn connect(&self, port: u16) -> io::Result<TcpStream> {

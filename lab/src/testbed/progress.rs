@@ -45,8 +45,11 @@ impl Row {
         match state {
             State::Waiting => format!("{:<38} waiting", self.title),
             State::Over(summary) => format!("{:<38} {summary}", self.title),
+            State::Running(since) if self.total == 0 => {
+                format!("{:<38} for {:.0} s", self.title, since.elapsed().as_secs_f64())
+            }
             State::Running(since) => {
-                let share = if self.total > 0 { (done / self.total as f64).min(1.0) } else { 0.0 };
+                let share = (done / self.total as f64).min(1.0);
                 let filled = (share * 20.0) as usize;
                 let bar: String = (0..20).map(|i| if i < filled { '━' } else { '─' }).collect();
                 let rate = done * 8.0 / 1e3 / since.elapsed().as_secs_f64().max(0.1);
@@ -81,7 +84,7 @@ impl Board {
         Board { shared, painter }
     }
 
-    /// Adds a row for `total` bytes.
+    /// Adds a row for `total` bytes; 0: only the time that it takes is shown.
     pub fn row(&self, title: &str, total: u64) -> Arc<Row> {
         let row = Arc::new(Row {
             title: title.to_owned(),
@@ -156,6 +159,9 @@ mod tests {
         row.begin();
         row.done.store(500, Ordering::Relaxed);
         assert!(row.text().contains("50 %"), "{}", row.text());
+        let timed = board.row("A day", 0);
+        timed.begin();
+        assert!(timed.text().ends_with(" for 0 s"), "{}", timed.text());
         row.end("1.5 Mbit/s".into());
         assert!(row.text().ends_with("1.5 Mbit/s"));
     }

@@ -420,7 +420,7 @@ fn set_shape(host: &NetNs, Shape { rate, bucket }: Shape) -> Result<(), OsError>
     }
 }
 
-pub(super) fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {
+pub(crate) fn set_tcp(host: &NetNs, tcp: &HostTcp) -> Result<(), OsError> {
     let switch = |on: bool| if on { "1" } else { "0" };
     let switches = [
         ("tcp_sack", tcp.sack),

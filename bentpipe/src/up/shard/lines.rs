@@ -480,9 +480,9 @@ impl Shard {
         }
     }
 
-    /// A client whose connection is asked for says so again: it waits for the answer, also where
-    /// the line was hung up since it was asked for.
-    pub(super) fn note_syn_again(&mut self, now: Instant, packet: &[u8]) {
+    /// The far side is asked for a client's connection, or the client asks again: it waits for the
+    /// answer, also where the line was hung up since it was asked for.
+    pub(super) fn note_pending_syn(&mut self, now: Instant, packet: &[u8]) {
         self.hear_moved(now);
         let Some((line, flow)) = self.flow_of(packet) else { return };
         let key = key_of(&flow);

@@ -20,7 +20,7 @@ impl Shard {
             Verdict::Refused => {}
             _ if self.lines.is_empty() => {}
             // It is a connection already, which is told of as such.
-            Verdict::Pending => self.note_syn_again(now, packet),
+            Verdict::Pending => self.note_pending_syn(now, packet),
             Verdict::Sent | Verdict::Dropped => self.note_packet(now, packet),
         }
     }

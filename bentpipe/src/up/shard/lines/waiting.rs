@@ -2,13 +2,12 @@
 
 use dial::manager::FlowId as WaitId;
 use dial::rules::Flow;
+use link::MAX_DATAGRAM_WAIT;
 use relay::FlowId;
 use units::{Duration, Instant};
 
 use super::{MOST_FLOWS, ManagedLine, WaitKey, key_of, own_flow};
 
-/// Packets that are not split wait no more when their host has said nothing for so long.
-const GIVEN_UP: Duration = Duration::from_secs(60);
 /// Of connections that moved in so long before their carrier was lost, somebody waits.
 pub(super) const LATELY: Duration = Duration::from_secs(10);
 
@@ -44,7 +43,7 @@ impl ManagedLine {
     /// Packets that nobody sent again are dropped by now: they wait no more.
     pub(super) fn forget_given_up(&mut self, now: Instant) {
         let is_over = |(key, w): &(&WaitKey, &Waiting)| {
-            matches!(key, WaitKey::Packets(_)) && now.since(w.said_at) > GIVEN_UP
+            matches!(key, WaitKey::Packets(_)) && now.since(w.said_at) > MAX_DATAGRAM_WAIT
         };
         let over: Vec<WaitKey> = self.waiting.iter().filter(is_over).map(|(key, _)| *key).collect();
         over.into_iter().for_each(|key| self.forget(now, key));
