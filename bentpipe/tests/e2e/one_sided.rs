@@ -19,7 +19,7 @@ use crate::harness::{
 };
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, listen, pattern,
-    read_to_end, reset, try_connect,
+    read_to_end, reset, stop_listening, try_connect,
 };
 
 const KEY: &str = "YD1HnZVjGzWeJiM3DMcUGA3nWrJsJTEUlRMjOSmpYAU=";
@@ -182,7 +182,7 @@ fn check_semantics(from: &NetNs, to: &NetNs, address: &str) {
     let (mut near, far) = pair();
     reset(far);
     assert_eq!(end_within(&mut near, PATIENCE), Some(End::Reset));
-    drop(listener);
+    stop_listening(listener);
     let refused = try_connect(from, address).expect_err("nobody listens");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
 }
@@ -228,7 +228,7 @@ fn a_single_host_splits_its_own_connections() {
     assert!(sockets.contains("fwmark:0x62700010") || sockets.contains("pacing_rate"), "{sockets}");
     let count = sockets.lines().filter(|line| line.contains("10.2.0.2:7000")).count();
     assert!(count >= 2, "the program's and the gateway's: {sockets}\n{}", alone.said());
-    drop(listener);
+    stop_listening(listener);
     let refused = try_connect(&world.gwa, SERVER).expect_err("nobody listens");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
 }

@@ -19,7 +19,7 @@ use crate::gateway::{Gateway, Settings};
 use crate::harness::{PATIENCE, Plan, Scratch, World, root, root_alone, wait_for};
 use crate::tcp::{
     End, SERVER, SERVER_V6, accept, check_echo, connect, end_within, expect, joined, listen,
-    pattern, read_to_end, reset, send_all,
+    pattern, read_to_end, reset, send_all, stop_listening,
 };
 
 /// The program `bentpipe-echo`, built as this test was.
@@ -184,7 +184,7 @@ fn half_closes_and_resets_pass_through_services() {
     reset(far);
     assert_eq!(read_to_end(&mut near).1, End::Reset);
     // Nor is a server that refuses.
-    drop(listener);
+    stop_listening(listener);
     let mut near = connect(&world.client, SERVER);
     assert_eq!(end_within(&mut near, PATIENCE), Some(End::Reset));
     world.b.wait_for_log("no connection to 10.2.0.2:7000 for far: refused");
@@ -519,7 +519,7 @@ fn the_service_of_the_documentation_works() {
         let (near, mut far) = joined(from, &listener);
         reset(near);
         assert_eq!(read_to_end(&mut far), (vec![], End::Reset));
-        drop(listener);
+        stop_listening(listener);
         let mut near = connect(from, at);
         assert_eq!(end_within(&mut near, PATIENCE), Some(End::Reset));
     }

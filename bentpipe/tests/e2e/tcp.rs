@@ -49,6 +49,12 @@ pub fn listen(ns: &NetNs, at: &str) -> TcpListener {
     listener
 }
 
+/// Nobody listens from here on. A child of another test, between fork and exec, may hold the socket
+/// for a moment after it is closed here; so it is shut down.
+pub fn stop_listening(listener: TcpListener) {
+    SockRef::from(&listener).shutdown(Shutdown::Both).expect("it listens");
+}
+
 /// The next connection, or `None` if none comes in `time`.
 pub fn accept_within(listener: &TcpListener, time: Duration) -> Option<TcpStream> {
     let begin = Instant::now();
