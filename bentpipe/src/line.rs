@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use console::Global;
+use dial::rules::KNOWN_NOISE;
 use miette::miette;
 use units::Duration;
 
@@ -18,7 +19,10 @@ use crate::admin::{self, Answer, LineCommand, Request};
 ///
 /// `zone` says which of the tariff's zones the ship is in, until the gateway ends.
 ///
-/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link zone shore "at sea"
+/// `noise` prints the list of background traffic that never raises a link, for `noise = "FILE"`.
+///
+/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link zone shore "at sea";
+/// bentpipe link noise > noise.txt
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -26,7 +30,8 @@ pub struct Args {
     socket: Option<PathBuf>,
     /// What becomes of the link.
     what: What,
-    /// The peer's name.
+    /// The peer's name; not for `noise`.
+    #[arg(default_value = "", hide_default_value = true)]
     peer: String,
     /// The zone, for `zone`.
     #[arg(required_if_eq("what", "zone"))]
@@ -47,6 +52,8 @@ enum What {
     Zone,
     /// Tell why it is as it is, and what comes next.
     Why,
+    /// Print the shipped list of background traffic.
+    Noise,
 }
 
 /// A gateway answers between two rounds of its loop.
@@ -57,8 +64,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// One sentence: nothing runs there, there is no such peer, or its link is always up.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
+    if args.peer.is_empty() && !matches!(args.what, What::Noise) {
+        return Err(miette!("whose link? `bentpipe status` names the peers"));
+    }
     let socket = args.socket.unwrap_or_else(admin::default_socket);
     let command = match args.what {
+        What::Noise => return console::print(KNOWN_NOISE).map(|()| ExitCode::SUCCESS),
         What::Why => return why(&socket, &args.peer, global),
         What::Up => LineCommand::Up,
         What::Down => LineCommand::Down,

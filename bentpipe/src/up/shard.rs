@@ -100,6 +100,8 @@ pub(super) struct Shard {
     services: ServiceLines,
     /// Links that are raised and dropped.
     pub lines: Vec<lines::ManagedLine>,
+    /// Names by which hosts know addresses, while there are lines.
+    line_names: lines::HostNames,
     /// Lines that answer for all peers.
     telephones: Vec<telephones::TelephoneLine>,
     pub peers: PeerTable<KnownPeer>,
@@ -166,6 +168,7 @@ impl Shard {
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
             lines: Vec::new(),
+            line_names: lines::HostNames::default(),
             telephones: Vec::new(),
             peers: PeerTable::default(),
             leaving: Vec::new(),

@@ -24,7 +24,7 @@ use crate::harness::{
 use crate::tcp::{SERVER, check_echo, connect, expect, joined, listen, pattern};
 
 /// A ship with a line whose commands write down that they ran.
-fn world(line: &str) -> World {
+pub fn world(line: &str) -> World {
     world_with(|dir| {
         let calls = dir.join("calls").display().to_string();
         format!("[peer.line]\n{}", put(line, "CALLS", &calls))
@@ -400,7 +400,7 @@ fn called_world(modems: &Modems, rate: BitRate, delay_ms: u64, more: &str) -> Wo
 }
 
 /// The same with changes to both files.
-fn called_world_with(
+pub fn called_world_with(
     modems: &Modems,
     mut plan: Plan,
     more: &str,

@@ -1,8 +1,11 @@
 //! `[peer.line]`: a link that costs money or has to be raised. When it is up, what raises it, how
 //! it is raised and dropped, and its prices (R-DDR, R-COST).
 
+use std::io::Read as _;
 use std::ops::Range;
+use std::path::Path;
 
+use console::human::reason;
 use dial::calendar::{Hours, Window};
 use dial::manager::{Budget, CarrierConfig, ManagerConfig, Redial};
 use dial::money::{Currency, Money};
@@ -100,8 +103,11 @@ pub(super) struct LineDraft {
 
 /// More rules than a person writes.
 const MAX_RULES: usize = 256;
+/// The longest list of noise, in bytes.
+const MAX_NOISE: u64 = 64 * 1024;
 
-pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
+/// `dir` is where relative names of files start.
+pub(super) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDraft> {
     let title = format!("the line of {}", section.title());
     let mut section = section.table("line", title)?;
     let [raise, drop] = ["raise", "drop"].map(|key| section.get::<String>(key).map(|c| c.value));
@@ -117,7 +123,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<LineDraft> {
     let host_budgets = section.tables("host_budget").into_iter().filter_map(read_host_budget);
     let host_budgets = host_budgets.flatten().collect();
     let redial = read_redial(&mut section);
-    let rules = read_rules(&mut section);
+    let rules = read_rules(&mut section, dir);
     let span = section.span();
     section.finish();
     Some(LineDraft {
@@ -281,10 +287,10 @@ fn read_redial(section: &mut Section<'_>) -> Redial {
     redial
 }
 
-fn read_rules(section: &mut Section<'_>) -> Option<Rules> {
+fn read_rules(section: &mut Section<'_>, dir: &Path) -> Option<Rules> {
     let words = [("raise", Action::Raise), ("never", Action::Never)].map(|(w, _)| w);
     let otherwise = section.word("otherwise", &words.map(|w| (w, w)));
-    let noise = section.word("noise", &[("never", true), ("raise", false)]);
+    let known = read_known_noise(section, dir);
     let tables = section.tables("demand");
     if tables.len() > MAX_RULES {
         let message = format!("{} has over {MAX_RULES} rules", section.title());
@@ -296,15 +302,11 @@ fn read_rules(section: &mut Section<'_>) -> Option<Rules> {
     for (at, table) in tables.into_iter().enumerate() {
         rules.push(read_rule(table, at + 1)?);
     }
-    let known = match noise.is_none_or(|n| n.value) {
-        true => read_noise(KNOWN_NOISE).expect("the shipped list, which a test reads"),
-        false => Vec::new(),
-    };
     let otherwise = match otherwise.is_some_and(|w| w.value == "never") {
         true => Action::Never,
         false => Action::Raise,
     };
-    match Rules::new(rules, known, otherwise) {
+    match Rules::new(rules, known?, otherwise) {
         Ok(rules) => Some(rules),
         Err(why) => {
             let (message, help) = why.split_once("; ").unwrap_or((&why, "change it"));
@@ -312,6 +314,45 @@ fn read_rules(section: &mut Section<'_>) -> Option<Rules> {
             section.problems().add(problem.help(help.to_owned()));
             None
         }
+    }
+}
+
+/// `noise = "never"`, `"raise"`, or the file with a list of the operator's own.
+fn read_known_noise(section: &mut Section<'_>, dir: &Path) -> Option<Vec<Rule>> {
+    let shipped = || read_noise(KNOWN_NOISE).expect("the shipped list, which a test reads");
+    let Some(noise) = section.get::<String>("noise") else { return Some(shipped()) };
+    let is_file = noise.value.contains(['/', '.']);
+    let wrong = match noise.value.as_str() {
+        "never" => return Some(shipped()),
+        "raise" => return Some(Vec::new()),
+        name if is_file => match noise_file(&dir.join(name)) {
+            Ok(rules) => return Some(rules),
+            Err(wrong) => wrong,
+        },
+        other => Wrong::new(format!("\"{other}\" is not \"never\" or \"raise\", and no file"))
+            .help("name a file with its directory, as in noise = \"./noise.txt\""),
+    };
+    section.wrong("noise", noise.span, wrong);
+    None
+}
+
+/// The list of noise in a file.
+fn noise_file(path: &Path) -> Result<Vec<Rule>, Wrong> {
+    let name = path.display();
+    let unreadable = |e: std::io::Error| {
+        Wrong::new(format!("cannot read the list of noise {name}: {}", reason(&e)))
+            .help("`bentpipe link noise > FILE` writes the shipped one")
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_NOISE + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_NOISE {
+        return Err(Wrong::new(format!("the list of noise {name} has over {MAX_NOISE} bytes")));
+    }
+    let rules = read_noise(&text).map_err(|e| Wrong::new(format!("{name}, {e}")))?;
+    match rules.len() <= MAX_RULES {
+        true => Ok(rules),
+        false => Err(Wrong::new(format!("the list of noise {name} has over {MAX_RULES} lines"))),
     }
 }
 
@@ -349,14 +390,15 @@ fn read_rule(mut section: Section<'_>, number: usize) -> Option<Rule> {
     let age = section.get::<Duration>("age").map(|a| a.value);
     let hours = section.list::<Window>("hours");
     let hours = hours.map(|list| Hours(list.into_iter().map(|w| w.value).collect()));
-    let through_quiet = section.get::<bool>("through_quiet").is_some_and(|b| b.value);
+    let [through_quiet, fail_fast] =
+        ["through_quiet", "fail_fast"].map(|key| section.get::<bool>(key).is_some_and(|b| b.value));
     section.finish();
     let then = match then?.value {
         "raise" => Action::Raise,
         "never" => Action::Never,
         _ => Action::Batch { amount, age, hours },
     };
-    Some(Rule { through_quiet, ..Rule::new(&name, when, then) })
+    Some(Rule { through_quiet, fail_fast, ..Rule::new(&name, when, then) })
 }
 
 impl FromValue for Clock {
@@ -389,6 +431,8 @@ impl FromValue for Window {
 
 #[cfg(test)]
 mod tests {
+    use dial::books::Host;
+    use dial::rules::Flow;
     use units::BitRate;
 
     use super::*;
@@ -410,6 +454,43 @@ mod tests {
         assert_eq!(carrier.rate, BitRate::from_bps(9_600));
         assert_eq!(carrier.tariff.currency().to_string(), "USD");
         assert_eq!(line.manager.budget.expect("one").stop, "100".parse().expect("money"));
+    }
+
+    #[test]
+    fn the_list_of_noise_is_the_shipped_one_none_or_a_files() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-noise-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let file = dir.join("noise.txt");
+        std::fs::write(&file, "# ours\nudp 7 any Echo: a test that nobody reads.\n")
+            .expect("a file");
+        let with =
+            |noise: &str| parse(&LINE.replace("idle = ", &format!("noise = \"{noise}\"\nidle = ")));
+        let names = |noise: &str| -> Vec<String> {
+            let config = with(noise).expect(noise);
+            let rules = &config.peers[0].line.as_ref().expect("a line").manager.rules;
+            let flow = |protocol, port| Flow {
+                host: Host::Node,
+                protocol,
+                port,
+                remote: None,
+                name: None,
+                class: "normal".into(),
+                service: "".into(),
+            };
+            [flow(17, 7), flow(17, 123)].map(|f| rules.rule_for(&f).name.to_string()).into()
+        };
+        assert!(names("never")[1].starts_with("noise: NTP"), "{:?}", names("never"));
+        assert_eq!(names("raise"), ["everything else", "everything else"]);
+        let own = names(&file.display().to_string());
+        assert_eq!(own, ["noise: Echo: a test that nobody reads.", "everything else"]);
+        std::fs::write(&file, "udp 7 any\n").expect("a file");
+        let told = with(&file.display().to_string()).expect_err("no reason");
+        assert!(told.contains("noise.txt, line 1: the reason is missing"), "{told}");
+        let told = with("/nowhere/noise.txt").expect_err("no file");
+        assert!(told.contains("cannot read the list of noise /nowhere/noise.txt"), "{told}");
+        let told = with("nevr").expect_err("no word");
+        assert!(told.contains("is not \"never\" or \"raise\""), "{told}");
+        let _ = std::fs::remove_dir_all(dir);
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let endpoint = section.get::<HostPort>("endpoint");
     let routes = read_prefixes(&mut section, "routes");
     let spread = section.word("carriers", &[("all", true), ("one", false)]);
-    let line = line::read(&mut section);
+    let line = line::read(&mut section, dir);
     let mut carriers =
         carrier::read(&mut section, line.as_ref().and_then(line::LineDraft::modem_carrier));
     // What the first carrier says of its link stands for the peer's, if that says nothing.

@@ -141,7 +141,7 @@ impl<'t> Section<'t> {
         self.table.get(key)
     }
 
-    fn wrong(&self, key: &str, span: Range<usize>, wrong: Wrong) {
+    pub fn wrong(&self, key: &str, span: Range<usize>, wrong: Wrong) {
         let problem = Problem::at(span, format!("{key} in {}: {}", self.title, wrong.message));
         self.problems.add(match wrong.help {
             Some(help) => problem.help(help),

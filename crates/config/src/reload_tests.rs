@@ -226,6 +226,7 @@ const ROWS: &[Row] = &[
     ("demand", "names", ["[\"a.b\"]", "[\"b.b\"]"], "", Effect::Peer),
     ("demand", "then", ["\"raise\"", "\"never\""], "", Effect::Peer),
     ("demand", "through_quiet", ["true", "false"], "", Effect::Peer),
+    ("demand", "fail_fast", ["true", "false"], "", Effect::Peer),
     ("demand", "amount", ["\"1kB\"", "\"2kB\""], "then = \"batch\"\nage = \"1h\"", Effect::Peer),
     ("demand", "age", ["\"1h\"", "\"2h\""], "then = \"batch\"", Effect::Peer),
     (

@@ -20,6 +20,7 @@ mod connects;
 pub mod datagram;
 mod debt;
 mod destinations;
+pub mod dns;
 mod events;
 mod flow_news;
 mod flows;

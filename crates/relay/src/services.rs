@@ -297,6 +297,11 @@ impl Relay {
         self.client_of(peer, origin, false).ok().flatten()
     }
 
+    /// What a flow sends leaves in another class from now on; it is told as of its own.
+    pub fn send_in(&mut self, flow: FlowId, class: ClassId) {
+        self.with(flow, |session, stream| session.set_class(stream, class));
+    }
+
     fn reclassify(&mut self, flow: FlowId, class: ClassId) {
         self.flows.set_class(flow, class);
         self.with(flow, |session, stream| session.set_class(stream, class));

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use link::PeerId;
+use link::session::ClassId;
 use units::{Instant, IpPrefix};
 
 use crate::packet::Packet;
@@ -15,6 +16,17 @@ impl Relay {
     /// An IP packet was read from the TUN device. `split`: whether a SYN in it came
     /// from a LAN whose TCP is split.
     pub fn handle_tun(&mut self, now: Instant, packet: &mut [u8], split: bool) -> Verdict {
+        self.handle_tun_in(now, packet, split, ClassId::NORMAL)
+    }
+
+    /// The same; a packet that nothing has a class for goes in this one.
+    pub fn handle_tun_in(
+        &mut self,
+        now: Instant,
+        packet: &mut [u8],
+        split: bool,
+        otherwise: ClassId,
+    ) -> Verdict {
         let Some(mut p) = Packet::parse(packet) else {
             self.stats.unroutable += 1;
             return Verdict::Refused;
@@ -50,7 +62,10 @@ impl Relay {
         }
         // Behind a default route is the Internet: then the LAN is on our side.
         let host = if route == 0 { p.source } else { p.destination };
-        let label = policy.label(&p, packet, host);
+        let mut label = policy.label(&p, packet, host);
+        if label.class == ClassId::NORMAL {
+            label.class = otherwise;
+        }
         if !session.send_datagram(now, packet, &label) {
             self.stats.overflow += 1;
             return Verdict::Dropped;
@@ -66,6 +81,12 @@ impl Relay {
     fn is_taken_there(&self, peer: PeerId, source: IpAddr) -> bool {
         let refused = self.endpoint.session(peer).map(|s| s.disagreements().not_taken_there);
         refused.is_none_or(|families| !families.contains(source.is_ipv4()))
+    }
+
+    /// Tells a host here that the net it wants is unreachable, as its rule says (R-DDR); no more often
+    /// than others are told. `split`: as for [`Relay::handle_tun`].
+    pub fn refuse_unreachable(&mut self, now: Instant, packet: &[u8], split: bool) {
+        self.refuse_here(now, packet, split, refusal::no_route);
     }
 
     /// Tells a host here that its packet does not pass.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use control::{LineCommand, LineReport, LineWaiting};
-use dial::books::{Books, Host};
+use dial::books::{Books, Host, Name};
 use dial::calendar::Wall;
 use dial::hayes::Told;
 use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State, Work};
@@ -14,13 +14,15 @@ use dial::rules::Flow;
 use link::keys::PublicKey;
 use link::session::ClassId;
 use link::{PathId, PeerId, Remote};
-use relay::classify;
-use relay::packet::Packet;
 use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
 
+mod names;
+mod packets;
 mod waiting;
 
+pub(super) use self::names::HostNames;
+pub(super) use self::packets::Arrived;
 use self::waiting::{LATELY, Waiting};
 use super::Shard;
 use super::beside::Beside;
@@ -116,19 +118,20 @@ struct Heard {
     handshakes: u64,
 }
 
-/// What is one flow to the books and to `why`: host, protocol, port and destination.
-type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>);
+/// What is one flow to the books and to `why`: host, protocol, port, destination and its name. One
+/// resolver is asked for many names.
+type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>, Option<Name>);
 
 fn key_of(flow: &Flow) -> FlowKey {
     let host = match flow.host {
         Host::Addr(addr) => Some(addr),
         Host::Node | Host::Others => None,
     };
-    (host, flow.protocol, flow.port, flow.remote)
+    (host, flow.protocol, flow.port, flow.remote, flow.name.clone())
 }
 
 /// What waits by itself: a connection, or packets that are not split.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitKey {
     Connection(FlowId),
     Packets(FlowKey),
@@ -473,71 +476,38 @@ impl Shard {
         (!price.is_zero()).then(|| price.as_micros())
     }
 
-    /// A host's packet goes into the link of a peer that has a line, or waits for it.
-    pub(super) fn note_packet(&mut self, now: Instant, packet: &[u8]) {
-        if let Some((line, flow)) = self.flow_of(packet) {
-            line.on_bytes(now, None, flow, [packet.len() as u64, 0]);
-        }
-    }
-
-    /// The far side is asked for a client's connection, or the client asks again: it waits for the
-    /// answer, also where the line was hung up since it was asked for.
-    pub(super) fn note_pending_syn(&mut self, now: Instant, packet: &[u8]) {
-        self.hear_moved(now);
-        let Some((line, flow)) = self.flow_of(packet) else { return };
-        let key = key_of(&flow);
-        let is_told = || line.waiting.values().any(|w| key_of(&w.flow) == key);
-        if line.carries() || !is_told() {
-            line.on_bytes(now, None, flow, [0, 0]);
-        }
-    }
-
-    /// The line that a host's packet wants, if its peer has one, and whose packet it is.
-    fn flow_of(&mut self, packet: &[u8]) -> Option<(&mut ManagedLine, Flow)> {
-        let parsed = Packet::parse(packet)?;
-        let peer = self.relay.peer_for(parsed.destination)?;
-        let line = self.lines.iter_mut().find(|line| line.peer == peer)?;
-        let facts = parsed.facts(packet);
-        let traffic = self.peers.with_id(line.peer).map(|peer| &peer.config.traffic);
-        let class = traffic.map_or("", |t| t.class_name(classify::class(&t.rules, &facts)));
-        let flow = Flow {
-            host: Host::Addr(parsed.source),
-            protocol: facts.protocol,
-            port: facts.ports.map_or(0, |(_, to)| to),
-            remote: Some(parsed.destination),
-            name: None,
-            class: class.into(),
-            service: "".into(),
-        };
-        Some((line, flow))
-    }
-
     fn note_moved(&mut self, now: Instant, id: FlowId, moved: Moved) {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == moved.peer) else {
             return;
         };
         let peer = self.peers.with_id(moved.peer);
         let class = peer.map_or("", |peer| peer.config.traffic.class_name(moved.class));
-        let (remote, port, name) = match &moved.target {
-            Target::Address(to) => (Some(to.ip()), to.port(), None),
-            Target::Name(name, port) => (None, *port, Some(name.to_string().into())),
-            Target::Service(name, _) => (None, 0, Some(name.to_string().into())),
+        let (remote, port, mut name, mut service) = (None, 0, None, "".into());
+        let (remote, port) = match &moved.target {
+            Target::Address(to) => (Some(to.ip()), to.port()),
+            Target::Name(of, port) => {
+                name = Some(of.to_string().into());
+                (remote, *port)
+            }
+            Target::Service(of, _) => {
+                service = of.to_string().into();
+                (remote, port)
+            }
         };
-        let flow = Flow {
-            host: moved.host.map_or(Host::Node, Host::Addr),
-            protocol: TCP,
-            port,
-            remote,
-            name,
-            class: class.into(),
-            service: "".into(),
-        };
+        if let (Some(host), Some(remote)) = (moved.host, remote) {
+            name = self.line_names.get(host, remote);
+        }
+        let host = moved.host.map_or(Host::Node, Host::Addr);
+        let flow = Flow { host, protocol: TCP, port, remote, name, class: class.into(), service };
         let bytes = [moved.bytes.sent, moved.bytes.received];
+        let otherwise = line.class_of(&flow);
         if !moved.closed || bytes != [0, 0] {
             line.on_bytes(now, Some(id), flow, bytes);
         }
         if moved.closed {
             line.on_closed(now, id);
+        } else if moved.class == ClassId::NORMAL && otherwise != moved.class {
+            self.relay.send_in(id, otherwise);
         }
     }
 
@@ -552,7 +522,7 @@ impl Shard {
         }
     }
 
-    fn hear_moved(&mut self, now: Instant) {
+    pub(super) fn hear_moved(&mut self, now: Instant) {
         while let Some((id, moved)) = self.relay.poll_moved() {
             self.note_moved(now, id, moved);
         }

@@ -4,6 +4,7 @@ use relay::Verdict;
 use units::Instant;
 
 use super::Shard;
+use super::lines::Arrived;
 
 impl Shard {
     /// A packet was read from the tunnel device, or (`split`) from that of SYNs.
@@ -15,13 +16,32 @@ impl Shard {
         if !split && self.give_datagram(now, packet) {
             return;
         }
-        match self.relay.handle_tun(now, packet, split) {
+        self.carry_packet(now, packet, split);
+    }
+
+    /// A host's packet goes into the link, unless it opens a connection that is split.
+    pub(super) fn carry_packet(&mut self, now: Instant, packet: &mut [u8], split: bool) {
+        let wanted = match self.lines.is_empty() {
+            true => None,
+            false => self.wanted_line(packet),
+        };
+        let wanted = match wanted {
+            Some(wanted) if self.fails_fast(now, &wanted, packet) => {
+                return self.fail_fast(now, wanted, packet, split);
+            }
+            wanted => wanted,
+        };
+        let class = wanted.as_ref().map(|(at, flow)| self.class_by_line(*at, flow));
+        match self.relay.handle_tun_in(now, packet, split, class.unwrap_or_default()) {
             Verdict::Intercept => self.write_syn(packet),
             Verdict::Refused => {}
-            _ if self.lines.is_empty() => {}
             // It is a connection already, which is told of as such.
-            Verdict::Pending => self.note_pending_syn(now, packet),
-            Verdict::Sent | Verdict::Dropped => self.note_packet(now, packet),
+            Verdict::Pending => {
+                wanted.into_iter().for_each(|wanted| self.note_pending_syn(now, wanted));
+            }
+            Verdict::Sent | Verdict::Dropped => {
+                wanted.into_iter().for_each(|wanted| self.note_packet(now, wanted, packet.len()));
+            }
         }
     }
 
@@ -40,13 +60,18 @@ impl Shard {
     }
 
     pub(super) fn write_tun(&mut self, now: Instant) {
-        let tun = &self.tun;
+        let (tun, has_lines) = (&self.tun, !self.lines.is_empty());
+        let mut arrived = Vec::new();
         while self.relay.poll_tun(now, |packet| {
+            if has_lines {
+                arrived.extend(Arrived::read(packet));
+            }
             if let Some(tun) = tun {
                 // What the kernel does not take is lost, as on any full interface.
                 let _ = tun.write(packet);
             }
         }) {}
+        arrived.into_iter().for_each(|packet| self.note_arrived(now, packet));
         self.tell_refused_packets(now);
         self.tell_refused_connections(now);
     }

@@ -235,6 +235,7 @@ impl Shard {
                     && self.is_datagram_of(now, &line, client, server)
                     && let Some(packet) = datagram::packet(server, client, &bytes)
                 {
+                    self.note_answer(now, client.ip(), &bytes);
                     self.write_to_host(&packet);
                 }
             }
@@ -242,7 +243,7 @@ impl Shard {
                 if self.is_datagram_of(now, &line, client, server)
                     && let Some(mut packet) = datagram::packet(client, server, &bytes)
                 {
-                    self.relay.handle_tun(now, &mut packet, false);
+                    self.carry_packet(now, &mut packet, false);
                 }
             }
             Wish::Open { request, peer, class, client, preface } => {

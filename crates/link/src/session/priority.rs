@@ -100,6 +100,13 @@ impl Session {
         }
     }
 
+    /// Waits the stream in a class that it was in before? One of the class "normal" may have become
+    /// small or large meanwhile, and has its turn all the same.
+    pub(super) fn is_moved(&self, id: StreamId, class: ClassId) -> bool {
+        let set = self.streams.get(&id).map_or(class, |s| s.class);
+        set != ClassId::NORMAL && set != class
+    }
+
     /// The class that was set.
     pub fn class(&self, id: StreamId) -> Option<ClassId> {
         self.streams.get(&id).map(|s| s.class)

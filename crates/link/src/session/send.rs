@@ -328,6 +328,10 @@ impl Session {
                     Filled::Partly
                 }
                 Turn::Lost(_, id) => self.write_lost(now, id, w),
+                Turn::Stream { id, class, .. } if self.is_moved(id, class) => {
+                    self.wait_for_turn(now, id, false);
+                    continue;
+                }
                 Turn::Stream { id, small, .. } => {
                     let waited_for = small || turn.class().is_strict();
                     self.paths.in_hand_mut().repair.on_stream(id, waited_for);

@@ -35,7 +35,7 @@ impl ManagedLine {
         let urgency = |w: &Waiting| self.manager.urgency(&w.flow);
         let least = self.waiting.iter().min_by_key(|(_, w)| (urgency(w), w.said_at));
         let least = least.filter(|(_, w)| urgency(w) < self.manager.urgency(flow));
-        let Some(key) = least.map(|(key, _)| *key) else { return false };
+        let Some(key) = least.map(|(key, _)| key.clone()) else { return false };
         self.forget(now, key);
         true
     }
@@ -45,7 +45,8 @@ impl ManagedLine {
         let is_over = |(key, w): &(&WaitKey, &Waiting)| {
             matches!(key, WaitKey::Packets(_)) && now.since(w.said_at) > MAX_DATAGRAM_WAIT
         };
-        let over: Vec<WaitKey> = self.waiting.iter().filter(is_over).map(|(key, _)| *key).collect();
+        let over: Vec<WaitKey> =
+            self.waiting.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
         over.into_iter().for_each(|key| self.forget(now, key));
     }
 

@@ -97,6 +97,37 @@ fn a_keystroke_waits_at_most_200_ms_on_a_saturated_64_kbit_link() {
     assert!(goodput > 0.9);
 }
 
+/// R-DDR: mail that was gathered waits in small pieces, and then somebody wants a page.
+#[test]
+fn what_is_set_into_bulk_while_it_waits_goes_behind_what_comes_later() {
+    let rate = BitRate::from_bps(2_400);
+    let mut w = World::new(33, CLEAN, at(rate, 2_000));
+    let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+    let mails: Vec<StreamId> = (0..4)
+        .map(|_| {
+            let id = w.sides[0].open(w.now, origin()).unwrap();
+            feeder.left.insert(id, (0, 500));
+            feeder.feed(w.now, &mut w.sides[0]);
+            w.sides[0].set_class(id, ClassId::BULK);
+            id
+        })
+        .collect();
+    let page = w.sides[0].open(w.now, origin()).unwrap();
+    feeder.left.insert(page, (0, 100));
+    let mut order = Vec::new();
+    w.run(Duration::from_secs(30), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+        for (id, n) in &drain.got {
+            if *n >= 100 && !order.contains(id) {
+                order.push(*id);
+            }
+        }
+    });
+    assert_eq!(order[0], page, "{order:?}");
+    assert!(mails.iter().all(|id| drain.got[id] == 500), "{:?}", drain.got);
+}
+
 /// Sends datagrams of `class` at `share` of the link for a minute beside a transfer; answers
 /// the shares of the link that both then have, headers of the link included.
 fn beside_tcp(share: f64, class: ClassId, config: LinkConfig) -> (f64, f64) {

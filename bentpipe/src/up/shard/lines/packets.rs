@@ -1,0 +1,171 @@
+//! Packets that are not split, as a link manager wants to know them: whose they are, and for what.
+
+use std::net::IpAddr;
+
+use dial::books::Host;
+use dial::rules::{Action, Flow};
+use link::PeerId;
+use link::session::ClassId;
+use relay::classify::{self, Facts};
+use relay::dns::{self, Named};
+use relay::packet::Packet;
+use units::Instant;
+
+use super::{ManagedLine, TCP, key_of};
+use crate::up::shard::Shard;
+
+const UDP: u8 = 17;
+const DNS: u16 = 53;
+
+/// A packet that came over the link, or what is to be known of it.
+pub(in crate::up::shard) struct Arrived {
+    from: IpAddr,
+    host: IpAddr,
+    facts: Facts,
+    len: usize,
+    named: Option<Named>,
+}
+
+impl Arrived {
+    pub fn read(packet: &[u8]) -> Option<Arrived> {
+        let parsed = Packet::parse(packet)?;
+        let facts = parsed.facts(packet);
+        let is_dns = facts.protocol == UDP && facts.ports.is_some_and(|(from, _)| from == DNS);
+        let datagram = is_dns.then(|| relay::datagram::parse(packet)).flatten();
+        let named = datagram.and_then(|(_, _, message)| dns::read(message));
+        let (from, host, len) = (parsed.source, parsed.destination, packet.len());
+        Some(Arrived { from, host, facts, len, named })
+    }
+}
+
+impl Shard {
+    /// The place of the line that a host's packet wants, if its peer has one, and whose packet it is.
+    pub(in crate::up::shard) fn wanted_line(&self, packet: &[u8]) -> Option<(usize, Flow)> {
+        let parsed = Packet::parse(packet)?;
+        let at = self.line_of(self.relay.peer_for(parsed.destination)?)?;
+        let facts = parsed.facts(packet);
+        let port = facts.ports.map_or(0, |(_, to)| to);
+        let mut flow = self.flow(at, facts, parsed.source, port, parsed.destination);
+        if (facts.protocol, port) == (UDP, DNS) {
+            let datagram = relay::datagram::parse(packet);
+            let named = datagram.and_then(|(_, _, message)| dns::read(message));
+            flow.name = named.map_or(flow.name, |named| Some(named.name.into()));
+        }
+        Some((at, flow))
+    }
+
+    fn line_of(&self, peer: PeerId) -> Option<usize> {
+        self.lines.iter().position(|line| line.peer == peer)
+    }
+
+    fn flow(&self, at: usize, facts: Facts, host: IpAddr, port: u16, remote: IpAddr) -> Flow {
+        let traffic = self.peers.with_id(self.lines[at].peer).map(|peer| &peer.config.traffic);
+        let class = traffic.map_or("", |t| t.class_name(classify::class(&t.rules, &facts)));
+        Flow {
+            host: Host::Addr(host),
+            protocol: facts.protocol,
+            port,
+            remote: Some(remote),
+            name: self.line_names.get(host, remote),
+            class: class.into(),
+            service: "".into(),
+        }
+    }
+
+    /// Is the packet's host to be told at once that the line is down? What belongs to a connection
+    /// that stands waits as ever.
+    pub(in crate::up::shard) fn fails_fast(
+        &self,
+        now: Instant,
+        (at, flow): &(usize, Flow),
+        packet: &[u8],
+    ) -> bool {
+        let begins = flow.protocol != TCP
+            || Packet::parse(packet).is_some_and(|p| p.opens(packet).is_some());
+        begins && self.lines[*at].manager.fails_fast(now, flow)
+    }
+
+    /// The host is told, and what it wanted may raise the line for its next try.
+    pub(in crate::up::shard) fn fail_fast(
+        &mut self,
+        now: Instant,
+        wanted: (usize, Flow),
+        packet: &[u8],
+        split: bool,
+    ) {
+        self.note_packet(now, wanted, packet.len());
+        self.relay.refuse_unreachable(now, packet, split);
+    }
+
+    /// The class of what wants a line, unless something else decides it.
+    pub(in crate::up::shard) fn class_by_line(&self, at: usize, flow: &Flow) -> ClassId {
+        self.lines[at].class_of(flow)
+    }
+
+    /// A host's packet went into the link of a peer that has a line, or waits for it.
+    pub(in crate::up::shard) fn note_packet(
+        &mut self,
+        now: Instant,
+        (at, flow): (usize, Flow),
+        len: usize,
+    ) {
+        self.lines[at].on_bytes(now, None, flow, [len as u64, 0]);
+    }
+
+    /// The far side is asked for a client's connection, or the client asks again: it waits for the
+    /// answer, also where the line was hung up since it was asked for.
+    pub(in crate::up::shard) fn note_pending_syn(
+        &mut self,
+        now: Instant,
+        (at, flow): (usize, Flow),
+    ) {
+        self.hear_moved(now);
+        let line = &mut self.lines[at];
+        let key = key_of(&flow);
+        let is_told = || line.waiting.values().any(|w| key_of(&w.flow) == key);
+        if line.carries() || !is_told() {
+            line.on_bytes(now, None, flow, [0, 0]);
+        }
+    }
+
+    /// A packet came to a host over the link.
+    pub(in crate::up::shard) fn note_arrived(&mut self, now: Instant, arrived: Arrived) {
+        let Arrived { from, host, facts, len, named } = arrived;
+        self.learn_names(now, host, named.as_ref());
+        let Some(at) = self.relay.peer_for(from).and_then(|peer| self.line_of(peer)) else {
+            return;
+        };
+        let port = facts.ports.map_or(0, |(from, _)| from);
+        let mut flow = self.flow(at, facts, host, port, from);
+        flow.name = named.map_or(flow.name, |named| Some(named.name.into()));
+        let line = &mut self.lines[at];
+        // It came before the line went down.
+        if line.carries() {
+            line.on_bytes(now, None, flow, [0, len as u64]);
+        }
+    }
+
+    /// A service answered a host's question.
+    pub(in crate::up::shard) fn note_answer(&mut self, now: Instant, host: IpAddr, answer: &[u8]) {
+        if !self.lines.is_empty() {
+            self.learn_names(now, host, dns::read(answer).as_ref());
+        }
+    }
+
+    fn learn_names(&mut self, now: Instant, host: IpAddr, named: Option<&Named>) {
+        if let Some(named) = named {
+            self.line_names.told(now, host, named);
+        }
+    }
+}
+
+impl ManagedLine {
+    /// On a slow line what somebody waits for goes before what was gathered, and what nobody wants
+    /// now. Where there are other carriers, too, classes say by which of them things go.
+    pub(super) fn class_of(&self, flow: &Flow) -> ClassId {
+        match &self.settings.manager.rule_of(flow).then {
+            Action::Batch { .. } | Action::Never if self.beside.is_empty() => ClassId::BULK,
+            _ => ClassId::NORMAL,
+        }
+    }
+}
