@@ -69,6 +69,8 @@ mod paths;
 mod policy;
 #[path = "e2e/ports.rs"]
 mod ports;
+#[path = "e2e/prices.rs"]
+mod prices;
 #[path = "e2e/proxy.rs"]
 mod proxy;
 #[path = "e2e/raw_peer.rs"]

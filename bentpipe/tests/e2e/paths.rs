@@ -81,7 +81,11 @@ impl Two {
 }
 
 /// A second way between gateways with these addresses on it: its rates and delay.
-fn second_link(nodes: [(&NetNs, &str); 2], rates: [BitRate; 2], delay_ms: u64) -> EmulatorHandle {
+pub fn second_link(
+    nodes: [(&NetNs, &str); 2],
+    rates: [BitRate; 2],
+    delay_ms: u64,
+) -> EmulatorHandle {
     let [up, down] = rates.map(|rate| ChannelConfig {
         rate: Some(rate),
         delay: units::Duration::from_millis(delay_ms),
@@ -109,7 +113,7 @@ fn path(gateway: &Gateway, name: &str) -> PathReport {
     found.unwrap_or_else(|| panic!("no path {name}: {paths:?}"))
 }
 
-fn wait_for_path([ship, shore]: [&Gateway; 2], name: &str, state: PathState) {
+pub fn wait_for_path([ship, shore]: [&Gateway; 2], name: &str, state: PathState) {
     wait_for(&format!("{name} to be {state:?}"), || {
         let path = path(ship, name);
         let shore = shore.status();

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use dial::tariff::Tariff;
 use link::CarrierName;
 use units::Duration;
 
 use super::host::HostPort;
+use super::line;
 use super::link::{self as link_table, LinkDraft, LinkSettings};
 use super::problem::Problem;
 use super::reader::{At, Section};
@@ -77,10 +79,16 @@ pub(super) struct CarrierDraft {
     pub link: Option<LinkDraft>,
     priority: Option<u8>,
     probe: Option<Duration>,
+    tariff: Option<Tariff>,
     span: Range<usize>,
 }
 
 impl CarrierDrafts {
+    /// What each costs, where the file says it.
+    pub fn tariffs(&self) -> Vec<Option<Tariff>> {
+        self.carriers.iter().map(|c| c.tariff.clone()).collect()
+    }
+
     /// Their names.
     pub fn names(&self) -> Vec<&str> {
         self.carriers.iter().map(|c| c.name.value.as_str()).collect()
@@ -163,10 +171,11 @@ fn read_one(mut section: Section<'_>, peer: &str) -> Option<CarrierDraft> {
     let link = if has_link { Some(link_table::read(&mut section)?) } else { None };
     let priority = section.number("priority", 0..=255, "preference").map(|n| n.value as u8);
     let probe = read_probe(&mut section);
+    let tariff = if section.has("tariff") { line::read_tariff(&mut section) } else { None };
     let span = section.span();
     section.finish();
     let binding = Binding { interface, source };
-    Some(CarrierDraft { name: name?, endpoint, binding, link, priority, probe, span })
+    Some(CarrierDraft { name: name?, endpoint, binding, link, priority, probe, tariff, span })
 }
 
 /// Unless the file says otherwise. Where nothing is heard ten times as often is asked.

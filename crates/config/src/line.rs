@@ -7,7 +7,7 @@ use std::path::Path;
 
 use console::human::reason;
 use dial::calendar::{Hours, Window};
-use dial::manager::{Budget, CarrierConfig, ManagerConfig, Redial};
+use dial::manager::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
 use dial::money::{Currency, Money};
 use dial::rules::{Action, KNOWN_NOISE, Match, Rule, Rules, read_noise};
 use dial::tariff::{Rates, Tariff};
@@ -24,6 +24,7 @@ mod tariff;
 
 pub use serial::SerialModem;
 pub(super) use serial::read_answering;
+pub(super) use tariff::read as read_tariff;
 
 /// What the link manager of a peer is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,9 @@ pub struct Line {
     pub zone: String,
     /// What the hours of prices, rules and months go by.
     pub clock: Clock,
+    /// False: nothing is raised and dropped. The peer's carriers are there by themselves and have
+    /// prices, and the first in the manager's list stands for the line that is not there.
+    pub raises: bool,
     /// The manager's own settings.
     pub manager: ManagerConfig,
 }
@@ -60,6 +64,7 @@ impl Line {
         // A line that a command raised is to be dropped.
         let commands = |line: &Line| (line.raise.is_some(), line.drop.is_some());
         self.carrier != new.carrier
+            || self.raises != new.raises
             || device(self) != device(new)
             || names(self) != names(new)
             || commands(self) != commands(new)
@@ -116,7 +121,7 @@ pub(super) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDraft> {
     let [idle, setup, min_call, max_call] = ["idle", "setup", "min_call", "max_call"]
         .map(|key| section.get::<Duration>(key).map(|d| d.value));
     let quiet = section.list::<Window>("quiet").unwrap_or_default();
-    let tariff = tariff::read(&mut section);
+    let tariff = read_tariff(&mut section);
     let zone = section.get::<String>("zone").map(|z| z.value);
     let clock = section.get::<Clock>("clock").map_or_else(Clock::default, |c| c.value);
     let budget = section.get::<Money>("budget").map(|b| b.value);
@@ -159,6 +164,7 @@ impl LineDraft {
         peer: &str,
         link: &LinkSettings,
         carriers: &[Carrier],
+        prices: Prices,
     ) -> Option<Line> {
         let wrong = |message: String, help: &str| {
             section.problems().add(Problem::at(self.span.clone(), message).help(help));
@@ -198,9 +204,15 @@ impl LineDraft {
             );
             return wrong(message, "give it a few round trips, as in idle = \"60s\"");
         }
+        if let Some(at) = own.filter(|at| prices.tariffs[*at].is_some()) {
+            let message =
+                format!("carrier \"{}\" of \"{peer}\" has two tariffs", carriers[at].name);
+            return wrong(message, "it is the line: keep the one in [peer.line]");
+        }
         let others = (0..carriers.len()).filter(|at| Some(*at) != own);
+        let currency = self.tariff.currency();
         let others: Vec<_> =
-            others.map(|at| always_there(&carriers[at], self.tariff.currency())).collect();
+            others.map(|at| always_there(&carriers[at], &prices.tariffs[at], currency)).collect();
         let mut carrier = CarrierConfig::new(named.unwrap_or("line"), true, self.tariff);
         carrier.rate = link.send;
         carrier.priority = own.map_or(carrier.priority, |at| carriers[at].priority);
@@ -215,34 +227,89 @@ impl LineDraft {
             manager.idle_at_step = manager.idle_at_step.min(idle);
         }
         manager.quiet = Hours(self.quiet);
+        manager.order = prices.order;
         manager.budget = self.budget.map(budget_of);
         manager.host_budgets = self.host_budgets;
-        // The manager's own checks, once, where the file can be blamed.
-        match dial::manager::Manager::new(manager.clone(), units::Instant::ZERO, Default::default())
-        {
-            Ok(_) => {
-                let (raise, drop, modem) = (self.raise, self.drop, self.modem);
-                let (zone, clock) = (self.zone.unwrap_or_default(), self.clock);
-                Some(Line { raise, drop, modem, carrier: own, zone, clock, manager })
-            }
-            Err(why) => {
-                let (message, help) = why.split_once("; ").unwrap_or((&why, "change it"));
-                section
-                    .problems()
-                    .add(Problem::at(self.span, message.to_owned()).help(help.to_owned()));
-                None
-            }
+        check(section, self.span, &manager)?;
+        Some(Line {
+            raise: self.raise,
+            drop: self.drop,
+            modem: self.modem,
+            carrier: own,
+            zone: self.zone.unwrap_or_default(),
+            clock: self.clock,
+            raises: true,
+            manager,
+        })
+    }
+}
+
+/// What carriers cost, in their order, and which is used for it.
+pub(super) struct Prices {
+    pub tariffs: Vec<Option<Tariff>>,
+    pub order: Order,
+}
+
+impl Prices {
+    /// Is there anything to be counted?
+    pub fn any(&self) -> bool {
+        self.tariffs.iter().any(Option::is_some)
+    }
+
+    /// Of a peer without a line: the books of its carriers.
+    pub fn finish(self, section: &Section<'_>, peer: &str, carriers: &[Carrier]) -> Option<Line> {
+        let currency = self.tariffs.iter().flatten().next()?.currency();
+        // Carriers' names have no spaces.
+        let absent = CarrierConfig::new("no line", true, free(currency));
+        let others = carriers.iter().zip(&self.tariffs);
+        let others = others.map(|(carrier, tariff)| always_there(carrier, tariff, currency));
+        let all = std::iter::once(absent).chain(others).collect();
+        let rules = Rules::new(vec![link_rule()], Vec::new(), Action::Never).ok()?;
+        let mut manager = ManagerConfig::new(peer, all, rules);
+        manager.order = self.order;
+        check(section, section.span(), &manager)?;
+        Some(Line {
+            raise: None,
+            drop: None,
+            modem: None,
+            carrier: None,
+            zone: String::new(),
+            clock: Clock::default(),
+            raises: false,
+            manager,
+        })
+    }
+}
+
+/// The manager's own checks, once, where the file can be blamed.
+fn check(section: &Section<'_>, span: Range<usize>, manager: &ManagerConfig) -> Option<()> {
+    match dial::manager::Manager::new(manager.clone(), units::Instant::ZERO, Default::default()) {
+        Ok(_) => Some(()),
+        Err(why) => {
+            let (message, help) = why.split_once("; ").unwrap_or((&why, "change it"));
+            section.problems().add(Problem::at(span, message.to_owned()).help(help.to_owned()));
+            None
         }
     }
 }
 
-/// A carrier beside the line, which costs nothing that is counted here.
-fn always_there(carrier: &Carrier, currency: Currency) -> CarrierConfig {
-    let free = Tariff::new(currency, vec![(String::new(), Rates::default())]);
-    let mut config =
-        CarrierConfig::new(&carrier.name, false, free.unwrap_or_else(|_| Tariff::free()));
+/// A carrier beside the line. Without a tariff it costs nothing that is counted here.
+fn always_there(carrier: &Carrier, tariff: &Option<Tariff>, currency: Currency) -> CarrierConfig {
+    let tariff = tariff.clone().unwrap_or_else(|| free(currency));
+    let mut config = CarrierConfig::new(&carrier.name, false, tariff);
     (config.rate, config.priority) = (carrier.link.send, carrier.priority);
     config
+}
+
+fn free(currency: Currency) -> Tariff {
+    let free = Tariff::new(currency, vec![(String::new(), Rates::default())]);
+    free.unwrap_or_else(|_| Tariff::free())
+}
+
+/// The link's own packets raise and hold nothing.
+fn link_rule() -> Rule {
+    let when = Match { classes: vec![LINK_CLASS.into()], ..Match::default() };
+    Rule::new(LINK_CLASS, when, Action::Never)
 }
 
 fn budget_of(stop: Money) -> Budget {
@@ -297,8 +364,7 @@ fn read_rules(section: &mut Section<'_>, dir: &Path) -> Option<Rules> {
         section.problems().add(Problem::at(section.span(), message));
         return None;
     }
-    let when = Match { classes: vec![LINK_CLASS.into()], ..Match::default() };
-    let mut rules = vec![Rule::new(LINK_CLASS, when, Action::Never)];
+    let mut rules = vec![link_rule()];
     for (at, table) in tables.into_iter().enumerate() {
         rules.push(read_rule(table, at + 1)?);
     }
@@ -454,6 +520,38 @@ mod tests {
         assert_eq!(carrier.rate, BitRate::from_bps(9_600));
         assert_eq!(carrier.tariff.currency().to_string(), "USD");
         assert_eq!(line.manager.budget.expect("one").stop, "100".parse().expect("money"));
+    }
+
+    #[test]
+    fn carriers_have_prices_with_a_line_and_without() {
+        let carriers = "order = \"cost\"\n\
+            [[peer.carrier]]\nname = \"vsat\"\nsource = \"192.0.2.7\"\n\
+            link = { send = \"2Mbit\", receive = \"20Mbit\", delay = \"300ms\" }\n\
+            tariff = { currency = \"USD\", per_megabyte = \"2\" }\n\
+            [[peer.carrier]]\nname = \"modem\"\nsource = \"192.0.2.8\"\n\
+            link = { send = \"9600bit\", receive = \"9600bit\", delay = \"300ms\" }\n";
+        let line = "[peer.line]\ncarrier = \"modem\"\nraise = \"up\"\n\
+            tariff = { currency = \"USD\", per_minute = \"1\" }\n";
+        for (text, raises) in [(carriers.to_owned(), false), (format!("{carriers}{line}"), true)] {
+            let config = parse(&text).expect("a good file");
+            let of = config.peers[0].line.as_ref().expect("the books");
+            assert_eq!((of.raises, of.manager.order), (raises, Order::Cost));
+            let vsat = of.manager.carriers.iter().find(|c| &*c.name == "vsat").expect("it");
+            let price = vsat.tariff.rates("").per_megabyte;
+            assert_eq!((vsat.dialled, price), (false, "2".parse().expect("money")));
+        }
+        // Prices that cannot be compared, two for one carrier, and none at all.
+        let told = |text: &str| parse(text).expect_err("refused");
+        let other = carriers.replace(
+            "source = \"192.0.2.8\"",
+            "source = \"192.0.2.8\"\n\
+            tariff = { currency = \"EUR\", per_megabyte = \"1\" }",
+        );
+        assert!(told(&other).contains("is paid in EUR"), "{}", told(&other));
+        let both = format!("{}{line}", other.replace("EUR", "USD"));
+        assert!(told(&both).contains("has two tariffs"), "{}", told(&both));
+        let none = carriers.replace("tariff = { currency = \"USD\", per_megabyte = \"2\" }\n", "");
+        assert!(told(&none).contains("needs prices"), "{}", told(&none));
     }
 
     #[test]

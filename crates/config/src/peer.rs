@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::path::Path;
 
+use dial::manager::Order;
 use link::keys::{PresharedKey, PublicKey};
 use relay::{DEFAULT_CONNECTS, Open, Share};
 use units::{ByteCount, Duration, IpPrefix};
 
 use super::carrier::{self, Carrier};
-use super::line::{self, Line};
+use super::line::{self, Line, Prices};
 use super::link::{self as link_table, LinkSettings};
 use super::problem::Problem;
 use super::reader::{At, Section};
@@ -161,6 +162,8 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let endpoint = section.get::<HostPort>("endpoint");
     let routes = read_prefixes(&mut section, "routes");
     let spread = section.word("carriers", &[("all", true), ("one", false)]);
+    let orders = [("priority", Order::Priority), ("cost", Order::Cost)];
+    let order = section.word("order", &orders);
     let line = line::read(&mut section, dir);
     let mut carriers =
         carrier::read(&mut section, line.as_ref().and_then(line::LineDraft::modem_carrier));
@@ -195,12 +198,24 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let title = name.as_ref().map(|n| n.value.clone()).or(key.as_ref().map(|k| short(&k.value)));
     let endpoint_value = endpoint.as_ref().map(|e| e.value.clone());
     let link_value = link.as_ref().map(|link| &link.settings);
+    let prices = Prices {
+        tariffs: carriers.tariffs(),
+        order: order.as_ref().map_or_else(Order::default, |order| order.value),
+    };
+    if let Some(order) = order.filter(|_| line.is_none() && !prices.any()) {
+        let message = format!("order in {} needs prices", section.title());
+        let help = "give the carriers a `tariff`, or leave it out";
+        section.problems().add(Problem::at(order.span, message).help(help));
+    }
     let carriers = link_value.map(|link| carriers.finish(endpoint_value.as_ref(), link));
     let carriers = carriers.unwrap_or_default();
-    let line = line
-        .zip(link.as_ref())
-        .zip(title)
-        .and_then(|((draft, link), name)| draft.finish(&section, &name, &link.settings, &carriers));
+    let line = match (line, link.as_ref(), title) {
+        (Some(draft), Some(link), Some(name)) => {
+            draft.finish(&section, &name, &link.settings, &carriers, prices)
+        }
+        (None, Some(_), Some(name)) if prices.any() => prices.finish(&section, &name, &carriers),
+        _ => None,
+    };
     section.finish();
 
     let (key, link) = (key?, link?);

@@ -238,7 +238,9 @@ impl Driver {
         if peer.config.line.is_some() && needs_restart {
             return Err(format!("the line of \"{name}\" is new in the file: restart the gateway"));
         }
-        let Some(line) = &peer.config.line else {
+        let is_zone = matches!(command, LineCommand::Zone(_));
+        let line = peer.config.line.as_ref().filter(|line| line.raises || is_zone);
+        let Some(line) = line else {
             return Err(format!(
                 "the link to \"{name}\" is always up: its table in the file has no [peer.line]"
             ));

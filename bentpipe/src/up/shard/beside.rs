@@ -3,7 +3,7 @@
 //! link's to say ([`link::endpoint::PathStatus::fault`]); what follows is the manager's.
 
 use dial::books::Books;
-use dial::manager::{CarrierId, Manager, State};
+use dial::manager::{CarrierId, Manager, Order, State};
 use link::PathId;
 use link::endpoint::PathStatus;
 use link::session::Why;
@@ -22,6 +22,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) struct Beside {
     /// What the manager calls each, and the path over it; `None`: the peer opens it.
     carriers: Vec<(CarrierId, Option<PathId>)>,
+    /// As they are preferred by what they cost; empty: by their priorities.
+    ranking: Vec<CarrierId>,
     look_at: Instant,
     until: Instant,
     /// Since when nothing is heard by the line.
@@ -29,14 +31,12 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Those of a peer whose line is the carrier in this place, with all paths.
-    pub fn new(now: Instant, line: Option<usize>, paths: &[Option<PathId>]) -> Beside {
-        let others = paths.iter().enumerate().filter(|(at, _)| line.is_some() && Some(*at) != line);
-        let carriers = others
-            .enumerate()
-            .map(|(n, (_, path))| (CarrierId(CARRIER.0 + 1 + n), *path))
-            .collect();
-        Beside { carriers, look_at: now, until: now + GRACE, line_silent_since: None }
+    /// Those with these paths.
+    pub fn new(now: Instant, paths: impl Iterator<Item = Option<PathId>>) -> Beside {
+        let carriers =
+            paths.enumerate().map(|(n, path)| (CarrierId(CARRIER.0 + 1 + n), path)).collect();
+        let (ranking, until) = (Vec::new(), now + GRACE);
+        Beside { carriers, ranking, look_at: now, until, line_silent_since: None }
     }
 
     /// They are taken to work, until they have had the time for it.
@@ -119,6 +119,31 @@ impl Shard {
                 line.manager.handle_ended(now, carrier, why, &mut line.books);
                 let relay = &self.relay;
                 line.wait_again(now, heard.unwrap_or(now), |id| relay.is_undelivered(id));
+            }
+        }
+        self.prefer_by_cost(now, at);
+    }
+
+    /// Where the cheapest carrier is preferred, paths have their place in that order as priority.
+    fn prefer_by_cost(&mut self, now: Instant, at: usize) {
+        let line = &mut self.lines[at];
+        if line.settings.manager.order != Order::Cost {
+            return;
+        }
+        let ranking = line.manager.ranking(now);
+        if line.beside.ranking == ranking {
+            return;
+        }
+        line.beside.ranking.clone_from(&ranking);
+        let (peer, own, others) = (line.peer, line.path, line.beside.carriers.clone());
+        let Some(known) = self.peers.with_id(peer) else { return };
+        let (carriers, paths) = (known.config.carriers.clone(), known.paths.clone());
+        for (carrier, path) in others.into_iter().chain([(CARRIER, own)]) {
+            let place = ranking.iter().position(|of| *of == carrier);
+            let config = paths.iter().position(|of| *of == path).and_then(|at| carriers.get(at));
+            if let (Some(path), Some(place), Some(config)) = (path, place, config) {
+                let habits = (place as u8, config.probe);
+                self.relay.endpoint.set_path_habits(now, peer, path, habits);
             }
         }
     }

@@ -49,7 +49,7 @@ pub(in crate::up) struct ManagedLine {
     key: PublicKey,
     pub(super) peer: PeerId,
     name: String,
-    settings: Line,
+    pub(super) settings: Line,
     pub(super) manager: Manager,
     pub(super) books: Books,
     ledger: Ledger,
@@ -348,7 +348,10 @@ impl Shard {
             Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
         };
         self.relay.watch_moved(id, true);
-        let path = settings.carrier.map_or(Some(PathId::FIRST), |at| paths[at]);
+        let path = match settings.carrier {
+            Some(at) => paths[at],
+            None => settings.raises.then_some(PathId::FIRST),
+        };
         if let Some(path) = path {
             self.relay.endpoint.set_path_up(now, id, path, false);
         }
@@ -364,7 +367,10 @@ impl Shard {
             self.relay.endpoint.set_endpoint(now, id, Remote { carrier, addr: None });
         }
         let mut manager = manager;
-        let beside = Beside::new(now, settings.carrier, paths);
+        let has_others = settings.carrier.is_some() || !settings.raises;
+        let others = paths.iter().enumerate();
+        let others = others.filter(|(at, _)| has_others && Some(*at) != settings.carrier);
+        let beside = Beside::new(now, others.map(|(_, path)| *path));
         beside.begin(now, &mut manager, &mut books);
         self.lines.push(ManagedLine {
             key: peer.public_key,
@@ -464,7 +470,8 @@ impl Shard {
 
     /// What the operator is told of a peer's line.
     pub(in crate::up) fn line_report(&self, now: Instant, id: PeerId) -> Option<LineReport> {
-        self.lines.iter().find(|line| line.peer == id).map(|line| line.report(now))
+        let line = self.lines.iter().find(|line| line.peer == id && line.settings.raises);
+        line.map(|line| line.report(now))
     }
 
     /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency. Such as

@@ -13,7 +13,7 @@ use crate::reader::{FromValue, Section, Wrong};
 const MAX_PRICES: usize = 64;
 
 /// Without a table all is free; `None`: it is wrong.
-pub(super) fn read(section: &mut Section<'_>) -> Option<Tariff> {
+pub fn read(section: &mut Section<'_>) -> Option<Tariff> {
     let title = format!("the tariff of {}", section.title());
     let Some(mut table) = section.table("tariff", title) else { return Some(Tariff::free()) };
     let currency = table.get::<Currency>("currency");

@@ -157,6 +157,12 @@ impl Manager {
         all
     }
 
+    /// All carriers as they would be chosen for what no rule is for, the best first.
+    pub fn ranking(&self, now: Instant) -> Vec<CarrierId> {
+        let all = self.ranked(now, self.config.rules.len() - 1);
+        all.into_iter().map(CarrierId).collect()
+    }
+
     /// What it would cost to carry what waits, or a minute, whichever is longer.
     fn expected_cost(&self, now: Instant, at: usize) -> Money {
         let bytes = self.pending().map(|p| p.bytes.0).fold(10_000, u64::saturating_add);

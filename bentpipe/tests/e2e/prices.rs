@@ -1,0 +1,92 @@
+//! Carriers that are there by themselves and have prices: what crossed by each is paid for, and the
+//! cheapest carries everything where the file says so (R-COST, R-OLSP).
+
+use serde_json::Value;
+use units::BitRate;
+
+use bentpipe::admin::PathState;
+
+use crate::harness::{Plan, World, root, wait_for};
+use crate::line::books;
+use crate::paths::{second_link, wait_for_path};
+use crate::tcp::{SERVER, joined, listen, pattern, read_to_end, send_all};
+
+/// Millions of bytes, and the price in cents, by carrier.
+fn paid(world: &World, carrier: &str) -> (f64, f64) {
+    let rows: Value =
+        serde_json::from_str(&books(&world.a, &["--json", "--by", "carrier"])).expect("JSON");
+    let rows = rows.as_array().expect("rows");
+    let Some(row) = rows.iter().find(|row| row["name"] == carrier) else { return (0.0, 0.0) };
+    let bytes = |key: &str| row[key].as_u64().expect("bytes") as f64;
+    let price: f64 = row["price"].as_str().expect("a price").parse().expect("a number");
+    ((bytes("sent_bytes") + bytes("received_bytes")) / 1e6, price * 100.0)
+}
+
+/// A megabyte, other bytes for each seed.
+fn upload(world: &World, seed: u64) {
+    let listener = listen(&world.server, SERVER);
+    let (near, mut far) = joined(&world.client, &listener);
+    let data = pattern(seed, 1_000_000);
+    let sending = send_all(&near, data.clone());
+    let read = std::thread::spawn(move || read_to_end(&mut far).0);
+    sending.join().expect("a thread").expect("sent");
+    near.shutdown(std::net::Shutdown::Write).expect("an end");
+    assert!(read.join().expect("a thread") == data);
+}
+
+#[test]
+fn the_cheapest_carrier_carries_all_and_each_is_paid_by_its_tariff() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan { rate: BitRate::from_mbps(10), ..Plan::default() };
+    plan.b.listen = "0.0.0.0:4500".into();
+    plan.a.peer = "order = \"cost\"\n\
+        [[peer.carrier]]\nname = \"geo\"\ntariff = { currency = \"USD\", per_megabyte = \"2\" }\n\
+        [[peer.carrier]]\nname = \"lte\"\nendpoint = \"198.51.100.2:4500\"\n\
+        interface = \"sat1\"\ntariff = { currency = \"USD\", per_megabyte = \"0.50\" }\n\
+        link = { send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }\n"
+        .into();
+    let mut world = World::without_gateways(&plan);
+    let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
+    let _second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    let both = |world: &World, used: &str, other: PathState| {
+        let gateways = [&world.a, &world.b];
+        wait_for_path(gateways, used, PathState::InUse);
+        wait_for_path(gateways, if used == "lte" { "geo" } else { "lte" }, other);
+    };
+    // The first in the file is dear.
+    both(&world, "lte", PathState::StandsBy);
+    upload(&world, 1);
+    let paid_once = |carrier: &'static str, price: f64| {
+        wait_for("the books", || {
+            let (megabytes, cents) = paid(&world, carrier);
+            let is_right = (cents - megabytes * price).abs() <= 1.0;
+            match megabytes >= 1.0 && is_right {
+                true => Ok(()),
+                false => Err(format!("{carrier}: {megabytes} MB, {cents} cents")),
+            }
+        });
+    };
+    paid_once("lte", 50.0);
+    let (idle, _) = paid(&world, "geo");
+    assert!(idle < 0.05, "{idle} MB by the carrier that only stands by");
+    // Without it the other one carries, at its price.
+    must_set(&world, "down");
+    both(&world, "geo", PathState::Dead);
+    upload(&world, 2);
+    paid_once("geo", 200.0);
+    must_set(&world, "up");
+    both(&world, "lte", PathState::StandsBy);
+}
+
+fn must_set(world: &World, what: &str) {
+    crate::harness::must(&world.gwa, &format!("ip link set sat1 {what}"));
+    if what == "up" {
+        // The kernel forgets no address of an interface that goes down.
+        crate::harness::must(&world.gwa, "ip address replace 198.51.100.1/24 dev sat1");
+    }
+}
