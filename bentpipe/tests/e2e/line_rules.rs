@@ -210,3 +210,76 @@ fn what_raised_the_line_goes_before_what_was_gathered() {
     }
     assert_eq!(rest, MAILS * MAIL);
 }
+
+/// The hour of UTC, and those around it, as a line's `quiet` has them.
+fn hours_around_now() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let hour = now.expect("a clock").as_secs() / 3_600 % 24;
+    format!("{:02}:00-{:02}:00", (hour + 23) % 24, (hour + 2) % 24)
+}
+
+/// R-DDR: hours in which nothing raises a line but what may, the longest call, and a month's budget.
+#[test]
+fn quiet_hours_the_longest_call_and_the_budget_hold() {
+    if !root() {
+        return;
+    }
+    let rules = format!(
+        "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\nidle = \"60s\"\n\
+         quiet = [\"{}\"]\nmax_call = \"3s\"\nbudget = \"5\"\n\
+         tariff = {{ currency = \"USD\", per_minute = \"60\", increment = \"1s\" }}\n\
+         [[peer.line.demand]]\nname = \"distress\"\nports = [7000]\nthen = \"raise\"\n\
+         through_quiet = true\n",
+        hours_around_now()
+    );
+    let world = world(&rules);
+    let client = world.client.clone();
+    // Somebody's page waits for the morning.
+    let sleeper = thread::spawn(move || try_connect(&client, "10.2.0.2:8080"));
+    wait_for_waiting(&world.a, "everything else");
+    stays_down(&world.a);
+    // What is urgent does not, and no call is longer than 3 s, though somebody talks all the time.
+    let listener = listen(&world.server, SERVER);
+    let mut near = connect(&world.client, SERVER);
+    let mut far = accept(&listener);
+    let talker = thread::spawn(move || {
+        for n in 0..60 {
+            let _ = near.write_all(&[n]);
+            thread::sleep(Duration::from_millis(250));
+        }
+        near
+    });
+    let told = wait_for("a call that was long enough", || {
+        let line = line(&world.a);
+        match line.cause.contains("long") && line.state != "up" {
+            true => Ok(line.cause),
+            false => Err(format!("{line:?}")),
+        }
+    });
+    assert!(told.contains("longest"), "{told}");
+    // Calls of 3 s at a dollar a second: the second ends with the fifth dollar, and there is no third.
+    let spent = wait_for("a budget that is used up", || {
+        let (cents, calls) = spent(&world);
+        match calls == 2 && cents >= 400 {
+            true => Ok(cents),
+            false => Err(format!("{cents} cents, {calls} calls: {:?}", line(&world.a))),
+        }
+    });
+    assert!(spent <= 500, "{spent} cents of 500");
+    stays_down(&world.a);
+    assert_eq!(self::spent(&world), (spent, 2), "nothing more is begun");
+    let near = talker.join().expect("a thread");
+    far.set_nonblocking(true).expect("a mode");
+    assert_ne!(far.read(&mut [0; 64]).expect("bytes"), 0, "it stands");
+    drop((near, world));
+    let _ = sleeper.join();
+}
+
+/// Cents and calls of this month, those that are over.
+fn spent(world: &World) -> (u64, u64) {
+    let text = crate::line::books(&world.a, &["--json", "--by", "peer"]);
+    let rows: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let Some(row) = rows.get(0) else { return (0, 0) };
+    let price: f64 = row["price"].as_str().expect("a price").parse().expect("a number");
+    ((price * 100.0).round() as u64, row["calls"].as_u64().expect("a number"))
+}

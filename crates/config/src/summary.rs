@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use dial::manager::Order;
 use link::session::{ClassConfig, RateMode};
 use relay::{Open, Share};
 use serde_json::{Value, json};
@@ -81,7 +82,12 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
         row("carrier", &of_carrier(carrier))?;
     }
     if let Some(line) = &peer.line {
-        row("line", &of_line(line))?;
+        if line.raises {
+            row("line", &of_line(line))?;
+        }
+        if let Some(prices) = of_prices(line) {
+            row("prices", &prices)?;
+        }
     }
     if let Some(keepalive) = peer.keepalive {
         row("keepalive", &keepalive)?;
@@ -148,6 +154,25 @@ fn of_line(line: &Line) -> String {
         false => format!("paid in {}", tariff.currency()),
     };
     format!("{raised}, dropped after {} without use, {priced}", line.manager.idle)
+}
+
+/// Which carriers beside a line have prices, and whether these decide.
+fn of_prices(line: &Line) -> Option<String> {
+    let paid = |c: &&dial::manager::CarrierConfig| {
+        c.tariff.zones().any(|zone| *c.tariff.rates(zone) != dial::tariff::Rates::default())
+    };
+    let paid: Vec<&str> =
+        line.manager.carriers[1..].iter().filter(paid).map(|c| &*c.name).collect();
+    let order = match line.manager.order {
+        Order::Cost => "the cheapest that works carries all",
+        Order::Priority => "only counted",
+    };
+    let currency = line.manager.currency;
+    match (paid.is_empty(), line.manager.order) {
+        (true, Order::Priority) => None,
+        (true, Order::Cost) => Some(order.to_owned()),
+        (false, _) => Some(format!("{} in {currency}; {order}", paid.join(", "))),
+    }
 }
 
 fn of_carrier(carrier: &Carrier) -> String {
