@@ -22,7 +22,7 @@ objcopy --only-keep-debug "$program" "$out/$name.debug"
 gzip -9 -n "$root"/usr/share/man/man1/*
 doc=$root/usr/share/doc/bentpipe
 install -d "$doc" "$root/usr/share/bentpipe" "$root/DEBIAN"
-install -m 644 README.md docs/operators-guide.md "$doc/"
+install -m 644 README.md docs/*.md docs/*.svg "$doc/"
 install -m 644 CHANGELOG.md "$doc/changelog"
 gzip -9 -n "$doc/changelog"
 {

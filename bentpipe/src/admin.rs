@@ -36,7 +36,9 @@ pub enum AdminError {
     #[error("{0} is in the way of the admin socket and is not a socket: move it elsewhere")]
     NotASocket(PathBuf),
     /// The system refused.
-    #[error("cannot open the admin socket {0}: {1}")]
+    #[error(
+        "cannot open the admin socket {0}: {1}; give it a place of yours with admin = \"…\" in [node]"
+    )]
     Io(PathBuf, io::Error),
 }
 

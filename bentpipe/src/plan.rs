@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use ::plan::{Amount, Figure, Plan, Tariff, Value};
+use ::plan::{Figure, Plan, Value};
+use dial::calendar::Wall;
+use dial::money::Money;
+use dial::tariff::Rates;
 use serde_json::{Map, json};
-use units::{Duration, Ratio};
+use units::{ByteCount, Duration, Ratio};
 
 use crate::human;
 use crate::which_link::{Described, Which};
@@ -21,13 +24,13 @@ use console::{Global, print, print_json};
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// What a minute costs, as a number such as 2.80.
+    /// What a minute costs, as a number such as 2.80; in place of a configuration's tariff.
     #[arg(long, value_name = "PRICE")]
-    per_minute: Option<Amount>,
+    per_minute: Option<Money>,
     /// What a megabyte costs.
     #[arg(long, value_name = "PRICE")]
-    per_megabyte: Option<Amount>,
-    /// Time is billed in steps of this, rounded up.
+    per_megabyte: Option<Money>,
+    /// Time is billed in steps of this, rounded up; 1s unless given.
     #[arg(long, value_name = "TIME", requires = "per_minute", value_parser = read_time)]
     increment: Option<Duration>,
     /// A call is billed as at least this long.
@@ -46,8 +49,9 @@ fn read_time(text: &str) -> Result<Duration, String> {
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let described = args.which.find()?;
     let plan = Plan::of(described.link);
-    let tariff = args.tariff();
-    let figures = plan.figures(tariff.as_ref());
+    let rates = args.rates().or_else(|| described.prices.clone());
+    let now = Wall(crate::calendar::seconds());
+    let figures = plan.figures(rates.as_ref().map(|rates| (rates, now)));
     if global.json {
         print_json(&to_json(&described, &figures))?;
     } else {
@@ -57,19 +61,22 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 }
 
 impl Args {
-    fn tariff(&self) -> Option<Tariff> {
-        let priced = self.per_minute.is_some() || self.per_megabyte.is_some();
-        priced.then(|| Tariff {
-            per_minute: self.per_minute.unwrap_or_default(),
-            per_megabyte: self.per_megabyte.unwrap_or_default(),
-            increment: self.increment.unwrap_or_default(),
-            least: self.minimum.unwrap_or_default(),
-        })
+    /// The prices that the command line says.
+    fn rates(&self) -> Option<Rates> {
+        let second = Duration::from_secs(1);
+        let [increment, minimum] =
+            [self.increment.unwrap_or(second), self.minimum.unwrap_or_default()];
+        let timed = self.per_minute.map(|price| Rates::per_minute(price, increment, minimum));
+        let per_megabyte = self.per_megabyte.unwrap_or_default();
+        match timed {
+            Some(rates) => Some(Rates { per_megabyte, ..rates }),
+            None => self.per_megabyte.map(|price| Rates::per_megabyte(price, ByteCount(1))),
+        }
     }
 }
 
 fn render(described: &Described, figures: &[Figure]) -> String {
-    let Described { name, description, directions, link } = described;
+    let Described { name, description, directions, link, .. } = described;
     let mut out =
         format!("{name}{}{description}\n", if description.is_empty() { "" } else { ": " });
     // Writing to a String does not fail.
@@ -146,7 +153,7 @@ fn to_json(described: &Described, figures: &[Figure]) -> serde_json::Value {
         Value::Segments(n) => json!(n),
         Value::Share(ratio) => json!(ratio.as_f64()),
         Value::Repair(every) => json!(every),
-        Value::Money(amount) => json!(amount.0 as f64 / 1e6),
+        Value::Money(amount) => json!(amount.as_micros() as f64 / 1e6),
         Value::Word(word) => json!(word),
     };
     let unit = |value| match value {

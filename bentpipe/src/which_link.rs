@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use ::plan::Link;
+use dial::tariff::Rates;
 use link::session::End;
 use miette::miette;
 use units::ByteCount;
 
-use crate::config::{Config, LinkSettings, Profile, Queue};
+use crate::config::{Config, LinkSettings, Peer, Profile, Queue};
 use crate::human;
 
 /// A link that a command is told of.
@@ -42,6 +43,8 @@ pub struct Described {
     pub directions: [&'static str; 2],
     /// The facts.
     pub link: Link,
+    /// What the configuration says that it costs.
+    pub prices: Option<Rates>,
 }
 
 impl Which {
@@ -104,7 +107,7 @@ impl Which {
             queue: self.queue.map(|queue| bytes_of(queue, send)),
         };
         let description = profile.description.clone();
-        Described { name: name.to_owned(), description, directions, link }
+        Described { name: name.to_owned(), description, directions, link, prices: None }
     }
 
     fn of_config(&self, config: &Config, file: &str) -> miette::Result<Described> {
@@ -126,8 +129,19 @@ impl Which {
             description: peer.profile.map_or_else(String::new, |p| format!("profile {p}")),
             directions: ["sent", "received"],
             link: link_of(&peer.link, self.queue),
+            prices: prices_of(peer),
         })
     }
+}
+
+/// The prices of a peer's first carrier, or of its line, in the zone that this begins in.
+fn prices_of(peer: &Peer) -> Option<Rates> {
+    let line = peer.line.as_ref()?;
+    let first = peer.carriers.first().map(|carrier| carrier.name.as_str());
+    let mut carriers = line.manager.carriers.iter();
+    let carrier = carriers.find(|c| first.is_none_or(|name| *c.name == *name))?;
+    let rates = carrier.tariff.rates(&line.zone);
+    (*rates != Rates::default()).then(|| rates.clone())
 }
 
 /// The facts of a configured link; `queue` goes before the file's.

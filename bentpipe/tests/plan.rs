@@ -76,11 +76,17 @@ fn files_are_planned_as_profiles_and_as_configurations() {
         )
     };
     let node = format!("[node]\nprivate_key = \"{key}\"\n");
-    let two = File::new("two", &format!("{node}{}{}", peer("a", 1, 'B'), peer("b", 2, 'C')));
+    let line =
+        "[peer.line]\ntariff = { currency = \"USD\", per_minute = \"2\", increment = \"6s\" }\n";
+    let both = format!("{node}{}{}{line}", peer("a", 1, 'B'), peer("b", 2, 'C'));
+    let two = File::new("two", &both);
     let refused = bentpipe(&["plan", two.path()]);
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && text.contains("--peer"), "{text}");
-    assert_eq!(plan(&[two.path(), "--peer", "b"])["link"]["sent"], 1_544_000);
+    let of = plan(&[two.path(), "--peer", "b"]);
+    assert_eq!(of["link"]["sent"], 1_544_000);
+    assert_eq!(of["plan"]["hour_price"]["sent"], 120.0);
+    assert!(plan(&[two.path(), "--peer", "a"])["plan"]["hour_price"].is_null());
 }
 
 #[test]
@@ -91,7 +97,7 @@ fn what_is_no_link_is_refused_with_its_place_and_the_mend() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(refused(&["mini-n"]).contains("mini-m"), "names the profiles");
-    assert!(refused(&["mini-m", "--per-minute", "2,80"]).contains("2.80"));
+    assert!(refused(&["mini-m", "--per-minute", "2,80"]).contains("such as \"2.50\""));
     let wrong = File::new("wrong", "forward = \"8Mbit\"\nreturn = \"1Mbit\"\ndelay = 300\n");
     let text = refused(&[wrong.path()]);
     assert!(text.contains(":3:") && text.contains("300ms"), "{text}");

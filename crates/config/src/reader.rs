@@ -392,12 +392,57 @@ impl<'t> Section<'t> {
                     "write [[{}]], behind the [[peer]] that it is of",
                     full_name(name)
                 )),
+                _ if self.place_of(name).is_some() => problem.help(format!(
+                    "\"{name}\" belongs in {}",
+                    self.place_of(name).unwrap_or_default()
+                )),
                 Some(near) => problem.help(format!("did you mean \"{near}\"?")),
                 None => problem.help(format!("known here: {}", self.known.join(", "))),
             });
         }
     }
 }
+
+impl Section<'_> {
+    /// The table that a key of the node's or of a peer's belongs in, which stands in another.
+    fn place_of(&self, key: &str) -> Option<&'static str> {
+        match () {
+            () if OF_NODE_KEYS.contains(&key) => Some("[node]"),
+            () if OF_PEER_KEYS.contains(&key) => Some("[[peer]]"),
+            () if OF_LINE_KEYS.contains(&key) => Some("[peer.line]"),
+            () => None,
+        }
+    }
+}
+
+/// Keys that people put elsewhere, which no other table has.
+const OF_NODE_KEYS: [&str; 11] = [
+    "admin",
+    "direct",
+    "dns",
+    "key_lifetime",
+    "lan",
+    "listen",
+    "memory",
+    "own",
+    "proxy",
+    "shards",
+    "tun",
+];
+const OF_PEER_KEYS: [&str; 11] = [
+    "allow",
+    "connects",
+    "deny",
+    "fast_ports",
+    "keepalive",
+    "on_failure",
+    "open",
+    "public_key",
+    "quic",
+    "routes",
+    "stream_buffer",
+];
+const OF_LINE_KEYS: [&str; 4] = ["budget", "idle", "noise", "quiet"];
 
 /// Tables that stand inside one of `[[peer]]`.
 const OF_PEERS: [&str; 2] = ["class", "rule"];

@@ -204,6 +204,9 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
     );
     assert_says(&one(faults(&(file("", LINK) + "[nod]\n"))), &["\"nod\"", "\"node\"?"]);
     assert_says(&node_fault("zzz = 1"), &["known here: ", "listen"]);
+    // Right, and in the wrong place.
+    assert_says(&node_fault("allow = [\"10.2.0.0/24\"]"), &["\"allow\" belongs in [[peer]]"]);
+    assert_says(&peer_fault(&format!("{LINK}\nown = true")), &["\"own\" belongs in [node]"]);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! The numbers of a plan with their reasons, for people and programs.
 
+use dial::calendar::Wall;
+use dial::money::Money;
+use dial::tariff::{Call, Rates};
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use crate::arithmetic::{self as formulas, Survival};
-use crate::{Amount, Direction, Plan, TCP_HEADERS, Tariff};
+use crate::{Direction, Plan, TCP_HEADERS};
 
 /// One number of a plan, for data from this end and to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ pub enum Value {
     /// One packet of so many is repair; `None`: none is.
     Repair(Option<u64>),
     /// Money.
-    Money(Amount),
+    Money(Money),
     /// A name.
     Word(&'static str),
 }
@@ -50,14 +53,15 @@ const OWN: &str = "bentpipe, ARCHITECTURE.md and spec/link.md";
 pub const MEGABYTE: ByteCount = ByteCount(1_000_000);
 
 impl Plan {
-    /// All numbers, in the order in which one follows from another; prices if there is a tariff.
-    pub fn figures(&self, tariff: Option<&Tariff>) -> Vec<Figure> {
+    /// All numbers, in the order in which one follows from another; prices if there is a tariff,
+    /// those of a call that begins at the time given with it.
+    pub fn figures(&self, tariff: Option<(&Rates, Wall)>) -> Vec<Figure> {
         let mut all = self.sizes();
         all.extend(self.times());
         all.extend(self.windows());
         all.extend(self.goodputs());
         all.extend(self.transfers());
-        all.extend(tariff.into_iter().flat_map(|tariff| self.prices(tariff)));
+        all.extend(tariff.into_iter().flat_map(|(rates, start)| self.prices(rates, start)));
         all
     }
 
@@ -236,7 +240,11 @@ impl Plan {
         ]
     }
 
-    fn prices(&self, tariff: &Tariff) -> Vec<Figure> {
+    fn prices(&self, rates: &Rates, start: Wall) -> Vec<Figure> {
+        let price = |bytes, elapsed| {
+            let call = Call { start, elapsed, bytes, bytes_before: ByteCount(0) };
+            Value::Money(rates.price(&call))
+        };
         let hour = Duration::from_secs(3600);
         vec![
             Figure {
@@ -244,7 +252,7 @@ impl Plan {
                 name: "price of 1 MB, gateways at both ends",
                 values: self.each(|d| {
                     let bytes = self.sent_for_megabyte(d.packet, crate::LINK_HEADERS);
-                    Value::Money(tariff.price(bytes, self.megabyte_with_pair(d)))
+                    price(bytes, self.megabyte_with_pair(d))
                 }),
                 reason: "that time by the tariff's increments, and the bytes on the link, with \
                          headers and repeats",
@@ -255,7 +263,7 @@ impl Plan {
                 name: "price of 1 MB without gateways",
                 values: self.each(|d| {
                     let bytes = self.sent_for_megabyte(d.tcp_packet, TCP_HEADERS);
-                    Value::Money(tariff.price(bytes, megabyte_without(d)))
+                    price(bytes, megabyte_without(d))
                 }),
                 reason: "the same for TCP across the link",
                 source: "the tariff",
@@ -263,7 +271,7 @@ impl Plan {
             Figure {
                 key: "hour_price",
                 name: "price of an hour, fully used",
-                values: self.each(|d| Value::Money(tariff.price(d.rate.bytes_in(hour), hour))),
+                values: self.each(|d| price(d.rate.bytes_in(hour), hour)),
                 reason: "sixty minutes, and the bytes that fit into them in this direction",
                 source: "the tariff",
             },

@@ -11,7 +11,7 @@
 //!    them over the first round trip.
 //! 5. **Code rate and buffers** of bentpipe's own protocol.
 //! 6. **Goodput** with a gateway at both ends, at one end, and at none.
-//! 7. **Cost** of a megabyte and of an hour under a [`Tariff`].
+//! 7. **Cost** of a megabyte and of an hour under a tariff.
 //!
 //! `arithmetic` has the formulas, each with its source; `figures` words them for people. All
 //! numbers are integers, nothing is read or changed here: `bentpipe plan` prints the numbers,
@@ -19,7 +19,6 @@
 
 pub mod arithmetic;
 mod figures;
-mod money;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +26,6 @@ use units::{BitRate, ByteCount, Duration, Ratio};
 
 use arithmetic::{self as formulas, Survival};
 pub use figures::{Figure, Value};
-pub use money::{Amount, Tariff};
 
 /// Bytes of an IPv4 packet of a TCP with timestamps that are not content.
 pub const TCP_HEADERS: u16 = 52;

@@ -1,9 +1,12 @@
 //! Against the figures that the sources print and those that this project measured (README).
 
+use dial::calendar::Wall;
+use dial::money::Money;
+use dial::tariff::Rates;
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use crate::arithmetic::{self as formulas, Survival};
-use crate::{Amount, Direction, Link, Plan, Tariff, Value};
+use crate::{Direction, Link, Plan, Value};
 
 fn link(kbps: u64, delay_us: u64) -> Link {
     Link {
@@ -194,21 +197,21 @@ fn every_number_stands_for_both_directions_of_any_link() {
 fn a_megabyte_costs_its_minutes_and_its_bytes() {
     // The Coast Guard pays "two to ten dollars per minute".
     let plan = Plan::of(link(64, 442_000));
-    let price = |tariff: Tariff, key: &str| {
-        let figures = plan.figures(Some(&tariff));
+    let price = |rates: Rates, key: &str| {
+        let figures = plan.figures(Some((&rates, Wall::default())));
         let figure = figures.into_iter().find(|f| f.key == key).expect(key);
         match figure.values[0] {
-            Value::Money(amount) => amount.0,
+            Value::Money(amount) => amount.as_micros(),
             other => panic!("{other:?}"),
         }
     };
     let minute = Duration::from_secs(60);
-    let timed = Tariff { per_minute: Amount(2_000_000), increment: minute, ..Tariff::default() };
+    let timed = Rates::per_minute(Money::from_cents(200), minute, Duration::ZERO);
     // 130.4 s are three minutes; an hour is sixty.
-    assert_eq!(price(timed, "megabyte_price_with_pair"), 6_000_000);
+    assert_eq!(price(timed.clone(), "megabyte_price_with_pair"), 6_000_000);
     assert_eq!(price(timed, "hour_price"), 120_000_000);
-    let counted = Tariff { per_megabyte: Amount(7_000_000), ..Tariff::default() };
+    let counted = Rates::per_megabyte(Money::from_cents(700), ByteCount(1));
     // 52 of 1,500 bytes are headers.
-    is_within(1, price(counted, "megabyte_price_with_pair"), 7_000_000 * 1500 / 1448);
+    is_within(1, price(counted.clone(), "megabyte_price_with_pair"), 7_000_000 * 1500 / 1448);
     is_within(1, price(counted, "hour_price"), 7_000_000 * 288 / 10);
 }
