@@ -19,6 +19,8 @@ mod classes;
 mod clients;
 #[path = "e2e/compression.rs"]
 mod compression;
+#[path = "e2e/cut_off.rs"]
+mod cut_off;
 #[path = "e2e/dedup.rs"]
 mod dedup;
 #[path = "e2e/documents.rs"]

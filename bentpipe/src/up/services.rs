@@ -27,7 +27,7 @@ use os::closing::{Closer, Shared};
 use os::poll::{Interest, Poller};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
-use service::{Event, Reason, Request, packet};
+use service::{Event, Reason, Request, Takes, packet};
 use units::{Duration, Instant};
 
 use crate::admin::{self, ServiceState, ServiceStatus, ServiceWaiting};
@@ -578,10 +578,8 @@ impl Program {
         }
         let of = |wish| Work { line: line.clone(), wish };
         match request {
-            Request::Hello { version: service::VERSION, datagrams } if !running => {
-                if datagrams {
-                    line.take_datagrams();
-                }
+            Request::Hello { version: service::VERSION, datagrams, offline } if !running => {
+                line.set_takes(Takes { datagrams, offline });
                 self.state = State::Running { since: now };
                 self.ready = Some(now);
                 crate::log!(Info, "a service is ready", service = self.config.name);

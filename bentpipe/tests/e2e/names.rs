@@ -17,13 +17,13 @@ use crate::documents::{NAMES, put, toml};
 use crate::gateway::Settings;
 use crate::harness::{Scratch, World, root, wait_for};
 
-const SERVER: &str = "10.2.0.2:53";
+pub const SERVER: &str = "10.2.0.2:53";
 const SERVER_V6: &str = "[fd02::2]:53";
 /// The gateway itself, as hosts see it.
 const GATEWAY: &str = "10.1.0.1:53";
 const GATEWAY_V6: &str = "[fd01::1]:53";
 
-fn with_names(both: bool) -> (World, Scratch) {
+pub fn with_names(both: bool) -> (World, Scratch) {
     with_names_and(both, "")
 }
 
@@ -98,7 +98,7 @@ fn serve_dns_at(ns: &NetNs, at: &'static str, by_tcp: bool) -> Dns {
 }
 
 /// Answers one question.
-fn serve_one(mut stream: TcpStream, answer: fn(&[u8]) -> Vec<u8>) -> std::io::Result<()> {
+pub fn serve_one(mut stream: TcpStream, answer: impl Fn(&[u8]) -> Vec<u8>) -> std::io::Result<()> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
     let mut query = vec![0; u16::from_be_bytes(len).into()];
@@ -118,7 +118,7 @@ fn question(name: &str) -> Vec<u8> {
 }
 
 /// Asks for a name's address; how long that took.
-fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
+pub fn look_up(client: &NetNs, name: &str) -> Option<Duration> {
     look_up_at(client, SERVER, name)
 }
 

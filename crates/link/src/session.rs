@@ -171,6 +171,8 @@ pub struct Session {
     peer: Params,
     /// The peer has told its parameters.
     told: bool,
+    /// What it told of its services last, in this session or in one before.
+    services: Option<Services>,
     /// 0 for the node with the lower public key, else 1.
     side: u64,
 
@@ -251,6 +253,7 @@ impl Session {
             // Nothing is known of what it can take apart.
             peer: Params { contexts: 0, told: None, ..params },
             told: false,
+            services: None,
             side,
             paths: Paths::new(first, side),
             pool: Pool::default(),
@@ -303,6 +306,7 @@ impl Session {
         let peer = self.params.limited(peer);
         // Whether streams are compressed is settled once (L-CO-1, L-DD-11).
         let settled = if self.told { self.peer } else { peer };
+        self.services = Some(peer.told.map(|told| told.facts.services).unwrap_or_default());
         self.peer = Params { history: settled.history, dedup: settled.dedup, ..peer };
         for path in self.paths.iter_mut() {
             path.headers.set_contexts(peer.contexts as usize);
@@ -438,6 +442,7 @@ impl Session {
             }
         }
         self.paths.inherit_choice(&before.paths);
+        self.services = before.services;
         self.follow_paths(now);
     }
 
@@ -462,9 +467,10 @@ impl Session {
         self.peer.told.is_some_and(|told| told.facts.tests)
     }
 
-    /// Has the peer told that it may have a service of this name (L-SV-2)?
-    pub fn peer_may_have(&self, service: &str) -> bool {
-        self.peer.told.is_some_and(|told| told.facts.services.may_have(service))
+    /// May the peer have a service of this name (L-SV-2)? What it told last holds, also after its
+    /// session has ended. `None`: it has told nothing since this node started.
+    pub fn peer_may_have(&self, service: &str) -> Option<bool> {
+        self.services.map(|services| services.may_have(service))
     }
 
     /// Open streams, but for those that carry packets.

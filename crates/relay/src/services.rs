@@ -5,7 +5,7 @@
 //! far as is known; else they are split as plain streams. The driver tells which run, and holds
 //! their sockets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use link::PeerId;
@@ -62,7 +62,8 @@ pub struct Via {
 /// Those that run here, and what they want.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
-    running: BTreeSet<String>,
+    /// By name, whether it has answers without the link.
+    running: BTreeMap<String, bool>,
     /// Peers that said that they have not got it, and until when they are believed.
     absent: BTreeMap<(PeerId, String), Instant>,
     connects: BTreeMap<ConnectId, PeerId>,
@@ -71,7 +72,11 @@ pub(crate) struct Services {
 
 impl Services {
     pub fn is_running(&self, name: &str) -> bool {
-        self.running.contains(name)
+        self.running.contains_key(name)
+    }
+
+    fn works_offline(&self, name: &str) -> bool {
+        self.running.get(name).copied().unwrap_or(false)
     }
 
     /// For whom a service's connection is.
@@ -99,19 +104,34 @@ impl Services {
 }
 
 impl Relay {
-    /// A service runs, or does not any more.
-    pub fn set_service(&mut self, name: &str, runs: bool) {
-        match runs {
-            true => drop(self.services.running.insert(name.to_owned())),
-            false => drop(self.services.running.remove(name)),
-        }
+    /// A service runs; `offline`: it has answers without the link.
+    pub fn start_service(&mut self, name: &str, offline: bool) {
+        self.services.running.insert(name.to_owned(), offline);
     }
 
-    /// Has the peer the service, as far as is known?
+    /// A service does not run any more.
+    pub fn stop_service(&mut self, name: &str) {
+        self.services.running.remove(name);
+    }
+
+    /// Has the peer the service, as far as is known? What it told last holds while there is no
+    /// session, for services that have something to do then.
     pub fn peer_has_service(&self, now: Instant, peer: PeerId, name: &str) -> bool {
-        let told = self.endpoint.session(peer).is_some_and(|s| s.peer_may_have(name));
-        let absent = || self.services.absent.get(&(peer, name.to_owned()));
-        told && self.endpoint.is_established(peer) && absent().is_none_or(|until| *until <= now)
+        let told = self.peer_told_of(peer, name).unwrap_or(false);
+        let reachable = self.endpoint.is_established(peer) || self.services.works_offline(name);
+        told && reachable && !self.may_have_service_later(now, peer, name)
+    }
+
+    /// Has the peer told that it may have the service? `None`: it was never heard of.
+    fn peer_told_of(&self, peer: PeerId, name: &str) -> Option<bool> {
+        self.endpoint.session(peer)?.peer_may_have(name)
+    }
+
+    /// May hosts' connections to servers behind the peer be given to the service? Before the peer
+    /// has told anything the file is believed, which names the service for it.
+    fn is_given(&self, now: Instant, peer: PeerId, name: &str) -> bool {
+        let is_unknown = self.peer_told_of(peer, name).is_none();
+        self.peer_has_service(now, peer, name) || is_unknown && self.services.works_offline(name)
     }
 
     /// Had the peer no such service when it was asked for one, and may it have one again soon?
@@ -165,8 +185,7 @@ impl Relay {
         let ports = Some((client.port(), server.port()));
         let facts = Facts { protocol, ports, dscp };
         let service = classify::via(rules, &facts)?;
-        let is_there =
-            self.services.is_running(service) && self.peer_has_service(now, peer, service);
+        let is_there = self.services.is_running(service) && self.is_given(now, peer, service);
         let class = classify::class(rules, &facts);
         is_there.then(|| Via { service: service.to_owned(), peer, class, dscp })
     }

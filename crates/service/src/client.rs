@@ -66,6 +66,15 @@ struct Open {
     ended: bool,
 }
 
+/// What a service takes beside connections over a link that is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Hosts' datagrams.
+    pub datagrams: bool,
+    /// What hosts want while the link is down: it has answers of its own.
+    pub offline: bool,
+}
+
 /// A service's end of the socket. Any thread may send; one takes what comes, by [`Client::next`],
 /// and thereby also the answers that others wait for.
 pub struct Client {
@@ -83,12 +92,12 @@ impl Client {
         Client::new(Client::inherited()?)
     }
 
-    /// The same, for a service that takes hosts' datagrams, too.
+    /// The same, for a service that takes more than connections over a link that is up.
     ///
     /// # Errors
     /// As [`Client::from_environment`].
-    pub fn from_environment_with_datagrams() -> Result<Client, Error> {
-        Client::with(Client::inherited()?, true)
+    pub fn from_environment_taking(takes: Takes) -> Result<Client, Error> {
+        Client::with(Client::inherited()?, takes)
     }
 
     fn inherited() -> Result<SeqPacket, Error> {
@@ -102,10 +111,10 @@ impl Client {
     /// # Errors
     /// If it speaks another version, or ends.
     pub fn new(socket: SeqPacket) -> Result<Client, Error> {
-        Client::with(socket, false)
+        Client::with(socket, Takes::default())
     }
 
-    fn with(socket: SeqPacket, datagrams: bool) -> Result<Client, Error> {
+    fn with(socket: SeqPacket, Takes { datagrams, offline }: Takes) -> Result<Client, Error> {
         let mut client = Client { socket, name: String::new(), open: Mutex::default() };
         let mut room = room();
         match client.next(&mut room)?.map(|delivery| delivery.event) {
@@ -114,7 +123,7 @@ impl Client {
             Some(_) => return Err(Malformed::NoMessage.into()),
             None => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
         }
-        client.send(&Request::Hello { version: VERSION, datagrams }, b"", None)?;
+        client.send(&Request::Hello { version: VERSION, datagrams, offline }, b"", None)?;
         Ok(client)
     }
 

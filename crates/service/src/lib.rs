@@ -29,7 +29,7 @@ mod client;
 pub mod message;
 pub mod packet;
 
-pub use client::{Client, Delivery, Error, close_in_order, room};
+pub use client::{Client, Delivery, Error, Takes, close_in_order, room};
 pub use message::{Event, Reason, Request};
 
 /// The version of the protocol.

@@ -164,6 +164,9 @@ pub enum Request {
         /// It takes datagrams, too.
         #[serde(default)]
         datagrams: bool,
+        /// It has answers without the link: it takes what hosts want while that is down, too.
+        #[serde(default)]
+        offline: bool,
     },
     /// A datagram to the client of one that was given, from its server: the bytes, 1,232 at most.
     Answer {

@@ -131,8 +131,9 @@ mod tests {
     fn request() -> impl Strategy<Value = Request> {
         let name = "[ -~]{0,20}";
         prop_oneof![
-            (any::<u32>(), any::<bool>())
-                .prop_map(|(version, datagrams)| Request::Hello { version, datagrams }),
+            any::<(u32, bool, bool)>().prop_map(|(version, datagrams, offline)| {
+                Request::Hello { version, datagrams, offline }
+            }),
             any::<(u64, bool)>().prop_map(|(request, failed)| Request::Told { request, failed }),
             (any::<u64>(), name, prop::option::of(name), prop::option::of(address())).prop_map(
                 |(request, peer, class, client)| Request::Open { request, peer, class, client }

@@ -17,8 +17,8 @@ use names::exchange::{self, Frame};
 use names::far::{self, Far};
 use names::near::{self, By, Datagram, Near};
 use os::poll::{Events, Interest, Poller};
-use service::message::Accepted;
-use service::{Client, Error, Event, Request};
+use service::message::{Accepted, LinkState};
+use service::{Client, Error, Event, Request, Takes};
 use units::Duration;
 
 use wire::Wire;
@@ -109,7 +109,7 @@ struct Names {
 
 fn serve() -> Result<(), Error> {
     let poller = Poller::new().map_err(io::Error::other)?;
-    let client = Client::from_environment_with_datagrams()?;
+    let client = Client::from_environment_taking(Takes { datagrams: true, offline: true })?;
     poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
     let (near, far, sockets, asked, dials, told) = Default::default();
     let began = Instant::now();
@@ -167,7 +167,10 @@ impl Names {
                         self.add(Of::Host(Box::new(host)), socket, vec![]);
                     }
                 }
-                (Event::Link(link), _) => self.near.set_quic(&link.peer, link.refuses_quic),
+                (Event::Link(link), _) => {
+                    self.near.set_quic(&link.peer, link.refuses_quic);
+                    self.near.set_down(&link.peer, link.state == LinkState::Down);
+                }
                 (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
                     self.granted(request, fd);

@@ -98,6 +98,8 @@ pub struct Near {
     plain: BTreeMap<SocketAddr, u64>,
     /// Peers towards which QUIC is refused.
     no_quic: BTreeSet<String>,
+    /// Peers to whom nothing goes now: a question would wait, or raise a line that costs.
+    down: BTreeSet<String>,
     last: u32,
     /// What it did.
     pub counts: Counts,
@@ -106,9 +108,9 @@ pub struct Near {
 
 impl Default for Near {
     fn default() -> Near {
-        let (asked, plain, no_quic) = Default::default();
+        let (asked, plain, no_quic, down) = Default::default();
         let (cache, counts) = (Cache::new(MEMORY), Counts::default());
-        Near { cache, asked, plain, no_quic, last: 0, counts, out: Vec::new() }
+        Near { cache, asked, plain, no_quic, down, last: 0, counts, out: Vec::new() }
     }
 }
 
@@ -131,6 +133,14 @@ impl Near {
         };
     }
 
+    /// The link to this peer is down, or is not any more.
+    pub fn set_down(&mut self, peer: &str, down: bool) {
+        match down {
+            true => self.down.insert(peer.to_owned()),
+            false => self.down.remove(peer),
+        };
+    }
+
     /// A client asks.
     pub fn on_question(
         &mut self,
@@ -148,20 +158,24 @@ impl Near {
             query.by_connection();
         }
         let of = (peer.to_owned(), (server, query.canonical.clone()));
-        let ask_again = if let Some(Found::Fresh { answer, age, soon }) = self.cache.find(now, &of)
-        {
-            let bytes = query.answer(answer, Some(age), self.no_quic.contains(peer));
-            self.out.push(answer_to(by, client, server, bytes));
-            self.counts.hits += 1;
-            soon
-        } else if is_plain {
-            return self.onward(by, client, server, bytes);
-        } else {
-            let waiter = Waiter { client, by, query, bytes: bytes.to_vec() };
-            return self.wait(now, of, waiter);
+        let (is_down, no_quic) = (self.down.contains(peer), self.no_quic.contains(peer));
+        let (age, answer, soon) = match self.cache.find(now, &of) {
+            Some(Found::Fresh { answer, age, soon }) => (Some(age), answer, soon && !is_down),
+            Some(Found::Stale(answer)) if is_down => (None, answer, false),
+            // Carried as ever it waits for the link, and raises a line if it is to.
+            _ if is_plain || is_down => return self.onward(by, client, server, bytes),
+            _ => {
+                let waiter = Waiter { client, by, query, bytes: bytes.to_vec() };
+                return self.wait(now, of, waiter);
+            }
         };
-        let is_asked = self.asked.values().any(|asked| asked.of == of);
-        if ask_again && !is_asked && self.has_room(client) {
+        self.out.push(answer_to(by, client, server, query.answer(answer, age, no_quic)));
+        match age {
+            Some(_) => self.counts.hits += 1,
+            None => self.counts.stale += 1,
+        }
+        let is_asked = || self.asked.values().any(|asked| asked.of == of);
+        if soon && !is_asked() && self.has_room(client) {
             self.counts.prefetched += 1;
             self.ask(now, of, client, None);
         }

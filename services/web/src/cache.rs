@@ -222,6 +222,10 @@ pub enum Verdict {
     Miss,
     /// The host wants what is kept or nothing.
     Never,
+    /// Give what is kept although it is stale: nobody can be asked.
+    StandIn,
+    /// Nobody can be asked, and what is kept is not to be given unasked.
+    CutOff,
 }
 
 /// Asks whether what is kept holds, instead of whether what the host has does: that is answered here.
@@ -264,6 +268,24 @@ pub fn judge(asked: &Asked, stored: Option<&Stored>, now: Now) -> Verdict {
     match stored.conditions().filter(|_| !asked.head) {
         Some(conditions) => Verdict::Validate(conditions),
         None => Verdict::Miss,
+    }
+}
+
+/// What is to be done while the link is down. What is not kept is asked for as ever, and so is what
+/// the host insists on having anew: that waits for the link.
+pub fn judge_cut_off(asked: &Asked, stored: Option<&Stored>, now: Now) -> Verdict {
+    let insists = asked.wants.no_cache || asked.wants.no_store;
+    match (judge(asked, stored, now), stored) {
+        (Verdict::Stale, _) => Verdict::StandIn,
+        (Verdict::Validate(_) | Verdict::Miss, Some(stored)) if !insists => {
+            match stored.stands_in(asked, now, true) {
+                true => Verdict::StandIn,
+                // RFC 9111, section 5.2.2.2.
+                false if stored.rules.strict => Verdict::CutOff,
+                false => judge(asked, Some(stored), now),
+            }
+        }
+        (verdict, _) => verdict,
     }
 }
 

@@ -66,7 +66,13 @@ pub struct Exchanges {
     counted: Rc<Counted>,
     preface: &'static [u8],
     class: Option<&'static str>,
-    open: RefCell<BTreeMap<String, Rc<Mutex<Option<Sender>>>>>,
+    open: RefCell<BTreeMap<String, Rc<Mutex<Option<Open>>>>>,
+}
+
+/// An exchange, and whether it has waited for the link since it was opened.
+struct Open {
+    sender: Sender,
+    waits: bool,
 }
 
 impl Exchanges {
@@ -80,15 +86,18 @@ impl Exchanges {
         Exchanges { gateway, counted, preface, class, open: RefCell::default() }
     }
 
-    /// The exchange with a peer, and whether it is new.
+    /// The exchange with a peer, and whether it is new: opened now, or while the link was down as it
+    /// is still.
     ///
     /// # Errors
     /// Why there is none.
     pub async fn sender(&self, peer: &str) -> Result<(Sender, bool), Reason> {
         let one = self.open.borrow_mut().entry(peer.to_owned()).or_default().clone();
         let mut one = one.lock().await;
-        if let Some(sender) = one.as_ref().filter(|s| !s.is_closed()) {
-            return Ok((sender.clone(), false));
+        let is_down = self.gateway.is_down(peer);
+        if let Some(open) = one.as_mut().filter(|open| !open.sender.is_closed()) {
+            open.waits &= is_down;
+            return Ok((open.sender.clone(), open.waits));
         }
         let stream = self.gateway.open(peer, self.preface, self.class).await?;
         let socket = watched(stream).map_err(|_| Reason::Exhausted)?;
@@ -102,7 +111,7 @@ impl Exchanges {
                 eprintln!("an exchange has ended: {why}");
             }
         });
-        *one = Some(sender.clone());
+        *one = Some(Open { sender: sender.clone(), waits: is_down });
         Ok((sender, true))
     }
 }

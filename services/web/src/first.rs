@@ -1,5 +1,7 @@
 //! What a host sends first on a connection: is it HTTP, and ours?
 
+use http::{Request, header};
+
 /// Bytes of a first request that are looked at. Longer ones are not ours.
 pub const MAX_HEAD: usize = 16 << 10;
 
@@ -63,6 +65,22 @@ pub fn judge(bytes: &[u8]) -> Verdict {
     }
 }
 
+/// The request that these bytes begin with, if it is one that is answered here; whether a body
+/// follows it.
+pub fn request(bytes: &[u8]) -> Option<(Request<()>, bool)> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut read = httparse::Request::new(&mut fields);
+    read.parse(bytes).ok().filter(httparse::Status::is_complete)?;
+    let mut request = Request::builder().method(read.method?).uri(read.path?);
+    for field in read.headers.iter() {
+        request = request.header(field.name, field.value);
+    }
+    let request = request.body(()).ok()?;
+    let names = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+    let has_body = names.iter().any(|name| request.headers().contains_key(name));
+    Some((request, has_body))
+}
+
 /// Absolute targets are for a proxy that the host talks to, and what upgrades is HTTP no longer.
 fn is_ours(request: &httparse::Request) -> bool {
     let upgrades = |f: &httparse::Header| f.name.eq_ignore_ascii_case("upgrade");
@@ -100,6 +118,16 @@ mod tests {
         ] {
             assert_eq!(judge(bytes), verdict, "{:?}", String::from_utf8_lossy(bytes));
         }
+    }
+
+    #[test]
+    fn a_request_is_read_before_it_is_taken() {
+        let read = |text: &str| request(text.as_bytes());
+        let (it, has_body) = read("GET /a?b HTTP/1.1\r\nHost: a\r\nX: 1\r\nX: 2\r\n\r\n").unwrap();
+        assert_eq!((it.method().as_str(), it.uri()), ("GET", &"/a?b".parse().unwrap()));
+        assert_eq!((it.headers().len(), has_body), (3, false));
+        assert!(read("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").unwrap().1);
+        assert!(read("GET / HTTP/1.1\r\n").is_none() && read("GET a b HTTP/1.1\r\n\r\n").is_none());
     }
 
     #[test]

@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use bentpipe_web::headers::Way;
 use service::message::{Accepted, Incoming, LinkState};
-use service::{Client, Error, Event, Reason, Request};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use service::{Client, Error, Event, Reason, Request, Takes};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 
 /// Requests that may wait for the gateway at once, of one host, of all hosts of a peer, and in all.
 /// A server that does not answer keeps one for as long as the system tries to connect.
@@ -43,6 +45,8 @@ pub struct Gateway {
     looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
     look_ups: Semaphore,
     peers: RefCell<BTreeMap<String, Peer>>,
+    /// Something was told of links.
+    links_changed: Notify,
 }
 
 /// Who asks: a host behind a peer, or for the peer itself.
@@ -53,8 +57,10 @@ type Said = (Request, Vec<u8>, Option<OwnedFd>);
 
 #[derive(Clone, Copy, Default)]
 struct Peer {
-    /// It has this service now.
-    usable: bool,
+    /// It has this service, as far as is known.
+    has_service: bool,
+    /// Nothing goes over its link, until something is to and a line is raised for it.
+    is_down: bool,
     /// Its link has a price for bytes.
     bills: bool,
 }
@@ -76,17 +82,30 @@ impl Gateway {
     /// # Errors
     /// If there is no gateway, or it speaks another version.
     pub fn from_environment() -> Result<Gateway, Error> {
-        Ok(Gateway::new(Client::from_environment()?))
+        let takes = Takes { offline: true, ..Takes::default() };
+        Ok(Gateway::new(Client::from_environment_taking(takes)?))
     }
 
     fn new(client: Client) -> Gateway {
         let (last, places, waiting, looking, peers) = Default::default();
+        let links_changed = Notify::new();
         let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
         let client = Arc::new(client);
         let (said, heard) = std::sync::mpsc::channel();
         let speaker = Arc::clone(&client);
         thread::spawn(move || speak(&speaker, &heard));
-        Gateway { client, said, last, open, places, waiting, looking, look_ups, peers }
+        Gateway {
+            client,
+            said,
+            last,
+            open,
+            places,
+            waiting,
+            looking,
+            look_ups,
+            peers,
+            links_changed,
+        }
     }
 
     /// Hears the gateway until it ends. A thread waits for it: what tokio could watch is not a
@@ -126,10 +145,13 @@ impl Gateway {
                 (request, Err(reason))
             }
             (Event::Link(link), _) => {
-                let usable = link.service && link.state != LinkState::Down;
-                let peer = Peer { usable, bills: link.price.is_some() };
+                let peer = Peer {
+                    has_service: link.service,
+                    is_down: link.state == LinkState::Down,
+                    bills: link.price.is_some(),
+                };
                 self.peers.borrow_mut().insert(link.peer, peer);
-                return;
+                return self.links_changed.notify_waiters();
             }
             _ => return,
         };
@@ -146,14 +168,45 @@ impl Gateway {
         }
     }
 
-    /// Has this peer the service, and can it be reached?
+    fn peer(&self, name: &str) -> Peer {
+        self.peers.borrow().get(name).copied().unwrap_or_default()
+    }
+
+    /// Has this peer the service, or is it known only when the link is up?
     pub fn serves(&self, peer: &str) -> bool {
-        self.peers.borrow().get(peer).copied().unwrap_or_default().usable
+        let peer = self.peer(peer);
+        peer.has_service || peer.is_down
+    }
+
+    /// Is the link down?
+    pub fn is_down(&self, peer: &str) -> bool {
+        self.peer(peer).is_down
+    }
+
+    /// Is the link down, and not known whether the peer has the service? Then a host's request can
+    /// only be answered from what is kept.
+    pub fn is_alone(&self, peer: &str) -> bool {
+        let peer = self.peer(peer);
+        peer.is_down && !peer.has_service
+    }
+
+    /// Waits until the link is up, for so long at most; is it?
+    pub async fn comes_up(&self, peer: &str, within: Duration) -> bool {
+        let up = async {
+            loop {
+                let changed = self.links_changed.notified();
+                if !self.is_down(peer) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        timeout(within, up).await.is_ok()
     }
 
     /// Do bytes over the link to this peer cost money?
     pub fn bills(&self, peer: &str) -> bool {
-        self.peers.borrow().get(peer).copied().unwrap_or_default().bills
+        self.peer(peer).bills
     }
 
     /// A stream to the peer's service, in this class of its link.
@@ -323,7 +376,6 @@ fn listen(client: &Client, hand: &mpsc::Sender<Heard>) {
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
-    use std::time::Duration;
 
     use os::seqpacket::SeqPacket;
     use service::packet;

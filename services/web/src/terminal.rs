@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body};
-use crate::exchange::Exchanges;
+use crate::exchange::{Exchanges, Sender};
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::socket::{Socket, watched};
@@ -44,6 +44,9 @@ const SLOW: Duration = Duration::from_secs(10);
 const FIELDS: Duration = Duration::from_secs(60);
 /// What hyper keeps of a request before it is taken apart.
 const BUFFER: usize = 64 << 10;
+
+/// How often it is looked whether an exchange still stands that waits for the link.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Hosts' connections at once; more are carried as plain streams.
 const CONNECTIONS: usize = 3000;
@@ -91,11 +94,18 @@ impl Terminal {
     pub async fn serve(self: Rc<Terminal>, it: Accepted, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
         let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
-        let (verdict, mut read) = match place {
+        let (mut verdict, mut read) = match place {
             Some(_) => first_bytes(&stream).await,
             None => (Verdict::Pass, Vec::new()),
         };
-        if let (Some(inspection), Some(&HANDSHAKE)) = (&self.inspection, read.first())
+        // Whether there is another half to ask is known when the link is up, and what has begun
+        // here can be carried no other way.
+        let is_alone = self.gateway.is_alone(&it.peer);
+        if is_alone && verdict == Verdict::Http && !self.answers_alone(&it, &read).await {
+            verdict = Verdict::Pass;
+        }
+        if let (Some(inspection), Some(&HANDSHAKE), false) =
+            (&self.inspection, read.first(), is_alone)
             && let Some(name) =
                 inspection.wants(&stream, &mut read, it.client.ip(), &self.counted).await
         {
@@ -128,7 +138,8 @@ impl Terminal {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, String> {
         Counted::add(&self.counted.requests);
-        let last = headers::ends_connection(request.headers());
+        let is_alone = self.gateway.is_alone(&peer);
+        let last = headers::ends_connection(request.headers()) || is_alone;
         if let Err(why) = headers::for_link(&mut request, way, Scheme::HTTP) {
             return Ok(refuse(why));
         }
@@ -159,10 +170,18 @@ impl Terminal {
         loop {
             let (mut sender, new) =
                 self.exchanges.sender(peer).await.map_err(|why| why.to_string())?;
+            // Opening an exchange has a line raised. The request waits here meanwhile: a peer that is
+            // started anew knows nothing of the exchange.
+            let waits = new && self.gateway.is_down(peer);
+            let is_closed = |sender: &Sender| waits && sender.is_closed();
+            while waits && !self.gateway.comes_up(peer, LOOK).await && !is_closed(&sender) {}
+            if is_closed(&sender) {
+                continue;
+            }
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(mut failed) => match failed.take_message() {
-                    Some(unsent) if !new => request = unsent,
+                    Some(unsent) if !new || waits => request = unsent,
                     _ => return Err(failed.into_error().to_string()),
                 },
             }

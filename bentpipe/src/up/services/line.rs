@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use os::closing::{Closer, Shared};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
-use service::{Event, packet};
+use service::{Event, Takes, packet};
 
 /// Memory that unread packets may take while connections are still given: about a hundred. The
 /// rest of the kernel's queue is for answers.
@@ -54,8 +54,9 @@ pub struct Line {
     waiting: AtomicUsize,
     /// It takes nothing new.
     closed: AtomicBool,
-    /// It takes datagrams.
+    /// What it said that it takes.
     datagrams: AtomicBool,
+    offline: AtomicBool,
     /// Nobody is at its other end.
     gone: AtomicBool,
 }
@@ -83,6 +84,7 @@ impl Line {
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             datagrams: AtomicBool::new(false),
+            offline: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         }
     }
@@ -122,9 +124,15 @@ impl Line {
         self.socket.unread().unwrap_or(0)
     }
 
-    /// It takes datagrams from now on.
-    pub fn take_datagrams(&self) {
-        self.datagrams.store(true, Relaxed);
+    /// It takes this from now on.
+    pub fn set_takes(&self, Takes { datagrams, offline }: Takes) {
+        self.datagrams.store(datagrams, Relaxed);
+        self.offline.store(offline, Relaxed);
+    }
+
+    /// Does it take what hosts want while the link is down?
+    pub fn works_offline(&self) -> bool {
+        self.offline.load(Relaxed)
     }
 
     /// May it have one more datagram?

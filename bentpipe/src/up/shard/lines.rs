@@ -483,6 +483,12 @@ impl Shard {
         (!price.is_zero()).then(|| price.as_micros())
     }
 
+    /// Has the peer a line that has to be raised before anything is carried?
+    pub(super) fn is_line_down(&self, id: PeerId) -> bool {
+        let is_its = |line: &ManagedLine| line.peer == id && line.settings.raises;
+        self.lines.iter().any(|line| is_its(line) && !line.carries())
+    }
+
     fn note_moved(&mut self, now: Instant, id: FlowId, moved: Moved) {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == moved.peer) else {
             return;
@@ -680,11 +686,15 @@ impl Shard {
                 }
             }
             Work::Tell(Event::State { carrier: CARRIER, state }) => {
-                let (state, cause) = (state.name(), state.cause());
+                let (state, cause, id) = (state.name(), state.cause(), line.peer);
                 crate::log!(Info, "the line changes", peer = line.name, to = state, why = cause);
+                self.look_at_links(now, [id]);
             }
             // The link has told of it, with its own cause.
-            Work::Tell(Event::State { .. }) => {}
+            Work::Tell(Event::State { .. }) => {
+                let id = line.peer;
+                self.look_at_links(now, [id]);
+            }
             Work::Tell(Event::Budget { host, spent, of, stopped }) => {
                 let host = host.map_or_else(|| "all hosts".to_owned(), |host| host.to_string());
                 let what = match stopped {

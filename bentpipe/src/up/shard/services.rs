@@ -136,7 +136,10 @@ fn deliver(line: &Line, answer: &Answer) -> bool {
 impl Shard {
     /// A service runs, or does not any more. What it had is over.
     pub fn set_service(&mut self, now: Instant, name: &str, line: Option<Arc<Line>>) {
-        self.relay.set_service(name, line.is_some());
+        match &line {
+            Some(line) => self.relay.start_service(name, line.works_offline()),
+            None => self.relay.stop_service(name),
+        }
         let lines = &mut self.services;
         lines.told.remove(name);
         match line {
@@ -549,7 +552,8 @@ impl Shard {
     fn link_for(&self, now: Instant, service: &str, id: PeerId) -> Option<Link> {
         let (peer, endpoint) = (self.peers.with_id(id)?, &self.relay.endpoint);
         let session = endpoint.session(id);
-        let state = match (endpoint.is_established(id), endpoint.health(id)) {
+        let is_up = endpoint.is_established(id) && !self.is_line_down(id);
+        let state = match (is_up, endpoint.health(id)) {
             (true, PathHealth::Alive) => LinkState::Up,
             (true, _) => LinkState::Silent,
             (false, _) => LinkState::Down,

@@ -31,18 +31,23 @@ fn rule(via: &str) -> Rule {
 
 /// Two gateways whose files name these services, and whose rules give port 80 to "web".
 fn with_services(names: [&[&str]; 2]) -> Gateways {
+    let mut g = unmet(names);
+    g.meet();
+    g
+}
+
+/// The same before they have met.
+fn unmet(names: [&[&str]; 2]) -> Gateways {
     let links = names.map(|names| {
         let services = names.iter().fold(Told::default(), |told, name| told.with(name));
         let mut link = link();
         link.facts = Facts { services, ..Facts::default() };
         link
     });
-    let mut g = Gateways::apart(links, |policy| {
+    Gateways::apart(links, |policy| {
         policy.open = Open::Sure;
         policy.rules = vec![rule("web")];
-    });
-    g.meet();
-    g
+    })
 }
 
 fn syn(port: u16) -> Vec<u8> {
@@ -54,23 +59,48 @@ fn a_rule_gives_connections_to_a_service_that_runs_at_both_ends() {
     let mut g = with_services([&["web"], &["web"]]);
     let via = |g: &Gateways| g.sides[0].via(g.now, at(CLIENT), at(SERVER)).map(|via| via.service);
     assert_eq!(via(&g), None, "it does not run yet");
-    g.sides[0].set_service("web", true);
+    g.sides[0].start_service("web", false);
     assert_eq!(via(&g).as_deref(), Some("web"));
     assert_eq!(g.sides[0].via(g.now, at(CLIENT), at("10.2.0.2:22")), None, "no rule says so");
     // It answers its client itself, though the file says that servers are asked first.
     assert_eq!(g.knock(&syn(80)), Verdict::Intercept);
     assert_eq!(g.knock(&syn(22)), Verdict::Pending);
     g.sides[0].given(g.now, at(CLIENT), at(SERVER));
-    g.sides[0].set_service("web", false);
+    g.sides[0].stop_service("web");
     assert_eq!(via(&g), None);
     assert_eq!(g.knock(&syn(80)), Verdict::Pending);
+}
+
+/// Before the first contact the file is believed, and afterwards what the peer has told.
+#[test]
+fn without_a_session_connections_are_given_to_services_with_answers_of_their_own_alone() {
+    let via = |g: &Gateways| g.sides[0].via(g.now, at(CLIENT), at(SERVER)).map(|via| via.service);
+    let cases: [(&[&str], bool); 2] = [(&["web"], true), (&["mail"], false)];
+    for (theirs, has) in cases {
+        let mut g = unmet([&["web"], theirs]);
+        g.sides[0].start_service("web", false);
+        assert_eq!(via(&g), None, "all that it could do is wait");
+        g.sides[0].start_service("web", true);
+        assert_eq!(via(&g).as_deref(), Some("web"));
+        let opened = g.sides[0].open_to_service(g.now, (PEER, "web"), None, b"", None);
+        assert_eq!(opened, Err(ResetReason::NoSuchService), "L-SV-3");
+        g.meet();
+        assert_eq!(via(&g).is_some(), has);
+        g.sides[1].endpoint.close_all(ResetReason::ShuttingDown);
+        g.pass(Duration::from_millis(5));
+        assert!(!g.sides[0].endpoint.is_established(PEER));
+        assert_eq!(via(&g).is_some(), has);
+        assert_eq!(g.sides[0].peer_has_service(g.now, PEER, "web"), has);
+        g.sides[0].start_service("web", false);
+        assert_eq!(via(&g), None);
+    }
 }
 
 #[test]
 fn a_peer_that_has_not_the_service_is_not_asked_for_it() {
     // L-SV-2, L-SV-3.
     let mut g = with_services([&["web"], &["mail"]]);
-    g.sides[0].set_service("web", true);
+    g.sides[0].start_service("web", false);
     assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None);
     let opened = g.sides[0].open_to_service(g.now, (PEER, "web"), None, b"", None);
     assert_eq!(opened, Err(ResetReason::NoSuchService));
@@ -80,14 +110,14 @@ fn a_peer_that_has_not_the_service_is_not_asked_for_it() {
 fn a_service_that_was_answering_syns_when_it_came_up_leaves_them_alone() {
     let mut g = with_services([&["web"], &["web"]]);
     assert_eq!(g.knock(&syn(80)), Verdict::Pending);
-    g.sides[0].set_service("web", true);
+    g.sides[0].start_service("web", false);
     assert_eq!(g.sides[0].via(g.now, at(CLIENT), at(SERVER)), None, "its stream is open");
 }
 
 #[test]
 fn a_stream_finds_the_service_and_carries_its_preface() {
     let mut g = with_services([&["web"], &["web"]]);
-    g.sides.iter_mut().for_each(|side| side.set_service("web", true));
+    g.sides.iter_mut().for_each(|side| side.start_service("web", false));
     let client = Some(at(CLIENT));
     let to = (PEER, "web");
     let flow = g.sides[0].open_to_service(g.now, to, client, b"where to", None).unwrap();
@@ -114,7 +144,7 @@ fn a_stream_finds_the_service_and_carries_its_preface() {
 fn a_service_that_does_not_run_there_is_left_alone_for_a_while() {
     // L-SV-4.
     let mut g = with_services([&["web"], &["web"]]);
-    g.sides[0].set_service("web", true);
+    g.sides[0].start_service("web", false);
     let flow = g.sides[0].open_to_service(g.now, (PEER, "web"), None, b"", None).unwrap();
     g.sides[0].local_data(g.now, flow, b"first");
     g.pass(Duration::from_millis(50));
@@ -184,7 +214,7 @@ fn connections_of_a_service_count_among_the_peers() {
 #[test]
 fn a_service_connects_back_only_to_whom_it_could_be_given() {
     let mut g = with_services([&["web"], &["web"]]);
-    g.sides[0].set_service("web", true);
+    g.sides[0].start_service("web", false);
     let mut back = |name: &str, client: &str, server: &str| {
         g.sides[0].connect_back(g.now, name, at(client), at(server)).is_some()
     };

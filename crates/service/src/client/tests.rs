@@ -28,7 +28,10 @@ fn two() -> (Gateway, Client) {
     let gateway = Gateway(ours);
     gateway.say(&Event::Hello { version: VERSION, service: "echo".into() }, b"", None);
     let client = Client::new(theirs).unwrap();
-    assert_eq!(gateway.hear().0, Request::Hello { version: VERSION, datagrams: false });
+    assert_eq!(
+        gateway.hear().0,
+        Request::Hello { version: VERSION, datagrams: false, offline: false }
+    );
     (gateway, client)
 }
 

@@ -70,6 +70,26 @@ fn what_is_past_its_time_is_served_when_nobody_answers_for_a_day() {
 }
 
 #[test]
+fn while_the_link_is_down_what_is_known_is_answered_and_nothing_is_asked() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 100);
+    near.set_down("hub", true);
+    for now in [1_000, 2_000, 95_000, 200_000, 86_400_000] {
+        near.on_question(now, "hub", pair(), By::Datagram, &question(1, "a.example", None));
+        assert!(answered(&mut near), "at {now} ms");
+    }
+    assert_eq!((near.counts.hits, near.counts.stale, near.counts.prefetched), (3, 2, 0));
+    for (now, name) in [(90_000_000, "a.example"), (1_000, "b.example")] {
+        near.on_question(now, "hub", pair(), By::Datagram, &question(1, name, None));
+        assert!(matches!(&near.take()[..], [Do::Onward(_)]), "{name} waits for the link");
+    }
+    near.on_question(1_000, "hub", pair(), By::Connection(7), &question(1, "b.example", None));
+    assert_eq!(near.take(), [Do::Pass(7)]);
+    near.set_down("hub", false);
+    assert!(ask(&mut near, 1_000, "b.example").is_some());
+}
+
+#[test]
 fn that_there_is_no_such_name_is_kept() {
     let mut near = Near::default();
     let (id, query) = ask(&mut near, 0, "no.example").unwrap();

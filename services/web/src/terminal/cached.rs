@@ -1,22 +1,34 @@
 //! Requests that what is kept may answer: given, asked for, or validated over the link.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use bentpipe_web::cache::{Asked, Key, Verdict, changes, condition, judge, keep, obsolete};
-use bentpipe_web::headers;
-use http::header::{self, HeaderMap};
+use bentpipe_web::cache::{
+    Asked, Key, Verdict, changes, condition, judge, judge_cut_off, keep, obsolete,
+};
+use bentpipe_web::first;
+use bentpipe_web::headers::{self, Way};
+use http::header::{self, HeaderMap, HeaderValue};
+use http::uri::Scheme;
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
+use service::message::Accepted;
 
 use super::Terminal;
-use crate::body::{Body, nothing, passing};
+use crate::body::{Body, nothing, passing, whole};
 use crate::store::{Found, kept};
 use crate::terminal::Pushes;
 use crate::{Counted, Local};
 
 /// Answers that are validated while hosts have been given them.
 const MEANWHILE: usize = 64;
+
+/// How long a link that is down may take to come up before it is said that nobody can be asked.
+const MOMENT: Duration = Duration::from_secs(2);
+/// What the host is told then.
+const CUT_OFF: &str = "The satellite link is down, and this may be shown only after its server was \
+                       asked. Reload to have the server asked as soon as the link is up.\n";
 
 type Answer = Result<Response<Body>, String>;
 
@@ -42,8 +54,7 @@ impl Terminal {
         // It has no body.
         let mut request = request.map(drop);
         let found = self.find(&mut asked, request.uri()).await;
-        let stored = found.as_ref().map(|found| &*found.stored);
-        match (judge(&asked, stored, self.store.now()), found) {
+        match (self.judge(&peer, &asked, found.as_ref()).await, found) {
             (Verdict::Fresh, Some(found)) => {
                 self.hosts.hit(&asked.key, &found.stored);
                 self.pushes.holds(&found.stored);
@@ -60,13 +71,44 @@ impl Terminal {
                 condition(request.headers_mut(), conditions);
                 self.ask_for(&peer, asked, request, Some(found), true).await
             }
-            (Verdict::Never, _) => {
-                let mut answer = Response::new(nothing());
-                *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-                Ok(answer)
+            (Verdict::StandIn, Some(found)) => {
+                Counted::add(&self.counted.stale);
+                self.hosts.hit(&asked.key, &found.stored);
+                Ok(self.store.give(&asked, &found))
             }
+            (Verdict::Never, _) => Ok(timed_out(nothing())),
+            (Verdict::CutOff, _) => Ok(timed_out(whole(CUT_OFF.into()))),
             (_, found) => self.ask_for(&peer, asked, request, found, false).await,
         }
+    }
+
+    /// What is to be done with a request. The link may be down for a moment only, as after a start.
+    async fn judge(&self, peer: &str, asked: &Asked, found: Option<&Found>) -> Verdict {
+        let stored = found.map(|found| &*found.stored);
+        if self.gateway.is_down(peer) {
+            match judge_cut_off(asked, stored, self.store.now()) {
+                Verdict::CutOff if self.gateway.comes_up(peer, MOMENT).await => {}
+                verdict => return verdict,
+            }
+        }
+        judge(asked, stored, self.store.now())
+    }
+
+    /// Is the request with which a connection begins answered without the link?
+    pub(super) async fn answers_alone(&self, it: &Accepted, read: &[u8]) -> bool {
+        let Some((mut request, has_body)) = first::request(read) else { return false };
+        let way = Way { to: it.server, from: it.client.ip() };
+        if headers::for_link(&mut request, way, Scheme::HTTP).is_err() {
+            return true;
+        }
+        let key = Key::new(&it.peer, way.to, request.uri());
+        let Some(mut asked) = Asked::of(&request, &key, !has_body, self.store.now()) else {
+            return false;
+        };
+        let found = self.find(&mut asked, request.uri()).await;
+        let stored = found.as_ref().map(|found| &*found.stored);
+        let verdict = judge_cut_off(&asked, stored, self.store.now());
+        !matches!(verdict, Verdict::Validate(_) | Verdict::Miss)
     }
 
     /// What is kept of it, or of the same at another address of the host.
@@ -205,4 +247,14 @@ impl Terminal {
             self.meanwhile.borrow_mut().remove(&which);
         });
     }
+}
+
+/// No server could be asked.
+fn timed_out(body: Body) -> Response<Body> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+    let fields = answer.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
 }

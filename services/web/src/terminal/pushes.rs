@@ -183,6 +183,7 @@ impl Pushes {
             let look = self.shelf.borrow().look(&key, way.to, self.now());
             match look {
                 Look::Nothing => return None,
+                Look::Coming(_) if self.gateway.is_down(peer) => return None,
                 Look::Here(Here::Pushed(tray), page) => {
                     return self.give(&key, page, tray, request);
                 }

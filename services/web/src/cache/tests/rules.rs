@@ -254,6 +254,32 @@ fn a_stale_answer_stands_in_only_where_its_server_or_a_dead_link_permits() {
 }
 
 #[test]
+fn while_the_link_is_down_nothing_is_asked_that_is_here_unless_the_host_insists() {
+    let tag = ("etag", "\"one\"");
+    let verdict = |says: &str, asking: &[(&str, &str)], seconds| {
+        let stored = kept(&[], &[("cache-control", says), tag]).unwrap();
+        judge_cut_off(&ask(asking, seconds), Some(&stored), at(seconds))
+    };
+    let reload = [("cache-control", "max-age=0")];
+    let asked = |verdict| matches!(verdict, Verdict::Validate(_) | Verdict::Miss);
+    assert_eq!(verdict("max-age=60", &[], 59), Verdict::Fresh);
+    assert_eq!(verdict("max-age=60", &[], 61), Verdict::StandIn);
+    assert_eq!(verdict("max-age=60, stale-while-revalidate=9", &[], 61), Verdict::StandIn);
+    assert!(asked(verdict("max-age=60", &[], 60 + 25 * 3600)), "it is too old");
+    assert!(asked(verdict("max-age=60", &reload, 1)));
+    assert!(asked(verdict("max-age=60", &[("cache-control", "no-store")], 61)));
+    for strict in ["max-age=60, must-revalidate", "max-age=60, proxy-revalidate", "s-maxage=60"] {
+        assert_eq!(verdict(strict, &[], 59), Verdict::Fresh);
+        assert_eq!(verdict(strict, &[], 61), Verdict::CutOff, "{strict}");
+        assert!(asked(verdict(strict, &reload, 61)), "{strict}");
+    }
+    assert_eq!(verdict("no-cache", &[], 1), Verdict::CutOff);
+    assert_eq!(judge_cut_off(&ask(&[], 1), None, at(1)), Verdict::Miss);
+    let only = ask(&[("cache-control", "only-if-cached")], 1);
+    assert_eq!(judge_cut_off(&only, None, at(1)), Verdict::Never);
+}
+
+#[test]
 fn a_hosts_own_conditions_are_answered_here() {
     let status = |answer: &[(&str, &str)], asking: &[(&str, &str)]| {
         let fields = [&[("cache-control", "max-age=60"), ("content-type", "x")], answer].concat();
