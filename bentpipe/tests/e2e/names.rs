@@ -390,3 +390,56 @@ fn records_pass_as_they_are_by_ipv6_too_but_for_http3_where_quic_is_refused() {
     assert_eq!(heard, stale);
     assert_eq!(service(&world.a).gateway["passed"], 0);
 }
+
+#[test]
+fn while_a_server_refuses_what_was_known_is_served_each_time() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = with_names(true);
+    let listener = world.server.run(|| TcpListener::bind(SERVER)).expect("a listener");
+    let (refuses, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (is_refusing, count) = (refuses.clone(), asked.clone());
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // REFUSED, as many say it: the head alone.
+            let refused = |query: &[u8]| [&query[..2], &[0x81, 0x85], &[0; 8]].concat();
+            let said = match is_refusing.load(Relaxed) {
+                true => serve_one(stream, refused),
+                false => serve_one(stream, odd_answer),
+            };
+            count.fetch_add(u64::from(said.is_ok()), Relaxed);
+        }
+    });
+    let names = ["s1.example", "s2.example"];
+    let look_up_all = || {
+        for name in names {
+            look_up(&world.client, name).expect("an answer");
+        }
+    };
+    look_up_all();
+    refuses.store(true, Relaxed);
+    thread::sleep(Duration::from_millis(1200));
+    look_up_all();
+    let before = crossed(&world);
+    let questions = asked.load(Relaxed);
+    assert!(questions > 2, "it is asked, and refuses");
+    look_up_all();
+    look_up_all();
+    assert_eq!((crossed(&world), asked.load(Relaxed)), (before, questions), "for half a minute");
+    let counters = service(&world.a).counters;
+    assert_eq!(service(&world.a).gateway["passed"], 0, "{counters:?}");
+}
+
+/// Bytes of hosts and services that have crossed to the peer and from it, once nothing is under way.
+fn crossed(world: &World) -> [u64; 2] {
+    let now = || {
+        let link = world.a.status().links.remove(0);
+        [link.send.lan_bytes, link.receive.lan_bytes]
+    };
+    wait_for("a link on which nothing crosses", || {
+        let before = now();
+        thread::sleep(Duration::from_millis(500));
+        if now() == before { Ok(before) } else { Err(format!("{before:?}")) }
+    })
+}

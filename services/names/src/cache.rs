@@ -8,6 +8,8 @@ use crate::message::Answer;
 
 /// How long answers are kept past their time, in seconds (RFC 8767 proposes one to three days).
 const STALE: u64 = 86_400;
+/// How long a server that failed is spared, in milliseconds (RFC 8767, section 5).
+const AFTER_FAILURE: u64 = 30_000;
 /// What an answer takes beside its bytes.
 const OVERHEAD: usize = 300;
 
@@ -17,6 +19,8 @@ struct Entry {
     came: u64,
     used: u64,
     hits: u32,
+    /// Until when its server is not asked again, in milliseconds.
+    spared: u64,
 }
 
 /// What is known.
@@ -31,7 +35,12 @@ pub enum Found<'a> {
         soon: bool,
     },
     /// It is past its time.
-    Stale(&'a Answer),
+    Stale {
+        /// What was said.
+        answer: &'a Answer,
+        /// The server failed when it was asked for a newer one, a moment ago.
+        failed: bool,
+    },
 }
 
 /// What an answer is known by.
@@ -83,8 +92,18 @@ impl<K: Name> Cache<K> {
         (entry.used, entry.hits) = (self.last, entry.hits.saturating_add(1));
         let (age, ttl) = (past(entry) as u32, entry.answer.ttl);
         let soon = entry.hits >= 2 && ttl - ttl.min(age) <= ttl / 10;
-        let answer = &entry.answer;
-        Some(if age < ttl { Found::Fresh { answer, age, soon } } else { Found::Stale(answer) })
+        let (answer, failed) = (&entry.answer, now < entry.spared);
+        Some(match age < ttl {
+            true => Found::Fresh { answer, age, soon },
+            false => Found::Stale { answer, failed },
+        })
+    }
+
+    /// The server failed when it was asked again.
+    pub fn note_failure(&mut self, now: u64, key: &K) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.spared = now + AFTER_FAILURE;
+        }
     }
 
     /// Keeps an answer for as long as it says.
@@ -96,7 +115,7 @@ impl<K: Name> Cache<K> {
         self.last += 1;
         self.size += cost(&key, &answer);
         self.order.insert(self.last, key.clone());
-        self.entries.insert(key, Entry { answer, came: now, used: self.last, hits: 0 });
+        self.entries.insert(key, Entry { answer, came: now, used: self.last, hits: 0, spared: 0 });
         while self.size > self.limit
             && let Some((_, oldest)) = self.order.first_key_value()
         {

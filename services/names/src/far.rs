@@ -152,7 +152,9 @@ impl Far {
     /// What a server said; `None`: nothing that counts.
     pub fn on_answer(&mut self, now: u64, dial: u64, message: Option<&[u8]>) {
         let Some(Dial { peer, client, key, ids }) = self.dials.remove(&dial) else { return };
-        let answer = message.and_then(|message| Answer::parse(&key.1, message));
+        let answer = message.and_then(|message| {
+            Answer::parse(&key.1, message).or_else(|| Answer::of_failure(&key.1, message))
+        });
         let Some(answer) = answer else {
             ids.into_iter().for_each(|id| self.send(&peer, Frame::Failed { id }));
             return;

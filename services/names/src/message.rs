@@ -22,6 +22,8 @@ const ALPN: u16 = 1;
 const NOBODYS: [u8; 2] = [0x0a, 0x0a];
 /// The flag with which a resolver says that it has verified all of the answer.
 const VERIFIED: u8 = 0x20;
+/// What a server says that fails, and one that refuses.
+const FAILURES: [u8; 2] = [2, 5];
 /// The TTL of records that are served past their time (RFC 8767, section 4).
 const STALE_TTL: u32 = 30;
 
@@ -238,6 +240,22 @@ impl Answer {
             _ => 0,
         };
         r.is_at_end().then(|| Answer { message: message.to_vec(), ttls, http3, ttl })
+    }
+
+    /// The answer of a server that refuses or fails without repeating the question, as many do;
+    /// `None` if the message is none.
+    pub fn of_failure(canonical: &[u8], message: &[u8]) -> Option<Answer> {
+        let head = message.first_chunk::<HEADER>()?;
+        let fails = FAILURES.contains(&(head[3] & 15));
+        if head[2] & 0xfa != 0x80 || head[4..6] != [0, 0] || !fails {
+            return None;
+        }
+        let mut asked = Reader { bytes: canonical, at: HEADER };
+        asked.name(false)?;
+        let question = canonical.get(HEADER..asked.at + 4)?;
+        let mut whole = vec![0, 0, 0x80 | canonical[2] & 1, head[3] & 0x8f, 0, 1, 0, 0, 0, 0, 0, 0];
+        whole.extend(question);
+        Answer::parse(canonical, &whole)
     }
 
     /// Could the server not say?

@@ -161,7 +161,10 @@ impl Near {
         let (is_down, no_quic) = (self.down.contains(peer), self.no_quic.contains(peer));
         let (age, answer, soon) = match self.cache.find(now, &of) {
             Some(Found::Fresh { answer, age, soon }) => (Some(age), answer, soon && !is_down),
-            Some(Found::Stale(answer)) if is_down => (None, answer, false),
+            // Its server failed a moment ago (RFC 8767, section 5: it is not asked each time).
+            Some(Found::Stale { answer, failed }) if is_down || is_plain || failed => {
+                (None, answer, false)
+            }
             // Carried as ever it waits for the link, and raises a line if it is to.
             _ if is_plain || is_down => return self.onward(by, client, server, bytes),
             _ => {
@@ -234,8 +237,11 @@ impl Near {
                     self.give_up(now, asked);
                     return false;
                 };
-                if answer.is_failure() && self.serve_stale(now, &asked) {
-                    return true;
+                if answer.is_failure() {
+                    self.cache.note_failure(now, &asked.of);
+                    if self.serve_stale(now, &asked) {
+                        return true;
+                    }
                 }
                 for waiter in &asked.waiters {
                     let (client, server) = (waiter.client, asked.of.1.0);
@@ -277,7 +283,9 @@ impl Near {
     }
 
     fn serve_stale(&mut self, now: u64, asked: &Asked) -> bool {
-        let Some(Found::Stale(answer)) = self.cache.find(now, &asked.of) else { return false };
+        let Some(Found::Stale { answer, .. }) = self.cache.find(now, &asked.of) else {
+            return false;
+        };
         let no_quic = self.no_quic.contains(&asked.of.0);
         for waiter in &asked.waiters {
             let (client, server) = (waiter.client, asked.of.1.0);

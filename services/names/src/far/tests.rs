@@ -142,3 +142,33 @@ fn a_question_that_is_repeated_brings_no_more_answers_than_a_stream_holds() {
     }
     assert!(answers(far.take()) <= MOST_OUT);
 }
+
+#[test]
+fn a_refusal_without_the_question_is_an_answer_and_no_sign_of_a_server_without_tcp() {
+    for (flags, rcode, count, is_answer) in [
+        (0x80, 5, 0, true),
+        (0x80, 2, 0, true),
+        (0x80, 1, 0, false),
+        (0x80, 0, 0, false),
+        (0x00, 5, 0, false),
+        (0x82, 5, 0, false),
+        (0x80, 5, 1, false),
+    ] {
+        let (mut far, (server, query)) = (Far::default(), key("a.example"));
+        let ask = Frame::Ask { id: 5, waits: true, client: client(), server, query };
+        assert!(far.on_frame(0, "ship", ask));
+        far.take();
+        far.on_answer(0, 1, Some(&[1, 2, flags, rcode, 0, count, 0, 0, 0, 0, 0, 0]));
+        let sent = far.take();
+        let [Do::Send(_, frame)] = &sent[..] else { panic!("{sent:?}") };
+        match frame {
+            Frame::Answer { id: 5, message } if is_answer => {
+                let answer = Answer::parse(&key("a.example").1, message).expect("whole");
+                assert!(answer.is_failure() && answer.ttl == 0);
+                assert_eq!(message[3], rcode);
+            }
+            Frame::Failed { id: 5 } if !is_answer => {}
+            other => panic!("{flags} {rcode} {count}: {other:?}"),
+        }
+    }
+}

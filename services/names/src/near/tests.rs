@@ -69,6 +69,45 @@ fn what_is_past_its_time_is_served_when_nobody_answers_for_a_day() {
     assert!(matches!(&near.take()[..], [Do::Onward(_)]));
 }
 
+/// REFUSED, with the question or without it.
+fn refused(query: &[u8], repeats: bool) -> Vec<u8> {
+    let mut message = answer(query, 0, 0);
+    message[3] = 0x85;
+    if !repeats {
+        message.truncate(12);
+        message[5] = 0;
+    }
+    message
+}
+
+#[test]
+fn while_a_server_refuses_every_question_of_a_known_name_is_answered() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 10);
+    learn(&mut near, 0, "b.example", 10);
+    let (id, query) = ask(&mut near, 20_000, "a.example").expect("it is asked");
+    near.on_frame(20_100, "hub", Frame::Answer { id, message: refused(&query, true) });
+    assert!(answered(&mut near));
+    for now in [20_200, 30_000, 50_000] {
+        near.on_question(now, "hub", pair(), By::Datagram, &question(2, "a.example", None));
+        assert!(answered(&mut near), "at {now} ms, and nobody is asked");
+    }
+    assert!(ask(&mut near, 50_200, "a.example").is_some(), "half a minute later it is");
+    // One that does not answer by TCP at all.
+    let (id, _) = ask(&mut near, 60_000, "b.example").expect("it is asked");
+    near.on_frame(60_100, "hub", Frame::Failed { id });
+    assert!(answered(&mut near));
+    near.on_question(60_200, "hub", pair(), By::Datagram, &question(2, "b.example", None));
+    assert!(answered(&mut near));
+    near.on_question(60_200, "hub", pair(), By::Datagram, &question(2, "c.example", None));
+    assert!(matches!(&near.take()[..], [Do::Onward(_)]));
+    // It answers again.
+    let (id, query) = ask(&mut near, 130_000, "b.example").expect("it is asked");
+    near.on_frame(130_100, "hub", Frame::Answer { id, message: answer(&query, 10, 1) });
+    assert!(answered(&mut near));
+    assert_eq!((near.counts.stale, near.counts.onward), (6, 1));
+}
+
 #[test]
 fn while_the_link_is_down_what_is_known_is_answered_and_nothing_is_asked() {
     let mut near = Near::default();
