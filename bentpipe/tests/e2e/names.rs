@@ -443,3 +443,38 @@ fn crossed(world: &World) -> [u64; 2] {
         if now() == before { Ok(before) } else { Err(format!("{before:?}")) }
     })
 }
+
+/// A terminal that has forgotten all stands for another: the hub knows it by no question of its own.
+#[test]
+fn a_second_look_up_sends_nothing_and_a_page_that_was_seen_sends_one_question() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = with_names(true);
+    let dns = serve_dns(&world.server, true);
+    let page: Vec<_> = (0..6).map(|n| format!("host{n}.example")).collect();
+    for name in &page {
+        look_up(&world.client, name).expect("an answer");
+    }
+    let before = crossed(&world);
+    for name in page.iter().chain(&page) {
+        let took = look_up(&world.client, name).expect("an answer");
+        assert!(took < Duration::from_millis(100), "less than a round trip: {took:?}");
+    }
+    assert_eq!(crossed(&world), before, "nothing crosses for what is known");
+    let pid = service(&world.a).pid.expect("a process");
+    let kill = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(kill.expect("kill").success());
+    wait_for("another one", || match service(&world.a) {
+        it if it.state == ServiceState::Running && it.pid != Some(pid) => Ok(()),
+        it => Err(format!("{it:?}")),
+    });
+    let asked = dns.tcp.load(Relaxed);
+    look_up(&world.client, &page[0]).expect("an answer");
+    let after_the_first = crossed(&world);
+    for name in &page[1..] {
+        look_up(&world.client, name).expect("an answer");
+    }
+    assert_eq!(crossed(&world), after_the_first, "one look-up brings the names of a page");
+    assert_eq!(dns.tcp.load(Relaxed), asked + 1, "the hub knew five of them");
+}
