@@ -1,7 +1,7 @@
 //! The half at the terminal: answers what is known, and asks the other half for the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::Key;
 use crate::cache::{Cache, Found};
@@ -65,10 +65,20 @@ struct Waiter {
 
 struct Asked {
     of: Of,
-    /// The host that asked first.
-    owner: IpAddr,
+    /// Whose question it is that was first.
+    owner: Owner,
     since: u64,
     waiters: Vec<Waiter>,
+}
+
+/// A host, or the 64 bits of IPv6 in which a host has as many addresses as it likes.
+type Owner = IpAddr;
+
+fn owner(client: IpAddr) -> Owner {
+    match client.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        v4 => v4,
+    }
 }
 
 /// A peer, and what it was asked: no peer says anything of servers behind another.
@@ -184,9 +194,9 @@ impl Near {
         }
     }
 
-    /// May this host have one more question open? It has no more of them than are free.
+    /// May this host, or network of 64 bits, have one more question open? It has no more of them than are free.
     fn has_room(&self, client: SocketAddr) -> bool {
-        let owner = client.ip();
+        let owner = owner(client.ip());
         let its = self.asked.values().filter(|asked| asked.owner == owner).count();
         its < MOST_ASKED - self.asked.len()
     }
@@ -213,7 +223,7 @@ impl Near {
     fn ask(&mut self, now: u64, of: Of, client: SocketAddr, waiter: Option<Waiter>) {
         let (peer, (server, query)) = of.clone();
         self.last = self.last.wrapping_add(1);
-        let (id, waits, owner) = (self.last, waiter.is_some(), client.ip());
+        let (id, waits, owner) = (self.last, waiter.is_some(), owner(client.ip()));
         let frame = Frame::Ask { id, waits, client, server, query };
         let waiters = waiter.into_iter().collect();
         self.asked.insert(id, Asked { of, owner, since: now, waiters });

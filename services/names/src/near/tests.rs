@@ -213,6 +213,22 @@ fn a_host_that_asks_without_end_leaves_the_others_their_questions() {
 }
 
 #[test]
+fn all_addresses_of_an_ipv6_host_have_one_share() {
+    let mut near = Near::default();
+    for n in 0..5_000 {
+        let client = format!("[fd01::{n:x}:1]:4000").parse().unwrap();
+        let question = question(9, &format!("a{n}.example"), None);
+        near.on_question(1, "hub", (client, pair().1), By::Datagram, &question);
+    }
+    assert_eq!(near.asked.len(), MOST_ASKED / 2);
+    for other in ["[fd01:0:0:1::1]:4000", "10.1.0.9:4000"] {
+        let question = question(9, &format!("{}.example", near.asked.len()), None);
+        near.on_question(1, "hub", (other.parse().unwrap(), pair().1), By::Datagram, &question);
+    }
+    assert_eq!(near.asked.len(), MOST_ASKED / 2 + 2);
+}
+
+#[test]
 fn a_question_by_a_connection_is_answered_there_and_whole() {
     let mut near = Near::default();
     learn(&mut near, 0, "a.example", 10);
