@@ -13,7 +13,7 @@ impl Shard {
         if split && self.draining {
             return self.relay.refuse_syn(packet);
         }
-        if !split && self.give_datagram(now, packet) {
+        if !split && !self.is_noise_now(packet) && self.give_datagram(now, packet) {
             return;
         }
         self.carry_packet(now, packet, split);

@@ -172,6 +172,9 @@ impl Shard {
     /// Gives an intercepted connection to a service, if a rule says so and the service can have
     /// it; else it is the caller's.
     pub(super) fn give(&mut self, now: Instant, taken: Taken) -> Result<(), Taken> {
+        if self.is_noisy_connection(taken.client, taken.server) {
+            return Err(taken);
+        }
         let Some(via) = self.relay.via(now, taken.client, taken.server) else { return Err(taken) };
         let Some(line) = self.services.running.get(&via.service) else { return Err(taken) };
         let event = Event::Accepted(Accepted {

@@ -1,6 +1,6 @@
 //! Packets that are not split, as a link manager wants to know them: whose they are, and for what.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use dial::books::Host;
 use dial::rules::{Action, Flow};
@@ -70,6 +70,27 @@ impl Shard {
             class: class.into(),
             service: "".into(),
         }
+    }
+
+    /// Is the line down, and does the packet not raise it? A service would ask its other half.
+    pub(in crate::up::shard) fn is_noise_now(&self, packet: &[u8]) -> bool {
+        !self.lines.is_empty()
+            && self.wanted_line(packet).is_some_and(|(at, flow)| self.lines[at].is_noise_now(&flow))
+    }
+
+    /// The same of a connection.
+    pub(in crate::up::shard) fn is_noisy_connection(
+        &self,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> bool {
+        let Some(at) = self.relay.peer_for(server.ip()).and_then(|peer| self.line_of(peer)) else {
+            return false;
+        };
+        let ports = Some((client.port(), server.port()));
+        let facts = Facts { protocol: TCP, ports, dscp: 0 };
+        let flow = self.flow(at, facts, client.ip(), server.port(), server.ip());
+        self.lines[at].is_noise_now(&flow)
     }
 
     /// Is the packet's host to be told at once that the line is down? What belongs to a connection
@@ -160,6 +181,11 @@ impl Shard {
 }
 
 impl ManagedLine {
+    fn is_noise_now(&self, flow: &Flow) -> bool {
+        let never = || self.settings.manager.rule_of(flow).then == Action::Never;
+        self.settings.raises && !self.carries() && never()
+    }
+
     /// On a slow line what somebody waits for goes before what was gathered, and what nobody wants
     /// now. Where there are other carriers, too, classes say by which of them things go.
     pub(super) fn class_of(&self, flow: &Flow) -> ClassId {
