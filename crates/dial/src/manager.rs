@@ -130,6 +130,8 @@ pub struct Manager {
     zone: String,
     /// What the month's budget still allows.
     left: Option<Money>,
+    /// More than that was spent: bytes crossed before anybody could stop them.
+    overspent: bool,
     /// Of whom a warning (false) or a stop (true) was told, this month.
     told: BTreeSet<(Month, Option<Host>, bool)>,
     fees_of: Option<Month>,
@@ -152,6 +154,7 @@ impl Manager {
             clock: (now, wall),
             zone: String::new(),
             left: None,
+            overspent: false,
             told: BTreeSet::new(),
             fees_of: None,
             dirty: true,
@@ -471,10 +474,11 @@ impl Manager {
 
     fn look_at_budgets(&mut self, now: Instant, books: &Books) {
         let wall = self.wall(now);
-        self.left = None;
+        (self.left, self.overspent) = (None, false);
         if let Some(budget) = self.config.budget {
             let spent = books.spent_on(wall, self.config.currency, &self.config.peer);
             self.left = Some(budget.stop.minus(spent));
+            self.overspent = spent > budget.stop;
             // A budget that is not used up may still be too small for anything.
             let cheapest = (0..self.lines.len()).map(|at| self.first_price(wall, at)).min();
             let stopped = cheapest.is_some_and(|price| Some(price) > self.left);

@@ -94,7 +94,10 @@ impl Manager {
         let money = (*left)?;
         let step = call.step_price(now);
         let next = call.next_step(now);
-        if call.rates.bytes_within(&call.as_call(now), money) == Some(ByteCount(0)) {
+        // Bytes are told in sums, which end in the middle of a block: the rest of one that was too
+        // much is no reason to go on.
+        let more = call.rates.bytes_within(&call.as_call(now), money);
+        if more.is_some_and(|more| more == ByteCount(0) || self.overspent) {
             return Some(DownCause::Budget);
         }
         if step <= money {

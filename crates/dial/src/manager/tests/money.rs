@@ -191,3 +191,16 @@ fn the_zone_sets_the_price_of_the_next_call() {
     bench.ended(A, "the carrier was lost");
     assert_eq!(bench.spent(), price("5"));
 }
+
+#[test]
+fn a_block_of_bytes_beyond_the_budget_ends_the_call_wherever_it_ends() {
+    let tariff = usd(Rates::per_megabyte(price("20"), ByteCount(5_000)));
+    let carriers = vec![CarrierConfig::new("iridium", true, tariff)];
+    let budget = Some(Budget { stop: price("0.25"), warn_percent: 80 });
+    let config = ManagerConfig { budget, ..ManagerConfig::new("shore", carriers, rules()) };
+    let mut bench = Bench::calling(config);
+    bench.crosses(A, &ssh(), 9_000);
+    assert_eq!(bench.work(), [], "two blocks, of which 0.20 are spent");
+    bench.crosses(A, &ssh(), 1_500);
+    assert_eq!(bench.hung_up(), [(0, DownCause::Budget)], "0.30 are spent");
+}
