@@ -23,6 +23,7 @@
 //! differ have found a hidden input.
 
 pub mod buffers;
+pub mod calls;
 mod check;
 mod datagrams;
 pub mod exchange;
