@@ -77,6 +77,7 @@ seeds: lab
 	@diff crates/sim/hashes.txt target/hashes.txt || { echo \
 	"seeds mean other runs than before: if they should, make hashes writes them down"; exit 1; }
 	$(LAB) sim --seeds $(SEEDS)
+	$(LAB) sim --calls --seeds $(SEEDS)
 
 # Rewrites the committed hashes of seeds.
 hashes: lab

@@ -11,6 +11,7 @@ use console::{Global, print, print_json};
 use miette::miette;
 use serde::Serialize;
 use sim::buffers::Router;
+use sim::calls::{CallPlan, CallReport, run_calls};
 use sim::net::{NetPlan, run_net};
 use sim::{Failure, Plan, Report};
 use units::{BitRate, Duration};
@@ -24,7 +25,8 @@ use crate::plot::{LineChart, Series};
 /// hash.
 ///
 /// With --star, --mesh or --row many nodes run: a hub whose terminals share its channel, nodes of
-/// which each reaches every other, several hops in a row.
+/// which each reaches every other, several hops in a row. With --calls the nodes have a line that is
+/// dialled, with prices, budgets and rules.
 ///
 /// Examples: bentpipe-lab sim --seeds 100; bentpipe-lab sim --seed 7; bentpipe-lab sim --star 200
 #[derive(clap::Args, Clone, Debug)]
@@ -56,6 +58,9 @@ pub struct Args {
     /// Hops in a row.
     #[arg(long, value_name = "HOPS", group = "net", value_parser = clap::value_parser!(u64).range(1..=60))]
     row: Option<u64>,
+    /// A line between two nodes that is dialled, drops and costs.
+    #[arg(long, group = "net")]
+    calls: bool,
     /// Instead of seeds: what a router before a satellite must hold, by TCP's window and the rate, and
     /// between gateways; a figure goes into this file.
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["seed", "seeds", "twice", "trace", "hash", "net"])]
@@ -79,6 +84,9 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     }
     if args.hash {
         return print_hashes(&args);
+    }
+    if args.seeds == 1 && args.calls {
+        return run_one_line(&args, global);
     }
     if args.seeds == 1 {
         return match args.net(args.seed) {
@@ -104,6 +112,7 @@ fn print_hashes(args: &Args) -> miette::Result<ExitCode> {
         let seed = args.seed.wrapping_add(i);
         let ran = run_seed(args, seed).map_err(|why| miette!("{why}"))?;
         let name = match (args.star, args.mesh, args.row) {
+            _ if args.calls => "calls 1 ".to_owned(),
             (Some(n), ..) => format!("star {n} "),
             (_, Some(n), _) => format!("mesh {n} "),
             (.., Some(n)) => format!("row {n} "),
@@ -154,6 +163,39 @@ fn run_one_net(plan: &NetPlan, args: &Args, global: &Global) -> miette::Result<E
         r.resets,
         r.bytes,
         r.packets
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A run of a line, twice if wanted.
+fn run_line(args: &Args, seed: u64, trace: Option<sim::Trace<'_>>) -> Result<CallReport, String> {
+    let plan = CallPlan::of_seed(seed);
+    let _named = named(format!("--calls --seed {seed}"));
+    let report = run_calls(&plan, trace).map_err(|f| f.to_string())?;
+    if args.twice && report != run_calls(&plan, None).map_err(|f| f.to_string())? {
+        return Err(format!("bentpipe-lab sim --calls --seed {seed} --twice does not replay"));
+    }
+    Ok(report)
+}
+
+fn run_one_line(args: &Args, global: &Global) -> miette::Result<ExitCode> {
+    let r = run_line(args, args.seed, trace(args)).map_err(|why| miette!("{why}"))?;
+    if global.json {
+        print_json(&r)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&format!(
+        "a line, seed {}: ok, hash {}, {} s of virtual time\n  \
+         {} connections, {} stream bytes, {} packets; dialled {} times, {} calls, {} dropped\n",
+        r.seed,
+        r.hash,
+        r.virtual_ms / 1000,
+        r.connections,
+        r.bytes,
+        r.packets,
+        r.dials,
+        r.calls,
+        r.drops
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -346,6 +388,17 @@ struct Ran {
 }
 
 fn run_seed(args: &Args, seed: u64) -> Result<Ran, String> {
+    if args.calls {
+        let r = run_line(args, seed, None)?;
+        return Ok(Ran {
+            hash: r.hash,
+            virtual_ms: r.virtual_ms,
+            connections: r.connections,
+            bytes: r.bytes,
+            packets: r.packets,
+            converged_after_ms: 0,
+        });
+    }
     if let Some(plan) = args.net(seed) {
         let _named = named(plan.arguments.clone());
         let r = run_net(&plan, None).map_err(|f| f.to_string())?;
