@@ -73,7 +73,7 @@ impl Key {
 
     /// The host that was named, and its port.
     pub fn host(&self) -> &str {
-        split(&self.uri).1
+        host_of(&self.uri)
     }
 
     /// The scheme and the host, as keys have them.
@@ -120,6 +120,11 @@ pub fn is_secure(name: &str) -> bool {
 pub fn origin_of(name: &str) -> &str {
     let (scheme, host, _) = split(name);
     &name[..scheme.len() + host.len()]
+}
+
+/// The host of such a name, and its port.
+pub fn host_of(name: &str) -> &str {
+    split(name).1
 }
 
 /// Scheme, if it is `https`, host and target of such a name.
@@ -171,6 +176,31 @@ impl Wants {
     }
 }
 
+/// Does this field tell a server another host, address or method than the request's own? Some obey and
+/// write it into what they answer, without saying so in `Vary`. `X-Forwarded-For` is not among them:
+/// proxies of a LAN put it into everything (docs/decisions/fields-that-answers-may-repeat.md).
+fn speaks_for_another(name: &HeaderName) -> bool {
+    const BEGIN: [&str; 5] =
+        ["x-forwarded-", "x-original-", "x-rewrite-", "x-http-method", "x-override-"];
+    const ARE: [&str; 12] = [
+        "forwarded",
+        "front-end-https",
+        "x-backend-host",
+        "x-forwarded",
+        "x-forwarder-for",
+        "x-host",
+        "x-http-host-override",
+        "x-method-override",
+        "x-proxy-url",
+        "x-scheme",
+        "x-server-name",
+        "x-url-scheme",
+    ];
+    let name = name.as_str();
+    name != "x-forwarded-for"
+        && (BEGIN.iter().any(|begin| name.starts_with(begin)) || ARE.contains(&name))
+}
+
 /// What has to be known of a request until its answer is there.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -193,7 +223,10 @@ impl Asked {
         let fields = request.headers();
         let head = *request.method() == Method::HEAD;
         let reads = head || *request.method() == Method::GET;
-        let ours = reads && empty && !NOT_WITH.iter().any(|name| fields.contains_key(name));
+        let ours = reads
+            && empty
+            && !NOT_WITH.iter().any(|name| fields.contains_key(name))
+            && !fields.keys().any(speaks_for_another);
         ours.then(|| Asked {
             key: key.clone(),
             fields: fields.clone(),
