@@ -120,6 +120,7 @@ fn stats(told: &Value) -> String {
         );
     }
     out += &by_host(list(told, "hosts"));
+    out += &bytes_and_pushes(list(told, "hosts"));
     let hub = &told["hub"];
     if number(hub, "hits") + number(hub, "in_memory") + number(hub, "on_disk") > 0 {
         out += &format!(
@@ -157,6 +158,23 @@ fn by_host(hosts: &[Value]) -> String {
             bytes(number(host, "bytes")),
             number(host, "saved_ms") / 1000,
             number(host, "saved_ms") % 1000 / 100,
+        );
+    }
+    out
+}
+
+fn bytes_and_pushes(hosts: &[Value]) -> String {
+    let mut out = String::new();
+    if !hosts.is_empty() {
+        out += &format!("\n{:<32} {:>10} {:>12} {:>9}\n", "HOST", "BYTES", "PUSHES USED", "WASTED");
+    }
+    for host in hosts {
+        out += &format!(
+            "{:<32} {:>10} {:>12} {:>9}\n",
+            printable(text(host, "host")),
+            bytes(number(host, "total_bytes")),
+            number(host, "push_used"),
+            number(host, "push_wasted"),
         );
     }
     out
@@ -220,13 +238,16 @@ mod tests {
     #[test]
     fn what_a_service_tells_is_printed_whatever_is_missing() {
         let told = json!({ "requests": 3, "hits": 2, "hosts": [
-            { "host": "a\u{1b}[31m", "requests": 3, "hits": 2, "bytes": 2048, "saved_ms": 1250 },
+            { "host": "a\u{1b}[31m", "requests": 3, "hits": 2, "bytes": 2048, "saved_ms": 1250,
+              "total_bytes": 4096, "push_used": 5, "push_wasted": 6 },
         ]});
         let text = stats(&told);
         assert!(
             text.starts_with("3 requests: 2 from the cache") && text.contains("1.2 s"),
             "{text}"
         );
+        let last: Vec<_> = text.lines().last().unwrap_or("").split_whitespace().collect();
+        assert_eq!(last[last.len() - 2..], ["5", "6"], "{text}");
         assert!(!text.contains('\u{1b}') && !text.contains("HTTPS"));
         let told = json!({ "inspected": 3, "inspection": { "left_alone": [
             { "name": "a.test", "host": "10.1.0.2", "left_s": 61, "why": "it is pinned" },

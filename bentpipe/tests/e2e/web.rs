@@ -15,7 +15,7 @@ use os::netns::NetNs;
 use crate::accelerators::{self, program};
 use crate::documents::{WEB, put, toml};
 use crate::gateway::Gateway;
-use crate::harness::{Plan, Scratch, World, must, root, wait_for};
+use crate::harness::{Plan, Scratch, World, must, root, wait_for, wait_long_for};
 use crate::tcp::{
     End, accept, connect, expect, listen, pattern, read_to_end, reset, send_all, try_connect,
 };
@@ -127,7 +127,7 @@ fn serve(mut stream: TcpStream, heads: &Mutex<Vec<String>>, answer: Answer) -> O
 }
 
 /// The next message's head, in lower case but for its first line.
-fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -294,6 +294,60 @@ fn what_is_not_http_is_carried_as_a_plain_stream_without_a_byte_lost() {
     far.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\nfree").unwrap();
     expect(&mut near, b"HTTP/1.1 101 Switching Protocols\r\n\r\nfree");
     wait_for_count(&world.a, "passed", 5);
+    // A WebSocket as the second request, behind an answer and with bytes of its own.
+    let mut near = connect(&world.client, AT);
+    near.write_all(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    near.write_all(&[&upgrade[..], b"early"].concat()).unwrap();
+    let mut far = accept(&listener);
+    assert!(read_head(&mut far).expect("a request").starts_with("GET /first"));
+    far.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst").unwrap();
+    assert!(read_head(&mut near).expect("an answer").starts_with("HTTP/1.1 200"));
+    expect(&mut near, b"first");
+    let mut far = accept(&listener);
+    let head = read_head(&mut far).expect("a request");
+    assert!(field(&head, "upgrade") == Some("websocket"), "{head}");
+    expect(&mut far, b"early");
+    far.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\nfree").unwrap();
+    expect(&mut near, b"HTTP/1.1 101 Switching Protocols\r\n\r\nfree");
+    near.write_all(&data).unwrap();
+    expect(&mut far, &data);
+    wait_for_count(&world.a, "passed", 6);
+}
+
+#[test]
+fn connections_that_are_opened_early_are_served_where_http_is_spoken() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-early");
+    let _server = Server::start(&world.server, |head, _| {
+        if head.starts_with("GET /slow") {
+            thread::sleep(Duration::from_millis(1500));
+        }
+        sized(b"here".to_vec())
+    });
+    let ask = |stream: &mut TcpStream, path: &str| {
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            .expect("a request");
+    };
+    let served = |stream: &mut TcpStream| {
+        read_head(stream).expect("an answer");
+        expect(stream, b"here");
+    };
+    // Beside the very first request, and long after it.
+    let [mut first, mut beside] = [(); 2].map(|()| connect(&world.client, AT));
+    ask(&mut first, "/slow");
+    thread::sleep(Duration::from_millis(700));
+    ask(&mut beside, "/beside");
+    served(&mut first);
+    served(&mut beside);
+    let mut early = connect(&world.client, AT);
+    thread::sleep(Duration::from_secs(2));
+    ask(&mut early, "/early");
+    served(&mut early);
+    wait_for_count(&world.a, "requests", 3);
+    wait_for_count(&world.a, "passed", 0);
 }
 
 #[test]
@@ -494,6 +548,61 @@ fn fresh_answers_come_from_the_terminal_without_the_satellite() {
     // What changes it is heard of.
     get("-X POST -d x", "/fresh");
     assert!(!get("", "/fresh").0.contains("\nage: "));
+}
+
+/// Connects from another address of the client's network.
+fn connect_from(world: &World, from: &str) -> TcpStream {
+    let socket = world.client.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        let [from, to] = [&format!("{from}:0"), AT]
+            .map(|at| at.parse::<std::net::SocketAddr>().expect("an address"));
+        socket.bind(&from.into()).expect("the other host");
+        socket.connect_timeout(&to.into(), Duration::from_secs(30)).expect("a connection");
+        socket
+    });
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+    stream
+}
+
+#[test]
+fn a_host_that_stops_reading_large_answers_holds_up_nobody_else() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("web-stalled");
+    must(&world.client, "ip address add 10.1.0.3/24 dev lan0");
+    let _server = Server::start(&world.server, |head, _| match head.contains("/endless") {
+        true => sized(vec![b'x'; 30_000_000]),
+        false => sized(pattern(4, 50_000)),
+    });
+    // What the link and the systems on the way hold of an answer is less than its half.
+    let stalled: Vec<_> = (0..6)
+        .map(|_| {
+            let mut stream = connect(&world.client, AT);
+            socket2::SockRef::from(&stream).set_recv_buffer_size(64 << 10).expect("a socket");
+            stream.write_all(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n").expect("a request");
+            stream
+        })
+        .collect();
+    // Until nothing more of them crosses.
+    let crossed = || world.a.status().links[0].receive.lan_bytes;
+    let mut before = 0;
+    wait_long_for("all of them to stand still", Duration::from_secs(60), || {
+        thread::sleep(Duration::from_secs(1));
+        let last = std::mem::replace(&mut before, crossed());
+        (last > 1_000_000 && last == before).then_some(()).ok_or(format!("{last}, {before}"))
+    });
+    let mut other = connect_from(&world, "10.1.0.3");
+    other.write_all(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n").expect("a request");
+    let head = read_head(&mut other).expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    expect(&mut other, &pattern(4, 50_000));
+    // They go on where they stopped.
+    let mut one = stalled.into_iter().next().expect("one of them");
+    read_head(&mut one).expect("an answer");
+    expect(&mut one, &vec![b'x'; 30_000_000]);
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! Page push between two `bentpipe-web`: what a page names is at the terminal before hosts ask.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+use std::{fs, thread};
+
+use units::BitRate;
 
 use crate::documents::put;
 use crate::harness::{World, must, root, shell, wait_for};
-use crate::tcp::pattern;
-use crate::web::{AT, Server, command, field, service, sized, wait_for_count, world, world_with};
+use crate::tcp::{connect, pattern};
+use crate::web::{
+    AT, Server, command, field, read_head, service, sized, wait_for_count, world, world_with,
+};
 use crate::web_cache::web_at;
 
 /// With these fields.
@@ -245,6 +252,103 @@ fn a_browser_shows_a_page_of_sixty_images_of_which_none_was_asked_for_over_the_l
         (0..OBJECTS).map(|n| asked(&server, &format!("/image-{n}.svg"))).collect();
     assert_eq!(each, [1; OBJECTS], "each was fetched once");
     wait_for_count(&world.a, "push_used", OBJECTS as u64);
+}
+
+#[test]
+fn a_page_that_was_loaded_is_one_line_of_the_log() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-log");
+    let page = "/page?secret=1";
+    let _server = Server::start(&world.server, |head, _| match head.contains(" /page") {
+        true => with("Content-Type: text/html\r\n", b"<img src=a.png><img src=b.png>"),
+        false => sized(pattern(1, 1000)),
+    });
+    get(&world, "", page);
+    wait_for_count(&world.a, "pushed", 2);
+    get(&world, &format!("-e http://{AT}{page} -o /dev/null"), "/a.png");
+    world.a.wait_for_log("page 10.2.0.2/page: 2 objects, 1030 bytes in ");
+    let log = world.a.log();
+    assert!(log.contains("0 from memory, 1 pushed, 1 over the link"), "{log}");
+    assert!(!log.contains("secret"), "{log}");
+    let (told, _) = web_at(&world.a, &["stats"]);
+    let host = &told["hosts"][0];
+    assert_eq!((&host["total_bytes"], &host["push_used"]), (&1030.into(), &1.into()), "{told}");
+}
+
+/// A page with more than the link carries in most of a minute.
+fn heavy_page(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let target = head.split(' ').nth(1).unwrap_or("");
+    match target {
+        "/heavy" => {
+            let images: String = (0..OBJECTS).map(|n| format!("<img src=image-{n}.png>")).collect();
+            with("Content-Type: text/html\r\n", images.as_bytes())
+        }
+        "/next" => with("Content-Type: text/html\r\n", b"another"),
+        _ => sized(pattern(target.len() as u64, 60_000)),
+    }
+}
+
+/// Asks for a page as browsers do, and reads it.
+fn show(stream: &mut TcpStream, path: &str) {
+    let fields = "Host: 10.2.0.2\r\nAccept: text/html,*/*;q=0.8";
+    let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let head = read_head(stream).expect("an answer");
+    let length = field(&head, "content-length").and_then(|n| n.parse().ok());
+    stream.read_exact(&mut vec![0; length.expect("its length")]).expect("a page");
+}
+
+/// Has a browser show the heavy page and leave it, while its objects come.
+fn leave_with(label: &str, leave: fn(TcpStream) -> Option<TcpStream>) {
+    let (world, _programs) = world_with(label, |plan, _| {
+        plan.rate = BitRate::from_kbps(512);
+        for node in [&mut plan.a.node, &mut plan.b.node] {
+            *node = put(node, "-web\"]", "-web\", \"--push\", \"5MB\"]");
+        }
+    });
+    let server = Server::start(&world.server, heavy_page);
+    let mut browser = connect(&world.client, AT);
+    show(&mut browser, "/heavy");
+    wait_for("the first object", || match service(&world.a).counters.get("pushed") {
+        Some(1..) => Ok(()),
+        other => Err(format!("{other:?}\n{}", world.a.log())),
+    });
+    let _open = leave(browser);
+    wait_for("the hub to hear of it", || match service(&world.b).counters.get("push_stopped") {
+        Some(1..) => Ok(()),
+        other => Err(format!("{other:?}\n{}", world.b.log())),
+    });
+    let fetched = server.heads().iter().filter(|head| head.contains("/image")).count();
+    // What had left the hub before arrives.
+    thread::sleep(Duration::from_secs(4));
+    let after = server.heads().iter().filter(|head| head.contains("/image")).count();
+    println!("{label}: {fetched} of {OBJECTS} were fetched");
+    assert!(fetched == after && after < OBJECTS, "{fetched}, {after}");
+    wait_for("what had begun to come to be counted", || {
+        let counters = service(&world.a).counters;
+        (counters["push_wasted"] > 0).then_some(()).ok_or(format!("{counters:?}"))
+    });
+}
+
+#[test]
+fn what_a_page_names_is_neither_fetched_nor_sent_once_its_user_asks_for_another() {
+    if !root() {
+        return;
+    }
+    leave_with("push-next", |mut browser| {
+        show(&mut browser, "/next");
+        Some(browser)
+    });
+}
+
+#[test]
+fn what_a_page_names_is_neither_fetched_nor_sent_once_its_user_has_left() {
+    if !root() {
+        return;
+    }
+    leave_with("push-left", |_| None);
 }
 
 /// A page that says something else in ten places each time.

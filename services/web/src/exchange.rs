@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -20,10 +21,20 @@ pub const PREFACE: &[u8] = b"web 1";
 /// Opens a stream of the hub's: what follows is what it pushes, version 1.
 pub const PUSH_PREFACE: &[u8] = b"web push 1";
 
-/// Bytes of one body under way: above what the fastest link holds in a round trip.
+/// Bytes of one answer's body under way: above what the fastest link holds in a round trip.
 const BODY_WINDOW: u32 = 4 << 20;
-/// Bytes of all bodies under way.
-const WINDOW: u32 = 16 << 20;
+/// Bytes of all answers' bodies on one exchange under way. All lanes of a terminal together keep so
+/// many unread bytes: 96 MiB.
+const WINDOW: u32 = 8 << 20;
+/// The same of what hosts upload: hubs have many peers, and each may have all its lanes.
+const UPLOAD_WINDOW: u32 = 2 << 20;
+/// Bytes of all pushed bodies on one stream under way.
+const PUSH_WINDOW: u32 = 16 << 20;
+/// Exchanges with one peer at once. A host has one to itself while no more hosts than these have
+/// requests under way: answers that it does not read hold up no other host's.
+pub const LANES: usize = 12;
+/// Hosts whose lane is remembered.
+const HOSTS: usize = 1024;
 /// Requests under way at once.
 pub const REQUESTS: u32 = 3000;
 /// Bytes of a request's or an answer's fields.
@@ -44,12 +55,21 @@ pub fn client() -> client::Builder<Local> {
     builder
 }
 
-/// The side that answers.
+/// The side that answers hosts' requests.
 pub fn server() -> server::Builder<Local> {
+    answering(UPLOAD_WINDOW, UPLOAD_WINDOW)
+}
+
+/// The side that takes what is pushed.
+pub fn push_server() -> server::Builder<Local> {
+    answering(BODY_WINDOW, PUSH_WINDOW)
+}
+
+fn answering(body: u32, all: u32) -> server::Builder<Local> {
     let mut builder = server::Builder::new(Local);
     builder
-        .initial_stream_window_size(BODY_WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .initial_stream_window_size(body)
+        .initial_connection_window_size(all)
         .max_concurrent_streams(REQUESTS)
         .max_send_buf_size(WAITING)
         .max_header_list_size(FIELDS)
@@ -60,13 +80,17 @@ pub fn server() -> server::Builder<Local> {
 /// Asks on an exchange.
 pub type Sender = client::SendRequest<Body>;
 
-/// The exchanges that this end opens, one with each peer.
+/// What is open on one lane.
+type Lane = Mutex<Option<Open>>;
+
+/// The exchanges that this end opens with each peer.
 pub struct Exchanges {
     gateway: Rc<Gateway>,
     counted: Rc<Counted>,
     preface: &'static [u8],
     class: Option<&'static str>,
-    open: RefCell<BTreeMap<String, Rc<Mutex<Option<Open>>>>>,
+    open: RefCell<BTreeMap<(String, usize), Rc<Lane>>>,
+    lanes: RefCell<BTreeMap<String, Rc<Lanes>>>,
 }
 
 /// An exchange, and whether it has waited for the link since it was opened.
@@ -83,16 +107,23 @@ impl Exchanges {
         preface: &'static [u8],
         class: Option<&'static str>,
     ) -> Exchanges {
-        Exchanges { gateway, counted, preface, class, open: RefCell::default() }
+        let (open, lanes) = Default::default();
+        Exchanges { gateway, counted, preface, class, open, lanes }
     }
 
-    /// The exchange with a peer, and whether it is new: opened now, or while the link was down as it
-    /// is still.
+    /// The lane of a host's request, until its answer has been read or given up.
+    pub fn seat(&self, peer: &str, host: IpAddr) -> Seat {
+        let lanes = self.lanes.borrow_mut().entry(peer.to_owned()).or_default().clone();
+        lanes.take(host)
+    }
+
+    /// The exchange with a peer on this lane, and whether it is new: opened now, or while the link
+    /// was down as it is still.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn sender(&self, peer: &str) -> Result<(Sender, bool), Reason> {
-        let one = self.open.borrow_mut().entry(peer.to_owned()).or_default().clone();
+    pub async fn sender(&self, peer: &str, lane: usize) -> Result<(Sender, bool), Reason> {
+        let one = self.open.borrow_mut().entry((peer.to_owned(), lane)).or_default().clone();
         let mut one = one.lock().await;
         let is_down = self.gateway.is_down(peer);
         if let Some(open) = one.as_mut().filter(|open| !open.sender.is_closed()) {
@@ -113,5 +144,96 @@ impl Exchanges {
         });
         *one = Some(Open { sender: sender.clone(), waits: is_down });
         Ok((sender, true))
+    }
+}
+
+/// Which hosts have which lane.
+#[derive(Default)]
+struct Lanes(RefCell<BTreeMap<IpAddr, Host>>);
+
+#[derive(Clone, Copy, Default)]
+struct Host {
+    lane: usize,
+    under_way: usize,
+}
+
+/// A request's place on a lane, until it is dropped.
+pub struct Seat {
+    lanes: Rc<Lanes>,
+    host: IpAddr,
+    lane: usize,
+}
+
+impl Seat {
+    /// Which lane.
+    pub fn lane(&self) -> usize {
+        self.lane
+    }
+}
+
+impl Lanes {
+    /// A host keeps its lane while it has requests under way. Else it takes the one with the fewest
+    /// hosts, which is its last one if that is as good: header compression knows its fields there.
+    fn take(self: &Rc<Lanes>, host: IpAddr) -> Seat {
+        let mut hosts = self.0.borrow_mut();
+        if hosts.len() >= HOSTS && !hosts.contains_key(&host) {
+            hosts.retain(|_, it| it.under_way > 0);
+        }
+        let before = hosts.get(&host).copied();
+        let lane = match before {
+            Some(it) if it.under_way > 0 => it.lane,
+            _ => {
+                let mut taken = [0; LANES];
+                hosts.values().filter(|it| it.under_way > 0).for_each(|it| taken[it.lane] += 1);
+                let is_other = |lane| before.is_none_or(|it| it.lane != lane);
+                let best = (0..LANES).min_by_key(|lane| (taken[*lane], is_other(*lane)));
+                best.unwrap_or_default()
+            }
+        };
+        let it = hosts.entry(host).or_default();
+        it.lane = lane;
+        it.under_way += 1;
+        Seat { lanes: Rc::clone(self), host, lane }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(it) = self.lanes.0.borrow_mut().get_mut(&self.host) {
+            it.under_way -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(n: usize) -> IpAddr {
+        IpAddr::V4(u32::try_from(n).unwrap().into())
+    }
+
+    #[test]
+    fn hosts_with_requests_under_way_share_no_lane_while_there_are_enough() {
+        let lanes = Rc::new(Lanes::default());
+        let first: Vec<_> = (0..6).map(|_| lanes.take(host(1))).collect();
+        assert!(first.iter().all(|seat| seat.lane() == 0), "one host has one lane");
+        let others: Vec<_> = (2..=LANES).map(|n| lanes.take(host(n))).collect();
+        let mut all: Vec<_> = others.iter().map(Seat::lane).collect();
+        all.sort_unstable();
+        assert_eq!(all, (1..LANES).collect::<Vec<_>>());
+        drop(first);
+        assert_eq!(lanes.take(host(99)).lane(), 0, "the free one");
+        drop(others);
+        assert_eq!(lanes.take(host(5)).lane(), 4, "where it was before");
+    }
+
+    #[test]
+    fn hosts_that_have_nothing_under_way_are_forgotten_in_time() {
+        let lanes = Rc::new(Lanes::default());
+        let stays = lanes.take(host(7));
+        (1000..4000).for_each(|n| drop(lanes.take(host(n))));
+        assert!(lanes.0.borrow().len() <= HOSTS);
+        assert!(lanes.0.borrow().contains_key(&host(7)) && stays.lane() == 0);
     }
 }

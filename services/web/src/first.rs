@@ -1,6 +1,6 @@
 //! What a host sends first on a connection: is it HTTP, and ours?
 
-use http::{Request, header};
+use http::{Request, Version, header};
 
 /// Bytes of a first request that are looked at. Longer ones are not ours.
 pub const MAX_HEAD: usize = 16 << 10;
@@ -88,6 +88,24 @@ fn is_ours(request: &httparse::Request) -> bool {
         && !request.headers.iter().any(upgrades)
 }
 
+/// The bytes of a request that leaves HTTP behind, and has no body: somebody else reads on from here.
+pub fn upgrade<B>(request: &Request<B>) -> Option<Vec<u8>> {
+    let fields = request.headers();
+    let is_plain = request.uri().authority().is_none() && request.version() == Version::HTTP_11;
+    if !is_plain || !fields.contains_key(header::UPGRADE) {
+        return None;
+    }
+    let target = request.uri().path_and_query()?;
+    let mut head = format!("{} {target} HTTP/1.1\r\n", request.method()).into_bytes();
+    for (name, value) in fields {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    Some(head)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +146,19 @@ mod tests {
         assert_eq!((it.headers().len(), has_body), (3, false));
         assert!(read("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").unwrap().1);
         assert!(read("GET / HTTP/1.1\r\n").is_none() && read("GET a b HTTP/1.1\r\n\r\n").is_none());
+    }
+
+    #[test]
+    fn a_request_that_upgrades_is_written_as_it_was() {
+        let request = |version| {
+            let it = Request::get("/chat?a=b").header("host", "a").header("upgrade", "websocket");
+            it.version(version).body(()).unwrap()
+        };
+        let head = b"GET /chat?a=b HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\n\r\n";
+        assert_eq!(upgrade(&request(Version::HTTP_11)).as_deref(), Some(&head[..]));
+        assert_eq!(judge(head), Pass);
+        assert_eq!(upgrade(&request(Version::HTTP_10)), None);
+        assert_eq!(upgrade(&Request::get("/").header("host", "a").body(()).unwrap()), None);
     }
 
     #[test]

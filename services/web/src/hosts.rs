@@ -1,10 +1,10 @@
-//! What the cache saved, by the host that was asked.
+//! What hosts were asked for, what the cache saved, and what was pushed, by the host that was asked.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bentpipe_web::cache::{Key, Stored};
+use bentpipe_web::cache::{Key, Stored, host_of};
 use serde::Serialize;
 
 /// Hosts that are told apart; those beyond are told together.
@@ -31,15 +31,40 @@ pub struct Saved {
     pub bytes: u64,
     /// Milliseconds that these answers took when they crossed it.
     pub saved_ms: u64,
+    /// Bytes of all bodies that were given to its readers.
+    pub total_bytes: u64,
+    /// Objects of its that came ahead of their requests and were asked for.
+    pub push_used: u64,
+    /// Those that nobody asked for.
+    pub push_wasted: u64,
 }
 
 impl Hosts {
     fn change(&self, key: &Key, with: impl FnOnce(&mut Saved)) {
+        self.change_host(key.host(), with);
+    }
+
+    fn change_host(&self, host: &str, with: impl FnOnce(&mut Saved)) {
         let mut hosts = self.0.borrow_mut();
-        let known = hosts.contains_key(key.host());
-        let room = hosts.len() < MAX_HOSTS && key.host().len() <= LONGEST;
-        let name = if known || room { key.host() } else { OTHERS };
+        if let Some(it) = hosts.get_mut(host) {
+            return with(it);
+        }
+        let room = hosts.len() < MAX_HOSTS && host.len() <= LONGEST;
+        let name = if room { host } else { OTHERS };
         with(hosts.entry(name.to_owned()).or_default());
+    }
+
+    /// Bytes of the object of this name were given to a reader.
+    pub fn read(&self, name: &str, bytes: u64) {
+        self.change_host(host_of(name), |it| it.total_bytes += bytes);
+    }
+
+    /// The object of this name was pushed, and asked for or not.
+    pub fn pushed(&self, name: &str, is_used: bool) {
+        self.change_host(host_of(name), |it| match is_used {
+            true => it.push_used += 1,
+            false => it.push_wasted += 1,
+        });
     }
 
     /// A request.
@@ -64,11 +89,11 @@ impl Hosts {
         });
     }
 
-    /// The `most` that saved the most bytes.
+    /// The `most` that saved the most bytes, or had the most.
     pub fn best(&self, most: usize) -> Vec<(String, Saved)> {
         let hosts = self.0.borrow();
         let mut all: Vec<_> = hosts.iter().map(|(name, it)| (name.clone(), *it)).collect();
-        all.sort_by_key(|(_, it)| std::cmp::Reverse((it.bytes, it.requests)));
+        all.sort_by_key(|(_, it)| std::cmp::Reverse((it.bytes, it.total_bytes, it.requests)));
         all.truncate(most);
         all
     }

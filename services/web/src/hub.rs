@@ -100,6 +100,11 @@ impl Hub {
         peer: Rc<str>,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
+        let left = push::fields::take_left(request.headers_mut());
+        self.pushing.leave(&peer, &left);
+        if !left.is_empty() && headers::way(request.headers()).is_none() {
+            return Ok(farewell());
+        }
         Counted::add(&self.counted.forwarded);
         let fields = self.fields.take(&peer, headers::size(request.headers()));
         let (Some(place), Some(fields)) = (self.requests.take(&peer, 1), fields) else {
@@ -284,6 +289,13 @@ fn again(request: &Request<Body>) -> Option<Request<()>> {
         *copy.headers_mut() = request.headers().clone();
         copy
     })
+}
+
+/// It is heard that pages were left.
+fn farewell() -> Response<Body> {
+    let mut answer = Response::new(nothing());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer
 }
 
 /// There is no answer of a server.

@@ -11,6 +11,7 @@ mod exchange;
 mod gateway;
 mod hosts;
 mod hub;
+mod loads;
 mod options;
 mod shares;
 mod socket;
@@ -39,7 +40,7 @@ use terminal::{Inspection, Terminal};
 const READERS: usize = 4;
 /// Exchanges of a peer that are served, and streams on which it pushes: twice what it opens, because
 /// it may know sooner than this end that one is over.
-const EXCHANGES: usize = 2;
+const EXCHANGES: usize = 2 * exchange::LANES;
 const PUSH_STREAMS: usize = 4;
 /// Bytes of all answers in memory, of a terminal and of a hub.
 const MEMORY: usize = 64 << 20;
@@ -105,6 +106,8 @@ pub struct Counted {
     pub push_sent: Cell<u64>,
     /// Their bytes.
     pub push_sent_bytes: Cell<u64>,
+    /// Objects that the hub did not send, or not whole, because their page was left.
+    pub push_stopped: Cell<u64>,
     /// Objects that came so.
     pub pushed: Cell<u64>,
     /// Their bytes.
@@ -152,6 +155,7 @@ impl Counted {
             ("bad_certificates", &self.bad_certificates),
             ("push_sent", &self.push_sent),
             ("push_sent_bytes", &self.push_sent_bytes),
+            ("push_stopped", &self.push_stopped),
             ("pushed", &self.pushed),
             ("pushed_bytes", &self.pushed_bytes),
             ("push_used", &self.push_used),
@@ -244,6 +248,7 @@ async fn tell(terminal: Rc<Terminal>, hub: Rc<Hub>) {
     loop {
         tokio::time::sleep(TELL).await;
         terminal.pushes.tidy();
+        terminal.loads.told().iter().for_each(|line| eprintln!("{line}"));
         if let Some(inspection) = &terminal.inspection {
             inspection.look();
         }

@@ -1,8 +1,10 @@
 //! A socket that the gateway gave: reset when dropped, unless it was ended in good order.
 
+use std::cell::Cell;
 use std::io::{self, Result};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
@@ -14,6 +16,8 @@ use tokio::net::TcpStream;
 pub struct Socket {
     stream: TcpStream,
     read: Bytes,
+    /// Has all that hyper had to say been written?
+    is_flushed: Rc<Cell<bool>>,
 }
 
 /// Makes it one of tokio's.
@@ -34,7 +38,17 @@ impl Socket {
 
     /// For TLS, in the same way.
     pub fn plain(stream: TcpStream, read: Bytes) -> Socket {
-        Socket { stream, read }
+        Socket { stream, read, is_flushed: Rc::default() }
+    }
+
+    /// For hyper, and notes whether all that it had to say has been written.
+    pub fn noting(stream: TcpStream, read: Bytes, is_flushed: Rc<Cell<bool>>) -> TokioIo<Socket> {
+        TokioIo::new(Socket { stream, read, is_flushed })
+    }
+
+    /// The socket, and what was read of it and not taken.
+    pub fn into_parts(self) -> (TcpStream, Bytes) {
+        (self.stream, self.read)
     }
 }
 
@@ -60,6 +74,7 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
+        self.is_flushed.set(false);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -68,6 +83,7 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<Result<usize>> {
+        self.is_flushed.set(false);
         Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
     }
 
@@ -76,6 +92,8 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        // hyper comes here when it has written all.
+        self.is_flushed.set(true);
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

@@ -2,44 +2,45 @@
 
 mod cached;
 mod inspected;
+mod opening;
 mod pushes;
+mod upgrade;
+mod visits;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::cache::Key;
-use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
+use bentpipe_web::first::Verdict;
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::inspect::hello::HANDSHAKE;
-use bentpipe_web::push::Budget;
+use bentpipe_web::push::{Budget, fields};
 use http::header::{CONNECTION, HeaderValue};
 use http::uri::Scheme;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use service::message::Accepted;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
 
 use crate::body::{self, Body};
 use crate::exchange::{Exchanges, Sender};
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
+use crate::loads::{Loads, Source};
 use crate::socket::{Socket, watched};
 use crate::store::Store;
-use crate::{Counted, exchange};
+use crate::{Counted, Local, exchange};
 pub use inspected::Inspection;
+use opening::{SILENT, SLOW, Servers, first_bytes};
 pub use pushes::Pushes;
+use visits::{Host, Visit, Visits};
 
-/// A host that says nothing for so long waits for the server to speak first.
-const SILENCE: Duration = Duration::from_millis(100);
-/// What it began to say must come to an end by then.
-const SLOW: Duration = Duration::from_secs(10);
 /// A request's fields must be here by then; so long a connection rests without one, too.
 const FIELDS: Duration = Duration::from_secs(60);
 /// What hyper keeps of a request before it is taken apart.
@@ -58,10 +59,15 @@ pub struct Terminal {
     exchanges: Exchanges,
     pub pushes: Rc<Pushes>,
     pub store: Rc<Store>,
-    pub hosts: Hosts,
+    pub hosts: Rc<Hosts>,
+    pub loads: Rc<Loads>,
     /// Answers that are validated while their hosts have them already.
     meanwhile: RefCell<BTreeSet<u64>>,
     places: Semaphore,
+    /// Of connections that say nothing.
+    silent: Semaphore,
+    servers: Rc<Servers>,
+    visits: Rc<Visits>,
     pub inspection: Option<Rc<Inspection>>,
 }
 
@@ -73,10 +79,14 @@ impl Terminal {
         push: Budget,
         inspection: Option<Rc<Inspection>>,
     ) -> Terminal {
-        let (hosts, meanwhile) = Default::default();
+        let (meanwhile, servers, loads) = Default::default();
+        let hosts = Rc::<Hosts>::default();
+        let visits = Rc::<Visits>::default();
         let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
         let (also, opens) = (store.clone(), inspection.clone());
-        let pushes = Rc::new(Pushes::new(&gateway, counted.clone(), also, push, opens));
+        let seen = (visits.clone(), hosts.clone());
+        let pushes = Pushes::new(&gateway, counted.clone(), also, push, opens, seen);
+        let pushes = Rc::new(pushes);
         Terminal {
             gateway,
             counted,
@@ -84,8 +94,12 @@ impl Terminal {
             pushes,
             store,
             hosts,
+            loads,
             meanwhile,
             places: Semaphore::new(CONNECTIONS),
+            silent: Semaphore::new(SILENT),
+            servers,
+            visits,
             inspection,
         }
     }
@@ -95,7 +109,12 @@ impl Terminal {
         let Ok(stream) = watched(socket) else { return };
         let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
         let (mut verdict, mut read) = match place {
-            Some(_) => first_bytes(&stream).await,
+            Some(_) => {
+                let speak_http = || {
+                    self.gateway.serves(&it.peer) && self.servers.speak_http(&it.peer, it.server)
+                };
+                first_bytes(&stream, &self.silent, speak_http).await
+            }
             None => (Verdict::Pass, Vec::new()),
         };
         // Whether there is another half to ask is known when the link is up, and what has begun
@@ -113,21 +132,45 @@ impl Terminal {
             return self.clone().serve_inspected(inspection.clone(), it, socket, name).await;
         }
         if verdict != Verdict::Http {
-            Counted::add(&self.counted.passed);
-            if let Ok(stream) = stream.into_std() {
-                self.gateway.pass(stream.into(), it.dscp, &read);
-            }
-            return;
+            return self.pass(stream, it.dscp, &read);
         }
         Counted::add(&self.counted.connections);
         let way = Way { to: it.server, from: it.client.ip() };
         let peer: Rc<str> = it.peer.into();
-        let served = server().serve_connection(
-            Socket::new(stream, read.into()),
-            service_fn(|request| self.clone().answer(peer.clone(), way, request)),
-        );
-        // Hosts break their connections off every day, and see here that ours was.
-        let _ = served.await;
+        let visit = self.visit(&peer, way.from);
+        let served = upgrade::serve(stream, read, |mut request| {
+            visit.mark(&mut request);
+            self.clone().answer(peer.clone(), way, request)
+        });
+        if let Some((stream, read)) = served.await {
+            self.pass(stream, it.dscp, &read);
+        }
+    }
+
+    /// One more connection of a host's. When it has none any more the hub hears which pages it left.
+    fn visit(self: &Rc<Terminal>, peer: &Rc<str>, host: IpAddr) -> Visit {
+        let (terminal, host) = (Rc::clone(self), (Rc::clone(peer), host));
+        let its = host.clone();
+        Visit::new(&self.visits, host, move || Local::spawn(terminal.say_farewell(its)))
+    }
+
+    async fn say_farewell(self: Rc<Terminal>, (peer, host): Host) {
+        let pages = self.pushes.awaited(&peer, host);
+        // It is worth no call.
+        if pages.is_empty() || !self.gateway.serves(&peer) || self.gateway.is_down(&peer) {
+            return;
+        }
+        let seat = self.exchanges.seat(&peer, host);
+        // Where nobody hears it what comes is wasted.
+        let _ = self.ask(&peer, seat.lane(), fields::farewell(&pages, body::nothing())).await;
+    }
+
+    /// Gives a host's connection back.
+    fn pass(&self, stream: TcpStream, dscp: u8, read: &[u8]) {
+        Counted::add(&self.counted.passed);
+        if let Ok(stream) = stream.into_std() {
+            self.gateway.pass(stream.into(), dscp, read);
+        }
     }
 
     /// The answer to one request. An error resets the host's connection.
@@ -155,21 +198,25 @@ impl Terminal {
     ) -> Result<Response<Body>, String> {
         let key = Key::new(&peer, way.to, request.uri());
         self.hosts.request(&key);
-        match self.pushes.find(&peer, way, &mut request).await {
-            Some(answer) => Ok(answer),
-            None => self.answer_or_ask(peer, key, request).await,
-        }
+        let asked = self.loads.ask(&self.hosts, way.from, &request);
+        let answer = match self.pushes.find(&peer, way, &mut request).await {
+            Some(answer) => from(Source::Pushed, answer),
+            None => self.answer_or_ask(peer, key, request).await?,
+        };
+        Ok(asked.answered(answer))
     }
 
-    /// Asks the peer's service, on a new exchange if the one there was has ended meanwhile.
+    /// Asks the peer's service on a host's lane, on a new exchange if the one there was has ended
+    /// meanwhile.
     async fn ask(
         &self,
         peer: &str,
+        lane: usize,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, String> {
         loop {
             let (mut sender, new) =
-                self.exchanges.sender(peer).await.map_err(|why| why.to_string())?;
+                self.exchanges.sender(peer, lane).await.map_err(|why| why.to_string())?;
             // Opening an exchange has a line raised. The request waits here meanwhile: a peer that is
             // started anew knows nothing of the exchange.
             let waits = new && self.gateway.is_down(peer);
@@ -201,6 +248,12 @@ fn server() -> hyper::server::conn::http1::Builder {
     builder
 }
 
+/// Notes where an answer came from.
+fn from(source: Source, mut answer: Response<Body>) -> Response<Body> {
+    answer.extensions_mut().insert(source);
+    answer
+}
+
 /// The last answer on a connection says so.
 fn closing(mut answer: Response<Body>, last: bool) -> Response<Body> {
     if last {
@@ -214,26 +267,4 @@ fn refuse(why: headers::Refused) -> Response<Body> {
     *answer.status_mut() = why.status();
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer
-}
-
-/// What the host says first, until it is known what that is.
-async fn first_bytes(stream: &TcpStream) -> (Verdict, Vec<u8>) {
-    let mut read = Vec::new();
-    let mut until = Instant::now() + SILENCE;
-    while timeout_at(until, stream.readable()).await.is_ok_and(|ready| ready.is_ok()) {
-        if read.is_empty() {
-            until = Instant::now() + SLOW;
-        }
-        read.reserve(MAX_HEAD);
-        match stream.try_read_buf(&mut read) {
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Ok(1..) => {}
-            _ => break,
-        }
-        match judge(&read) {
-            Verdict::More => {}
-            verdict => return (verdict, read),
-        }
-    }
-    (Verdict::Pass, read)
 }

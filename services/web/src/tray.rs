@@ -91,6 +91,11 @@ impl Tray {
         }
     }
 
+    /// Has its end not come yet?
+    pub fn is_coming(&self) -> bool {
+        self.inside.borrow().ended.is_none()
+    }
+
     /// Has its end not come in good order?
     pub fn is_broken(&self) -> bool {
         self.inside.borrow().ended == Some(false)

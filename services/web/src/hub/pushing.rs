@@ -21,6 +21,7 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::timeout;
 use url::Url;
 
@@ -74,6 +75,16 @@ impl Pushing {
     }
 }
 
+impl Pushing {
+    /// The users of these pages have left them.
+    pub fn leave(&self, peer: &str, left: &[u64]) {
+        let pages: Vec<_> = self.pages.borrow().iter().filter_map(Weak::upgrade).collect();
+        for page in pages.iter().filter(|p| *p.peer == *peer && left.contains(&p.number)) {
+            page.stop();
+        }
+    }
+}
+
 /// A page, while its objects are fetched and sent.
 pub struct Page {
     hub: Rc<Hub>,
@@ -88,6 +99,8 @@ pub struct Page {
     /// Other hosts whose address is known.
     others: RefCell<BTreeMap<String, SocketAddr>>,
     is_over: Cell<bool>,
+    /// What is fetched just now, by name.
+    running: RefCell<BTreeMap<String, AbortHandle>>,
     /// A page that the terminal has, too.
     base: Option<(Digest, Bytes)>,
     /// One of those whose objects are sent.
@@ -112,7 +125,7 @@ impl Page {
         let bytes = bytes.min(pushing.budget.over(hub.gateway.bills(peer)));
         let mut place = if bytes > 0 { pushing.places.take(peer, 1) } else { None };
         // Promised is only what there is a stream for.
-        if place.is_some() && pushing.urgent.sender(peer).await.is_err() {
+        if place.is_some() && pushing.urgent.sender(peer, 0).await.is_err() {
             place = None;
         }
         let bytes = if place.is_some() { bytes } else { 0 };
@@ -131,6 +144,7 @@ impl Page {
             copied: RefCell::new(fields::copied(fields)),
             others: RefCell::default(),
             is_over: Cell::new(false),
+            running: RefCell::default(),
             base,
             place,
         });
@@ -203,14 +217,24 @@ impl Page {
         loop {
             let next = self.plan.borrow_mut().start();
             let Some(wanted) = next else { return };
-            Local::spawn(self.clone().push(wanted));
+            let name = wanted.name.clone();
+            let task = spawn_local(self.clone().push(wanted));
+            self.running.borrow_mut().insert(name, task.abort_handle());
         }
     }
 
-    /// The host has left: what has not been sent is not.
+    /// The host has left: what has not been sent is not, nor fetched any further.
     fn stop(self: &Rc<Page>) {
-        self.is_over.set(true);
-        let names = self.plan.borrow_mut().stop();
+        if self.is_over.replace(true) {
+            return;
+        }
+        let mut names = self.plan.borrow_mut().stop();
+        let running = std::mem::take(&mut *self.running.borrow_mut());
+        for (name, task) in running {
+            task.abort();
+            names.push(name);
+        }
+        Counted::more(&self.hub.counted.push_stopped, names.len());
         Local::spawn(self.clone().withdraw(names));
     }
 
@@ -229,12 +253,12 @@ impl Page {
     async fn sender(&self, kind: Kind) -> Result<Sender, String> {
         let pushing = &self.hub.pushing;
         let stream = if kind.is_urgent() { &pushing.urgent } else { &pushing.images };
-        stream.sender(&self.peer).await.map(|(sender, _)| sender).map_err(|why| why.to_string())
+        stream.sender(&self.peer, 0).await.map(|(sender, _)| sender).map_err(|why| why.to_string())
     }
 
     /// Fetches an object and sends it.
     async fn push(self: Rc<Page>, wanted: Wanted) {
-        let _done = Done(self.clone());
+        let _done = Done(self.clone(), wanted.name.clone());
         if self.send(&wanted).await.is_err() {
             self.clone().withdraw(vec![wanted.name]).await;
         }
@@ -354,10 +378,11 @@ async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<boo
 }
 
 /// One object is through, however.
-struct Done(Rc<Page>);
+struct Done(Rc<Page>, String);
 
 impl Drop for Done {
     fn drop(&mut self) {
+        self.0.running.borrow_mut().remove(&self.1);
         self.0.plan.borrow_mut().done();
         self.0.go_on();
     }

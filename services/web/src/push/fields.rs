@@ -22,11 +22,15 @@ const FRAMED: HeaderName = HeaderName::from_static("bp-framed");
 const PAGE: HeaderName = HeaderName::from_static("bp-page");
 /// In a pushed answer: its status. 0: its body is a list of what does not come.
 const STATUS: HeaderName = HeaderName::from_static("bp-status");
+/// In a request: the numbers of pages that their user has left.
+const LEFT: HeaderName = HeaderName::from_static("bp-left");
 
 /// Bytes of one page's objects, where nobody says otherwise.
 pub const BYTES: u64 = 1_000_000;
 /// Hashes that a request has at most.
 pub const MAX_HELD: usize = 200;
+/// Pages that are left at once.
+pub const MAX_LEFT: usize = 32;
 
 /// What a request for a page says of push.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ pub fn is_same(one: &HeaderMap, other: &HeaderMap) -> bool {
 
 /// Removes what a host or a server sends of our own fields.
 pub fn clear(fields: &mut HeaderMap) {
-    for name in [PUSH, HOLDS, HAD, FRAMED, PAGE, STATUS] {
+    for name in [PUSH, HOLDS, HAD, FRAMED, PAGE, STATUS, LEFT] {
         fields.remove(name);
     }
 }
@@ -99,6 +103,31 @@ pub fn take_ask(fields: &mut HeaderMap) -> Option<Ask> {
         Some(all.collect())
     };
     Some(Ask { page: page.parse().ok()?, bytes, held: hashes(holds)?, had: hashes(had)? })
+}
+
+/// Says that their user has left these pages.
+pub fn set_left(fields: &mut HeaderMap, pages: &[u64]) {
+    let list = pages.iter().take(MAX_LEFT).map(u64::to_string).collect::<Vec<_>>().join(",");
+    if let Ok(list) = HeaderValue::from_str(&list) {
+        fields.insert(LEFT, list);
+    }
+}
+
+/// Takes the pages that a user has left out of a request.
+pub fn take_left(fields: &mut HeaderMap) -> Vec<u64> {
+    let list = fields.remove(LEFT);
+    let list = list.as_ref().and_then(|list| list.to_str().ok()).unwrap_or("");
+    list.split(',').take(MAX_LEFT).filter_map(|page| page.parse().ok()).collect()
+}
+
+/// A request that says nothing else.
+pub fn farewell<B>(pages: &[u64], body: B) -> Request<B> {
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static("http://left/");
+    *request.version_mut() = Version::HTTP_2;
+    set_left(request.headers_mut(), pages);
+    request
 }
 
 /// Notes that promises are between the body's bytes.
@@ -345,6 +374,10 @@ mod tests {
         let many = Ask { page: 1, bytes: 1, held: (0..1000).collect(), had: BTreeSet::new() };
         set_ask(&mut all, &many);
         assert_eq!(take_ask(&mut all).unwrap().held.len(), MAX_HELD);
+        let mut bye = farewell(&[3, 4], ());
+        assert_eq!(take_left(bye.headers_mut()), [3, 4]);
+        assert!(bye.headers().is_empty() && take_left(bye.headers_mut()).is_empty());
+        assert_eq!(take_left(&mut fields(&[("bp-left", "1,x,,-2,5")])), [1, 5]);
     }
 
     #[test]

@@ -218,19 +218,27 @@ impl<T: Clone> Shelf<T> {
         self.things.remove(key)?.here
     }
 
+    /// Pages of this host of which something is yet to come: it was promised, or `is_coming` says so.
+    pub fn awaited(&self, peer: &str, from: IpAddr, is_coming: impl Fn(&T) -> bool) -> Vec<u64> {
+        let its = self.things.iter().filter(|(key, _)| key.peer == peer && key.from == from);
+        let coming = its.filter(|(_, thing)| thing.here.as_ref().is_none_or(&is_coming));
+        let pages: BTreeSet<u64> = coming.map(|(_, thing)| thing.page).collect();
+        pages.into_iter().collect()
+    }
+
     /// Nothing more comes from this peer.
     pub fn lose(&mut self, peer: &str) {
         self.things.retain(|key, thing| key.peer != peer || thing.here.is_some());
     }
 
-    /// Removes what nobody asked for; with its bytes.
-    pub fn expire(&mut self, now: Duration) -> Vec<(T, usize)> {
+    /// Removes what nobody asked for: its names and bytes.
+    pub fn expire(&mut self, now: Duration) -> Vec<(String, usize)> {
         self.pages.retain(|_, page| now < page.news + LIFE);
         let mut wasted = Vec::new();
-        self.things.retain(|_, thing| {
+        self.things.retain(|key, thing| {
             let keep = now < thing.came + LIFE;
-            if !keep && let Some(here) = thing.here.take() {
-                wasted.push((here, thing.bytes));
+            if !keep && thing.here.is_some() {
+                wasted.push((key.name.clone(), thing.bytes));
             }
             keep
         });
@@ -298,6 +306,9 @@ mod tests {
         let (mut shelf, page) = shelf();
         let it = key("10.1.0.2", "a.test/x");
         shelf.promise(page, vec![it.name.clone()], S);
+        let (from, other) = (it.from, "10.1.0.3".parse().unwrap());
+        assert_eq!(shelf.awaited("shore", from, |_| false), [page]);
+        assert!(shelf.awaited("shore", other, |_| true).is_empty());
         assert!(shelf.grow(&key("10.1.0.2", "a.test/y"), page, 1, 3 * S), "news of the page");
         assert_eq!(shelf.look(&it, TO, 3 * S), Look::Coming(3 * S + PATIENCE));
         assert_eq!(shelf.look(&it, TO, 7 * S), Look::Nothing);

@@ -15,8 +15,9 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use service::message::Accepted;
 
-use super::Terminal;
-use crate::body::{Body, nothing, passing, whole};
+use super::{Terminal, from};
+use crate::body::{Body, keeping, nothing, passing, whole};
+use crate::loads::Source;
 use crate::store::{Found, kept};
 use crate::terminal::Pushes;
 use crate::{Counted, Local};
@@ -58,14 +59,14 @@ impl Terminal {
             (Verdict::Fresh, Some(found)) => {
                 self.hosts.hit(&asked.key, &found.stored);
                 self.pushes.holds(&found.stored);
-                Ok(self.store.give(&asked, &found))
+                Ok(from(Source::Memory, self.store.give(&asked, &found)))
             }
             (Verdict::Stale, Some(found)) => {
                 Counted::add(&self.counted.stale);
                 self.hosts.hit(&asked.key, &found.stored);
                 let answer = self.store.give(&asked, &found);
                 self.validate_meanwhile(peer, asked, request, found);
-                Ok(answer)
+                Ok(from(Source::Memory, answer))
             }
             (Verdict::Validate(conditions), Some(found)) => {
                 condition(request.headers_mut(), conditions);
@@ -74,7 +75,7 @@ impl Terminal {
             (Verdict::StandIn, Some(found)) => {
                 Counted::add(&self.counted.stale);
                 self.hosts.hit(&asked.key, &found.stored);
-                Ok(self.store.give(&asked, &found))
+                Ok(from(Source::Memory, self.store.give(&asked, &found)))
             }
             (Verdict::Never, _) => Ok(timed_out(nothing())),
             (Verdict::CutOff, _) => Ok(timed_out(whole(CUT_OFF.into()))),
@@ -197,19 +198,22 @@ impl Terminal {
     ) -> Result<Response<Body>, NoAnswer> {
         let page = self.pushes.ask(peer, &mut request);
         headers::pack_cookie(request.headers_mut());
-        let (uri, way) = (request.uri().clone(), headers::way(request.headers()));
-        let answer = self.ask(peer, request).await;
+        let way = headers::way(request.headers());
+        let way = way.ok_or(NoAnswer { why: "it leads nowhere".to_owned(), cut_off: false })?;
+        let (uri, seat) = (request.uri().clone(), self.exchanges.seat(peer, way.from));
+        let asking = self.servers.asked(peer, way.to);
+        let answer = self.ask(peer, seat.lane(), request).await;
         let mut answer = answer.map_err(|why| NoAnswer { why, cut_off: true })?;
-        if let Some(way) = way {
-            self.pushes.hear((peer, &uri, way.to), answer.headers_mut());
-        }
+        self.pushes.hear((peer, &uri, way.to), answer.headers_mut());
         let mut answer = Pushes::open(&self.pushes, page, answer).await;
-        if let Some(why) = headers::take_failed(answer.headers_mut()) {
+        let failed = headers::take_failed(answer.headers_mut());
+        asking.answered(failed.is_none());
+        if let Some(why) = failed {
             return Err(NoAnswer { why, cut_off: false });
         }
         headers::strip_hop(answer.headers_mut());
         *answer.version_mut() = Version::HTTP_11;
-        Ok(answer)
+        Ok(answer.map(|body| keeping(body, seat)))
     }
 
     /// What was stale holds: the server has said so with these fields.

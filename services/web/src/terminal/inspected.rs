@@ -35,7 +35,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::{SLOW, Terminal, closing, refuse, server};
+use super::{SLOW, Terminal, Visit, closing, refuse, server};
 use crate::authority::Stamp;
 use crate::body::{self, Body};
 use crate::clock::calendar;
@@ -170,6 +170,7 @@ struct Opened {
     inspection: Rc<Inspection>,
     /// It is to end when what was asked is answered.
     is_left: Cell<bool>,
+    visit: Visit,
     asked: Cell<Instant>,
 }
 
@@ -197,7 +198,9 @@ impl Terminal {
         Counted::add(&self.counted.inspected);
         let (is_left, asked) = (Cell::new(false), Cell::new(Instant::now()));
         let way = Way { to: it.server, from: host };
-        let opened = Opened { peer: it.peer.into(), way, name, inspection, is_left, asked };
+        let peer = it.peer.into();
+        let visit = self.visit(&peer, host);
+        let opened = Opened { peer, way, name, inspection, is_left, visit, asked };
         let opened = Rc::new(opened);
         match tls.get_ref().1.alpn_protocol() {
             Some(b"h2") => self.serve_http2(opened, tls).await,
@@ -242,6 +245,7 @@ impl Terminal {
     ) -> Result<Response<Body>, String> {
         Counted::add(&self.counted.requests);
         opened.asked.set(Instant::now());
+        opened.visit.mark(&mut request);
         if is_web_socket(&request) {
             return Ok(opened.leave(Why::WebSocket));
         }

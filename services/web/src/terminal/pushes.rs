@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -31,8 +31,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::Inspection;
+use super::visits::Visits;
 use crate::body::{self, Body, Broken};
 use crate::gateway::Gateway;
+use crate::hosts::Hosts;
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
 use crate::tray::Tray;
@@ -71,6 +73,8 @@ pub struct Pushes {
     /// Bytes that are asked for with one page; 0: nothing is.
     budget: Budget,
     inspection: Option<Rc<Inspection>>,
+    visits: Rc<Visits>,
+    hosts: Rc<Hosts>,
 }
 
 impl Pushes {
@@ -80,6 +84,7 @@ impl Pushes {
         store: Rc<Store>,
         budget: Budget,
         inspection: Option<Rc<Inspection>>,
+        (visits, hosts): (Rc<Visits>, Rc<Hosts>),
     ) -> Pushes {
         let (shelf, changed, held, versions, beside) = Default::default();
         let (started, gateway) = (Instant::now(), Rc::clone(gateway));
@@ -95,6 +100,8 @@ impl Pushes {
             gateway,
             budget,
             inspection,
+            visits,
+            hosts,
         }
     }
 
@@ -123,6 +130,11 @@ impl Pushes {
         let mut versions = self.versions.borrow_mut();
         let base = versions.like(&owner, &name);
         let base = base.and_then(|digest| Some((digest, versions.find(&owner, digest)?)));
+        if let Some(left) = self.visits.leaves(request, page)
+            && self.awaited(peer, way.from).contains(&left)
+        {
+            fields::set_left(request.headers_mut(), &[left]);
+        }
         if let Some((digest, _)) = base {
             delta::set_base(request.headers_mut(), digest);
         }
@@ -148,18 +160,25 @@ impl Pushes {
         others.into_iter().map(|to| cache::Key::new(key.peer(), to, uri)).collect()
     }
 
+    /// Pages of this host of which something is yet to come.
+    pub fn awaited(&self, peer: &str, from: IpAddr) -> Vec<u64> {
+        let is_coming = |here: &Here| matches!(here, Here::Pushed(tray) if tray.is_coming());
+        self.shelf.borrow().awaited(peer, from, is_coming)
+    }
+
     /// Gives up what nobody has asked for in its time.
     pub fn tidy(&self) {
         self.expire(self.now());
     }
 
     fn expire(&self, now: Duration) {
-        for (_, bytes) in self.shelf.borrow_mut().expire(now) {
-            self.waste(bytes);
+        for (name, bytes) in self.shelf.borrow_mut().expire(now) {
+            self.waste(&name, bytes);
         }
     }
 
-    fn waste(&self, bytes: usize) {
+    fn waste(&self, name: &str, bytes: usize) {
+        self.hosts.pushed(name, false);
         Counted::add(&self.counted.push_wasted);
         Counted::more(&self.counted.push_wasted_bytes, bytes);
     }
@@ -212,6 +231,8 @@ impl Pushes {
             return None;
         }
         shelf.take(key, page)?;
+        self.visits.looks_at(request, page);
+        self.hosts.pushed(&key.name, true);
         Counted::add(&self.counted.push_used);
         let mut answer = Response::new(body::nothing());
         *answer.headers_mut() = tray.fields.clone();
@@ -241,6 +262,8 @@ impl Pushes {
             return None;
         }
         shelf.take(key, page)?;
+        self.visits.looks_at(request, page);
+        self.hosts.pushed(&key.name, true);
         Counted::add(&self.counted.push_used);
         let asked = cache::Asked::of(request, &stored.key, true, self.store.now())?;
         Some(self.store.give(&asked, found))
@@ -282,7 +305,7 @@ impl Pushes {
     pub async fn serve(this: Rc<Pushes>, peer: String, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
         let _over = Over(Rc::clone(&this), peer.clone());
-        let served = exchange::server().serve_connection(
+        let served = exchange::push_server().serve_connection(
             Socket::new(stream, Bytes::new()),
             service_fn(|request| Pushes::receive(this.clone(), peer.clone(), request)),
         );
@@ -436,6 +459,7 @@ impl Pushes {
         mut body: Body,
         mut keep: Option<Keep>,
     ) {
+        let mut came = 0;
         let whole = loop {
             let data = match body.frame().await {
                 None => break true,
@@ -443,6 +467,7 @@ impl Pushes {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             Counted::more(&this.counted.pushed_bytes, data.len());
+            came += data.len();
             if let Some(keep) = &mut keep {
                 keep.append(&data);
             }
@@ -458,7 +483,7 @@ impl Pushes {
             // What no host has taken is asked for again.
             (false, _) => {
                 if this.shelf.borrow_mut().take(&key, page).is_some() {
-                    this.waste(0);
+                    this.waste(&key.name, came);
                     this.changed.notify_waiters();
                 }
             }

@@ -1,0 +1,65 @@
+//! Requests that leave HTTP behind (`Upgrade`) on a connection that has been served so far: from there
+//! on the gateway carries it as a plain stream.
+
+use std::cell::{Cell, RefCell};
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bentpipe_web::first::upgrade;
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body as _, Incoming};
+use hyper::service::service_fn;
+use tokio::net::TcpStream;
+
+use super::server;
+use crate::body::Body;
+use crate::socket::Socket;
+
+/// Serves a connection until it ends, or a host wants to speak something else on it: then it comes back
+/// with the bytes of that request and all that was read behind it.
+pub(super) async fn serve<F>(
+    stream: TcpStream,
+    read: Vec<u8>,
+    answer: impl Fn(Request<Incoming>) -> F,
+) -> Option<(TcpStream, Vec<u8>)>
+where
+    F: Future<Output = Result<Response<Body>, String>>,
+{
+    let (wanted, is_flushed) = (RefCell::new(None), Rc::new(Cell::new(true)));
+    let service = service_fn(|request: Request<Incoming>| {
+        let head = if request.body().is_end_stream() { upgrade(&request) } else { None };
+        let is_last = head.is_some();
+        if is_last {
+            *wanted.borrow_mut() = head;
+        }
+        let answer = (!is_last).then(|| answer(request));
+        async {
+            match answer {
+                Some(answer) => answer.await,
+                None => pending().await,
+            }
+        }
+    });
+    let socket = Socket::noting(stream, read.into(), Rc::clone(&is_flushed));
+    let mut connection = server().serve_connection(socket, service);
+    let mut head = poll_fn(|context| {
+        // Hosts break their connections off every day, and see here that ours was.
+        if Pin::new(&mut connection).poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        // The answers before it cross first.
+        match is_flushed.get() && wanted.borrow().is_some() {
+            true => Poll::Ready(wanted.borrow_mut().take()),
+            false => Poll::Pending,
+        }
+    })
+    .await?;
+    let parts = connection.into_parts();
+    let (stream, unread): (TcpStream, Bytes) = parts.io.into_inner().into_parts();
+    head.extend_from_slice(&parts.read_buf);
+    head.extend_from_slice(&unread);
+    Some((stream, head))
+}
