@@ -42,6 +42,8 @@ deb: build
 demo: lab
 	$(LAB) demo
 
+# The release build of the tests is not optimised as a whole, which takes minutes.
+test: export CARGO_PROFILE_RELEASE_LTO = off
 test: setup format lint unit seeds package
 
 format:

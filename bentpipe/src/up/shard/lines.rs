@@ -9,7 +9,7 @@ use control::{LineCommand, LineReport, LineWaiting};
 use dial::books::{Books, Host, Name};
 use dial::calendar::Wall;
 use dial::hayes::Told;
-use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State, Work};
+use dial::manager::{CarrierId, Command, DownCause, Event, FlowId as WaitId, Manager, State, Work};
 use dial::rules::Flow;
 use link::keys::PublicKey;
 use link::session::ClassId;
@@ -669,10 +669,15 @@ impl Shard {
                     None => self.on_carrier(now, at, false),
                 }
             }
-            Work::HangUp { .. } => {
+            Work::HangUp { cause, .. } => {
                 self.tell_line(now, at);
                 self.set_line_up(now, at, false);
-                let line = &mut self.lines[at];
+                let (line, relay) = (&mut self.lines[at], &self.relay);
+                let is_cut =
+                    |c| matches!(c, DownCause::MaxCall | DownCause::Budget | DownCause::Ordered);
+                if is_cut(cause) {
+                    line.wait_for_the_next(now, |id| relay.is_undelivered(id));
+                }
                 if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
                     modem.hang_up(now);
                     return;

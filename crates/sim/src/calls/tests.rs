@@ -9,7 +9,7 @@ use super::*;
 fn lines_that_fail_drop_and_cost_keep_every_promise_and_replay_exactly() {
     let (mut drops, mut failed, mut cost) = (0, 0, 0);
     let mut failures = Vec::new();
-    for seed in 0..1_000 {
+    for seed in 0..150 {
         let plan = CallPlan::of_seed(seed);
         match run_calls(&plan, None) {
             Ok(report) => {
@@ -25,7 +25,7 @@ fn lines_that_fail_drop_and_cost_keep_every_promise_and_replay_exactly() {
     }
     println!("{drops} drops, {failed} diallings in vain, {cost} millionths");
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(drops > 20 && failed > 20 && cost > 0, "{drops} drops, {failed} in vain, {cost}");
+    assert!(drops > 3 && failed > 3 && cost > 0, "{drops} drops, {failed} in vain, {cost}");
 }
 
 /// One of these seeds fails with these words when its plan, or its world, is spoilt.

@@ -75,6 +75,16 @@ impl ManagedLine {
         }
     }
 
+    /// The line is hung up, though not for being idle: connections wait again of which something has
+    /// not arrived.
+    pub(in super::super) fn wait_for_the_next(
+        &mut self,
+        now: Instant,
+        is_undelivered: impl Fn(FlowId) -> bool,
+    ) {
+        self.wait_again(now, Instant::FAR_FUTURE, is_undelivered);
+    }
+
     /// A connection that is over before the line was raised waits no more.
     pub(super) fn on_closed(&mut self, now: Instant, id: FlowId) {
         self.moved.remove(&id);
@@ -84,8 +94,14 @@ impl ManagedLine {
     /// What waited crosses now.
     pub(in super::super) fn forget_waiting(&mut self, now: Instant) {
         self.forget_given_up(now);
-        for waiting in std::mem::take(&mut self.waiting).into_values() {
+        for (key, waiting) in std::mem::take(&mut self.waiting) {
             self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);
+            // Its host may have said all that it has to say: if the call is lost it waits again.
+            if let WaitKey::Connection(id) = key
+                && self.may_remember(now, &id)
+            {
+                self.moved.insert(id, (waiting.flow.clone(), now));
+            }
             // All but the one that stands for its answer.
             let bytes = [waiting.bytes - 1, 0];
             self.note_crossing(key_of(&waiting.flow), waiting.flow, bytes);
