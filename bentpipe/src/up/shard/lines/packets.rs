@@ -101,9 +101,11 @@ impl Shard {
         (at, flow): &(usize, Flow),
         packet: &[u8],
     ) -> bool {
-        let begins = flow.protocol != TCP
-            || Packet::parse(packet).is_some_and(|p| p.opens(packet).is_some());
-        begins && self.lines[*at].manager.fails_fast(now, flow)
+        let opens = Packet::parse(packet).and_then(|p| p.opens(packet));
+        let begins = flow.protocol != TCP || opens.is_some();
+        // A service may have the answer here.
+        let is_given = || opens.is_some_and(|(from, to)| self.relay.via(now, from, to).is_some());
+        begins && self.lines[*at].manager.fails_fast(now, flow) && !is_given()
     }
 
     /// The host is told, and what it wanted may raise the line for its next try.

@@ -109,6 +109,25 @@ fn a_host_beyond_its_budget_raises_nothing_and_holds_nothing() {
     assert_eq!(bench.dialled(), [0], "others are not touched");
 }
 
+/// Nothing of it waits while the line is up.
+#[test]
+fn a_host_that_only_uses_the_line_does_not_hold_it_beyond_its_budget() {
+    let prefix: IpPrefix = "10.2.0.7".parse().unwrap();
+    for budget in [None, Some(Budget { stop: price("3"), warn_percent: 100 })] {
+        let host_budgets = budget.map(|budget| (prefix, budget)).into_iter().collect();
+        let mut bench = Bench::calling(ManagerConfig { host_budgets, ..one_modem() });
+        let mut hung_up = None;
+        for second in 0..180 {
+            bench.crosses(A, &ssh(), 10);
+            bench.pass(seconds(1));
+            let work = bench.work();
+            let hangs_up = work.iter().find(|w| matches!(w, Work::HangUp { .. })).cloned();
+            hung_up = hung_up.or(hangs_up.map(|work| (second, work)));
+        }
+        assert_eq!(hung_up.is_some(), budget.is_some(), "{hung_up:?}");
+    }
+}
+
 #[test]
 fn a_host_whose_budget_is_taken_out_of_the_file_raises_the_line_again() {
     let prefix: IpPrefix = "10.2.0.7".parse().unwrap();
