@@ -37,6 +37,9 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
     checks.extend(forwarder(&config));
     for peer in &config.peers {
         checks.extend(peer.endpoint.as_ref().map(|e| endpoint(peer, e)));
+        let endpoint = peer.endpoint.as_ref().and_then(HostPort::ip);
+        let way = endpoint.and_then(|addr| way_to(addr.ip()));
+        checks.extend(way.and_then(|way| lan_that_leads_out(&config.node.lan, &peer.name, &way)));
         if peer.source == Source::Keep {
             checks.extend(return_route::checks(peer, running));
         }
@@ -86,6 +89,18 @@ fn interface(check: &'static str, name: &str) -> Check {
             Check::warn(check, format!("{name} is down"), format!("ip link set {name} up"))
         }
     }
+}
+
+/// Hosts come in by an interface of `lan`; that of the way to a peer is mostly the other one.
+fn lan_that_leads_out(lan: &[String], peer: &str, way: &str) -> Option<Check> {
+    let (_, device) = way.rsplit_once(" dev ")?;
+    lan.iter().any(|name| name == device).then(|| {
+        Check::warn(
+            "lan",
+            format!("{device} is in `lan`, and is the way to {peer}, too"),
+            "write the interface that the hosts are on; it is right where both are on one network",
+        )
+    })
 }
 
 /// A network of this machine's hosts that a peer is said to have: they reach each other, and the peer
@@ -238,6 +253,10 @@ mod tests {
         assert_eq!(interface("lan", "lo").state, State::Ok);
         let missing = interface("lan", "no-such0");
         assert_eq!(missing.finding, "there is no interface no-such0");
-        assert_eq!(way_to("127.0.0.1".parse().unwrap()).as_deref(), Some("127.0.0.1 dev lo"));
+        let way = way_to("127.0.0.1".parse().unwrap());
+        assert_eq!(way.as_deref(), Some("127.0.0.1 dev lo"));
+        let found = |lan: &str| lan_that_leads_out(&[lan.into()], "shore", "192.0.2.7 dev eth0");
+        assert!(found("eth1").is_none());
+        assert_eq!(found("eth0").expect("a warning").state, State::Warn);
     }
 }
