@@ -42,9 +42,11 @@ deb: build
 demo: lab
 	$(LAB) demo
 
-# The release build of the tests is not optimised as a whole, which takes minutes.
-test: export CARGO_PROFILE_RELEASE_LTO = off
-test: setup format lint unit seeds package
+# The tests' build serves the seeds and the package too: the rooms that the simulator runs are
+# optimised in it, and a release build would take minutes more. make test-long has both of that.
+test: setup format lint unit
+	@$(call seeds,target/debug/bentpipe-lab)
+	@PROGRAM=target/debug/bentpipe sh scripts/test-deb.sh
 
 format:
 	$(CARGO) fmt --all --check
@@ -61,7 +63,7 @@ unit:
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
 # connections closed early), how exact the emulator is, for which nothing else may run, what each
 # frame of a hostile peer costs, every place of three faults in a tunnel's life, and the sanitizers.
-test-long: lab
+test-long: lab seeds package
 	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test ppp -- --ignored --nocapture
@@ -70,20 +72,22 @@ test-long: lab
 	@sh scripts/sanitize.sh
 
 # The simulator's seeds; a failure prints the command that repeats it. The first have the committed
-# hashes, which a test has of a build without optimisation.
+# hashes, in a release build and in the tests' own.
 SEEDS ?= 1000
-HASHES = { $(LAB) sim --seeds 6 --hash && $(LAB) sim --star 8 --seeds 2 --hash && \
-	$(LAB) sim --mesh 4 --hash && $(LAB) sim --row 3 --hash; }
+hashes = { $(1) sim --seeds 6 --hash && $(1) sim --star 8 --seeds 2 --hash && \
+	$(1) sim --mesh 4 --hash && $(1) sim --row 3 --hash; }
+define seeds
+$(call hashes,$(1)) > target/hashes.txt; \
+diff crates/sim/hashes.txt target/hashes.txt || { echo \
+"seeds mean other runs than before: if they should, make hashes writes them down"; exit 1; }; \
+$(1) sim --seeds $(SEEDS) && $(1) sim --calls --seeds $(SEEDS)
+endef
 seeds: lab
-	@$(HASHES) > target/hashes.txt
-	@diff crates/sim/hashes.txt target/hashes.txt || { echo \
-	"seeds mean other runs than before: if they should, make hashes writes them down"; exit 1; }
-	$(LAB) sim --seeds $(SEEDS)
-	$(LAB) sim --calls --seeds $(SEEDS)
+	@$(call seeds,$(LAB))
 
 # Rewrites the committed hashes of seeds.
 hashes: lab
-	$(HASHES) > crates/sim/hashes.new
+	$(call hashes,$(LAB)) > crates/sim/hashes.new
 	mv crates/sim/hashes.new crates/sim/hashes.txt
 
 # The Debian package, installed, upgraded and purged in a copy of this system.

@@ -3,6 +3,7 @@
 #
 # Installs, upgrades, removes and purges the package in a copy of this system that
 # vanishes afterwards (an overlay in a mount namespace), and looks at what is there.
+# PROGRAM is another build of bentpipe than the released one; only that one must be small.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -58,7 +59,11 @@ for service in bentpipe-web bentpipe-names bentpipe-ftp; do
 done
 check "the program comes without symbols" \
     'said=$(readelf -S /usr/bin/bentpipe) && ! echo "$said" | grep -q "\.symtab\|\.debug_info"'
-check "the program is small" 'test "$(stat -c %s /usr/bin/bentpipe)" -lt 16000000'
+case ${PROGRAM:-target/release/bentpipe} in
+*/release/*)
+    check "the program is small" 'test "$(stat -c %s /usr/bin/bentpipe)" -lt 16000000'
+    ;;
+esac
 check "the configuration is private" 'test "$(stat -c %a:%U /etc/bentpipe)" = 700:root'
 check "the manual is there" 'zcat /usr/share/man/man1/bentpipe-up.1.gz | grep -q SIGTERM'
 check "completions are there" 'bash -n /usr/share/bash-completion/completions/bentpipe'
