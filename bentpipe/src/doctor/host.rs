@@ -82,7 +82,7 @@ fn blocked() -> Option<Check> {
 
 /// Other programs' filters decide over forwarded packets, too; Docker's drop them.
 fn firewall() -> Check {
-    let list = Command::new("nft").args(["list", "chains"]).output();
+    let list = Command::new("nft").args(["list", "ruleset"]).output();
     let Ok(list) = list else {
         return Check::ok("firewall", "nothing to ask it with");
     };
@@ -98,21 +98,44 @@ fn firewall() -> Check {
     )
 }
 
-/// Chains at the hooks that interception passes whose policy is to drop.
+/// Chains at the hooks that interception passes which drop whatever nothing else let in: by their
+/// policy, or by a rule without a condition.
 fn dropping_chains(list: &str) -> Vec<String> {
-    let (mut table, mut chain, mut found) = (String::new(), String::new(), Vec::new());
+    let (mut table, mut chain, mut passed) = (String::new(), String::new(), false);
+    let mut found: Vec<String> = Vec::new();
     for line in list.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("table ") {
             name.trim_end_matches(" {").clone_into(&mut table);
         } else if let Some(name) = line.strip_prefix("chain ") {
             name.trim_end_matches(" {").clone_into(&mut chain);
-        } else if line.contains("policy drop")
-            && ["hook forward", "hook input", "hook prerouting"].iter().any(|h| line.contains(h))
-        {
-            found.push(format!("{table} {chain}"));
+            passed = false;
+        } else if line.starts_with("type ") {
+            passed =
+                ["hook forward", "hook input", "hook prerouting"].iter().any(|h| line.contains(h));
+        }
+        // Our own chains speak of what is blocked elsewhere.
+        let ours = table.contains("bentpipe");
+        let named = format!("{table} {chain}");
+        if passed && !ours && drops_the_rest(line) && !found.contains(&named) {
+            found.push(named);
         }
     }
     found
+}
+
+/// A chain's policy, or a rule that asks for nothing before it drops.
+fn drops_the_rest(line: &str) -> bool {
+    let mut words = line.split_whitespace().peekable();
+    if line.starts_with("type ") {
+        return line.contains("policy drop");
+    }
+    if words.next_if_eq(&"counter").is_some() {
+        while words
+            .next_if(|w| matches!(*w, "packets" | "bytes") || w.parse::<u64>().is_ok())
+            .is_some()
+        {}
+    }
+    matches!(words.next(), Some("drop" | "reject"))
 }
 
 /// Sends two datagrams as one piece over loopback and sees how they arrive.
@@ -190,6 +213,13 @@ mod tests {
                     table inet mine {\n\tchain in {\n\t\ttype filter hook input priority 0; policy accept;\n\t}\n}";
         assert_eq!(dropping_chains(list), ["ip filter FORWARD"]);
         assert!(dropping_chains("").is_empty());
+        let rules = "table ip filter {\n\tchain INPUT {\n\t\t\
+                     type filter hook input priority filter; policy accept;\n\t\t\
+                     tcp dport 22 accept\n\t\tip saddr 192.0.2.1 drop\n\t\t\
+                     counter packets 5 bytes 340 drop\n\t}\n\tchain mine {\n\t\tdrop\n\t}\n\
+                     \tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy accept;\n\
+                     \t\tudp dport 53 drop\n\t}\n}";
+        assert_eq!(dropping_chains(rules), ["ip filter INPUT"]);
     }
 
     #[test]

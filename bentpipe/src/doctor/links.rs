@@ -13,7 +13,10 @@ pub(super) fn checks(file: &Path, status: &miette::Result<Status>) -> Vec<Check>
         Ok(status) => {
             let running = format!("it runs, for {}", span(status.node.uptime_ms));
             let mut checks = vec![Check::ok(check, running)];
-            checks.extend(status.links.iter().map(|l| link(l, &status.node.public_key)));
+            for l in &status.links {
+                checks.push(link(l, &status.node.public_key));
+                checks.extend(disagreements(l));
+            }
             checks.extend(status.one_sided.iter().map(one_sided));
             checks.extend(strangers(status));
             checks
@@ -76,6 +79,14 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
     }
 }
 
+/// What the two files cannot both be right about; both ends are told when they speak.
+fn disagreements(link: &LinkStatus) -> impl Iterator<Item = Check> {
+    link.disagreements.iter().map(|told| {
+        let mend = "mend one of the two files, then `systemctl reload` or SIGHUP there";
+        Check::warn("link", format!("{}: {told}", link.peer), mend)
+    })
+}
+
 /// A link without a gateway at its far end: nobody there tells how it is.
 fn one_sided(link: &OneSidedStatus) -> Check {
     let OneSidedStatus { peer, device, connections_open: open, .. } = link;
@@ -115,6 +126,7 @@ mod tests {
             ..Failing::default()
         });
         status.links[1].state = LinkState::Up;
+        status.links[1].disagreements = vec!["both files say end = \"hub\"".into()];
         status.node.strangers = vec![Stranger {
             reason: Reason::OtherNode,
             public_key: Some("KEY=".into()),
@@ -123,10 +135,12 @@ mod tests {
         }];
         let checks = checks(Path::new("x.toml"), &Ok(status));
         let states: Vec<State> = checks.iter().map(|c| c.state).collect();
-        assert_eq!(states, [State::Ok, State::Fail, State::Ok, State::Warn, State::Warn]);
+        let all = [State::Ok, State::Fail, State::Ok, State::Warn, State::Warn, State::Warn];
+        assert_eq!(states, all);
+        assert_eq!(checks[3].finding, "ship: both files say end = \"hub\"");
         assert!(checks[1].finding.starts_with("shore: answers come from 192.0.2.2:4500"));
         assert!(checks[1].mend.as_ref().unwrap().contains("preshared_key"));
-        assert!(checks[4].mend.as_ref().unwrap().contains("KEY="));
+        assert!(checks[5].mend.as_ref().unwrap().contains("KEY="));
     }
 
     #[test]
