@@ -134,6 +134,8 @@ pub(crate) struct Stream {
     pub wants_writable: bool,
     /// Its user is to hear when all that was written has left.
     pub wants_idle: bool,
+    /// Its user sends several things on it and decides late which is next: little waits here.
+    pub interleaves: bool,
     /// Its user compresses the bytes, and is asked for more as late as the link allows.
     pub has_codec: bool,
     /// It was refused when it last asked for room: its user has more than waits here.

@@ -64,6 +64,13 @@ pub struct Origin {
     pub dscp: u8,
 }
 
+impl Origin {
+    /// Does the stream carry several things, between programs that decide which is next?
+    pub(crate) fn interleaves(&self) -> bool {
+        matches!(self.target, Target::Service(..))
+    }
+}
+
 /// The longest name that an [`Origin`] carries (RFC 1035: 253 characters).
 pub const MAX_NAME: usize = 253;
 /// The longest name of a service.

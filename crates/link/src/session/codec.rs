@@ -47,7 +47,7 @@ impl Session {
     /// Like [`Session::writable_bytes`], for a stream with a codec: 0 while the bytes that are
     /// written already keep the link busy.
     pub fn writable_for_codec(&mut self, id: StreamId) -> u64 {
-        let (cap, low) = (self.unsent_cap(), self.low_water());
+        let (cap, low) = (self.unsent_cap_of(id), self.low_water());
         let told = self.told;
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {

@@ -57,6 +57,17 @@ impl Session {
         local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
     }
 
+    /// The same of this stream: what its user interleaves is not to wait here.
+    pub(super) fn unsent_cap_of(&self, id: StreamId) -> u64 {
+        let cap = self.unsent_cap();
+        match self.streams.get(&id) {
+            Some(s) if s.interleaves => {
+                (2 * self.low_water()).max(self.paths.most_waiting()).min(cap)
+            }
+            _ => cap,
+        }
+    }
+
     /// Sets whether the node's memory is used up and this session has its share of it. Then each of
     /// its streams has its reserve and no more.
     pub(crate) fn set_short(&mut self, short: bool) {

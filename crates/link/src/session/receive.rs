@@ -284,6 +284,7 @@ impl Session {
         }
         s.opened = true;
         s.host = self.schedule.hold_host(origin.client.map(|c| c.ip()));
+        s.interleaves = origin.interleaves();
         let waiting = s.recv.readable() > 0 || s.fin_in.is_some();
         self.events.push_back(Event::Opened(id, origin));
         if waiting {

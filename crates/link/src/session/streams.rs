@@ -11,8 +11,9 @@ impl Session {
             return None;
         }
         let host = self.schedule.hold_host(origin.client.map(|c| c.ip()));
+        let interleaves = origin.interleaves();
         let origin = Some(Box::new(origin));
-        let stream = Stream { origin, opened: true, host, ..Stream::default() };
+        let stream = Stream { origin, opened: true, host, interleaves, ..Stream::default() };
         let id = self.open_stream(stream)?;
         self.opening.push_back((now + OPEN_WAIT, id));
         self.stir(now);
@@ -52,7 +53,7 @@ impl Session {
         let cap = match self.streams.get(&id) {
             // What waits for its carrier, maybe for hours, leaves the memory to others.
             Some(s) if !self.has_way(s.class) => self.unsent_cap().min(self.params.reserve),
-            _ => self.unsent_cap(),
+            _ => self.unsent_cap_of(id),
         };
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
