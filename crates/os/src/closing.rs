@@ -136,7 +136,7 @@ mod tests {
 
     /// A socket whose last close waits for half a minute, and who could end that.
     fn lingering() -> (OwnedFd, Stream) {
-        let (a, b) = pair(&TcpOptions::default()).unwrap();
+        let (a, b) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
         while a.write(&[0; 1 << 16]).is_ok() {}
         linger(a.as_fd(), LINGER).unwrap();
         (a.into(), b)

@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn bytes_ends_and_resets_are_carried() {
         for orderly in [true, false] {
-            let (near, a) = pair(&TcpOptions::default()).unwrap();
-            let (b, far) = pair(&TcpOptions::default()).unwrap();
+            let (near, a) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
+            let (b, far) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
             let mut carried = Carried::new(a, b);
             near.write(b"request").unwrap();
             near.shutdown_write().unwrap();

@@ -222,7 +222,7 @@ mod tests {
         let stop = packet::encode(&Request::Stop, b"").unwrap();
         let mut far = Vec::new();
         for packet in [&stop[..], &[b'x'; 200], &stop] {
-            let (near, other) = pair(&TcpOptions::default()).unwrap();
+            let (near, other) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
             while near.write(&[0; 1 << 16]).is_ok() {}
             os::tcp::linger(near.as_fd(), units::Duration::from_secs(30)).unwrap();
             theirs.send(&[IoSlice::new(packet)], &[near.as_fd()], false).unwrap();
@@ -242,7 +242,7 @@ mod tests {
         let closer = Closer::start().unwrap();
         let line = Line::new("rogue", SeqPacket::pair().unwrap().0, &closer);
         assert!(line.has_room());
-        let (near, far) = pair(&TcpOptions::default()).unwrap();
+        let (near, far) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
         while near.write(&[0; 1 << 16]).is_ok() {}
         let lingering = line.share(near);
         os::tcp::linger(lingering.as_fd(), units::Duration::from_secs(30)).unwrap();

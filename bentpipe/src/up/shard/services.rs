@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,8 +26,11 @@ use crate::up::services::{Wish, Work, reason_of};
 
 /// When it is looked again whether a service takes its answers.
 const AGAIN: Duration = Duration::from_millis(2);
-/// What the kernel holds of a stream for the gateway to read.
-const SEND_BUFFER: usize = 256 << 10;
+/// What the kernel holds of a stream, on either side of it, for the gateway to read: what the link
+/// sends in this time, within these bounds. A service that sends several answers on one stream
+/// decides which is next, and what the kernel holds cannot be overtaken any more.
+const AHEAD: Duration = Duration::from_millis(25);
+const HELD: RangeInclusive<u64> = 8 << 10..=256 << 10;
 /// A rate or a round trip that is another by less than its eighth is not news.
 const NEWS: u64 = 8;
 
@@ -306,7 +310,7 @@ impl Shard {
             None => None,
         };
         let (peer, name) = (known.id, line.name.as_str());
-        let (ours, theirs) = stream_pair().ok_or(Reason::Exhausted)?;
+        let (ours, theirs) = self.stream_pair(peer).ok_or(Reason::Exhausted)?;
         let opened = self.relay.open_to_service(now, (peer, name), client, preface, class);
         let flow = opened.map_err(reason_of)?;
         if !self.connections.add(&self.poller, flow, ours, false) {
@@ -332,7 +336,7 @@ impl Shard {
         if !line.has_room() {
             return Err(ResetReason::Exhausted);
         }
-        let (ours, theirs) = stream_pair().ok_or(ResetReason::Exhausted)?;
+        let (ours, theirs) = self.stream_pair(peer).ok_or(ResetReason::Exhausted)?;
         if !self.connections.add(&self.poller, flow, ours, false) {
             return Err(ResetReason::Exhausted);
         }
@@ -600,14 +604,19 @@ impl Shard {
             false => Err(ResetReason::Exhausted),
         }
     }
-}
 
-/// The gateway's end of a stream and the service's.
-fn stream_pair() -> Option<(Stream, Stream)> {
-    let (ours, theirs) = pair(&TcpOptions::default()).ok()?;
-    // The kernel would let a service write megabytes ahead of the link.
-    theirs.set_send_buffer(SEND_BUFFER).ok()?;
-    Some((ours, theirs))
+    /// The gateway's end of a stream to this peer, and the service's.
+    fn stream_pair(&self, peer: PeerId) -> Option<(Stream, Stream)> {
+        let held = self.relay.endpoint.rate(peer).bytes_in(AHEAD).0;
+        let held = held.clamp(*HELD.start(), *HELD.end()) as usize;
+        // The kernel would let a service write megabytes ahead of the link. A segment that fills a
+        // small buffer would close its window until a timer asks.
+        let longest_segment = Some((held / 8) as u32);
+        let receive = TcpOptions { receive_buffer: Some(held), ..TcpOptions::default() };
+        let send = TcpOptions { send_buffer: Some(held), ..TcpOptions::default() };
+        let ours = TcpOptions { longest_segment, ..receive };
+        pair(&ours, &TcpOptions { longest_segment, ..send }).ok()
+    }
 }
 
 /// Does the link differ from what was told of it?

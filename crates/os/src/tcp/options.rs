@@ -29,6 +29,8 @@ pub struct TcpOptions {
     pub receive_buffer: Option<usize>,
     /// A fixed send buffer in bytes in place of the kernel's tuning.
     pub send_buffer: Option<usize>,
+    /// The longest segment in bytes (`TCP_MAXSEG`), to which the far host keeps, too.
+    pub longest_segment: Option<u32>,
     /// The kernel's congestion control by name.
     pub congestion: Option<String>,
 }
@@ -46,6 +48,7 @@ impl Default for TcpOptions {
             unsent_limit: Some(128 << 10),
             receive_buffer: None,
             send_buffer: None,
+            longest_segment: None,
             congestion: None,
         }
     }
@@ -92,6 +95,9 @@ impl TcpOptions {
         }
         if let Some(bytes) = self.send_buffer {
             sys::set_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes)?;
+        }
+        if let Some(bytes) = self.longest_segment {
+            set_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes)?;
         }
         Ok(())
     }

@@ -12,20 +12,21 @@ use crate::sys::check;
 const PATIENCE_MS: libc::c_int = 50;
 
 /// Two sockets that are connected with each other over the loopback interface, which must be
-/// up. Unlike a pair of Unix sockets they tell a reset from an end. If the holder of one dies,
+/// up, with these options each. Unlike a pair of Unix sockets they tell a reset from an end. If the holder of one dies,
 /// the other reads a reset, until [`Stream::close_in_order`].
 ///
 /// # Errors
 /// If the system has no descriptors or ports left, or the loopback interface is down.
-pub fn pair(options: &TcpOptions) -> io::Result<(Stream, Stream)> {
+pub fn pair(near: &TcpOptions, far: &TcpOptions) -> io::Result<(Stream, Stream)> {
     let local = (Ipv4Addr::LOCALHOST, 0).into();
-    let listener = Listener::bind(local, options).map_err(|e| failed(&e))?;
+    let listener = Listener::bind(local, far).map_err(|e| failed(&e))?;
     let to = listener.local_addr();
-    let ours = connect(&Connect { to, from: None, mark: None, options }).map_err(|e| match e {
-        ConnectError::Unreachable(e) => e,
-        ConnectError::SourceInUse => ErrorKind::AddrInUse.into(),
-        ConnectError::Failed(e) => failed(&e),
-    })?;
+    let ours =
+        connect(&Connect { to, from: None, mark: None, options: near }).map_err(|e| match e {
+            ConnectError::Unreachable(e) => e,
+            ConnectError::SourceInUse => ErrorKind::AddrInUse.into(),
+            ConnectError::Failed(e) => failed(&e),
+        })?;
     let own = ours.local_addr()?;
     // Whoever else knows of the port does not have our address.
     for _ in 0..16 {
@@ -59,6 +60,10 @@ mod tests {
     use super::*;
     use crate::closing::{Closer, Shared};
 
+    fn plain() -> TcpOptions {
+        TcpOptions::default()
+    }
+
     fn read(stream: &Stream) -> io::Result<Vec<u8>> {
         let mut buf = [0; 100];
         for _ in 0..1000 {
@@ -74,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_pair_tells_an_end_from_a_reset() {
-        let (a, b) = pair(&TcpOptions::default()).unwrap();
+        let (a, b) = pair(&plain(), &plain()).unwrap();
         a.write(b"hello").unwrap();
         a.shutdown_write().unwrap();
         assert_eq!(read(&b).unwrap(), b"hello");
         assert_eq!(read(&b).unwrap(), b"");
         b.write(b"still open").unwrap();
         assert_eq!(read(&a).unwrap(), b"still open");
-        let (a, b) = pair(&TcpOptions::default()).unwrap();
+        let (a, b) = pair(&plain(), &plain()).unwrap();
         drop(a);
         assert_eq!(read(&b).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
@@ -90,7 +95,7 @@ mod tests {
     fn what_is_no_connection_is_not_taken_for_one() {
         let closer = Closer::start().unwrap();
         let given = |fd| Stream::given(Shared::new(fd, &closer));
-        let (a, b) = pair(&TcpOptions::default()).unwrap();
+        let (a, b) = pair(&plain(), &plain()).unwrap();
         assert!(given(a.into()).is_ok(), "the other end is open");
         drop(b);
         let file = std::fs::File::open("/dev/null").unwrap();

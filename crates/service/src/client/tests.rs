@@ -36,7 +36,7 @@ fn two() -> (Gateway, Client) {
 }
 
 fn sockets() -> (OwnedFd, OwnedFd) {
-    let (a, b) = pair(&TcpOptions::default()).unwrap();
+    let (a, b) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
     (a.into(), b.into())
 }
 
