@@ -635,3 +635,52 @@ fn a_small_request_that_is_made_again_costs_few_bytes_each_way() {
     assert!(each[0] > 0 && each[0] <= 40, "{each:?}");
     assert!(each[1] > 1 && each[1] <= 41, "{each:?}");
 }
+
+/// What lays out a page goes before what fills it, and little that cannot be overtaken any more
+/// waits between the service and the link.
+#[test]
+fn a_style_sheet_does_not_wait_behind_a_picture() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) =
+        world_with("web-rank", |plan, _| plan.rate = units::BitRate::from_mbps(2));
+    let _server = Server::start(&world.server, |head, _| {
+        let (kind, n) = match head.split(' ').nth(1) {
+            Some("/picture") => ("image/png", 2_000_000),
+            _ => ("text/css", 50_000),
+        };
+        let head =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {n}\r\n\r\n");
+        (head, pattern(3, n))
+    });
+    let ask = |path: &str| {
+        let mut stream = connect(&world.client, AT);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        stream
+    };
+    let mut picture = ask("/picture");
+    read_head(&mut picture).expect("an answer");
+    let come = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&come);
+    let reading = thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while counted.load(Ordering::Relaxed) < 2_000_000 {
+            let n = picture.read(&mut piece).expect("more of the picture");
+            counted.fetch_add(n as u64, Ordering::Relaxed);
+        }
+    });
+    wait_for("much of the picture", || match come.load(Ordering::Relaxed) {
+        n if n > 200_000 => Ok(()),
+        n => Err(format!("{n} bytes")),
+    });
+    let before = come.load(Ordering::Relaxed);
+    let mut style = ask("/style");
+    read_head(&mut style).expect("an answer");
+    style.read_exact(&mut vec![0; 50_000]).expect("a style sheet");
+    // A round trip, and what was on its way: 350 kB in two seconds when it had to wait.
+    let meanwhile = come.load(Ordering::Relaxed) - before;
+    assert!(meanwhile < 150_000, "{meanwhile} bytes of the picture came first");
+    drop(style);
+    reading.join().unwrap();
+}

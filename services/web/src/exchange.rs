@@ -40,38 +40,44 @@ pub const REQUESTS: u32 = 3000;
 /// Bytes of a request's or an answer's fields.
 const FIELDS: u32 = 64 << 10;
 
-/// Bytes of one body that wait for the link; the rest waits where it comes from.
-const WAITING: usize = 16 << 10;
+/// Bytes of one body that wait for the link, and of one piece of it: what the link sends in 20 ms,
+/// within these. The rest waits where it comes from.
+const WAITING: std::ops::RangeInclusive<u64> = 4 << 10..=16 << 10;
 
-/// The side that asks.
-pub fn client() -> client::Builder<Local> {
+fn waiting(in_20_ms: Option<u64>) -> usize {
+    let (least, most) = (*WAITING.start(), *WAITING.end());
+    in_20_ms.unwrap_or(most).clamp(least, most) as usize
+}
+
+/// The side that asks, over a link that sends so many bytes in 20 ms.
+pub fn client(in_20_ms: Option<u64>) -> client::Builder<Local> {
     let mut builder = client::Builder::new(Local);
     builder
         .initial_stream_window_size(BODY_WINDOW)
         .initial_connection_window_size(WINDOW)
         .initial_max_send_streams(REQUESTS as usize)
-        .max_send_buf_size(WAITING)
+        .max_send_buf_size(waiting(in_20_ms))
         .max_header_list_size(FIELDS);
     builder
 }
 
-/// The side that answers hosts' requests.
-pub fn server() -> server::Builder<Local> {
-    answering(UPLOAD_WINDOW, UPLOAD_WINDOW)
+/// The side that answers hosts' requests, over a link that sends so many bytes in 20 ms.
+pub fn server(in_20_ms: Option<u64>) -> server::Builder<Local> {
+    answering(UPLOAD_WINDOW, UPLOAD_WINDOW, in_20_ms)
 }
 
 /// The side that takes what is pushed.
 pub fn push_server() -> server::Builder<Local> {
-    answering(BODY_WINDOW, PUSH_WINDOW)
+    answering(BODY_WINDOW, PUSH_WINDOW, None)
 }
 
-fn answering(body: u32, all: u32) -> server::Builder<Local> {
+fn answering(body: u32, all: u32, in_20_ms: Option<u64>) -> server::Builder<Local> {
     let mut builder = server::Builder::new(Local);
     builder
         .initial_stream_window_size(body)
         .initial_connection_window_size(all)
         .max_concurrent_streams(REQUESTS)
-        .max_send_buf_size(WAITING)
+        .max_send_buf_size(waiting(in_20_ms))
         .max_header_list_size(FIELDS)
         .auto_date_header(false);
     builder
@@ -132,7 +138,7 @@ impl Exchanges {
         }
         let stream = self.gateway.open(peer, self.preface, self.class).await?;
         let socket = watched(stream).map_err(|_| Reason::Exhausted)?;
-        let (sender, connection) = client()
+        let (sender, connection) = client(self.gateway.in_20_ms(peer))
             .handshake(Socket::new(socket, Bytes::new()))
             .await
             .map_err(|_| Reason::Protocol)?;

@@ -63,6 +63,8 @@ struct Peer {
     is_down: bool,
     /// Its link has a price for bytes.
     bills: bool,
+    /// Bits a second of its link; 0 if nothing is known.
+    rate: u64,
 }
 
 /// What the gateway gives without being asked.
@@ -149,6 +151,7 @@ impl Gateway {
                     has_service: link.service,
                     is_down: link.state == LinkState::Down,
                     bills: link.price.is_some(),
+                    rate: link.rate,
                 };
                 self.peers.borrow_mut().insert(link.peer, peer);
                 return self.links_changed.notify_waiters();
@@ -207,6 +210,11 @@ impl Gateway {
     /// Do bytes over the link to this peer cost money?
     pub fn bills(&self, peer: &str) -> bool {
         self.peer(peer).bills
+    }
+
+    /// What the link to this peer sends in 20 ms, in bytes. `None`: nothing is known of it.
+    pub fn in_20_ms(&self, peer: &str) -> Option<u64> {
+        Some(self.peer(peer).rate / 8 / 50).filter(|bytes| *bytes > 0)
     }
 
     /// A stream to the peer's service, in this class of its link.

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
 use crate::gateway::Gateway;
+use crate::rank::{self, Ranks};
 use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::{Counted, Local, exchange};
@@ -86,10 +87,17 @@ impl Hub {
     pub async fn serve(self: Rc<Hub>, peer: String, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
         let peer: Rc<str> = peer.into();
-        let served = exchange::server().serve_connection(
-            Socket::new(stream, Bytes::new()),
-            service_fn(|request| self.clone().answer(peer.clone(), request)),
-        );
+        let ranks = Ranks::default();
+        let answer = |request| {
+            let (answer, ranks) = (self.clone().answer(peer.clone(), request), ranks.clone());
+            async move {
+                let Ok(answer) = answer.await;
+                let fills = rank::fills(answer.headers());
+                Ok::<_, Infallible>(answer.map(|body| ranks.rank(body, fills)))
+            }
+        };
+        let served = exchange::server(self.gateway.in_20_ms(&peer))
+            .serve_connection(Socket::new(stream, Bytes::new()), service_fn(answer));
         if let Err(why) = served.await {
             eprintln!("an exchange with {peer} has ended: {why}");
         }

@@ -13,6 +13,7 @@ mod hosts;
 mod hub;
 mod loads;
 mod options;
+mod rank;
 mod shares;
 mod socket;
 mod store;
