@@ -62,13 +62,17 @@ unit:
 
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
 # connections closed early), how exact the emulator is, for which nothing else may run, what each
-# frame of a hostile peer costs, every place of three faults in a tunnel's life, and the sanitizers.
+# frame of a hostile peer costs, every place of three faults in a tunnel's life, the public tests of
+# HTTP caches, and the sanitizers.
 test-long: lab seeds package
+	@sh scripts/setup.sh long
 	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe-lab --test ppp -- --ignored --nocapture
 	$(CARGO) test --release --package bentpipe --test costs -- --ignored --nocapture
 	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
+	PROGRAMS=target/release bash scripts/http-cache-tests.sh
+	PROGRAMS=target/release HUB=off bash scripts/http-cache-tests.sh
 	@sh scripts/sanitize.sh
 
 # The simulator's seeds; a failure prints the command that repeats it. The first have the committed

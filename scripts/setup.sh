@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs, with apt, what building, testing and the demo need and this machine lacks; with the
-# word "build", what building alone needs: a gateway is to get no servers and no browser.
+# word "build", what building alone needs: a gateway is to get no servers and no browser; with "long",
+# also what the longest tests do.
 # Says nothing when nothing is missing; may be run any number of times.
 set -eu
 
@@ -29,6 +30,7 @@ caddy:caddy
 chromium-headless-shell:chromium-headless-shell
 socat:socat
 "
+[ "${1:-}" != long ] || wanted="$wanted node:nodejs npm:npm"
 [ "${1:-}" != build ] || wanted="cc:gcc make:make git:git"
 
 PATH="$PATH:/usr/sbin:/sbin"

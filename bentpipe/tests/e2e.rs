@@ -103,13 +103,19 @@ mod two_hops;
 mod watching;
 #[path = "e2e/web.rs"]
 mod web;
+#[path = "e2e/web_again.rs"]
+mod web_again;
 #[path = "e2e/web_cache.rs"]
 mod web_cache;
+#[path = "e2e/web_faults.rs"]
+mod web_faults;
 #[path = "e2e/web_hub.rs"]
 mod web_hub;
 #[path = "e2e/web_inspect.rs"]
 mod web_inspect;
 #[path = "e2e/web_load.rs"]
 mod web_load;
+#[path = "e2e/web_names.rs"]
+mod web_names;
 #[path = "e2e/web_push.rs"]
 mod web_push;

@@ -11,6 +11,7 @@ mod changing;
 mod code;
 mod crowd;
 mod dedup;
+mod exchanges;
 mod fleet;
 mod flood;
 mod hub;

@@ -197,7 +197,8 @@ fn chosen(mut scenario: Scenario, args: &RunArgs) -> miette::Result<Scenario> {
         scenario.ways.retain(|w| args.way.contains(&w.id));
         let ways = scenario.ways.clone();
         scenario.published.retain(|p| ways.iter().any(|w| w.id == p.way));
-        scenario.bounds.retain(|b| ways.iter().any(|w| w.id == b.way));
+        let is_there = |id: &String| ways.iter().any(|w| w.id == *id);
+        scenario.bounds.retain(|b| b.over.iter().chain([&b.way]).all(is_there));
     }
     Ok(scenario)
 }

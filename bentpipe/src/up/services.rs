@@ -335,6 +335,10 @@ impl Services {
                             todo.extend(told.map(|(asker, answer)| Do::Answer(asker, answer)));
                             None
                         }
+                        Ok((Request::Hint { service, peer }, bytes)) => {
+                            self.hand_over(n, &service, peer, bytes);
+                            None
+                        }
                         Ok((request, bytes)) => {
                             dear += u64::from(is_dear(&request));
                             p.obey(now, &line, request, bytes, descriptors, todo)
@@ -358,6 +362,18 @@ impl Services {
         let spent = os::proc::thread_cpu() - begin + DEAR.times(dear);
         if let Some(until) = self.programs[n].charge(now, spent) {
             self.pause(now, n, until, poller);
+        }
+    }
+
+    /// Gives another service what this one says to it, if that takes it now. Nobody waits for it.
+    fn hand_over(&self, from: usize, to: &str, peer: String, bytes: &[u8]) {
+        let runs = |p: &&Program| matches!(p.state, State::Running { .. });
+        let Some(from) = self.programs.get(from).filter(runs) else { return };
+        let to = self.programs.iter().filter(runs).find(|p| p.config.name == to);
+        if let Some(line) = to.and_then(|p| p.line.as_ref()).filter(|line| line.has_room()) {
+            let event = Event::Hinted { service: from.config.name.clone(), peer };
+            // Where it does not fit it is lost.
+            line.send(&event, bytes, None);
         }
     }
 
@@ -655,8 +671,8 @@ impl Program {
                 line.close();
                 todo.push(Do::Is(self.config.name.clone(), None));
             }
-            // Told is taken before it comes here.
-            Request::Told { .. } | Request::Unknown => {}
+            // The first two are taken before they come here.
+            Request::Told { .. } | Request::Hint { .. } | Request::Unknown => {}
         }
         None
     }

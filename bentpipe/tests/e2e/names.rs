@@ -53,9 +53,16 @@ fn with_names_and_node(both: bool, peer: &str, change: impl Fn(&mut String)) -> 
 }
 
 /// A DNS server that knows one address for every name, by UDP and, if it is to, by TCP.
-struct Dns {
+pub struct Dns {
     udp: Arc<AtomicU64>,
     tcp: Arc<AtomicU64>,
+}
+
+impl Dns {
+    /// How often it was asked.
+    pub fn asked(&self) -> u64 {
+        self.udp.load(Relaxed) + self.tcp.load(Relaxed)
+    }
 }
 
 fn answer(query: &[u8]) -> Vec<u8> {
@@ -67,7 +74,7 @@ fn answer(query: &[u8]) -> Vec<u8> {
     out
 }
 
-fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
+pub fn serve_dns(ns: &NetNs, by_tcp: bool) -> Dns {
     serve_dns_at(ns, SERVER, by_tcp)
 }
 

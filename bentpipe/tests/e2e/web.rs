@@ -99,7 +99,7 @@ impl Server {
         server
     }
 
-    fn connections(&self) -> u64 {
+    pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 

@@ -10,7 +10,7 @@ use crate::web::{Server, field, sized, wait_for_count, world_with};
 use crate::web_cache::web_at;
 
 /// Has the hub know these names and no others.
-fn with_names(plan: &mut Plan, programs: &Scratch, names: &str) {
+pub fn with_hosts(plan: &mut Plan, programs: &Scratch, names: &str) {
     let (script, hosts) = (programs.sub("bin").join("names.sh"), programs.sub("bin").join("hosts"));
     fs::write(&hosts, names).expect("a file");
     let bind = format!("mount --bind {} /etc/hosts", hosts.display());
@@ -41,13 +41,44 @@ fn ask(world: &World, at: &str) -> (u64, String) {
     (field(head, "age").map_or(0, |age| age.parse().expect("a number")), body.to_owned())
 }
 
+/// A page with objects of its own, of its server by another name, and of a name in a private net.
+fn page(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    match head.split(' ').nth(1) {
+        Some("/page") => with(
+            "Content-Type: text/html\r\n",
+            b"<img src=http://inside.test/x><img src=http://also.test/y><img src=z>",
+        ),
+        _ => with("", b"an object"),
+    }
+}
+
+/// Names tell nothing of where they lead: that is judged before anybody is connected.
+#[test]
+fn a_page_that_names_a_host_of_a_private_net_has_nobody_connected_there() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("web-inside", |plan, programs| {
+        with_hosts(plan, programs, "10.2.0.9 inside.test\n10.2.0.2 also.test\n");
+    });
+    must(&world.server, "ip address add 10.2.0.9/24 dev lan0");
+    let server = Server::start_at(&world.server, "10.2.0.2:80", page);
+    let inside = Server::start_at(&world.server, "10.2.0.9:80", evil);
+    must(&world.client, "curl -sS --max-time 20 http://10.2.0.2/page");
+    wait_for_count(&world.a, "pushed", 2);
+    let asked = |path: &str| server.heads().iter().any(|head| head.starts_with(path));
+    assert!(asked("GET /y") && asked("GET /z"), "{:?}", server.heads());
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(inside.connections(), 0, "{}", world.b.log());
+}
+
 #[test]
 fn who_names_anothers_host_poisons_no_cache_and_all_addresses_of_a_name_share_one() {
     if !root() {
         return;
     }
     let (world, _programs) = world_with("web-verified", |plan, programs| {
-        with_names(plan, programs, "10.2.0.2 bank.test\n10.2.0.3 bank.test\n");
+        with_hosts(plan, programs, "10.2.0.2 bank.test\n10.2.0.3 bank.test\n");
     });
     for address in ["10.2.0.3", "10.2.0.9"] {
         must(&world.server, &format!("ip address add {address}/24 dev lan0"));

@@ -1,7 +1,8 @@
 //! `bentpipe-web` under load. What it took is printed; times are nobody's to assert here.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,21 @@ use crate::web_cache::with_directory;
 const SMALL: usize = 10_000;
 const LARGE: usize = 2_000_000;
 /// Clients that never come to the end of a request.
-const SLOW: usize = 6_000;
+const SLOW: usize = 10_000;
+/// What they do, in a process of their own: one alone may not have both ends of so many connections.
+const SLOW_CLIENTS: &str = "\
+import socket, sys
+all = []
+for n in range(int(sys.argv[1])):
+    it = socket.create_connection(('10.2.0.2', 80), 60)
+    it.sendall(b'GET /small HTTP/1.1\\r\\nHost: ')
+    all.append(it)
+print(flush=True)
+for line in sys.stdin:
+    for it in all:
+        it.sendall(b'a')
+    print(flush=True)
+";
 /// Exchanges at once, and bytes of their answers.
 const AT_ONCE: usize = 2_000;
 const EACH: usize = 100_000;
@@ -124,6 +139,46 @@ fn kept_answers_come_at_the_rate_of_a_lan() {
     assert_eq!(server.heads().len(), 2, "all from what is kept");
 }
 
+/// Clients that never come to the end of a request.
+struct Slow {
+    child: Child,
+    ask: ChildStdin,
+    done: BufReader<ChildStdout>,
+}
+
+impl Slow {
+    fn start(world: &World, count: usize) -> Slow {
+        let mut command = world.client.command("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", "python3", "-c", SLOW_CLIENTS]);
+        command.arg(count.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("setpriv and python3 start");
+        let ask = child.stdin.take().expect("a pipe");
+        let done = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut slow = Slow { child, ask, done };
+        slow.wait();
+        slow
+    }
+
+    fn wait(&mut self) {
+        let mut line = String::new();
+        let read = self.done.read_line(&mut line).expect("a pipe");
+        assert_eq!((read, line.as_str()), (1, "\n"), "a client has failed");
+    }
+
+    /// A byte more on each connection, which all stand.
+    fn say_more(&mut self) {
+        self.ask.write_all(b"\n").expect("a pipe");
+        self.wait();
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A request that does not come to its end holds no place of the service for long: its connection is
 /// carried without it, and others are served all the while.
 #[test]
@@ -136,12 +191,9 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
     world.client.ip("address add 10.1.0.3/24 dev lan0").unwrap();
     let server = Server::start(&world.server, site);
     let room = vec![0; 256 << 10];
-    let mut slow: Vec<TcpStream> = Vec::new();
-    for _ in 0..SLOW {
-        let mut stream = connect(&world.client, AT);
-        stream.write_all(b"GET /small HTTP/1.1\r\nHost: ").expect("a place");
-        slow.push(stream);
-    }
+    let begin = Instant::now();
+    let mut slow = Slow::start(&world, SLOW);
+    println!("{SLOW} slow clients are there after {:?}", begin.elapsed());
     let asked = |what: &str| {
         let begin = Instant::now();
         let socket = world.client.run(|| {
@@ -165,9 +217,7 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
     // A byte now and then holds no place either: they are carried without the service.
     for _ in 0..3 {
         thread::sleep(Duration::from_secs(5));
-        for stream in &mut slow {
-            stream.write_all(b"a").expect("a connection that stands");
-        }
+        slow.say_more();
         asked("meanwhile");
     }
     wait_long_for("the service's own answers", Duration::from_secs(30), || {
@@ -176,6 +226,7 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
             other => Err(format!("{other:?}")),
         }
     });
+    slow.say_more();
     drop(server);
 }
 

@@ -72,6 +72,14 @@ pub enum Event {
     },
     /// What a link is now.
     Link(Link),
+    /// Another service of this node says something that may help: the bytes. It is believed no more
+    /// than a host.
+    Hinted {
+        /// That service.
+        service: String,
+        /// The peer that it is about.
+        peer: String,
+    },
     /// What the operator wants of the service, as he wrote it.
     Command {
         /// Any number that no open command has.
@@ -258,6 +266,14 @@ pub enum Request {
         /// Nothing came of it.
         #[serde(default)]
         failed: bool,
+    },
+    /// Something for another service of this node: the bytes. Lost where that does not run or has
+    /// too much unread.
+    Hint {
+        /// That service.
+        service: String,
+        /// The peer that it is about.
+        peer: String,
     },
     /// Give me nothing new: I finish what is open, and end.
     Stop,

@@ -124,6 +124,7 @@ mod tests {
             ),
             (any::<u64>(), prop::collection::vec(name, 0..4))
                 .prop_map(|(request, words)| Event::Command { request, words }),
+            (name, name).prop_map(|(service, peer)| Event::Hinted { service, peer }),
             Just(Event::Stop),
         ]
     }
@@ -161,6 +162,7 @@ mod tests {
             ),
             prop::collection::btree_map(name, any::<u64>(), 0..9)
                 .prop_map(|counters: BTreeMap<String, u64>| Request::Stats { counters }),
+            (name, name).prop_map(|(service, peer)| Request::Hint { service, peer }),
             Just(Request::Stop),
         ]
     }

@@ -14,6 +14,7 @@ use super::cases::{Case, Must, measure, run_way};
 use super::changing;
 use super::crowd::{self, CrowdServer};
 use super::dedup;
+use super::exchanges;
 use super::fleet;
 use super::flood;
 use super::hub;
@@ -89,6 +90,9 @@ pub const ALL: &[Row] = &[
     Row { name: "dedup-cost", measure: dedup::cost },
     Row { name: "idle-deduplicated", measure: dedup::idle_streams },
     Row { name: "web-pages", measure: pages::web_pages },
+    Row { name: "web-again", measure: pages::web_again },
+    Row { name: "web-noisy", measure: exchanges::web_noisy },
+    Row { name: "web-cached", measure: exchanges::web_cached },
     Row { name: "browser", measure: browser::browser },
     Row { name: "simulator", measure: simulator },
 ];

@@ -129,12 +129,18 @@ impl Results {
     pub fn outside(&self, scenario: &Scenario) -> Vec<String> {
         let check = |bound: &Bound| {
             let way = self.way(&bound.way)?;
-            let (name, unit) = (bound.figure.title(), bound.figure.unit());
+            let (mut name, mut unit) = (bound.figure.title().to_owned(), bound.figure.unit());
+            let mut value = way.median(bound.figure);
+            if let Some(over) = &bound.over {
+                let whole = self.way(over).and_then(|over| over.median(bound.figure));
+                value = value.zip(whole).map(|(value, whole)| value / whole);
+                (name, unit) = (format!("{name} over {over}'s"), "×");
+            }
             let least = bound.least.map(|n| format!("at least {n}"));
             let most = bound.most.map(|n| format!("at most {n}"));
             let must: Vec<String> = least.into_iter().chain(most).collect();
             let must = must.join(" and ");
-            match way.median(bound.figure) {
+            match value {
                 Some(value) if bound.holds(value) => None,
                 Some(value) => Some(format!(
                     "{}, {}: {name} is {value:.2} {unit} and must be {must}",
@@ -218,7 +224,10 @@ mod tests {
     #[test]
     fn a_figure_outside_its_bounds_is_named_with_them() {
         let mut scenario = Scenario::built_in("umd-ftp").unwrap();
-        let bound = |figure, least, most| Bound { way: "gateways".into(), figure, least, most };
+        let bound = |figure, least, most| {
+            let over = None;
+            Bound { way: "gateways".into(), figure, over, least, most }
+        };
         scenario.bounds = vec![
             bound(Figure::Goodput, Some(1_000.0), Some(2_000.0)),
             bound(Figure::Goodput, Some(1_601.0), None),
@@ -236,6 +245,43 @@ mod tests {
                 "umd-ftp, gateways: goodput is 1600.00 kbit/s and must be at least 1601",
                 "umd-ftp, gateways: goodput is 1600.00 kbit/s and must be at least 1 and at most 1500",
                 "umd-ftp, gateways: ping was not measured and must be at most 9 ms",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_bound_over_another_way_is_for_the_share_of_its_figure() {
+        let mut scenario = Scenario::built_in("umd-ftp").unwrap();
+        let bound = |over: &str, least, most| Bound {
+            way: "gateways".into(),
+            figure: Figure::Goodput,
+            over: Some(over.into()),
+            least,
+            most,
+        };
+        // 1,600 kbit/s over 500.
+        scenario.bounds = vec![
+            bound("satellite", Some(3.1), Some(3.3)),
+            bound("satellite", Some(4.0), None),
+            bound("satellite", None, Some(1.0)),
+            bound("terrestrial", Some(1.0), None),
+        ];
+        let ways = scenario.ways.iter().cloned().map(|way| {
+            let runs = match way.id.as_str() {
+                "satellite" => vec![run(4_000_000, 64.0)],
+                "gateways" => vec![run(10_000_000, 50.0)],
+                _ => vec![],
+            };
+            (way, runs)
+        });
+        let outside = Results::new(&scenario, ways.collect()).outside(&scenario);
+        assert_eq!(
+            outside,
+            [
+                "umd-ftp, gateways: goodput over satellite's is 3.20 × and must be at least 4",
+                "umd-ftp, gateways: goodput over satellite's is 3.20 × and must be at most 1",
+                "umd-ftp, gateways: goodput over terrestrial's was not measured and must be at \
+                 least 1 ×",
             ]
         );
     }

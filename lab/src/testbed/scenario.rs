@@ -540,6 +540,8 @@ pub struct Bound {
     pub way: String,
     /// Of which quantity.
     pub figure: Figure,
+    /// The bounds are for its share of this way's figure.
+    pub over: Option<String>,
     /// At least this, in the figure's unit.
     pub least: Option<f64>,
     /// At most this.
@@ -673,8 +675,8 @@ impl Scenario {
             valid.map_err(|e| format!("the link of \"{}\": {e}", way.id))?;
             self.check_pairs(way)?;
         }
-        for Bound { way, figure, least, most } in &self.bounds {
-            if self.way(way).is_none() {
+        for Bound { way, figure, over, least, most } in &self.bounds {
+            if let Some(way) = over.iter().chain([way]).find(|id| self.way(id).is_none()) {
                 return Err(format!("a bound names the way \"{way}\", which is not there"));
             }
             if least.or(*most).is_none() || *figure == Figure::Speedup {
@@ -808,6 +810,10 @@ mod tests {
             (published("way = \"plain\"\nfigure = \"speedup\""), "over"),
             (published("way = \"plain\"\nfigure = \"time\"\nhigh = 2"), "no range"),
             (with("[[bound]]\nway = \"other\"\nfigure = \"time\"\nmost = 1"), "not there"),
+            (
+                with("[[bound]]\nway = \"plain\"\nover = \"o\"\nfigure = \"time\"\nmost = 1"),
+                "not there",
+            ),
             (with("[[bound]]\nway = \"plain\"\nfigure = \"time\""), "neither"),
             (SMALL.replace("1MB", "1000"), "size such as"),
         ] {

@@ -7,7 +7,7 @@
 
 pub mod browser;
 pub mod chromium;
-mod content;
+pub(crate) mod content;
 pub mod dns;
 pub mod ftp;
 mod many;

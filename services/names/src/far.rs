@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::Key;
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
-use crate::message::{Answer, Query};
+use crate::message::{self, Answer, Query};
 
 /// Memory of the cache.
 const MEMORY: usize = 64 << 20;
@@ -18,6 +18,12 @@ const MOST_LEADERS: usize = 16_384;
 const MOST_FOLLOWERS: usize = 24;
 /// Questions of a peer that are remembered for that.
 const MOST_RECENT: usize = 32;
+/// Of pages that bring the names they need: how long ago a question for the page's own name may have
+/// been, in milliseconds; how many questions a page has (for A, AAAA and HTTPS); and how many hosts it
+/// brings for each.
+const LATELY: u64 = 60_000;
+const MOST_KINDS: usize = 3;
+const MOST_BROUGHT: usize = 8;
 /// Questions that are open at servers. A peer has no more of them than are free: servers that do not
 /// answer one are not to keep the others from asking.
 const MOST_DIALS: usize = 2048;
@@ -56,6 +62,15 @@ struct Dial {
     ids: Vec<u32>,
 }
 
+/// What a peer's host asked lately.
+struct Question {
+    at: u64,
+    client: SocketAddr,
+    key: Key,
+    /// The names that pages have brought for it.
+    brought: Vec<Vec<u8>>,
+}
+
 /// See the module.
 pub struct Far {
     cache: Cache,
@@ -65,6 +80,8 @@ pub struct Far {
     /// Leaders as they were learned: the oldest is forgotten first.
     leaders: VecDeque<Key>,
     recent: BTreeMap<String, VecDeque<(u64, Key)>>,
+    /// The last questions of each peer, newest last.
+    questions: BTreeMap<String, VecDeque<Question>>,
     permitted: BTreeMap<(String, SocketAddr), u64>,
     out: Vec<Do>,
     /// Bytes of answers in it.
@@ -74,9 +91,20 @@ pub struct Far {
 impl Default for Far {
     fn default() -> Far {
         let (dials, followers, leaders) = Default::default();
-        let (recent, permitted, out, out_bytes) = Default::default();
+        let (recent, questions, permitted, out, out_bytes) = Default::default();
         let cache = Cache::new(MEMORY);
-        Far { cache, dials, last: 0, followers, leaders, recent, permitted, out, out_bytes }
+        Far {
+            cache,
+            dials,
+            last: 0,
+            followers,
+            leaders,
+            recent,
+            questions,
+            permitted,
+            out,
+            out_bytes,
+        }
     }
 }
 
@@ -97,9 +125,9 @@ impl Far {
         let key = (server, query);
         if waits {
             self.learn(now, peer, &key);
+            self.note(now, peer, client, &key);
         }
-        let may = self.permitted.get(&(peer.to_owned(), server)).is_some_and(|until| *until > now);
-        if may
+        if self.may(now, peer, server)
             && waits
             && let Some(Found::Fresh { answer, age, .. }) = self.cache.find(now, &key)
         {
@@ -110,6 +138,54 @@ impl Far {
             self.dial(peer, client, key, Some(id));
         }
         true
+    }
+
+    /// May this peer speak with the server, as far as is known?
+    fn may(&self, now: u64, peer: &str, server: SocketAddr) -> bool {
+        self.permitted.get(&(peer.to_owned(), server)).is_some_and(|until| *until > now)
+    }
+
+    /// A page is on its way to the peer: its own host in the first line, and in the others the hosts
+    /// that it will need, whose records go ahead. Each is asked as the page's own name was.
+    pub fn on_page(&mut self, now: u64, peer: &str, hosts: &[u8]) {
+        let Ok(hosts) = std::str::from_utf8(hosts) else { return };
+        let mut names = hosts.lines().map(message::name);
+        let Some(page) = names.next().flatten() else { return };
+        let others: Vec<Vec<u8>> = names.flatten().take(MOST_BROUGHT).collect();
+        let Some(questions) = self.questions.get_mut(peer) else { return };
+        let is_its = |q: &&mut Question| {
+            now.saturating_sub(q.at) <= LATELY && message::name_of(&q.key.1) == Some(&page)
+        };
+        let mut todo = Vec::new();
+        for question in questions.iter_mut().rev().filter(is_its).take(MOST_KINDS) {
+            for name in &others {
+                if question.brought.len() >= MOST_BROUGHT || question.brought.contains(name) {
+                    continue;
+                }
+                question.brought.push(name.clone());
+                let query = message::with_name(&question.key.1, name);
+                // Only what near could have asked so.
+                let query = query.filter(|q| Query::parse(q).is_some_and(|p| p.canonical == *q));
+                let (leader, server) = (question.key.clone(), question.key.0);
+                todo.extend(query.map(|query| (question.client, leader, (server, query))));
+            }
+        }
+        for (client, leader, key) in todo {
+            self.follow(leader, &key);
+            match self.may(now, peer, key.0) {
+                true => self.send_one_along(now, peer, client, key),
+                false => self.dial(peer, client, key, None),
+            }
+        }
+    }
+
+    fn note(&mut self, now: u64, peer: &str, client: SocketAddr, key: &Key) {
+        let questions = self.questions.entry(peer.to_owned()).or_default();
+        questions.retain(|q| now.saturating_sub(q.at) <= LATELY && q.key != *key);
+        questions.push_back(Question { at: now, client, key: key.clone(), brought: Vec::new() });
+        if questions.len() > MOST_RECENT {
+            questions.pop_front();
+        }
     }
 
     fn has_room_for(&self, message: &[u8]) -> bool {
@@ -191,13 +267,17 @@ impl Far {
     /// Sends what follows a name, or asks for it first.
     fn send_along(&mut self, now: u64, peer: &str, client: SocketAddr, leader: &Key) {
         for key in self.followers.get(leader).cloned().unwrap_or_default() {
-            match self.cache.find(now, &key) {
-                Some(Found::Fresh { answer, age, .. }) => {
-                    let message = answer.aged(Some(age));
-                    self.send(peer, Frame::Along { server: key.0, query: key.1, message });
-                }
-                _ => self.dial(peer, client, key, None),
+            self.send_one_along(now, peer, client, key);
+        }
+    }
+
+    fn send_one_along(&mut self, now: u64, peer: &str, client: SocketAddr, key: Key) {
+        match self.cache.find(now, &key) {
+            Some(Found::Fresh { answer, age, .. }) => {
+                let message = answer.aged(Some(age));
+                self.send(peer, Frame::Along { server: key.0, query: key.1, message });
             }
+            _ => self.dial(peer, client, key, None),
         }
     }
 
@@ -211,15 +291,20 @@ impl Far {
             recent.pop_front();
         }
         for leader in leaders {
-            if !self.followers.contains_key(&leader) {
-                self.leaders.push_back(leader.clone());
-            }
-            let followers = self.followers.entry(leader).or_default();
-            followers.retain(|follower| follower != key);
-            followers.push_back(key.clone());
-            if followers.len() > MOST_FOLLOWERS {
-                followers.pop_front();
-            }
+            self.follow(leader, key);
+        }
+    }
+
+    /// The second goes together with the first.
+    fn follow(&mut self, leader: Key, key: &Key) {
+        if !self.followers.contains_key(&leader) {
+            self.leaders.push_back(leader.clone());
+        }
+        let followers = self.followers.entry(leader).or_default();
+        followers.retain(|follower| follower != key);
+        followers.push_back(key.clone());
+        if followers.len() > MOST_FOLLOWERS {
+            followers.pop_front();
         }
         while self.leaders.len() > MOST_LEADERS {
             if let Some(oldest) = self.leaders.pop_front() {
@@ -231,6 +316,7 @@ impl Far {
     /// The peer's half has gone.
     pub fn on_lost(&mut self, peer: &str) {
         self.recent.remove(peer);
+        self.questions.remove(peer);
         self.permitted.retain(|(of, _), _| of != peer);
     }
 }

@@ -34,6 +34,7 @@ pub fn fuzz(data: &[u8]) {
         far.on_frame(1, "ship", frame);
         far.on_answer(1, 1, Some(data));
     }
+    far.on_page(1, "ship", data);
     near.take();
     far.take();
 }

@@ -171,6 +171,7 @@ impl Names {
                     self.near.set_quic(&link.peer, link.refuses_quic);
                     self.near.set_down(&link.peer, link.state == LinkState::Down);
                 }
+                (Event::Hinted { peer, .. }, _) => self.far.on_page(now, &peer, delivery.bytes),
                 (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
                     self.granted(request, fd);

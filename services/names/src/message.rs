@@ -153,6 +153,34 @@ impl Query {
     }
 }
 
+/// A host's name as messages have it, in lower case; `None` if it is none.
+pub fn name(host: &str) -> Option<Vec<u8>> {
+    let mut name = Vec::new();
+    for label in host.strip_suffix('.').unwrap_or(host).split('.') {
+        let is_of_host = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if !(1..=63).contains(&label.len()) || !label.bytes().all(is_of_host) {
+            return None;
+        }
+        name.push(label.len() as u8);
+        name.extend(label.bytes().map(|b| b.to_ascii_lowercase()));
+    }
+    name.push(0);
+    (name.len() <= 255).then_some(name)
+}
+
+/// The name that a canonical question asks for.
+pub fn name_of(canonical: &[u8]) -> Option<&[u8]> {
+    let mut r = Reader { bytes: canonical, at: HEADER };
+    r.name(false)?;
+    canonical.get(HEADER..r.at)
+}
+
+/// The same canonical question for another name.
+pub fn with_name(canonical: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let behind = HEADER + name_of(canonical)?.len();
+    Some([&canonical[..HEADER], name, &canonical[behind..]].concat())
+}
+
 /// Copies an OPT record without what is of one hop; the size that it tells, and whether signatures
 /// are wanted.
 fn opt(r: &mut Reader<'_>, canonical: &mut Vec<u8>) -> Option<(u16, bool)> {

@@ -253,11 +253,7 @@ impl Near {
                         return true;
                     }
                 }
-                for waiter in &asked.waiters {
-                    let (client, server) = (waiter.client, asked.of.1.0);
-                    let bytes = waiter.query.answer(&answer, Some(0), self.no_quic.contains(peer));
-                    self.out.push(answer_to(waiter.by, client, server, bytes));
-                }
+                self.answer(peer, &asked, &answer);
                 self.cache.keep(now, asked.of, answer);
             }
             Frame::Failed { id } => {
@@ -271,11 +267,27 @@ impl Near {
             Frame::Along { server, query, message } => {
                 let Some(answer) = Answer::parse(&query, &message) else { return false };
                 self.counts.along += 1;
-                self.cache.keep(now, (peer.to_owned(), (server, query)), answer);
+                let of = (peer.to_owned(), (server, query));
+                // Who has asked for it meanwhile need not wait for his own answer.
+                let asked = self.asked.iter().find(|(_, asked)| asked.of == of).map(|(id, _)| *id);
+                if let Some(asked) = asked.and_then(|id| self.asked.remove(&id)) {
+                    self.answer(peer, &asked, &answer);
+                }
+                self.cache.keep(now, of, answer);
             }
             Frame::Ask { .. } => return false,
         }
         true
+    }
+
+    /// The answer for all who wait.
+    fn answer(&mut self, peer: &str, asked: &Asked, answer: &Answer) {
+        let no_quic = self.no_quic.contains(peer);
+        for waiter in &asked.waiters {
+            let (client, server) = (waiter.client, asked.of.1.0);
+            let bytes = waiter.query.answer(answer, Some(0), no_quic);
+            self.out.push(answer_to(waiter.by, client, server, bytes));
+        }
     }
 
     fn take_asked(&mut self, peer: &str, id: u32) -> Option<Asked> {

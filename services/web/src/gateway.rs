@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ const OPEN_OF_HOST: usize = 32;
 const OPEN_OF_PEER: usize = 256;
 const MAX_OPEN: usize = 1024;
 
-/// The same of names that are looked up.
+/// The same of names that are looked up, for a peer and in all.
+const LOOK_UPS_OF_PEER: usize = 8;
 const MAX_LOOK_UPS: usize = 16;
 
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
 
-/// A socket, and of a connection its server's address.
-type Answer = Result<(OwnedFd, Option<SocketAddr>), Reason>;
+/// A socket.
+type Answer = Result<OwnedFd, Reason>;
 
 /// Those of a name.
 type Addresses = Result<Vec<IpAddr>, Reason>;
@@ -44,6 +45,7 @@ pub struct Gateway {
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
     looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
     look_ups: Semaphore,
+    look_ups_of_peers: RefCell<BTreeMap<String, Rc<Semaphore>>>,
     peers: RefCell<BTreeMap<String, Peer>>,
     /// Something was told of links.
     links_changed: Notify,
@@ -89,7 +91,7 @@ impl Gateway {
     }
 
     fn new(client: Client) -> Gateway {
-        let (last, places, waiting, looking, peers) = Default::default();
+        let (last, places, waiting, looking, look_ups_of_peers, peers) = Default::default();
         let links_changed = Notify::new();
         let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
         let client = Arc::new(client);
@@ -105,6 +107,7 @@ impl Gateway {
             waiting,
             looking,
             look_ups,
+            look_ups_of_peers,
             peers,
             links_changed,
         }
@@ -133,9 +136,8 @@ impl Gateway {
 
     fn note(&self, event: Event, socket: Option<OwnedFd>) {
         let (request, answer) = match (event, socket) {
-            (Event::Opened { request, .. }, Some(socket)) => (request, Ok((socket, None))),
-            (Event::Connected { request, server, .. }, Some(socket)) => {
-                (request, Ok((socket, Some(server))))
+            (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(socket)) => {
+                (request, Ok(socket))
             }
             (Event::Resolved { request, addresses }, _) => {
                 return self.tell_addresses(request, Ok(addresses));
@@ -230,7 +232,7 @@ impl Gateway {
         let asker = (peer.to_owned(), None);
         let (peer, class) = (peer.to_owned(), class.map(str::to_owned));
         let open = |request| Request::Open { request, peer, class, client: None };
-        self.ask(asker, preface, open).await.map(|(socket, _)| socket)
+        self.ask(asker, preface, open).await
     }
 
     /// A connection to a server, for a host behind `peer`.
@@ -238,22 +240,11 @@ impl Gateway {
     /// # Errors
     /// Why there is none.
     pub async fn connect(&self, peer: &str, way: Way) -> Result<OwnedFd, Reason> {
-        let connected = self.connect_to(peer, way.from, way.to.to_string()).await;
-        connected.map(|(socket, _)| socket)
-    }
-
-    /// A connection to a server by its name, for a host behind `peer`, and the server's address.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub async fn connect_by_name(
-        &self,
-        peer: &str,
-        from: IpAddr,
-        (name, port): (&str, u16),
-    ) -> Result<(OwnedFd, SocketAddr), Reason> {
-        let (socket, server) = self.connect_to(peer, from, format!("{name}:{port}")).await?;
-        Ok((socket, server.ok_or(Reason::Protocol)?))
+        let (peer, target) = (peer.to_owned(), way.to.to_string());
+        // The server sees the host; its port is any, because connections outlive the host's.
+        let source = Some((way.from, 0).into());
+        let asker = (peer.clone(), Some(way.from));
+        self.ask(asker, b"", |request| Request::Connect { request, peer, target, source }).await
     }
 
     /// The addresses that a name has at this node.
@@ -261,7 +252,9 @@ impl Gateway {
     /// # Errors
     /// Why there are none.
     pub async fn resolve(&self, peer: &str, name: &str) -> Addresses {
-        let _one = self.look_ups.acquire().await;
+        let places = place(&self.look_ups_of_peers, &peer.to_owned(), LOOK_UPS_OF_PEER);
+        let _of_peer = places.acquire().await;
+        let _of_all = self.look_ups.acquire().await;
         let (told, when_told) = oneshot::channel();
         let request = self.number();
         self.looking.borrow_mut().insert(request, told);
@@ -275,17 +268,17 @@ impl Gateway {
         when_told.await.unwrap_or(Err(Reason::ShuttingDown))
     }
 
+    /// Tells another service of this node something of a peer, if there is such a service.
+    pub fn hint(&self, service: &str, peer: &str, bytes: &[u8]) {
+        let hint = Request::Hint { service: service.to_owned(), peer: peer.to_owned() };
+        if service::packet::encode(&hint, bytes).is_ok() {
+            self.say(hint, bytes, None);
+        }
+    }
+
     fn number(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
-    }
-
-    async fn connect_to(&self, peer: &str, from: IpAddr, target: String) -> Answer {
-        let peer = peer.to_owned();
-        // The server sees the host; its port is any, because connections outlive the host's.
-        let source = Some((from, 0).into());
-        let asker = (peer.clone(), Some(from));
-        self.ask(asker, b"", |request| Request::Connect { request, peer, target, source }).await
     }
 
     async fn ask(
@@ -295,8 +288,8 @@ impl Gateway {
         request: impl FnOnce(u64) -> Request,
     ) -> Answer {
         // The host's place first: who has many requests waits before he takes others' places.
-        let host = asker.1.map(|_| self.places_of(&asker, OPEN_OF_HOST));
-        let peer = self.places_of(&(asker.0, None), OPEN_OF_PEER);
+        let host = asker.1.map(|_| place(&self.places, &asker, OPEN_OF_HOST));
+        let peer = place(&self.places, &(asker.0.clone(), None), OPEN_OF_PEER);
         let _of_host = match &host {
             Some(host) => Some(host.acquire().await),
             None => None,
@@ -304,15 +297,6 @@ impl Gateway {
         let _of_peer = peer.acquire().await;
         let _of_all = self.open.acquire().await;
         self.ask_now(bytes, request).await
-    }
-
-    fn places_of(&self, asker: &Asker, most: usize) -> Rc<Semaphore> {
-        let mut places = self.places.borrow_mut();
-        if let Some(place) = places.get(asker) {
-            return place.clone();
-        }
-        places.retain(|_, place| Rc::strong_count(place) > 1);
-        places.entry(asker.clone()).or_insert_with(|| Rc::new(Semaphore::new(most))).clone()
     }
 
     async fn ask_now(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
@@ -351,6 +335,20 @@ impl Gateway {
         // The thread ends with the gateway, and so does this program.
         let _ = self.said.send((request, bytes.to_vec(), socket));
     }
+}
+
+/// The places of one; those of whom nothing is asked are forgotten.
+fn place<Of: Ord + Clone>(
+    all: &RefCell<BTreeMap<Of, Rc<Semaphore>>>,
+    of: &Of,
+    most: usize,
+) -> Rc<Semaphore> {
+    let mut all = all.borrow_mut();
+    if let Some(place) = all.get(of) {
+        return place.clone();
+    }
+    all.retain(|_, place| Rc::strong_count(place) > 1);
+    all.entry(of.clone()).or_insert_with(|| Rc::new(Semaphore::new(most))).clone()
 }
 
 /// Says what there is to say, until nobody says anything any more.

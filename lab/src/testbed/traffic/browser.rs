@@ -306,7 +306,11 @@ impl Load {
     }
 }
 
-fn ask(
+/// Sends a request for this target.
+///
+/// # Errors
+/// If it cannot be sent.
+pub fn ask(
     stream: &mut TcpStream,
     at: SocketAddr,
     target: &str,
@@ -320,7 +324,11 @@ fn ask(
     stream.write_all(request.as_bytes())
 }
 
-fn body_length(head: &str) -> io::Result<usize> {
+/// The length of the body behind this head of an answer.
+///
+/// # Errors
+/// If it is no good answer, or tells none.
+pub fn body_length(head: &str) -> io::Result<usize> {
     let fields = head.lines().filter_map(|line| line.split_once(": "));
     let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     let length = lengths.next().and_then(|(_, value)| value.parse().ok());

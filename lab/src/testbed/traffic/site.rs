@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -44,7 +44,14 @@ fn text(objects: usize, noise: &[u8]) -> Vec<u8> {
     text.into_bytes().into_iter().chain(padding.take(missing)).collect()
 }
 
+/// Pages of this name may be kept for an hour, text and objects.
+pub const FRESH: &str = "fresh";
+/// Of pages of this name the objects may be kept for an hour; the text is another at each request, by
+/// two bytes in a hundred.
+pub const NEWS: &str = "news";
+
 /// Serves pages: `/PAGE-NAME/OBJECT.ending` is an object of the page of that number, under any name.
+/// Of a page nothing is said of how long it may be kept, but for [`FRESH`] and [`NEWS`].
 /// Ends with the listener or, if it does not block, when `stop` says so.
 pub fn serve(listener: &TcpListener, pages: Vec<Bodies>, stop: &AtomicBool) {
     let pages = Arc::new(pages);
@@ -67,18 +74,26 @@ fn serve_one(mut stream: TcpStream, pages: &[Bodies]) -> Option<()> {
         let mut words = head.split_ascii_whitespace();
         let (target, version) = (words.nth(1)?, words.next()?);
         let (page, rest) = target.strip_prefix('/')?.split_once('-')?;
-        let name = rest.split_once('/')?.1;
+        let (style, name) = rest.split_once('/')?;
         let number = name.split('.').next()?.parse().unwrap_or(0);
         let body = pages.get(page.parse::<usize>().ok()?)?.get(number)?;
+        let is_news = style == NEWS && number == 0;
+        let body = if is_news { &edition(body) } else { body };
+        let kept = match style {
+            NEWS if number == 0 => "Cache-Control: no-cache\r\n",
+            FRESH | NEWS => "Cache-Control: max-age=3600\r\n",
+            _ => "",
+        };
         let kind = match name.rsplit('.').next()? {
             "css" => "text/css",
             "gif" => "image/gif",
+            "js" => "text/javascript",
             _ => "text/html",
         };
         let last = version == "HTTP/1.0";
         let close = if last { "Connection: close\r\n" } else { "" };
         let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{close}Content-Length: {}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{kept}{close}Content-Length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all(&[head.as_bytes(), body].concat()).ok()?;
@@ -88,10 +103,36 @@ fn serve_one(mut stream: TcpStream, pages: &[Bodies]) -> Option<()> {
     }
 }
 
+/// The text with two bytes in a hundred of its end changed, in four places, each time others.
+fn edition(text: &[u8]) -> Vec<u8> {
+    static EDITIONS: AtomicU64 = AtomicU64::new(1);
+    let mut rng = Rng::new(EDITIONS.fetch_add(1, Ordering::Relaxed));
+    let mut text = text.to_vec();
+    let (length, each) = (text.len(), text.len().div_ceil(200));
+    for place in 1..=4 {
+        // Behind the names: they are in the first third.
+        let at = length - place * length / 8;
+        text[at..at + each].fill_with(|| b'a' + (rng.next_u64() % 26) as u8);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::browser::Browser;
     use super::*;
+
+    #[test]
+    fn an_edition_differs_from_the_text_in_two_bytes_of_a_hundred_and_names_the_same_objects() {
+        for (objects, bytes) in [(30, 212_207), (8, 72_103)] {
+            let text = &bodies(objects, bytes, 1)[0];
+            let (one, other) = (edition(text), edition(text));
+            let differ = one.iter().zip(&other).filter(|(a, b)| a != b).count();
+            assert!((text.len() / 60..=text.len() / 40).contains(&differ), "{differ}");
+            let names = |text: &[u8]| String::from_utf8_lossy(text).matches(".gif\"").count();
+            assert_eq!((names(&one), one.len()), (names(text), text.len()));
+        }
+    }
 
     #[test]
     fn every_browser_loads_every_object_of_a_page_once() {

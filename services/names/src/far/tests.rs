@@ -172,3 +172,64 @@ fn a_refusal_without_the_question_is_an_answer_and_no_sign_of_a_server_without_t
         }
     }
 }
+
+/// A page tells its names; those that are sent along for it, and how many dials.
+fn page(far: &mut Far, now: u64, peer: &str, hosts: &str) -> (Vec<Key>, usize) {
+    far.on_page(now, peer, hosts.as_bytes());
+    let (mut sent, mut dials) = (Vec::new(), 0);
+    loop {
+        let todo = far.take();
+        if todo.is_empty() {
+            return (sent, dials);
+        }
+        for it in todo {
+            match it {
+                Do::Send(_, Frame::Along { server, query, .. }) => sent.push((server, query)),
+                Do::Dial { dial, query, .. } => {
+                    dials += 1;
+                    far.on_answer(now, dial, Some(&answer(&query, 300, 1)));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_brings_the_names_that_it_needs_as_its_own_was_asked_for() {
+    let mut far = Far::default();
+    ask(&mut far, 0, "ship", "page.example");
+    let hosts = "Page.Example\nimg.example\ncdn.example.\nnot a name\n";
+    let (sent, dials) = page(&mut far, 10, "ship", hosts);
+    assert_eq!((sent, dials), (vec![key("img.example"), key("cdn.example")], 2));
+    // Once for each question.
+    assert_eq!(page(&mut far, 20, "ship", hosts), (vec![], 0));
+    ask(&mut far, 30, "ship", "page.example");
+    let (sent, dials) = page(&mut far, 40, "ship", "page.example\nimg.example\nnew.example");
+    assert_eq!(
+        (sent, dials),
+        (vec![key("img.example"), key("new.example")], 1),
+        "known, and asked"
+    );
+    // Who asks for the page's name afterwards has the others with the answer.
+    let (sent, _) = ask(&mut far, 100_000, "other", "page.example");
+    assert_eq!(sent.len(), 4, "{sent:?}");
+}
+
+#[test]
+fn a_page_brings_nothing_to_whom_has_not_asked_for_it_lately_and_not_without_end() {
+    let mut far = Far::default();
+    ask(&mut far, 0, "ship", "page.example");
+    let hosts = "page.example\nimg.example\n";
+    assert_eq!(page(&mut far, 10, "other", hosts).1, 0, "another peer");
+    assert_eq!(page(&mut far, 10, "ship", "else.example\nimg.example").1, 0, "another page");
+    assert_eq!(page(&mut far, LATELY + 1, "ship", hosts).1, 0, "long ago");
+    for bad in ["", "\n", "page.example", "\u{e4}.example\nimg.example"] {
+        assert_eq!(page(&mut far, 20, "ship", bad).1, 0, "{bad}");
+    }
+    far.on_page(20, "ship", b"page.example\n\xff");
+    assert!(far.take().is_empty());
+    let many: String = (0..100).map(|n| format!("\nhost{n}.example")).collect();
+    assert_eq!(page(&mut far, 20, "ship", &format!("page.example{many}")).1, MOST_BROUGHT);
+    assert_eq!(page(&mut far, 20, "ship", "page.example\none-more.example").1, 0);
+}

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
@@ -36,7 +36,10 @@ use crate::{Counted, Local};
 const SLOW: Duration = Duration::from_secs(5);
 /// Pages whose objects are sent at once; of others none are. A peer alone may have half of them.
 const PAGES: usize = 512;
-
+/// The service at this node that is told which names pages need, as the operator calls it.
+const NAMES: &str = "names";
+/// Addresses of another host that are tried.
+const MAX_TRIED: usize = 3;
 /// Pages that are packed at once: each takes a few megabytes meanwhile. Likewise.
 const PACKERS: usize = 32;
 
@@ -212,6 +215,18 @@ impl Page {
         Some((packer, place))
     }
 
+    /// Tells the service of names which hosts the page's host needs beside its own.
+    fn tell_names(&self) {
+        let mut plan = self.plan.borrow_mut();
+        let others = plan.take_hosts();
+        if !others.is_empty() {
+            let own = plan.page().host_str().unwrap_or("");
+            let lines = std::iter::once(own).chain(others.iter().map(String::as_str));
+            let text: String = lines.flat_map(|host| [host, "\n"]).collect();
+            self.hub.gateway.hint(NAMES, &self.peer, text.as_bytes());
+        }
+    }
+
     /// Fetches as much as may be fetched at once.
     fn go_on(self: &Rc<Page>) {
         loop {
@@ -322,17 +337,25 @@ impl Page {
         Ok((answer, to))
     }
 
-    /// The address of another host. It is not asked where it is in nobody's net but the page's own.
+    /// The address of another host. It is not asked where it is in nobody's net but the page's own: that
+    /// is known before anything is connected.
     async fn look_up(&self, url: &Url) -> Result<SocketAddr, String> {
         let host = url.host_str().unwrap_or("");
-        let at = (host, url.port_or_known_default().unwrap_or(80));
-        let connected = self.hub.gateway.connect_by_name(&self.peer, self.way.from, at).await;
-        let (_, to) = connected.map_err(|why| why.to_string())?;
-        if is_private(to.ip()) && to.ip() != self.way.to.ip() {
-            return Err("its address is nobody's".into());
+        let port = url.port_or_known_default().unwrap_or(80);
+        let told = self.hub.gateway.resolve(&self.peer, host).await.map_err(|e| e.to_string())?;
+        let may_be_asked = |ip: &IpAddr| !is_private(*ip) || *ip == self.way.to.ip();
+        let mut why = "its address is nobody's".to_owned();
+        for ip in told.into_iter().filter(may_be_asked).take(MAX_TRIED) {
+            let to = SocketAddr::new(ip, port);
+            match self.hub.gateway.connect(&self.peer, Way { to, ..self.way }).await {
+                Ok(_) => {
+                    self.others.borrow_mut().insert(host.to_owned(), to);
+                    return Ok(to);
+                }
+                Err(reason) => why = reason.to_string(),
+            }
         }
-        self.others.borrow_mut().insert(host.to_owned(), to);
-        Ok(to)
+        Err(why)
     }
 
     fn request(&self, wanted: &Wanted) -> Result<Request<Body>, String> {
@@ -414,6 +437,7 @@ impl Reading {
         };
         if even_if_none || !names.is_empty() {
             self.ready.push_back(frames::promises(names.iter().map(String::as_str)));
+            self.page.tell_names();
             self.page.go_on();
         }
     }

@@ -14,6 +14,8 @@ pub const MAX_OBJECTS: usize = 250;
 const AT_ONCE: usize = 6;
 /// How far objects lead to others: a page to a sheet to a font, or one redirect to the next.
 const MAX_DEPTH: u8 = 4;
+/// Hosts that are told apart for their names.
+const MAX_HOSTS: usize = 8;
 /// Bytes of an object's address.
 const MAX_ADDRESS: usize = 2 << 10;
 
@@ -41,6 +43,9 @@ pub struct Plan {
     /// What was found so far.
     seen: BTreeSet<String>,
     queue: BTreeMap<(Kind, usize), Wanted>,
+    /// Hosts beside the page's own, and how many of them were told.
+    hosts: Vec<String>,
+    told: usize,
     running: usize,
     bytes_left: u64,
 }
@@ -49,7 +54,8 @@ impl Plan {
     /// For a page of which objects of so many bytes may be sent, beside those that are `held`.
     pub fn new(page: Url, held: BTreeSet<u32>, bytes: u64) -> Plan {
         let seen = BTreeSet::from([name_of(&page)]);
-        Plan { page, held, seen, queue: BTreeMap::new(), running: 0, bytes_left: bytes }
+        let (queue, hosts) = Default::default();
+        Plan { page, held, seen, queue, hosts, told: 0, running: 0, bytes_left: bytes }
     }
 
     /// Where the page is.
@@ -84,6 +90,13 @@ impl Plan {
         if !self.seen.insert(name.clone()) {
             return None;
         }
+        if let Some(Host::Domain(host)) = url.host().filter(|_| !is_own)
+            && self.page.host() != url.host()
+            && self.hosts.len() < MAX_HOSTS
+            && self.hosts.iter().all(|known| known != host)
+        {
+            self.hosts.push(host.to_owned());
+        }
         let wanted = Wanted { url, name: name.clone(), kind: found.kind, is_own, depth };
         self.queue.insert((found.kind, self.seen.len()), wanted);
         Some(name)
@@ -104,6 +117,13 @@ impl Plan {
     /// Is nothing more looked for?
     pub fn is_full(&self) -> bool {
         self.seen.len() > MAX_OBJECTS || self.bytes_left == 0
+    }
+
+    /// The hosts that objects lead to beside the page's own, each once, and eight at most.
+    pub fn take_hosts(&mut self) -> Vec<String> {
+        let new = self.hosts[self.told..].to_vec();
+        self.told = self.hosts.len();
+        new
     }
 
     /// The next to be fetched now. [`Plan::done`] follows.
@@ -191,6 +211,18 @@ mod tests {
         for wanted in std::iter::from_fn(|| plan.start()) {
             assert_eq!(name_of_uri(&wanted.url.as_str().parse().unwrap()), wanted.name);
         }
+    }
+
+    #[test]
+    fn other_hosts_are_told_once_and_eight_of_them() {
+        let mut plan = plan(1);
+        find(&mut plan, &["a.png", "http://One.test/a", "http://two.test/b", "http://one.test/c"]);
+        assert_eq!(plan.take_hosts(), ["one.test", "two.test"]);
+        find(&mut plan, &["http://two.test/d", "http://three.test/"]);
+        assert_eq!(plan.take_hosts(), ["three.test"]);
+        let many: Vec<String> = (0..20).map(|n| format!("http://host{n}.test/")).collect();
+        find(&mut plan, &many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(plan.take_hosts().len(), MAX_HOSTS - 3);
     }
 
     #[test]

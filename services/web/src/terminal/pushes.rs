@@ -466,6 +466,10 @@ impl Pushes {
                 Some(Err(_)) => break false,
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
+            // An end may come as a frame without bytes, when who has read all has gone already.
+            if data.is_empty() {
+                continue;
+            }
             Counted::more(&this.counted.pushed_bytes, data.len());
             came += data.len();
             if let Some(keep) = &mut keep {
