@@ -30,6 +30,8 @@ const MOST_DIALS: usize = 2048;
 /// Bytes of answers that are handed on together. What is more a peer asks for itself: its stream
 /// would not hold it.
 const MOST_OUT: usize = 1 << 20;
+/// Questions that wait for one answer: a terminal's cache asks once for all of its hosts.
+const MOST_IDS: usize = 64;
 /// A peer that may speak with a server is taken to for so long.
 const PERMITTED: u64 = 60_000;
 const MOST_PERMITTED: usize = 16_384;
@@ -207,7 +209,11 @@ impl Far {
     fn dial(&mut self, peer: &str, client: SocketAddr, key: Key, id: Option<u32>) {
         let mut dials = self.dials.values_mut().filter(|dial| dial.peer == peer);
         if let Some(dial) = dials.find(|dial| dial.key == key) {
-            dial.ids.extend(id);
+            if dial.ids.len() < MOST_IDS {
+                dial.ids.extend(id);
+            } else if let Some(id) = id {
+                self.send(peer, Frame::Failed { id });
+            }
         } else if self.dials_of(peer) >= MOST_DIALS - self.dials.len() {
             if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });

@@ -233,3 +233,26 @@ fn a_page_brings_nothing_to_whom_has_not_asked_for_it_lately_and_not_without_end
     assert_eq!(page(&mut far, 20, "ship", &format!("page.example{many}")).1, MOST_BROUGHT);
     assert_eq!(page(&mut far, 20, "ship", "page.example\none-more.example").1, 0);
 }
+
+#[test]
+fn a_question_that_is_repeated_without_an_end_is_refused_and_not_remembered() {
+    let mut far = Far::default();
+    let (server, query) = key("again.example");
+    let (mut failed, mut dials) = (0, 0);
+    for id in 0..10_000 {
+        let query = query.clone();
+        assert!(far.on_frame(
+            0,
+            "ship",
+            Frame::Ask { id, waits: true, client: client(), server, query }
+        ));
+        for it in far.take() {
+            match it {
+                Do::Send(_, Frame::Failed { .. }) => failed += 1,
+                Do::Dial { .. } => dials += 1,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((failed, dials), (10_000 - MOST_IDS, 1));
+}
