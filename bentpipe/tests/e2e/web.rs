@@ -684,3 +684,33 @@ fn a_style_sheet_does_not_wait_behind_a_picture() {
     drop(style);
     reading.join().unwrap();
 }
+
+/// Answers to whoever did not say who he is are compressed by the link, and others are not: what
+/// somebody else chose would tell of the secrets beside it (docs/compression.md).
+#[test]
+fn text_is_compressed_unless_its_request_proves_who_asks() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("web-text", |plan, _| {
+        for end in [&mut plan.a, &mut plan.b] {
+            end.peer = "dedup = \"off\"\n".into();
+        }
+    });
+    let _server = Server::start(&world.server, |_, _| {
+        let text: String = (0..40_000).map(|n| format!("{n} ")).collect();
+        sized(text.into_bytes())
+    });
+    for (field, shrinks) in
+        [("X-One: 1", true), ("Cookie: a=b", false), ("Authorization: x", false)]
+    {
+        let all = || world.b.status().links.remove(0).compression.total;
+        let before = all();
+        let got = must(&world.client, &format!("curl -sS --max-time 30 -H '{field}' http://{AT}/"));
+        assert!(got.starts_with("0 1 2 ") && got.len() > 200_000);
+        let after = all();
+        let [content, coded] = [after.sent - before.sent, after.sent_as - before.sent_as];
+        assert!(content > 200_000, "{field}: {content}");
+        assert_eq!(coded * 2 < content, shrinks, "{field}: {coded} of {content}");
+    }
+}

@@ -28,7 +28,7 @@ const NOTICED: Duration = Duration::from_secs(15);
 
 fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
     match head.split(' ').nth(1).unwrap_or("") {
-        "/huge" => sized(vec![b'x'; HUGE]),
+        "/huge" => sized(pattern(9, HUGE)),
         path => sized(path.as_bytes().to_vec()),
     }
 }

@@ -4,12 +4,18 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
+use bentpipe_web::headers;
 use bytes::Bytes;
+use http::HeaderMap;
 use hyper::client::conn::http2 as client;
 use hyper::server::conn::http2 as server;
 use service::Reason;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::body::Body;
 use crate::gateway::Gateway;
@@ -21,10 +27,55 @@ pub const PREFACE: &[u8] = b"web 1";
 /// Opens a stream of the hub's: what follows is what it pushes, version 1.
 pub const PUSH_PREFACE: &[u8] = b"web push 1";
 
+/// What an open exchange begins with. Gateways do not compress what answers HTTP/2's own first
+/// bytes: answers there may hold secrets beside what somebody else chose (docs/compression.md).
+/// Nothing on an open exchange says who asks, so its answers hold none. They take this for HTTP/1:
+/// its requests are not compressed, and its answers are.
+const OPEN: &[u8] = b"GET \n";
+/// The same of what is pushed, which they are to compress.
+const OPEN_PUSH: &[u8] = b"\0";
+/// How long an exchange may take to say what it is.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the requests on an exchange say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// None says who asks: what follows is compressed.
+    Open,
+    /// Some may.
+    Private,
+}
+
+impl Kind {
+    /// The kind of exchange for a request with these fields.
+    pub fn of(fields: &HeaderMap) -> Kind {
+        if headers::proves_who_asks(fields) { Kind::Private } else { Kind::Open }
+    }
+}
+
+/// Takes what an open exchange begins with; the other kind begins with HTTP/2 itself.
+///
+/// # Errors
+/// If the stream ends, or says nothing or something else.
+pub async fn take_kind(stream: &mut TcpStream) -> std::io::Result<()> {
+    let mut first = [0];
+    timeout(PATIENCE, stream.peek(&mut first)).await??;
+    let expected = [OPEN, OPEN_PUSH].into_iter().find(|open| open.starts_with(&first));
+    if let Some(expected) = expected {
+        let mut got = [0; OPEN.len()];
+        let got = &mut got[..expected.len()];
+        timeout(PATIENCE, stream.read_exact(got)).await??;
+        if got != expected {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(())
+}
+
 /// Bytes of one answer's body under way: above what the fastest link holds in a round trip.
 const BODY_WINDOW: u32 = 4 << 20;
 /// Bytes of all answers' bodies on one exchange under way. All lanes of a terminal together keep so
-/// many unread bytes: 96 MiB.
+/// many unread bytes: 192 MiB.
 const WINDOW: u32 = 8 << 20;
 /// The same of what hosts upload: hubs have many peers, and each may have all its lanes.
 const UPLOAD_WINDOW: u32 = 2 << 20;
@@ -95,7 +146,7 @@ pub struct Exchanges {
     counted: Rc<Counted>,
     preface: &'static [u8],
     class: Option<&'static str>,
-    open: RefCell<BTreeMap<(String, usize), Rc<Lane>>>,
+    open: RefCell<BTreeMap<(String, usize, Kind), Rc<Lane>>>,
     lanes: RefCell<BTreeMap<String, Rc<Lanes>>>,
 }
 
@@ -123,13 +174,18 @@ impl Exchanges {
         lanes.take(host)
     }
 
-    /// The exchange with a peer on this lane, and whether it is new: opened now, or while the link
+    /// The exchange of this kind with a peer on this lane, and whether it is new: opened now, or while the link
     /// was down as it is still.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn sender(&self, peer: &str, lane: usize) -> Result<(Sender, bool), Reason> {
-        let one = self.open.borrow_mut().entry((peer.to_owned(), lane)).or_default().clone();
+    pub async fn sender(
+        &self,
+        peer: &str,
+        lane: usize,
+        kind: Kind,
+    ) -> Result<(Sender, bool), Reason> {
+        let one = self.open.borrow_mut().entry((peer.to_owned(), lane, kind)).or_default().clone();
         let mut one = one.lock().await;
         let is_down = self.gateway.is_down(peer);
         if let Some(open) = one.as_mut().filter(|open| !open.sender.is_closed()) {
@@ -137,7 +193,11 @@ impl Exchanges {
             return Ok((open.sender.clone(), open.waits));
         }
         let stream = self.gateway.open(peer, self.preface, self.class).await?;
-        let socket = watched(stream).map_err(|_| Reason::Exhausted)?;
+        let mut socket = watched(stream).map_err(|_| Reason::Exhausted)?;
+        if kind == Kind::Open {
+            let begins = if self.preface == PUSH_PREFACE { OPEN_PUSH } else { OPEN };
+            socket.write_all(begins).await.map_err(|_| Reason::Protocol)?;
+        }
         let (sender, connection) = client(self.gateway.in_20_ms(peer))
             .handshake(Socket::new(socket, Bytes::new()))
             .await

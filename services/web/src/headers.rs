@@ -70,6 +70,14 @@ impl Refused {
     }
 }
 
+/// What the names of fields that prove who asks have in them (docs/compression.md).
+const PROOFS: [&str; 7] = ["cookie", "auth", "token", "session", "api-key", "apikey", "credential"];
+
+/// Does a request with these fields say who asks? Its answer may hold secrets of the asker's then.
+pub fn proves_who_asks(fields: &HeaderMap) -> bool {
+    fields.keys().any(|name| PROOFS.iter().any(|proof| name.as_str().contains(proof)))
+}
+
 /// What fields take of memory, about.
 pub fn size(fields: &HeaderMap) -> usize {
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()

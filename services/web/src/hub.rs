@@ -85,7 +85,10 @@ impl Hub {
 
     /// Serves an exchange.
     pub async fn serve(self: Rc<Hub>, peer: String, socket: OwnedFd) {
-        let Ok(stream) = watched(socket) else { return };
+        let Ok(mut stream) = watched(socket) else { return };
+        if exchange::take_kind(&mut stream).await.is_err() {
+            return;
+        }
         let peer: Rc<str> = peer.into();
         let ranks = Ranks::default();
         let answer = |request| {

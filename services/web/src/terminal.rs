@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::body::{self, Body};
-use crate::exchange::{Exchanges, Sender};
+use crate::exchange::{Exchanges, Kind, Sender};
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::loads::{Loads, Source};
@@ -214,9 +214,10 @@ impl Terminal {
         lane: usize,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, String> {
+        let kind = Kind::of(request.headers());
         loop {
             let (mut sender, new) =
-                self.exchanges.sender(peer, lane).await.map_err(|why| why.to_string())?;
+                self.exchanges.sender(peer, lane, kind).await.map_err(|why| why.to_string())?;
             // Opening an exchange has a line raised. The request waits here meanwhile: a peer that is
             // started anew knows nothing of the exchange.
             let waits = new && self.gateway.is_down(peer);

@@ -128,7 +128,8 @@ impl Page {
         let bytes = bytes.min(pushing.budget.over(hub.gateway.bills(peer)));
         let mut place = if bytes > 0 { pushing.places.take(peer, 1) } else { None };
         // Promised is only what there is a stream for.
-        if place.is_some() && pushing.urgent.sender(peer, 0).await.is_err() {
+        if place.is_some() && pushing.urgent.sender(peer, 0, exchange::Kind::Private).await.is_err()
+        {
             place = None;
         }
         let bytes = if place.is_some() { bytes } else { 0 };
@@ -259,16 +260,24 @@ impl Page {
         }
         let list = frames::promises(names.iter().map(String::as_str));
         let request = fields::withdrawal(self.number, body::whole(list));
-        if let Ok(mut sender) = self.sender(Kind::Page).await {
+        if let Ok(mut sender) = self.sender(Kind::Page, exchange::Kind::Private).await {
             // Without the stream nobody believes in its promises.
             let _ = sender.send_request(request).await;
         }
     }
 
-    async fn sender(&self, kind: Kind) -> Result<Sender, String> {
+    async fn sender(&self, kind: Kind, says: exchange::Kind) -> Result<Sender, String> {
         let pushing = &self.hub.pushing;
-        let stream = if kind.is_urgent() { &pushing.urgent } else { &pushing.images };
-        stream.sender(&self.peer, 0).await.map(|(sender, _)| sender).map_err(|why| why.to_string())
+        let (stream, says) = match kind.is_urgent() {
+            true => (&pushing.urgent, says),
+            // Compressing them would gain nothing.
+            false => (&pushing.images, exchange::Kind::Private),
+        };
+        stream
+            .sender(&self.peer, 0, says)
+            .await
+            .map(|(sender, _)| sender)
+            .map_err(|why| why.to_string())
     }
 
     /// Fetches an object and sends it.
@@ -312,7 +321,11 @@ impl Page {
         let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
         let request = fields::into_push(self.number, to, &uri, answer).ok_or("no address")?;
         Counted::add(&self.hub.counted.push_sent);
-        let sender = self.sender(wanted.kind).await?;
+        let says = match wanted.is_own {
+            true => exchange::Kind::of(&self.copied.borrow()),
+            false => exchange::Kind::Open,
+        };
+        let sender = self.sender(wanted.kind, says).await?;
         Local::spawn(hold(sender, request, is_wanted));
         // The next one follows when this is on its way; what becomes of it is a round trip away.
         let _ = when_gone.await;

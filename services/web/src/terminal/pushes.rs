@@ -303,7 +303,10 @@ impl Pushes {
 
     /// Serves the stream on which a hub pushes.
     pub async fn serve(this: Rc<Pushes>, peer: String, socket: OwnedFd) {
-        let Ok(stream) = watched(socket) else { return };
+        let Ok(mut stream) = watched(socket) else { return };
+        if exchange::take_kind(&mut stream).await.is_err() {
+            return;
+        }
         let _over = Over(Rc::clone(&this), peer.clone());
         let served = exchange::push_server().serve_connection(
             Socket::new(stream, Bytes::new()),
