@@ -7,6 +7,7 @@ use std::process::Command;
 use bentpipe::admin::{CompressedBytes, LinkStatus};
 use units::BitRate;
 
+use crate::documents::{COMPRESSION, put, toml};
 use crate::files::{HttpServer, sha256};
 use crate::gateway::PROGRAM;
 use crate::harness::{Plan, World, root, run, said};
@@ -60,6 +61,24 @@ fn alone(plan: &mut Plan) {
 
 fn status(world: &World) -> LinkStatus {
     world.a.status().links.remove(0)
+}
+
+#[test]
+fn by_the_pages_example_everything_goes_as_it_is() {
+    if !root() {
+        return;
+    }
+    let example = put(toml(COMPRESSION, "# Compression"), "[[peer]]\n", "");
+    let world = World::with(|plan| {
+        plan.rate = BitRate::from_mbps(10);
+        for end in [&mut plan.a, &mut plan.b] {
+            end.peer = format!("dedup = \"off\"\n{example}");
+        }
+    });
+    let before = Seen::now(&world);
+    download(&world, &numbers(500_000));
+    let (link, ..) = Seen::now(&world).since(&before);
+    assert!(link > 500_000, "{link}");
 }
 
 #[test]

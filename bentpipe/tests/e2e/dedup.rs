@@ -5,15 +5,20 @@ use std::io::Read;
 
 use bentpipe_lab::emulate::Direction;
 
-use crate::harness::{World, root, wait_for};
+use crate::documents::{DEDUPLICATION, put, toml};
+use crate::harness::{Scratch, World, root, wait_for};
 use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};
 
 /// A server's bytes cross, end in good order, and are what they were; answers how many bytes
 /// the satellite was given for that, both ways.
 fn download(world: &World, data: &[u8]) -> u64 {
+    download_from(world, SERVER, data)
+}
+
+fn download_from(world: &World, server: &str, data: &[u8]) -> u64 {
     let offered = |direction| world.link.counters(direction).offered.bytes;
     let before = offered(Direction::Down) + offered(Direction::Up);
-    let (mut near, far) = joined(&world.client, &listen(&world.server, SERVER));
+    let (mut near, far) = joined(&world.client, &listen(&world.server, server));
     let sender = send_all(&far, data.to_vec());
     let (got, end) = read_to_end(&mut near);
     assert!(got == data, "{} bytes came, {} were sent, or others", got.len(), data.len());
@@ -101,6 +106,35 @@ fn a_second_transfer_costs_little_though_the_gateway_was_killed_in_between() {
     let again = download(&world, &other);
     println!("{again} after the sending gateway's restart");
     assert!(again * 100 <= first * 4, "{again} of {first}");
+}
+
+#[test]
+fn by_the_pages_example_chunks_lie_where_it_says_and_a_port_is_left_alone() {
+    if !root() {
+        return;
+    }
+    let scratch = Scratch::new("dedup-page");
+    let chunks = scratch.sub("chunks");
+    let example = toml(DEDUPLICATION, "# Deduplication");
+    let example = put(example, "/srv/chunks\"    #", &format!("{}\"    #", chunks.display()));
+    let (node, peer) = example.split_once("[[peer]]\n").expect("two tables");
+    let world = World::with(|plan| {
+        for end in [&mut plan.a, &mut plan.b] {
+            end.peer = peer.to_owned();
+        }
+        plan.a.node = put(node, "[node]\n", "");
+    });
+    let data = pattern(14, 2_000_000);
+    let first = download(&world, &data);
+    let second = download(&world, &data);
+    assert!(first > 2_000_000 && second * 10 < first, "{second} of {first}");
+    wait_for("chunks in the directory", || match world.a.status().links.remove(0).dedup {
+        told if told.disk_bytes > 1_900_000 => Ok(()),
+        told => Err(format!("{told:?}")),
+    });
+    assert!(std::fs::read_dir(&chunks).unwrap().count() > 0);
+    let alone = [(); 2].map(|()| download_from(&world, "10.2.0.2:5432", &data));
+    assert!(alone.iter().all(|bytes| *bytes > 2_000_000), "{alone:?}");
 }
 
 #[test]

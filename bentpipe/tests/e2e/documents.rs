@@ -5,6 +5,8 @@ use crate::gateway::Keys;
 
 pub const README: &str = include_str!("../../../README.md");
 pub const GUIDE: &str = include_str!("../../../docs/operators-guide.md");
+pub const COMPRESSION: &str = include_str!("../../../docs/compression.md");
+pub const DEDUPLICATION: &str = include_str!("../../../docs/deduplication.md");
 pub const FTP: &str = include_str!("../../../docs/ftp.md");
 pub const NAMES: &str = include_str!("../../../docs/names.md");
 pub const SERVICES: &str = include_str!("../../../docs/services.md");

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bentpipe::admin::{self, Answer, Event, LinkState, LinkStatus, Request};
 use os::netns::{NetNs, veth};
 
+use crate::documents::{GUIDE, put, toml};
 use crate::failure::{kernel_state, wait_for_kernel_state};
 use crate::gateway::{Gateway, Keys, Settings};
 use crate::harness::{LAN, Plan, SATELLITE, Scratch, must, root, root_alone, wait_for};
@@ -322,6 +323,20 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     assert!(!star.hub.wait_until_ended().success());
     assert!(star.hub.log().contains("nobody-of-this-name"), "{}", star.hub.log());
     wait_for_kernel_state(&star.hub_ns, &star.before);
+}
+
+#[test]
+fn the_guides_hub_has_a_terminal_on_each_of_its_shards() {
+    if !root() {
+        return;
+    }
+    let example = toml(GUIDE, "terminals can have several, its *shards*:");
+    let node = put(example, "[node]\nprivate_key = \"«private key»\"\n", "");
+    let star = Star::with("sh-guide", &node, 1, "40Mbit");
+    let server = listen(&star.server, SERVER);
+    star.terminals.iter().for_each(|terminal| check_echo(&terminal.host, &server));
+    let shards: BTreeSet<_> = star.places().into_iter().map(|(_, shard)| shard).collect();
+    assert_eq!(shards.len(), TERMINALS);
 }
 
 /// CT-5, CT-9, CT-12, of peers that other threads have.

@@ -269,6 +269,15 @@ mod tests {
     }
 
     #[test]
+    fn the_pages_link_files_are_links() {
+        let page = include_str!("../../../docs/emulator.md");
+        let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        let links: Vec<_> = blocks.map(|text| parse_link(text, false).expect(text)).collect();
+        assert_eq!(links.len(), 2);
+        assert!(links.iter().all(|[up, down]| up != down));
+    }
+
+    #[test]
     fn a_flag_for_one_direction_overrides_the_one_for_both() {
         let line = Line::parse_from(
             "x --rate 20Mbit --delay 270ms --up-rate 2Mbit --down-ber 1e-7 --queue 64kB \
