@@ -124,8 +124,10 @@ fn a_question_that_is_repeated_brings_no_more_answers_than_a_stream_holds() {
         let query = query.clone();
         far.on_frame(0, "evil", Frame::Ask { id, waits: true, client: client(), server, query });
     }
-    let [Do::Dial { dial, query, .. }] = &far.take()[..] else { panic!() };
-    far.on_answer(1, *dial, Some(&answer(query, 300, 1)));
+    let mut todo = far.take();
+    let Do::Dial { dial, query, .. } = todo.remove(0) else { panic!() };
+    far.on_answer(1, dial, Some(&answer(&query, 300, 1)));
+    todo.extend(far.take());
     let answers = |todo: Vec<Do>| -> usize {
         let len = |it: &Do| match it {
             Do::Send(_, Frame::Answer { message, .. }) => message.len(),
@@ -134,7 +136,7 @@ fn a_question_that_is_repeated_brings_no_more_answers_than_a_stream_holds() {
         assert!(todo.len() >= 200_000, "each is answered somehow");
         todo.iter().map(len).sum()
     };
-    assert!(answers(far.take()) <= MOST_OUT);
+    assert!(answers(todo) <= MOST_OUT);
     // From the cache, too.
     for id in 0..200_000 {
         let (server, query) = key("a.example");
