@@ -47,7 +47,8 @@ impl Session {
     /// Like [`Session::writable_bytes`], for a stream with a codec: 0 while the bytes that are
     /// written already keep the link busy.
     pub fn writable_for_codec(&mut self, id: StreamId) -> u64 {
-        let (cap, low) = (self.unsent_cap_of(id), self.low_water());
+        let interleaves = self.streams.get(&id).is_some_and(|s| s.interleaves);
+        let (cap, low) = (self.unsent_cap_if(interleaves), self.low_water());
         let told = self.told;
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {

@@ -57,14 +57,12 @@ impl Session {
         local.clamp(64 * 1024, 1024 * 1024).min((free / 8).max(4 * 1024))
     }
 
-    /// The same of this stream: what its user interleaves is not to wait here.
-    pub(super) fn unsent_cap_of(&self, id: StreamId) -> u64 {
-        let cap = self.unsent_cap();
-        match self.streams.get(&id) {
-            Some(s) if s.interleaves => {
-                (2 * self.low_water()).max(self.paths.most_waiting()).min(cap)
-            }
-            _ => cap,
+    /// The same of a stream whose user `interleaves` several things on it, which are not to wait
+    /// here, or does not.
+    pub(super) fn unsent_cap_if(&self, interleaves: bool) -> u64 {
+        match interleaves {
+            true => (2 * self.low_water()).max(self.paths.most_waiting()).min(self.unsent_cap()),
+            false => self.unsent_cap(),
         }
     }
 

@@ -383,7 +383,7 @@ impl Session {
         let Some(s) = self.streams.get(&id) else { return Filled::Partly };
         let limit = self.send_limit(now, s);
         let left_free = self.paths.in_hand_mut().room_for_repair(s.local_end || s.burst < SMALL);
-        let cap = self.unsent_cap_of(id);
+        let cap = self.unsent_cap_if(s.interleaves);
         let Some(s) = self.streams.get_mut(&id) else { return Filled::Partly };
         // Where credit ends nothing follows, not even the end.
         let offset = s.send.next_offset(limit).unwrap_or(s.send.next());

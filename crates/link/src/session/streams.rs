@@ -53,7 +53,8 @@ impl Session {
         let cap = match self.streams.get(&id) {
             // What waits for its carrier, maybe for hours, leaves the memory to others.
             Some(s) if !self.has_way(s.class) => self.unsent_cap().min(self.params.reserve),
-            _ => self.unsent_cap_of(id),
+            Some(s) => self.unsent_cap_if(s.interleaves),
+            None => return 0,
         };
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
