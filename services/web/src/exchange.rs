@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ const FIELDS: u32 = 64 << 10;
 
 /// Bytes of one body that wait for the link, and of one piece of it: what the link sends in 20 ms,
 /// within these. The rest waits where it comes from.
-const WAITING: std::ops::RangeInclusive<u64> = 4 << 10..=16 << 10;
+const WAITING: RangeInclusive<u64> = 4 << 10..=16 << 10;
 
 fn waiting(in_20_ms: Option<u64>) -> usize {
     let (least, most) = (*WAITING.start(), *WAITING.end());
@@ -174,8 +175,8 @@ impl Exchanges {
         lanes.take(host)
     }
 
-    /// The exchange of this kind with a peer on this lane, and whether it is new: opened now, or while the link
-    /// was down as it is still.
+    /// The exchange of this kind with a peer on this lane, and whether it is new: opened now, or
+    /// while the link was down as it is still.
     ///
     /// # Errors
     /// Why there is none.

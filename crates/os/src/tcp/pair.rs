@@ -12,8 +12,8 @@ use crate::sys::check;
 const PATIENCE_MS: libc::c_int = 50;
 
 /// Two sockets that are connected with each other over the loopback interface, which must be
-/// up, with these options each. Unlike a pair of Unix sockets they tell a reset from an end. If the holder of one dies,
-/// the other reads a reset, until [`Stream::close_in_order`].
+/// up, with these options each. Unlike a pair of Unix sockets they tell a reset from an end. If the
+/// holder of one dies, the other reads a reset, until [`Stream::close_in_order`].
 ///
 /// # Errors
 /// If the system has no descriptors or ports left, or the loopback interface is down.
