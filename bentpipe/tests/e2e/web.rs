@@ -644,10 +644,10 @@ fn a_style_sheet_does_not_wait_behind_a_picture() {
         return;
     }
     let (world, _programs) =
-        world_with("web-rank", |plan, _| plan.rate = units::BitRate::from_mbps(2));
+        world_with("web-rank", |plan, _| plan.rate = units::BitRate::from_mbps(1));
     let _server = Server::start(&world.server, |head, _| {
         let (kind, n) = match head.split(' ').nth(1) {
-            Some("/picture") => ("image/png", 2_000_000),
+            Some("/picture") => ("image/png", 1_000_000),
             _ => ("text/css", 50_000),
         };
         let head =
@@ -665,7 +665,7 @@ fn a_style_sheet_does_not_wait_behind_a_picture() {
     let counted = Arc::clone(&come);
     let reading = thread::spawn(move || {
         let mut piece = [0; 4096];
-        while counted.load(Ordering::Relaxed) < 2_000_000 {
+        while counted.load(Ordering::Relaxed) < 1_000_000 {
             let n = picture.read(&mut piece).expect("more of the picture");
             counted.fetch_add(n as u64, Ordering::Relaxed);
         }
@@ -678,7 +678,8 @@ fn a_style_sheet_does_not_wait_behind_a_picture() {
     let mut style = ask("/style");
     read_head(&mut style).expect("an answer");
     style.read_exact(&mut vec![0; 50_000]).expect("a style sheet");
-    // A round trip, and what was on its way: 350 kB in two seconds when it had to wait.
+    // A round trip, and what was on its way: over 300 kB when it had to wait. On a slow link what
+    // a busy machine adds is few bytes.
     let meanwhile = come.load(Ordering::Relaxed) - before;
     assert!(meanwhile < 150_000, "{meanwhile} bytes of the picture came first");
     drop(style);
