@@ -57,8 +57,11 @@ lint:
 # Unit, property and end-to-end tests. Those that need root run a few at once, for they mostly wait,
 # or alone where they assert a speed (os::netns::root); none is skipped here.
 unexport BENTPIPE_SKIP_ROOT_TESTS
+unit: export TEST_TIMES = $(CURDIR)/target/test-times
 unit:
-	$(CARGO) test --workspace --quiet
+	@rm -f $(TEST_TIMES)
+	$(CARGO) test --workspace --config 'target."cfg(unix)".runner="$(CURDIR)/scripts/timed-tests.sh"'
+	@scripts/timed-tests.sh slowest
 
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
 # connections closed early), how exact the emulator is, for which nothing else may run, what each
@@ -66,10 +69,10 @@ unit:
 # HTTP caches, and the sanitizers.
 test-long: lab seeds package
 	@sh scripts/setup.sh long
-	$(CARGO) test --package bentpipe --test e2e -- --ignored --nocapture
-	$(CARGO) test --release --package bentpipe-lab --test emulator -- --ignored --nocapture
-	$(CARGO) test --release --package bentpipe-lab --test ppp -- --ignored --nocapture
-	$(CARGO) test --release --package bentpipe --test costs -- --ignored --nocapture
+	$(CARGO) test --workspace --test e2e -- --ignored --nocapture
+	$(CARGO) test --release --workspace --test lab -- --ignored --nocapture \
+		--test-threads 1
+	$(CARGO) test --release --workspace --test costs -- --ignored --nocapture
 	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
 	PROGRAMS=target/release bash scripts/http-cache-tests.sh
 	PROGRAMS=target/release HUB=off bash scripts/http-cache-tests.sh

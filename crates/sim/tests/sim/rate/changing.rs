@@ -3,7 +3,7 @@
 use link::session::RateMode;
 use units::{Duration, Rng};
 
-use crate::line::{Line, belief, mbit, ms, percent, secs, way};
+use crate::rate::line::{Line, belief, mbit, ms, percent, secs, way};
 
 const SEEDS: std::ops::Range<u64> = 1..3;
 

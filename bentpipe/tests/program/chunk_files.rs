@@ -234,7 +234,7 @@ fn a_process_that_is_killed_while_it_writes_leaves_a_store_that_is_sound() {
     let mut rng = Rng::new(std::process::id().into());
     for round in 0..6 {
         let dir = Dir::new(&format!("killed-{round}"));
-        let mut command = child(&dir.0, "a_writer_that_is_killed");
+        let mut command = child(&dir.0, "chunk_files::a_writer_that_is_killed");
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let victim = Victim(command.spawn().expect("a process"));
         let sent = || fs::read_to_string(dir.0.join("sent")).ok().and_then(|n| n.parse().ok());
@@ -323,7 +323,7 @@ fn a_full_file_system_costs_what_does_not_fit() {
     fs::create_dir(dir.0.join("full")).expect("a directory");
     let program = std::env::current_exe().expect("this program");
     let script = "mount -t tmpfs -o size=1m none \"$1\" && exec \"$2\" --exact \
-                  a_full_file_system_costs_what_does_not_fit --nocapture";
+                  chunk_files::a_full_file_system_costs_what_does_not_fit --nocapture";
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script, "sh"])
         .args([dir.0.join("full").as_path(), program.as_path()])

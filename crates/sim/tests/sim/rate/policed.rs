@@ -4,8 +4,8 @@ use channel::GilbertElliott;
 use link::session::RateMode;
 use units::{ByteCount, Ratio};
 
-use crate::MODES;
-use crate::line::{Line, Policer, back, belief, mbit, ms, percent, secs, way};
+use crate::rate::MODES;
+use crate::rate::line::{Line, Policer, back, belief, mbit, ms, percent, secs, way};
 
 const SEEDS: std::ops::Range<u64> = 1..3;
 

@@ -5,7 +5,7 @@ use channel::ChannelConfig;
 use link::session::RateMode;
 use units::ByteCount;
 
-use crate::line::{Line, belief, mbit, ms, percent, secs, way};
+use crate::rate::line::{Line, belief, mbit, ms, percent, secs, way};
 
 /// A stream over `forward` Mbit/s that is reported over `back` kbit/s; the loss is that of
 /// the two ways in per cent.

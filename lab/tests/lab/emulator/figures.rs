@@ -5,7 +5,7 @@ use channel::ChannelConfig;
 use os::netns::root;
 use units::{BitRate, Duration, Ratio};
 
-use crate::wire::{Kind, SHORTEST, Wire, delays, punctual_rate_of, rate_of, sleep_ms};
+use crate::emulator::wire::{Kind, SHORTEST, Wire, delays, punctual_rate_of, rate_of, sleep_ms};
 
 const RATES: [(u64, &str); 4] = [
     (2_000_000, "2 Mbit/s"),

@@ -7,7 +7,7 @@ use sim::grid;
 
 #[test]
 fn no_cell_of_the_grid_is_worse_than_the_committed_one() {
-    let text = include_str!("../grid.txt");
+    let text = include_str!("../../grid.txt");
     let before = grid::shares(text).expect("grid.txt is of another grid; `make grid`");
     let cells = grid::cells();
     let next = AtomicUsize::new(0);

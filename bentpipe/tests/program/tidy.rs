@@ -1,6 +1,5 @@
 //! The house rules that no compiler checks.
 
-#[path = "tidy/circles.rs"]
 mod circles;
 
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use os::netns::{NetNs, root};
 use serde_json::Value;
 
-use crate::wire::{Scratch, sleep_ms};
+use crate::emulator::wire::{Scratch, sleep_ms};
 
 /// The program, which ends with its test, however that ends.
 struct Program(Option<Child>);

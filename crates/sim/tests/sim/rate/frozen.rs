@@ -5,7 +5,7 @@
 use link::session::RateMode;
 use units::{BitRate, Rng};
 
-use crate::line::{Line, belief, mbit, ms, secs, way};
+use crate::rate::line::{Line, belief, mbit, ms, secs, way};
 
 fn line(seed: u64, mode: RateMode, rate: BitRate) -> Line {
     let channel = || way(rate, ms(250), ms(500));

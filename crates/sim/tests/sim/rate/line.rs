@@ -12,7 +12,7 @@ use link::wire::{Origin, StreamId, Target};
 use link::{PeerConfig, PeerId};
 use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
-use crate::cubic::Cubic;
+use crate::rate::cubic::Cubic;
 
 /// What both nodes believe of the link.
 pub fn belief(send: BitRate, receive: BitRate, mode: RateMode) -> LinkConfig {

@@ -2,7 +2,7 @@
 
 use link::session::RateMode;
 
-use crate::line::{Line, back, belief, mbit, ms, percent, secs, way};
+use crate::rate::line::{Line, back, belief, mbit, ms, percent, secs, way};
 
 /// A line whose way there takes packets of `mtu` bytes from now on.
 fn narrow(line: &mut Line, mtu: u16) {

@@ -1,19 +1,12 @@
 //! The sending rate (R-RATE): what a link that is not what the configuration says does to
 //! its queue, and how soon the sender follows. All links have a round trip of 600 ms.
 
-#[path = "rate/changing.rs"]
 mod changing;
-#[path = "rate/cubic.rs"]
 mod cubic;
-#[path = "rate/frozen.rs"]
 mod frozen;
-#[path = "rate/line.rs"]
 mod line;
-#[path = "rate/path.rs"]
 mod path;
-#[path = "rate/policed.rs"]
 mod policed;
-#[path = "rate/thin.rs"]
 mod thin;
 
 use channel::ChannelConfig;

@@ -2,17 +2,12 @@
 //! Needs root.
 //!
 //! The machine may be busy, so times are checked generously here. The exact figures
-//! come from `cargo test --release --test emulator -- --ignored --nocapture`.
+//! come from `cargo test --release --test lab emulator -- --ignored --nocapture`.
 
-#[path = "emulator/capture.rs"]
 mod capture;
-#[path = "emulator/figures.rs"]
 mod figures;
-#[path = "emulator/lab.rs"]
 mod lab;
-#[path = "emulator/program.rs"]
 mod program;
-#[path = "emulator/wire.rs"]
 mod wire;
 
 use std::io::{Read, Write};

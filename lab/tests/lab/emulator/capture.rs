@@ -5,7 +5,7 @@ use channel::ChannelConfig;
 use os::netns::root;
 use units::{Duration, Ratio};
 
-use crate::wire::{Kind, Scratch, Wire, wait_until, wait_until_empty};
+use crate::emulator::wire::{Kind, Scratch, Wire, wait_until, wait_until_empty};
 
 /// The packets of a pcapng file: their interface, bytes and comment.
 fn packets(mut file: &[u8]) -> Vec<(u32, Vec<u8>, Option<String>)> {

@@ -1,0 +1,5 @@
+//! A channel as its users see it.
+
+mod behaviour;
+mod properties;
+mod statistics;
