@@ -15,15 +15,15 @@ use crate::testbed::run::{Gate, run_scenario};
 use crate::testbed::scenario::{BUILT_IN, Scenario};
 use crate::testbed::{report, rights, write_json};
 
-/// Runs published experiments; "all" runs all of them.
+/// Runs published experiments, or one of your own; "all" runs all published ones.
 ///
 /// Real hosts around an emulated link; published figures are printed beside the measured ones.
 ///
-/// Example: bentpipe-lab run umd-ftp
+/// Examples: bentpipe-lab run umd-ftp; bentpipe-lab run mine.toml --seeds 3
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Which experiments.
-    #[arg(required = true, value_name = "NAME")]
+    /// Which experiments: names, or files that end in .toml.
+    #[arg(required = true, value_name = "NAME|FILE")]
     names: Vec<String>,
     /// Run each way with so many seeds instead of the scenario's number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -64,8 +64,8 @@ struct OutArgs {
 /// Examples: bentpipe-lab list; bentpipe-lab list umd-ftp
 #[derive(clap::Args, Clone, Debug)]
 pub struct ListArgs {
-    /// Name the ways of these experiments.
-    #[arg(value_name = "NAME")]
+    /// Name the ways of these experiments: names, or files that end in .toml.
+    #[arg(value_name = "NAME|FILE")]
     names: Vec<String>,
     /// Name the ways of all experiments.
     #[arg(long, conflicts_with = "names")]
@@ -106,7 +106,7 @@ fn ways(name: &str) -> miette::Result<String> {
     if name == mini_m::NAME {
         return Ok(format!("{name}: {}\n\nIt runs as a whole.\n", mini_m::TITLE));
     }
-    let scenario = Scenario::built_in(name).into_diagnostic()?;
+    let scenario = Scenario::named(name).into_diagnostic()?;
     let rows = scenario.ways.into_iter().map(|way| vec![way.id, way.title]);
     let table = report::columns(&["way", "what"].map(str::to_owned), &rows.collect::<Vec<_>>());
     Ok(format!("{name}: {}\n\n{table}", scenario.title))
@@ -125,7 +125,15 @@ pub fn run(args: RunArgs, global: &Global) -> miette::Result<ExitCode> {
         return Err(miette!("{} runs as a whole and has no bounds", mini_m::NAME));
     }
     for name in others {
-        scenarios.push(chosen(Scenario::built_in(name).into_diagnostic()?, &args)?);
+        scenarios.push(chosen(Scenario::named(name).into_diagnostic()?, &args)?);
+    }
+    for (i, scenario) in scenarios.iter().enumerate() {
+        if scenarios[..i].iter().any(|earlier| earlier.name == scenario.name) {
+            return Err(miette!(
+                "\"{}\" is there twice, and its results have one place",
+                scenario.name
+            ));
+        }
     }
     if args.check && scenarios.iter().all(|s| s.bounds.is_empty()) {
         return Err(miette!("there is nothing to check: the ways that were chosen have no bounds"));

@@ -738,7 +738,9 @@ fn a_mini_m_call_is_up_and_carries_a_file_in_the_time_that_its_rate_allows() {
     wait_for_state(&world.a, "down");
     thread::sleep(Duration::from_secs(10));
     let sender = thread::spawn(move || {
-        let mut stream = connect(&client, SERVER);
+        // The call alone takes 28 s.
+        let long = Duration::from_secs(90);
+        let mut stream = crate::tcp::connect_within(&client, SERVER, long).expect("the server");
         stream.write_all(&pattern(5, 10_000)).unwrap();
         stream
     });

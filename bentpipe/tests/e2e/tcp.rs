@@ -24,7 +24,7 @@ pub fn try_connect(ns: &NetNs, to: &str) -> io::Result<TcpStream> {
 }
 
 /// The same, and its calls, with this patience.
-fn connect_within(ns: &NetNs, to: &str, time: Duration) -> io::Result<TcpStream> {
+pub fn connect_within(ns: &NetNs, to: &str, time: Duration) -> io::Result<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
     let stream = ns.run(|| TcpStream::connect_timeout(&to, time))?;
     be_patient(&stream, time);

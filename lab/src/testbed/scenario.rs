@@ -575,8 +575,18 @@ pub enum ScenarioError {
         why: String,
     },
     /// No such scenario.
-    #[error("there is no scenario \"{0}\"; `bentpipe-lab list` names them")]
+    #[error(
+        "there is no scenario \"{0}\"; `bentpipe-lab list` names them, and a file ends in .toml"
+    )]
     Unknown(String),
+    /// The file is not there, or is no text.
+    #[error("the scenario {name} cannot be read: {why}")]
+    File {
+        /// Which file.
+        name: String,
+        /// What the kernel says.
+        why: std::io::Error,
+    },
 }
 
 impl Scenario {
@@ -599,6 +609,30 @@ impl Scenario {
         let found = BUILT_IN.iter().find(|(n, _)| *n == name);
         let (name, text) = found.ok_or_else(|| ScenarioError::Unknown(name.to_owned()))?;
         Scenario::parse(name, text)
+    }
+
+    /// The built-in scenario of that name, or that of a file, whose name ends in `.toml`.
+    pub fn named(name: &str) -> Result<Scenario, ScenarioError> {
+        if !name.ends_with(".toml") {
+            return Scenario::built_in(name);
+        }
+        let text = std::fs::read_to_string(name)
+            .map_err(|why| ScenarioError::File { name: name.to_owned(), why })?;
+        let scenario = Scenario::parse(name, &text)?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        // Results lie in files of that name.
+        if scenario.name.is_empty() || !scenario.name.chars().all(is_plain) {
+            let why = format!(
+                "name = {:?} is not made of letters, digits, \"-\" and \"_\" alone",
+                scenario.name
+            );
+            return Err(ScenarioError::Inconsistent { name: name.to_owned(), why });
+        }
+        if BUILT_IN.iter().any(|(built_in, _)| *built_in == scenario.name) {
+            let why = format!("name = {:?} is that of a published experiment", scenario.name);
+            return Err(ScenarioError::Inconsistent { name: name.to_owned(), why });
+        }
+        Ok(scenario)
     }
 
     /// The way of that id.
