@@ -147,6 +147,24 @@ fn connections_go_through_services_with_their_addresses_ends_and_bytes() {
     world.a.wait_for_log("link far: Up");
 }
 
+/// The sockets of a service's streams are as large as the link's rate asks for.
+#[test]
+fn connections_go_through_services_over_a_link_of_any_rate() {
+    if !root() {
+        return;
+    }
+    let programs = Programs::new("rates");
+    for mbit in [1, 80, 500, 10_000] {
+        let world = with_echo_and(&programs, |plan| {
+            plan.delay_ms = 5;
+            plan.rate = units::BitRate::from_mbps(mbit);
+        });
+        check_echo(&world.client, &listen(&world.server, SERVER));
+        let through = [(&world.a, "opened"), (&world.b, "connected")];
+        assert_eq!(through.map(|(gateway, what)| count(gateway, what)), [1, 1], "{mbit} Mbit/s");
+    }
+}
+
 #[test]
 fn half_closes_and_resets_pass_through_services() {
     if !root() {

@@ -615,7 +615,9 @@ impl Shard {
         let receive = TcpOptions { receive_buffer: Some(held), ..TcpOptions::default() };
         let send = TcpOptions { send_buffer: Some(held), ..TcpOptions::default() };
         let ours = TcpOptions { longest_segment, ..receive };
-        pair(&ours, &TcpOptions { longest_segment, ..send }).ok()
+        let made = pair(&ours, &TcpOptions { longest_segment, ..send });
+        made.inspect_err(|why| crate::log!(Warn, "a service gets no stream: no sockets", why = why))
+            .ok()
     }
 }
 

@@ -29,7 +29,8 @@ pub struct TcpOptions {
     pub receive_buffer: Option<usize>,
     /// A fixed send buffer in bytes in place of the kernel's tuning.
     pub send_buffer: Option<usize>,
-    /// The longest segment in bytes (`TCP_MAXSEG`), to which the far host keeps, too.
+    /// The longest segment in bytes (`TCP_MAXSEG`, 88 to 32,767; what is beyond counts as that), to
+    /// which the far host keeps, too.
     pub longest_segment: Option<u32>,
     /// The kernel's congestion control by name.
     pub congestion: Option<String>,
@@ -97,6 +98,8 @@ impl TcpOptions {
             sys::set_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes)?;
         }
         if let Some(bytes) = self.longest_segment {
+            // The kernel refuses what is outside of its own bounds.
+            let bytes = bytes.clamp(88, 32_767);
             set_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes)?;
         }
         Ok(())

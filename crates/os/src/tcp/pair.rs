@@ -92,6 +92,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_stands_whatever_segments_are_asked_for() {
+        for longest in [0, 87, 88, 32_767, 32_768, 1 << 20, u32::MAX] {
+            let options = TcpOptions { longest_segment: Some(longest), ..plain() };
+            let (a, b) = pair(&options, &options).unwrap_or_else(|e| panic!("{longest}: {e}"));
+            a.write(b"hello").unwrap();
+            assert_eq!(read(&b).unwrap(), b"hello");
+        }
+    }
+
+    #[test]
     fn what_is_no_connection_is_not_taken_for_one() {
         let closer = Closer::start().unwrap();
         let given = |fd| Stream::given(Shared::new(fd, &closer));
