@@ -89,6 +89,7 @@ fn keystroke(near: &mut TcpStream, far: &mut TcpStream) -> Duration {
 /// Takes all that anybody sends, for as long as the test's network is there.
 fn sink(world: &World) {
     let listener = listen(&world.server, "10.2.0.2:7777");
+    listener.set_nonblocking(false).expect("a socket");
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             thread::spawn(move || std::io::copy(&mut &stream, &mut std::io::sink()));
