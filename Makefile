@@ -10,6 +10,8 @@
 CARGO ?= cargo
 LAB = target/release/bentpipe-lab
 SERVICES = --package bentpipe-web --package bentpipe-names --package bentpipe-ftp
+# All of the same choice, so that nothing is built twice.
+BUILT = --package bentpipe $(SERVICES) --package bentpipe-lab
 
 .PHONY: help setup build lab install install-lab deb demo test test-long format lint unit seeds
 .PHONY: package grid hashes bench clean
@@ -27,7 +29,7 @@ build:
 
 # The gateway and the laboratory, which runs it.
 lab: setup
-	$(CARGO) build --release --package bentpipe $(SERVICES) --package bentpipe-lab
+	$(CARGO) build --release $(BUILT)
 
 # Of what `make build` and `make lab` made, so that root need not build.
 install:
@@ -70,9 +72,8 @@ unit:
 test-long: lab seeds package
 	@sh scripts/setup.sh long
 	$(CARGO) test --workspace --test e2e -- --ignored --nocapture
-	$(CARGO) test --release --workspace --test lab -- --ignored --nocapture \
-		--test-threads 1
-	$(CARGO) test --release --workspace --test costs -- --ignored --nocapture
+	$(CARGO) test --release $(BUILT) --test lab -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release $(BUILT) --test costs -- --ignored --nocapture
 	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
 	PROGRAMS=target/release bash scripts/http-cache-tests.sh
 	PROGRAMS=target/release HUB=off bash scripts/http-cache-tests.sh
