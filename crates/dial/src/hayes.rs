@@ -19,6 +19,8 @@
 //! * A call ends when carrier goes, or, on lines that cannot tell carrier, when the modem says
 //!   "NO CARRIER". It is hung up by DTR, or by `+++` between two pauses and `ATH`; where the
 //!   carrier stays after one, the other is tried.
+//! * A modem that answers no command, on a line that cannot tell carrier, may be in a call that a
+//!   killed program left, which costs: it is hung up by the escape before it is tried again.
 //! * A call that comes in is answered after some rings, and must prove within a handshake's time
 //!   that a peer calls ([`Modem::prove`]); a stranger's ends then.
 
@@ -241,6 +243,17 @@ enum Step {
     Stuck,
 }
 
+/// A call that is there before the modem has answered its first command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leftover {
+    /// Nobody looked.
+    Unknown,
+    /// It is being hung up, if it is there.
+    HangingUp,
+    /// There is none.
+    None,
+}
+
 /// Tries of a command before the modem counts as silent.
 const TRIES: u32 = 3;
 /// Escapes that are tried before a call is hung up blindly.
@@ -277,6 +290,8 @@ pub struct Modem {
     failures: u32,
     /// Escapes that were tried to end this call.
     escapes: u32,
+    /// A call that a program before this one may have left is being hung up, or was.
+    leftover: Leftover,
     rings: u32,
     last_ring: Instant,
     carrier: bool,
@@ -301,10 +316,20 @@ impl Modem {
             nonsense: 0,
             failures: 0,
             escapes: 0,
+            leftover: Leftover::Unknown,
             rings: 0,
             last_ring: Instant::ZERO,
             carrier: false,
             skip_line_feed: false,
+        }
+    }
+
+    /// How long hanging up takes, once what was written has left: the program's pause before the escape
+    /// and the modem's own after it, or the fall of DTR.
+    pub fn hang_up_time(&self) -> Duration {
+        match self.config.hang_up {
+            HangUp::Dtr => DTR_AWAY,
+            HangUp::Escape => self.config.guard.times(2),
         }
     }
 
@@ -316,6 +341,7 @@ impl Modem {
     /// The device was opened.
     pub fn handle_open(&mut self, now: Instant) {
         self.failures = 0;
+        self.leftover = Leftover::Unknown;
         self.out.push_back(Output::Dtr(true));
         self.prepare(now);
     }
@@ -324,6 +350,10 @@ impl Modem {
     pub fn handle_gone(&mut self) {
         let told = match self.state {
             State::Gone => return,
+            State::HangingUp { .. } if self.leftover == Leftover::HangingUp => match self.wanted {
+                true => Told::Failed(Cause::Unplugged),
+                false => Told::Trouble(Cause::Unplugged),
+            },
             State::Online { .. } | State::HangingUp { .. } => Told::Ended(Cause::Unplugged),
             _ if self.wanted => Told::Failed(Cause::Unplugged),
             _ => Told::Trouble(Cause::Unplugged),
@@ -491,7 +521,10 @@ impl Modem {
 
     fn prepared(&mut self, now: Instant, step: usize, word: Word) {
         match word {
-            Word::Ok => self.next_step(now, step + 1),
+            Word::Ok => {
+                self.leftover = Leftover::None;
+                self.next_step(now, step + 1);
+            }
             Word::Error => self.trouble(now, Cause::Refused),
             _ => {}
         }
@@ -676,6 +709,8 @@ impl Modem {
                 self.command("ATH");
                 self.state = step(Step::Ath, now + self.config.command_timeout);
             }
+            // It says nothing at all.
+            Step::Ath if self.leftover == Leftover::HangingUp => self.end(now, cause),
             Step::DtrBack if !second => self.begin_escape(now, cause, true),
             Step::Ath if !second => match self.config.hang_up {
                 HangUp::Dtr => self.begin_escape(now, cause, true),
@@ -691,7 +726,10 @@ impl Modem {
 
     /// The call is over.
     fn end(&mut self, now: Instant, cause: Cause) {
-        self.tell(Told::Ended(cause));
+        // Nobody here knows of a call that another program left.
+        if std::mem::replace(&mut self.leftover, Leftover::None) != Leftover::HangingUp {
+            self.tell(Told::Ended(cause));
+        }
         self.prepare(now);
     }
 
@@ -720,6 +758,11 @@ impl Modem {
     }
 
     fn command_lost(&mut self, now: Instant, step: usize, tries: u32) {
+        if self.leftover == Leftover::Unknown && self.config.hang_up == HangUp::Escape {
+            self.begin_escape(now, Cause::HungUp, true);
+            (self.leftover, self.escapes) = (Leftover::HangingUp, ESCAPES - 1);
+            return;
+        }
         if tries >= TRIES {
             let garbage = self.nonsense > 0;
             return self.trouble(now, if garbage { Cause::Garbage } else { Cause::Silent });

@@ -38,7 +38,7 @@ mod why;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use units::{BitRate, ByteCount, Duration, Instant};
+use units::{ByteCount, Duration, Instant};
 
 use crate::books::{Books, Host, Name};
 use crate::calendar::{Month, Wall};
@@ -322,6 +322,7 @@ impl Manager {
         cause: &str,
         books: &mut Books,
     ) {
+        let alone = self.lines.len() == 1;
         let Some(line) = self.lines.get_mut(carrier.0) else { return };
         let Some(call) = line.call.take() else { return };
         let lasted = now.since(call.connected);
@@ -331,17 +332,27 @@ impl Manager {
         };
         books.end(call.session, lasted, call.price_at(now), &told);
         if !matches!(line.state, State::Down { .. }) {
-            line.note_loss(now, lasted);
+            line.note_loss(now, lasted, alone);
             let cause = DownCause::Lost(cause.into());
             self.set_state(carrier.0, State::Down { since: now, cause });
         }
         self.dirty = true;
     }
 
-    /// What the link has measured on a carrier: losses in thousandths, and what it carries.
-    pub fn handle_quality(&mut self, now: Instant, carrier: CarrierId, loss: u32, rate: BitRate) {
+    /// The call that has just been connected may have been billed for so long already: nobody looked
+    /// at the line meanwhile. Where that leaves a step of time in doubt it is booked.
+    pub fn handle_noticed_late(&mut self, carrier: CarrierId, by: Duration) {
+        let call = self.lines.get_mut(carrier.0).and_then(|line| line.call.as_mut());
+        if let Some(call) = call {
+            call.connected = call.connected - by;
+            self.dirty = true;
+        }
+    }
+
+    /// Hanging up takes so long on this carrier, from [`Work::HangUp`] to the end of what is billed.
+    pub fn handle_hang_up_time(&mut self, carrier: CarrierId, time: Duration) {
         if let Some(line) = self.lines.get_mut(carrier.0) {
-            line.note_quality(now, loss, rate);
+            line.hang_up_time = time;
             self.dirty = true;
         }
     }
@@ -366,23 +377,10 @@ impl Manager {
     }
 
     /// The carriers that packets of `flow` may take now, the best first. Only one, unless its rule
-    /// wants all.
+    /// wants all. A gateway's link chooses among its paths itself; simulators ask.
     pub fn carriers_for(&self, now: Instant, flow: &Flow) -> Vec<CarrierId> {
         let rule = self.config.rules.find(flow);
         self.serving(now, rule).into_iter().map(CarrierId).collect()
-    }
-
-    /// Bytes that may still cross on a carrier before its budget or its flat price stops it.
-    /// `None`: as many as one likes. The caller sends no more than that.
-    pub fn byte_allowance(&self, now: Instant, carrier: CarrierId) -> Option<ByteCount> {
-        let call = self.lines.get(carrier.0)?.call.as_ref()?;
-        if call.incoming {
-            return None;
-        }
-        if call.stopped_by_fair_use() {
-            return Some(ByteCount(0));
-        }
-        call.rates.bytes_within(&call.as_call(now), self.left?)
     }
 
     /// The state of a line.

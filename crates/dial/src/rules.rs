@@ -147,6 +147,11 @@ impl Action {
             Action::Raise => 2,
         }
     }
+
+    /// How many bytes wait decides when the line is raised.
+    pub fn counts_bytes(&self) -> bool {
+        matches!(self, Action::Batch { amount: Some(_), .. })
+    }
 }
 
 /// A rule.

@@ -222,7 +222,7 @@ impl Exchange {
                 self.look_at_line(at, line);
             }
             for call in 0..self.calls.len() {
-                self.look_at_call(at, call);
+                self.look_at_call(at, now, call);
             }
         }
     }
@@ -344,7 +344,8 @@ impl Exchange {
         self.lines[line].call = Some(at);
     }
 
-    fn look_at_call(&mut self, now: Instant, at: usize) {
+    /// `told`: when programs hear of it, which is later where the driver was late.
+    fn look_at_call(&mut self, now: Instant, told: Instant, at: usize) {
         let Some(call) = &self.calls[at] else { return };
         match call.stage {
             Stage::SettingUp { until, refusal } if until <= now => match refusal {
@@ -357,7 +358,7 @@ impl Exchange {
             }
             Stage::Training { until, fails } if until <= now => match fails {
                 true => self.fail(at, Result::NoCarrier),
-                false => self.connect(now, at),
+                false => self.connect(now, told, at),
             },
             Stage::Up { drops: Some(when), .. } if when <= now => {
                 self.end(now, at, CallEnd::Dropped);
@@ -408,7 +409,8 @@ impl Exchange {
         }
     }
 
-    fn connect(&mut self, now: Instant, at: usize) {
+    /// What is billed begins when the modems say CONNECT.
+    fn connect(&mut self, now: Instant, told: Instant, at: usize) {
         let drops = self.config.faults.drop.map(|(least, most)| {
             now + Duration::from_nanos(self.rng.between(least.as_nanos(), most.as_nanos()))
         });
@@ -417,7 +419,7 @@ impl Exchange {
         let from = call.from;
         call.stage = Stage::Up { drops, record: self.records.len() };
         let why = CallEnd::None;
-        self.records.push(CallRecord { from, to, start: now, end: now, bytes: [0; 2], why });
+        self.records.push(CallRecord { from, to, start: told, end: told, bytes: [0; 2], why });
         for line in [from, to] {
             let line = &mut self.lines[line];
             line.out.leaving.clear();

@@ -283,6 +283,26 @@ fn a_call_that_drops_and_one_that_is_hung_up_end_for_both_and_can_be_made_again(
     }
 }
 
+/// A modem without DTR does not hear that its program was killed: the next one ends the call.
+#[test]
+fn a_call_that_outlives_its_program_is_ended_by_the_next_one() {
+    let mut world = World::connected(Faults::default(), false, 9);
+    let config = ModemConfig {
+        carrier_detect: false,
+        hang_up: HangUp::Escape,
+        numbers: vec!["200".into()],
+        ..ModemConfig::default()
+    };
+    world.stations[0].modem = Modem::new(config);
+    world.stations[0].modem.handle_open(world.now);
+    world.stations[0].modem.dial(world.now);
+    world.pass(seconds(8));
+    assert_eq!(world.exchange.calls()[0].why, CallEnd::Caller);
+    world.pass(seconds(40));
+    assert!(world.stations[0].modem.is_online(), "{:?}", world.told(0));
+    assert_eq!(world.exchange.calls().len(), 2);
+}
+
 /// R-MODEM: `+++` in the data never reaches the modem as an escape.
 #[test]
 fn packets_of_pluses_do_not_escape_and_pluses_of_a_program_do() {

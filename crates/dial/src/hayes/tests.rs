@@ -267,6 +267,32 @@ fn a_silent_modem_and_one_that_talks_nonsense_are_told_apart_and_tried_again() {
 }
 
 #[test]
+fn a_call_that_a_killed_program_left_is_hung_up_before_anything_else() {
+    let escape = || ModemConfig { hang_up: HangUp::Escape, carrier_detect: false, ..config() };
+    let mut bench = Bench::new(escape());
+    bench.dial();
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
+    bench.pass(Duration::from_millis(1_200));
+    assert_eq!(bench.sent(), "+++");
+    bench.says("\r\nOK\r\n");
+    assert_eq!(bench.sent(), "ATH\r");
+    bench.says("\r\nOK\r\n");
+    assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]), "it is nobody's call");
+    for _ in 0..3 {
+        bench.says("\r\nOK\r\n");
+    }
+    assert_eq!(bench.told(), [Told::Ready, Told::Dialling(0)]);
+
+    // A modem that is switched off says nothing to that either, and has the tries of any.
+    let mut bench = Bench::new(escape());
+    bench.pass(Duration::from_millis(3_000 + 1_200 + 2_400 + 3_000));
+    assert_eq!((bench.sent(), bench.told()), ("ATZ\r+++ATH\rATZ\r".into(), vec![]));
+    bench.pass(Duration::from_secs(9));
+    assert_eq!(bench.told(), [Told::Trouble(Cause::Silent)]);
+}
+
+#[test]
 fn a_lost_carrier_ends_the_call_and_the_modem_is_prepared_anew() {
     let mut bench = Bench::online(config());
     bench.carrier(false);

@@ -1,6 +1,6 @@
 //! What a link manager is given: [`ManagerConfig`], checked once.
 
-use units::{BitRate, Duration, IpPrefix};
+use units::{BitRate, ByteCount, Duration, IpPrefix};
 
 use crate::books::Name;
 use crate::calendar::Hours;
@@ -30,10 +30,9 @@ pub struct CarrierConfig {
     pub redial: Redial,
     /// A carrier that fails often must hold for so long before it is trusted; doubled each time.
     pub hold: Duration,
-    /// Losses, in thousandths, above which it is left alone while there is another one.
-    pub most_loss: u32,
-    /// A rate below which it is left alone while there is another one.
-    pub least_rate: BitRate,
+    /// Bytes that may still cross, and be billed, when a stop has been decided: what was sent
+    /// already, and what comes until the peer's side knows. A budget ends so many bytes early.
+    pub under_way: ByteCount,
     /// A call is not hung up before it has lasted so long.
     pub min_call: Duration,
     /// … and is when it has lasted so long; `None`: never for that.
@@ -53,8 +52,7 @@ impl CarrierConfig {
             rise_timeout: Duration::from_secs(60),
             redial: Redial::default(),
             hold: Duration::from_secs(10),
-            most_loss: 200,
-            least_rate: BitRate::from_bps(0),
+            under_way: ByteCount(0),
             min_call: Duration::ZERO,
             max_call: None,
         }
@@ -122,7 +120,8 @@ pub struct ManagerConfig {
     pub idle: Duration,
     /// … and after so long already if another step of time is about to begin.
     pub idle_at_step: Duration,
-    /// So long before a step begins the line is hung up: hanging up takes time.
+    /// So long before a step begins the line is hung up: hanging up takes time, and clocks and
+    /// machines are late. Longer where hanging up takes more than half of it.
     pub guard: Duration,
     /// However long the time is paid for, or free, an idle line is not kept longer.
     pub most_linger: Duration,

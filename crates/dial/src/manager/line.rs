@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use units::{BitRate, ByteCount, Duration, Instant};
+use units::{ByteCount, Duration, Instant};
 
 use super::config::CarrierConfig;
 use super::state::{DownCause, Reason, State};
@@ -62,8 +62,10 @@ impl LineCall {
     pub fn step_price(&self, now: Instant) -> Money {
         self.rates.next_step(self.start, now.since(self.connected))
     }
-    pub fn stopped_by_fair_use(&self) -> bool {
-        stopped(&self.rates, self.bytes_before.0.saturating_add(self.bytes.0))
+    /// The flat price's bytes are used up, or will be by those that are under way.
+    pub fn stopped_by_fair_use(&self, under_way: ByteCount) -> bool {
+        let crossed = self.bytes_before.0.saturating_add(self.bytes.0);
+        stopped(&self.rates, crossed.saturating_add(under_way.0))
     }
 }
 
@@ -97,11 +99,10 @@ pub(super) struct Line {
     /// Losses that count, and the last of them.
     losses: u32,
     last_loss: Instant,
-    /// Bad by what the link has measured, since then; good again since then.
-    poor: bool,
-    good_since: Option<Instant>,
     /// Calls in a row that ended while something waited and did not move.
     pub stalls: u32,
+    /// From the decision to hang up to the end of what is billed.
+    pub hang_up_time: Duration,
 }
 
 impl Line {
@@ -117,9 +118,8 @@ impl Line {
             dialled_at: VecDeque::new(),
             losses: 0,
             last_loss: Instant::ZERO,
-            poor: false,
-            good_since: None,
             stalls: 0,
+            hang_up_time: Duration::ZERO,
         }
     }
 
@@ -174,16 +174,21 @@ impl Line {
         self.failures = 0;
     }
 
-    /// The carrier went without being asked to.
-    pub fn note_loss(&mut self, now: Instant, lasted: Duration) {
+    /// The carrier went without being asked to. `alone`: there is no other one.
+    pub fn note_loss(&mut self, now: Instant, lasted: Duration, alone: bool) {
         if now.since(self.last_loss) > FLAP_WINDOW || lasted > FLAP_WINDOW {
             self.losses = 0;
         }
         self.losses += 1;
         self.last_loss = now;
         if self.losses > FREE_LOSSES {
-            let doubled = self.config.hold.times(1 << (self.losses - FREE_LOSSES - 1).min(16));
-            self.not_before = now + doubled.min(MOST_HOLD);
+            // Where who waits has no other line this one is tried again as after failures.
+            let (first, most) = match alone {
+                true => (self.config.redial.first, self.config.redial.most),
+                false => (self.config.hold, MOST_HOLD),
+            };
+            let doubled = first.times(1 << (self.losses - FREE_LOSSES - 1).min(16));
+            self.not_before = now + doubled.min(most);
         }
     }
 
@@ -196,21 +201,9 @@ impl Line {
         }
     }
 
-    pub fn note_quality(&mut self, now: Instant, loss: u32, rate: BitRate) {
-        let poor = loss > self.config.most_loss || rate < self.config.least_rate;
-        if self.poor && !poor {
-            self.good_since = Some(now);
-        }
-        self.poor = poor;
-    }
-
-    /// Not to be used while there is another one; and until when at least.
+    /// Not to be used while there is another one; and until when.
     pub fn distrusted(&self, now: Instant) -> Option<Instant> {
-        if self.poor {
-            return Some(Instant::FAR_FUTURE);
-        }
-        let held = self.good_since.map_or(Instant::ZERO, |since| since + self.config.hold);
-        let until = if self.config.dialled { held } else { held.max(self.not_before) };
+        let until = if self.config.dialled { Instant::ZERO } else { self.not_before };
         (until > now).then_some(until)
     }
 

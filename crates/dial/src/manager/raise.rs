@@ -106,7 +106,7 @@ impl Manager {
                 }
                 _ => {}
             }
-            if let Some(until) = trusted.filter(|at| *at < Instant::FAR_FUTURE) {
+            if let Some(until) = trusted {
                 self.want(now, until, "a carrier's trial");
             }
         }
@@ -115,12 +115,14 @@ impl Manager {
     fn affordable(&self, now: Instant, at: usize) -> bool {
         let wall = self.wall(now);
         let rates = self.rates(at);
-        if stopped(rates, self.month_bytes(at)) {
+        let under_way = self.lines[at].config.under_way.0;
+        if stopped(rates, self.month_bytes(at).saturating_add(under_way)) {
             return false;
         }
         let Some(left) = self.left else { return true };
         let call = Call::beginning(wall, ByteCount(self.month_bytes(at)));
-        rates.price(&call) <= left && rates.bytes_within(&call, left) != Some(ByteCount(0))
+        let more = rates.bytes_within(&call, left);
+        rates.price(&call) <= left && more.is_none_or(|more| more > self.lines[at].config.under_way)
     }
 
     pub(super) fn rates(&self, at: usize) -> &Rates {

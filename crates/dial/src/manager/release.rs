@@ -1,6 +1,6 @@
 //! When a line is given up: what ends it at once, and what only when it is not paid for any more.
 
-use units::{ByteCount, Duration, Instant};
+use units::{Duration, Instant};
 
 use super::state::{DownCause, Reason, State};
 use super::{CarrierId, Command, Manager, Work};
@@ -88,7 +88,8 @@ impl Manager {
         left: &mut Option<Money>,
     ) -> Option<DownCause> {
         let call = self.lines[at].call.as_ref()?;
-        if call.stopped_by_fair_use() {
+        let under_way = self.lines[at].config.under_way;
+        if call.stopped_by_fair_use(under_way) {
             return Some(DownCause::Budget);
         }
         let money = (*left)?;
@@ -97,7 +98,7 @@ impl Manager {
         // Bytes are told in sums, which end in the middle of a block: the rest of one that was too
         // much is no reason to go on.
         let more = call.rates.bytes_within(&call.as_call(now), money);
-        if more.is_some_and(|more| more == ByteCount(0) || self.overspent) {
+        if more.is_some_and(|more| more <= under_way || self.overspent) {
             return Some(DownCause::Budget);
         }
         if step <= money {
@@ -105,7 +106,7 @@ impl Manager {
             *left = Some(money.minus(step));
             return None;
         }
-        let until = next? - self.config.guard;
+        let until = next? - self.guard(at);
         if now >= until {
             return Some(DownCause::Budget);
         }
@@ -178,13 +179,20 @@ impl Manager {
         self.release_before_step(now, at).is_some_and(|before| now >= before)
     }
 
+    /// So long before a step of time the line is hung up.
+    fn guard(&self, at: usize) -> Duration {
+        let guard = self.config.guard;
+        guard.max(self.lines[at].hang_up_time + guard.divided_by(2))
+    }
+
     /// The last moment to hang up, from `now` on, before more time has to be paid. Hanging up takes
-    /// time: later than half of the guard before a step it is too late for that step.
+    /// time: where most of the guard before a step is over it is too late for that step.
     fn release_before_step(&self, now: Instant, at: usize) -> Option<Instant> {
         let call = self.lines[at].call.as_ref()?;
-        let guard = self.config.guard;
+        let (guard, given) = (self.guard(at), self.config.guard);
+        let least = self.lines[at].hang_up_time + given.divided_by(4);
         let mut step = call.next_step(now)?;
-        if now + guard.divided_by(2) > step {
+        if now + least.max(given.divided_by(2)) > step {
             step = call.next_step(step + Duration::from_nanos(1))?;
         }
         Some(step - guard)

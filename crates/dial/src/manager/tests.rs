@@ -1,7 +1,7 @@
 //! The manager beside a clock, books and modems that do as the test says.
 
 use proptest::prelude::*;
-use units::{Duration, IpPrefix};
+use units::{BitRate, Duration, IpPrefix};
 
 use super::*;
 use crate::books::{By, Query};

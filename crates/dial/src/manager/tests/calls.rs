@@ -124,6 +124,43 @@ fn an_idle_line_stays_as_long_as_it_is_paid_for_and_not_longer() {
     assert_eq!(bench.spent(), price("3"));
 }
 
+/// A modem without DTR takes two pauses for its escape.
+#[test]
+fn where_hanging_up_takes_long_it_begins_sooner_and_not_when_it_is_too_late() {
+    let mut bench = Bench::calling(one_modem());
+    bench.manager.handle_hang_up_time(A, Duration::from_millis(2_400));
+    bench.pass(Duration::from_millis(56_099));
+    assert_eq!(bench.hung_up(), []);
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::BeforeStep)], "2.4 s and half the guard");
+
+    // 2 s before the step it would be over after it: the next step is paid anyway.
+    let mut bench = Bench::calling(one_modem());
+    bench.manager.handle_hang_up_time(A, Duration::from_millis(2_400));
+    bench.pass(seconds(48));
+    bench.crosses(A, &ssh(), 90);
+    bench.pass(seconds(10));
+    bench.crosses(A, &clock(), 90);
+    assert_eq!(bench.hung_up(), []);
+    bench.pass(Duration::from_millis(58_099));
+    assert_eq!(bench.hung_up(), []);
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::BeforeStep)]);
+}
+
+/// The exchange bills from the moment it connects, whenever this machine looks at its line.
+#[test]
+fn a_call_that_was_noticed_late_is_booked_from_when_it_may_have_begun() {
+    let mut bench = Bench::new(one_modem());
+    bench.waits(1, &ssh(), 60);
+    bench.pass(seconds(28));
+    bench.connected(A);
+    bench.manager.handle_noticed_late(A, Duration::from_millis(800));
+    bench.pass(Duration::from_millis(59_500));
+    bench.ended(A, "the carrier was lost");
+    assert_eq!(bench.spent(), price("6"), "60.3 s by the exchange's clock");
+}
+
 #[test]
 fn a_line_that_lingers_is_up_again_when_it_is_used() {
     let mut bench = Bench::calling(one_modem());

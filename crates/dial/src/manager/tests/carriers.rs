@@ -182,26 +182,28 @@ fn a_terminal_that_flaps_must_hold_longer_each_time() {
     assert_eq!(trials, [0, 10, 10, 10, 20, 40]);
 }
 
+/// Nobody is kept waiting for a quarter of an hour by a line that has to hold where there is no other.
 #[test]
-fn a_carrier_that_loses_or_crawls_is_left_alone_while_there_is_another() {
-    for (loss, rate) in [(201, 1_000_000), (0, 999)] {
-        let mut config = terminal_and_modem();
-        config.carriers[0].least_rate = BitRate::from_bps(1_000);
-        let mut bench = Bench::new(config);
+fn a_line_that_stands_alone_and_is_lost_again_and_again_is_redialled_as_after_failures() {
+    let mut config = one_modem();
+    (config.carriers[0].redial.first, config.carriers[0].redial.most) = (seconds(1), seconds(4));
+    let mut bench = Bench::new(config);
+    bench.waits(1, &ssh(), 60);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
         bench.up(A);
-        bench.waits(1, &ssh(), 60);
-        bench.manager.handle_quality(bench.now, A, loss, BitRate::from_bps(rate));
-        bench.drain();
-        assert_eq!(bench.dialled(), [1]);
-        assert_eq!(bench.manager.carriers_for(bench.now, &ssh()), [A], "better than nothing");
-        bench.up(B);
-        assert_eq!(bench.manager.carriers_for(bench.now, &ssh()), [B]);
-        bench.manager.handle_quality(bench.now, A, 0, BitRate::from_bps(1_000_000));
-        bench.pass(seconds(9));
-        assert_eq!(bench.manager.carriers_for(bench.now, &ssh()), [B]);
-        bench.pass(seconds(1));
-        assert_eq!(bench.manager.carriers_for(bench.now, &ssh()), [A]);
+        bench.pass(seconds(2));
+        bench.work();
+        bench.crosses(A, &ssh(), 10);
+        bench.ended(A, "the carrier was lost");
+        let lost = bench.now;
+        while bench.dialled() != [0] {
+            bench.pass(seconds(1));
+            assert!(bench.now.since(lost) < seconds(10));
+        }
+        pauses.push(bench.now.since(lost).as_millis() / 1_000);
     }
+    assert_eq!(pauses, [0, 0, 1, 2, 4, 4, 4, 4]);
 }
 
 #[test]

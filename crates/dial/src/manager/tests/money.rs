@@ -43,22 +43,21 @@ fn a_budget_warns_ends_the_call_before_a_step_too_many_and_dials_no_more() {
 }
 
 #[test]
-fn a_budget_of_bytes_says_how_many_may_still_cross() {
+fn a_budget_of_bytes_ends_before_those_under_way_are_too_much() {
     let tariff = usd(Rates::per_megabyte(price("10"), ByteCount(1_000)));
-    let modem = CarrierConfig::new("iridium", true, tariff);
+    let mut modem = CarrierConfig::new("iridium", true, tariff);
+    modem.under_way = ByteCount(1_500);
     let budget = Some(Budget { stop: price("0.05"), warn_percent: 100 });
     let config = ManagerConfig { budget, ..ManagerConfig::new("shore", vec![modem], rules()) };
     let mut bench = Bench::new(config);
     bench.waits(1, &ssh(), 60);
     bench.up(A);
     bench.work();
-    let may = |bench: &Bench| bench.manager.byte_allowance(bench.now, A).map(|b| b.0);
-    assert_eq!(may(&bench), Some(5_000));
-    bench.crosses(A, &ssh(), 4_999);
-    assert_eq!((may(&bench), bench.work()), (Some(1), vec![]));
+    bench.crosses(A, &ssh(), 3_499);
+    assert_eq!(bench.work(), []);
     bench.crosses(A, &ssh(), 1);
-    assert_eq!(may(&bench), Some(0));
     assert_eq!(bench.hung_up(), [(0, DownCause::Budget)]);
+    bench.crosses(A, &ssh(), 1_500);
     bench.ended(A, "hung up from here");
     assert_eq!(bench.spent(), price("0.05"));
     bench.pass(seconds(3_600));
