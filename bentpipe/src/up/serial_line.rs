@@ -66,7 +66,7 @@ impl SerialLine {
         };
         SerialLine {
             device: line.device.clone(),
-            settings: Settings { speed: line.speed, hardware_flow: true },
+            settings: Settings { speed: line.speed, hardware_flow: line.hardware_flow },
             modem: Modem::new(config.clone()),
             config,
             serial: None,

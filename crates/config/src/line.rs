@@ -55,7 +55,7 @@ impl Line {
     pub fn needs_restart_for(&self, new: &Line) -> bool {
         let device = |line: &Line| {
             let modem = line.modem.as_ref()?;
-            Some((modem.device.clone(), modem.speed, modem.numbers.is_empty()))
+            Some((modem.device.clone(), modem.speed, modem.hardware_flow, modem.numbers.is_empty()))
         };
         let names = |line: &Line| {
             let all = line.manager.carriers.iter();
@@ -90,7 +90,8 @@ pub const LINK_CLASS: &str = "the link itself";
 pub(super) struct LineDraft {
     raise: Option<String>,
     drop: Option<String>,
-    modem: Option<SerialModem>,
+    /// The place is its device's.
+    modem: Option<At<SerialModem>>,
     carrier: Option<At<String>>,
     idle: Option<Duration>,
     setup: Option<Duration>,
@@ -106,6 +107,8 @@ pub(super) struct LineDraft {
     span: Range<usize>,
 }
 
+/// Bytes are told in sums, and a line takes its time to end.
+const KNOWS_LATER: Duration = Duration::from_millis(500);
 /// More rules than a person writes.
 const MAX_RULES: usize = 256;
 /// The longest list of noise, in bytes.
@@ -155,6 +158,11 @@ impl LineDraft {
     /// The carrier that is a modem's.
     pub fn modem_carrier(&self) -> Option<&str> {
         self.carrier.as_ref().filter(|_| self.modem.is_some()).map(|name| name.value.as_str())
+    }
+
+    /// Where the file names the modem's device.
+    pub fn device_span(&self) -> Option<Range<usize>> {
+        self.modem.as_ref().map(|modem| modem.span.clone())
     }
 
     /// With what the rest of the peer's table says.
@@ -220,6 +228,7 @@ impl LineDraft {
         carrier.min_call = self.calls[0].unwrap_or(carrier.min_call);
         carrier.max_call = self.calls[1];
         carrier.redial = self.redial;
+        carrier.under_way = under_way(link);
         let all = std::iter::once(carrier).chain(others).collect();
         let mut manager = ManagerConfig::new(peer, all, self.rules);
         if let Some(idle) = self.idle {
@@ -234,7 +243,7 @@ impl LineDraft {
         Some(Line {
             raise: self.raise,
             drop: self.drop,
-            modem: self.modem,
+            modem: self.modem.map(|modem| modem.value),
             carrier: own,
             zone: self.zone.unwrap_or_default(),
             clock: self.clock,
@@ -242,6 +251,12 @@ impl LineDraft {
             manager,
         })
     }
+}
+
+/// Bytes that still cross when a budget's end is seen: the peer sends until it knows.
+fn under_way(link: &LinkSettings) -> ByteCount {
+    let time = link.delay.times(2) + KNOWS_LATER;
+    link.receive.bytes_in(time) + link.send.bytes_in(KNOWS_LATER)
 }
 
 /// What carriers cost, in their order, and which is used for it.

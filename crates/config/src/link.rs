@@ -135,6 +135,8 @@ pub(super) struct LinkPart {
     pub ber: Option<Ratio>,
     pub loss: Option<Ratio>,
     pub mtu: Option<u16>,
+    /// No packet takes longer on the line, on the slower way of the two.
+    pub packet_time: Option<Duration>,
     pub queue: Option<Queue>,
     pub overhead: Option<Overhead>,
     pub rate: Option<RateMode>,
@@ -173,6 +175,7 @@ impl LinkPart {
             ber: section.share("ber", 0.01).map(|b| Ratio::from_f64(b.value)),
             loss: section.share("loss", 0.5).map(|l| Ratio::from_f64(l.value)),
             mtu: section.number("mtu", MTU, "bytes").and_then(|mtu| u16::try_from(mtu.value).ok()),
+            packet_time: section.get::<Duration>("packet_time").map(|time| time.value),
             ..LinkPart::default()
         }
     }
@@ -368,6 +371,7 @@ fn from_profile(
         ber: Some(profile.ber),
         loss: Some(profile.loss),
         mtu: Some(profile.mtu),
+        packet_time: profile.packet_time,
         ..LinkPart::default()
     }
 }
@@ -397,13 +401,15 @@ fn join(
         section.problems().add(Problem::at(span, message).help(help));
         return None;
     };
+    let mtu = on_top.mtu.or(base.mtu).unwrap_or(DEFAULT_MTU);
+    let slower = send.value.min(receive.value);
     Some(LinkSettings {
         send: send.value,
         receive: receive.value,
         delay: delay.value,
         ber: on_top.ber.or(base.ber).unwrap_or_default(),
         loss: on_top.loss.or(base.loss).unwrap_or_default(),
-        mtu: on_top.mtu.or(base.mtu).unwrap_or(DEFAULT_MTU),
+        mtu: within(mtu, on_top.packet_time.or(base.packet_time), slower),
         queue: on_top.queue.or(base.queue),
         overhead: on_top.overhead.or(base.overhead).unwrap_or_default(),
         rate: on_top.rate.unwrap_or_default(),
@@ -411,6 +417,12 @@ fn join(
         headers: on_top.headers.unwrap_or(true),
         end: None,
     })
+}
+
+/// The largest packet that takes no longer than `time` at `rate`; no smaller than packets may be.
+fn within(mtu: u16, time: Option<Duration>, rate: BitRate) -> u16 {
+    let most = time.map_or(u64::MAX, |time| rate.bytes_in(time).0.max(*MTU.start()));
+    u16::try_from(most).map_or(mtu, |most| mtu.min(most))
 }
 
 /// A number of bit/s, or a rate with its unit; above 0.
@@ -422,6 +434,16 @@ pub fn rate_of(text: &str) -> Option<BitRate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packet_takes_no_longer_than_its_time_on_the_line_and_is_no_smaller_than_packets_may_be() {
+        let time = Some(Duration::from_millis(200));
+        assert_eq!(within(1_500, time, BitRate::from_bps(46_080)), 1_152);
+        assert_eq!(within(500, time, BitRate::from_bps(46_080)), 500);
+        assert_eq!(within(500, time, BitRate::from_bps(1_920)), 128, "48 bytes are no packet");
+        assert_eq!(within(500, None, BitRate::from_bps(1_920)), 500);
+        assert_eq!(within(9_000, time, BitRate::from_mbps(1_000)), 9_000);
+    }
 
     #[test]
     fn framing_is_counted_as_the_standards_count_it() {

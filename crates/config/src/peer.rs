@@ -126,6 +126,8 @@ pub(super) struct PeerDraft {
     pub endpoint: Option<Range<usize>>,
     pub routes: Vec<At<IpPrefix>>,
     pub link: Range<usize>,
+    /// The device of its line's modem.
+    pub device: Option<Range<usize>>,
     pub psk_is_inline: bool,
 }
 
@@ -165,6 +167,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let orders = [("priority", Order::Priority), ("cost", Order::Cost)];
     let order = section.word("order", &orders);
     let line = line::read(&mut section, dir);
+    let device = line.as_ref().and_then(line::LineDraft::device_span);
     let mut carriers =
         carrier::read(&mut section, line.as_ref().and_then(line::LineDraft::modem_carrier));
     // What the first carrier says of its link stands for the peer's, if that says nothing.
@@ -252,6 +255,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         endpoint: endpoint.map(|e| e.span),
         routes,
         link: link.span,
+        device,
         psk_is_inline,
     })
 }

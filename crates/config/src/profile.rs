@@ -28,6 +28,8 @@ pub struct Profile {
     pub loss: Ratio,
     /// The largest IP packet, 128 to 9000 bytes.
     pub mtu: u16,
+    /// No packet takes longer on the line.
+    pub packet_time: Option<Duration>,
 }
 
 /// Name and text of each embedded profile, slowest first.
@@ -104,7 +106,7 @@ fn read(name: &'static str, section: &mut Section<'_>) -> Option<Profile> {
     let description = section.get::<String>("description").map_or_else(String::new, |d| d.value);
     let forward = link::rate(section, "forward");
     let back = link::rate(section, "return");
-    let LinkPart { delay, ber, loss, mtu, .. } = LinkPart::read_common(section);
+    let LinkPart { delay, ber, loss, mtu, packet_time, .. } = LinkPart::read_common(section);
     for (key, example) in [("forward", "20Mbit"), ("return", "2Mbit"), ("delay", "300ms")] {
         if !section.has(key) {
             section.lacks(key, format!("write {key} = \"{example}\", say"));
@@ -119,6 +121,7 @@ fn read(name: &'static str, section: &mut Section<'_>) -> Option<Profile> {
         ber: ber.unwrap_or_default(),
         loss: loss.unwrap_or_default(),
         mtu: mtu.unwrap_or(link::DEFAULT_MTU),
+        packet_time,
     })
 }
 

@@ -116,6 +116,13 @@ const ROWS: &[Row] = &[
     ),
     (
         "line",
+        "hardware_flow",
+        ["true", "false"],
+        "serial = \"/dev/ttyS0\"\nnumbers = [\"1\"]",
+        Restart("line of a peer"),
+    ),
+    (
+        "line",
         "init",
         ["[\"AT&F\"]", "[\"AT&F1\"]"],
         "serial = \"/dev/ttyS0\"\nnumbers = [\"1\"]",
@@ -266,6 +273,7 @@ const ROWS: &[Row] = &[
     ("link", "ber", ["1e-6", "1e-7"], "", Restart("ber of a link")),
     ("link", "loss", ["0.01", "0.02"], "", Effect::Peer),
     ("link", "mtu", ["1400", "1500"], "", Restart("mtu of a link")),
+    ("link", "packet_time", ["\"1ms\"", "\"2ms\""], "", Restart("mtu of a link")),
     ("link", "queue", ["\"20ms\"", "\"30ms\""], "", Restart("queue of a link")),
     ("link", "overhead", ["0", "8"], "", Restart("overhead of a link")),
     ("link", "headers", ["\"on\"", "\"off\""], "", Restart("headers of a link")),
@@ -305,6 +313,7 @@ const ROWS: &[Row] = &[
     ("telephone", "name", ["\"a\"", "\"b\""], "", Restart("telephone")),
     ("telephone", "serial", ["\"/dev/a\"", "\"/dev/b\""], "", Restart("telephone")),
     ("telephone", "speed", ["9600", "19200"], "", Restart("telephone")),
+    ("telephone", "hardware_flow", ["true", "false"], "", Restart("telephone")),
     ("telephone", "init", ["[\"AT&F\"]", "[\"AT&F1\"]"], "", Restart("telephone")),
     ("telephone", "idle", ["\"20s\"", "\"21s\""], "", Restart("telephone")),
 ];

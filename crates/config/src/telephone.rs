@@ -63,28 +63,42 @@ fn read_one(mut section: Section<'_>) -> Option<TelephoneDraft> {
     Some(TelephoneDraft { telephone: Telephone { name, modem, idle }, span })
 }
 
-/// Two lines with one name or one device, and what only the first of several shards could do.
+/// Two lines of peers or of the node with one device, two of the node's with one name, and what
+/// only the first of several shards could do.
 pub(super) fn check(
     drafts: &[TelephoneDraft],
     peers: &[PeerDraft],
     shards: u32,
     problems: &Problems,
 ) {
-    let modems = peers.iter().filter_map(|draft| draft.peer.line.as_ref()?.modem.as_ref());
-    let mut devices: Vec<&PathBuf> = modems.map(|modem| &modem.device).collect();
+    let mut devices: Vec<(&PathBuf, Range<usize>)> = Vec::new();
+    let refuse_device = |device: &PathBuf, span: &Range<usize>, first: &Range<usize>| {
+        let message = format!("two lines of the file have the device {}", device.display());
+        let help = "a call is one peer's: give each line a device of its own, or let a \
+                    [[telephone]] answer for all peers";
+        let problem = Problem::at(span.clone(), message).help(help);
+        problems.add(problem.also(first.clone(), "first here"));
+    };
+    for draft in peers {
+        let modem = draft.peer.line.as_ref().and_then(|line| line.modem.as_ref());
+        let Some((modem, span)) = modem.zip(draft.device.as_ref()) else { continue };
+        if let Some((_, first)) = devices.iter().find(|(device, _)| **device == modem.device) {
+            refuse_device(&modem.device, span, first);
+        }
+        devices.push((&modem.device, span.clone()));
+    }
     for (at, TelephoneDraft { telephone, span }) in drafts.iter().enumerate() {
         let refuse = |message: String, help: &str| {
             problems.add(Problem::at(span.clone(), message).help(help));
         };
-        if devices.contains(&&telephone.modem.device) {
-            let device = telephone.modem.device.display();
-            let message = format!("two lines of the file have the device {device}");
-            refuse(message, "a call is one peer's: give each line a device of its own");
+        let device = &telephone.modem.device;
+        if let Some((_, first)) = devices.iter().find(|(other, _)| *other == device) {
+            refuse_device(device, span, first);
         } else if drafts[..at].iter().any(|other| other.telephone.name == telephone.name) {
             let message = format!("two telephone lines are called \"{}\"", telephone.name);
             refuse(message, "rename one");
         }
-        devices.push(&telephone.modem.device);
+        devices.push((device, span.clone()));
     }
     if let Some(first) = drafts.first().filter(|_| shards > 1) {
         let message = "telephone lines answer for peers of one shard alone".to_owned();
@@ -115,10 +129,12 @@ mod tests {
     #[test]
     fn telephone_lines_are_read_and_two_with_one_device_are_refused() {
         let two = "[[telephone]]\nname = \"first\"\nserial = \"/dev/ttyS0\"\nspeed = 9600\n\
-            init = [\"AT&F\"]\nidle = \"30s\"\n[[telephone]]\nserial = \"/dev/ttyS1\"\n";
+            hardware_flow = false\ninit = [\"AT&F\"]\nidle = \"30s\"\n\
+            [[telephone]]\nserial = \"/dev/ttyS1\"\n";
         let config = parse("", two).unwrap();
         let [first, second] = &config.node.telephones[..] else { panic!("two lines") };
         assert_eq!((first.modem.speed, first.idle), (9_600, Duration::from_secs(30)));
+        assert!(!first.modem.hardware_flow && second.modem.hardware_flow);
         assert!(first.modem.answer && first.modem.numbers.is_empty());
         assert_eq!((second.name.as_str(), second.idle), ("/dev/ttyS1", IDLE));
         for (node, more, why) in [
@@ -129,6 +145,16 @@ mod tests {
             ("", format!("{two}numbers = [\"1\"]\n"), "numbers"),
             ("", format!("{two}idle = \"1s\"\n"), "idle = 1s"),
             ("shards = 2", two.to_owned(), "one shard alone"),
+            (
+                "",
+                format!(
+                    "[peer.line]\nserial = \"/dev/ttyS1\"\nanswer = true\n[[peer]]\n\
+                     public_key = \"{}\"\nprofile = \"mini-m\"\nname = \"boat\"\n\
+                     [peer.line]\nserial = \"/dev/ttyS1\"\nnumbers = [\"1\"]\n",
+                    link::keys::PrivateKey::from_bytes([3; 32]).public()
+                ),
+                "two lines of the file have the device",
+            ),
             (
                 "",
                 format!("[peer.line]\nserial = \"/dev/ttyS1\"\nanswer = true\n{two}"),

@@ -18,6 +18,8 @@ pub struct SerialModem {
     pub numbers: Vec<String>,
     /// Calls that come in are answered.
     pub answer: bool,
+    /// The modem says by RTS and CTS when it cannot take more.
+    pub hardware_flow: bool,
 }
 
 const SPEEDS: [u64; 14] = [
@@ -28,7 +30,7 @@ const SPEEDS: [u64; 14] = [
 const MAX_COMMAND: usize = 80;
 const MAX_COMMANDS: usize = 16;
 /// Keys that are read only where there is a modem, and known everywhere.
-const OF_MODEM: [&str; 2] = ["speed", "init"];
+const OF_MODEM: [&str; 3] = ["speed", "init", "hardware_flow"];
 
 /// A modem that answers and never calls. `Err`: what was wrong is told.
 pub(crate) fn read_answering(section: &mut Section<'_>) -> Result<SerialModem, ()> {
@@ -42,7 +44,7 @@ pub(crate) fn read_answering(section: &mut Section<'_>) -> Result<SerialModem, (
 }
 
 /// `Err`: what was wrong is told.
-pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()> {
+pub(super) fn read(section: &mut Section<'_>) -> Result<Option<At<SerialModem>>, ()> {
     section.know(OF_MODEM.into_iter());
     let device = section.get::<String>("serial");
     let numbers = section.list::<String>("numbers").unwrap_or_default();
@@ -52,7 +54,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()>
         Err(())
     };
     let Some(device) = device else {
-        let alone = ["speed", "init", "numbers", "answer"].into_iter().find(|k| section.has(k));
+        let alone = OF_MODEM.into_iter().chain(["numbers", "answer"]).find(|k| section.has(k));
         return match alone {
             None if !section.has("serial") => Ok(None),
             None => Err(()),
@@ -69,7 +71,9 @@ pub(super) fn read(section: &mut Section<'_>) -> Result<Option<SerialModem>, ()>
             return wrong(section.span(), message, "leave one out: the modem raises and drops it");
         }
     }
-    read_modem(section, device, numbers, answer).map(Some)
+    let span = device.span.clone();
+    let modem = read_modem(section, device, numbers, answer)?;
+    Ok(Some(At { value: modem, span }))
 }
 
 fn read_modem(
@@ -80,6 +84,7 @@ fn read_modem(
 ) -> Result<SerialModem, ()> {
     let speed = section.number("speed", SPEEDS[0]..=SPEEDS[13], "bits per second");
     let init = section.list::<String>("init").unwrap_or_default();
+    let hardware_flow = section.get::<bool>("hardware_flow").is_none_or(|on| on.value);
     let wrong = |span, message: String, help: &str| {
         section.problems().add(Problem::at(span, message).help(help));
         Err(())
@@ -120,5 +125,6 @@ fn read_modem(
         init: values(init),
         numbers: values(numbers),
         answer,
+        hardware_flow,
     })
 }
