@@ -84,9 +84,9 @@ struct Talk {
 pub(super) struct World<'a> {
     plan: &'a CallPlan,
     trace: Option<Trace<'a>>,
-    now: Instant,
+    pub now: Instant,
     nodes: [Node; 2],
-    line: Line,
+    pub line: Line,
     /// The ship sends on the line.
     path_up: bool,
     meter: Meter,
@@ -607,14 +607,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A call that is answered while it is broken off costs its first step; bytes cross for so long as
-    /// the manager is not told and the modem hangs up.
+    /// A call that is answered while it is broken off costs its first step. Bytes that cross until the
+    /// modem has hung up are allowed for: a budget ends so many early.
     fn check_money(&self) -> Result<(), Failure> {
         let Some(stop) = self.plan.stop.filter(|_| !self.healed) else { return Ok(()) };
         let prices = &self.meter.prices;
-        let unseen = self.plan.rate.bytes_in(Duration::from_secs(1)).0 + 2_000;
-        let blocks = 2 * unseen.div_ceil(prices.block) + 1;
-        let most = stop + prices.first() + blocks * prices.block_price();
+        let most = stop + prices.first();
         match self.spent() {
             spent if spent > most => self.fail(format!("{spent} are spent, the stop is {stop}")),
             _ => Ok(()),
@@ -627,7 +625,8 @@ impl<'a> World<'a> {
         let waits = |(id, index): (&FlowId, &usize)| {
             self.talks[*index].kind == Kind::Urgent && node.relay.is_undelivered(*id)
         };
-        let need = self.spent() + prices.first() + prices.block_price();
+        let under_way = self.plan.manager.carriers[0].under_way.0.div_ceil(prices.block) + 1;
+        let need = self.spent() + prices.first() + under_way * prices.block_price();
         let may = self.healed || self.plan.stop.is_none_or(|stop| need <= stop);
         let hosts = self.healed || self.plan.manager.host_budgets.is_empty();
         let is_down = matches!(self.line.manager.state(LINE), Some(State::Down { .. }));
@@ -768,7 +767,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn all_over(&self) -> bool {
+    pub fn all_over(&self) -> bool {
         let over = |talk: &Talk| talk.hosts.iter().all(|h| h.as_ref().is_some_and(Host::is_over));
         self.opened == self.talks.len() && self.talks.iter().all(over)
     }
