@@ -45,6 +45,8 @@ mod hostile;
 mod hostile_peer;
 #[path = "e2e/line.rs"]
 mod line;
+#[path = "e2e/line_lost.rs"]
+mod line_lost;
 #[path = "e2e/line_rules.rs"]
 mod line_rules;
 #[path = "e2e/many.rs"]

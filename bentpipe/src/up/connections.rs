@@ -75,6 +75,13 @@ impl Connections {
         self.count
     }
 
+    /// Bytes that the flow's host has sent and nobody has taken.
+    pub fn unread(&self, flow: FlowId) -> u64 {
+        let connection = self.slots.get(flow.slot()).and_then(Option::as_ref);
+        let stream = connection.filter(|c| c.flow == flow).map(|c| &c.stream);
+        stream.and_then(|stream| stream.unread().ok()).unwrap_or(0) as u64
+    }
+
     /// Does a connection wait for its turn?
     pub fn has_work(&self) -> bool {
         !self.queue.is_empty()

@@ -15,6 +15,8 @@ use crate::config::SerialModem;
 
 /// How often the line is asked for carrier, and what it still holds.
 const LOOK: Duration = Duration::from_millis(250);
+/// The same while a call ends, which may be billed by seconds.
+const LOOK_AT_END: Duration = Duration::from_millis(50);
 /// A device that is not there is opened anew after this.
 const REOPEN: Duration = Duration::from_secs(5);
 /// What was written leaves within this, or is lost with the call.
@@ -51,6 +53,10 @@ pub struct SerialLine {
     pub lost: u64,
     /// When the last packet came.
     pub heard: Instant,
+    /// While a call is made: how long this thread had waited for a processor at the last look.
+    waited_before: Option<Duration>,
+    /// When the modem's CONNECT was read, and how long it may have been there before.
+    connected: (Instant, Duration),
 }
 
 impl SerialLine {
@@ -82,6 +88,8 @@ impl SerialLine {
             complained: false,
             lost: 0,
             heard: Instant::ZERO,
+            waited_before: None,
+            connected: (Instant::ZERO, Duration::ZERO),
         }
     }
 
@@ -112,6 +120,7 @@ impl SerialLine {
             self.hang_up_at = None;
         }
         self.modem.dial(now);
+        self.waited_before = os::proc::run_delay();
         // A device that is opened meanwhile has another modem, which knows nothing of it.
         self.listen();
     }
@@ -121,7 +130,19 @@ impl SerialLine {
     pub fn hang_up(&mut self, now: Instant) -> bool {
         let is_first = self.hang_up_at.is_none() && self.modem.is_online();
         self.hang_up_at.get_or_insert(now + LINGER);
+        self.look_at = now;
         is_first
+    }
+
+    /// How long hanging up takes, once what was written has left.
+    pub fn hang_up_time(&self) -> Duration {
+        self.modem.hang_up_time()
+    }
+
+    /// How long the exchange may have billed the call that is there before `now`.
+    pub fn noticed_late(&self, now: Instant) -> Duration {
+        let (read, before) = self.connected;
+        now.since(read) + before
     }
 
     /// The far end is the peer.
@@ -162,7 +183,7 @@ impl SerialLine {
         }
         self.read(now, &mut packet);
         if now >= self.look_at {
-            self.look_at = now + LOOK;
+            self.look_at = now + if self.hang_up_at.is_some() { LOOK_AT_END } else { LOOK };
             let carrier = self.serial.as_ref().and_then(Serial::carrier);
             if let Some(there) = carrier {
                 self.modem.handle_carrier(now, there);
@@ -178,6 +199,9 @@ impl SerialLine {
         self.modem.handle_timeout(now);
         self.listen();
         self.flush(now, poller);
+        if self.waited_before.is_some() {
+            self.waited_before = os::proc::run_delay();
+        }
     }
 
     fn open(&mut self, now: Instant, poller: &Poller) {
@@ -220,6 +244,7 @@ impl SerialLine {
             let Some(serial) = &self.serial else { return };
             match serial.read(&mut buf) {
                 Got::Bytes(n) => {
+                    let was_online = self.modem.is_online();
                     let (reader, heard) = (&mut self.reader, &mut self.heard);
                     self.modem.handle_bytes(now, &buf[..n], |data| {
                         reader.read(data, |found| {
@@ -227,6 +252,11 @@ impl SerialLine {
                             packet(&mut found.to_vec());
                         });
                     });
+                    if self.modem.is_online() && !was_online {
+                        let waited = self.waited_before.take().zip(os::proc::run_delay());
+                        let late = waited.map_or(Duration::ZERO, |(before, now)| now - before);
+                        self.connected = (now, late);
+                    }
                 }
                 Got::Nothing => return,
                 Got::Gone => return self.gone(now),

@@ -66,7 +66,7 @@ fn curl_and_wget_fetch_and_put_files() {
 }
 
 /// An SSH server of this test's own, and the words that let a client in.
-fn ssh_server(world: &World) -> (Daemon, String) {
+pub fn ssh_server(world: &World) -> (Daemon, String) {
     let dir = world.dir("ssh");
     let d = dir.display();
     must(

@@ -32,11 +32,11 @@ pub fn world(line: &str) -> World {
 }
 
 /// A ship with the table that `line` makes; it may put files into the ship's directory.
-fn world_with(line: impl FnOnce(&Path) -> String) -> World {
+pub fn world_with(line: impl FnOnce(&Path) -> String) -> World {
     with_line(World::new(), line)
 }
 
-fn with_line(mut world: World, line: impl FnOnce(&Path) -> String) -> World {
+pub fn with_line(mut world: World, line: impl FnOnce(&Path) -> String) -> World {
     world.a.signal("TERM");
     world.a.wait_until_ended();
     let line = line(world.a.dir());
@@ -57,12 +57,12 @@ fn guides_line(dir: &Path, words: &str) -> String {
     put(toml(GUIDE, words), "/usr/local/sbin/terminal", &program)
 }
 
-const LINE: &str = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\n\
+pub const LINE: &str = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\n\
     idle = \"2s\"\n\
     tariff = { currency = \"USD\", per_minute = \"60\", increment = \"1s\" }\n\
     [[peer.line.demand]]\nname = \"backups wait\"\nports = [873]\nthen = \"batch\"\nage = \"10h\"\n";
 
-fn calls(gateway: &Gateway) -> Vec<String> {
+pub fn calls(gateway: &Gateway) -> Vec<String> {
     let text = fs::read_to_string(gateway.dir().join("calls")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
@@ -371,12 +371,12 @@ fn is_day() -> bool {
 }
 
 /// A telephone network of a ship and a shore, with modems behind ptys.
-fn telephones(rate: BitRate, delay: Time, phases: [Time; 2]) -> Modems {
+pub fn telephones(rate: BitRate, delay: Time, phases: [Time; 2]) -> Modems {
     Modems::start(network(rate, delay, phases), 3, None).expect("ptys")
 }
 
 /// The same before it is built, with a line of somebody else's.
-fn network(rate: BitRate, delay: Time, [setup, training]: [Time; 2]) -> ExchangeConfig {
+pub fn network(rate: BitRate, delay: Time, [setup, training]: [Time; 2]) -> ExchangeConfig {
     let line = |name: &str, number: &str| LineConfig { name: name.into(), number: number.into() };
     let lines = vec![line("ship", "100"), line("shore", "200"), line("stranger", "300")];
     ExchangeConfig { lines, rate, delay, setup, training, ..Default::default() }
@@ -395,7 +395,7 @@ pub fn guides_modem(caller: &Path, answers: &Path) -> [String; 3] {
 }
 
 /// Two gateways that have nothing but modems between them.
-fn called_world(modems: &Modems, rate: BitRate, delay_ms: u64, more: &str) -> World {
+pub fn called_world(modems: &Modems, rate: BitRate, delay_ms: u64, more: &str) -> World {
     called_world_with(modems, Plan { rate, delay_ms, ..Plan::default() }, more, |text| text)
 }
 

@@ -158,9 +158,9 @@ pub struct PeerStats {
     pub packets_out: u64,
     /// See `packets_out`.
     pub bytes_out: u64,
-    /// Authentic packets and bytes from it.
+    /// Authentic packets from it.
     pub packets_in: u64,
-    /// See `packets_in`.
+    /// Bytes of these, and of the messages of handshakes.
     pub bytes_in: u64,
     /// Handshakes that succeeded.
     pub handshakes: u64,

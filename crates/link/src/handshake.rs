@@ -327,6 +327,8 @@ pub struct Initiation {
     params: Params,
     cookie: Option<Cookie>,
     mac1: [u8; 16],
+    /// Bytes of its packet.
+    len: usize,
 }
 
 impl Initiation {
@@ -362,7 +364,19 @@ impl Initiation {
         let (_, mac1) = macs_of(packet).ok_or(HandshakeError::Malformed)?;
         let ephemeral = message[..16].try_into().map_err(|_| HandshakeError::Malformed)?;
         let sender_index = be32(&header[2..6]);
-        Ok(Initiation { noise, peer, sender_index, ephemeral, epochs, offer, params, cookie, mac1 })
+        let len = packet.len();
+        Ok(Initiation {
+            noise,
+            peer,
+            sender_index,
+            ephemeral,
+            epochs,
+            offer,
+            params,
+            cookie,
+            mac1,
+            len,
+        })
     }
 
     /// Whose initiation it is.
@@ -394,6 +408,11 @@ impl Initiation {
 
     pub(crate) const fn mac1(&self) -> &[u8; 16] {
         &self.mac1
+    }
+
+    /// Bytes of the packet that it came in.
+    pub(crate) const fn packet_len(&self) -> usize {
+        self.len
     }
 
     /// Whether there is a cipher that both sides have.

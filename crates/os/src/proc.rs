@@ -144,6 +144,13 @@ fn time_of(clock: libc::clockid_t) -> io::Result<Duration> {
     Ok(Duration::from_secs(time.tv_sec as u64) + Duration::from_nanos(time.tv_nsec as u64))
 }
 
+/// How long this thread has been ready to run and had no processor, since it began. `None`: the
+/// kernel does not count that.
+pub fn run_delay() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 /// Processor time that the calling thread has used, user and system; zero where the kernel
 /// does not tell.
 pub fn thread_cpu() -> Duration {

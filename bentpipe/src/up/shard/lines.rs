@@ -26,6 +26,7 @@ pub(super) use self::packets::Arrived;
 use self::waiting::{LATELY, Waiting};
 use super::Shard;
 use super::beside::Beside;
+use super::paths::linked;
 use crate::calendar;
 use crate::config::{Clock, LINK_CLASS, Line, Peer};
 use crate::human::lasting;
@@ -60,6 +61,8 @@ pub(in crate::up) struct ManagedLine {
     pub(super) path: Option<PathId>,
     pub(super) beside: Beside,
     waiting: BTreeMap<WaitKey, Waiting>,
+    /// When to look at what hosts have sent and this gateway has not taken.
+    unread_at: Instant,
     next_wait: u64,
     /// Bytes of flows that the books do not have yet.
     crossed: BTreeMap<FlowKey, Crossing>,
@@ -73,6 +76,8 @@ pub(in crate::up) struct ManagedLine {
     connected_at: Instant,
     /// Since when nothing has come by a carrier that is given up for it.
     silent_since: Option<Instant>,
+    /// The interface that commands raise it on had a link when it was looked at last.
+    has_link: bool,
     /// What had come from the peer when the carrier was there.
     heard_before: Heard,
 }
@@ -111,10 +116,10 @@ fn part(bytes: u64, all: u64, carried: u64) -> u64 {
     (u128::from(bytes) * u128::from(carried) / u128::from(all)) as u64
 }
 
-/// What came from the peer by its line: bytes of packets, and handshakes that succeeded.
+/// What came from the peer by its line: packets, and handshakes that succeeded.
 #[derive(Clone, Copy, Default)]
 struct Heard {
-    bytes: u64,
+    packets: u64,
     handshakes: u64,
 }
 
@@ -141,7 +146,7 @@ impl Heard {
     /// A response that authenticates shows that the peer is there, a round trip before its first
     /// packet does.
     fn is_more_than(self, before: Heard) -> bool {
-        self.bytes > before.bytes || self.handshakes > before.handshakes
+        self.packets > before.packets || self.handshakes > before.handshakes
     }
 }
 
@@ -177,10 +182,13 @@ impl ManagedLine {
         let next = WaitId(self.next_wait);
         self.next_wait += 1;
         // A connection that says nothing waits for its answer all the same.
-        let new = Waiting { id: next, flow, bytes: 1, said_at: now };
+        let counts = self.settings.manager.rule_of(&flow).then.counts_bytes();
+        let new = Waiting { id: next, flow, bytes: 1, unread: 0, counts, said_at: now };
         let waiting = self.waiting.entry(key).or_insert(new);
         (waiting.bytes, waiting.said_at) = (waiting.bytes + bytes[0], now);
-        self.manager.handle_waiting(now, waiting.id, &waiting.flow, waiting.bytes);
+        // Some of those that were not taken are those that are told now.
+        waiting.unread = waiting.unread.saturating_sub(bytes[0]);
+        self.manager.handle_waiting(now, waiting.id, &waiting.flow, waiting.all());
     }
 
     fn note_crossing(&mut self, key: FlowKey, flow: Flow, bytes: [u64; 2]) {
@@ -385,6 +393,8 @@ impl Shard {
             path,
             beside,
             waiting: BTreeMap::new(),
+            unread_at: now,
+            has_link: true,
             next_wait: 0,
             crossed: BTreeMap::new(),
             moved: BTreeMap::new(),
@@ -412,8 +422,9 @@ impl Shard {
         if let Err(why) = line.manager.handle_config(new.manager.clone()) {
             return crate::log!(Error, why, peer = peer.name);
         }
-        for w in line.waiting.values() {
-            line.manager.handle_waiting(now, w.id, &w.flow, w.bytes);
+        for w in line.waiting.values_mut() {
+            w.counts = new.manager.rule_of(&w.flow).then.counts_bytes();
+            line.manager.handle_waiting(now, w.id, &w.flow, w.all());
         }
         let zone = line.manager.zone();
         let mut zones = new.manager.carriers.iter().flat_map(|c| c.tariff.zones());
@@ -573,12 +584,13 @@ impl Shard {
     /// What came by the line. Beside other carriers a handshake may have gone by one of those.
     fn heard(&self, now: Instant, at: usize) -> Heard {
         let line = &self.lines[at];
-        let bytes = self.carried(now, line).link[CARRIER.0][1];
-        let handshakes = match line.beside.is_empty() {
-            true => self.relay.endpoint.peer_stats(line.peer).handshakes,
-            false => 0,
-        };
-        Heard { bytes, handshakes }
+        if line.beside.is_empty() {
+            let stats = self.relay.endpoint.peer_stats(line.peer);
+            return Heard { packets: stats.packets_in, handshakes: stats.handshakes };
+        }
+        let paths = self.relay.endpoint.paths(now, line.peer).into_iter();
+        let own = paths.filter(|path| line.carrier_of(path) == CARRIER);
+        Heard { packets: own.map(|path| path.traffic.packets_in).sum(), handshakes: 0 }
     }
 
     /// The path over the line is up, or down.
@@ -628,6 +640,7 @@ impl Shard {
                     }
                 }
                 Outcome::Dropped(told) => {
+                    self.tell_line(now, at);
                     let line = &mut self.lines[at];
                     if let Err(why) = &told {
                         let name = &line.name;
@@ -644,6 +657,7 @@ impl Shard {
             self.on_modem(now, at, told);
         }
         self.look_at_silence(now, at);
+        self.count_unread(now, at);
         loop {
             let line = &mut self.lines[at];
             let Some(work) = line.manager.poll(now, &mut line.books) else { break };
@@ -729,7 +743,10 @@ impl Shard {
             Told::Ready => crate::log!(Debug, "the modem is ready", peer = name),
             Told::Dialling(n) => crate::log!(Debug, "the modem dials", peer = name, number = n + 1),
             Told::Trouble(why) => crate::log!(Warn, "trouble with a modem", peer = name, why = why),
-            Told::Connected { incoming, .. } => self.on_carrier(now, at, incoming),
+            Told::Connected { incoming, .. } => {
+                self.on_carrier(now, at, incoming);
+                self.note_call_times(now, at);
+            }
             Told::Failed(why) => line.manager.handle_failed(now, CARRIER, &why.to_string()),
             Told::Ended(why) => {
                 self.tell_line(now, at);
@@ -740,10 +757,23 @@ impl Shard {
         }
     }
 
+    /// The exchange bills a call from its first moment to its last, which come before and after
+    /// what is known here.
+    fn note_call_times(&mut self, now: Instant, at: usize) {
+        let line = &mut self.lines[at];
+        if let Some(modem) = line.modem.and_then(|id| self.carrier.serial(id)) {
+            line.manager.handle_noticed_late(CARRIER, modem.noticed_late(now));
+            line.manager.handle_hang_up_time(CARRIER, modem.hang_up_time());
+        }
+    }
+
     /// The carrier is there.
     fn on_carrier(&mut self, now: Instant, at: usize, incoming: bool) {
         self.tell_line(now, at);
         let heard = self.heard(now, at);
+        let interface = self.interface_of(&self.lines[at]);
+        let has_link = interface.is_none_or(|interface| linked().contains(&interface));
+        self.lines[at].has_link = has_link;
         let line = &mut self.lines[at];
         (line.heard_before, line.connected_at, line.silent_since) = (heard, now, None);
         line.manager.handle_connected(now, CARRIER, incoming, &mut line.books);
@@ -772,10 +802,38 @@ impl Shard {
             }
             return;
         }
-        let relay = &self.relay;
-        line.on_ended(now, &told, |id| relay.is_undelivered(id));
+        self.lose_line(now, at, &told);
+    }
+
+    /// The carrier that a command raised is gone; what remains of it is dropped.
+    fn lose_line(&mut self, now: Instant, at: usize, why: &str) {
+        self.tell_line(now, at);
+        self.set_line_up(now, at, false);
+        let (line, relay) = (&mut self.lines[at], &self.relay);
+        line.on_ended(now, why, |id| relay.is_undelivered(id));
         if let Some(command) = line.settings.drop.clone() {
             line.commands.drop(command);
+        }
+    }
+
+    /// The interface that commands raise a line on, where the file names it.
+    fn interface_of(&self, line: &ManagedLine) -> Option<String> {
+        let carrier = line.settings.carrier.filter(|_| line.modem.is_none())?;
+        let peer = self.peers.with_id(line.peer)?;
+        peer.config.carriers.get(carrier)?.binding.interface.clone()
+    }
+
+    /// These interfaces have a link. A line whose interface has lost its is lost; one whose
+    /// interface has none yet, as while a terminal registers, has the time of any that rises.
+    pub(super) fn follow_line_links(&mut self, now: Instant, linked: &[String]) {
+        for at in 0..self.lines.len() {
+            let Some(interface) = self.interface_of(&self.lines[at]) else { continue };
+            let line = &mut self.lines[at];
+            let has_link = linked.contains(&interface);
+            let lost = std::mem::replace(&mut line.has_link, has_link) && !has_link;
+            if lost && line.is_up() {
+                self.lose_line(now, at, &format!("{interface} has no link"));
+            }
         }
     }
 
@@ -792,7 +850,8 @@ impl Shard {
             let tells = line.is_up() || line.crossed.values().any(|c| c.is_new);
             let told = tells.then(|| line.told_at + SPACING);
             let manager = line.manager.poll_timeout().map(|(at, _)| at.max(now));
-            [told, manager, line.beside.poll_timeout()].into_iter().flatten().min()
+            let unread = line.counts_unread().then_some(line.unread_at);
+            [told, manager, unread, line.beside.poll_timeout()].into_iter().flatten().min()
         };
         self.lines.iter().filter_map(due).min()
     }

@@ -158,6 +158,7 @@ impl Shard {
         for (id, peer, paths) in peers {
             self.follow_links_of(now, (id, &peer, &paths), Some(&linked));
         }
+        self.follow_line_links(now, &linked);
     }
 }
 
@@ -168,7 +169,7 @@ fn calling(peer: &Peer, carrier: CarrierId) -> Option<Remote> {
 }
 
 /// Interfaces that have a link; none where the system does not tell.
-fn linked() -> Vec<String> {
+pub(super) fn linked() -> Vec<String> {
     os::links::linked().unwrap_or_else(|why| {
         crate::log!(Warn, why);
         Vec::new()

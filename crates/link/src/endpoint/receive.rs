@@ -47,7 +47,7 @@ impl Endpoint {
                 self.handle_response(now, from, receiver, packet)
             }
             Some(PacketKind::CookieReply { receiver }) => {
-                self.handle_cookie_reply(now, receiver, packet)
+                self.handle_cookie_reply(now, from, receiver, packet)
             }
         };
         self.shares.is_strained().then(|| self.end_measure(done.is_ok()));
@@ -183,8 +183,12 @@ impl Endpoint {
     ) -> Result<(), &'static str> {
         self.wake(id);
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown peer")?;
+        let len = initiation.packet_len();
         let outcome =
             peer.tunnel.accept(now, from, initiation, &mut self.guard, &mut self.indices.giver(id));
+        if matches!(outcome, Ok(()) | Err(HandshakeError::NoCookie)) {
+            peer.note_message(from, len);
+        }
         self.mark(id);
         outcome.map_err(handshake_reason)
     }
@@ -204,6 +208,7 @@ impl Endpoint {
         self.admit(now, from, packet)?;
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         peer.tunnel.handle_response(now, from, packet).map_err(handshake_reason)?;
+        peer.note_message(from, packet.len());
         self.see_tunnel_events(now, id);
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         peer.session.ping();
@@ -214,12 +219,14 @@ impl Endpoint {
     fn handle_cookie_reply(
         &mut self,
         now: Instant,
+        from: Remote,
         receiver: u32,
         packet: &[u8],
     ) -> Result<(), &'static str> {
         let id = self.indices.owner(receiver).ok_or("unknown index")?;
         let peer = self.peers[id.index()].as_deref_mut().ok_or("unknown index")?;
         peer.tunnel.handle_cookie_reply(now, packet).map_err(handshake_reason)?;
+        peer.note_message(from, packet.len());
         self.mark(id);
         Ok(())
     }
@@ -289,6 +296,14 @@ impl Endpoint {
 }
 
 impl Peer {
+    /// Counts a message of a handshake: whoever pays for bytes pays for it.
+    fn note_message(&mut self, from: Remote, len: usize) {
+        let path = self.path_to(from);
+        let Some(path) = self.session.path_mut(path) else { return };
+        self.stats.bytes_in += len as u64 + path.wire_overhead();
+        path.on_message(len);
+    }
+
     /// Counts a packet; it may be the first of its path.
     fn note_received(&mut self, now: Instant, opened: &Opened, len: usize) {
         let is_new = self.session.path(opened.path).is_none();

@@ -129,6 +129,35 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2).source()), "where it was known to be");
 }
 
+/// Who pays by the byte pays for handshakes: each side has the same bytes, from the first one on.
+#[test]
+fn what_one_side_has_sent_the_other_has_received_handshakes_too() {
+    const IP_AND_UDP: u64 = 28;
+    let mut now = Instant::from_nanos(1);
+    let (mut ship, shore_id) = node(1, 2, Some(addr(2)));
+    let (mut shore, ship_id) = node(2, 1, None);
+    let mut crossed = [0, 0];
+    for _ in 0..20 {
+        for (_, mut packet) in sent(now, &mut ship) {
+            crossed[0] += packet.len() as u64 + IP_AND_UDP;
+            shore.handle_packet(now, now, addr(1), &mut packet);
+        }
+        for (_, mut packet) in sent(now, &mut shore) {
+            crossed[1] += packet.len() as u64 + IP_AND_UDP;
+            ship.handle_packet(now, now, addr(2), &mut packet);
+        }
+        now += Duration::from_millis(50);
+    }
+    assert!(ship.is_established(shore_id) && crossed[1] > 100);
+    let [ours, theirs] = [ship.peer_stats(shore_id), shore.peer_stats(ship_id)];
+    assert_eq!([ours.bytes_out, ours.bytes_in], crossed);
+    assert_eq!([theirs.bytes_in, theirs.bytes_out], crossed);
+    let path = |node: &Endpoint, id| node.paths(now, id)[0].traffic;
+    let [ours, theirs] = [path(&ship, shore_id), path(&shore, ship_id)];
+    assert_eq!([ours.bytes_out, ours.bytes_in], crossed);
+    assert_eq!([theirs.bytes_in, theirs.bytes_out], crossed);
+}
+
 /// CT-4 (spec/control.md).
 #[test]
 fn counts_of_sessions_go_on_where_the_peer_begins_anew() {

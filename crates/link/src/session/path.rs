@@ -129,9 +129,9 @@ pub struct PathTraffic {
     pub packets_out: u64,
     /// See `packets_out`.
     pub bytes_out: u64,
-    /// Authentic packets and bytes that came.
+    /// Authentic packets that came.
     pub packets_in: u64,
-    /// See `packets_in`.
+    /// Bytes of these, and of the messages of handshakes.
     pub bytes_in: u64,
     /// When the last of these came.
     pub heard: Option<Instant>,
@@ -436,6 +436,11 @@ impl Path {
         self.last_sent = now;
         self.traffic.packets_out += 1;
         self.traffic.bytes_out += len as u64 + self.wire_overhead();
+    }
+
+    /// A handshake's message of `len` bytes came. Whether the path works it does not tell.
+    pub fn on_message(&mut self, len: usize) {
+        self.traffic.bytes_in += len as u64 + self.wire_overhead();
     }
 
     /// An authentic packet of `len` bytes came.

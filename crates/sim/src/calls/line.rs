@@ -243,7 +243,7 @@ impl Line {
 
     fn heard(&self, now: Instant, relay: &Relay, peer: PeerId) -> u64 {
         let paths = relay.endpoint.paths(now, peer);
-        paths.iter().filter(|p| carrier_of(p) == LINE).map(|p| p.traffic.bytes_in).sum()
+        paths.iter().filter(|p| carrier_of(p) == LINE).map(|p| p.traffic.packets_in).sum()
     }
 
     /// The carrier is there.

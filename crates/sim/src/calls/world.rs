@@ -412,14 +412,16 @@ impl<'a> World<'a> {
             if dark || !matches!(arrival.fate, Fate::Delivered) {
                 continue;
             }
-            // The link does not count handshakes that come, so that the books have not their bytes.
             let is_data = matches!(PacketKind::of(&wire.bytes), Some(PacketKind::Data { .. }));
-            if carrier == 0 && sender == 1 && is_data {
-                self.meter.count(wire.bytes.len() as u64 + HEADERS);
-            }
             let before = self.bulk_bytes();
             let relay = &mut self.nodes[1 - sender].relay;
+            let refused = relay.endpoint.drops().values().sum::<u64>();
             relay.handle_carrier(self.now, self.now, wire.from, &mut wire.bytes);
+            // A handshake's message that is refused, as one that comes late, is nobody's that is known.
+            let is_refused = relay.endpoint.drops().values().sum::<u64>() > refused;
+            if carrier == 0 && sender == 1 && (is_data || !is_refused) {
+                self.meter.count(wire.bytes.len() as u64 + HEADERS);
+            }
             self.settle()?;
             let allowed = self.bound.is_none_or(|bound| usize::from(bound) == carrier);
             if !allowed && self.bulk_bytes() > before {

@@ -7,9 +7,13 @@ use relay::FlowId;
 use units::{Duration, Instant};
 
 use super::{MOST_FLOWS, ManagedLine, WaitKey, key_of, own_flow};
+use crate::up::shard::Shard;
 
 /// Of connections that moved in so long before their carrier was lost, somebody waits.
 pub(super) const LATELY: Duration = Duration::from_secs(10);
+
+/// How often it is asked how much hosts have sent that was not taken.
+const LOOK_AT_UNREAD: Duration = Duration::from_millis(500);
 
 /// A flow that waits for the line.
 pub(super) struct Waiting {
@@ -17,11 +21,47 @@ pub(super) struct Waiting {
     pub id: WaitId,
     pub flow: Flow,
     pub bytes: u64,
+    /// Bytes that its host has sent beside these and the gateway has not taken: before the first
+    /// contact it takes none, and later only so many.
+    pub unread: u64,
+    /// Its rule asks how many bytes wait.
+    pub counts: bool,
     /// When its host said something last.
     pub said_at: Instant,
 }
 
+impl Waiting {
+    /// All that waits.
+    pub fn all(&self) -> u64 {
+        self.bytes + self.unread
+    }
+}
+
+impl Shard {
+    /// Tells the manager what hosts have sent and this gateway has not taken, where an amount
+    /// matters.
+    pub(super) fn count_unread(&mut self, now: Instant, at: usize) {
+        let line = &mut self.lines[at];
+        if now < line.unread_at || !line.counts_unread() {
+            return;
+        }
+        line.unread_at = now + LOOK_AT_UNREAD;
+        for (key, waiting) in line.waiting.iter_mut().filter(|(_, waiting)| waiting.counts) {
+            let WaitKey::Connection(flow) = key else { continue };
+            let unread = self.connections.unread(*flow);
+            if std::mem::replace(&mut waiting.unread, unread) != unread {
+                line.manager.handle_waiting(now, waiting.id, &waiting.flow, waiting.all());
+            }
+        }
+    }
+}
+
 impl ManagedLine {
+    /// Is the line down, and does somebody's amount of bytes matter?
+    pub(super) fn counts_unread(&self) -> bool {
+        self.settings.raises && !self.carries() && self.waiting.values().any(|w| w.counts)
+    }
+
     /// Is there a place for another flow that waits? Packets whose host has given up leave theirs,
     /// and what wants the line less, that of what wants it more.
     pub(super) fn make_room(&mut self, now: Instant, flow: &Flow) -> bool {
