@@ -109,6 +109,8 @@ mod web;
 mod web_again;
 #[path = "e2e/web_cache.rs"]
 mod web_cache;
+#[path = "e2e/web_encoded.rs"]
+mod web_encoded;
 #[path = "e2e/web_faults.rs"]
 mod web_faults;
 #[path = "e2e/web_hub.rs"]

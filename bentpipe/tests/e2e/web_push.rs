@@ -9,8 +9,8 @@ use std::{fs, thread};
 use units::BitRate;
 
 use crate::documents::put;
-use crate::harness::{World, must, root, shell, wait_for};
-use crate::tcp::{connect, pattern};
+use crate::harness::{World, must, root, shell, wait_for, wait_long_for};
+use crate::tcp::{connect, expect, pattern};
 use crate::web::{
     AT, Server, command, field, read_head, service, sized, wait_for_count, world, world_with,
 };
@@ -352,6 +352,59 @@ fn what_a_page_names_is_neither_fetched_nor_sent_once_its_user_has_left() {
 }
 
 /// A page that says something else in ten places each time.
+fn album(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    match head.split(' ').nth(1).unwrap_or("") {
+        "/album" => {
+            let images: String = (0..SHOTS).map(|n| format!("<img src=shot-{n}.png>")).collect();
+            with("Content-Type: text/html\r\n", images.as_bytes())
+        }
+        target if target.starts_with("/shot-") => sized(vec![b'x'; 1_000_000]),
+        _ => with("Content-Type: text/html\r\n", b"<img src=small.png>"),
+    }
+}
+
+/// More than one stream of pushes has room for.
+const SHOTS: usize = 36;
+
+#[test]
+fn pushed_answers_that_their_host_does_not_read_hold_up_no_others() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("push-stalled", |plan, _| {
+        for node in [&mut plan.a.node, &mut plan.b.node] {
+            *node = put(node, "-web\"]", "-web\", \"--push\", \"64MB\"]");
+        }
+    });
+    must(&world.client, "ip address add 10.1.0.3/24 dev lan0");
+    let server = Server::start(&world.server, album);
+    get(&world, "", "/album");
+    let stalled: Vec<_> = (0..SHOTS)
+        .map(|n| {
+            let mut stream = connect(&world.client, AT);
+            socket2::SockRef::from(&stream).set_recv_buffer_size(64 << 10).expect("a socket");
+            let request = format!("GET /shot-{n}.png HTTP/1.1\r\nHost: {AT}\r\n\r\n");
+            stream.write_all(request.as_bytes()).expect("a request");
+            stream
+        })
+        .collect();
+    let crossed = || world.a.status().links[0].receive.lan_bytes;
+    let mut before = 0;
+    wait_long_for("all of them to stand still", Duration::from_secs(60), || {
+        thread::sleep(Duration::from_secs(1));
+        let last = std::mem::replace(&mut before, crossed());
+        (last > 1_000_000 && last == before).then_some(()).ok_or(format!("{last}, {before}"))
+    });
+    assert!(get(&world, "--interface 10.1.0.3", "/other").contains("small.png"));
+    assert!(get(&world, "--interface 10.1.0.3", "/small.png").contains("small.png"));
+    assert_eq!(asked(&server, "/small.png"), 1, "it was pushed");
+    // They go on where they stopped.
+    for mut one in stalled {
+        read_head(&mut one).expect("an answer");
+        expect(&mut one, &vec![b'x'; 1_000_000]);
+    }
+}
+
 fn changing_page(head: &str, _: &[u8]) -> (String, Vec<u8>) {
     let letters = |seed: u64, n: usize| pattern(seed, n).into_iter().map(|b| b'!' + b % 26);
     let target = head.split(' ').nth(1).unwrap_or("");

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 /// Why a body breaks off.
 pub type Broken = Box<dyn Error + Send + Sync>;
@@ -16,7 +16,11 @@ pub type Broken = Box<dyn Error + Send + Sync>;
 pub type Body = Pin<Box<dyn HttpBody<Data = Bytes, Error = Broken>>>;
 
 /// What comes from a socket.
-pub fn passing(body: Incoming) -> Body {
+pub fn passing<B>(body: B) -> Body
+where
+    B: HttpBody<Data = Bytes> + 'static,
+    B::Error: Into<Broken>,
+{
     Box::pin(body.map_err(Into::into))
 }
 

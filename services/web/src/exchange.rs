@@ -10,7 +10,6 @@ use std::time::Duration;
 use bentpipe_web::headers;
 use bytes::Bytes;
 use http::HeaderMap;
-use hyper::client::conn::http2 as client;
 use hyper::server::conn::http2 as server;
 use service::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,9 +17,11 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::body::Body;
+use crate::client;
+pub use crate::client::Sender;
 use crate::gateway::Gateway;
 use crate::socket::{Socket, watched};
+use crate::tray::MAX_WAITING;
 use crate::{Counted, Local};
 
 /// Opens a stream: what follows is version 1.
@@ -73,15 +74,13 @@ pub async fn take_kind(stream: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Bytes of one answer's body under way: above what the fastest link holds in a round trip.
-const BODY_WINDOW: u32 = 4 << 20;
-/// Bytes of all answers' bodies on one exchange under way. All lanes of a terminal together keep so
-/// many unread bytes: 192 MiB.
-const WINDOW: u32 = 8 << 20;
-/// The same of what hosts upload: hubs have many peers, and each may have all its lanes.
+/// Bytes of what hosts upload on one exchange under way: hubs have many peers, and each may have
+/// all its lanes.
 const UPLOAD_WINDOW: u32 = 2 << 20;
-/// Bytes of all pushed bodies on one stream under way.
-const PUSH_WINDOW: u32 = 16 << 20;
+/// Bytes of one pushed body under way, and of all on one stream: those that wait for their hosts
+/// ([`crate::tray`]) leave room for others.
+const PUSHED_WINDOW: u32 = 4 << 20;
+const PUSH_WINDOW: u32 = (MAX_WAITING as u32 + 4) * PUSHED_WINDOW;
 /// Exchanges with one peer at once. A host has one to itself while no more hosts than these have
 /// requests under way: answers that it does not read hold up no other host's.
 pub const LANES: usize = 12;
@@ -101,18 +100,6 @@ fn waiting(in_20_ms: Option<u64>) -> usize {
     in_20_ms.unwrap_or(most).clamp(least, most) as usize
 }
 
-/// The side that asks, over a link that sends so many bytes in 20 ms.
-pub fn client(in_20_ms: Option<u64>) -> client::Builder<Local> {
-    let mut builder = client::Builder::new(Local);
-    builder
-        .initial_stream_window_size(BODY_WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .initial_max_send_streams(REQUESTS as usize)
-        .max_send_buf_size(waiting(in_20_ms))
-        .max_header_list_size(FIELDS);
-    builder
-}
-
 /// The side that answers hosts' requests, over a link that sends so many bytes in 20 ms.
 pub fn server(in_20_ms: Option<u64>) -> server::Builder<Local> {
     answering(UPLOAD_WINDOW, UPLOAD_WINDOW, in_20_ms)
@@ -120,7 +107,7 @@ pub fn server(in_20_ms: Option<u64>) -> server::Builder<Local> {
 
 /// The side that takes what is pushed.
 pub fn push_server() -> server::Builder<Local> {
-    answering(BODY_WINDOW, PUSH_WINDOW, None)
+    answering(PUSHED_WINDOW, PUSH_WINDOW, None)
 }
 
 fn answering(body: u32, all: u32, in_20_ms: Option<u64>) -> server::Builder<Local> {
@@ -134,9 +121,6 @@ fn answering(body: u32, all: u32, in_20_ms: Option<u64>) -> server::Builder<Loca
         .auto_date_header(false);
     builder
 }
-
-/// Asks on an exchange.
-pub type Sender = client::SendRequest<Body>;
 
 /// What is open on one lane.
 type Lane = Mutex<Option<Open>>;
@@ -199,16 +183,10 @@ impl Exchanges {
             let begins = if self.preface == PUSH_PREFACE { OPEN_PUSH } else { OPEN };
             socket.write_all(begins).await.map_err(|_| Reason::Protocol)?;
         }
-        let (sender, connection) = client(self.gateway.in_20_ms(peer))
-            .handshake(Socket::new(socket, Bytes::new()))
-            .await
-            .map_err(|_| Reason::Protocol)?;
+        let limits = (waiting(self.gateway.in_20_ms(peer)), REQUESTS, FIELDS);
+        let sender = client::begin(Socket::plain(socket, Bytes::new()), limits).await;
+        let sender = sender.map_err(|_| Reason::Protocol)?;
         Counted::add(&self.counted.exchanges);
-        Local::spawn(async move {
-            if let Err(why) = connection.await {
-                eprintln!("an exchange has ended: {why}");
-            }
-        });
         *one = Some(Open { sender: sender.clone(), waits: is_down });
         Ok((sender, true))
     }

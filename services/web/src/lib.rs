@@ -13,6 +13,7 @@
 pub mod cache;
 pub mod delta;
 pub mod disk;
+pub mod encoded;
 pub mod first;
 pub mod headers;
 pub mod inspect;

@@ -29,6 +29,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::body::{self, Body};
+use crate::client::Received;
 use crate::exchange::{Exchanges, Kind, Sender};
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
@@ -213,7 +214,7 @@ impl Terminal {
         peer: &str,
         lane: usize,
         mut request: Request<Body>,
-    ) -> Result<Response<Incoming>, String> {
+    ) -> Result<Response<Received>, String> {
         let kind = Kind::of(request.headers());
         loop {
             let (mut sender, new) =
@@ -226,11 +227,11 @@ impl Terminal {
             if is_closed(&sender) {
                 continue;
             }
-            match sender.try_send_request(request).await {
+            match sender.ask(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(mut failed) => match failed.take_message() {
                     Some(unsent) if !new || waits => request = unsent,
-                    _ => return Err(failed.into_error().to_string()),
+                    _ => return Err(failed.to_string()),
                 },
             }
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bentpipe_web::cache::Digest;
 use bentpipe_web::delta::{self, MAX_PAGE, Packer, Versions};
+use bentpipe_web::encoded::{self, Decoder};
 use bentpipe_web::headers::Way;
 use bentpipe_web::push::fields::{self, Ask};
 use bentpipe_web::push::plan::{Plan, Wanted};
@@ -111,8 +112,9 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page that a terminal's request asks for. The server is
-    /// asked for the page as it is, because what is encoded is not read.
+    /// The page that a terminal's request asks for, and in which coding its server is asked for
+    /// it: as it is where the link compresses it, or where it crosses as its difference from
+    /// another.
     pub async fn asked(
         hub: &Rc<Hub>,
         peer: &Rc<str>,
@@ -158,9 +160,19 @@ impl Page {
             pages.push(Rc::downgrade(&page));
         }
         if fields.contains_key(header::ACCEPT_ENCODING) {
-            fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            let coding = page.coding(fields, page.base.is_none());
+            fields.insert(header::ACCEPT_ENCODING, coding);
         }
         Some(page)
+    }
+
+    /// The coding for a page or a sheet that is asked for with these fields: its server's own
+    /// where it would cross as it is.
+    fn coding(&self, fields: &HeaderMap, is_not_packed: bool) -> HeaderValue {
+        match exchange::Kind::of(fields) {
+            exchange::Kind::Private if is_not_packed => encoded::asked_for(fields),
+            _ => HeaderValue::from_static("identity"),
+        }
     }
 
     /// The page's own answer, with promises between its bytes.
@@ -182,16 +194,20 @@ impl Page {
     ) -> Response<Body> {
         let (mut parts, body) = answer.into_parts();
         let found = in_fields(parts.status, &parts.headers);
-        let scanner = Scanner::of(&parts.headers);
+        let decoder = Decoder::of(&parts.headers);
+        let scanner = decoder.as_ref().map_or(Scanner::Blind, |_| Scanner::of(&parts.headers));
         if found.is_empty() && matches!(scanner, Scanner::Blind) {
             return Response::from_parts(parts, body);
         }
         let is_kept = depth == 0
             && !matches!(scanner, Scanner::Blind)
             && delta::may_be_kept(parts.status, &parts.headers);
-        let packed = if is_kept { self.packer(&mut parts.headers) } else { None };
+        // What its server has packed is not packed again.
+        let is_packed = is_kept && matches!(decoder, Some(Decoder::Plain));
+        let packed = if is_packed { self.packer(&mut parts.headers) } else { None };
         let mut it = Reading {
             body,
+            decoder: decoder.unwrap_or(Decoder::Plain),
             scanner,
             page: Rc::clone(self),
             base,
@@ -262,7 +278,7 @@ impl Page {
         let request = fields::withdrawal(self.number, body::whole(list));
         if let Ok(mut sender) = self.sender(Kind::Page, exchange::Kind::Private).await {
             // Without the stream nobody believes in its promises.
-            let _ = sender.send_request(request).await;
+            let _ = sender.ask(request).await;
         }
     }
 
@@ -391,7 +407,8 @@ impl Page {
             }
         }
         if matches!(wanted.kind, Kind::Page | Kind::Style) {
-            fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            let coding = self.coding(fields, true);
+            fields.insert(header::ACCEPT_ENCODING, coding);
         }
         Ok(request)
     }
@@ -408,7 +425,7 @@ fn unchanged(mut answer: Response<Body>) -> Response<Body> {
 /// has all of it.
 async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<bool>>) {
     // Where it fails the terminal knows that it has not come.
-    let Ok(mut answered) = sender.send_request(request).await else { return };
+    let Ok(mut answered) = sender.ask(request).await else { return };
     is_wanted.set(answered.status() == StatusCode::OK);
     while let Some(Ok(_)) = answered.body_mut().frame().await {}
 }
@@ -427,6 +444,8 @@ impl Drop for Done {
 /// A page or a sheet on its way to the terminal.
 struct Reading {
     body: Body,
+    /// What is inside its bytes.
+    decoder: Decoder,
     scanner: Scanner,
     page: Rc<Page>,
     base: Url,
@@ -434,7 +453,7 @@ struct Reading {
     ready: VecDeque<Bytes>,
     /// Its bytes are packed; and a place among those that are.
     packed: Option<(Packer, Place)>,
-    /// Its bytes so far, to be remembered if they are not too many.
+    /// What was inside them so far, to be remembered if it is not too much.
     copy: Option<Vec<u8>>,
     /// The terminal has its bytes.
     has: bool,
@@ -460,10 +479,6 @@ impl Reading {
         if self.has {
             return Ok(());
         }
-        match &mut self.copy {
-            Some(copy) if copy.len() + bytes.len() <= MAX_PAGE => copy.extend_from_slice(&bytes),
-            _ => self.copy = None,
-        }
         let bytes = match &mut self.packed {
             Some((packer, _)) => packer.pack(&bytes)?,
             None => bytes,
@@ -485,7 +500,7 @@ impl Reading {
             let end = packer.end()?;
             self.frame(end);
         }
-        if let Some(copy) = self.copy.take() {
+        if let Some(copy) = self.copy.take().filter(|_| self.decoder.is_whole()) {
             let page = &self.page;
             let (owner, name) = ((page.peer.to_string(), page.way.from), page.plan.borrow().name());
             page.hub.pushing.versions.borrow_mut().insert(&owner, &name, copy.into());
@@ -493,8 +508,13 @@ impl Reading {
         Ok(())
     }
 
-    fn look(&mut self, bytes: &[u8]) {
-        let found = self.scanner.read(bytes);
+    fn look(&mut self, bytes: &Bytes) {
+        let inside = self.decoder.read(bytes);
+        match &mut self.copy {
+            Some(copy) if copy.len() + inside.len() <= MAX_PAGE => copy.extend_from_slice(&inside),
+            _ => self.copy = None,
+        }
+        let found = self.scanner.read(&inside);
         if let Some(base) = self.scanner.base().and_then(|base| self.base.join(&base).ok()) {
             self.base = base;
         }

@@ -21,13 +21,8 @@ pub enum Scanner {
 }
 
 impl Scanner {
-    /// For an answer with these fields. What is encoded is not read: a reader that unpacks could
-    /// be made to unpack without end.
+    /// For what is inside an answer with these fields ([`Reader`](crate::encoded::Decoder)).
     pub fn of(fields: &HeaderMap) -> Scanner {
-        let encoded = fields.get(header::CONTENT_ENCODING);
-        if encoded.is_some_and(|e| !e.as_bytes().eq_ignore_ascii_case(b"identity")) {
-            return Scanner::Blind;
-        }
         let kind = fields.get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or("");
         match kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase().as_str() {
             "text/html" | "application/xhtml+xml" => Scanner::Html(Box::new(Html::new())),
@@ -120,12 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_pages_and_sheets_are_read() {
+    fn only_pages_and_sheets_are_read() {
         let is_blind = |f: &[_]| matches!(Scanner::of(&fields(f)), Scanner::Blind);
         assert!(!is_blind(&[("content-type", "text/html; charset=utf-8")]));
         assert!(!is_blind(&[("content-type", "TEXT/CSS")]));
-        assert!(!is_blind(&[("content-type", "text/css"), ("content-encoding", "identity")]));
-        assert!(is_blind(&[("content-type", "text/html"), ("content-encoding", "gzip")]));
         assert!(is_blind(&[("content-type", "image/png")]));
         assert!(is_blind(&[]));
     }

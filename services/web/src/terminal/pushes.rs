@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bentpipe_web::cache::{self, Digest, Stored};
 use bentpipe_web::delta::{self, MAX_PAGE, Owner, Unpacker, Versions};
+use bentpipe_web::encoded::Decoder;
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::push::fields::{self, Ask, Pushed};
 use bentpipe_web::push::frames::{Part, Reader};
@@ -33,11 +34,12 @@ use tokio::time::{Instant, timeout_at};
 use super::Inspection;
 use super::visits::Visits;
 use crate::body::{self, Body, Broken};
+use crate::client::Received;
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
-use crate::tray::Tray;
+use crate::tray::{Tray, Unread};
 use crate::{Counted, Local, exchange};
 
 /// A page that was asked for.
@@ -61,6 +63,8 @@ enum Here {
 /// What the terminal was sent ahead of requests, and pages as they came.
 pub struct Pushes {
     shelf: RefCell<Shelf<Here>>,
+    /// Of what was taken from the shelf.
+    unread: Rc<Unread>,
     /// Something on the shelf has changed.
     changed: Notify,
     counted: Rc<Counted>,
@@ -86,10 +90,11 @@ impl Pushes {
         inspection: Option<Rc<Inspection>>,
         (visits, hosts): (Rc<Visits>, Rc<Hosts>),
     ) -> Pushes {
-        let (shelf, changed, held, versions, beside) = Default::default();
+        let (shelf, unread, changed, held, versions, beside) = Default::default();
         let (started, gateway) = (Instant::now(), Rc::clone(gateway));
         Pushes {
             shelf,
+            unread,
             changed,
             counted,
             held,
@@ -274,7 +279,7 @@ impl Pushes {
     pub async fn open(
         this: &Rc<Pushes>,
         asking: Option<Asking>,
-        answer: Response<Incoming>,
+        answer: Response<Received>,
     ) -> Response<Body> {
         let (mut parts, body) = answer.into_parts();
         let is_framed = fields::take_framed(&mut parts.headers);
@@ -283,6 +288,7 @@ impl Pushes {
         let Some(asking) = asking.filter(|_| is_framed) else {
             return Response::from_parts(parts, body::passing(body));
         };
+        let body = body::passing(body);
         if let Some(page) = this.shelf.borrow_mut().page_of(asking.page) {
             fields::set_cookies(&mut page.fields, &parts.headers, cache::is_secure(&asking.name));
         }
@@ -293,8 +299,9 @@ impl Pushes {
                 Err(why) => it.failure = Some(why),
             }
         }
-        let is_kept = delta::may_be_kept(parts.status, &parts.headers);
-        it.copy = is_kept.then(|| (asking, Vec::new()));
+        let decoder = Decoder::of(&parts.headers);
+        let decoder = decoder.filter(|_| delta::may_be_kept(parts.status, &parts.headers));
+        it.copy = decoder.map(|decoder| PageCopy { asking, decoder, bytes: Vec::new() });
         let length = parts.headers.get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok());
         it.left = length.and_then(|length| length.parse().ok());
         it.begin().await;
@@ -350,7 +357,7 @@ impl Pushes {
     }
 
     async fn withdraw(self: &Rc<Pushes>, peer: &str, page: u64, body: Incoming) {
-        let mut body = Unframed::new(Rc::clone(self), None, body);
+        let mut body = Unframed::new(Rc::clone(self), None, body::passing(body));
         while poll_fn(|context| body.poll_more(context)).await.is_ok_and(|more| more) {}
         self.shelf.borrow_mut().withdraw(peer, page, body.names);
         self.changed.notify_waiters();
@@ -362,7 +369,7 @@ impl Pushes {
         headers::strip_hop(&mut fields);
         self.hear((peer, &uri, to), &mut fields);
         if fields::take_framed(&mut fields) {
-            let mut body = Unframed::new(Rc::clone(self), Some(page), body);
+            let mut body = Unframed::new(Rc::clone(self), Some(page), body::passing(body));
             Local::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
         }
         let name = name_of(&uri);
@@ -421,7 +428,7 @@ impl Pushes {
         self.expire(now);
         let mut shelf = self.shelf.borrow_mut();
         let bytes = headers::size(&fields);
-        let tray = Rc::new(Tray::new(status, fields));
+        let tray = Rc::new(Tray::new(status, fields, Rc::clone(&self.unread)));
         let here = (Here::Pushed(Rc::clone(&tray)), bytes);
         let key = shelf.arrive((&peer, page), name_of(&uri), to, here, now)?;
         let asked_with = shelf.page_of(page)?.fields.clone();
@@ -429,9 +436,10 @@ impl Pushes {
         self.changed.notify_waiters();
         Counted::add(&self.counted.pushed);
         let keep = self.keep((&peer, to), &uri, asked_with, &tray);
+        let body = body::passing(body);
         let body: Body = match is_framed {
             true => Box::pin(Unframed::new(Rc::clone(self), Some(page), body)),
-            false => body::passing(body),
+            false => body,
         };
         Local::spawn(Pushes::fill(self.clone(), (key, page), Rc::clone(&tray), body, keep));
         Some(tray)
@@ -510,7 +518,7 @@ impl Drop for Over {
 
 /// A body with promises, which are noted as soon as they come, and its bytes.
 struct Unframed {
-    body: Incoming,
+    body: Body,
     reader: Reader,
     parts: Vec<Part>,
     data: VecDeque<Bytes>,
@@ -522,14 +530,22 @@ struct Unframed {
     /// Told to whoever reads on.
     failure: Option<Broken>,
     unpacker: Option<Unpacker>,
-    /// Bytes of the page that are yet to come, where that is known: whoever reads it may stop there.
+    /// Bytes of the page that are yet to come, where that is known: whoever reads it may stop
+    /// there.
     left: Option<u64>,
-    /// Its bytes so far, to be remembered if they are not too many.
-    copy: Option<(Asking, Vec<u8>)>,
+    copy: Option<PageCopy>,
+}
+
+/// A page as it comes, to be remembered if it is not too long.
+struct PageCopy {
+    asking: Asking,
+    decoder: Decoder,
+    /// What was inside its bytes so far.
+    bytes: Vec<u8>,
 }
 
 impl Unframed {
-    fn new(pushes: Rc<Pushes>, page: Option<u64>, body: Incoming) -> Unframed {
+    fn new(pushes: Rc<Pushes>, page: Option<u64>, body: Body) -> Unframed {
         let (reader, parts, data, names) = Default::default();
         let (ended, failure, unpacker, left, copy) = Default::default();
         Unframed {
@@ -564,7 +580,7 @@ impl Unframed {
             return Poll::Ready(Ok(false));
         }
         loop {
-            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            match ready!(self.body.as_mut().poll_frame(context)) {
                 Some(frame) => {
                     // Trailers have no place in such a body.
                     let data = frame?.into_data().unwrap_or_default();
@@ -595,9 +611,10 @@ impl Unframed {
                 None => break None,
             }
         };
-        if let (Some((_, copy)), Some(bytes)) = (&mut self.copy, &bytes) {
-            match copy.len() + bytes.len() <= MAX_PAGE {
-                true => copy.extend_from_slice(bytes),
+        if let (Some(copy), Some(bytes)) = (&mut self.copy, &bytes) {
+            let inside = copy.decoder.read(bytes);
+            match copy.bytes.len() + inside.len() <= MAX_PAGE {
+                true => copy.bytes.extend_from_slice(&inside),
                 false => self.copy = None,
             }
         }
@@ -613,9 +630,11 @@ impl Unframed {
 
     /// All of it is here.
     fn remember(&mut self) {
-        if let Some((asking, copy)) = self.copy.take() {
+        if let Some(PageCopy { asking, decoder, bytes }) = self.copy.take()
+            && decoder.is_whole()
+        {
             let mut versions = self.pushes.versions.borrow_mut();
-            versions.insert(&asking.owner, &asking.name, copy.into());
+            versions.insert(&asking.owner, &asking.name, bytes.into());
         }
     }
 
