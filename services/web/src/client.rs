@@ -22,8 +22,8 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::Local;
 use crate::body::{Body, Broken};
+use crate::local::Local;
 use crate::socket::Socket;
 
 /// Bytes of one body under way: above what the fastest link holds in a round trip.

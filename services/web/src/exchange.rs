@@ -17,12 +17,13 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::Counted;
 use crate::client;
 pub use crate::client::Sender;
 use crate::gateway::Gateway;
+use crate::local::Local;
 use crate::socket::{Socket, watched};
 use crate::tray::MAX_WAITING;
-use crate::{Counted, Local};
 
 /// Opens a stream: what follows is version 1.
 pub const PREFACE: &[u8] = b"web 1";

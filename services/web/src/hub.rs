@@ -26,10 +26,11 @@ use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
 use crate::gateway::Gateway;
+use crate::local::Local;
 use crate::rank::{self, Ranks};
 use crate::shares::Places;
 use crate::socket::{Socket, watched};
-use crate::{Counted, Local, exchange};
+use crate::{Counted, exchange};
 pub use cached::Kept;
 use pushing::{Page, Pushing};
 pub use secure::Secure;

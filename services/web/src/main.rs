@@ -13,6 +13,7 @@ mod gateway;
 mod hosts;
 mod hub;
 mod loads;
+mod local;
 mod options;
 mod rank;
 mod shares;
@@ -33,6 +34,7 @@ use tokio::task::LocalSet;
 
 use gateway::{Gateway, Given};
 use hub::{Hub, Kept, Secure};
+use local::Local;
 use options::{Options, What};
 use shares::Streams;
 use store::Store;
@@ -49,23 +51,6 @@ const MEMORY: usize = 64 << 20;
 const HUB_MEMORY: usize = 16 << 20;
 /// How often the gateway hears what was counted.
 const TELL: Duration = Duration::from_secs(1);
-
-/// Runs hyper's tasks on this thread.
-#[derive(Clone, Copy)]
-pub struct Local;
-
-impl Local {
-    /// Runs a task beside all others.
-    pub fn spawn(task: impl Future<Output = ()> + 'static) {
-        tokio::task::spawn_local(task);
-    }
-}
-
-impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
-    fn execute(&self, task: F) {
-        tokio::task::spawn_local(task);
-    }
-}
 
 /// What `bentpipe status` tells of the service.
 #[derive(Default)]

@@ -26,12 +26,13 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::timeout;
 use url::Url;
 
+use crate::Counted;
 use crate::body::{self, Body, Broken};
 use crate::exchange::{self, Exchanges, Sender};
 use crate::gateway::Gateway;
 use crate::hub::Hub;
+use crate::local::Local;
 use crate::shares::{Place, Places};
-use crate::{Counted, Local};
 
 /// A server that has not begun to answer by then is asked by the host itself.
 const SLOW: Duration = Duration::from_secs(5);

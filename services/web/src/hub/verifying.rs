@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::Hub;
-use crate::Local;
+use crate::local::Local;
 use crate::shares::{Place, Places};
 
 /// A request waits so long at most; what is found later helps the next one.

@@ -16,11 +16,12 @@ use hyper::body::{Body as _, Incoming};
 use service::message::Accepted;
 
 use super::{Terminal, from};
+use crate::Counted;
 use crate::body::{Body, keeping, nothing, passing, whole};
 use crate::loads::Source;
+use crate::local::Local;
 use crate::store::{Found, kept};
 use crate::terminal::Pushes;
-use crate::{Counted, Local};
 
 /// Answers that are validated while hosts have been given them.
 const MEANWHILE: usize = 64;

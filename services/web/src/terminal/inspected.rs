@@ -39,8 +39,9 @@ use super::{SLOW, Terminal, Visit, closing, refuse, server};
 use crate::authority::Stamp;
 use crate::body::{self, Body};
 use crate::clock::calendar;
+use crate::local::Local;
 use crate::socket::Socket;
-use crate::{Counted, Local, authority};
+use crate::{Counted, authority};
 
 /// Certificates that are at hand.
 const CERTIFICATES: usize = 1024;

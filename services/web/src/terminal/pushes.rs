@@ -37,10 +37,11 @@ use crate::body::{self, Body, Broken};
 use crate::client::Received;
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
+use crate::local::Local;
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
 use crate::tray::{Tray, Unread};
-use crate::{Counted, Local, exchange};
+use crate::{Counted, exchange};
 
 /// A page that was asked for.
 pub struct Asking {
