@@ -4,11 +4,8 @@
 //! Processor time and memory are this thread's own. Times are those of a release build
 //! (`make test-long`); what a debug build takes is bounded loosely.
 
-#[path = "costs/attacks.rs"]
 mod attacks;
-#[path = "costs/idle.rs"]
 mod idle;
-#[path = "costs/node.rs"]
 mod node;
 
 use attacks::Attack;
