@@ -59,11 +59,8 @@ lint:
 # Unit, property and end-to-end tests. Those that need root run a few at once, for they mostly wait,
 # or alone where they assert a speed (os::netns::root); none is skipped here.
 unexport BENTPIPE_SKIP_ROOT_TESTS
-unit: export TEST_TIMES = $(CURDIR)/target/test-times
 unit:
-	@rm -f $(TEST_TIMES)
-	$(CARGO) test --workspace --config 'target."cfg(unix)".runner="$(CURDIR)/scripts/timed-tests.sh"'
-	@scripts/timed-tests.sh slowest
+	$(CARGO) test --workspace --quiet
 
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
 # connections closed early), how exact the emulator is, for which nothing else may run, what each
