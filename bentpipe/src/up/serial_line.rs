@@ -184,6 +184,10 @@ impl SerialLine {
         self.read(now, &mut packet);
         if now >= self.look_at {
             self.look_at = now + if self.hang_up_at.is_some() { LOOK_AT_END } else { LOOK };
+            // Here and not in every turn, because others' packets pass by this, too.
+            if self.waited_before.is_some() {
+                self.waited_before = os::proc::run_delay();
+            }
             let carrier = self.serial.as_ref().and_then(Serial::carrier);
             if let Some(there) = carrier {
                 self.modem.handle_carrier(now, there);
@@ -199,9 +203,6 @@ impl SerialLine {
         self.modem.handle_timeout(now);
         self.listen();
         self.flush(now, poller);
-        if self.waited_before.is_some() {
-            self.waited_before = os::proc::run_delay();
-        }
     }
 
     fn open(&mut self, now: Instant, poller: &Poller) {
