@@ -70,6 +70,17 @@ pub fn wait_for_count(gateway: &Gateway, what: &str, n: u64) {
     });
 }
 
+/// Waits until nothing more of what hosts leave unread crosses.
+pub fn wait_until_still(world: &World) {
+    let crossed = || world.a.status().links[0].receive.lan_bytes;
+    let mut before = 0;
+    wait_long_for("all of them to stand still", Duration::from_secs(60), || {
+        thread::sleep(Duration::from_secs(1));
+        let last = std::mem::replace(&mut before, crossed());
+        (last > 1_000_000 && last == before).then_some(()).ok_or(format!("{last}, {before}"))
+    });
+}
+
 /// A server of HTTP/1.1 whose connections are kept. It answers with what `answer` makes of a
 /// request's head and body: fields and the answer's body.
 pub struct Server {
@@ -586,14 +597,7 @@ fn a_host_that_stops_reading_large_answers_holds_up_no_other_answers() {
             stream
         })
         .collect();
-    // Until nothing more of them crosses.
-    let crossed = || world.a.status().links[0].receive.lan_bytes;
-    let mut before = 0;
-    wait_long_for("all of them to stand still", Duration::from_secs(60), || {
-        thread::sleep(Duration::from_secs(1));
-        let last = std::mem::replace(&mut before, crossed());
-        (last > 1_000_000 && last == before).then_some(()).ok_or(format!("{last}, {before}"))
-    });
+    wait_until_still(&world);
     let mut other = connect_from(&world, "10.1.0.3");
     other.write_all(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n").expect("a request");
     let head = read_head(&mut other).expect("an answer");

@@ -9,10 +9,11 @@ use std::{fs, thread};
 use units::BitRate;
 
 use crate::documents::put;
-use crate::harness::{World, must, root, shell, wait_for, wait_long_for};
+use crate::harness::{World, must, root, shell, wait_for};
 use crate::tcp::{connect, expect, pattern};
 use crate::web::{
-    AT, Server, command, field, read_head, service, sized, wait_for_count, world, world_with,
+    AT, Server, command, field, read_head, service, sized, wait_for_count, wait_until_still, world,
+    world_with,
 };
 use crate::web_cache::web_at;
 
@@ -388,13 +389,7 @@ fn pushed_answers_that_their_host_does_not_read_hold_up_no_others() {
             stream
         })
         .collect();
-    let crossed = || world.a.status().links[0].receive.lan_bytes;
-    let mut before = 0;
-    wait_long_for("all of them to stand still", Duration::from_secs(60), || {
-        thread::sleep(Duration::from_secs(1));
-        let last = std::mem::replace(&mut before, crossed());
-        (last > 1_000_000 && last == before).then_some(()).ok_or(format!("{last}, {before}"))
-    });
+    wait_until_still(&world);
     assert!(get(&world, "--interface 10.1.0.3", "/other").contains("small.png"));
     assert!(get(&world, "--interface 10.1.0.3", "/small.png").contains("small.png"));
     assert_eq!(asked(&server, "/small.png"), 1, "it was pushed");
