@@ -440,6 +440,7 @@ fn a_page_that_has_changed_a_little_costs_little_and_arrives_whole() {
     for (path, version) in [("/page", 2), ("/page", 3), ("/similar", 3)] {
         let crossed = load(path, version);
         println!("{path} {version}: {crossed} bytes of the link, {first} for the first");
-        assert!(crossed <= 5_000, "{path} {version}: {crossed}");
+        // 2 to 5 kB on a quiet machine; a slow one asks and acknowledges more often.
+        assert!(crossed <= first / 5, "{path} {version}: {crossed}");
     }
 }
