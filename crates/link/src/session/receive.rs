@@ -158,6 +158,7 @@ impl Session {
     ) -> bool {
         let mut reader = Reader::new(payload);
         let mut eliciting = false;
+        let mut pinged = false;
         loop {
             let frame = match reader.frame() {
                 Ok(Some(frame)) => frame,
@@ -186,15 +187,7 @@ impl Session {
                 continue;
             }
             match frame {
-                Frame::Ping => {
-                    let path = &mut self.paths[at];
-                    path.received.on_ping();
-                    // Otherwise a report comes with it (L-LO-5), but for path probes.
-                    let probes = payload.len() > 1 && is_question(payload);
-                    if path.sent.confirmed().is_none() && !probes {
-                        path.check_transmit(now, None, false);
-                    }
-                }
+                Frame::Ping => pinged = true,
                 Frame::State(state) => self.on_state(now, at, &state, false),
                 Frame::StateOf(path, state) => {
                     if let Some(about) = self.paths.find(path) {
@@ -230,6 +223,16 @@ impl Session {
                 }
                 Frame::Path(news) => self.on_path_news(now, &news),
                 Frame::Use { sequence, path } => self.on_path_use(sequence, path),
+            }
+        }
+        // Once, however many a hostile peer writes.
+        if pinged {
+            let path = &mut self.paths[at];
+            path.received.on_ping();
+            // Otherwise a report comes with it (L-LO-5), but for path probes.
+            let probes = payload.len() > 1 && is_question(payload);
+            if path.sent.confirmed().is_none() && !probes {
+                path.check_transmit(now, None, false);
             }
         }
         if std::mem::take(&mut self.freed) {
