@@ -11,6 +11,7 @@ pub mod human;
 mod prefix;
 mod rate;
 mod rng;
+mod shares;
 mod time;
 pub mod varint;
 
@@ -18,4 +19,5 @@ pub use checksum::internet_sum;
 pub use prefix::{IpPrefix, ParsePrefixError};
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;
+pub use shares::{Shares, host_in_network};
 pub use time::{Duration, Instant};

@@ -1,7 +1,10 @@
 //! Answers by server and question, and at the terminal by peer, too; as many as memory is allowed
-//! for: what was used least recently goes first.
+//! for. Each answer is held by the one for whom it was asked. Of the one who holds most of the memory
+//! what was used least recently goes first, so that names that one makes up displace his own.
 
 use std::collections::BTreeMap;
+
+use units::Shares;
 
 use crate::Key;
 use crate::message::Answer;
@@ -13,8 +16,9 @@ const AFTER_FAILURE: u64 = 30_000;
 /// What an answer takes beside its bytes.
 const OVERHEAD: usize = 300;
 
-struct Entry {
+struct Entry<H> {
     answer: Answer,
+    holder: H,
     /// When it came, in milliseconds.
     came: u64,
     used: u64,
@@ -62,24 +66,26 @@ impl Name for (String, Key) {
 }
 
 /// See the module.
-pub struct Cache<K = Key> {
-    entries: BTreeMap<K, Entry>,
+pub struct Cache<K, G, M> {
+    entries: BTreeMap<K, Entry<(G, M)>>,
     /// The keys, by when they were used last.
     order: BTreeMap<u64, K>,
+    /// The memory of each holder, by when it was used last.
+    shares: Shares<G, M, u64>,
     last: u64,
-    size: usize,
     limit: usize,
 }
 
-impl<K: Name> Cache<K> {
+impl<K: Name, G: Ord + Clone, M: Ord + Clone> Cache<K, G, M> {
     /// Of `limit` bytes.
-    pub fn new(limit: usize) -> Cache<K> {
-        Cache { entries: BTreeMap::new(), order: BTreeMap::new(), last: 0, size: 0, limit }
+    pub fn new(limit: usize) -> Cache<K, G, M> {
+        let (entries, order) = Default::default();
+        Cache { entries, order, shares: Shares::default(), last: 0, limit }
     }
 
     /// What is known of a question.
     pub fn find(&mut self, now: u64, key: &K) -> Option<Found<'_>> {
-        let past = |entry: &Entry| now.saturating_sub(entry.came) / 1000;
+        let past = |entry: &Entry<_>| now.saturating_sub(entry.came) / 1000;
         let gone = past(self.entries.get(key)?) > u64::from(self.entries[key].answer.ttl) + STALE;
         if gone {
             self.remove(key);
@@ -89,6 +95,8 @@ impl<K: Name> Cache<K> {
         let entry = self.entries.get_mut(key)?;
         self.order.remove(&entry.used);
         self.order.insert(self.last, key.clone());
+        self.shares.remove(&entry.holder, &entry.used);
+        self.shares.add(&entry.holder, self.last, cost(key, &entry.answer));
         (entry.used, entry.hits) = (self.last, entry.hits.saturating_add(1));
         let (age, ttl) = (past(entry) as u32, entry.answer.ttl);
         let soon = entry.hits >= 2 && ttl - ttl.min(age) <= ttl / 10;
@@ -106,33 +114,36 @@ impl<K: Name> Cache<K> {
         }
     }
 
-    /// Keeps an answer for as long as it says.
-    pub fn keep(&mut self, now: u64, key: K, answer: Answer) {
+    /// Keeps an answer for as long as it says, for the one who has asked for it. Who kept it before
+    /// goes on holding it: nobody takes what is another's by asking again.
+    pub fn keep(&mut self, now: u64, key: K, holder: (G, M), answer: Answer) {
         if answer.ttl == 0 {
             return;
         }
-        self.remove(&key);
+        let holder = self.remove(&key).unwrap_or(holder);
         self.last += 1;
-        self.size += cost(&key, &answer);
-        self.order.insert(self.last, key.clone());
-        self.entries.insert(key, Entry { answer, came: now, used: self.last, hits: 0, spared: 0 });
-        while self.size > self.limit
-            && let Some((_, oldest)) = self.order.first_key_value()
+        let used = self.last;
+        self.shares.add(&holder, used, cost(&key, &answer));
+        self.order.insert(used, key.clone());
+        self.entries.insert(key, Entry { answer, holder, came: now, used, hits: 0, spared: 0 });
+        while self.shares.sum() > self.limit
+            && let Some(oldest) = self.shares.gives_way()
+            && let Some(key) = self.order.get(oldest).cloned()
         {
-            self.remove(&oldest.clone());
+            self.remove(&key);
         }
     }
 
-    fn remove(&mut self, key: &K) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.order.remove(&entry.used);
-            self.size -= cost(key, &entry.answer);
-        }
+    fn remove(&mut self, key: &K) -> Option<(G, M)> {
+        let entry = self.entries.remove(key)?;
+        self.order.remove(&entry.used);
+        self.shares.remove(&entry.holder, &entry.used);
+        Some(entry.holder)
     }
 
     /// How many there are, and their memory.
     pub fn size(&self) -> (usize, usize) {
-        (self.entries.len(), self.size)
+        (self.entries.len(), self.shares.sum())
     }
 }
 

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use crate::Key;
+use units::Shares;
+
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
 use crate::message::{self, Answer, Query};
+use crate::{Key, host};
 
-/// Memory of the cache.
+/// Memory of the cache. The peer for whom most of it was asked loses its own first.
 const MEMORY: usize = 64 << 20;
 /// Names that follow another within so many milliseconds go together with it.
 const TOGETHER: u64 = 3_000;
 /// How many are learned: questions that others follow, and followers of each. A browser asks three of
-/// a host, so that a page has eight.
+/// a host, so that a page has eight. Of both the peer that taught the most loses its oldest.
 const MOST_LEADERS: usize = 16_384;
 const MOST_FOLLOWERS: usize = 24;
 /// Questions of a peer that are remembered for that.
@@ -24,15 +26,17 @@ const MOST_RECENT: usize = 32;
 const LATELY: u64 = 60_000;
 const MOST_KINDS: usize = 3;
 const MOST_BROUGHT: usize = 8;
-/// Questions that are open at servers. A peer has no more of them than are free: servers that do not
-/// answer one are not to keep the others from asking.
+/// Questions that are open at servers. A peer has no more of them than are free, and a host no more
+/// than the rest that its peer may have: servers that do not answer one are not to keep the others
+/// from asking.
 const MOST_DIALS: usize = 2048;
 /// Bytes of answers that are handed on together. What is more a peer asks for itself: its stream
 /// would not hold it.
 const MOST_OUT: usize = 1 << 20;
 /// Questions that wait for one answer: a terminal's cache asks once for all of its hosts.
 const MOST_IDS: usize = 64;
-/// A peer that may speak with a server is taken to for so long.
+/// A peer that may speak with a server is taken to for so long. Of those that are remembered the peer
+/// with the most loses its oldest.
 const PERMITTED: u64 = 60_000;
 const MOST_PERMITTED: usize = 16_384;
 
@@ -73,18 +77,34 @@ struct Question {
     brought: Vec<Vec<u8>>,
 }
 
+/// A peer that may speak with a server.
+struct Permit {
+    until: u64,
+    number: u64,
+}
+
+/// Followers of a question.
+struct Leader {
+    /// The peer that taught the first of them.
+    peer: String,
+    /// With the peers that taught them, oldest first.
+    followers: Vec<(String, Key)>,
+}
+
 /// See the module.
 pub struct Far {
-    cache: Cache,
+    cache: Cache<Key, String, ()>,
     dials: BTreeMap<u64, Dial>,
     last: u64,
-    followers: BTreeMap<Key, VecDeque<Key>>,
-    /// Leaders as they were learned: the oldest is forgotten first.
-    leaders: VecDeque<Key>,
+    /// The number of the permit or the leader that was added last.
+    added: u64,
+    leaders: BTreeMap<Key, Leader>,
+    leaders_of: Shares<String, (), (u64, Key)>,
     recent: BTreeMap<String, VecDeque<(u64, Key)>>,
     /// The last questions of each peer, newest last.
     questions: BTreeMap<String, VecDeque<Question>>,
-    permitted: BTreeMap<(String, SocketAddr), u64>,
+    permitted: BTreeMap<(String, SocketAddr), Permit>,
+    permits_of: Shares<String, (), (u64, (String, SocketAddr))>,
     out: Vec<Do>,
     /// Bytes of answers in it.
     out_bytes: usize,
@@ -92,18 +112,19 @@ pub struct Far {
 
 impl Default for Far {
     fn default() -> Far {
-        let (dials, followers, leaders) = Default::default();
-        let (recent, questions, permitted, out, out_bytes) = Default::default();
-        let cache = Cache::new(MEMORY);
+        let (dials, leaders, leaders_of, recent, questions) = Default::default();
+        let (permitted, permits_of, out, out_bytes) = Default::default();
         Far {
-            cache,
+            cache: Cache::new(MEMORY),
             dials,
             last: 0,
-            followers,
+            added: 0,
             leaders,
+            leaders_of,
             recent,
             questions,
             permitted,
+            permits_of,
             out,
             out_bytes,
         }
@@ -144,7 +165,8 @@ impl Far {
 
     /// May this peer speak with the server, as far as is known?
     fn may(&self, now: u64, peer: &str, server: SocketAddr) -> bool {
-        self.permitted.get(&(peer.to_owned(), server)).is_some_and(|until| *until > now)
+        let permit = self.permitted.get(&(peer.to_owned(), server));
+        permit.is_some_and(|permit| permit.until > now)
     }
 
     /// A page is on its way to the peer: its own host in the first line, and in the others the hosts
@@ -173,7 +195,7 @@ impl Far {
             }
         }
         for (client, leader, key) in todo {
-            self.follow(leader, &key);
+            self.follow(peer, leader, &key);
             match self.may(now, peer, key.0) {
                 true => self.send_one_along(now, peer, client, key),
                 false => self.dial(peer, client, key, None),
@@ -214,7 +236,7 @@ impl Far {
             } else if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
-        } else if self.dials_of(peer) >= MOST_DIALS - self.dials.len() {
+        } else if !self.has_room(peer, client) {
             if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
@@ -227,8 +249,12 @@ impl Far {
         }
     }
 
-    fn dials_of(&self, peer: &str) -> usize {
-        self.dials.values().filter(|dial| dial.peer == peer).count()
+    /// May this host of the peer's have one more question open?
+    fn has_room(&self, peer: &str, client: SocketAddr) -> bool {
+        let its = || self.dials.values().filter(|dial| dial.peer == peer);
+        let of_host = its().filter(|dial| host(dial.client) == host(client)).count();
+        let (of_peer, free) = (its().count(), MOST_DIALS - self.dials.len());
+        of_peer < free && of_host < (of_peer + free).div_ceil(2) - of_peer
     }
 
     /// What a server said; `None`: nothing that counts.
@@ -253,7 +279,7 @@ impl Far {
             self.send(&peer, frame);
         }
         let keeps = answer.ttl > 0;
-        self.cache.keep(now, key.clone(), answer);
+        self.cache.keep(now, key.clone(), (peer.clone(), ()), answer);
         if ids.is_empty() && keeps {
             self.send(&peer, Frame::Along { server: key.0, query: key.1, message });
         } else if !ids.is_empty() {
@@ -262,17 +288,29 @@ impl Far {
     }
 
     fn permit(&mut self, now: u64, peer: &str, server: SocketAddr) {
-        if self.permitted.len() >= MOST_PERMITTED {
-            self.permitted.retain(|_, until| *until > now);
+        let key = (peer.to_owned(), server);
+        self.forget_permit(&key);
+        self.added += 1;
+        let (until, number) = (now + PERMITTED, self.added);
+        self.permits_of.add(&(peer.to_owned(), ()), (number, key.clone()), 1);
+        self.permitted.insert(key, Permit { until, number });
+        while self.permitted.len() > MOST_PERMITTED
+            && let Some((_, oldest)) = self.permits_of.gives_way().cloned()
+        {
+            self.forget_permit(&oldest);
         }
-        if self.permitted.len() < MOST_PERMITTED {
-            self.permitted.insert((peer.to_owned(), server), now + PERMITTED);
+    }
+
+    fn forget_permit(&mut self, key: &(String, SocketAddr)) {
+        if let Some(permit) = self.permitted.remove(key) {
+            self.permits_of.remove(&(key.0.clone(), ()), &(permit.number, key.clone()));
         }
     }
 
     /// Sends what follows a name, or asks for it first.
     fn send_along(&mut self, now: u64, peer: &str, client: SocketAddr, leader: &Key) {
-        for key in self.followers.get(leader).cloned().unwrap_or_default() {
+        let followers = self.leaders.get(leader).map(|leader| leader.followers.clone());
+        for (_, key) in followers.unwrap_or_default() {
             self.send_one_along(now, peer, client, key);
         }
     }
@@ -297,24 +335,27 @@ impl Far {
             recent.pop_front();
         }
         for leader in leaders {
-            self.follow(leader, key);
+            self.follow(peer, leader, key);
         }
     }
 
-    /// The second goes together with the first.
-    fn follow(&mut self, leader: Key, key: &Key) {
-        if !self.followers.contains_key(&leader) {
-            self.leaders.push_back(leader.clone());
+    /// The second goes together with the first, as the peer has taught. What another taught before
+    /// stays the other's.
+    fn follow(&mut self, peer: &str, leader: Key, key: &Key) {
+        if !self.leaders.contains_key(&leader) {
+            self.added += 1;
+            let (number, peer) = (self.added, peer.to_owned());
+            self.leaders_of.add(&(peer.clone(), ()), (number, leader.clone()), 1);
+            self.leaders.insert(leader.clone(), Leader { peer, followers: Vec::new() });
         }
-        let followers = self.followers.entry(leader).or_default();
-        followers.retain(|follower| follower != key);
-        followers.push_back(key.clone());
-        if followers.len() > MOST_FOLLOWERS {
-            followers.pop_front();
+        if let Some(leader) = self.leaders.get_mut(&leader) {
+            leader.follow(peer, key);
         }
-        while self.leaders.len() > MOST_LEADERS {
-            if let Some(oldest) = self.leaders.pop_front() {
-                self.followers.remove(&oldest);
+        while self.leaders.len() > MOST_LEADERS
+            && let Some((number, oldest)) = self.leaders_of.gives_way().cloned()
+        {
+            if let Some(Leader { peer, .. }) = self.leaders.remove(&oldest) {
+                self.leaders_of.remove(&(peer, ()), &(number, oldest));
             }
         }
     }
@@ -323,7 +364,25 @@ impl Far {
     pub fn on_lost(&mut self, peer: &str) {
         self.recent.remove(peer);
         self.questions.remove(peer);
-        self.permitted.retain(|(of, _), _| of != peer);
+        let its = self.permitted.keys().filter(|(of, _)| of == peer).cloned();
+        its.collect::<Vec<_>>().iter().for_each(|key| self.forget_permit(key));
+    }
+}
+
+impl Leader {
+    fn follow(&mut self, peer: &str, key: &Key) {
+        match self.followers.iter().position(|(_, follower)| follower == key) {
+            Some(at) if self.followers[at].0 != peer => return,
+            Some(at) => drop(self.followers.remove(at)),
+            None => {}
+        }
+        self.followers.push((peer.to_owned(), key.clone()));
+        if self.followers.len() > MOST_FOLLOWERS {
+            let taught = |by: &str| self.followers.iter().filter(|(peer, _)| peer == by).count();
+            let most = self.followers.iter().map(|(peer, _)| taught(peer)).max();
+            let oldest = self.followers.iter().position(|(peer, _)| Some(taught(peer)) == most);
+            oldest.map(|at| self.followers.remove(at));
+        }
     }
 }
 

@@ -1,25 +1,30 @@
 //! The half at the terminal: answers what is known, and asks the other half for the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::Key;
+use units::{Shares, host_in_network};
+
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
 use crate::message::{Answer, Query};
+use crate::{Key, host};
 
-/// Memory of the cache.
+/// Memory of the cache. Of it the network or peer loses its own first that has the most, and in it
+/// the host that does.
 const MEMORY: usize = 16 << 20;
-/// Questions that may be asked at once, and clients that wait for one.
+/// Questions that may be asked at once, and who waits for one. When all are asked the host that has
+/// the most, in the network that does, loses its oldest to one that has fewer: it is carried as ever.
 const MOST_ASKED: usize = 1024;
 const MOST_WAITING: usize = 64;
 /// When a client gets what is past its time (RFC 8767 proposes it), and when the question itself
 /// is carried to the server, in milliseconds.
 const PATIENCE: u64 = 1_800;
 const LONGEST: u64 = 3_000;
-/// How long a server that did not answer by TCP is left to UDP, and how many are.
+/// How long a server that did not answer a host by TCP is left to UDP, and how many are. The questions
+/// of one host are no reason to carry another's as ever.
 const PLAIN: u64 = 60_000;
-const MOST_PLAIN: usize = 256;
+const MOST_PLAIN: usize = 1024;
 
 /// How a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,19 +71,30 @@ struct Waiter {
 struct Asked {
     of: Of,
     /// Whose question it is that was first.
-    owner: Owner,
+    holder: Holder,
     since: u64,
     waiters: Vec<Waiter>,
 }
 
-/// A host, or the 64 bits of IPv6 in which a host has as many addresses as it likes.
-type Owner = IpAddr;
+/// Of whom answers are, and open questions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    /// Hosts' questions, and their answers.
+    Network(IpAddr),
+    /// What the half at a peer sent unasked.
+    Peer(String),
+}
 
-fn owner(client: IpAddr) -> Owner {
-    match client.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-        v4 => v4,
-    }
+/// A host in its network. A peer is one.
+type Holder = (Group, IpAddr);
+
+fn holder(client: SocketAddr) -> Holder {
+    let (network, host) = host_in_network(client.ip());
+    (Group::Network(network), host)
+}
+
+fn peer_as_holder(peer: &str) -> Holder {
+    (Group::Peer(peer.to_owned()), Ipv4Addr::UNSPECIFIED.into())
 }
 
 /// A peer, and what it was asked: no peer says anything of servers behind another.
@@ -103,9 +119,12 @@ pub struct Counts {
 
 /// See the module.
 pub struct Near {
-    cache: Cache<Of>,
+    cache: Cache<Of, Group, IpAddr>,
     asked: BTreeMap<u32, Asked>,
-    plain: BTreeMap<SocketAddr, u64>,
+    asked_by: Shares<Group, IpAddr, u32>,
+    /// Until when, by host and server.
+    plain: BTreeMap<(IpAddr, SocketAddr), u64>,
+    plain_for: Shares<Group, IpAddr, (u64, IpAddr, SocketAddr)>,
     /// Peers towards which QUIC is refused.
     no_quic: BTreeSet<String>,
     /// Peers to whom nothing goes now: a question would wait, or raise a line that costs.
@@ -118,9 +137,10 @@ pub struct Near {
 
 impl Default for Near {
     fn default() -> Near {
-        let (asked, plain, no_quic, down) = Default::default();
-        let (cache, counts) = (Cache::new(MEMORY), Counts::default());
-        Near { cache, asked, plain, no_quic, down, last: 0, counts, out: Vec::new() }
+        let (asked, asked_by, plain, plain_for) = Default::default();
+        let (no_quic, down, counts) = Default::default();
+        let (cache, last, out) = (Cache::new(MEMORY), 0, Vec::new());
+        Near { cache, asked, asked_by, plain, plain_for, no_quic, down, last, counts, out }
     }
 }
 
@@ -160,7 +180,8 @@ impl Near {
         by: By,
         bytes: &[u8],
     ) {
-        let is_plain = self.plain.get(&server).is_some_and(|until| *until > now);
+        let of_host = (client.ip().to_canonical(), server);
+        let is_plain = self.plain.get(&of_host).is_some_and(|until| *until > now);
         let Some(mut query) = Query::parse(bytes) else {
             return self.onward(by, client, server, bytes);
         };
@@ -188,23 +209,33 @@ impl Near {
             None => self.counts.stale += 1,
         }
         let is_asked = || self.asked.values().any(|asked| asked.of == of);
-        if soon && !is_asked() && self.has_room(client) {
+        if soon && !is_asked() && self.asked.len() < MOST_ASKED {
             self.counts.prefetched += 1;
             self.ask(now, of, client, None);
         }
     }
 
-    /// May this host, or network of 64 bits, have one more question open? It has no more of them than are free.
-    fn has_room(&self, client: SocketAddr) -> bool {
-        let owner = owner(client.ip());
-        let its = self.asked.values().filter(|asked| asked.owner == owner).count();
-        its < MOST_ASKED - self.asked.len()
+    /// Is there room for one more question of this host? It is made where another has more.
+    fn makes_room(&mut self, now: u64, client: SocketAddr) -> bool {
+        if self.asked.len() < MOST_ASKED {
+            return true;
+        }
+        let displaced = self.asked_by.gives_way_to(&holder(client), 1).copied();
+        let Some(asked) = displaced.and_then(|id| self.remove_asked(id)) else { return false };
+        self.give_up(now, asked);
+        true
+    }
+
+    fn remove_asked(&mut self, id: u32) -> Option<Asked> {
+        let asked = self.asked.remove(&id)?;
+        self.asked_by.remove(&asked.holder, &id);
+        Some(asked)
     }
 
     fn wait(&mut self, now: u64, of: Of, waiter: Waiter) {
         let asked = self.asked.values_mut().find(|asked| asked.of == of);
         let Some(asked) = asked else {
-            if !self.has_room(waiter.client) {
+            if !self.makes_room(now, waiter.client) {
                 return self.onward(waiter.by, waiter.client, of.1.0, &waiter.bytes);
             }
             self.counts.misses += 1;
@@ -213,7 +244,9 @@ impl Near {
         let same = |w: &Waiter| {
             (w.client, w.by, w.query.id) == (waiter.client, waiter.by, waiter.query.id)
         };
-        if asked.waiters.len() >= MOST_WAITING {
+        // No host has more of the places than are free.
+        let its = asked.waiters.iter().filter(|w| host(w.client) == host(waiter.client)).count();
+        if its >= MOST_WAITING - asked.waiters.len() {
             self.onward(waiter.by, waiter.client, of.1.0, &waiter.bytes);
         } else if !asked.waiters.iter().any(same) {
             asked.waiters.push(waiter);
@@ -223,10 +256,11 @@ impl Near {
     fn ask(&mut self, now: u64, of: Of, client: SocketAddr, waiter: Option<Waiter>) {
         let (peer, (server, query)) = of.clone();
         self.last = self.last.wrapping_add(1);
-        let (id, waits, owner) = (self.last, waiter.is_some(), owner(client.ip()));
+        let (id, waits, holder) = (self.last, waiter.is_some(), holder(client));
         let frame = Frame::Ask { id, waits, client, server, query };
         let waiters = waiter.into_iter().collect();
-        self.asked.insert(id, Asked { of, owner, since: now, waiters });
+        self.asked_by.add(&holder, id, 1);
+        self.asked.insert(id, Asked { of, holder, since: now, waiters });
         self.out.push(Do::Send(peer, frame));
     }
 
@@ -254,14 +288,11 @@ impl Near {
                     }
                 }
                 self.answer(peer, &asked, &answer);
-                self.cache.keep(now, asked.of, answer);
+                self.cache.keep(now, asked.of, asked.holder, answer);
             }
             Frame::Failed { id } => {
                 let Some(asked) = self.take_asked(peer, id) else { return true };
-                self.plain.retain(|_, until| *until > now);
-                if self.plain.len() < MOST_PLAIN {
-                    self.plain.insert(asked.of.1.0, now + PLAIN);
-                }
+                self.leave_to_udp(now + PLAIN, &asked);
                 self.give_up(now, asked);
             }
             Frame::Along { server, query, message } => {
@@ -270,10 +301,12 @@ impl Near {
                 let of = (peer.to_owned(), (server, query));
                 // Who has asked for it meanwhile need not wait for his own answer.
                 let asked = self.asked.iter().find(|(_, asked)| asked.of == of).map(|(id, _)| *id);
-                if let Some(asked) = asked.and_then(|id| self.asked.remove(&id)) {
-                    self.answer(peer, &asked, &answer);
+                let asked = asked.and_then(|id| self.remove_asked(id));
+                if let Some(asked) = &asked {
+                    self.answer(peer, asked, &answer);
                 }
-                self.cache.keep(now, of, answer);
+                let holder = asked.map_or_else(|| peer_as_holder(peer), |asked| asked.holder);
+                self.cache.keep(now, of, holder, answer);
             }
             Frame::Ask { .. } => return false,
         }
@@ -292,7 +325,23 @@ impl Near {
 
     fn take_asked(&mut self, peer: &str, id: u32) -> Option<Asked> {
         self.asked.get(&id).filter(|asked| asked.of.0 == peer)?;
-        self.asked.remove(&id)
+        self.remove_asked(id)
+    }
+
+    /// A server that does not answer by TCP is asked by UDP until then.
+    fn leave_to_udp(&mut self, until: u64, asked: &Asked) {
+        let (host, server) = (asked.holder.1, asked.of.1.0);
+        if let Some(before) = self.plain.insert((host, server), until) {
+            self.plain_for.remove(&asked.holder, &(before, host, server));
+        }
+        self.plain_for.add(&asked.holder, (until, host, server), 1);
+        while self.plain.len() > MOST_PLAIN
+            && let Some(oldest) = self.plain_for.gives_way().copied()
+        {
+            let (_, host, server) = oldest;
+            self.plain.remove(&(host, server));
+            self.plain_for.remove(&holder(SocketAddr::new(host, 0)), &oldest);
+        }
     }
 
     /// There is no answer: what is past its time, or the way of old.
@@ -323,7 +372,7 @@ impl Near {
         let lost: Vec<u32> =
             self.asked.iter().filter(|(_, a)| a.of.0 == peer).map(|(id, _)| *id).collect();
         for id in lost {
-            if let Some(asked) = self.asked.remove(&id) {
+            if let Some(asked) = self.remove_asked(id) {
                 self.give_up(now, asked);
             }
         }
@@ -334,7 +383,7 @@ impl Near {
         let waited = |a: &Asked| now.saturating_sub(a.since);
         let due = self.asked.iter().filter(|(_, a)| waited(a) >= PATIENCE);
         for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let Some(mut asked) = self.asked.remove(&id) else { continue };
+            let Some(mut asked) = self.remove_asked(id) else { continue };
             if waited(&asked) >= LONGEST {
                 self.give_up(now, asked);
                 continue;
@@ -342,6 +391,7 @@ impl Near {
             if self.serve_stale(now, &asked) {
                 asked.waiters.clear();
             }
+            self.asked_by.add(&asked.holder, id, 1);
             self.asked.insert(id, asked);
         }
     }

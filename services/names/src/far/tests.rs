@@ -100,8 +100,8 @@ fn what_a_peer_asks_for_is_bounded_and_has_to_be_a_question() {
         let (server, query) = key(&format!("n{n}.example"));
         far.on_frame(0, "ship", Frame::Ask { id: n, waits: true, client: client(), server, query });
     }
-    assert_eq!(far.dials.len(), MOST_DIALS / 2);
-    assert!(far.followers.len() <= MOST_LEADERS && far.recent["ship"].len() <= MOST_RECENT);
+    assert_eq!(far.dials.len(), MOST_DIALS / 4, "one host's");
+    assert!(far.leaders.len() <= MOST_LEADERS && far.recent["ship"].len() <= MOST_RECENT);
 }
 
 #[test]
@@ -114,6 +114,77 @@ fn a_peer_whose_servers_do_not_answer_leaves_the_others_theirs() {
     }
     assert!(far.take().iter().filter(|it| matches!(it, Do::Dial { .. })).count() <= MOST_DIALS / 2);
     assert_eq!(ask(&mut far, 1, "ship", "a.example").1, 1);
+}
+
+#[test]
+fn a_host_whose_servers_do_not_answer_leaves_the_others_of_its_peer_theirs() {
+    let mut far = Far::default();
+    for n in 0..2 * MOST_DIALS {
+        let (server, query) = key(&format!("host{n}.example"));
+        let client = match n % 2 {
+            0 => ([10, 1, 0, 9], 4_000).into(),
+            _ => (format!("fd01::{n:x}").parse::<std::net::Ipv6Addr>().unwrap(), 4_000).into(),
+        };
+        far.on_frame(0, "ship", Frame::Ask { id: n as u32, waits: true, client, server, query });
+    }
+    far.take();
+    assert_eq!(ask(&mut far, 1, "ship", "a.example").1, 1);
+}
+
+#[test]
+fn answers_to_one_peer_displace_its_own() {
+    let mut far = Far::default();
+    ask(&mut far, 0, "ship", "a.example");
+    let mut n = 0;
+    while far.cache.size().0 == n + 1 {
+        n += 1;
+        let (server, query) = key(&format!("host{n}.example"));
+        let waits = false;
+        far.on_frame(0, "evil", Frame::Ask { id: 1, waits, client: client(), server, query });
+        for it in far.take() {
+            let Do::Dial { dial, query, .. } = it else { continue };
+            far.on_answer(0, dial, Some(&answer(&query, 300, 1_000)));
+        }
+        far.take();
+    }
+    assert!(n > 1_000 && far.cache.size().1 <= MEMORY);
+    assert_eq!(ask(&mut far, 1, "ship", "a.example").1, 0, "it is known");
+}
+
+#[test]
+fn a_peer_with_many_servers_leaves_the_others_what_they_may() {
+    let mut far = Far::default();
+    let server = |n: usize| SocketAddr::from(([10, 3, (n >> 8) as u8, n as u8], 53));
+    far.permit(0, "ship", server(0));
+    for n in 0..2 * MOST_PERMITTED {
+        far.permit(1, "evil", server(n));
+    }
+    far.permit(2, "late", server(0));
+    assert!(["ship", "late"].iter().all(|peer| far.may(3, peer, server(0))));
+    assert_eq!((far.permitted.len(), far.permits_of.sum()), (MOST_PERMITTED, MOST_PERMITTED));
+    far.on_lost("evil");
+    assert_eq!((far.permitted.len(), far.permits_of.sum()), (2, 2));
+}
+
+#[test]
+fn a_peer_that_makes_up_names_leaves_what_others_taught() {
+    let mut far = Far::default();
+    for name in ["page.example", "image.example"] {
+        ask(&mut far, 0, "ship", name);
+    }
+    let count = |far: &mut Far| ask(far, 10_000, "other", "page.example").0.len();
+    assert_eq!(count(&mut far), 2, "the answer, and what goes with it");
+    // Followers of the same name, and more names than there is room for.
+    for n in 0..2 * MOST_FOLLOWERS {
+        far.follow("evil", key("page.example"), &key(&format!("n{n}.example")));
+    }
+    for n in 0..2 * MOST_LEADERS {
+        far.follow("evil", key(&format!("n{n}.example")), &key("x.example"));
+    }
+    assert_eq!((far.leaders.len(), far.leaders_of.sum()), (MOST_LEADERS, MOST_LEADERS));
+    let followers = &far.leaders[&key("page.example")].followers;
+    assert_eq!(followers.len(), MOST_FOLLOWERS);
+    assert!(followers.contains(&("ship".into(), key("image.example"))));
 }
 
 #[test]

@@ -196,36 +196,111 @@ fn memory_has_its_limit() {
     assert!(ask(&mut near, 1, "n1.example").is_some());
 }
 
-#[test]
-fn a_host_that_asks_without_end_leaves_the_others_their_questions() {
-    let mut near = Near::default();
-    let flood = |near: &mut Near, host: &str, name: &str| {
-        for n in 0..5_000 {
-            let question = question(9, &format!("{name}{n}.example"), None);
-            near.on_question(1, "hub", (host.parse().unwrap(), pair().1), By::Datagram, &question);
-        }
-        near.take().iter().filter(|it| matches!(it, Do::Send(..))).count()
-    };
-    assert_eq!(flood(&mut near, "10.1.0.9:4000", "a"), MOST_ASKED / 2);
-    assert_eq!(flood(&mut near, "10.1.0.8:4000", "b"), MOST_ASKED / 4);
-    assert!(ask(&mut near, 1, "c.example").is_some());
-    assert!(near.asked.len() <= MOST_ASKED);
+/// A host asks for `count` names that nobody has asked for; how many go to the other half.
+fn flood(near: &mut Near, host: &str, name: &str, count: usize) -> usize {
+    let pair = (SocketAddr::new(host.parse().unwrap(), 4000), pair().1);
+    for n in 0..count {
+        let question = question(9, &format!("{name}{n}.example"), None);
+        near.on_question(1, "hub", pair, By::Datagram, &question);
+    }
+    near.take().iter().filter(|it| matches!(it, Do::Send(..))).count()
 }
 
 #[test]
-fn all_addresses_of_an_ipv6_host_have_one_share() {
+fn a_host_that_asks_without_end_leaves_the_others_their_questions() {
     let mut near = Near::default();
+    assert_eq!(flood(&mut near, "10.1.0.9", "a", 5_000), MOST_ASKED);
+    assert_eq!(flood(&mut near, "10.1.0.8", "b", 5_000), MOST_ASKED / 2);
+    assert_eq!(flood(&mut near, "10.1.0.9", "c", 5_000), 0, "it has its share");
+    assert!(ask(&mut near, 1, "c.example").is_some());
+    assert_eq!((near.asked.len(), near.asked_by.sum()), (MOST_ASKED, MOST_ASKED));
+    near.on_lost(2, "hub");
+    assert_eq!((near.asked.len(), near.asked_by.sum()), (0, 0));
+}
+
+#[test]
+fn a_network_of_forged_addresses_leaves_the_others_their_questions() {
+    let mut near = Near::default();
+    for n in 0..250 {
+        flood(&mut near, &format!("10.1.7.{n}"), &format!("a{n}-"), 40);
+    }
     for n in 0..5_000 {
-        let client = format!("[fd01::{n:x}:1]:4000").parse().unwrap();
-        let question = question(9, &format!("a{n}.example"), None);
-        near.on_question(1, "hub", (client, pair().1), By::Datagram, &question);
+        flood(&mut near, &format!("fd01::{n:x}:1"), &format!("b{n}-"), 1);
     }
-    assert_eq!(near.asked.len(), MOST_ASKED / 2);
-    for other in ["[fd01:0:0:1::1]:4000", "10.1.0.9:4000"] {
-        let question = question(9, &format!("{}.example", near.asked.len()), None);
-        near.on_question(1, "hub", (other.parse().unwrap(), pair().1), By::Datagram, &question);
+    assert_eq!(near.asked.len(), MOST_ASKED);
+    // Each in a network of its own, and one beside those that are forged.
+    for (other, count) in [("10.1.0.9", 30), ("fd01:0:0:1::1", 30), ("10.1.7.251", 1)] {
+        assert_eq!(flood(&mut near, other, &format!("c{other}-"), count), count, "{other}");
     }
-    assert_eq!(near.asked.len(), MOST_ASKED / 2 + 2);
+}
+
+#[test]
+fn a_question_that_gives_way_to_another_hosts_is_carried_as_ever() {
+    let mut near = Near::default();
+    flood(&mut near, "10.1.0.9", "a", MOST_ASKED);
+    near.on_question(1, "hub", pair(), By::Datagram, &question(9, "b.example", None));
+    let told = near.take();
+    let [Do::Onward(oldest), Do::Send(_, Frame::Ask { .. })] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(oldest.bytes, question(9, "a0.example", None));
+}
+
+#[test]
+fn a_host_that_waits_for_one_answer_by_many_ports_leaves_the_others_room() {
+    let mut near = Near::default();
+    let mut waits = |client: SocketAddr| {
+        let (pair, question) = ((client, pair().1), question(9, "a.example", None));
+        near.on_question(1, "hub", pair, By::Datagram, &question);
+        !near.take().iter().any(|it| matches!(it, Do::Onward(_)))
+    };
+    let hog = (0..1_000).filter(|n| waits(([10, 1, 0, 9], 4_000 + n).into())).count();
+    assert_eq!(hog, MOST_WAITING / 2);
+    let one = (0..1_000u16).filter(|n| {
+        let ip: std::net::Ipv6Addr = format!("fd01::{n:x}").parse().unwrap();
+        waits((ip, 4_000).into())
+    });
+    assert_eq!(one.count(), MOST_WAITING / 4, "all addresses of an IPv6 host are one's");
+    assert!(waits(pair().0));
+}
+
+#[test]
+fn what_fails_for_one_host_is_no_reason_to_carry_anothers_questions_as_ever() {
+    let mut near = Near::default();
+    let hog: SocketAddr = "10.1.0.9:4000".parse().unwrap();
+    // It makes up names, for which there is no room at the hub, and servers.
+    for n in 0..10 * MOST_PLAIN {
+        let (server, question) = match n % 2 {
+            0 => (pair().1, question(9, &format!("a{n}.example"), None)),
+            _ => (([10, 2, (n >> 8) as u8, n as u8], 53).into(), question(9, "a.example", None)),
+        };
+        near.on_question(1, "hub", (hog, server), By::Datagram, &question);
+        for it in near.take() {
+            let Do::Send(_, Frame::Ask { id, .. }) = it else { continue };
+            near.on_frame(1, "hub", Frame::Failed { id });
+        }
+        near.take();
+    }
+    assert!(near.plain.len() <= MOST_PLAIN && near.plain_for.sum() == near.plain.len());
+    assert!(ask(&mut near, 1, "b.example").is_some());
+}
+
+#[test]
+fn names_that_a_host_makes_up_displace_its_own() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 300);
+    for n in 0..60_000u32 {
+        let hog = ([10, 1, 0, 9 + (n % 8) as u8], 4000).into();
+        let question = question(9, &format!("n{n}.example"), None);
+        near.on_question(1, "hub", (hog, pair().1), By::Datagram, &question);
+        for it in near.take() {
+            let Do::Send(_, Frame::Ask { id, query, .. }) = it else { continue };
+            near.on_frame(1, "hub", Frame::Answer { id, message: answer(&query, 300, 1) });
+        }
+    }
+    assert!(near.size().1 <= MEMORY && near.size().0 > 20_000);
+    near.take();
+    assert_eq!(ask(&mut near, 1, "a.example"), None, "it is known");
 }
 
 #[test]
