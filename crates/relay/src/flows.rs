@@ -8,7 +8,7 @@ use link::PeerId;
 use link::session::ClassId;
 use link::wire::{StreamId, Target};
 use squeeze::dedup::Scope;
-use units::Instant;
+use units::{Instant, host_in_network};
 
 use crate::Bytes;
 
@@ -97,6 +97,10 @@ struct Slot {
 /// A session with a peer, and one of the hosts that have flows in it.
 type Holder = ((PeerId, u64), Option<IpAddr>);
 
+fn network_of(host: Option<IpAddr>) -> Option<IpAddr> {
+    host.map(|host| host_in_network(host).0)
+}
+
 /// All flows of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
@@ -104,14 +108,19 @@ pub(crate) struct Flows {
     free: Vec<u32>,
     by_stream: BTreeMap<(PeerId, u64, StreamId), FlowId>,
     by_host: BTreeMap<Holder, BTreeSet<FlowId>>,
-    /// How many flows hosts have, and sessions.
+    /// How many flows hosts have, networks of hosts, and sessions.
     counts: BTreeSet<((PeerId, u64), usize, Option<IpAddr>)>,
+    network_counts: BTreeSet<((PeerId, u64), usize, Option<IpAddr>)>,
+    of_network: BTreeMap<Holder, usize>,
     of_session: BTreeMap<(PeerId, u64), usize>,
 }
 
 /// Flows of a host that are looked at to find one that it may lose: a table that is full must
 /// not make connections dear.
 const LOOKED_AT: usize = 128;
+/// So many flows a host gets whoever forges addresses of another network, or has many: one host of
+/// IPv6 has as many as it likes.
+const FEW: usize = 8;
 
 /// Generations stay below this, so that a token has its highest bits free.
 const GENERATIONS: u32 = 1 << 24;
@@ -142,6 +151,15 @@ impl Flows {
         } else {
             self.by_host.remove(&holder);
         }
+        let network = network_of(host);
+        let of_network = self.of_network.entry((session, network)).or_default();
+        self.network_counts.remove(&(session, *of_network, network));
+        *of_network = of_network.saturating_add_signed(by);
+        if *of_network > 0 {
+            self.network_counts.insert((session, *of_network, network));
+        } else {
+            self.of_network.remove(&(session, network));
+        }
         let all = self.of_session.entry(session).or_default();
         *all = all.saturating_add_signed(by);
         if *all == 0 {
@@ -156,19 +174,33 @@ impl Flows {
 
     /// A flow of the session that gives way to one more of `host`: of the host that has the
     /// most, if that stays ahead, and there what is not interactive before what is, and what
-    /// nothing moved in for longest.
+    /// nothing moved in for longest. Addresses of the larger network have to be further behind, and
+    /// whoever has few in a smaller one has what the largest network has too many.
     pub fn displaced_by(&self, session: (PeerId, u64), host: Option<IpAddr>) -> Option<FlowId> {
         let host = host.map(|host| host.to_canonical());
-        let own = self.by_host.get(&(session, host)).map_or(0, BTreeSet::len);
         let all = (session, 0, None)..=(session, usize::MAX, None);
-        let (_, most, largest) = *self.counts.range(all).next_back()?;
-        if own + 1 >= most {
+        let in_network = |network| self.of_network.get(&(session, network)).copied().unwrap_or(0);
+        let own = self.by_host.get(&(session, host)).map_or(0, BTreeSet::len);
+        let own_network = in_network(network_of(host));
+        let (_, most, largest) = *self.counts.range(all.clone()).next_back()?;
+        let ahead = if own_network > in_network(network_of(largest)) { FEW } else { 1 };
+        if own + ahead < most {
+            return self.first_to_go(self.by_host.get(&(session, largest))?.iter());
+        }
+        let (_, most, largest) = *self.network_counts.range(all).next_back()?;
+        if own >= FEW || own_network + 1 >= most {
             return None;
         }
-        let flows = self.by_host.get(&(session, largest))?.iter().take(LOOKED_AT);
-        flows
-            .copied()
-            .min_by_key(|id| self.get(*id).map(|flow| (flow.kind.class.is_strict(), flow.moved)))
+        let of_network = self.by_host.range((session, largest)..);
+        let of_network =
+            of_network.take_while(|((s, host), _)| *s == session && network_of(*host) == largest);
+        self.first_to_go(of_network.flat_map(|(_, flows)| flows))
+    }
+
+    fn first_to_go<'a>(&self, flows: impl Iterator<Item = &'a FlowId>) -> Option<FlowId> {
+        let order =
+            |id: &FlowId| self.get(*id).map(|flow| (flow.kind.class.is_strict(), flow.moved));
+        flows.take(LOOKED_AT).copied().min_by_key(order)
     }
 
     /// The flow's host sent or took something.

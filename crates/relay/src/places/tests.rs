@@ -118,6 +118,44 @@ fn those_who_have_as_many_as_everybody_displace_nobody() {
     assert_eq!(aborted(&mut g), []);
 }
 
+/// As one host of IPv6 may, or one that answers for many addresses of its LAN.
+#[test]
+fn a_host_with_many_addresses_of_its_network_costs_those_of_others_no_refusal() {
+    let forged: [fn(u16) -> String; 2] =
+        [|n| format!("[fd01::{n:x}]:40000"), |n| format!("10.1.1.{}:{n}", n % 250)];
+    for forged in forged {
+        let room = || link::session::LinkConfig { max_streams: streams_for(200), ..link() };
+        let mut g = Gateways::apart([room(), room()], |policy| {
+            (policy.open, policy.keep_source) = (Open::Fast, false);
+        });
+        g.meet();
+        let client = |client: &str, port| {
+            let client = Some(client.parse().expect("an address"));
+            Origin { client, ..origin(0, port) }
+        };
+        let hogs: Vec<_> = (1..=200)
+            .map(|n| g.sides[0].open(g.now, PEER, client(&forged(n), n)).expect("a place"))
+            .collect();
+        pass(&mut g, 100);
+        let mut others = vec![];
+        for round in 0..2 {
+            for host in 100..149 {
+                let flow = g.sides[0].open(g.now, PEER, origin(host, 80 + round));
+                others.push(flow.unwrap_or_else(|| panic!("{}: {host} is refused", forged(1))));
+                pass(&mut g, 2);
+            }
+        }
+        pass(&mut g, 500);
+        let gone = aborted(&mut g);
+        assert!(gone.iter().all(|flow| hogs.contains(flow)), "an honest host's gave way");
+        assert!(others.iter().all(|flow| g.near().flow_peer(*flow).is_some()));
+        let held = hogs.iter().filter(|flow| g.near().flow_peer(**flow).is_some()).count();
+        println!("{} gave way, {held} are held", gone.len());
+        // They have as many as the others together, and hold them.
+        assert!(g.sides[0].open(g.now, PEER, client(&forged(1), 999)).is_none());
+    }
+}
+
 /// A pipe with the delay of a satellite.
 struct Delayed {
     g: Gateways,
