@@ -4,6 +4,7 @@
 //! doctor's own, which is gone afterwards. Nothing of the host is changed, except that a
 //! probe of return routes sends a few echo requests.
 
+mod competitors;
 mod configured;
 mod host;
 mod kernel;
@@ -82,6 +83,7 @@ impl Check {
 /// Only if the answer cannot be printed.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let mut checks = host::checks();
+    checks.extend(competitors::checks());
     checks.extend(kernel::checks());
     if let Some(file) = &args.file {
         checks.extend(configured::checks(file));

@@ -98,6 +98,12 @@ fn a_hub_in_good_order_gets_a_clean_bill_and_its_faults_are_named() {
         [("warn".into(), "far: 10.5.0.0/24 is the network of wan0, not the peer's".into())]
     );
 
+    assert_eq!(found(&checks, "rules")[0].0, "ok");
+    hub.ip("rule add priority 5270 lookup 52").expect("a rule");
+    let (checks, _) = ask(&hub, &file);
+    let before = "other programs' come before the gateway's: 5270: from all lookup 52";
+    assert_eq!(found(&checks, "rules"), [("warn".into(), before.into())]);
+
     hub.ip("route del default").expect("it was there");
     hub.sysctl("net.ipv4.ip_forward", "0").expect("a parameter");
     let (checks, content) = ask(&hub, &file);
