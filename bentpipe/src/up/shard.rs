@@ -102,6 +102,7 @@ pub(super) struct Shard {
     pub lines: Vec<lines::ManagedLine>,
     /// Names by which hosts know addresses, while there are lines.
     line_names: lines::HostNames,
+    line_questions: lines::Questions,
     /// Lines that answer for all peers.
     telephones: Vec<telephones::TelephoneLine>,
     pub peers: PeerTable<KnownPeer>,
@@ -169,6 +170,7 @@ impl Shard {
             services: ServiceLines::default(),
             lines: Vec::new(),
             line_names: lines::HostNames::default(),
+            line_questions: lines::Questions::default(),
             telephones: Vec::new(),
             peers: PeerTable::default(),
             leaving: Vec::new(),

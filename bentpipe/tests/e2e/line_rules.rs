@@ -19,7 +19,9 @@ use crate::tcp::{SERVER, accept, connect, listen, pattern, try_connect};
 const RESOLVER: &str = "10.2.0.2:53";
 /// Where the noise of these tests leads.
 const NOISE: [u8; 4] = [10, 2, 0, 9];
-const USERS: [u8; 4] = [10, 2, 0, 2];
+const USERS: [u8; 4] = [10, 2, 0, 3];
+/// Where the connections of users lead in the end: [`SERVER`].
+const CALLED: [u8; 4] = [10, 2, 0, 2];
 
 const RULES: &str = "raise = \"echo raised >> CALLS\"\ndrop = \"echo dropped >> CALLS\"\n\
     idle = \"2s\"\n\
@@ -40,20 +42,30 @@ fn question(name: &str) -> Vec<u8> {
 }
 
 /// Answers every question: those for Apple's names with the noise's address, others with the
-/// users'. It ends with the process.
+/// users'. Behind each answer it says what nobody asked: that [`CALLED`] has one of Apple's names, too.
+/// It ends with the process.
 fn serve_names(server: &NetNs) {
     let socket = server.run(|| UdpSocket::bind(RESOLVER)).expect("a socket");
     thread::spawn(move || {
         let mut message = [0; 512];
         while let Ok((len, from)) = socket.recv_from(&mut message) {
-            let mut answer = message[..len].to_vec();
-            (answer[2], answer[3], answer[7]) = (0x81, 0x80, 1);
-            let is_noise = answer.windows(5).any(|w| w == b"apple");
-            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
-            answer.extend(if is_noise { NOISE } else { USERS });
-            let _ = socket.send_to(&answer, from);
+            let is_noise = message[..len].windows(5).any(|w| w == b"apple");
+            let address = if is_noise { NOISE } else { USERS };
+            let _ = socket.send_to(&answer(&message[..len], address), from);
+            let _ = socket.send_to(&answer(&question("captive.apple.com"), CALLED), from);
+            let mut another = question("captive.apple.com");
+            another[1] = 8;
+            let _ = socket.send_to(&answer(&another, CALLED), from);
         }
     });
+}
+
+fn answer(question: &[u8], address: [u8; 4]) -> Vec<u8> {
+    let mut answer = question.to_vec();
+    (answer[2], answer[3], answer[7]) = (0x81, 0x80, 1);
+    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+    answer.extend(address);
+    answer
 }
 
 fn ask(client: &NetNs, name: &str) -> UdpSocket {
@@ -105,7 +117,7 @@ fn a_name_that_is_noise_raises_nothing_neither_asked_for_nor_called() {
     let caller = thread::spawn(move || try_connect(&client, "10.2.0.9:443"));
     wait_for_waiting(&world.a, "iOS and macOS ask whether they are online");
     stays_down(&world.a);
-    // The other address is a user's.
+    // This one is nobody's, whatever a server says that was not asked.
     let listener = listen(&world.server, SERVER);
     let _near = connect(&world.client, SERVER);
     accept(&listener);

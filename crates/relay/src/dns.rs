@@ -11,8 +11,14 @@ const AAAA: u16 = 28;
 const IN: u16 = 1;
 
 /// A question, or what it was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
+    /// The message's number: an answer has its question's.
+    pub id: u16,
+    /// It is an answer.
+    pub is_answer: bool,
+    /// The type of the records that were asked for.
+    pub kind: u16,
     /// The name that was asked for, without the dot at its end.
     pub name: String,
     /// Its addresses, in an answer.
@@ -31,7 +37,9 @@ pub fn read(message: &[u8]) -> Option<Named> {
     let (name, at) = question(message, HEADER)?;
     let mut addresses = Vec::new();
     // Behind the name: type and class.
-    let mut rest = message.get(at + 4..)?;
+    let fixed: &[u8; 4] = message.get(at..)?.first_chunk()?;
+    let kind = u16::from_be_bytes([fixed[0], fixed[1]]);
+    let mut rest = &message[at + 4..];
     let records = if is_answer { usize::from(records).min(MOST) } else { 0 };
     for _ in 0..records {
         // A packet may have been cut off: what is whole counts.
@@ -39,7 +47,7 @@ pub fn read(message: &[u8]) -> Option<Named> {
         addresses.extend(address);
         rest = behind;
     }
-    Some(Named { name, addresses })
+    Some(Named { id: word(0), is_answer, kind, name, addresses })
 }
 
 /// The name at `at`, and where it ends. There is nothing that a question's name could point to.
@@ -116,14 +124,19 @@ mod tests {
     #[test]
     fn a_question_has_a_name_and_an_answer_its_addresses() {
         let asked = read(&message("www.Example.org", &[])).expect("a question");
-        assert_eq!(asked, Named { name: "www.Example.org".into(), addresses: vec![] });
+        let www = || "www.Example.org".into();
+        let (id, kind) = (0x0707, A);
+        let question = Named { id, is_answer: false, kind, name: www(), addresses: vec![] };
+        assert_eq!(asked, question);
         let six = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         let alias = [3, b'c', b'd', b'n', 0xc0, 12];
         let answer = message("a.b", &[(5, &alias), (A, &[192, 0, 2, 1]), (AAAA, &six)]);
         let told = read(&answer).expect("an answer");
         let addresses: Vec<IpAddr> =
             ["192.0.2.1", "2001:db8::1"].map(|a| a.parse().expect("one")).into();
-        assert_eq!(told, Named { name: "a.b".into(), addresses: addresses.clone() });
+        let name = "a.b".into();
+        let addresses_told = addresses.clone();
+        assert_eq!(told, Named { id, is_answer: true, kind, name, addresses: addresses_told });
         // What was cut off at its end tells what is whole.
         let cut = read(&answer[..answer.len() - 1]).expect("most of it");
         assert_eq!(cut.addresses, addresses[..1]);

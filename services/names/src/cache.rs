@@ -1,6 +1,7 @@
 //! Answers by server and question, and at the terminal by peer, too; as many as memory is allowed
-//! for. Each answer is held by the one for whom it was asked. Of the one who holds most of the memory
-//! what was used least recently goes first, so that names that one makes up displace his own.
+//! for. Each answer is held by the one for whom it was asked. Of the one who holds most of the
+//! memory what was used least recently goes first, so that names that one makes up displace his
+//! own.
 
 use std::collections::BTreeMap;
 

@@ -14,8 +14,8 @@ use crate::{Key, host};
 const MEMORY: usize = 64 << 20;
 /// Names that follow another within so many milliseconds go together with it.
 const TOGETHER: u64 = 3_000;
-/// How many are learned: questions that others follow, and followers of each. A browser asks three of
-/// a host, so that a page has eight. Of both the peer that taught the most loses its oldest.
+/// How many are learned: questions that others follow, and followers of each. A browser asks three
+/// of a host, so that a page has eight. Of both the peer that taught the most loses its oldest.
 const MOST_LEADERS: usize = 16_384;
 const MOST_FOLLOWERS: usize = 24;
 /// Questions of a peer that are remembered for that.
@@ -35,8 +35,8 @@ const MOST_DIALS: usize = 2048;
 const MOST_OUT: usize = 1 << 20;
 /// Questions that wait for one answer: a terminal's cache asks once for all of its hosts.
 const MOST_IDS: usize = 64;
-/// A peer that may speak with a server is taken to for so long. Of those that are remembered the peer
-/// with the most loses its oldest.
+/// A peer that may speak with a server is taken to for so long. Of those that are remembered the
+/// peer with the most loses its oldest.
 const PERMITTED: u64 = 60_000;
 const MOST_PERMITTED: usize = 16_384;
 

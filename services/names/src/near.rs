@@ -13,16 +13,17 @@ use crate::{Key, host};
 /// Memory of the cache. Of it the network or peer loses its own first that has the most, and in it
 /// the host that does.
 const MEMORY: usize = 16 << 20;
-/// Questions that may be asked at once, and who waits for one. When all are asked the host that has
-/// the most, in the network that does, loses its oldest to one that has fewer: it is carried as ever.
+/// Questions that may be asked at once, and who waits for one. When all are asked the host that
+/// has the most, in the network that does, loses its oldest to one that has fewer: it is carried
+/// as ever.
 const MOST_ASKED: usize = 1024;
 const MOST_WAITING: usize = 64;
 /// When a client gets what is past its time (RFC 8767 proposes it), and when the question itself
 /// is carried to the server, in milliseconds.
 const PATIENCE: u64 = 1_800;
 const LONGEST: u64 = 3_000;
-/// How long a server that did not answer a host by TCP is left to UDP, and how many are. The questions
-/// of one host are no reason to carry another's as ever.
+/// How long a server that did not answer a host by TCP is left to UDP, and how many are. The
+/// questions of one host are no reason to carry another's as ever.
 const PLAIN: u64 = 60_000;
 const MOST_PLAIN: usize = 1024;
 

@@ -19,10 +19,12 @@ use units::{Duration, Instant};
 
 mod names;
 mod packets;
+mod questions;
 mod waiting;
 
 pub(super) use self::names::HostNames;
 pub(super) use self::packets::Arrived;
+pub(super) use self::questions::Questions;
 use self::waiting::{LATELY, Waiting};
 use super::Shard;
 use super::beside::Beside;

@@ -1,6 +1,6 @@
 //! Packets of the hosts, from and to the TUN devices.
 
-use relay::Verdict;
+use relay::{Verdict, datagram};
 use units::Instant;
 
 use super::Shard;
@@ -31,6 +31,9 @@ impl Shard {
             }
             wanted => wanted,
         };
+        if let Some(datagram) = datagram::parse(packet).filter(|_| !self.lines.is_empty()) {
+            self.note_question(now, datagram);
+        }
         let class = wanted.as_ref().map(|(at, flow)| self.class_by_line(*at, flow));
         match self.relay.handle_tun_in(now, packet, split, class.unwrap_or_default()) {
             Verdict::Intercept => self.write_syn(packet),

@@ -213,6 +213,7 @@ impl Shard {
             return false;
         }
         line.counts.datagrams.fetch_add(1, Relaxed);
+        self.note_question(now, (client, server, bytes));
         true
     }
 
@@ -245,7 +246,7 @@ impl Shard {
                     && self.is_datagram_of(now, &line, client, server)
                     && let Some(packet) = datagram::packet(server, client, &bytes)
                 {
-                    self.note_answer(now, client.ip(), &bytes);
+                    self.note_answer(now, (client, server, &bytes));
                     self.write_to_host(&packet);
                 }
             }

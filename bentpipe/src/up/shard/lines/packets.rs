@@ -11,6 +11,7 @@ use relay::dns::{self, Named};
 use relay::packet::Packet;
 use units::Instant;
 
+use super::questions::Question;
 use super::{ManagedLine, TCP, key_of};
 use crate::up::shard::Shard;
 
@@ -23,18 +24,18 @@ pub(in crate::up::shard) struct Arrived {
     host: IpAddr,
     facts: Facts,
     len: usize,
-    named: Option<Named>,
+    /// What it says it answers, and how.
+    answer: Option<(Question, Named)>,
 }
 
 impl Arrived {
     pub fn read(packet: &[u8]) -> Option<Arrived> {
         let parsed = Packet::parse(packet)?;
         let facts = parsed.facts(packet);
-        let is_dns = facts.protocol == UDP && facts.ports.is_some_and(|(from, _)| from == DNS);
-        let datagram = is_dns.then(|| relay::datagram::parse(packet)).flatten();
-        let named = datagram.and_then(|(_, _, message)| dns::read(message));
+        let datagram = relay::datagram::parse(packet);
+        let answer = datagram.and_then(|(server, host, m)| Question::answered(host, server, m));
         let (from, host, len) = (parsed.source, parsed.destination, packet.len());
-        Some(Arrived { from, host, facts, len, named })
+        Some(Arrived { from, host, facts, len, answer })
     }
 }
 
@@ -153,8 +154,12 @@ impl Shard {
 
     /// A packet came to a host over the link.
     pub(in crate::up::shard) fn note_arrived(&mut self, now: Instant, arrived: Arrived) {
-        let Arrived { from, host, facts, len, named } = arrived;
-        self.learn_names(now, host, named.as_ref());
+        let Arrived { from, host, facts, len, answer } = arrived;
+        let answer = answer.filter(|(question, _)| self.line_questions.take(now, question));
+        let named = answer.map(|(_, named)| named);
+        if let Some(named) = &named {
+            self.line_names.told(now, host, named);
+        }
         let Some(at) = self.relay.peer_for(from).and_then(|peer| self.line_of(peer)) else {
             return;
         };
@@ -168,16 +173,29 @@ impl Shard {
         }
     }
 
-    /// A service answered a host's question.
-    pub(in crate::up::shard) fn note_answer(&mut self, now: Instant, host: IpAddr, answer: &[u8]) {
-        if !self.lines.is_empty() {
-            self.learn_names(now, host, dns::read(answer).as_ref());
+    /// A host's datagram goes to a server, or to a service that answers for it.
+    pub(in crate::up::shard) fn note_question(
+        &mut self,
+        now: Instant,
+        (host, server, message): (SocketAddr, SocketAddr, &[u8]),
+    ) {
+        if !self.lines.is_empty()
+            && let Some(question) = Question::asked(host, server, message)
+        {
+            self.line_questions.note(now, question);
         }
     }
 
-    fn learn_names(&mut self, now: Instant, host: IpAddr, named: Option<&Named>) {
-        if let Some(named) = named {
-            self.line_names.told(now, host, named);
+    /// A service answered a host's datagram for a server.
+    pub(in crate::up::shard) fn note_answer(
+        &mut self,
+        now: Instant,
+        (host, server, message): (SocketAddr, SocketAddr, &[u8]),
+    ) {
+        if let Some((question, named)) = Question::answered(host, server, message)
+            && self.line_questions.take(now, &question)
+        {
+            self.line_names.told(now, host.ip(), &named);
         }
     }
 }
