@@ -7,9 +7,9 @@
 //! ends with what is left over by the others. It loses first what nothing moved in for longest,
 //! and what is interactive last.
 //!
-//! One host may come by many addresses. So networks (an IPv4 /24, an IPv6 /64) are counted, too: a
-//! host of a larger one displaces one of a smaller one only if it has far fewer, and a host that has
-//! few in a smaller network gets its place from the largest network.
+//! One host may come by many addresses. So networks (an IPv4 /24, an IPv6 /64) are counted, too:
+//! a host of a larger one displaces one of a smaller one only if it has far fewer, and a host that
+//! has few in a smaller network gets its place from the largest network.
 //!
 //! [`LinkConfig::max_streams`]: link::session::LinkConfig::max_streams
 
