@@ -9,6 +9,7 @@
 //! ```
 
 pub mod commands;
+mod life;
 pub mod line;
 mod words;
 
@@ -34,14 +35,14 @@ use crate::admin::{self, ServiceState, ServiceStatus, ServiceWaiting};
 use crate::config::Service;
 use crate::keeper::{Notice, Order, Spec};
 use commands::{Asker, Commands};
+use life::{Life, Look};
 use line::{Answer, Line, Sent};
 use words::Words;
 
 /// How long a program may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
-/// How long it may neither read its socket empty nor say anything, before it counts as hung.
-const HANGS: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// How often it is looked whether one hangs. Looks are counted, not the time between them: who does
+/// not come to look, on a busy machine, cannot say of others that they do not come to answer.
 const LOOK: Duration = Duration::from_secs(1);
 /// The pause before a service that failed is started again: the first, and the longest.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -136,8 +137,7 @@ struct Program {
     paused: Option<Instant>,
     /// What it has taken of the processor, less what has drained since.
     taken: (Duration, Instant),
-    /// When it had read all last, or said something.
-    alive: Instant,
+    life: Life,
     counters: BTreeMap<String, u64>,
     waiting: BTreeMap<(String, String), ServiceWaiting>,
     /// What lines before this one counted.
@@ -280,13 +280,16 @@ impl Services {
         let why = match (p.state, &p.line) {
             (State::Starting { since }, _) if now.since(since) >= HELLO => "it does not say hello",
             (State::Running { .. }, Some(line)) => {
-                if line.unread() == 0 {
-                    p.alive = now;
+                // A pong is not heard while what it says has to wait, nor owed by one that ends.
+                let can_answer = p.paused.is_none() && !line.is_closed();
+                match p.life.look(line.unread() > 0, can_answer) {
+                    Look::Lives => return,
+                    Look::Ping => {
+                        p.life.pinged = line.send(&Event::Ping, b"", None) == Sent::Done;
+                        return;
+                    }
+                    Look::Hangs(why) => why,
                 }
-                if now.since(p.alive) < HANGS {
-                    return;
-                }
-                "it does not read its socket"
             }
             _ => return,
         };
@@ -328,7 +331,7 @@ impl Services {
             }
             let why = match line.receive(&mut room) {
                 Ok((len @ 1.., descriptors)) => {
-                    p.alive = now;
+                    p.life.hear();
                     match packet::decode::<Request>(&room[..len]) {
                         Ok((Request::Told { request, failed }, bytes)) => {
                             let told = self.commands.end(n, request, failed, bytes);
@@ -428,7 +431,7 @@ impl Services {
         p.line = Some(Arc::new(line));
         p.words = Some(Words::new(reader));
         p.state = State::Starting { since: now };
-        (p.paused, p.alive) = (None, now);
+        (p.paused, p.life) = (None, Life::default());
         p.starts += 1;
         Ok(())
     }
@@ -541,7 +544,7 @@ impl Program {
             failures: 0,
             paused: None,
             taken: (Duration::ZERO, Instant::ZERO),
-            alive: Instant::ZERO,
+            life: Life::default(),
             counters: BTreeMap::new(),
             waiting: BTreeMap::new(),
             before: BTreeMap::new(),
@@ -594,7 +597,8 @@ impl Program {
         }
         let of = |wish| Work { line: line.clone(), wish };
         match request {
-            Request::Hello { version: service::VERSION, datagrams, offline } if !running => {
+            Request::Hello { version: service::VERSION, datagrams, offline, pings } if !running => {
+                self.life.pings = pings;
                 line.set_takes(Takes { datagrams, offline });
                 self.state = State::Running { since: now };
                 self.ready = Some(now);
@@ -672,7 +676,9 @@ impl Program {
                 todo.push(Do::Is(self.config.name.clone(), None));
             }
             // The first two are taken before they come here.
-            Request::Told { .. } | Request::Hint { .. } | Request::Unknown => {}
+            Request::Told { .. } | Request::Hint { .. } => {}
+            // That it says anything is what is asked for.
+            Request::Pong | Request::Unknown => {}
         }
         None
     }

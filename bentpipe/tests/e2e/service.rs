@@ -350,6 +350,54 @@ fn traffic_of_services_that_crash_or_hang_or_are_not_there_is_split_as_ever() {
     world.a.wait_for_log("exit status: 1");
 }
 
+/// Reads whatever comes, and says nothing to it. One that has not said that it knows pings ends where it
+/// is sent one.
+const READS: &str = "\
+import os, socket, sys
+s = socket.socket(fileno=int(os.environ['BENTPIPE_SOCKET']))
+s.recv(65536)
+s.send(b'{\"type\":\"hello\",\"version\":1' + (b',\"pings\":true}' if PINGS else b'}'))
+while packet := s.recv(65536):
+    if b'ping' in packet and not PINGS:
+        sys.exit(3)
+";
+
+#[test]
+fn a_service_that_hangs_while_it_is_idle_is_noticed_and_started_again() {
+    if !root() {
+        return;
+    }
+    let programs = Programs::new("idle");
+    let [hangs, old] = [("hangs.py", "True"), ("old.py", "False")]
+        .map(|(name, pings)| programs.python(name, &format!("PINGS = {pings}\n{READS}")));
+    let echo = programs.echo();
+    let world = with_services([&hangs, &old], |plan| {
+        plan.a.node += &format!("\n[service.stopped]\ncommand = {echo}\n");
+    });
+    let stopped = |gateway: &Gateway| gateway.status().services[1].clone();
+    wait_for("the other that runs", || match stopped(&world.a) {
+        it if it.state == ServiceState::Running => Ok(()),
+        it => Err(format!("{it:?}")),
+    });
+    let (first, before) = (service(&world.b), stopped(&world.a));
+    let pid = before.pid.expect("a process").to_string();
+    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    world.a.wait_for_log("it does not answer a ping");
+    wait_for("the next ones", || match (service(&world.a), stopped(&world.a)) {
+        (a, b) if a.starts > 1 && b.starts > before.starts => Ok(()),
+        them => Err(format!("{them:?}")),
+    });
+    // The stopped one may have been found by other packets that it has not read. One that answers goes on,
+    // and one that knows no pings.
+    let answers = stopped(&world.a).starts;
+    wait_for("another turn of the one that hangs", || match service(&world.a).starts {
+        3.. => Ok(()),
+        n => Err(format!("{n} starts")),
+    });
+    assert_eq!(stopped(&world.a).starts, answers, "it answers");
+    assert_eq!(service(&world.b).pid, first.pid, "it knows no pings");
+}
+
 #[test]
 fn a_peer_without_the_service_is_known_and_its_traffic_split_as_ever() {
     if !root() {

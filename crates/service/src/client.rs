@@ -123,7 +123,8 @@ impl Client {
             Some(_) => return Err(Malformed::NoMessage.into()),
             None => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
         }
-        client.send(&Request::Hello { version: VERSION, datagrams, offline }, b"", None)?;
+        let hello = Request::Hello { version: VERSION, datagrams, offline, pings: true };
+        client.send(&hello, b"", None)?;
         Ok(client)
     }
 
@@ -137,16 +138,16 @@ impl Client {
     /// # Errors
     /// If the socket fails, or what came is no message.
     pub fn next<'a>(&self, room: &'a mut [u8]) -> Result<Option<Delivery<'a>>, Error> {
-        loop {
-            let got = self.socket.receive(room, true)?;
-            if got.len == 0 {
-                self.end();
-                return Ok(None);
-            }
-            if let Some((event, at, socket)) = self.take(&room[..got.len], got.descriptors)? {
-                return Ok(Some(Delivery { event, bytes: &room[at..got.len], socket }));
-            }
-        }
+        self.next_if(room, true, true)
+    }
+
+    /// The same, for a thread that only hands what comes to the one that does the work: pings are
+    /// handed over, too, for that one to answer with [`Request::Pong`].
+    ///
+    /// # Errors
+    /// As [`Client::next`].
+    pub fn next_or_ping<'a>(&self, room: &'a mut [u8]) -> Result<Option<Delivery<'a>>, Error> {
+        self.next_if(room, true, false)
     }
 
     /// What the gateway has said, without waiting: `Err` with `WouldBlock` in it where there is
@@ -155,15 +156,29 @@ impl Client {
     /// # Errors
     /// As [`Client::next`].
     pub fn try_next<'a>(&self, room: &'a mut [u8]) -> Result<Option<Delivery<'a>>, Error> {
+        self.next_if(room, false, true)
+    }
+
+    fn next_if<'a>(
+        &self,
+        room: &'a mut [u8],
+        waits: bool,
+        answers_pings: bool,
+    ) -> Result<Option<Delivery<'a>>, Error> {
         loop {
-            let got = self.socket.receive(room, false)?;
+            let got = self.socket.receive(room, waits)?;
             if got.len == 0 {
                 self.end();
                 return Ok(None);
             }
-            if let Some((event, at, socket)) = self.take(&room[..got.len], got.descriptors)? {
-                return Ok(Some(Delivery { event, bytes: &room[at..got.len], socket }));
+            let Some((event, at, socket)) = self.take(&room[..got.len], got.descriptors)? else {
+                continue;
+            };
+            if event == Event::Ping && answers_pings {
+                self.pong()?;
+                continue;
             }
+            return Ok(Some(Delivery { event, bytes: &room[at..got.len], socket }));
         }
     }
 
@@ -195,6 +210,16 @@ impl Client {
             (_, None) => Err(Reason::Invalid),
         });
         Ok(None)
+    }
+
+    /// Says that this program is still there.
+    fn pong(&self) -> Result<(), Error> {
+        let packet = packet::encode(&Request::Pong, b"")?;
+        match self.socket.send(&[IoSlice::new(&packet)], &[], false) {
+            // The gateway has enough to hear of it. Who takes its answers must not wait for it.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            sent => Ok(sent?),
+        }
     }
 
     /// Sends a request, with bytes and a socket where it has them. Waits while the gateway takes

@@ -87,6 +87,8 @@ pub enum Event {
         /// The words.
         words: Vec<String>,
     },
+    /// Is it still there? To be answered with [`Request::Pong`].
+    Ping,
     /// Take nothing new, finish what is open, and end.
     Stop,
     /// Of a later version: pass it over.
@@ -175,7 +177,12 @@ pub enum Request {
         /// It has answers without the link: it takes what hosts want while that is down, too.
         #[serde(default)]
         offline: bool,
+        /// It answers [`Event::Ping`].
+        #[serde(default)]
+        pings: bool,
     },
+    /// The answer to [`Event::Ping`].
+    Pong,
     /// A datagram to the client of one that was given, from its server: the bytes, 1,232 at most.
     Answer {
         /// As it was told.

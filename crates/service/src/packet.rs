@@ -125,6 +125,7 @@ mod tests {
             (any::<u64>(), prop::collection::vec(name, 0..4))
                 .prop_map(|(request, words)| Event::Command { request, words }),
             (name, name).prop_map(|(service, peer)| Event::Hinted { service, peer }),
+            Just(Event::Ping),
             Just(Event::Stop),
         ]
     }
@@ -132,9 +133,10 @@ mod tests {
     fn request() -> impl Strategy<Value = Request> {
         let name = "[ -~]{0,20}";
         prop_oneof![
-            any::<(u32, bool, bool)>().prop_map(|(version, datagrams, offline)| {
-                Request::Hello { version, datagrams, offline }
+            any::<(u32, bool, bool, bool)>().prop_map(|(version, datagrams, offline, pings)| {
+                Request::Hello { version, datagrams, offline, pings }
             }),
+            Just(Request::Pong),
             any::<(u64, bool)>().prop_map(|(request, failed)| Request::Told { request, failed }),
             (any::<u64>(), name, prop::option::of(name), prop::option::of(address())).prop_map(
                 |(request, peer, class, client)| Request::Open { request, peer, class, client }

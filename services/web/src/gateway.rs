@@ -128,6 +128,8 @@ impl Gateway {
                 (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, socket)),
                 (Event::Incoming(it), Some(socket)) => give(Given::Incoming(it, bytes, socket)),
                 (Event::Command { request, words }, _) => give(Given::Command(request, words)),
+                // Here and not in the thread, which hears on where nothing is done any more.
+                (Event::Ping, _) => self.say(Request::Pong, b"", None),
                 (event, socket) => self.note(event, socket),
             }
         }
@@ -367,7 +369,7 @@ type Heard = Result<(Event, Vec<u8>, Option<OwnedFd>), Error>;
 fn listen(client: &Client, hand: &mpsc::Sender<Heard>) {
     let mut room = service::room();
     loop {
-        let heard = match client.next(&mut room) {
+        let heard = match client.next_or_ping(&mut room) {
             Ok(None) => return,
             Ok(Some(it)) => Ok((it.event, it.bytes.to_vec(), it.socket)),
             Err(why) => Err(why),
@@ -408,6 +410,33 @@ mod tests {
                 say(gateway, &Event::Failed { request, reason: Reason::Refused });
             }
         }
+    }
+
+    #[test]
+    fn a_ping_is_answered_while_work_is_done_and_not_by_a_thread_beside_it() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
+        let mut room = service::room();
+        ours.receive(&mut room, true).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let hearing = Rc::clone(&gateway);
+            spawn_local(async move { hearing.hear(|_| ()).await });
+            tokio::task::yield_now().await;
+            say(&ours, &Event::Ping);
+            // This one stands still.
+            thread::sleep(Duration::from_millis(50));
+            assert!(ours.receive(&mut room, false).is_err(), "nothing is said");
+            for _ in 0..3000 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if let Ok(got) = ours.receive(&mut room, false) {
+                    let said = packet::decode::<Request>(&room[..got.len]).unwrap().0;
+                    return assert_eq!(said, Request::Pong);
+                }
+            }
+            panic!("no pong");
+        });
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl Line {
         self.closed.store(true, Relaxed);
     }
 
+    /// Does it take nothing new?
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
     /// Its program has ended, or is about to.
     pub fn leave(&self) {
         self.close();

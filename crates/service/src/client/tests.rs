@@ -28,10 +28,8 @@ fn two() -> (Gateway, Client) {
     let gateway = Gateway(ours);
     gateway.say(&Event::Hello { version: VERSION, service: "echo".into() }, b"", None);
     let client = Client::new(theirs).unwrap();
-    assert_eq!(
-        gateway.hear().0,
-        Request::Hello { version: VERSION, datagrams: false, offline: false }
-    );
+    let hello = Request::Hello { version: VERSION, datagrams: false, offline: false, pings: true };
+    assert_eq!(gateway.hear().0, hello);
     (gateway, client)
 }
 
@@ -47,6 +45,27 @@ fn a_client_says_hello_and_knows_its_name() {
     let (ours, theirs) = SeqPacket::pair().unwrap();
     Gateway(ours).say(&Event::Hello { version: 9, service: "echo".into() }, b"", None);
     assert!(matches!(Client::new(theirs), Err(Error::OtherVersion(9))));
+}
+
+/// Nor does one wait for room: the gateway has enough to hear then.
+#[test]
+fn a_ping_is_answered_and_nobody_has_to_do_with_it() {
+    let (gateway, client) = two();
+    for _ in 0..2 {
+        gateway.say(&Event::Ping, b"", None);
+        gateway.say(&Event::Stop, b"", None);
+        let mut room = room();
+        assert_eq!(client.next(&mut room).unwrap().unwrap().event, Event::Stop);
+        assert_eq!(gateway.hear().0, Request::Pong);
+        gateway.say(&Event::Ping, b"", None);
+        assert!(client.try_next(&mut room).is_err());
+        assert_eq!(gateway.hear().0, Request::Pong);
+    }
+    let hint = packet::encode(&Request::Stop, &[0; 10_000]).unwrap();
+    while client.socket.send(&[IoSlice::new(&hint)], &[], false).is_ok() {}
+    gateway.say(&Event::Ping, b"", None);
+    gateway.say(&Event::Stop, b"", None);
+    assert_eq!(client.next(&mut room()).unwrap().unwrap().event, Event::Stop);
 }
 
 #[test]
