@@ -15,6 +15,9 @@ pub mod delta;
 pub mod disk;
 pub mod encoded;
 pub mod first;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod headers;
 pub mod inspect;
 pub mod push;
