@@ -58,7 +58,12 @@ struct Load {
 impl Load {
     fn line(&self) -> String {
         let [memory, pushed, link] = self.from;
-        let name = self.names.first().map_or("", |name| name.split('?').next().unwrap_or(""));
+        let name = match self.names.first() {
+            // Of HTTPS nothing is written down beyond the name of the host (docs/web.md).
+            Some(name) if is_secure(name) => origin_of(name),
+            Some(name) => name.split('?').next().unwrap_or(""),
+            None => "",
+        };
         let name = name.chars().take(SHOWN).map(|c| if c.is_control() { '?' } else { c });
         let took = self.news.duration_since(self.begun);
         format!(
@@ -113,8 +118,7 @@ impl Loads {
             load.under_way += 1;
             load.number
         });
-        // What is inside HTTPS is written down nowhere (docs/web.md).
-        let may_be_page = *request.method() == Method::GET && !is_secure(&name);
+        let may_be_page = *request.method() == Method::GET;
         let (loads, hosts) = (Rc::clone(self), Rc::clone(hosts));
         Asked { loads, hosts, host, name, of, may_be_page, begun: Instant::now() }
     }
@@ -286,14 +290,20 @@ mod tests {
         load(&loads, "http://b.test/f", "http://a.test/a.css", "font/woff2", Source::Pushed);
         load(&loads, "http://b.test/i", "http://a.test/", "image/png", Source::Memory);
         load(&loads, "http://c.test/i", "http://c.test/", "image/png", Source::Link);
-        load(&loads, "https://s.test/", "", "text/html", Source::Link);
+        let secret = "https://s.test/secret?more";
+        load(&loads, secret, "", "text/html", Source::Link);
+        load(&loads, "https://s.test/i", secret, "image/png", Source::Pushed);
         assert!(loads.told().is_empty(), "it may go on");
         rest(&loads);
         let told = loads.told();
         assert_eq!(
             told,
-            ["page a.test/x: 4 objects, 20 bytes in 0.000 s; 1 from memory, 2 pushed, 1 over the \
-              link"]
+            [
+                "page a.test/x: 4 objects, 20 bytes in 0.000 s; 1 from memory, 2 pushed, 1 over the \
+                 link",
+                "page https://s.test: 2 objects, 10 bytes in 0.000 s; 0 from memory, 1 pushed, 1 over \
+                 the link",
+            ]
         );
         assert!(loads.told().is_empty());
     }
