@@ -319,7 +319,7 @@ impl Ship {
                     self.phone = Phone::HangingUp(self.now + HANGING_UP);
                 }
                 (Work::HangUp { .. }, _) => self.phone = Phone::OnHook,
-                (Work::Tell(_), _) => {}
+                (Work::Admit { .. } | Work::Tell(_), _) => {}
             }
         }
         while self.books.poll_record().is_some() {}

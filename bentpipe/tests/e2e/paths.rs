@@ -107,7 +107,7 @@ fn carried(link: &EmulatorHandle) -> u64 {
 }
 
 /// What a gateway says of a path.
-fn path(gateway: &Gateway, name: &str) -> PathReport {
+pub fn path(gateway: &Gateway, name: &str) -> PathReport {
     let paths = gateway.status().links.remove(0).paths;
     let found = paths.iter().find(|p| p.name == name).cloned();
     found.unwrap_or_else(|| panic!("no path {name}: {paths:?}"))

@@ -4,11 +4,11 @@
 use serde_json::Value;
 use units::BitRate;
 
-use bentpipe::admin::PathState;
+use bentpipe::admin::{PathCause, PathState};
 
 use crate::harness::{Plan, World, root, wait_for};
 use crate::line::books;
-use crate::paths::{second_link, wait_for_path};
+use crate::paths::{path, second_link, wait_for_path};
 use crate::tcp::{SERVER, joined, listen, pattern, read_to_end, send_all};
 
 /// Millions of bytes, and the price in cents, by carrier.
@@ -89,4 +89,50 @@ fn must_set(world: &World, what: &str) {
         // The kernel forgets no address of an interface that goes down.
         crate::harness::must(&world.gwa, "ip address replace 198.51.100.1/24 dev sat1");
     }
+}
+
+/// R-COST: a metered terminal that is always there has a month's budget. Above it everything goes by
+/// the other carrier, and by this one again when the budget is raised.
+#[test]
+fn a_metered_carrier_is_set_down_at_the_budget_and_used_again_when_that_is_raised() {
+    if !root() {
+        return;
+    }
+    let carriers = |budget: &str| {
+        format!(
+            "budget = \"{budget}\"\n\
+             [[peer.carrier]]\nname = \"geo\"\ntariff = {{ currency = \"USD\", per_megabyte = \"1\" }}\n\
+             [[peer.carrier]]\nname = \"lte\"\nendpoint = \"198.51.100.2:4500\"\ninterface = \"sat1\"\n\
+             link = {{ send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }}\n"
+        )
+    };
+    let mut plan = Plan { rate: BitRate::from_mbps(10), delay_ms: 20, ..Plan::default() };
+    plan.b.listen = "0.0.0.0:4500".into();
+    // 1.3 MB may be under way when the end is seen.
+    plan.a.peer = carriers("3");
+    let mut world = World::without_gateways(&plan);
+    let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
+    let _second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
+    let listener = listen(&world.server, SERVER);
+    let (near, mut far) = joined(&world.client, &listener);
+    let data = pattern(3, 6_000_000);
+    let sending = send_all(&near, data.clone());
+    let read = std::thread::spawn(move || read_to_end(&mut far).0);
+    sending.join().expect("a thread").expect("sent");
+    near.shutdown(std::net::Shutdown::Write).expect("an end");
+    assert!(read.join().expect("a thread") == data, "no byte is lost");
+    assert_eq!(path(&world.a, "lte").state, PathState::InUse);
+    let geo = path(&world.a, "geo");
+    assert_eq!((geo.state, geo.cause), (PathState::Down, Some(PathCause::Budget)));
+    assert_eq!(path(&world.b, "geo").state, PathState::PeerDown);
+    world.a.wait_for_log("a month's budget is used up");
+    let (_, cents) = paid(&world, "geo");
+    assert!((100.0..=300.0).contains(&cents), "{cents} cents of 300");
+    world.a.configure(|s| s.peer = carriers("100"));
+    world.a.must(&["reload"]);
+    wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
 }

@@ -237,7 +237,11 @@ impl LineDraft {
         }
         manager.quiet = Hours(self.quiet);
         manager.order = prices.order;
-        manager.budget = self.budget.map(budget_of);
+        if self.budget.is_some() && prices.budget.is_some() {
+            let message = format!("peer \"{peer}\" has two budgets");
+            return wrong(message, "keep one of them: it is for the line and all carriers");
+        }
+        manager.budget = self.budget.or(prices.budget).map(budget_of);
         manager.host_budgets = self.host_budgets;
         check(section, self.span, &manager)?;
         Some(Line {
@@ -263,6 +267,8 @@ fn under_way(link: &LinkSettings) -> ByteCount {
 pub(super) struct Prices {
     pub tariffs: Vec<Option<Tariff>>,
     pub order: Order,
+    /// For a month of all carriers.
+    pub budget: Option<Money>,
 }
 
 impl Prices {
@@ -282,6 +288,7 @@ impl Prices {
         let rules = Rules::new(vec![link_rule()], Vec::new(), Action::Never).ok()?;
         let mut manager = ManagerConfig::new(peer, all, rules);
         manager.order = self.order;
+        manager.budget = self.budget.map(budget_of);
         check(section, section.span(), &manager)?;
         Some(Line {
             raise: None,
@@ -313,6 +320,7 @@ fn always_there(carrier: &Carrier, tariff: &Option<Tariff>, currency: Currency) 
     let tariff = tariff.clone().unwrap_or_else(|| free(currency));
     let mut config = CarrierConfig::new(&carrier.name, false, tariff);
     (config.rate, config.priority) = (carrier.link.send, carrier.priority);
+    config.under_way = under_way(&carrier.link);
     config
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use dial::manager::Order;
+use dial::money::Money;
 use link::keys::{PresharedKey, PublicKey};
 use relay::{DEFAULT_CONNECTS, Open, Share};
 use units::{ByteCount, Duration, IpPrefix};
@@ -166,6 +167,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let spread = section.word("carriers", &[("all", true), ("one", false)]);
     let orders = [("priority", Order::Priority), ("cost", Order::Cost)];
     let order = section.word("order", &orders);
+    let budget = section.get::<Money>("budget");
     let line = line::read(&mut section, dir);
     let device = line.as_ref().and_then(line::LineDraft::device_span);
     let mut carriers =
@@ -204,11 +206,14 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let prices = Prices {
         tariffs: carriers.tariffs(),
         order: order.as_ref().map_or_else(Order::default, |order| order.value),
+        budget: budget.as_ref().map(|budget| budget.value),
     };
-    if let Some(order) = order.filter(|_| line.is_none() && !prices.any()) {
-        let message = format!("order in {} needs prices", section.title());
+    let (order, budget) = (order.map(|o| ("order", o.span)), budget.map(|b| ("budget", b.span)));
+    let needless = order.into_iter().chain(budget).filter(|_| line.is_none() && !prices.any());
+    for (key, span) in needless {
+        let message = format!("{key} in {} needs prices", section.title());
         let help = "give the carriers a `tariff`, or leave it out";
-        section.problems().add(Problem::at(order.span, message).help(help));
+        section.problems().add(Problem::at(span, message).help(help));
     }
     let carriers = link_value.map(|link| carriers.finish(endpoint_value.as_ref(), link));
     let carriers = carriers.unwrap_or_default();

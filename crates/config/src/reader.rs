@@ -442,7 +442,7 @@ const OF_PEER_KEYS: [&str; 11] = [
     "routes",
     "stream_buffer",
 ];
-const OF_LINE_KEYS: [&str; 4] = ["budget", "idle", "noise", "quiet"];
+const OF_LINE_KEYS: [&str; 3] = ["idle", "noise", "quiet"];
 
 /// Tables that stand inside one of `[[peer]]`.
 const OF_PEERS: [&str; 2] = ["class", "rule"];

@@ -97,6 +97,13 @@ const ROWS: &[Row] = &[
         "carrier = [{ name = \"a\", source = \"192.0.2.7\", tariff = { currency = \"USD\" } }]",
         Effect::Peer,
     ),
+    (
+        "peer",
+        "budget",
+        ["\"1\"", "\"2\""],
+        "carrier = [{ name = \"a\", source = \"192.0.2.7\", tariff = { currency = \"USD\" } }]",
+        Effect::Peer,
+    ),
     ("peer", "line", ["LINE1", "LINE2"], "", Effect::Peer),
     ("line", "raise", ["\"a\"", "\"b\""], "", Effect::Peer),
     ("line", "drop", ["\"a\"", "\"b\""], "", Effect::Peer),

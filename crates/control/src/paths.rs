@@ -58,6 +58,8 @@ pub enum PathCause {
     NoLink,
     /// It failed and has not held for long enough yet.
     Held,
+    /// The month's budget allows no more of its bytes.
+    Budget,
     /// It loses so much, or carries so little, that another carries more.
     Poor,
     /// One that this program does not know.
@@ -79,6 +81,7 @@ impl PathCause {
             PathCause::PeerDown => "put down at the peer",
             PathCause::NoLink => "its interface has no link",
             PathCause::Held => "it failed and is left alone until it has held",
+            PathCause::Budget => "the month's budget is used up",
             PathCause::Poor => "it carries less than another",
             PathCause::Unknown => "an unknown cause",
         }

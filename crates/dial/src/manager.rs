@@ -84,12 +84,19 @@ pub enum Work {
         /// The how manieth try since it last worked.
         attempt: u32,
     },
-    /// Hang up, or stop dialling. A call that was there is over with [`Manager::handle_ended`].
+    /// Hang up, or stop dialling; of a carrier that is there by itself: let nothing cross. A call
+    /// that was there is over with [`Manager::handle_ended`].
     HangUp {
         /// Which carrier.
         carrier: CarrierId,
         /// Why.
         cause: DownCause,
+    },
+    /// A carrier that is there by itself, and that [`Work::HangUp`] was told of for the budget, may
+    /// carry again: the month is another, or the budget is.
+    Admit {
+        /// Which carrier.
+        carrier: CarrierId,
     },
     /// For the log and for who watches.
     Tell(Event),
@@ -388,6 +395,11 @@ impl Manager {
         self.lines.get(carrier.0).map(|l| &l.state)
     }
 
+    /// Does the month's budget keep a carrier from carrying that is there by itself?
+    pub fn is_barred(&self, carrier: CarrierId) -> bool {
+        self.lines.get(carrier.0).is_some_and(|l| l.barred)
+    }
+
     /// What the operator said.
     pub fn command(&self) -> Command {
         self.command
@@ -411,6 +423,7 @@ impl Manager {
         self.meter(now, books);
         self.look_at_budgets(now, books);
         self.end_what_must(now);
+        self.admit(now);
         self.raise(now);
         self.linger(now);
     }
@@ -480,7 +493,8 @@ impl Manager {
             // A budget that is not used up may still be too small for anything.
             let cheapest = (0..self.lines.len()).map(|at| self.first_price(wall, at)).min();
             let stopped = cheapest.is_some_and(|price| Some(price) > self.left);
-            self.tell_budget(wall, None, spent, budget, stopped && !self.any_up());
+            let barred = self.lines.iter().any(|line| line.barred);
+            self.tell_budget(wall, None, spent, budget, barred || stopped && !self.any_up());
         }
         if self.config.host_budgets.is_empty() && self.demand.stopped().is_empty() {
             return;

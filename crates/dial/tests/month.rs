@@ -372,7 +372,7 @@ impl Ship {
                     }
                     _ => self.phones[carrier.0] = Phone::OnHook,
                 },
-                Work::Tell(_) => {}
+                Work::Admit { .. } | Work::Tell(_) => {}
             }
         }
         // The caller writes and flushes before it waits.

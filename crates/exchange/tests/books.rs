@@ -124,7 +124,7 @@ impl Ship {
             match work {
                 Work::Dial { .. } => self.modem.dial(now),
                 Work::HangUp { .. } => self.modem.hang_up(now),
-                Work::Tell(_) => {}
+                Work::Admit { .. } | Work::Tell(_) => {}
             }
         }
         while let Some(line) = self.books.poll_record() {

@@ -4,14 +4,15 @@
 
 use dial::books::Books;
 use dial::manager::{CarrierId, Manager, Order, State};
-use link::PathId;
 use link::endpoint::PathStatus;
 use link::session::Why;
+use link::{PathId, PeerId};
 use units::{Duration, Instant};
 
 use super::Shard;
 use super::lines::{CARRIER, ManagedLine};
 use super::paths::cause;
+use crate::admin::PathCause;
 
 /// How often the paths are looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -122,6 +123,39 @@ impl Shard {
             }
         }
         self.prefer_by_cost(now, at);
+    }
+
+    /// The month's budget allows no more bytes of a carrier that is there by itself, or does again.
+    pub(super) fn set_beside_up(&mut self, now: Instant, at: usize, carrier: CarrierId, up: bool) {
+        let line = &self.lines[at];
+        let paths = self.relay.endpoint.paths(now, line.peer).into_iter();
+        let paths: Vec<_> = paths.filter(|path| line.carrier_of(path) == carrier).collect();
+        for path in &paths {
+            self.relay.endpoint.set_path_up(now, line.peer, path.id, up);
+        }
+        if !up {
+            let (line, relay) = (&mut self.lines[at], &self.relay);
+            line.manager.handle_ended(now, carrier, "the month's budget", &mut line.books);
+            line.wait_again(now, now, |id| relay.is_undelivered(id));
+        }
+    }
+
+    /// Why everything goes by another path of the peer.
+    pub(super) fn cause_of(&self, peer: PeerId, why: Why) -> PathCause {
+        let barred = |line: &ManagedLine| {
+            let carriers = &line.beside.carriers;
+            line.peer == peer && carriers.iter().any(|(id, _)| line.manager.is_barred(*id))
+        };
+        match why {
+            Why::Down if self.lines.iter().any(barred) => PathCause::Budget,
+            _ => cause(why),
+        }
+    }
+
+    /// Does the month's budget keep the peer's packets off a path?
+    pub(super) fn is_barred(&self, peer: PeerId, path: &PathStatus) -> bool {
+        let mut lines = self.lines.iter().filter(|line| line.peer == peer);
+        lines.any(|line| line.manager.is_barred(line.carrier_of(path)))
     }
 
     /// Where the cheapest carrier is preferred, paths have their place in that order as priority.

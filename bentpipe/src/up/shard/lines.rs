@@ -685,6 +685,11 @@ impl Shard {
                     None => self.on_carrier(now, at, false),
                 }
             }
+            Work::Admit { carrier } => self.set_beside_up(now, at, carrier, true),
+            Work::HangUp { carrier, .. } if carrier != CARRIER => {
+                self.tell_line(now, at);
+                self.set_beside_up(now, at, carrier, false);
+            }
             Work::HangUp { cause, .. } => {
                 self.tell_line(now, at);
                 self.set_line_up(now, at, false);

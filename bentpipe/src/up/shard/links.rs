@@ -162,7 +162,7 @@ impl Shard {
                     "everything goes by another path",
                     peer = name,
                     path = path.unwrap_or_default(),
-                    because = super::paths::cause(why).why()
+                    because = self.cause_of(id, why).why()
                 );
             }
             LinkEvent::NothingReceived(since) => {

@@ -147,7 +147,14 @@ impl Shard {
             return Vec::new();
         }
         let why = self.relay.endpoint.why(peer.id);
-        paths.iter().map(|path| report(now, peer, path, why)).collect()
+        let reports = paths.iter().map(|path| {
+            let mut report = report(now, peer, path, why);
+            if report.state == PathState::Down && self.is_barred(peer.id, path) {
+                report.cause = Some(PathCause::Budget);
+            }
+            report
+        });
+        reports.collect()
     }
 
     /// Interfaces of carriers lost their links, or have them again.

@@ -80,7 +80,7 @@ impl Shard {
             LinkEvent::Using(path, why) => self.peers.with_id(id).map(|peer| {
                 let told = self.relay.endpoint.path_name(id, path);
                 let path = paths::name_of(peer, path, told);
-                Event::Path { path, cause: paths::cause(why) }
+                Event::Path { path, cause: self.cause_of(id, why) }
             }),
             // The log and the status tell it.
             LinkEvent::OverItsPart => None,

@@ -175,6 +175,27 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_is_the_peers_or_its_lines_and_needs_prices() {
+        let stop = |text: &str| {
+            let config = parse(text).expect("a good file");
+            config.peers[0].line.as_ref().expect("prices").manager.budget.map(|b| b.stop)
+        };
+        let own = format!("budget = \"5\"\n{LINE}");
+        let lines =
+            LINE.replace("zone = \"at sea\"\nclock", "budget = \"5\"\nzone = \"at sea\"\nclock");
+        let five = "5".parse::<Money>().ok();
+        assert_eq!((stop(LINE), stop(&own), stop(&lines)), (None, five, five));
+        let both = parse(&format!("budget = \"5\"\n{lines}")).expect_err("refused");
+        assert!(both.contains("has two budgets"), "{both}");
+        let (link, _) = LINE.split_once('\n').expect("lines");
+        let told = parse(&format!("budget = \"5\"\n{link}\n")).expect_err("refused");
+        assert!(told.contains("needs prices"), "{told}");
+        let metered = "[[peer.carrier]]\nname = \"a\"\nsource = \"192.0.2.7\"\n\
+            tariff = { currency = \"USD\", per_megabyte = \"1\" }\n";
+        assert_eq!(stop(&format!("budget = \"5\"\n{link}\n{metered}")), five);
+    }
+
+    #[test]
     fn a_tariff_that_cannot_be_is_refused_with_the_mend() {
         let told = |a: &str, b: &str| {
             assert!(LINE.contains(a), "{a}");

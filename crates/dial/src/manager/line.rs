@@ -101,6 +101,8 @@ pub(super) struct Line {
     last_loss: Instant,
     /// Calls in a row that ended while something waited and did not move.
     pub stalls: u32,
+    /// It is there by itself, and the month's budget allows no more of its bytes.
+    pub barred: bool,
     /// From the decision to hang up to the end of what is billed.
     pub hang_up_time: Duration,
 }
@@ -119,6 +121,7 @@ impl Line {
             losses: 0,
             last_loss: Instant::ZERO,
             stalls: 0,
+            barred: false,
             hang_up_time: Duration::ZERO,
         }
     }

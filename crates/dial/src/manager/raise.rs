@@ -125,6 +125,14 @@ impl Manager {
         rates.price(&call) <= left && more.is_none_or(|more| more > self.lines[at].config.under_way)
     }
 
+    /// Does the budget allow more bytes than are under way, on a carrier that begins anew?
+    pub(super) fn allows_bytes(&self, now: Instant, at: usize) -> bool {
+        let Some(left) = self.left else { return true };
+        let call = Call::beginning(self.wall(now), ByteCount(self.month_bytes(at)));
+        let more = self.rates(at).bytes_within(&call, left);
+        more.is_none_or(|more| more > self.lines[at].config.under_way)
+    }
+
     pub(super) fn rates(&self, at: usize) -> &Rates {
         self.lines[at].config.tariff.rates(&self.zone)
     }

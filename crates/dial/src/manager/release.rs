@@ -47,7 +47,7 @@ impl Manager {
         let line = &self.lines[at];
         let call = line.call.as_ref()?;
         if !line.config.dialled {
-            return None;
+            return self.end_by_bytes(now, at);
         }
         if self.command == Command::Down {
             return Some(DownCause::Ordered);
@@ -66,6 +66,27 @@ impl Manager {
             return None;
         }
         self.end_by_length(now, at).or_else(|| self.end_by_money(now, at, left))
+    }
+
+    /// A carrier that is there by itself costs less only by bytes: its time passes without them.
+    fn end_by_bytes(&mut self, now: Instant, at: usize) -> Option<DownCause> {
+        let line = &self.lines[at];
+        let call = line.call.as_ref()?;
+        let more = call.rates.bytes_within(&call.as_call(now), self.left?)?;
+        let over = more <= line.config.under_way || self.overspent && !self.allows_bytes(now, at);
+        self.lines[at].barred |= over;
+        over.then_some(DownCause::Budget)
+    }
+
+    /// Carriers that the budget had set down carry again when it allows their bytes.
+    pub(super) fn admit(&mut self, now: Instant) {
+        for at in 0..self.lines.len() {
+            let line = &self.lines[at];
+            if line.barred && line.call.is_none() && self.allows_bytes(now, at) {
+                self.lines[at].barred = false;
+                self.out.push_back(Work::Admit { carrier: CarrierId(at) });
+            }
+        }
     }
 
     fn end_by_length(&mut self, now: Instant, at: usize) -> Option<DownCause> {

@@ -554,6 +554,9 @@ impl<'a> World<'a> {
                 let at = self.now + Duration::from_millis(self.rng.between(2_000, 45_000));
                 self.line.modem = Modem::Dialling(at, answered);
             }
+            Work::HangUp { carrier, .. } if carrier != LINE => {
+                return self.fail(format!("{carrier:?} is free, and set down for its price"));
+            }
             Work::HangUp { cause, .. } => match self.line.modem {
                 Modem::Online { .. } => self.hang_up(),
                 // Now and then it was answered in this very moment.
@@ -565,7 +568,7 @@ impl<'a> World<'a> {
                 Modem::Dialling(..) => self.line.modem = Modem::Idle,
                 Modem::Idle | Modem::Ending(_) => {}
             },
-            Work::Tell(Event::State { .. } | Event::Budget { .. }) => {}
+            Work::Admit { .. } | Work::Tell(Event::State { .. } | Event::Budget { .. }) => {}
         }
         Ok(())
     }

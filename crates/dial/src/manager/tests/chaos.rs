@@ -83,7 +83,7 @@ impl Modems {
                     self.dialling[at] = false;
                     self.ending[at] = self.online[at];
                 }
-                Work::Tell(_) => {}
+                Work::Admit { .. } | Work::Tell(_) => {}
             }
         }
     }

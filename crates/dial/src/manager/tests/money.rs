@@ -222,3 +222,48 @@ fn a_block_of_bytes_beyond_the_budget_ends_the_call_wherever_it_ends() {
     bench.crosses(A, &ssh(), 1_500);
     assert_eq!(bench.hung_up(), [(0, DownCause::Budget)], "0.30 are spent");
 }
+
+/// R-COST: a metered carrier that is there by itself carries up to the budget, and again in the next
+/// month or with more.
+#[test]
+fn a_metered_carrier_that_is_always_there_carries_nothing_beyond_the_budget() {
+    let metered = |stop: &str| {
+        let tariff = usd(Rates::per_megabyte(price("10"), ByteCount(1_000)));
+        let mut vsat = CarrierConfig::new("vsat", false, tariff);
+        vsat.under_way = ByteCount(1_500);
+        let flat = Flat { per_month: price("0.01"), fair_use: ByteCount(1), beyond: Beyond::Slow };
+        let lte = usd(Rates { flat: Some(flat), ..Rates::default() });
+        let lte = CarrierConfig::new("lte", false, lte);
+        let budget = Some(Budget { stop: price(stop), warn_percent: 80 });
+        ManagerConfig { budget, ..ManagerConfig::new("shore", vec![vsat, lte], rules()) }
+    };
+    let mut bench = Bench::new(metered("0.06"));
+    bench.up(A);
+    bench.up(B);
+    bench.crosses(A, &ssh(), 3_499);
+    assert_eq!(bench.work(), []);
+    assert_eq!(budgets(&bench), [("peer 0.05".into(), false)]);
+    bench.crosses(A, &ssh(), 1);
+    assert_eq!(bench.hung_up(), [(0, DownCause::Budget)], "the other one costs the same");
+    bench.crosses(A, &ssh(), 1_500);
+    bench.ended(A, "set down");
+    assert_eq!(bench.spent(), price("0.06"));
+    assert!(bench.manager.is_barred(A) && !bench.manager.is_barred(B));
+    assert_eq!(budgets(&bench).last(), Some(&("peer 0.05".into(), true)));
+    bench.pass(seconds(86_400));
+    assert_eq!(bench.work(), []);
+    // More money, of which all goes again.
+    bench.manager.handle_config(metered("0.08")).expect("the same carriers");
+    bench.drain();
+    assert_eq!(bench.work(), [Work::Admit { carrier: A }]);
+    assert!(!bench.manager.is_barred(A));
+    bench.up(A);
+    bench.crosses(A, &ssh(), 1_000);
+    assert_eq!(bench.hung_up(), [(0, DownCause::Budget)]);
+    bench.ended(A, "set down");
+    let midnight = Instant::ZERO + seconds(15 * 43_200);
+    bench.pass(midnight.since(bench.now) - seconds(1));
+    assert_eq!(bench.work(), []);
+    bench.pass(seconds(1));
+    assert_eq!(bench.work(), [Work::Admit { carrier: A }], "a new month");
+}
