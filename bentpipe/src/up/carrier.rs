@@ -58,6 +58,9 @@ pub struct Carrier {
 struct Socket {
     socket: UdpSocket,
     binding: Binding,
+    /// The number of its interface when it was bound; `None`: it names none, or that is not there
+    /// yet, and the socket is the loopback's meanwhile.
+    interface: Option<u32>,
     /// It may hold more than the last turn took.
     more: bool,
     /// It may hold ICMP errors.
@@ -80,15 +83,35 @@ struct Batch {
 }
 
 impl Socket {
-    fn new(socket: UdpSocket, binding: Binding) -> Socket {
+    fn new(socket: UdpSocket, binding: Binding, interface: Option<u32>) -> Socket {
         Socket {
             socket,
             binding,
+            interface,
             more: true,
             failed: false,
             gathering: Gathering::default(),
             watched: Interest::READ.edge(),
         }
+    }
+
+    /// For a binding. Where its interface is not there yet, as before a call, the loopback's socket
+    /// has its number and port meanwhile: its path has no link, and sends nothing.
+    fn open(binding: &Binding, mut config: UdpConfig) -> Result<Socket, OsError> {
+        config.max_datagram = MAX_PACKET;
+        config.interface.clone_from(&binding.interface);
+        let index = binding.interface.as_deref().map(os::links::index);
+        if let (Some(None), Some(name)) = (index, &binding.interface) {
+            let of_family: IpAddr = match config.local.is_ipv6() {
+                true => Ipv6Addr::UNSPECIFIED.into(),
+                false => Ipv4Addr::UNSPECIFIED.into(),
+            };
+            config.local.set_ip(of_family);
+            config.interface = Some("lo".to_owned());
+            crate::log!(Warn, "a carrier's interface is not there yet", interface = name);
+        }
+        let socket = UdpSocket::bind(&config)?;
+        Ok(Socket::new(socket, binding.clone(), index.flatten()))
     }
 
     /// Has the poller tell only what the next turn waits for. Room to write is news with
@@ -155,7 +178,7 @@ impl Carrier {
     fn on(socket: UdpSocket, mark: Option<u32>) -> Carrier {
         let receive = vec![0; socket.slot() * PIECES];
         Carrier {
-            sockets: vec![Socket::new(socket, Binding::default())],
+            sockets: vec![Socket::new(socket, Binding::default(), None)],
             serials: Vec::new(),
             mark,
             receive,
@@ -187,14 +210,37 @@ impl Carrier {
             let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
             let source: IpAddr = binding.source.unwrap_or(any);
             let mut config = UdpConfig::new(SocketAddr::new(source, 0));
-            (config.mark, config.interface) = (self.mark, binding.interface.clone());
-            config.max_datagram = MAX_PACKET;
-            let socket = UdpSocket::bind(&config)?;
-            let longest = self.receive.len().max(socket.slot() * PIECES);
+            config.mark = self.mark;
+            let socket = Socket::open(binding, config)?;
+            let longest = self.receive.len().max(socket.socket.slot() * PIECES);
             self.receive.resize(longest, 0);
-            self.sockets.push(Socket::new(socket, binding.clone()));
+            self.sockets.push(socket);
         }
         Ok(())
+    }
+
+    /// Opens sockets anew whose interface is there now, or is another of the same name: the kernel
+    /// ties them to its number. They keep their ports, which the firewall's rules know.
+    pub fn rebind(&mut self, poller: &Poller, token: u64, more: u64) {
+        for at in 1..self.sockets.len() {
+            let old = &self.sockets[at];
+            let index = old.binding.interface.as_deref().and_then(os::links::index);
+            if index.is_none() || index == old.interface {
+                continue;
+            }
+            let local = old.socket.local_addr();
+            let source = old.binding.source.unwrap_or(local.ip());
+            let mut config = UdpConfig::new(SocketAddr::new(source, local.port()));
+            config.mark = self.mark;
+            let opened = Socket::open(&old.binding, config).and_then(|new| {
+                poller.add(&new.socket, token_of(at, token, more), new.watched)?;
+                Ok(new)
+            });
+            match opened {
+                Ok(new) => self.sockets[at] = new,
+                Err(why) => crate::log!(Warn, why),
+            }
+        }
     }
 
     /// Is any socket tied to an interface?

@@ -225,6 +225,61 @@ fn a_line_whose_interface_has_no_link_any_more_is_lost_dropped_and_raised_again(
     wait_for_state(&world.a, "up");
 }
 
+/// The interface of a call (ppp0, wwan0) comes with it, and is another in the next one.
+#[test]
+fn an_interface_that_comes_with_each_call_carries_in_each() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.b.listen = "0.0.0.0:4500".into();
+    let mut world = World::without_gateways(&plan);
+    let file = world.a.dir().join("calls").display().to_string();
+    let shore = world.gwb.name().to_owned();
+    world.a.configure(|s| {
+        s.peer = format!(
+            "[peer.line]\ncarrier = \"wwan\"\nidle = \"2s\"\n\
+             raise = \"ip link add wwan0 type veth peer name wwan0 netns {shore} && \
+             ip address add 198.51.100.1/24 dev wwan0 && ip link set wwan0 up && \
+             echo raised >> {file}\"\n\
+             drop = \"ip link delete wwan0; echo dropped >> {file}\"\n\
+             [[peer.carrier]]\nname = \"wwan\"\nendpoint = \"198.51.100.2:4500\"\n\
+             interface = \"wwan0\"\n"
+        );
+    });
+    for gateway in [&mut world.b, &mut world.a] {
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    }
+    world.a.wait_for_log("interface is not there yet");
+    let answered = |call: usize| {
+        wait_for("a call", || match calls(&world.a) {
+            all if all.iter().filter(|what| *what == "raised").count() == call => Ok(()),
+            all => Err(format!("{all:?}: {:?}", line(&world.a))),
+        });
+        must(&world.gwb, "ip address add 198.51.100.2/24 dev wwan0 && ip link set wwan0 up");
+        world.gwa.run(|| os::links::index("wwan0")).expect("an interface")
+    };
+    let listener = listen(&world.server, SERVER);
+    let client = world.client.clone();
+    let caller = thread::spawn(move || connect(&client, SERVER));
+    let first = answered(1);
+    let mut near = caller.join().expect("a connection");
+    let mut far = accept(&listener);
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    wait_for_state(&world.a, "down");
+    wait_for("the end of the call", || match calls(&world.a).len() {
+        2 => Ok(()),
+        _ => Err(format!("{:?}", calls(&world.a))),
+    });
+    near.write_all(b"once more").unwrap();
+    assert_ne!(answered(2), first, "the kernel counts on");
+    expect(&mut far, b"once more");
+    far.write_all(b"and back").unwrap();
+    expect(&mut near, b"and back");
+}
+
 /// An amount counts what hosts have sent, though the gateway takes nothing of it before it has ever
 /// reached its peer.
 #[test]

@@ -54,6 +54,12 @@ impl AsFd for LinkWatch {
     }
 }
 
+/// The number of an interface of the calling thread's network namespace; another one of the same
+/// name has another. `None`: it is not there.
+pub fn index(name: &str) -> Option<u32> {
+    crate::tun::index_of(name).ok()
+}
+
 /// The interfaces that are up and have a link, of the calling thread's network namespace.
 ///
 /// # Errors

@@ -779,6 +779,7 @@ impl Shard {
         self.tell_line(now, at);
         let heard = self.heard(now, at);
         let interface = self.interface_of(&self.lines[at]);
+        self.carrier.rebind(&self.poller, super::UDP, super::MORE_UDP);
         let has_link = interface.is_none_or(|interface| linked().contains(&interface));
         self.lines[at].has_link = has_link;
         let line = &mut self.lines[at];

@@ -159,6 +159,7 @@ impl Shard {
 
     /// Interfaces of carriers lost their links, or have them again.
     pub(super) fn follow_links(&mut self, now: Instant) {
+        self.carrier.rebind(&self.poller, super::UDP, super::MORE_UDP);
         let linked = linked();
         let of = |p: &KnownPeer| (p.id, p.config.clone(), p.paths.clone());
         let peers: Vec<_> = self.peers.iter().filter(|p| !p.paths.is_empty()).map(of).collect();
