@@ -131,7 +131,8 @@ impl Connections {
         added
     }
 
-    /// Takes the connection of a client of the proxy, of whose bytes `rest` is for the server.
+    /// Takes the connection of a client of the proxy, of whose bytes `ahead` have been read and are for
+    /// the server, and `rest` of those that follow.
     /// False as in [`Connections::add`].
     pub fn add_client(
         &mut self,
@@ -139,10 +140,11 @@ impl Connections {
         flow: FlowId,
         stream: Stream,
         rest: Rest,
+        ahead: Vec<u8>,
     ) -> bool {
         let added = self.add(poller, flow, stream, false);
         if let Some(c) = self.get(flow) {
-            c.rest = rest;
+            (c.rest, c.ahead) = (rest, ahead);
         }
         added
     }

@@ -27,7 +27,7 @@ use super::one_sided::OneSidedLinks;
 use super::others::Others;
 use super::peer_source::PeerSource;
 use super::peer_table::{ListedPeer, PeerTable};
-use super::proxy::{Asked, Proxy};
+use super::proxy::Proxy;
 use super::services::line::Answer;
 use super::services::{Do, Services, Work};
 use super::shard::inbox::{Guest, News, Order};
@@ -241,6 +241,10 @@ impl Driver {
                     self.shard.answer_service(now, &line, answer);
                 }
                 Do::Answer(asker, answer) => self.answer_command(asker, &answer),
+                Do::PassedProxied(target, work) => {
+                    let shard = self.shard_for(&target).unwrap_or(0);
+                    self.give_work(now, shard, work);
+                }
                 Do::Passed(server, work) => {
                     let shard = self.shard_routes.lookup(server.ip()).unwrap_or(0);
                     self.give_work(now, shard, work);
@@ -270,7 +274,7 @@ impl Driver {
     fn on_proxy_client(&mut self, now: Instant, token: u64) {
         let Some(proxy) = &mut self.proxy else { return };
         let Some(asked) = proxy.on_event(&self.shard.poller, token) else { return };
-        match self.shard_for(&asked) {
+        match self.shard_for(&asked.target) {
             Some(0) => self.shard.take_proxy_client(now, asked),
             Some(other) => self.others.hand_over(other, Guest::ProxyClient(asked)),
             None => asked.refuse(Refusal::NetworkUnreachable),
@@ -279,8 +283,8 @@ impl Driver {
 
     /// The shard that has the peer for a client of the proxy: for a name the one with a
     /// default route, or the only one.
-    fn shard_for(&self, asked: &Asked) -> Option<usize> {
-        match &asked.target {
+    fn shard_for(&self, target: &Target) -> Option<usize> {
+        match target {
             Target::Address(a) => self.shard_routes.lookup(a.ip()),
             Target::Service(..) => None, // No client of a proxy can say that.
             Target::Name(..) => self.shard_routes.default_route().or_else(|| {

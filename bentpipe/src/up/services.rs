@@ -28,6 +28,7 @@ use os::closing::{Closer, Shared};
 use os::poll::{Interest, Poller};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
+use relay::Target;
 use service::{Event, Reason, Request, Takes, packet};
 use units::{Duration, Instant};
 
@@ -36,7 +37,7 @@ use crate::config::Service;
 use crate::keeper::{Notice, Order, Spec};
 use commands::{Asker, Commands};
 use life::{Life, Look};
-use line::{Answer, Line, Sent};
+use line::{Answer, Line, Proxied, Sent};
 use words::Words;
 
 /// How long a program may take to say hello.
@@ -90,6 +91,8 @@ pub enum Wish {
     Back { request: u64, client: SocketAddr, server: SocketAddr },
     /// [`Request::Pass`].
     Pass { stream: Stream, client: SocketAddr, server: SocketAddr, dscp: u8, read: Vec<u8> },
+    /// The same, of a client of the proxy.
+    PassProxied { stream: Stream, it: Proxied, read: Vec<u8> },
     /// [`Request::Answer`].
     Answer { client: SocketAddr, server: SocketAddr, bytes: Vec<u8> },
     /// [`Request::Onward`].
@@ -105,6 +108,8 @@ pub enum Do {
     Of(String, Work),
     /// It passes a connection to this server.
     Passed(SocketAddr, Work),
+    /// It passes a client of the proxy that wants to go there.
+    PassedProxied(Target, Work),
     /// It has too many requests open for one more.
     Refuse(Arc<Line>, u64),
     /// The operator's command has this answer.
@@ -597,9 +602,11 @@ impl Program {
         }
         let of = |wish| Work { line: line.clone(), wish };
         match request {
-            Request::Hello { version: service::VERSION, datagrams, offline, pings } if !running => {
+            Request::Hello { version: service::VERSION, datagrams, offline, pings, proxied }
+                if !running =>
+            {
                 self.life.pings = pings;
-                line.set_takes(Takes { datagrams, offline });
+                line.set_takes(Takes { datagrams, offline, proxied });
                 self.state = State::Running { since: now };
                 self.ready = Some(now);
                 crate::log!(Info, "a service is ready", service = self.config.name);
@@ -644,6 +651,12 @@ impl Program {
                         return Some("it passes more connections than it was given");
                     }
                     let (dscp, read) = (dscp & 63, bytes.to_vec());
+                    if let Some(it) = line.take_proxied((client, server)) {
+                        let target = it.target.clone();
+                        let wish = Wish::PassProxied { stream, it, read };
+                        todo.push(Do::PassedProxied(target, of(wish)));
+                        return None;
+                    }
                     let wish = Wish::Pass { stream, client, server, dscp, read };
                     todo.push(Do::Passed(server, of(wish)));
                 }

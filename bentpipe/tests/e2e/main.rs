@@ -63,4 +63,5 @@ mod web_hub;
 mod web_inspect;
 mod web_load;
 mod web_names;
+mod web_proxied;
 mod web_push;

@@ -7,7 +7,7 @@ use std::{fs, thread};
 
 use crate::harness::{World, must, root};
 use crate::tcp::pattern;
-use crate::web::{AT, Server, field, sized, wait_for_count, world};
+use crate::web::{AT, Server, field, sized, wait_for_count, world, world_with};
 
 /// With it an answer may be somebody's own.
 const COOKIE: &str = "-H 'Cookie: session=0123456789abcdef'";
@@ -111,4 +111,24 @@ fn a_users_own_page_crosses_as_its_server_encodes_it_and_is_read_all_the_same() 
     let again = asked("/page").len();
     assert!(load(&world, COOKIE, "/page") == *first);
     assert_eq!(asked("/page").len(), again + 1);
+}
+
+/// One end says that nothing is compressed; the other's service hears it.
+#[test]
+fn an_open_page_crosses_as_its_server_encodes_it_where_the_link_compresses_nothing() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("web-uncompressed", |plan, _| {
+        plan.a.peer.insert_str(0, "compress = \"off\"\n");
+    });
+    let _server = Server::start(&world.server, site);
+    let [(first, packed), _] = pages();
+    let before = crossed(&world);
+    assert!(load(&world, "--compressed", "/page") == *first);
+    wait_for_count(&world.a, "pushed", 2);
+    assert!(load(&world, "--compressed", "/style.css") == *first);
+    let both = crossed(&world) - before;
+    println!("{both} bytes for two of {} in gzip, {} plain", packed.len(), first.len());
+    assert!(both <= packed.len() as u64 * 22 / 10, "{both} bytes, {} each in gzip", packed.len());
 }

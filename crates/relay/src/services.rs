@@ -150,6 +150,17 @@ impl Relay {
         self.via_at(now, self.peer_for(server.ip())?, client, server, dscp)
     }
 
+    /// The same for a client that said where it wants to go, of whom nothing waits.
+    pub fn via_proxy(
+        &self,
+        now: Instant,
+        peer: PeerId,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> Option<Via> {
+        self.via_at(now, peer, client, server, 0)
+    }
+
     pub(crate) fn via_at(
         &self,
         now: Instant,

@@ -73,6 +73,8 @@ pub struct Takes {
     pub datagrams: bool,
     /// What hosts want while the link is down: it has answers of its own.
     pub offline: bool,
+    /// Clients of the node's proxy, of whom something was read already.
+    pub proxied: bool,
 }
 
 /// A service's end of the socket. Any thread may send; one takes what comes, by [`Client::next`],
@@ -114,7 +116,7 @@ impl Client {
         Client::with(socket, Takes::default())
     }
 
-    fn with(socket: SeqPacket, Takes { datagrams, offline }: Takes) -> Result<Client, Error> {
+    fn with(socket: SeqPacket, takes: Takes) -> Result<Client, Error> {
         let mut client = Client { socket, name: String::new(), open: Mutex::default() };
         let mut room = room();
         match client.next(&mut room)?.map(|delivery| delivery.event) {
@@ -123,7 +125,8 @@ impl Client {
             Some(_) => return Err(Malformed::NoMessage.into()),
             None => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
         }
-        let hello = Request::Hello { version: VERSION, datagrams, offline, pings: true };
+        let Takes { datagrams, offline, proxied } = takes;
+        let hello = Request::Hello { version: VERSION, datagrams, offline, pings: true, proxied };
         client.send(&hello, b"", None)?;
         Ok(client)
     }

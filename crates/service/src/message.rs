@@ -20,7 +20,8 @@ pub enum Event {
         /// The name.
         service: String,
     },
-    /// A host's connection that a rule gives to the service. With its socket.
+    /// A host's connection that a rule gives to the service. With its socket; the bytes are what was
+    /// read of it.
     Accepted(Accepted),
     /// The peer's service of the same name opened a stream. With its socket, and its preface.
     Incoming(Incoming),
@@ -112,6 +113,10 @@ pub struct Accepted {
     /// The code point of its SYN, 0 … 63.
     #[serde(default)]
     pub dscp: u8,
+    /// The server's name, where a client of the node's proxy told no address: that of `server` is
+    /// unspecified then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// A stream of the peer's service.
@@ -146,6 +151,9 @@ pub struct Link {
     /// QUIC towards this peer is refused: hosts are to take TCP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuses_quic: bool,
+    /// Streams over this link are not compressed: what is to be short a service packs itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncompressed: bool,
 }
 
 /// Whether a link can be used.
@@ -180,6 +188,9 @@ pub enum Request {
         /// It answers [`Event::Ping`].
         #[serde(default)]
         pings: bool,
+        /// It takes clients of the node's proxy.
+        #[serde(default)]
+        proxied: bool,
     },
     /// The answer to [`Event::Ping`].
     Pong,

@@ -101,7 +101,8 @@ mod tests {
             (any::<u32>(), name).prop_map(|(version, service)| Event::Hello { version, service }),
             (any::<u64>(), address(), address(), name, name, 0u8..64).prop_map(
                 |(id, client, server, peer, class, dscp)| {
-                    Event::Accepted(Accepted { id, client, server, peer, class, dscp })
+                    let name = (id % 2 == 1).then(|| peer.clone());
+                    Event::Accepted(Accepted { id, client, server, peer, class, dscp, name })
                 }
             ),
             (any::<u64>(), name, prop::option::of(address()))
@@ -119,7 +120,17 @@ mod tests {
                 |(peer, rate, price, service)| {
                     let state = LinkState::Silent;
                     let (rtt_us, refuses_quic) = (rate / 2, rate % 2 == 1);
-                    Event::Link(Link { peer, state, rate, rtt_us, service, price, refuses_quic })
+                    let uncompressed = rate % 3 == 1;
+                    Event::Link(Link {
+                        peer,
+                        state,
+                        rate,
+                        rtt_us,
+                        service,
+                        price,
+                        refuses_quic,
+                        uncompressed,
+                    })
                 }
             ),
             (any::<u64>(), prop::collection::vec(name, 0..4))
@@ -133,9 +144,11 @@ mod tests {
     fn request() -> impl Strategy<Value = Request> {
         let name = "[ -~]{0,20}";
         prop_oneof![
-            any::<(u32, bool, bool, bool)>().prop_map(|(version, datagrams, offline, pings)| {
-                Request::Hello { version, datagrams, offline, pings }
-            }),
+            any::<(u32, bool, bool, bool, bool)>().prop_map(
+                |(version, datagrams, offline, pings, proxied)| {
+                    Request::Hello { version, datagrams, offline, pings, proxied }
+                }
+            ),
             Just(Request::Pong),
             any::<(u64, bool)>().prop_map(|(request, failed)| Request::Told { request, failed }),
             (any::<u64>(), name, prop::option::of(name), prop::option::of(address())).prop_map(
@@ -199,7 +212,15 @@ mod tests {
         let (peer, class) = ("shore".to_owned(), "normal".to_owned());
         for (event, text) in [
             (
-                Event::Accepted(Accepted { id: 7, client, server, peer, class, dscp: 0 }),
+                Event::Accepted(Accepted {
+                    id: 7,
+                    client,
+                    server,
+                    peer,
+                    class,
+                    dscp: 0,
+                    name: None,
+                }),
                 r#"{"type":"accepted","id":7,"client":"10.1.0.2:40000","server":"[fd02::2]:80","peer":"shore","class":"normal","dscp":0}"#,
             ),
             (

@@ -109,7 +109,11 @@ struct Names {
 
 fn serve() -> Result<(), Error> {
     let poller = Poller::new().map_err(io::Error::other)?;
-    let client = Client::from_environment_taking(Takes { datagrams: true, offline: true })?;
+    let client = Client::from_environment_taking(Takes {
+        datagrams: true,
+        offline: true,
+        ..Takes::default()
+    })?;
     poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
     let (near, far, sockets, asked, dials, told) = Default::default();
     let began = Instant::now();

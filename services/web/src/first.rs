@@ -1,5 +1,6 @@
 //! What a host sends first on a connection: is it HTTP, and ours?
 
+use http::uri::Authority;
 use http::{Request, Version, header};
 
 /// Bytes of a first request that are looked at. Longer ones are not ours.
@@ -81,6 +82,19 @@ pub fn request(bytes: &[u8]) -> Option<(Request<()>, bool)> {
     Some((request, has_body))
 }
 
+/// Is the request that these bytes begin with for the host of this name?
+pub fn is_for(bytes: &[u8], name: &str) -> bool {
+    request(bytes).is_some_and(|(request, _)| is_for_host(&request, name))
+}
+
+/// Is this request for the host of this name, whatever the port?
+pub fn is_for_host<B>(request: &Request<B>, name: &str) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+    host.is_some_and(|host| host.host().eq_ignore_ascii_case(name))
+}
+
 /// Absolute targets are for a proxy that the host talks to, and what upgrades is HTTP no longer.
 fn is_ours(request: &httparse::Request) -> bool {
     let upgrades = |f: &httparse::Header| f.name.eq_ignore_ascii_case("upgrade");
@@ -146,6 +160,21 @@ mod tests {
         assert_eq!((it.headers().len(), has_body), (3, false));
         assert!(read("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").unwrap().1);
         assert!(read("GET / HTTP/1.1\r\n").is_none() && read("GET a b HTTP/1.1\r\n\r\n").is_none());
+    }
+
+    #[test]
+    fn a_request_says_which_host_it_is_for() {
+        let asks = |host: &str| format!("GET / HTTP/1.1\r\n{host}\r\n");
+        for (host, is_for_shop) in [
+            ("Host: Shop.test\r\n", true),
+            ("Host: shop.test:8080\r\n", true),
+            ("Host: shop.test.evil\r\n", false),
+            ("Host: shop.test@evil\r\n", false),
+            ("Host: shop.test\r\nHost: evil\r\n", false),
+            ("", false),
+        ] {
+            assert_eq!(is_for(asks(host).as_bytes(), "shop.test"), is_for_shop, "{host:?}");
+        }
     }
 
     #[test]

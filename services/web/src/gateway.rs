@@ -65,14 +65,16 @@ struct Peer {
     is_down: bool,
     /// Its link has a price for bytes.
     bills: bool,
+    /// Its link does not compress what crosses.
+    is_uncompressed: bool,
     /// Bits a second of its link; 0 if nothing is known.
     rate: u64,
 }
 
 /// What the gateway gives without being asked.
 pub enum Given {
-    /// A host's connection.
-    Accepted(Accepted, OwnedFd),
+    /// A host's connection, and what was read of it.
+    Accepted(Accepted, Vec<u8>, OwnedFd),
     /// A stream of the peer's service.
     /// Its preface comes with it.
     Incoming(Incoming, Vec<u8>, OwnedFd),
@@ -86,7 +88,7 @@ impl Gateway {
     /// # Errors
     /// If there is no gateway, or it speaks another version.
     pub fn from_environment() -> Result<Gateway, Error> {
-        let takes = Takes { offline: true, ..Takes::default() };
+        let takes = Takes { offline: true, proxied: true, ..Takes::default() };
         Ok(Gateway::new(Client::from_environment_taking(takes)?))
     }
 
@@ -125,7 +127,7 @@ impl Gateway {
         while let Some(delivery) = heard.recv().await {
             let (event, bytes, socket) = delivery?;
             match (event, socket) {
-                (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, socket)),
+                (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, bytes, socket)),
                 (Event::Incoming(it), Some(socket)) => give(Given::Incoming(it, bytes, socket)),
                 (Event::Command { request, words }, _) => give(Given::Command(request, words)),
                 // Here and not in the thread, which hears on where nothing is done any more.
@@ -155,6 +157,7 @@ impl Gateway {
                     has_service: link.service,
                     is_down: link.state == LinkState::Down,
                     bills: link.price.is_some(),
+                    is_uncompressed: link.uncompressed,
                     rate: link.rate,
                 };
                 self.peers.borrow_mut().insert(link.peer, peer);
@@ -214,6 +217,11 @@ impl Gateway {
     /// Do bytes over the link to this peer cost money?
     pub fn bills(&self, peer: &str) -> bool {
         self.peer(peer).bills
+    }
+
+    /// Does all that crosses the link to the peer cross as it is?
+    pub fn is_uncompressed(&self, peer: &str) -> bool {
+        self.peer(peer).is_uncompressed
     }
 
     /// What the link to this peer sends in 20 ms, in bytes. `None`: nothing is known of it.

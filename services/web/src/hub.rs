@@ -1,6 +1,7 @@
 //! The end where servers are: requests of the peer's service, and warm connections to servers.
 
 mod cached;
+mod named;
 mod pushing;
 mod secure;
 mod verifying;
@@ -32,6 +33,7 @@ use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::{Counted, exchange};
 pub use cached::Kept;
+use named::Named;
 use pushing::{Page, Pushing};
 pub use secure::Secure;
 use verifying::Verifying;
@@ -68,6 +70,7 @@ pub struct Hub {
     pub kept: Option<Kept>,
     warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
     secure: Secure,
+    named: Named,
 }
 
 impl Hub {
@@ -80,8 +83,8 @@ impl Hub {
     ) -> Hub {
         let pushing = Pushing::new(&gateway, &counted, push);
         let (requests, fields) = (Places::new(REQUESTS), Places::new(FIELDS));
-        let (verifying, warm) = Default::default();
-        Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm, secure }
+        let (verifying, warm, named) = Default::default();
+        Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm, secure, named }
     }
 
     /// Serves an exchange.
@@ -123,10 +126,17 @@ impl Hub {
             return Ok(failed("too much is asked for at once"));
         };
         let uri = request.uri().clone();
-        let way = match headers::for_server(&mut request) {
+        let mut way = match headers::for_server(&mut request) {
             Ok(way) => way,
             Err(why) => return Ok(failed(&why.to_string())),
         };
+        let is_named = way.to.ip().is_unspecified();
+        if is_named {
+            match self.address_of(&peer, &uri, way).await {
+                Ok(to) => way.to = to,
+                Err(why) => return Ok(failed(&why)),
+            }
+        }
         let name = match secure::name_of(&uri) {
             Ok(name) => name.map(Rc::from),
             Err(why) => return Ok(failed(&why)),
@@ -142,7 +152,12 @@ impl Hub {
                 };
                 Ok(answer.map(|body| keeping(body, (place, fields))))
             }
-            Err(why) => Ok(failed(&why)),
+            Err(why) => {
+                if is_named {
+                    self.named.forget(way.to);
+                }
+                Ok(failed(&why))
+            }
         }
     }
 

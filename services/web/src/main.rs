@@ -199,7 +199,9 @@ async fn serve(
     let (exchanges, pushes) = (Streams::default(), Streams::default());
     gateway
         .hear(|given| match given {
-            Given::Accepted(it, socket) => Local::spawn(terminal.clone().serve(it, socket)),
+            Given::Accepted(it, read, socket) => {
+                Local::spawn(terminal.clone().serve(it, read, socket));
+            }
             Given::Incoming(it, preface, socket) if preface == exchange::PREFACE => {
                 exchanges.serve(&it.peer.clone(), EXCHANGES, hub.clone().serve(it.peer, socket));
             }

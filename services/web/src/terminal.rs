@@ -15,13 +15,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::cache::Key;
-use bentpipe_web::first::Verdict;
+use bentpipe_web::first::{self, Verdict};
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::inspect::hello::HANDSHAKE;
 use bentpipe_web::push::{Budget, fields};
 use http::header::{CONNECTION, HeaderValue};
 use http::uri::Scheme;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioTimer;
 use service::message::Accepted;
@@ -106,18 +106,19 @@ impl Terminal {
         }
     }
 
-    /// Serves a host's connection, or gives it back.
-    pub async fn serve(self: Rc<Terminal>, it: Accepted, socket: OwnedFd) {
+    /// Serves a host's connection, of which so much was read, or gives it back.
+    pub async fn serve(self: Rc<Terminal>, it: Accepted, read: Vec<u8>, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
         let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
         let (mut verdict, mut read) = match place {
             Some(_) => {
                 let speak_http = || {
-                    self.gateway.serves(&it.peer) && self.servers.speak_http(&it.peer, it.server)
+                    let knows = it.name.is_none() && self.gateway.serves(&it.peer);
+                    knows && self.servers.speak_http(&it.peer, it.server)
                 };
-                first_bytes(&stream, &self.silent, speak_http).await
+                first_bytes(&stream, read, &self.silent, speak_http).await
             }
-            None => (Verdict::Pass, Vec::new()),
+            None => (Verdict::Pass, read),
         };
         // Whether there is another half to ask is known when the link is up, and what has begun
         // here can be carried no other way.
@@ -125,10 +126,18 @@ impl Terminal {
         if is_alone && verdict == Verdict::Http && !self.answers_alone(&it, &read).await {
             verdict = Verdict::Pass;
         }
+        // The hub goes where the request says, which is to be where the client wanted to go.
+        let named: Option<Rc<str>> = it.name.as_deref().map(Rc::from);
+        if verdict == Verdict::Http
+            && named.as_deref().is_some_and(|name| !first::is_for(&read, name))
+        {
+            verdict = Verdict::Pass;
+        }
         if let (Some(inspection), Some(&HANDSHAKE), false) =
             (&self.inspection, read.first(), is_alone)
             && let Some(name) =
                 inspection.wants(&stream, &mut read, it.client.ip(), &self.counted).await
+            && named.as_deref().is_none_or(|named| named.eq_ignore_ascii_case(&name))
         {
             let socket = Socket::plain(stream, read.into());
             return self.clone().serve_inspected(inspection.clone(), it, socket, name).await;
@@ -142,7 +151,7 @@ impl Terminal {
         let visit = self.visit(&peer, way.from);
         let served = upgrade::serve(stream, read, |mut request| {
             visit.mark(&mut request);
-            self.clone().answer(peer.clone(), way, request)
+            self.clone().answer_for(peer.clone(), named.clone(), way, request)
         });
         if let Some((stream, read)) = served.await {
             self.pass(stream, it.dscp, &read);
@@ -173,6 +182,26 @@ impl Terminal {
         if let Ok(stream) = stream.into_std() {
             self.gateway.pass(stream.into(), dscp, read);
         }
+    }
+
+    /// The answer to one request. An error resets the host's connection. To a client of the proxy,
+    /// which said the server's name, it is told.
+    async fn answer_for(
+        self: Rc<Terminal>,
+        peer: Rc<str>,
+        named: Option<Rc<str>>,
+        way: Way,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, String> {
+        let Some(name) = named else { return self.answer(peer, way, request).await };
+        if !first::is_for_host(&request, &name) {
+            return Ok(refuse(headers::Refused::Host));
+        }
+        self.answer(peer, way, request).await.or_else(|why| {
+            let mut answer = Response::new(body::whole(format!("{why}\n").into()));
+            *answer.status_mut() = StatusCode::BAD_GATEWAY;
+            Ok(closing(answer, true))
+        })
     }
 
     /// The answer to one request. An error resets the host's connection.

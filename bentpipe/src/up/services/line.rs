@@ -1,15 +1,20 @@
 //! A service's socket as all shards have it: each sends by itself, and the first one alone takes
 //! what the service says.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use os::closing::{Closer, Shared};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
+use relay::Target;
 use service::{Event, Takes, packet};
+
+use crate::proxy_proto::Rest;
 
 /// Memory that unread packets may take while connections are still given: about a hundred. The
 /// rest of the kernel's queue is for answers.
@@ -18,6 +23,23 @@ const QUEUE: usize = 96 * 1024;
 const UNCLOSED: usize = 1024;
 /// Requests of a service that may be open at once.
 const MOST_REQUESTS: usize = 4096;
+
+/// Clients of the proxy whose servers are remembered, should they come back: the newest.
+const MOST_PROXIED: usize = 4096;
+
+/// A client of the proxy that a service has. Its socket does not say where it wants to go.
+#[derive(Clone, Debug)]
+pub struct Proxied {
+    pub target: Target,
+    pub client: SocketAddr,
+    /// What of its bytes behind the first ones is for the server.
+    pub rest: Rest,
+    /// How many those were.
+    pub early: usize,
+}
+
+/// Their sockets' two addresses, the client's first.
+type Ends = (SocketAddr, SocketAddr);
 
 /// What has gone over a line since it stands.
 #[derive(Debug, Default)]
@@ -57,6 +79,9 @@ pub struct Line {
     /// What it said that it takes.
     datagrams: AtomicBool,
     offline: AtomicBool,
+    takes_proxied: AtomicBool,
+    /// With the number of each.
+    proxied: Mutex<BTreeMap<Ends, (u64, Proxied)>>,
     /// Nobody is at its other end.
     gone: AtomicBool,
 }
@@ -85,6 +110,8 @@ impl Line {
             closed: AtomicBool::new(false),
             datagrams: AtomicBool::new(false),
             offline: AtomicBool::new(false),
+            takes_proxied: AtomicBool::new(false),
+            proxied: Mutex::default(),
             gone: AtomicBool::new(false),
         }
     }
@@ -125,7 +152,8 @@ impl Line {
     }
 
     /// It takes this from now on.
-    pub fn set_takes(&self, Takes { datagrams, offline }: Takes) {
+    pub fn set_takes(&self, Takes { datagrams, offline, proxied }: Takes) {
+        self.takes_proxied.store(proxied, Relaxed);
         self.datagrams.store(datagrams, Relaxed);
         self.offline.store(offline, Relaxed);
     }
@@ -133,6 +161,28 @@ impl Line {
     /// Does it take what hosts want while the link is down?
     pub fn works_offline(&self) -> bool {
         self.offline.load(Relaxed)
+    }
+
+    /// Does it take clients of the proxy?
+    pub fn takes_proxied(&self) -> bool {
+        self.takes_proxied.load(Relaxed)
+    }
+
+    /// It is given a client of the proxy, as connection `id`.
+    pub fn note_proxied(&self, ends: Ends, id: u64, it: Proxied) {
+        let mut all = self.proxied.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MOST_PROXIED
+            && let Some(oldest) = all.iter().min_by_key(|(_, (id, _))| *id).map(|(ends, _)| *ends)
+        {
+            all.remove(&oldest);
+        }
+        all.insert(ends, (id, it));
+    }
+
+    /// It gives one back; `None` if the connection with these ends is none, or too long ago.
+    pub fn take_proxied(&self, ends: Ends) -> Option<Proxied> {
+        let mut all = self.proxied.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&ends).map(|(_, it)| it)
     }
 
     /// May it have one more datagram?

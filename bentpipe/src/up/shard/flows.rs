@@ -3,14 +3,16 @@
 
 use std::net::SocketAddr;
 
+use link::PeerId;
 use os::intercept::Marks;
-use os::tcp::Accepted;
+use os::tcp::{Accepted, Stream};
 use relay::{Caller, Origin, ResetReason, Target, self_test};
 use units::Instant;
 
 use super::Shard;
 use crate::proxy_proto::Refusal;
 use crate::up::proxy::Asked;
+use crate::up::services::line::Proxied;
 
 impl Shard {
     /// A client's connection was intercepted.
@@ -75,13 +77,9 @@ impl Shard {
         if self_test::is_for_service(&asked.target) {
             return asked.refuse(Refusal::HostUnreachable); // It is no host's.
         }
-        // A name goes to the peer that has the Internet: whoever routes most.
-        let peer = match &asked.target {
-            Target::Address(a) => self.relay.peer_for(a.ip()),
-            Target::Name(..) => self.relay.default_peer(),
-            Target::Service(..) => None, // No client of a proxy can say that.
-        };
+        let peer = self.peer_for_client(&asked.target);
         let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
+        let Err(asked) = self.give_proxied(now, peer, asked) else { return };
         let client = self.relay.proxy_client(asked.client);
         let origin = Origin { client, target: asked.target.clone(), dscp: 0 };
         let Some(flow) = self.relay.open(now, peer, origin) else {
@@ -92,6 +90,38 @@ impl Shard {
         }
         self.relay.announce(flow);
         if !self.waiting.add(&self.poller, flow, asked) {
+            self.relay.local_reset(now, flow, ResetReason::Exhausted);
+        }
+    }
+
+    /// The peer for a client of the proxy. A name goes to the one that has the Internet: who routes
+    /// most.
+    fn peer_for_client(&self, target: &Target) -> Option<PeerId> {
+        match target {
+            Target::Address(a) => self.relay.peer_for(a.ip()),
+            Target::Name(..) => self.relay.default_peer(),
+            Target::Service(..) => None, // No client of a proxy can say that.
+        }
+    }
+
+    /// A service gives a client of the proxy back, of whom it has `read` so much.
+    pub(super) fn take_proxied(
+        &mut self,
+        now: Instant,
+        stream: Stream,
+        it: Proxied,
+        mut read: Vec<u8>,
+    ) {
+        let Proxied { target, client, mut rest, early } = it;
+        // What is behind the first bytes nobody has looked at, and it may be for another server.
+        let goes = early.min(read.len());
+        let goes = goes + rest.take(&read[goes..]);
+        read.truncate(goes);
+        // Without a peer or memory for it the socket is dropped, which resets it.
+        let Some(peer) = self.peer_for_client(&target) else { return };
+        let origin = Origin { client: self.relay.proxy_client(client), target, dscp: 0 };
+        let Some(flow) = self.relay.open(now, peer, origin) else { return };
+        if !self.connections.add_client(&self.poller, flow, stream, rest, read) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }
@@ -108,7 +138,7 @@ impl Shard {
             return self.relay.local_reset(now, flow, ResetReason::HostReset);
         };
         let whole = self.relay.local_data(now, flow, &first) == first.len();
-        if !(whole && self.connections.add_client(&self.poller, flow, stream, rest)) {
+        if !(whole && self.connections.add_client(&self.poller, flow, stream, rest, Vec::new())) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }

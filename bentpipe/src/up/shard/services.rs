@@ -1,7 +1,7 @@
 //! Services' connections and streams: sockets between them and this shard's peers and hosts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use super::{CONNECTS, Shard};
 use crate::host::{Host, HostPort};
 use crate::up::connections::{self, begin};
 use crate::up::names::Purpose;
-use crate::up::services::line::{Answer, Line, Sent};
+use crate::up::proxy::Asked;
+use crate::up::services::line::{Answer, Line, Proxied, Sent};
 use crate::up::services::{Wish, Work, reason_of};
 
 /// When it is looked again whether a service takes its answers.
@@ -188,6 +189,7 @@ impl Shard {
             peer: self.peer_name(via.peer),
             class: self.class_name(&via),
             dscp: via.dscp,
+            name: None,
         });
         let line = self.services.running[&via.service].clone();
         if !line.has_room() || line.send(&event, b"", Some(taken.stream.as_fd())) != Sent::Done {
@@ -197,6 +199,43 @@ impl Shard {
         line.counts.accepted.fetch_add(1, Relaxed);
         self.relay.given(now, taken.client, taken.server);
         drop(line.share(taken.stream));
+        Ok(())
+    }
+
+    /// Gives a client of the proxy to a service, if a rule says so and the service takes it; else it is
+    /// the caller's.
+    pub(super) fn give_proxied(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        asked: Asked,
+    ) -> Result<(), Asked> {
+        let client = SocketAddr::new(asked.client.ip().to_canonical(), asked.client.port());
+        let (server, name) = match &asked.target {
+            Target::Address(server) => (*server, None),
+            Target::Name(name, port) => ((Ipv4Addr::UNSPECIFIED, *port).into(), Some(name.clone())),
+            Target::Service(..) => return Err(asked),
+        };
+        let Some(via) = self.relay.via_proxy(now, peer, client, server) else { return Err(asked) };
+        let Some(line) = self.services.running.get(&via.service).cloned() else {
+            return Err(asked);
+        };
+        if !line.takes_proxied() || !line.has_room() {
+            return Err(asked);
+        }
+        let id = line.next_id();
+        let (peer, class) = (self.peer_name(via.peer), self.class_name(&via));
+        let accepted = Accepted { id, client, server, peer, class, dscp: via.dscp, name };
+        let target = asked.target.clone();
+        // From here on it is answered, as a host that is intercepted is: what fails resets it.
+        let Some((stream, rest, first)) = asked.grant() else { return Ok(()) };
+        let (Ok(far), Ok(near)) = (stream.peer_addr(), stream.local_addr()) else { return Ok(()) };
+        line.note_proxied((far, near), id, Proxied { target, client, rest, early: first.len() });
+        let event = Event::Accepted(accepted);
+        let given = line.send(&event, &first, Some(stream.as_fd())) == Sent::Done;
+        let count = if given { &line.counts.accepted } else { &line.counts.overflowed };
+        count.fetch_add(1, Relaxed);
+        drop(line.share(stream));
         Ok(())
     }
 
@@ -241,6 +280,7 @@ impl Shard {
                     self.relay.local_reset(now, flow, ResetReason::Exhausted);
                 }
             }
+            Wish::PassProxied { stream, it, read } => self.take_proxied(now, stream, it, read),
             Wish::Answer { client, server, bytes } => {
                 if bytes.len() <= datagram::MAX_ANSWER
                     && self.is_datagram_of(now, &line, client, server)
@@ -574,6 +614,10 @@ impl Shard {
             service: self.relay.peer_has_service(now, id, service),
             price: self.price_of_bytes(id),
             refuses_quic: peer.config.refuse_quic,
+            uncompressed: !peer.config.compress
+                || session
+                    .and_then(link::session::Session::codec)
+                    .is_some_and(|codec| codec.history == 0),
         })
     }
 
@@ -630,6 +674,7 @@ fn is_news(told: &Link, link: &Link) -> bool {
         || told.service != link.service
         || told.price != link.price
         || told.refuses_quic != link.refuses_quic
+        || told.uncompressed != link.uncompressed
         || apart(told.rate, link.rate)
         || apart(told.rtt_us, link.rtt_us)
 }

@@ -28,7 +28,13 @@ fn two() -> (Gateway, Client) {
     let gateway = Gateway(ours);
     gateway.say(&Event::Hello { version: VERSION, service: "echo".into() }, b"", None);
     let client = Client::new(theirs).unwrap();
-    let hello = Request::Hello { version: VERSION, datagrams: false, offline: false, pings: true };
+    let hello = Request::Hello {
+        version: VERSION,
+        datagrams: false,
+        offline: false,
+        pings: true,
+        proxied: false,
+    };
     assert_eq!(gateway.hear().0, hello);
     (gateway, client)
 }
@@ -74,7 +80,8 @@ fn a_connection_that_is_passed_is_the_very_socket_with_what_was_read() {
     let (near, far) = sockets();
     let address: SocketAddr = "10.1.0.2:40000".parse().unwrap();
     let (peer, class) = ("shore".to_owned(), "normal".to_owned());
-    let it = Accepted { id: 1, client: address, server: address, peer, class, dscp: 46 };
+    let it =
+        Accepted { id: 1, client: address, server: address, peer, class, dscp: 46, name: None };
     gateway.say(&Event::Accepted(it.clone()), b"", Some(near.as_fd()));
     drop(near);
     let mut room = room();

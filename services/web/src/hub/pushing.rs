@@ -170,9 +170,11 @@ impl Page {
     /// The coding for a page or a sheet that is asked for with these fields: its server's own
     /// where it would cross as it is.
     fn coding(&self, fields: &HeaderMap, is_not_packed: bool) -> HeaderValue {
-        match exchange::Kind::of(fields) {
-            exchange::Kind::Private if is_not_packed => encoded::asked_for(fields),
-            _ => HeaderValue::from_static("identity"),
+        let is_private = exchange::Kind::of(fields) == exchange::Kind::Private;
+        let as_it_is = is_private || self.hub.gateway.is_uncompressed(&self.peer);
+        match as_it_is && is_not_packed {
+            true => encoded::asked_for(fields),
+            false => HeaderValue::from_static("identity"),
         }
     }
 

@@ -114,6 +114,15 @@ impl<T: Clone> Shelf<T> {
         self.pages.get_mut(&page)
     }
 
+    /// The server that an object of the page counts as being of. A page that was asked for by its
+    /// host's name has no address at the terminal, and nor have the objects that its host asks for.
+    pub fn server_of(&self, page: u64, to: SocketAddr) -> SocketAddr {
+        match self.pages.get(&page).map(|page| page.way.to) {
+            Some(own) if own.ip().is_unspecified() => SocketAddr::new(own.ip(), to.port()),
+            _ => to,
+        }
+    }
+
     /// These objects of the page come.
     pub fn promise(&mut self, page: u64, names: Vec<String>, now: Duration) {
         let Some(it) = self.pages.get_mut(&page) else { return };

@@ -94,15 +94,20 @@ impl Drop for Asking {
     }
 }
 
-/// What the host says first, until it is known what that is. While it says nothing it is waited for as
+/// What the host says first, of which so much was read, until it is known what that is. While it says
+/// nothing it is waited for as
 /// long as `makes_sense` says so, if there is a place for that.
 pub async fn first_bytes(
     stream: &TcpStream,
+    mut read: Vec<u8>,
     places: &Semaphore,
     makes_sense: impl Fn() -> bool,
 ) -> (Verdict, Vec<u8>) {
-    let mut read = Vec::new();
-    if !speaks(stream, places, makes_sense).await {
+    match judge(&read) {
+        Verdict::More => {}
+        verdict => return (verdict, read),
+    }
+    if read.is_empty() && !speaks(stream, places, makes_sense).await {
         return (Verdict::Pass, read);
     }
     let until = Instant::now() + SLOW;

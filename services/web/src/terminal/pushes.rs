@@ -337,9 +337,10 @@ impl Pushes {
             *answer.status_mut() = status;
             Ok(answer)
         };
-        let Some(pushed) = fields::from_push(&mut request) else {
+        let Some(mut pushed) = fields::from_push(&mut request) else {
             return refused(StatusCode::BAD_REQUEST);
         };
+        pushed.to = this.shelf.borrow().server_of(pushed.page, pushed.to);
         let Some(status) = pushed.status else {
             this.withdraw(&peer, pushed.page, request.into_body()).await;
             return refused(StatusCode::NO_CONTENT);
