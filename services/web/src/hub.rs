@@ -9,6 +9,7 @@ mod verifying;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -54,6 +55,9 @@ const BUFFER: usize = 18 << 10;
 const REQUESTS: usize = 2 * exchange::REQUESTS as usize;
 const FIELDS: usize = 64 << 20;
 
+/// Addresses of a name that are tried.
+const TRIED: usize = 4;
+
 type Sender = SendRequest<Body>;
 /// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
 type Key = (Rc<str>, Way, Option<Rc<str>>);
@@ -85,6 +89,40 @@ impl Hub {
         let (requests, fields) = (Places::new(REQUESTS), Places::new(FIELDS));
         let (verifying, warm, named) = Default::default();
         Hub { gateway, counted, pushing, requests, fields, verifying, kept, warm, secure, named }
+    }
+
+    /// An address of the host that the URI names, to which the gateway has connected.
+    async fn address_of(
+        self: &Rc<Hub>,
+        peer: &Rc<str>,
+        uri: &Uri,
+        way: Way,
+    ) -> Result<SocketAddr, String> {
+        let (host, port) = (uri.host().unwrap_or("").to_ascii_lowercase(), way.to.port());
+        let proves = secure::name_of(uri)?.map(Rc::from);
+        let name = (peer.clone(), proves.is_some(), host.clone(), port);
+        if let Some(to) = self.named.find(&name) {
+            return Ok(to);
+        }
+        let told = self.gateway.resolve(peer, &host).await.map_err(|why| why.to_string())?;
+        self.verifying.note(&host, &told);
+        let mut why = "the name has no address".to_owned();
+        for ip in told.into_iter().filter(|ip| !ip.is_unspecified()).take(TRIED) {
+            let to = SocketAddr::new(ip, port);
+            let key: Key = (peer.clone(), Way { to, ..way }, proves.clone());
+            match self.connect(&key).await {
+                Ok(sender) => {
+                    self.keep(key, sender);
+                    self.named.keep(name, to);
+                    return Ok(to);
+                }
+                Err(failed) => why = failed,
+            }
+            if why.starts_with(headers::CERTIFICATE) || why.starts_with(headers::PAPERS) {
+                break;
+            }
+        }
+        Err(why)
     }
 
     /// Serves an exchange.
