@@ -79,7 +79,7 @@ impl Shard {
         }
         let peer = self.peer_for_client(&asked.target);
         let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
-        let Err(asked) = self.give_proxied(now, peer, asked) else { return };
+        let Some(asked) = self.give_proxied(now, peer, asked) else { return };
         let client = self.relay.proxy_client(asked.client);
         let origin = Origin { client, target: asked.target.clone(), dscp: 0 };
         let Some(flow) = self.relay.open(now, peer, origin) else {

@@ -202,41 +202,41 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives a client of the proxy to a service, if a rule says so and the service takes it; else it is
-    /// the caller's.
+    /// Gives a client of the proxy to a service, if a rule says so and the service takes it; else it
+    /// comes back.
     pub(super) fn give_proxied(
         &mut self,
         now: Instant,
         peer: PeerId,
         asked: Asked,
-    ) -> Result<(), Asked> {
+    ) -> Option<Asked> {
         let client = SocketAddr::new(asked.client.ip().to_canonical(), asked.client.port());
         let (server, name) = match &asked.target {
             Target::Address(server) => (*server, None),
             Target::Name(name, port) => ((Ipv4Addr::UNSPECIFIED, *port).into(), Some(name.clone())),
-            Target::Service(..) => return Err(asked),
+            Target::Service(..) => return Some(asked),
         };
-        let Some(via) = self.relay.via_proxy(now, peer, client, server) else { return Err(asked) };
+        let Some(via) = self.relay.via_proxy(now, peer, client, server) else { return Some(asked) };
         let Some(line) = self.services.running.get(&via.service).cloned() else {
-            return Err(asked);
+            return Some(asked);
         };
         if !line.takes_proxied() || !line.has_room() {
-            return Err(asked);
+            return Some(asked);
         }
         let id = line.next_id();
         let (peer, class) = (self.peer_name(via.peer), self.class_name(&via));
         let accepted = Accepted { id, client, server, peer, class, dscp: via.dscp, name };
         let target = asked.target.clone();
         // From here on it is answered, as a host that is intercepted is: what fails resets it.
-        let Some((stream, rest, first)) = asked.grant() else { return Ok(()) };
-        let (Ok(far), Ok(near)) = (stream.peer_addr(), stream.local_addr()) else { return Ok(()) };
+        let (stream, rest, first) = asked.grant()?;
+        let (Ok(far), Ok(near)) = (stream.peer_addr(), stream.local_addr()) else { return None };
         line.note_proxied((far, near), id, Proxied { target, client, rest, early: first.len() });
         let event = Event::Accepted(accepted);
         let given = line.send(&event, &first, Some(stream.as_fd())) == Sent::Done;
         let count = if given { &line.counts.accepted } else { &line.counts.overflowed };
         count.fetch_add(1, Relaxed);
         drop(line.share(stream));
-        Ok(())
+        None
     }
 
     /// Gives a host's datagram to a service; false: it is to be carried.
