@@ -15,7 +15,8 @@ use units::{BitRate, Ratio};
 
 use crate::documents::{GUIDE, put, toml};
 use crate::harness::{
-    Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings, root, root_alone, wait_for,
+    Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings_over_losses, root, root_alone,
+    wait_for,
 };
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, listen, pattern,
@@ -134,7 +135,7 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     eprintln!("1.5 MB over 10 Mbit/s, 500 ms, 1 % lost: {without:?} without, {with:?} with");
     assert!(with * 2 < without, "{with:?} with, {without:?} without\n{}", alone.said());
     // What is not TCP goes as it always did.
-    pings(&world.client, 2, "10.2.0.2");
+    pings_over_losses(&world.client, "10.2.0.2");
     let counted = must(&world.gwa, "nft list ruleset");
     assert!(counted.contains("bp-split-out"), "{counted}");
     // `status` shows the link, which has no session.

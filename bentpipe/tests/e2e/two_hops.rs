@@ -19,7 +19,7 @@ use os::port::Port;
 use units::{BitRate, Ratio};
 
 use crate::gateway::{Gateway, Keys, Settings};
-use crate::harness::{LAN, PATIENCE, Plan, Scratch, must, pings, root, wait_for};
+use crate::harness::{LAN, PATIENCE, Plan, Scratch, must, pings_over_losses, root, wait_for};
 use crate::tcp::{
     End, check_echo, echo_once, end_within, joined, listen, pattern, read_to_end, reset, send_all,
     try_connect,
@@ -207,7 +207,7 @@ fn a_path_over_two_satellites_is_two_streams_whose_client_the_server_sees() {
     assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap(), "sources are kept");
     drop((near, far));
     // What is not split takes the same way as packets.
-    pings(&row.client, 3, "10.3.0.2");
+    pings_over_losses(&row.client, "10.3.0.2");
     wait_until_no_streams(&row);
 }
 
