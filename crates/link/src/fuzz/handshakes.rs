@@ -14,7 +14,7 @@ use crate::keys::{Entropy, PresharedKey, PrivateKey};
 use crate::path::PathId;
 use crate::seal::TAG_LEN;
 use crate::session::{Label, LinkConfig};
-use crate::tunnel::{PacketKind, Tunnel, TunnelConfig};
+use crate::tunnel::{MAX_HINT, PacketKind, Tunnel, TunnelConfig};
 use crate::wire::{Origin, Target};
 
 /// Steps of one input: a handshake costs as much as thousands of bytes.
@@ -117,7 +117,7 @@ impl World {
             }
             4 => {
                 let len = usize::from(bytes.u8()) * 4;
-                self.say(bytes.u8() % 8, bytes.take(len));
+                self.say(bytes.u8() % (MAX_HINT + 1), bytes.take(len));
             }
             5 => self.use_session(bytes),
             6 => self.pass(Duration::from_millis(1 << (bytes.u8() % 17))),
