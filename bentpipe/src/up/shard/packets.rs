@@ -31,7 +31,9 @@ impl Shard {
             }
             wanted => wanted,
         };
-        if let Some(datagram) = datagram::parse(packet).filter(|_| !self.lines.is_empty()) {
+        if !self.lines.is_empty()
+            && let Some(datagram) = datagram::parse(packet)
+        {
             self.note_question(now, datagram);
         }
         let class = wanted.as_ref().map(|(at, flow)| self.class_by_line(*at, flow));

@@ -32,7 +32,8 @@ impl Arrived {
     pub fn read(packet: &[u8]) -> Option<Arrived> {
         let parsed = Packet::parse(packet)?;
         let facts = parsed.facts(packet);
-        let datagram = relay::datagram::parse(packet);
+        let is_dns = facts.protocol == UDP && facts.ports.is_some_and(|(from, _)| from == DNS);
+        let datagram = is_dns.then(|| relay::datagram::parse(packet)).flatten();
         let answer = datagram.and_then(|(server, host, m)| Question::answered(host, server, m));
         let (from, host, len) = (parsed.source, parsed.destination, packet.len());
         Some(Arrived { from, host, facts, len, answer })
