@@ -322,12 +322,13 @@ pub fn pings(ns: &NetNs, n: usize, args: &str) {
     }
 }
 
-/// Ten pings over links that lose some of them. A lone packet is not repaired.
+/// Ten pings over links that lose 2 % of them and of their answers together: less than seven are
+/// answered once in 30,000 times. A lone packet is not repaired.
 pub fn pings_over_losses(ns: &NetNs, args: &str) {
     let text = must(ns, &format!("ping -c 10 -i 0.2 -W 10 {args}"));
     let answered = text.split(" packets transmitted, ").nth(1);
     let answered = answered.and_then(|rest| rest.split(' ').next()?.parse().ok());
-    assert!(answered.is_some_and(|n: u32| n > 5), "{text}");
+    assert!(answered.is_some_and(|n: u32| n >= 7), "{text}");
 }
 
 /// Both outputs of a command, for messages.

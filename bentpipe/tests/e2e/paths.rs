@@ -44,13 +44,7 @@ impl Two {
              link = {{ send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }}\n"
         );
         plan.b.peer += words;
-        let mut world = World::without_gateways(&plan);
-        let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
-        let second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
-        world.b.start();
-        world.a.start();
-        world.a.wait_until_up();
-        world.b.wait_until_up();
+        let (world, second) = start_with_second(&plan);
         let two = Two { world, second };
         // Where both carry, the faster one is the one in use for everything else.
         let spread = words.starts_with("carriers");
@@ -78,6 +72,18 @@ impl Two {
     fn carried(&self) -> [u64; 2] {
         [carried(&self.world.link), carried(&self.second)]
     }
+}
+
+/// Gateways that run, with a second link of 6 Mbit/s and 10 ms between them.
+pub fn start_with_second(plan: &Plan) -> (World, EmulatorHandle) {
+    let mut world = World::without_gateways(plan);
+    let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
+    let second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    world.b.wait_until_up();
+    (world, second)
 }
 
 /// A second way between gateways with these addresses on it: its rates and delay.

@@ -8,7 +8,7 @@ use bentpipe::admin::{PathCause, PathState};
 
 use crate::harness::{Plan, World, root, wait_for};
 use crate::line::books;
-use crate::paths::{path, second_link, wait_for_path};
+use crate::paths::{path, start_with_second, wait_for_path};
 use crate::tcp::{SERVER, joined, listen, pattern, read_to_end, send_all};
 
 /// Millions of bytes, and the price in cents, by carrier.
@@ -47,12 +47,7 @@ fn the_cheapest_carrier_carries_all_and_each_is_paid_by_its_tariff() {
         interface = \"sat1\"\ntariff = { currency = \"USD\", per_megabyte = \"0.50\" }\n\
         link = { send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }\n"
         .into();
-    let mut world = World::without_gateways(&plan);
-    let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
-    let _second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
-    world.b.start();
-    world.a.start();
-    world.a.wait_until_up();
+    let (world, _second) = start_with_second(&plan);
     let both = |world: &World, used: &str, other: PathState| {
         let gateways = [&world.a, &world.b];
         wait_for_path(gateways, used, PathState::InUse);
@@ -110,12 +105,7 @@ fn a_metered_carrier_is_set_down_at_the_budget_and_used_again_when_that_is_raise
     plan.b.listen = "0.0.0.0:4500".into();
     // 1.3 MB may be under way when the end is seen.
     plan.a.peer = carriers("3");
-    let mut world = World::without_gateways(&plan);
-    let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
-    let _second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
-    world.b.start();
-    world.a.start();
-    world.a.wait_until_up();
+    let (mut world, _second) = start_with_second(&plan);
     wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
     let listener = listen(&world.server, SERVER);
     let (near, mut far) = joined(&world.client, &listener);

@@ -16,7 +16,7 @@ use bentpipe::admin::{ServiceState, ServiceStatus};
 use crate::accelerators::serve_text;
 use crate::documents::{GUIDE, SERVICES, block, put, toml};
 use crate::gateway::{Gateway, Settings};
-use crate::harness::{PATIENCE, Plan, Scratch, World, root, root_alone, wait_for};
+use crate::harness::{PATIENCE, Plan, Scratch, World, root, root_alone, wait_for, wait_long_for};
 use crate::tcp::{
     End, SERVER, SERVER_V6, accept, check_echo, connect, end_within, expect, joined, listen,
     pattern, read_to_end, reset, send_all, stop_listening,
@@ -383,16 +383,18 @@ fn a_service_that_hangs_while_it_is_idle_is_noticed_and_started_again() {
     let pid = before.pid.expect("a process").to_string();
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
     world.a.wait_for_log("it does not answer a ping");
-    wait_for("the next ones", || match (service(&world.a), stopped(&world.a)) {
+    wait_long_for("the next ones", 4 * PATIENCE, || match (service(&world.a), stopped(&world.a)) {
         (a, b) if a.starts > 1 && b.starts > before.starts => Ok(()),
         them => Err(format!("{them:?}")),
     });
     // The stopped one may have been found by other packets that it has not read. One that answers goes on,
     // and one that knows no pings.
     let answers = stopped(&world.a).starts;
-    wait_for("another turn of the one that hangs", || match service(&world.a).starts {
-        3.. => Ok(()),
-        n => Err(format!("{n} starts")),
+    wait_long_for("another turn of the one that hangs", 4 * PATIENCE, || {
+        match service(&world.a).starts {
+            3.. => Ok(()),
+            n => Err(format!("{n} starts")),
+        }
     });
     assert_eq!(stopped(&world.a).starts, answers, "it answers");
     assert_eq!(service(&world.b).pid, first.pid, "it knows no pings");
