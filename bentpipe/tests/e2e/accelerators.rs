@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, sync::Mutex};
+use std::sync::Mutex;
 
 use bentpipe::admin::{ServiceState, ServiceStatus};
 
 use crate::documents::{put, toml};
 use crate::gateway::{Gateway, PROGRAM, Settings};
-use crate::harness::{Scratch, wait_for};
+use crate::harness::{Scratch, install, wait_for};
 
 /// The program of a service, built as this test was, in a directory of its own.
 pub fn program(name: &str, dir: &Scratch) -> PathBuf {
@@ -25,7 +25,7 @@ pub fn program(name: &str, dir: &Scratch) -> PathBuf {
         Path::new(PROGRAM).with_file_name(name)
     };
     let at = dir.sub("bin").join(name);
-    fs::copy(built, &at).expect("a copy");
+    install(built, &at);
     at
 }
 

@@ -2,11 +2,10 @@
 //! stands, or what is to stand, and never nothing; it is told, and tried again.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::harness::{Plan, World, must, root, wait_for, wait_long_for};
+use crate::harness::{Plan, World, install_script, must, root, wait_for, wait_long_for};
 use crate::tcp::{check_echo, listen};
 
 const SERVER: &str = "10.2.0.2:7000";
@@ -30,8 +29,7 @@ impl Faulty {
             dir.display(),
             must(&world.gwa, "command -v ip").trim(),
         );
-        fs::write(dir.join("ip"), script).expect("a script");
-        fs::set_permissions(dir.join("ip"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        install_script(&script, &dir.join("ip"));
         let path = std::env::var("PATH").expect("a path");
         world.a.configure(|s| s.prefix = format!("-- env PATH={}:{path} setpriv", dir.display()));
         let faulty = Faulty { world, dir };

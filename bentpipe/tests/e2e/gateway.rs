@@ -12,7 +12,7 @@ use bentpipe::admin::{self, Answer, LinkState, Request, Status};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
 
-use crate::harness::{LAN, PATIENCE, Plan, run, said, wait_for};
+use crate::harness::{LAN, PATIENCE, Plan, install, run, said, wait_for};
 
 /// What is started.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
@@ -211,7 +211,7 @@ impl Gateway {
     /// name.
     pub fn install(&mut self) {
         let (program, new) = (self.dir.join("bentpipe"), self.dir.join("bentpipe.new"));
-        fs::copy(&self.program, &new).expect("a copy");
+        install(&self.program, &new);
         fs::rename(&new, &program).expect("a name");
         self.program = program;
     }

@@ -10,7 +10,7 @@
 //! satellite also routes in clear, so that a test can tell whether something did
 //! ([`Plan::clear_routes`]).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -254,6 +254,21 @@ impl Scratch {
         fs::create_dir_all(&path).expect("a directory");
         path
     }
+}
+
+/// Puts a program at this place, which everybody may run. A child writes it: what this process has
+/// open for writing, children that other threads fork meanwhile hold open, too, and until they
+/// have closed it nobody can run it (ETXTBSY).
+pub fn install(program: impl AsRef<Path>, at: &Path) {
+    let made = run(Command::new("install").args(["-m", "755"]).arg(program.as_ref()).arg(at));
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// The same for a script.
+pub fn install_script(text: &str, at: &Path) {
+    let source = at.with_extension("text");
+    fs::write(&source, text).expect("a script");
+    install(&source, at);
 }
 
 /// Removes what test processes left that were killed.

@@ -1,10 +1,9 @@
 //! Links that cost money: raised for users, dropped when idle, kept down for noise, and paid for
 //! to the cent (R-DDR, R-VIRTUAL, R-COST).
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -19,7 +18,8 @@ use units::{BitRate, Duration as Time, Ratio};
 use crate::documents::{self, GUIDE, put, toml};
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{
-    LAN, Plan, SATELLITE, Scratch, World, must, root, run, said, shell, wait_for, wait_long_for,
+    LAN, Plan, SATELLITE, Scratch, World, install_script, must, root, run, said, shell, wait_for,
+    wait_long_for,
 };
 use crate::tcp::{SERVER, check_echo, connect, expect, joined, listen, pattern};
 
@@ -50,9 +50,7 @@ pub fn with_line(mut world: World, line: impl FnOnce(&Path) -> String) -> World 
 /// directory, writes down what it is told.
 fn guides_line(dir: &Path, words: &str) -> String {
     let (program, calls) = (dir.join("terminal"), dir.join("calls"));
-    fs::write(&program, format!("#!/bin/sh\necho \"$1\" >> {}\n", calls.display()))
-        .expect("a file");
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
+    install_script(&format!("#!/bin/sh\necho \"$1\" >> {}\n", calls.display()), &program);
     let program = program.display().to_string();
     put(toml(GUIDE, words), "/usr/local/sbin/terminal", &program)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use os::netns::NetNs;
 
 use crate::block::{Restless, bentpipe, in_clear, watch};
-use crate::harness::{Daemon, World, must, root, said, wait_for, wait_long_for};
+use crate::harness::{Daemon, World, install_script, must, root, said, wait_for, wait_long_for};
 use crate::tcp::{SERVER, check_echo, listen};
 
 const NETWORKD: &str = "/lib/systemd/systemd-networkd";
@@ -74,8 +74,7 @@ fn networkd(world: &World, ns: &NetNs, name: &str, files: &[&str]) -> Daemon {
     }
     let path = dir.join("run");
     let settings = "env SYSTEMD_LOG_LEVEL=info SYSTEMD_LOG_TARGET=console";
-    fs::write(&path, format!("{script}exec {settings} {NETWORKD}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    install_script(&format!("{script}exec {settings} {NETWORKD}\n"), &path);
     Daemon::start(ns, &format!("unshare --mount {}", path.display()), &dir.join("log"))
 }
 

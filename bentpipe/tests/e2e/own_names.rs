@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::net::UdpSocket;
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use os::netns::{NetNs, veth};
 
-use crate::harness::{SATELLITE, World, must, root, spaces, wait_for};
+use crate::harness::{SATELLITE, World, install_script, must, root, spaces, wait_for};
 use crate::own::single_host;
 
 /// The name server, in a network of its own.
@@ -55,8 +54,7 @@ fn with_files(world: &mut World, files: [(&str, String); 2]) {
         script += &format!("mount --bind {} /etc/{name}\n", path.display());
     }
     let path = dir.join("with-files");
-    fs::write(&path, script + "shift\nexec \"$@\"\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    install_script(&(script + "shift\nexec \"$@\"\n"), &path);
     world.a.configure(|s| {
         s.endpoint = Some(format!("{NAME}:4500"));
         s.prefix = format!("-- unshare --mount {}", path.display());

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::chown;
 
 use crate::files::HttpServer;
-use crate::harness::{Plan, World, must, root, said, shell, wait_for};
+use crate::harness::{Plan, World, install_script, must, root, said, shell, wait_for};
 use crate::tcp::{SERVER, accept, connect, listen, pattern};
 
 /// Debian's nobody and nogroup.
@@ -80,8 +80,7 @@ fn names_are_resolved_at_the_far_side() {
          exec setpriv --pdeathsig KILL --reuid 65534 --regid 65534 --clear-groups \"$@\"\n",
         hosts.display()
     );
-    fs::write(&start, script).unwrap();
-    must_be_executable(&start);
+    install_script(&script, &start);
     let mut plan = Plan::default();
     for side in [&mut plan.a, &mut plan.b] {
         side.lan = None;
@@ -111,11 +110,6 @@ fn names_are_resolved_at_the_far_side() {
         assert!(!output.status.success(), "{name}: {}", said(&output));
     }
     assert!(world.b.dropped_for("destination denied") >= 1, "{:?}", world.b.status().node.dropped);
-}
-
-fn must_be_executable(path: &std::path::Path) {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use os::netns::NetNs;
 
 use crate::gateway::{Keys, PROGRAM};
-use crate::harness::{Plan, Scratch, World, root, shell};
+use crate::harness::{Plan, Scratch, World, install_script, root, shell};
 
 /// Runs `bentpipe up` on the file of gateway a, which must fail; what it complained of.
 fn complaint(world: &World, before: &str) -> String {
@@ -216,8 +216,7 @@ fn a_missing_or_failing_nft_is_one_sentence_and_nothing_is_left() {
     };
     let script = |text: &str| {
         missing();
-        fs::write(bin.join("nft"), format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(bin.join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
+        install_script(&format!("#!/bin/sh\n{text}\n"), &bin.join("nft"));
     };
     let failing = [
         "exit 1",

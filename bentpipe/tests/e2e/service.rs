@@ -16,7 +16,9 @@ use bentpipe::admin::{ServiceState, ServiceStatus};
 use crate::accelerators::serve_text;
 use crate::documents::{GUIDE, SERVICES, block, put, toml};
 use crate::gateway::{Gateway, Settings};
-use crate::harness::{PATIENCE, Plan, Scratch, World, root, root_alone, wait_for, wait_long_for};
+use crate::harness::{
+    PATIENCE, Plan, Scratch, World, install, root, root_alone, wait_for, wait_long_for,
+};
 use crate::tcp::{
     End, SERVER, SERVER_V6, accept, check_echo, connect, end_within, expect, joined, listen,
     pattern, read_to_end, reset, send_all, stop_listening,
@@ -52,7 +54,7 @@ impl Programs {
     /// A program that runs `bentpipe-echo`.
     fn echo(&self) -> String {
         let path = self.dir().join("bentpipe-echo");
-        fs::copy(echo(), &path).expect("a copy");
+        install(echo(), &path);
         format!("[{:?}]", path.display().to_string())
     }
 

@@ -68,7 +68,10 @@ fn names_that_are_not_ours_have_no_owner() {
 fn without_root(skip: Option<&str>) -> (bool, String) {
     // A copy, because nobody may not look into our directories.
     let program = std::env::temp_dir().join(format!("ostest-{}-program", std::process::id()));
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // A child writes the copy: what this process has open for writing, children that other threads
+    // fork meanwhile hold open, too, and nobody can run it (ETXTBSY).
+    let made = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(made.unwrap().success());
     let mut command = Command::new(&program);
     command.args(["--exact", "netns::tests::sysctls_and_commands_are_the_namespaces_own"]);
     command.current_dir("/").uid(65_534).gid(65_534).env_remove("BENTPIPE_SKIP_ROOT_TESTS");
