@@ -36,6 +36,10 @@ fn serve(listener: TcpListener) {
     });
 }
 
+/// A kernel acknowledges the last FIN before the connection's socket makes way for TIME_WAIT's
+/// (`tcp_fin`, Linux 6.18). A SYN that comes in between is dropped, at any Linux server.
+const BEFORE_REUSE: Duration = Duration::from_millis(5);
+
 /// One short connection from a port of the caller's choice; the time until it stood.
 fn short_connection(from: SocketAddr, to: SocketAddr) -> io::Result<Duration> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
@@ -58,6 +62,8 @@ fn short_connection(from: SocketAddr, to: SocketAddr) -> io::Result<Duration> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     assert_eq!(answer, question);
+    drop(stream);
+    thread::sleep(BEFORE_REUSE);
     Ok(connected)
 }
 
