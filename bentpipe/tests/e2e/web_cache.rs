@@ -116,6 +116,59 @@ fn what_is_stale_is_validated_and_its_body_does_not_cross_the_link_again() {
     assert_eq!(server.heads().len(), 4);
 }
 
+/// A server of ranges; what is sent to it by POST changes nothing.
+fn ranges(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let body = pattern(4, 1_000_000);
+    let fields = "Cache-Control: max-age=600\r\nETag: \"four\"\r\n";
+    let range = field(head, "range").filter(|_| head.starts_with("GET "));
+    let Some(range) = range.and_then(|range| range.strip_prefix("bytes=")) else {
+        return with(sized(body), fields);
+    };
+    let (first, last) = range.split_once('-').expect("a range");
+    let (first, last) = (first.parse().expect("a number"), last.parse().unwrap_or(999_999));
+    let (head, part) = with(sized(body[first..=last].to_vec()), fields);
+    let told = format!("Content-Range: bytes {first}-{last}/1000000\r\n");
+    with((head.replace(" 200 OK", " 206 Partial Content"), part), &told)
+}
+
+#[test]
+fn a_part_that_was_asked_for_does_not_cross_the_link_again() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("web-parts", with_directory);
+    let server = Server::start(&world.server, ranges);
+    let body = pattern(4, 1_000_000);
+    let part = |range: &str, bytes: std::ops::Range<usize>| {
+        let (head, got) = get(&world, &format!("-r {range}"), "/film");
+        let told = format!("content-range: bytes {}-{}/1000000", bytes.start, bytes.end - 1);
+        assert!(head.contains(" 206 ") && head.contains(&told) && got == body[bytes], "{head}");
+    };
+    part("1000-200999", 1_000..201_000);
+    part("201000-400999", 201_000..401_000);
+    wait_for_count(&world.a, "stored", 2);
+    kill_service(&world.a);
+    wait_for_count(&world.a, "on_disk", 2);
+    let before = world.a.status().links[0].receive.lan_bytes;
+    part("1000-200999", 1_000..201_000);
+    part("201000-400999", 201_000..401_000);
+    let crossed = world.a.status().links[0].receive.lan_bytes - before;
+    assert!(crossed < 10_000, "{crossed} bytes");
+    assert_eq!(server.heads().len(), 2);
+    // What is changed is forgotten with its parts, at both ends.
+    get(&world, "-d x", "/film");
+    part("1000-200999", 1_000..201_000);
+    assert_eq!(server.heads().len(), 4);
+    // A part that is all of it is as good as the whole.
+    part("0-", 0..1_000_000);
+    assert_eq!(server.heads().len(), 5);
+    wait_for_count(&world.a, "stored", 2);
+    let (head, got) = get(&world, "", "/film");
+    assert!(head.contains(" 200 ") && got == body, "{head}");
+    part("7-9", 7..10);
+    assert_eq!(server.heads().len(), 5);
+}
+
 #[test]
 fn what_is_on_disk_survives_a_crash_and_what_is_damaged_there_is_asked_for_again() {
     if !root() {

@@ -7,6 +7,9 @@
 //! what the host asked for. [`Memory`] and [`Index`] are the books of what is kept, [`record`] is its
 //! form on disk.
 //!
+//! An answer to a request for a range (206, or 416) is kept for those who ask for the same range, in
+//! the same words. One that has all bytes is kept as the whole that it is.
+//!
 //! The key holds the server's address beside the host that was named: who lies about one of them
 //! gets his own answers back and poisons nobody's.
 
@@ -19,6 +22,7 @@ mod stored;
 mod words;
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use blake2::Digest as _;
@@ -30,6 +34,7 @@ pub use changed::{changes, obsolete};
 pub use given::{Given, Part, give};
 pub use index::{Index, Place};
 pub use memory::Memory;
+use stored::plain_value;
 pub use stored::{Stored, keep};
 use words::Directives;
 
@@ -55,6 +60,14 @@ pub struct Key {
 /// Names a [`Key`] in books and files.
 pub type Digest = u128;
 
+/// The half of a digest in which those of a target's parts differ.
+const OF_A_PART: Digest = u64::MAX as Digest;
+
+/// The digests of a target and of its parts.
+pub fn parts_of(target: Digest) -> RangeInclusive<Digest> {
+    target & !OF_A_PART..=target | OF_A_PART
+}
+
 impl Key {
     /// Of what is asked for at a server behind `peer`; of the URI the host is in small letters.
     pub fn new(peer: &str, to: SocketAddr, uri: &Uri) -> Key {
@@ -64,6 +77,14 @@ impl Key {
     /// What names it. Different keys have different ones, as nobody can make them alike.
     pub fn digest(&self) -> Digest {
         digest_of(format!("{}\n{}\n{}", self.peer, self.to, self.uri).as_bytes())
+    }
+
+    /// What names its answer to a request for this range. Whoever forgets the target finds it by
+    /// the half that both have ([`parts_of`]).
+    fn digest_of_part(&self, range: &[u8]) -> Digest {
+        let whole = self.digest();
+        let part = digest_of(&[&whole.to_be_bytes(), range].concat());
+        whole & !OF_A_PART | part & OF_A_PART
     }
 
     /// The same for all servers and peers.
@@ -234,6 +255,18 @@ impl Asked {
             head,
             wants: Wants::of(fields),
         })
+    }
+
+    /// Under which what answers it may be kept: its target, and the range of it that is asked for.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> + use<> {
+        let part = self.range().map(|range| self.key.digest_of_part(&range));
+        [Some(self.key.digest()), part].into_iter().flatten()
+    }
+
+    /// What it says of a range.
+    fn range(&self) -> Option<Vec<u8>> {
+        let has = !self.head && self.fields.contains_key(header::RANGE);
+        has.then(|| plain_value(&self.fields, &header::RANGE))
     }
 
     /// Does it ask for the fields alone?

@@ -112,9 +112,10 @@ impl Disk {
         record.stored.length = grown.length;
         let about = record.encode(now).ok_or(ErrorKind::InvalidInput)?;
         grown.file.write_all(&about)?;
-        let (key, number) = (&record.stored.key, record.stored.number);
+        let Record { stored, .. } = &record;
+        let (uri, number) = (stored.key.uri_digest(), stored.number);
         let length = grown.length + about.len() as u64;
-        let place = Place { digest: key.digest(), uri: key.uri_digest(), number, length };
+        let place = Place { digest: stored.digest(), uri, number, length };
         fs::rename(&grown.path, self.path(&place))?;
         // It has another name now, and is not removed.
         grown.path = PathBuf::new();
@@ -171,7 +172,7 @@ impl Disk {
             None => read_at(&file, begins, length as u64)?,
         };
         let record = Record::decode(&about, expected, place.number, now);
-        let record = record.filter(|record| record.stored.key.digest() == place.digest);
+        let record = record.filter(|record| record.stored.digest() == place.digest);
         let record = record.ok_or(ErrorKind::InvalidData)?;
         if record.stored.length > begins {
             return Err(ErrorKind::InvalidData.into());

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bentpipe_web::cache::record::Record;
-use bentpipe_web::cache::{Asked, Digest, Index, Key, Memory, Now, Place, Stored};
+use bentpipe_web::cache::{Asked, Digest, Index, Key, Memory, Now, Place, Stored, parts_of};
 use bentpipe_web::disk::{Disk, Loaded};
 use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -107,17 +107,18 @@ impl Store {
 
     /// The answer that is kept for this request.
     pub async fn find(&self, asked: &Asked) -> Option<Found> {
-        let digest = asked.key.digest();
-        let found = self.memory.borrow_mut().find(digest, asked);
-        if let Some((stored, body)) = found {
-            self.index.borrow_mut().touch(digest, stored.number);
-            return Some(Found { stored, body: FoundBody::Memory(body) });
-        }
-        let places = self.index.borrow().of_target(digest);
-        for place in places {
-            let Some(loaded) = self.load(place).await else { continue };
-            if loaded.record.stored.answers(asked) {
-                return Some(self.found(place, loaded));
+        for digest in asked.digests() {
+            let found = self.memory.borrow_mut().find(digest, asked);
+            if let Some((stored, body)) = found {
+                self.index.borrow_mut().touch(digest, stored.number);
+                return Some(Found { stored, body: FoundBody::Memory(body) });
+            }
+            let places = self.index.borrow().of_target(digest);
+            for place in places {
+                let Some(loaded) = self.load(place).await else { continue };
+                if loaded.record.stored.answers(asked) {
+                    return Some(self.found(place, loaded));
+                }
             }
         }
         None
@@ -167,18 +168,18 @@ impl Store {
         place.into_iter().for_each(|place| self.remove_file(place));
     }
 
-    /// Forgets all answers to what `key` names, those on their way here, too.
+    /// Forgets all answers to what `key` names, parts and those on their way here, too.
     pub fn forget_target(&self, key: &Key) {
         let digest = key.digest();
         self.memory.borrow_mut().forget_target(digest);
-        self.pending.borrow_mut().retain(|_, of| *of != digest);
-        let places = self.index.borrow().of_target(digest);
-        places.into_iter().for_each(|place| self.forget(digest, place.number));
+        self.pending.borrow_mut().retain(|_, of| !parts_of(digest).contains(of));
+        let places = self.index.borrow().of_target_and_parts(digest);
+        places.into_iter().for_each(|place| self.forget(place.digest, place.number));
     }
 
     /// An answer that had been stale holds again, as this.
     pub fn freshen(&self, old: &Found, new: Stored) -> Found {
-        let (digest, stored) = (new.key.digest(), Arc::new(new));
+        let (digest, stored) = (new.digest(), Arc::new(new));
         let found = Found { stored: Arc::clone(&stored), body: old.body.clone() };
         let body = match &old.body {
             FoundBody::Memory(body) => {

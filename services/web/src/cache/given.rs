@@ -45,8 +45,10 @@ pub fn give(asked: &Asked, stored: &Stored, now: Now) -> Given {
     if stored.status == StatusCode::NO_CONTENT {
         return Given { status: stored.status, fields, part: Part::Nothing };
     }
-    if stored.status == StatusCode::OK && is_what_he_has(asked, stored) {
+    let has_content = [StatusCode::OK, StatusCode::PARTIAL_CONTENT].contains(&stored.status);
+    if has_content && is_what_he_has(asked, stored) {
         OF_THE_BODY.iter().for_each(|name| drop(fields.remove(name)));
+        fields.remove(header::CONTENT_RANGE);
         return Given { status: StatusCode::NOT_MODIFIED, fields, part: Part::Nothing };
     }
     fields.insert(header::CONTENT_LENGTH, stored.length.into());
@@ -132,7 +134,7 @@ fn wanted_range(asked: &Asked, stored: &Stored) -> Option<Option<Range<u64>>> {
 }
 
 /// Is what he has a part of the same (RFC 9110, section 13.1.5)?
-fn may_be_joined(asked: &Asked, stored: &Stored) -> bool {
+pub(super) fn may_be_joined(asked: &Asked, stored: &Stored) -> bool {
     let Some(validator) = asked.fields.get(header::IF_RANGE) else { return true };
     let is = |name| stored.fields.get(name) == Some(validator);
     let is_weak = validator.as_bytes().starts_with(b"W/");

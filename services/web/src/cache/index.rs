@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Digest;
+use super::{Digest, parts_of};
 
 /// Files that are known at most.
 const MAX_FILES: usize = 200_000;
@@ -52,6 +52,12 @@ impl Index {
     pub fn of_target(&self, digest: Digest) -> Vec<Place> {
         let all = self.targets.get(&digest);
         all.map(|all| all.iter().rev().map(|(place, _)| *place).collect()).unwrap_or_default()
+    }
+
+    /// The files of a target and of its parts.
+    pub fn of_target_and_parts(&self, digest: Digest) -> Vec<Place> {
+        let all = self.targets.range(parts_of(digest));
+        all.flat_map(|(_, all)| all.iter().map(|(place, _)| *place)).collect()
     }
 
     /// It was used.

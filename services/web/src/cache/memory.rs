@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Asked, Digest, Stored};
+use super::{Asked, Digest, Stored, parts_of};
 
 /// What an answer counts for beside its body and fields.
 const OVERHEAD: usize = 512;
@@ -95,9 +95,10 @@ impl Memory {
         }
     }
 
-    /// Forgets all variants of a target.
+    /// Forgets all variants and parts of a target.
     pub fn forget_target(&mut self, digest: Digest) {
-        for slot in self.targets.remove(&digest).unwrap_or_default() {
+        let of_target: Vec<_> = self.targets.range(parts_of(digest)).map(|(of, _)| *of).collect();
+        for slot in of_target.iter().flat_map(|of| self.targets.remove(of)).flatten() {
             self.by_use.remove(&slot.used);
             self.bytes -= slot.size();
         }

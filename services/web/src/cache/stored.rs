@@ -5,8 +5,9 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName};
 
+use super::given::may_be_joined;
 use super::words::{Directives, FOREVER, date, seconds};
-use super::{Asked, Key, Now};
+use super::{Asked, Digest, Key, Now};
 
 /// The longest freshness that nobody promised (RFC 9111, section 4.2.2).
 const GUESS: Duration = Duration::from_secs(24 * 3600);
@@ -17,13 +18,13 @@ const FIELD: usize = 100;
 /// How stale an answer may be that is given because the link is down.
 const CUT_OFF: Duration = Duration::from_secs(24 * 3600);
 
-/// Statuses whose answers may be kept without a word about it (RFC 9110, section 15.1), but 206.
-const BY_DEFAULT: [u16; 11] = [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501];
+/// Statuses whose answers may be kept without a word about it (RFC 9110, section 15.1).
+const BY_DEFAULT: [u16; 12] = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501];
 
 /// What `must-understand` asks for: statuses whose meaning for a cache is known here.
-const UNDERSTOOD: [u16; 31] = [
-    200, 201, 202, 203, 204, 205, 300, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 405, 406,
-    408, 409, 410, 411, 413, 414, 415, 500, 501, 502, 503, 504,
+const UNDERSTOOD: [u16; 33] = [
+    200, 201, 202, 203, 204, 205, 206, 300, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 405,
+    406, 408, 409, 410, 411, 413, 414, 415, 416, 500, 501, 502, 503, 504,
 ];
 
 /// Fields of a 304 that do not change those of the kept answer (RFC 9111, section 3.2): they are
@@ -134,12 +135,20 @@ fn keep_for_all(asked: &Asked, status: StatusCode, fields: &HeaderMap, now: Now)
     if !may_be_kept(status, &says, fields) {
         return None;
     }
-    let fields = keepable(fields, &says);
+    let mut fields = keepable(fields, &says);
+    let all = status == StatusCode::PARTIAL_CONTENT && has_all_bytes(&fields);
+    let status = if all { StatusCode::OK } else { status };
+    if all {
+        fields.remove(header::CONTENT_RANGE);
+    }
     // Whoever is told who he is must not be somebody else.
     if fields.contains_key(header::SET_COOKIE) {
         return None;
     }
-    let chosen_by = chosen_by(&fields, &asked.fields)?;
+    let mut chosen_by = chosen_by(&fields, &asked.fields)?;
+    if is_of_a_range(status) {
+        chosen_by.insert(0, (header::RANGE, asked.range()?));
+    }
     let age = age(&fields, now.steady.saturating_sub(asked.at.steady));
     let rules = Rules::of(status, &fields);
     let stored = Stored {
@@ -165,12 +174,27 @@ fn may_be_kept(status: StatusCode, says: &Directives, fields: &HeaderMap) -> boo
         true => !understood,
         false => says.has("no-store"),
     };
-    let whole = !status.is_informational()
-        && status != StatusCode::PARTIAL_CONTENT
-        && status != StatusCode::NOT_MODIFIED;
+    let whole = !status.is_informational() && status != StatusCode::NOT_MODIFIED;
     let said = ["public", "max-age", "s-maxage"].iter().any(|name| says.has(name));
     let may = said || fields.contains_key(header::EXPIRES) || BY_DEFAULT.contains(&status.as_u16());
     whole && may && !forbidden && !says.has_plain("private")
+}
+
+/// Does an answer of this status answer nobody but who asks for the same range?
+fn is_of_a_range(status: StatusCode) -> bool {
+    [StatusCode::PARTIAL_CONTENT, StatusCode::RANGE_NOT_SATISFIABLE].contains(&status)
+}
+
+/// Does a 206 have the whole, as where `bytes=0-` was asked for?
+fn has_all_bytes(fields: &HeaderMap) -> bool {
+    let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
+    let whole = text(header::CONTENT_RANGE).and_then(|range| {
+        let (bytes, all) = range.strip_prefix("bytes ")?.split_once('/')?;
+        let last: u64 = bytes.strip_prefix("0-")?.parse().ok()?;
+        (last.checked_add(1)?.to_string() == all).then_some(all)
+    });
+    // By its length the exchange knows whether it came whole.
+    whole.is_some() && whole == text(header::CONTENT_LENGTH)
 }
 
 /// Without what only its first reader may see, or what concerns one connection.
@@ -210,7 +234,7 @@ fn chosen_by(fields: &HeaderMap, asked: &HeaderMap) -> Option<Vec<(HeaderName, V
 
 /// A field's lines as one, without the blanks that mean nothing; of languages and encodings in small
 /// letters.
-fn plain_value(fields: &HeaderMap, name: &HeaderName) -> Vec<u8> {
+pub(super) fn plain_value(fields: &HeaderMap, name: &HeaderName) -> Vec<u8> {
     let lines: Vec<_> = fields.get_all(name).iter().map(|v| v.as_bytes()).collect();
     let whole = lines.join(&b","[..]);
     if whole.contains(&b'"') {
@@ -249,10 +273,27 @@ impl Stored {
         (lifetime.saturating_sub(age), age.saturating_sub(lifetime))
     }
 
+    /// Is it for those alone who ask for the same range?
+    pub fn is_of_a_range(&self) -> bool {
+        is_of_a_range(self.status)
+    }
+
+    /// Under which it is kept: one of those that [`Asked::digests`] are looked for.
+    pub fn digest(&self) -> Digest {
+        match self.chosen_by.first() {
+            Some((name, range)) if self.is_of_a_range() && name == header::RANGE => {
+                self.key.digest_of_part(range)
+            }
+            _ => self.key.digest(),
+        }
+    }
+
     /// Does it answer this request?
     pub fn answers(&self, asked: &Asked) -> bool {
         let same = |(name, had): &(HeaderName, Vec<u8>)| plain_value(&asked.fields, name) == *had;
-        self.key == asked.key && self.chosen_by.iter().all(same)
+        // Who has a part of another wants the whole instead.
+        let fits = !self.is_of_a_range() || !asked.head && may_be_joined(asked, self);
+        self.key == asked.key && self.chosen_by.iter().all(same) && fits
     }
 
     /// Does it take the other's place?

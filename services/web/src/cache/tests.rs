@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode};
 use std::sync::Arc;
 
 mod on_disk;
+mod parts;
 mod rules;
 mod users;
 

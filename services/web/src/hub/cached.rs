@@ -163,7 +163,7 @@ impl Hub {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());
             if keep.is_some() || validating && !status.is_server_error() || other {
-                store.forget(old.key.digest(), old.number);
+                store.forget(old.digest(), old.number);
             }
         }
         Ok(answer.map(|body| match keep {

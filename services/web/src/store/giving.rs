@@ -42,7 +42,7 @@ impl Store {
         if may_be_kept {
             return self.freshen(found, fresh);
         }
-        self.forget(fresh.key.digest(), fresh.number);
+        self.forget(fresh.digest(), fresh.number);
         Found { stored: fresh.into(), body: found.body.clone() }
     }
 }

@@ -39,7 +39,7 @@ impl Store {
         }
         self.last.set(self.last.get() + 1);
         stored.number = self.last.get();
-        self.pending.borrow_mut().insert(stored.number, stored.key.digest());
+        self.pending.borrow_mut().insert(stored.number, stored.digest());
         let (so_far, length, on_disk, over) = Default::default();
         let (store, asked_at) = (Rc::clone(self), asked.at.steady);
         Some(Keep { store, stored, asked_at, so_far, length, on_disk, over })
@@ -118,7 +118,7 @@ impl Keep {
         self.stored.took = now.steady.saturating_sub(self.asked_at);
         if !self.on_disk {
             let body = self.take_bytes();
-            let (digest, stored) = (self.stored.key.digest(), Arc::new(self.stored.clone()));
+            let (digest, stored) = (self.stored.digest(), Arc::new(self.stored.clone()));
             self.store.memory.borrow_mut().insert(digest, stored, body.clone());
             if self.store.files.borrow().is_none() {
                 return self.give_up();

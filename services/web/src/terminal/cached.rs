@@ -182,7 +182,7 @@ impl Terminal {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());
             if keep.is_some() || validating && !status.is_server_error() || other {
-                self.store.forget(old.key.digest(), old.number);
+                self.store.forget(old.digest(), old.number);
             }
         }
         Ok(answer.map(|body| match keep {
@@ -236,9 +236,10 @@ impl Terminal {
             return;
         }
         drop(under_way);
-        // All of it, whatever part its host wanted.
-        for name in [header::RANGE, header::IF_RANGE] {
-            request.headers_mut().remove(name);
+        // All of what is kept, whatever part of it its host wanted.
+        request.headers_mut().remove(header::IF_RANGE);
+        if !found.stored.is_of_a_range() {
+            request.headers_mut().remove(header::RANGE);
         }
         let conditions = found.stored.conditions();
         let validating = conditions.is_some();

@@ -149,6 +149,9 @@ impl Pushes {
 
     /// Notes that the terminal has this answer.
     pub fn holds(&self, stored: &Stored) {
+        if stored.is_of_a_range() {
+            return;
+        }
         let (fresh_for, _) = stored.left(self.store.now());
         let mark = fields::mark(stored.key.uri(), &stored.fields);
         self.held.borrow_mut().note(&stored.key, mark, self.now().saturating_add(fresh_for));
