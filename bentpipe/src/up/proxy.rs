@@ -3,7 +3,6 @@
 //! the far side is, or at once where that is to be expected (`open`); if it then fails,
 //! the client is reset.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -12,15 +11,17 @@ use os::OsError;
 use os::poll::{Interest, Poller};
 use os::tcp::{Listener, Stream, TcpOptions};
 use relay::{FlowId, ResetReason, Target};
-use units::{Duration, Instant};
+use units::{Duration, HostShares, Instant};
 
 use super::listeners::REST;
 use crate::host::Host;
 use crate::proxy_proto::{Negotiation, Refusal, Rest, Step};
 
-/// Clients that have not said where to, at once. For more the oldest of the address that has the
-/// most gives way: one host that says nothing holds up no other.
+/// Clients that have not said where to, at once. For more, one of the network that has the most
+/// gives way: a host that says nothing holds up no other, under however many addresses.
 const MAX_CLIENTS: usize = 1024;
+/// A host that has no more of them is taken for one of many addresses of its network.
+const FEW: usize = 8;
 /// A client that has not said where to by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -47,6 +48,8 @@ pub struct Proxy {
     token: u64,
     first_token: u64,
     clients: Vec<Option<Client>>,
+    /// The places of hosts, by the times when they have to have said where to.
+    shares: HostShares<(Instant, usize)>,
     /// Not listening until then: out of places, or of descriptors.
     resting: Option<Instant>,
 }
@@ -61,7 +64,8 @@ impl Proxy {
     ) -> Result<Proxy, OsError> {
         let listener = Listener::bind(address, &TcpOptions::default())?;
         poller.add(&listener, token, Interest::READ)?;
-        Ok(Proxy { listener, token, first_token: first_client, clients: Vec::new(), resting: None })
+        let (clients, shares) = (Vec::new(), HostShares::new(FEW));
+        Ok(Proxy { listener, token, first_token: first_client, clients, shares, resting: None })
     }
 
     /// Takes the clients that have connected.
@@ -75,21 +79,23 @@ impl Proxy {
                     return self.rest(now, poller);
                 }
             };
-            let slot = self.slot();
+            let slot = self.slot_for(accepted.client.ip());
             let token = self.first_token + slot as u64;
             if poller.add(&accepted.stream, token, Interest::READ).is_ok() {
+                let deadline = now + PATIENCE;
+                self.shares.add(accepted.client.ip(), (deadline, slot));
                 self.clients[slot] = Some(Client {
                     stream: accepted.stream,
                     address: accepted.client,
                     negotiation: Negotiation::new(),
-                    deadline: now + PATIENCE,
+                    deadline,
                 });
             }
         }
     }
 
-    /// A place for one more client.
-    fn slot(&mut self) -> usize {
+    /// A place for one more client of the host's.
+    fn slot_for(&mut self, host: IpAddr) -> usize {
         if let Some(slot) = self.clients.iter().position(Option::is_none) {
             return slot;
         }
@@ -97,10 +103,16 @@ impl Proxy {
             self.clients.push(None);
             return self.clients.len() - 1;
         }
-        let clients = || self.clients.iter().flatten().map(|c| (c.address.ip(), c.deadline));
-        let slot = gives_way(clients());
-        self.clients[slot] = None;
+        let slot = self.shares.gives_way_to(host).map_or(0, |(_, slot)| *slot);
+        self.take(slot);
         slot
+    }
+
+    /// The client leaves its place.
+    fn take(&mut self, slot: usize) -> Option<Client> {
+        let client = self.clients.get_mut(slot)?.take()?;
+        self.shares.remove(client.address.ip(), &(client.deadline, slot));
+        Some(client)
     }
 
     fn rest(&mut self, now: Instant, poller: &Poller) {
@@ -117,7 +129,7 @@ impl Proxy {
             Ok(n) if n > 0 => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
             _ => {
-                self.clients[slot] = None;
+                self.take(slot);
                 return None;
             }
         };
@@ -133,11 +145,11 @@ impl Proxy {
                 Step::Close(bytes) => {
                     let _ = client.stream.write(&bytes);
                     let _ = client.stream.close_in_order();
-                    self.clients[slot] = None;
+                    self.take(slot);
                     return None;
                 }
                 Step::Connect { target, early, rest } => {
-                    let client = self.clients[slot].take()?;
+                    let client = self.take(slot)?;
                     poller.remove(&client.stream).ok()?;
                     let target = match target.host {
                         Host::Ip(ip) => Target::Address(SocketAddr::new(ip, target.port)),
@@ -161,23 +173,12 @@ impl Proxy {
             self.resting = None;
             let _ = poller.modify(&self.listener, self.token, Interest::READ);
         }
-        for client in &mut self.clients {
-            if client.as_ref().is_some_and(|c| c.deadline <= now) {
-                *client = None;
+        for slot in 0..self.clients.len() {
+            if self.clients[slot].as_ref().is_some_and(|c| c.deadline <= now) {
+                self.take(slot);
             }
         }
     }
-}
-
-/// The place of the client that gives way: of the address with the most clients the one that has
-/// been here for longest.
-fn gives_way(clients: impl Iterator<Item = (IpAddr, Instant)> + Clone) -> usize {
-    let mut counts = BTreeMap::<IpAddr, usize>::new();
-    clients.clone().for_each(|(address, _)| *counts.entry(address).or_default() += 1);
-    let rank = |(_, (address, deadline)): &(usize, (IpAddr, Instant))| {
-        (Reverse(counts.get(address).copied()), *deadline)
-    };
-    clients.enumerate().min_by_key(rank).map_or(0, |(slot, _)| slot)
 }
 
 /// Clients whose flow the far side has not answered yet; as many as there are streams.
@@ -254,20 +255,5 @@ pub fn refusal_of(reason: ResetReason) -> Refusal {
         | ResetReason::ShuttingDown
         | ResetReason::Protocol
         | ResetReason::NoSuchService => Refusal::Failed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_client_of_the_host_with_the_most_gives_way() {
-        let at = |s| Instant::ZERO + Duration::from_secs(s);
-        let host = |n| IpAddr::from([10, 1, 0, n]);
-        let clients = [(host(1), 1), (host(2), 9), (host(2), 3), (host(2), 5), (host(3), 2)];
-        let clients = || clients.iter().map(|(host, s)| (*host, at(*s)));
-        assert_eq!(gives_way(clients()), 2);
-        assert_eq!(gives_way(clients().filter(|(h, _)| *h != host(2))), 0, "all have one");
     }
 }

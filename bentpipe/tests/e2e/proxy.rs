@@ -314,19 +314,47 @@ fn a_host_with_a_thousand_silent_connections_to_the_proxy_costs_the_others_nothi
     let listener = listen(&world.server, SERVER);
     for n in 0..20 {
         let begin = std::time::Instant::now();
-        let mut near = world.client.run(|| {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
-                .expect("a socket");
-            let own: std::net::SocketAddr = "10.1.0.3:0".parse().unwrap();
-            let to: std::net::SocketAddr = "10.1.0.1:1080".parse().unwrap();
-            socket.bind(&own.into()).expect("its address");
-            socket.connect(&to.into()).expect("a place");
-            std::net::TcpStream::from(socket)
-        });
+        let mut near = connect_as(&world.client, "10.1.0.3", "10.1.0.1:1080");
         write!(near, "CONNECT {SERVER} HTTP/1.1\r\n\r\nnumber {n:2}").unwrap();
         crate::tcp::expect(&mut accept(&listener), format!("number {n:2}").as_bytes());
         let took = begin.elapsed();
         assert!(took < std::time::Duration::from_secs(5), "it took {took:?}");
     }
     drop(silent);
+}
+
+/// A connection from this address of the host's.
+fn connect_as(host: &os::netns::NetNs, own: &str, to: &str) -> std::net::TcpStream {
+    let to: std::net::SocketAddr = to.parse().unwrap();
+    host.run(|| {
+        let domain = socket2::Domain::for_address(to);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).expect("a socket");
+        let own = std::net::SocketAddr::new(own.parse().unwrap(), 0);
+        socket.bind(&own.into()).expect("its address");
+        socket.connect(&to.into()).expect("a place");
+        std::net::TcpStream::from(socket)
+    })
+}
+
+/// A host of IPv6 has as many addresses as it likes: they are one network's.
+#[test]
+fn a_host_with_a_thousand_addresses_at_the_proxy_costs_other_networks_nothing() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| plan.a.node = "proxy = \"[::]:1080\"".into());
+    world.client.ip("-6 route add local fd01:0:0:9::/64 dev lo").unwrap();
+    world.gwa.ip("-6 route add fd01:0:0:9::/64 via fd01::2").unwrap();
+    let any_source = || fs::write("/proc/sys/net/ipv6/ip_nonlocal_bind", "1");
+    world.client.run(any_source).unwrap();
+    let listener = listen(&world.server, SERVER);
+    let silent =
+        |n: usize| connect_as(&world.client, &format!("fd01:0:0:9::{n:x}"), "[fd01::1]:1080");
+    let mut all: Vec<_> = (1..1_100).map(silent).collect();
+    let mut near = connect(&world.client, "10.1.0.1:1080");
+    // More than there are places, while the client has said nothing yet.
+    all.extend((1_100..2_200).map(silent));
+    write!(near, "CONNECT {SERVER} HTTP/1.1\r\n\r\nstill here").unwrap();
+    crate::tcp::expect(&mut accept(&listener), b"still here");
+    drop(all);
 }

@@ -16,11 +16,12 @@
 //! gateways have beside this one (Linux: Documentation/networking/nf_conntrack-sysctl.rst).
 //! Flows with the same patience are in one queue, the one that nothing came of for longest
 //! first: keeping a flow moves it to the end of its queue and allocates nothing. What is over
-//! is taken out when a flow is added. Where there are too many the first of the first queue
-//! that has one goes, in the order of [`Life`]: those without an answer before those with one,
-//! as the kernel's `early_drop` does. A host may have three times as many as there are places
-//! left, so that one which asks everybody everything does not make the others' answers strange:
-//! beyond that it loses its own oldest.
+//! is taken out when a flow is added.
+//!
+//! Where there are too many, the network of hosts here that has the most loses one
+//! ([`HostShares`]), so that a host which asks everybody everything, under however many addresses,
+//! does not make the others' answers strange. Which one goes the order of [`Life`] says: those
+//! without an answer before those with one, as the kernel's `early_drop` does.
 
 mod kind;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use link::PeerId;
-use units::{Duration, Instant};
+use units::{Duration, HostShares, Instant};
 
 use crate::classify::{TCP, UDP};
 use crate::destinations::Aged;
@@ -38,14 +39,13 @@ use crate::policy::Policy;
 use kind::{ICMP, ICMPV6};
 pub(crate) use kind::{Kind, Role, Tuple, Upper};
 
-/// Flows at once, about 200 bytes each.
+/// Flows at once, about 300 bytes each, and more where each is another host's.
 const MOST: usize = 32_768;
-/// A host may have so many times as many flows as there are places left, and at least one in
-/// `FEW` of all places.
-const PARTS: usize = 3;
-const FEW: usize = 256;
-/// Flows of each kind that are looked at for one of the host that begins another.
-const LOOKED_AT: usize = 64;
+/// A host that has no more is taken for one of many addresses of its network.
+const FEW: usize = 128;
+/// How old the time may be by which a flow of its kind gives way before others: to note it for
+/// each packet would cost more than the rest.
+const NOTED_EACH: Duration = Duration::from_secs(10);
 /// UDP that goes both ways for longer is a stream and no question (Linux: `udp_packet`).
 const UDP_STREAM: Duration = Duration::from_secs(2);
 /// How long nothing begins where a peer may not go any more: most of what goes on both ways
@@ -55,7 +55,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const NONE: u32 = u32::MAX;
 
 /// How long a flow is kept when nothing comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Life {
     /// TCP that was reset.
     Closed,
@@ -130,10 +130,15 @@ struct Flow {
     began: Instant,
     /// When a packet last came or left.
     kept: Instant,
+    /// The same, as [`Tracking::shares`] knows it.
+    noted: Instant,
     /// Neighbours in the queue.
     earlier: u32,
     later: u32,
 }
+
+/// Which flow of a host goes first: of this kind, kept until then, in this place.
+type Rank = (Life, Instant, u32);
 
 #[derive(Clone, Copy, Debug)]
 struct Queue {
@@ -149,8 +154,8 @@ pub(crate) struct Tracking {
     /// Places in `flows` that are free.
     free: Vec<u32>,
     queues: [Queue; Life::ALL.len()],
-    /// How many flows hosts here have.
-    of_host: BTreeMap<(PeerId, IpAddr), u32>,
+    /// Which hosts here have how many flows.
+    shares: HostShares<Rank>,
     /// What peers could reach until a moment ago, and until when nothing begins there.
     narrowed: Vec<(PeerId, Instant, Policy)>,
     /// What peers were refused lately where they could go before.
@@ -173,7 +178,7 @@ impl Tracking {
             flows: Vec::new(),
             free: Vec::new(),
             queues: [Queue { first: NONE, last: NONE }; Life::ALL.len()],
-            of_host: BTreeMap::new(),
+            shares: HostShares::new(FEW),
             narrowed: Vec::new(),
             ended: Aged::default(),
             most,
@@ -278,17 +283,14 @@ impl Tracking {
         if let Some(&over) = self.by_key.get(&key) {
             self.remove(over);
         }
-        if !self.has_part((key.peer, key.local)) {
-            return;
-        }
         if self.by_key.len() >= self.most {
             self.forgotten += 1;
-            if let Some(at) = self.queues.iter().map(|q| q.first).find(|at| *at != NONE) {
+            if let Some(&(.., at)) = self.shares.gives_way_to(key.local) {
                 self.remove(at);
             }
         }
-        self.recount((key.peer, key.local), 1);
-        let flow = Flow { key, life, began: now, kept: now, earlier: NONE, later: NONE };
+        let flow =
+            Flow { key, life, began: now, kept: now, noted: now, earlier: NONE, later: NONE };
         let at = match self.free.pop() {
             Some(at) => {
                 self.flows[at as usize] = flow;
@@ -300,36 +302,8 @@ impl Tracking {
             }
         };
         self.by_key.insert(key, at);
+        self.shares.add(key.local, (life, now, at));
         self.push(at);
-    }
-
-    /// May a host have one more? It may have three times as many as there are places left. One
-    /// that is beyond loses its own oldest, if that is found.
-    fn has_part(&mut self, host: (PeerId, IpAddr)) -> bool {
-        let own = self.of_host.get(&host).copied().unwrap_or(0) as usize;
-        if own < PARTS * self.most.saturating_sub(self.by_key.len()) || own < self.most / FEW {
-            return true;
-        }
-        let is_its = |at: &u32| {
-            let key = &self.flows[*at as usize].key;
-            (key.peer, key.local) == host
-        };
-        let from = |at: u32| {
-            let later = |at: &u32| Some(self.flows[*at as usize].later).filter(|at| *at != NONE);
-            std::iter::successors(Some(at).filter(|at| *at != NONE), later).take(LOOKED_AT)
-        };
-        self.forgotten += 1;
-        let found = self.queues.iter().flat_map(|q| from(q.first)).find(is_its);
-        found.map(|at| self.remove(at)).is_some()
-    }
-
-    /// A host has one flow more, or less.
-    fn recount(&mut self, host: (PeerId, IpAddr), by: i32) {
-        let count = self.of_host.entry(host).or_default();
-        *count = count.saturating_add_signed(by);
-        if *count == 0 {
-            self.of_host.remove(&host);
-        }
     }
 
     /// Takes out what is over: of each kind the oldest two, so that one that is added never
@@ -346,6 +320,12 @@ impl Tracking {
     }
 
     fn keep(&mut self, now: Instant, at: u32, life: Life) {
+        let flow = &mut self.flows[at as usize];
+        if flow.life != life || now.since(flow.noted) >= NOTED_EACH {
+            self.shares.remove(flow.key.local, &(flow.life, flow.noted, at));
+            self.shares.add(flow.key.local, (life, now, at));
+            flow.noted = now;
+        }
         let is_last = self.queues[self.flows[at as usize].life as usize].last == at;
         if !(is_last && self.flows[at as usize].life == life) {
             self.unlink(at);
@@ -357,9 +337,9 @@ impl Tracking {
 
     fn remove(&mut self, at: u32) {
         self.unlink(at);
-        let key = self.flows[at as usize].key;
+        let Flow { key, life, noted, .. } = self.flows[at as usize];
         self.by_key.remove(&key);
-        self.recount((key.peer, key.local), -1);
+        self.shares.remove(key.local, &(life, noted, at));
         self.free.push(at);
     }
 

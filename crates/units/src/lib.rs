@@ -19,5 +19,5 @@ pub use checksum::internet_sum;
 pub use prefix::{IpPrefix, ParsePrefixError};
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;
-pub use shares::{Shares, host_in_network};
+pub use shares::{HostShares, Shares, host_in_network};
 pub use time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Who holds how much of a table that is bounded, and what gives way when it is full: [`Shares`].
+//! Who holds how much of a table that is bounded, and what gives way when it is full: [`Shares`],
+//! and for hosts [`HostShares`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -108,6 +109,72 @@ impl<M: Ord, K: Ord> Group<M, K> {
     }
 }
 
+/// Entries of a bounded table by the hosts that hold them and these hosts' networks
+/// ([`host_in_network`]).
+///
+/// When the table is full, the network with the most gives way. In it the host with the most loses
+/// its entry with the lowest key, if that host has more than `few`. Else the network is many hosts
+/// with few entries each, or one host with many addresses, and nobody can tell which: then the
+/// network loses its entry with the lowest key, whoever's that is.
+#[derive(Clone, Debug)]
+pub struct HostShares<K> {
+    shares: Shares<IpAddr, IpAddr, K>,
+    of_network: BTreeMap<IpAddr, BTreeSet<K>>,
+    few: usize,
+}
+
+impl<K: Ord + Clone> HostShares<K> {
+    /// No entries. A host with `few` of them or less counts as one of many.
+    pub fn new(few: usize) -> HostShares<K> {
+        HostShares { shares: Shares::default(), of_network: BTreeMap::new(), few }
+    }
+
+    /// The host has an entry more. It is not there yet.
+    pub fn add(&mut self, host: IpAddr, key: K) {
+        let holder = host_in_network(host);
+        self.shares.add(&holder, key.clone(), 1);
+        self.of_network.entry(holder.0).or_default().insert(key);
+    }
+
+    /// The entry of the host is no more.
+    pub fn remove(&mut self, host: IpAddr, key: &K) {
+        let holder = host_in_network(host);
+        self.shares.remove(&holder, key);
+        if let Some(keys) = self.of_network.get_mut(&holder.0) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.of_network.remove(&holder.0);
+            }
+        }
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.shares.sum()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry that gives way to one more of the host's; `None`: there is no entry.
+    pub fn gives_way_to(&self, host: IpAddr) -> Option<&K> {
+        let (own, host) = host_in_network(host);
+        let (most, largest) = self.shares.sums.last()?;
+        let has = self.shares.groups.get(&own).map_or(0, |group| group.sum);
+        // An even share is nobody's to take, but from whoever has nothing at all.
+        let network = if *most > has + 1 || has == 0 { largest } else { &own };
+        let group = self.shares.groups.get(network)?;
+        let (most, _) = group.sums.last()?;
+        if *most <= self.few {
+            return self.of_network.get(network)?.first();
+        }
+        let own = group.members.get(&host).filter(|member| *most <= member.sum + 1);
+        own.map_or_else(|| group.oldest(), |member| member.entries.keys().next())
+    }
+}
+
 /// A host as a holder: its network of 24 bits, or of 64 bits in IPv6, in which one host may have as
 /// many addresses as it likes, and its address.
 pub fn host_in_network(host: IpAddr) -> (IpAddr, IpAddr) {
@@ -153,6 +220,55 @@ mod tests {
         shares.add(&("honest", 0), 1_001, 1);
         let displaced = shares.gives_way_to(&("honest", 0), 1);
         assert!(displaced.is_some_and(|key| *key < 100), "{displaced:?}");
+    }
+
+    fn host(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_loses_its_own_and_one_with_few_of_another_network_nothing() {
+        let mut shares = HostShares::new(4);
+        let many = |n: u128| IpAddr::from(Ipv6Addr::from_bits(0xfd01 << 112 | n));
+        assert_eq!(shares.gives_way_to(many(0)), None);
+        for key in 0..10 {
+            shares.add(host("10.2.0.1"), key);
+        }
+        for n in 0..20 {
+            shares.add(many(n), 100 + n as u32);
+        }
+        // Whoever comes: the oldest of the network with the most.
+        for newcomer in [host("10.2.0.1"), host("10.2.0.2"), host("10.9.0.9"), many(99)] {
+            assert_eq!(shares.gives_way_to(newcomer), Some(&100), "{newcomer}");
+        }
+        for n in 0..11 {
+            shares.remove(many(n), &(100 + n as u32));
+        }
+        // Even shares: both lose their own, and the newcomer takes one of the largest.
+        assert_eq!(shares.gives_way_to(many(99)), Some(&111));
+        assert_eq!(shares.gives_way_to(host("10.2.0.1")), Some(&0));
+        assert_eq!(shares.gives_way_to(host("10.2.0.7")), Some(&0));
+        assert_eq!(shares.gives_way_to(host("10.9.0.9")), Some(&0));
+    }
+
+    #[test]
+    fn within_a_network_the_host_with_the_most_gives_way_unless_all_have_few() {
+        let mut shares = HostShares::new(4);
+        shares.add(host("10.2.0.2"), 0);
+        for key in 1..4 {
+            shares.add(host("10.2.0.1"), key);
+        }
+        assert_eq!(shares.gives_way_to(host("10.2.0.1")), Some(&0), "all have few: the oldest");
+        for key in 4..9 {
+            shares.add(host("10.2.0.1"), key);
+        }
+        for newcomer in ["10.2.0.1", "10.2.0.2", "10.2.0.3", "::ffff:10.2.0.3"] {
+            assert_eq!(shares.gives_way_to(host(newcomer)), Some(&1), "{newcomer}");
+        }
+        (0..9).for_each(|key| shares.remove(host("10.2.0.1"), &key));
+        shares.remove(host("10.2.0.2"), &0);
+        assert_eq!(shares.gives_way_to(host("10.2.0.1")), None);
+        assert!(shares.is_empty() && shares.of_network.is_empty());
     }
 
     #[test]

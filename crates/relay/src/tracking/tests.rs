@@ -237,11 +237,7 @@ fn flows_without_an_answer_make_room_for_others_and_the_table_does_not_grow() {
     for port in 1000..2000 {
         t.on_sent(at(4), PEER, &udp((here, port), (there, 9)));
     }
-    assert_eq!(
-        (t.by_key.len(), t.flows.len(), t.forgotten),
-        (75, 75, 927),
-        "a host alone has three of four"
-    );
+    assert_eq!((t.by_key.len(), t.flows.len(), t.forgotten), (100, 100, 902));
     assert!(t.is_answer(at(4), PEER, &tcp((there, 80), (here, 1), 0x10)), "the connection");
     assert!(t.is_answer(at(4), PEER, &udp((there, 53), (here, 2))), "the stream");
     assert!(t.is_answer(at(4), PEER, &udp((there, 9), (here, 1999))), "the newest");
@@ -250,9 +246,9 @@ fn flows_without_an_answer_make_room_for_others_and_the_table_does_not_grow() {
     for port in 1000..1070 {
         t.on_sent(at(50), PEER, &udp((here, port), (there, 9)));
     }
-    assert_eq!(t.forgotten, 927);
+    assert_eq!(t.forgotten, 902);
     t.forget_peer(PEER);
-    assert_eq!((t.by_key.len(), t.free.len()), (0, 75));
+    assert_eq!((t.by_key.len(), t.free.len()), (0, 100));
 }
 
 proptest! {
@@ -291,6 +287,7 @@ proptest! {
                 prop_assert_eq!(queue.last, before);
             }
             prop_assert_eq!(seen, t.by_key.len());
+            prop_assert_eq!(t.shares.len(), seen);
             prop_assert!(seen <= 8);
         }
     }
@@ -332,4 +329,35 @@ fn a_host_that_asks_everybody_everything_leaves_the_others_their_answers() {
         }
     }
     assert!(t.forgotten > 100_000, "the table was full");
+}
+
+/// A host of IPv6 has as many addresses as it likes: they are one network's.
+#[test]
+fn a_host_of_many_addresses_leaves_other_networks_their_answers_and_its_own_what_was_answered() {
+    let mut t = Tracking::default();
+    let address = |n: u128| IpAddr::from(std::net::Ipv6Addr::from(0xfd01 << 112 | n));
+    let hosts = [address(1 << 64 | 7), ip("10.2.0.7"), ip("10.2.0.8"), ip("10.2.0.9")];
+    let server = |of: IpAddr| ip(if of.is_ipv6() { "2001:db8::9" } else { "203.0.113.9" });
+    let neighbour = (address(5), 5);
+    let far = (server(neighbour.0), 80);
+    t.on_sent(at(0), PEER, &tcp(neighbour, far, 0x02));
+    assert!(t.is_answer(at(0), PEER, &tcp(far, neighbour, 0x12)));
+    let mut now = at(0);
+    let mut waiting = std::collections::VecDeque::new();
+    for n in 0..200_000u32 {
+        now += Duration::from_micros(100);
+        t.on_sent(now, PEER, &udp((address(0x100 + u128::from(n)), 1000), (far.0, 53)));
+        if n % 200 == 0 {
+            let asks = (hosts[(n / 200 % 4) as usize], 2000 + (n / 200) as u16);
+            t.on_sent(now, PEER, &udp(asks, (server(asks.0), 53)));
+            waiting.push_back((now + Duration::from_secs(5), asks));
+        }
+        while waiting.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, asked) = waiting.pop_front().unwrap();
+            let answer = udp((server(asked.0), 53), asked);
+            assert!(t.is_answer(now, PEER, &answer), "the answer for {asked:?} is refused");
+        }
+    }
+    assert!(t.forgotten > 100_000, "the table was full");
+    assert!(t.is_answer(now, PEER, &tcp(far, neighbour, 0x10)), "the neighbour's connection");
 }
