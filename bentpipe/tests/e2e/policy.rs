@@ -240,3 +240,35 @@ fn a_peer_cannot_send_datagrams_to_what_is_closed_to_it() {
     });
     assert!(hub.recv(&mut [0; 10]).is_err());
 }
+
+/// A route of the kind "local" makes all addresses of a prefix the hub's own, though no interface
+/// has one of them.
+#[test]
+fn a_peer_reaches_no_service_on_an_address_of_a_prefix_that_is_the_hubs_own() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.a.node = "proxy = \"10.1.0.1:1080\"".into();
+    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    let mut world = World::without_gateways(&plan);
+    world.gwb.ip("-4 route add local 198.51.100.0/24 dev lo").unwrap();
+    world.gwb.ip("-6 route add local 2001:db8:7::/48 dev lo").unwrap();
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    let targets = ["198.51.100.77:8080", "[2001:db8:7:1::77]:8080"];
+    let service = listen(&world.gwb, "[::]:8080");
+    check_denied(&world, &targets);
+    assert!(accept_within(&service, Duration::from_millis(50)).is_none(), "nobody came");
+    // Whoever wants it open lists it.
+    world.b.configure(|s| s.allow.push("198.51.100.77/32"));
+    world.b.signal("HUP");
+    wait_for("the new rule", || {
+        use std::io::Write as _;
+        let mut near = connect(&world.client, "10.1.0.1:1080");
+        write!(near, "CONNECT {} HTTP/1.1\r\n\r\n", targets[0]).unwrap();
+        let came = accept_within(&service, Duration::from_secs(2));
+        came.map(drop).ok_or("still closed".into())
+    });
+}

@@ -1,5 +1,7 @@
 //! The addresses that this host answers to.
 
+mod local;
+
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,17 +12,29 @@ use crate::error::OrCannot;
 use crate::sys::{RawAddr, check};
 
 /// Every address of every interface, loopback's and link-local ones included, and with each
-/// the others that its network makes this host's (`ip route show table local`): the broadcast
-/// addresses, and IPv6's anycast address of routers (RFC 4291, 2.6.1). Each once. Of the calling thread's network namespace. It changes with the network: ask anew.
-pub fn own_addresses() -> Result<Vec<IpAddr>, OsError> {
+/// the others that its network makes this host's: the broadcast addresses, and IPv6's anycast
+/// address of routers (RFC 4291, 2.6.1). Then what the kernel's table "local" delivers here beside
+/// these, which may be whole prefixes (`ip route add local 198.51.100.0/24 dev lo`), but for
+/// loopback's. None lies in another. Of the calling thread's network namespace. It changes with the
+/// network: ask anew.
+pub fn own_addresses() -> Result<Vec<IpPrefix>, OsError> {
     let mut all = Vec::new();
     each_address(|_, address, mask| {
-        all.push(address);
-        all.extend(mask.into_iter().flat_map(|mask| of_network(address, mask)));
+        all.push(IpPrefix::host(address));
+        let others = mask.into_iter().flat_map(|mask| of_network(address, mask));
+        all.extend(others.map(IpPrefix::host));
     })?;
+    all.extend(local::delivered()?.into_iter().filter(|block| !block.addr().is_loopback()));
+    Ok(outermost(all))
+}
+
+/// Those that lie in no other.
+fn outermost(mut all: Vec<IpPrefix>) -> Vec<IpPrefix> {
+    // Of two blocks one holds the other or they are apart: what holds a block comes right before
+    // the others that it holds.
     all.sort_unstable();
-    all.dedup();
-    Ok(all)
+    all.dedup_by(|next, kept| kept.covers(next));
+    all
 }
 
 /// The networks that this host's interfaces are in, by their addresses, each with its interface.
@@ -103,27 +117,60 @@ mod tests {
     use crate::netns::{NetNs, root_alone};
 
     #[test]
+    fn of_blocks_in_others_the_outermost_are_left() {
+        let blocks = |all: &[&str]| all.iter().map(|p| p.parse().unwrap()).collect::<Vec<_>>();
+        let all =
+            blocks(&["10.1.0.9/32", "10.1.0.0/16", "10.1.0.0/24", "10.2.0.0/32", "10.1.9.0/24"]);
+        assert_eq!(outermost(all), blocks(&["10.1.0.0/16", "10.2.0.0/32"]));
+    }
+
+    #[test]
     fn addresses_of_both_families_are_listed_once_and_follow_changes() {
         if !root_alone() {
             return;
         }
         let ns = NetNs::unique("ostest", "addr").unwrap();
-        let list = || ns.run(|| own_addresses().unwrap());
-        let as_text = |all: Vec<IpAddr>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let list = || {
+            let all = ns.run(|| own_addresses().unwrap());
+            let alone = |p: &IpPrefix| *p == IpPrefix::host(p.addr());
+            let text = |p: &IpPrefix| if alone(p) { p.addr().to_string() } else { p.to_string() };
+            all.iter().map(text).collect::<Vec<_>>()
+        };
         let before = ["127.0.0.0", "127.0.0.1", "127.255.255.255", "::1"];
-        assert_eq!(as_text(list()), before);
-        ns.ip("address add 10.3.0.1/24 dev lo").unwrap();
-        ns.ip("address add 10.4.0.0/31 dev lo").unwrap();
-        ns.ip("address add fd03::1/64 dev lo nodad").unwrap();
-        ns.ip("address add fd04::1/127 dev lo nodad").unwrap();
+        assert_eq!(list(), before);
+        ns.ip("link add sat0 type veth peer name sat1").unwrap();
+        ns.ip("address add 10.3.0.1/24 dev sat0").unwrap();
+        ns.ip("address add 10.4.0.0/31 dev sat0").unwrap();
+        ns.ip("address add fd03::1/64 dev sat0 nodad").unwrap();
+        ns.ip("address add fd04::1/127 dev sat0 nodad").unwrap();
         let (v4, v6) = (["10.3.0.0", "10.3.0.1", "10.3.0.255", "10.4.0.0"], ["fd03::", "fd03::1"]);
         let all = [&v4[..], &before, &v6, &["fd04::1"]].concat();
-        assert_eq!(as_text(list()), all);
+        assert_eq!(list(), all);
+        // Whole prefixes, and only those of the table that every packet is looked up in.
+        ns.ip("link set lo up").unwrap();
+        for route in [
+            "-4 route add local 198.51.100.0/24 dev lo",
+            "-4 route add local 198.51.100.128/25 dev lo",
+            "-4 route add local 0.0.0.0/0 dev lo table 25400",
+            // A network on loopback is all of it this host's.
+            "-4 address add 192.0.2.9/28 dev lo",
+            "-4 route add 203.0.113.0/24 dev lo",
+            "-6 route add local 2001:db8:7::/48 dev lo",
+            "-6 route add local ::/0 dev lo table 25400",
+        ] {
+            ns.ip(route).unwrap();
+        }
+        let more = ["192.0.2.0/28", "198.51.100.0/24", "::1", "2001:db8:7::/48"];
+        let all = [&v4[..], &before[..3], &more, &v6, &["fd04::1"]].concat();
+        assert_eq!(list(), all);
+        ns.ip("-4 route delete local 198.51.100.0/24 dev lo").unwrap();
+        assert!(list().contains(&"198.51.100.128/25".to_owned()), "{:?}", list());
         let with_networks = ns.run(|| interfaces().unwrap());
         let with_networks: Vec<String> =
             with_networks.iter().map(|(address, network)| format!("{address} {network}")).collect();
         let v4 = ["10.3.0.1 10.3.0.0/24", "10.4.0.0 10.4.0.0/31", "127.0.0.1 127.0.0.0/8"];
+        let lo = ["192.0.2.9 192.0.2.0/28"];
         let v6 = ["::1 ::1/128", "fd03::1 fd03::/64", "fd04::1 fd04::/127"];
-        assert_eq!(with_networks, [v4, v6].concat());
+        assert_eq!(with_networks, [&v4[..], &lo, &v6].concat());
     }
 }

@@ -32,6 +32,7 @@ pub mod heap;
 pub mod intercept;
 pub mod links;
 pub mod local_time;
+mod netlink;
 pub mod netns;
 pub mod poll;
 pub mod port;

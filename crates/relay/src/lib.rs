@@ -195,7 +195,7 @@ pub struct Relay {
     policies: Policies,
     owners: routes::Owners,
     /// This node's own addresses.
-    own: Vec<IpAddr>,
+    own: Vec<IpPrefix>,
     /// Those of its interfaces, with their networks.
     interfaces: Vec<(IpAddr, IpPrefix)>,
     /// See [`Relay::tell_own_clients`].

@@ -8,6 +8,7 @@ use link::{PeerConfig, PeerId};
 use units::{Instant, IpPrefix};
 
 use crate::places::connections_of;
+use crate::policy::is_in;
 use crate::{Action, Caller, FlowId, Policy, RefusedConnection, Relay};
 
 impl Relay {
@@ -107,7 +108,7 @@ impl Relay {
 
     /// The client as the far node is told of it.
     pub(crate) fn told(&self, client: SocketAddr) -> Option<SocketAddr> {
-        let own = || self.own.contains(&client.ip().to_canonical());
+        let own = || is_in(&self.own, client.ip());
         Some(client).filter(|_| self.tells_own || !own())
     }
 
@@ -124,7 +125,7 @@ impl Relay {
     }
 
     /// Tells this node's own addresses, which peers reach only where `allow` lists them.
-    pub fn set_own_addresses(&mut self, own: Vec<IpAddr>) {
+    pub fn set_own_addresses(&mut self, own: Vec<IpPrefix>) {
         self.own = own;
     }
 

@@ -69,9 +69,9 @@ impl Policy {
 
     /// May this node connect, or pass packets, to `addr` for the peer? `own` are this
     /// node's addresses, which like all special ones are denied unless listed.
-    pub fn permits(&self, addr: IpAddr, own: &[IpAddr]) -> bool {
+    pub fn permits(&self, addr: IpAddr, own: &[IpPrefix]) -> bool {
         let addr = addr.to_canonical();
-        let listed = |list: &[IpPrefix]| list.iter().any(|p| p.contains(addr));
+        let listed = |list: &[IpPrefix]| is_in(list, addr);
         if listed(&self.deny) || never(addr) {
             return false;
         }
@@ -81,7 +81,7 @@ impl Policy {
         {
             return false;
         }
-        listed(&self.allow) || !(special(addr) || own.contains(&addr))
+        listed(&self.allow) || !(special(addr) || is_in(own, addr))
     }
 
     /// What a connection is: `from_here`, or opened by the peer.
@@ -165,6 +165,11 @@ impl Policies {
     }
 }
 
+/// Is the address in one of these blocks?
+pub(crate) fn is_in(blocks: &[IpPrefix], addr: IpAddr) -> bool {
+    blocks.iter().any(|block| block.contains(addr))
+}
+
 /// Addresses that are no destination at all.
 pub(crate) fn never(addr: IpAddr) -> bool {
     match addr {
@@ -226,7 +231,8 @@ mod tests {
     use super::*;
 
     fn permits(policy: &Policy, addr: &str) -> bool {
-        let own = ["203.0.113.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+        let own = ["203.0.113.7/32", "2001:db8::7/128", "192.0.2.64/26", "2001:db8:9::/48"];
+        let own = own.map(|block| block.parse().unwrap());
         policy.permits(addr.parse().unwrap(), &own)
     }
 
@@ -253,6 +259,9 @@ mod tests {
             "203.0.113.7",
             "2001:db8::7",
             "::ffff:203.0.113.7",
+            "192.0.2.100",
+            "2001:db8:9:1::5",
+            "64:ff9b::192.0.2.127",
             "64:ff9b::a00:1",
             "64:ff9b::203.0.113.7",
             "168.63.129.16",
@@ -262,7 +271,8 @@ mod tests {
         ] {
             assert!(!permits(&policy, addr), "{addr} is open");
         }
-        for addr in ["10.2.0.9", "::ffff:10.2.0.9", "198.51.100.1", "2001:db8::8"] {
+        let open = ["10.2.0.9", "::ffff:10.2.0.9", "198.51.100.1", "2001:db8::8", "192.0.2.63"];
+        for addr in open {
             assert!(permits(&policy, addr), "{addr} is closed");
         }
     }

@@ -15,6 +15,7 @@ use units::{Duration, Instant};
 
 use crate::classify::{self, Facts};
 use crate::connects::Asked;
+use crate::policy::is_in;
 use crate::{Action, FlowId, Policy, Relay};
 
 /// How long a service is not asked for at a peer that has said that it does not run: it may only
@@ -288,7 +289,7 @@ impl Relay {
         server: SocketAddr,
     ) -> Option<ConnectId> {
         let via = self.via(now, client, server).filter(|via| via.service == service)?;
-        if self.is_behind_a_peer(client.ip()) || self.own.contains(&client.ip()) {
+        if self.is_behind_a_peer(client.ip()) || is_in(&self.own, client.ip()) {
             return None;
         }
         self.services.last += 1;

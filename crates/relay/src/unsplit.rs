@@ -7,7 +7,7 @@ use link::session::ClassId;
 use units::{Instant, IpPrefix};
 
 use crate::packet::Packet;
-use crate::policy::never;
+use crate::policy::{is_in, never};
 use crate::refusal;
 use crate::tracking::{Kind, Upper};
 use crate::{Action, NotPassed, RefusedConnection, RefusedPacket, Relay, Verdict};
@@ -181,11 +181,15 @@ impl Relay {
 /// The kernel chooses the source for the way back, as that of the way to the Internet, from which
 /// the peer takes nothing. The address in the network that the packet was for is one of those that
 /// the peer has a route for.
-fn router_name(packet: &[u8], own: &[IpAddr], interfaces: &[(IpAddr, IpPrefix)]) -> Option<IpAddr> {
+fn router_name(
+    packet: &[u8],
+    own: &[IpPrefix],
+    interfaces: &[(IpAddr, IpPrefix)],
+) -> Option<IpAddr> {
     let error = Upper::of(packet)?;
     let Kind::Error(about) = error.kind(packet) else { return None };
     // What was for this node itself is answered in its own name.
-    if !own.contains(&error.source) || own.contains(&about.destination) {
+    if !is_in(own, error.source) || is_in(own, about.destination) {
         return None;
     }
     let there = interfaces.iter().filter(|(_, network)| network.contains(about.destination));

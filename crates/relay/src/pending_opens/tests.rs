@@ -261,7 +261,7 @@ fn a_client_with_an_address_of_this_nodes_own_is_told_only_where_that_is_its_pro
             (policy.open, policy.keep_source) = (Open::Sure, keep);
         });
         p.meet();
-        p.sides[0].set_own_addresses(vec![own.ip()]);
+        p.sides[0].set_own_addresses(vec![own.ip().into()]);
         p.sides[0].tell_own_clients(told);
         assert_eq!(p.near().told(own), Some(own).filter(|_| told));
         assert_eq!(p.knock(&syn(own, server, 5)), Verdict::Pending);

@@ -224,7 +224,7 @@ fn a_service_connects_back_only_to_whom_it_could_be_given() {
     assert!(!back("web", "10.1.0.2:1025", "192.0.2.9:80"), "nobody is there");
     assert!(!back("web", "127.0.0.1:1025", "127.0.0.1:80"), "a pair of the gateway's own");
     assert!(!back("web", "10.2.0.9:1025", SERVER), "the client is the peer's");
-    g.sides[0].set_own_addresses(vec!["10.1.0.1".parse().unwrap()]);
+    g.sides[0].set_own_addresses(vec!["10.1.0.1/32".parse().unwrap()]);
     let own = g.sides[0].connect_back(g.now, "web", at("10.1.0.1:1025"), at(SERVER));
     assert_eq!(own, None);
 }

@@ -6,7 +6,7 @@ use link::PeerConfig;
 use link::keys::{PresharedKey, PrivateKey};
 use link::session::{Facts, Families, LinkConfig};
 use link::wire::{Origin, Target};
-use units::{Duration, Instant, internet_sum};
+use units::{Duration, Instant, IpPrefix, internet_sum};
 
 use crate::classify::UDP;
 use crate::gateways::{Gateways, PEER, link};
@@ -191,7 +191,9 @@ fn a_host_is_told_of_a_packet_that_goes_no_further_by_an_address_that_its_node_t
     let own = |n: usize| names.map(|of| of[n].parse::<IpAddr>().unwrap());
     let lans = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap());
     let ship = &mut gateways.sides[0];
-    ship.set_own_addresses([own(0), own(1), own(2)].concat());
+    ship.set_own_addresses(
+        [own(0), own(1), own(2)].concat().into_iter().map(IpPrefix::host).collect(),
+    );
     let [both, second] = [1, 2].map(|n| own(n).into_iter().zip(lans));
     ship.set_interfaces(both.chain(second).collect());
     for ([host, server], [wan, lan, other]) in HOSTS.into_iter().zip(names) {
