@@ -655,17 +655,43 @@ impl Sent {
     /// not to fill the memory. They say nothing about the link.
     pub fn give_up_oldest(&mut self, most: usize, mut fate: impl FnMut(Fate, &SentFrame)) {
         while self.has_more_than(most) {
-            let packet = self.packets[0];
-            if packet.state == State::InFlight {
-                self.in_flight -= 1;
-                self.counts.lost += 1;
-                self.counts.in_outages += 1;
-                self.frames_of(&packet).for_each(|frame| fate(Fate::Lost, frame));
-            }
-            self.forget_front();
+            self.give_up_front(&mut fate);
         }
         self.told.remove_below(self.base);
         self.spoken.remove_below(self.base);
+    }
+
+    /// Is something in flight, and did a packet leave before `then` that is still kept?
+    pub fn has_older_than(&self, then: Instant) -> bool {
+        self.in_flight > 0 && self.packets.front().is_some_and(|packet| packet.sent < then)
+    }
+
+    /// Gives up the packets that left before `then`, but for what is beyond [`AT_ONCE`]. They say
+    /// nothing about the link.
+    pub fn give_up_before(&mut self, then: Instant, mut fate: impl FnMut(Fate, &SentFrame)) {
+        let mut left = AT_ONCE;
+        while left > 0 && self.has_older_than(then) {
+            self.give_up_front(&mut fate);
+            left -= 1;
+        }
+        self.told.remove_below(self.base);
+        self.spoken.remove_below(self.base);
+        // What follows is far less, or it would be given up for being too many.
+        if self.packets.capacity() > 1024 && self.packets.len() < self.packets.capacity() / 8 {
+            self.packets.shrink_to(self.packets.len() * 2);
+            self.frames.shrink_to(self.frames.len() * 2);
+        }
+    }
+
+    fn give_up_front(&mut self, fate: &mut impl FnMut(Fate, &SentFrame)) {
+        let packet = self.packets[0];
+        if packet.state == State::InFlight {
+            self.in_flight -= 1;
+            self.counts.lost += 1;
+            self.counts.in_outages += 1;
+            self.frames_of(&packet).for_each(|frame| fate(Fate::Lost, frame));
+        }
+        self.forget_front();
     }
 
     /// Gives up all that is in flight: the path is down, or dead. It says nothing about its

@@ -56,6 +56,11 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 const ACK_TIMEOUT_FACTOR: u64 = 4;
 /// ... and never less.
 const LEAST_ACK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Packets are given up of which a peer has acknowledged nothing for this many round trips, while
+/// it was heard ...
+const GIVE_UP_RTTS: u64 = 16;
+/// ... and for no less than this.
+const LEAST_GIVE_UP: Duration = Duration::from_secs(60);
 /// Bytes of eight PINGs.
 const PROBE_BYTES: ByteCount = ByteCount(640);
 
@@ -87,6 +92,7 @@ impl Path {
         if dark > asks.max(self.report_overdue() + full).times(2) {
             let Liveness { tx_dead, no_acks, .. } = self.liveness;
             self.liveness = Liveness { tx_dead, no_acks, ..Liveness::default() };
+            self.heard_since = now;
         }
         if dark >= self.rtt.longest_pause() {
             self.rtt.distrust_before(now);
@@ -113,6 +119,15 @@ impl Path {
             (self.liveness.tx_dead, self.liveness.no_acks) = (Some(oldest), true);
             self.silent = true;
         }
+    }
+
+    /// Packets that left before this are lost, although no ACK says so: the peer was heard ever
+    /// since, for far longer than its ACKs take. `None`: it was not heard for so long, and what
+    /// left before may have arrived (L-LO-11).
+    pub(super) fn gives_up_before(&self, now: Instant) -> Option<Instant> {
+        let trip = self.believed_rtt() + self.on_line() + Duration::from_secs(1);
+        let then = now - trip.times(GIVE_UP_RTTS).max(LEAST_GIVE_UP);
+        (self.heard_since <= then).then_some(then)
     }
 
     /// An ACK came whose largest packet is `hi` (`None`: a PING of a peer to which nothing has

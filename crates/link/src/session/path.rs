@@ -199,6 +199,8 @@ pub(crate) struct Path {
     pub(super) last_eliciting: Instant,
     pub(super) last_progress: Instant,
     pub(super) last_heard: Instant,
+    /// Since when the peer is heard without a longer pause.
+    pub(super) heard_since: Instant,
     /// The peer does not answer, or does not hear: streams wait.
     pub(super) silent: bool,
     pub(super) floor_told: u64,
@@ -260,6 +262,7 @@ impl Path {
             last_eliciting: now,
             last_progress: now,
             last_heard: now,
+            heard_since: now,
             silent: false,
             floor_told: 0,
             floor_told_at: now,
@@ -392,7 +395,7 @@ impl Path {
         let dark = now.since(self.last_sent);
         self.rest();
         (self.last_eliciting, self.last_progress, self.last_heard) = (now, now, now);
-        self.asked_at = now;
+        (self.asked_at, self.heard_since) = (now, now);
         if self.sent.next_number() > 0 {
             self.rtt.distrust_before(now);
             self.rate.on_return(dark, self.sent.next_number());
@@ -704,11 +707,14 @@ impl Path {
         (self.alone, self.ping) = (self.mtu.can_shrink(), true);
     }
 
+    /// The round trip by which memory is bounded: not as long as a peer likes to make it seem.
+    pub(super) fn believed_rtt(&self) -> Duration {
+        self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)))
+    }
+
     /// How many packets may be unsettled: those of a round trip, or 65,536 (L-LO-8).
     pub(super) fn most_unsettled(&self) -> usize {
-        // Not by the round trip alone, which a peer can stretch.
-        let trip = self.full_rtt().min(self.config.rtt.times(4).max(Duration::from_secs(2)));
-        let trip = self.pacer.rate().bytes_in(trip).0 / LEAST_PACKET;
+        let trip = self.pacer.rate().bytes_in(self.believed_rtt()).0 / LEAST_PACKET;
         // What the peer says a path is it may make up.
         let is_ours = self.is_own || self.id.is_first();
         let trip = if is_ours { trip } else { trip.min(MOST_BY_HEARSAY) };

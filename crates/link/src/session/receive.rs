@@ -94,6 +94,7 @@ impl Session {
             }
         }
         self.take_recovered(now, arrived, at);
+        self.bound_age(now, at);
         if !self.paths.is_single() {
             self.follow_paths(now);
         }
@@ -436,6 +437,14 @@ impl Session {
         if self.paths[at].sent.has_more_than(super::path::MOST_UNSETTLED) {
             let most = self.paths[at].most_unsettled();
             self.with_fates(now, at, |path, fate| path.sent.give_up_oldest(most, fate));
+        }
+    }
+
+    /// Gives up what a peer that is heard has not acknowledged for long (L-LO-11).
+    fn bound_age(&mut self, now: Instant, at: usize) {
+        let before = self.paths[at].gives_up_before(now);
+        if let Some(before) = before.filter(|then| self.paths[at].sent.has_older_than(*then)) {
+            self.with_fates(now, at, |path, fate| path.sent.give_up_before(before, fate));
         }
     }
 

@@ -419,6 +419,101 @@ fn a_peer_that_speaks_and_never_reports_is_told_and_takes_bounded_memory() {
     assert!(w.sides[0].paths[0].sent.next_number() > 200_000, "datagrams go on");
 }
 
+/// What a peer says that acknowledges nothing of what is sent after the first packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Says {
+    /// It is heard and sends no ACK.
+    NoAck,
+    /// Its ACKs are always that of the first packet: others came after it.
+    AnOldAck,
+    /// Its ACKs are always the same.
+    TheSameAck,
+    /// It acknowledges one packet of fifty.
+    OneMore,
+    /// It is not heard.
+    Nothing,
+}
+
+impl World {
+    /// Both directions are down but for what side 1 is made to say once a second. Side 0 sends a
+    /// datagram every 20 ms. Answers the most packets that it kept meanwhile.
+    fn goes_on_towards(&mut self, says: Says, time: Duration) -> usize {
+        let (mut buf, until, mut most, mut steps) = ([0; 1451], self.now + time, 0, 0u64);
+        while self.now < until {
+            self.now += Duration::from_millis(20);
+            self.sides[0].send_datagram(self.now, &[1; 64], &Label::default());
+            self.sides[0].handle_timeout(self.now);
+            let now = self.now;
+            while self.sides[0].poll_packet(now, PathId::FIRST, &mut buf, SEALING).is_some() {}
+            most = most.max(self.sides[0].paths[0].sent.unsettled());
+            steps += 1;
+            let largest = self.sides[0].first().confirmed().unwrap_or(0);
+            let frame = match says {
+                Says::NoAck => Frame::Datagram(&[0x45; 40]),
+                Says::AnOldAck => Frame::State(StateFrame::of_one(0)),
+                Says::TheSameAck => Frame::State(StateFrame::of_one(largest)),
+                Says::OneMore => Frame::State(StateFrame::of_one(largest + 1)),
+                Says::Nothing => continue,
+            };
+            if steps.is_multiple_of(50) {
+                let number = self.sides[1].first().next_number();
+                self.sides[1].first_mut().book_other(now, &[], 60);
+                inject(self, 0, number, &[frame]);
+                while self.sides[0].take_datagram(|_| {}) {}
+            }
+        }
+        most
+    }
+}
+
+/// L-LO-11: what a peer that is heard does not acknowledge is kept for a while, and not until there
+/// are too many packets. Nothing of a stream gets lost by that.
+#[test]
+fn what_a_peer_that_is_heard_never_acknowledges_is_given_up_after_a_while() {
+    for says in [Says::NoAck, Says::AnOldAck, Says::TheSameAck, Says::OneMore] {
+        let mut w = World::new(76, CLEAN, config());
+        let id = w.sides[0].open(w.now, origin()).unwrap();
+        let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+        feeder.left.insert(id, (0, 1_000_000));
+        // Some of the stream is under way when it begins.
+        w.run(Duration::from_millis(1_000), |w| feeder.feed(w.now, &mut w.sides[0]));
+        w.flight.clear();
+        let most = w.goes_on_towards(says, Duration::from_secs(3_600));
+        let health = w.sides[0].health();
+        match says {
+            Says::NoAck => assert!(matches!(health, PathHealth::NoAcks { .. }), "{health:?}"),
+            Says::TheSameAck => {
+                assert!(matches!(health, PathHealth::TransmitDead { .. }), "{health:?}");
+            }
+            // An ACK that another overtook says nothing against the link.
+            _ => assert_eq!(health, PathHealth::Alive),
+        }
+        // 50 a second for a minute, beside the stream's of the time before that was known.
+        assert!(most < 6_000, "{says:?}: {most} packets are kept");
+        assert!(w.sides[0].paths[0].sent.next_number() > 150_000, "datagrams go on");
+        w.run(Duration::from_secs(60), |w| {
+            feeder.feed(w.now, &mut w.sides[0]);
+            drain.drain(w.now, &mut w.sides[1]);
+            while w.sides[1].take_datagram(|_| {}) {}
+        });
+        assert_eq!(drain.finished, [id], "{says:?}: all of the stream arrives");
+        assert_eq!(w.sides[0].health(), PathHealth::Alive);
+    }
+}
+
+/// What left before or in darkness is not given up for its age: reports of it may come yet.
+#[test]
+fn in_darkness_nothing_is_given_up_for_its_age() {
+    let mut w = World::new(77, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    w.sides[0].write(w.now, id, &[7; 1_000]);
+    w.run(Duration::from_millis(700), |_| {});
+    let floor = w.sides[0].paths[0].sent.floor();
+    let most = w.goes_on_towards(Says::Nothing, Duration::from_secs(1_200));
+    assert_eq!(w.sides[0].paths[0].sent.floor(), floor);
+    assert!(most > 55_000, "{most}");
+}
+
 /// L-LO-8: a peer that says its path is as fast and as long as no path is.
 #[test]
 fn a_path_that_only_the_peer_has_described_keeps_a_bounded_number_of_packets() {
