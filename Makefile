@@ -64,14 +64,15 @@ unit:
 
 # The end-to-end tests that take minutes (among them a reader that stops for 60 s and 10,000
 # connections closed early), how exact the emulator is, for which nothing else may run, what each
-# frame of a hostile peer costs, every place of three faults in a tunnel's life, the public tests of
-# HTTP caches, and the sanitizers.
+# frame of a hostile peer costs, what it takes in hours, every place of three faults in a tunnel's
+# life, the public tests of HTTP caches, and the sanitizers.
 test-long: lab seeds package
 	@sh scripts/setup.sh long
 	$(CARGO) test --workspace --test e2e -- --ignored --nocapture
 	$(CARGO) test --release $(BUILT) --test lab -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release $(BUILT) --test costs -- --ignored --nocapture
 	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
+	$(CARGO) test --release --package link --package relay --lib -- for_hours --ignored --nocapture
 	PROGRAMS=target/release bash scripts/http-cache-tests.sh
 	PROGRAMS=target/release HUB=off bash scripts/http-cache-tests.sh
 	@sh scripts/sanitize.sh

@@ -258,6 +258,13 @@ impl Sent {
         self.packets.len()
     }
 
+    /// What they take of memory.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.packets.capacity() * size_of::<Packet>()
+            + self.frames.capacity() * size_of::<SentFrame>()
+    }
+
     /// When the last report came.
     pub fn reported(&self) -> Instant {
         self.reported

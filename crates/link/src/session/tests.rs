@@ -355,15 +355,35 @@ fn a_reader_that_stops_holds_its_buffer_and_no_more() {
     assert_eq!(drain.finished, [id], "it goes on where it stopped");
 }
 
+/// As long as the tests last that `make test-long` runs.
+const HOURS: Duration = Duration::from_secs(4 * 3_600);
+
 #[test]
 fn a_thousand_stopped_readers_leave_an_active_stream_its_rate() {
+    a_thousand_readers_stop(Duration::from_secs(60));
+}
+
+#[test]
+#[ignore = "4 hours of virtual time"]
+fn a_thousand_readers_that_stop_for_hours_leave_an_active_stream_its_rate() {
+    a_thousand_readers_stop(HOURS);
+}
+
+fn a_thousand_readers_stop(time: Duration) {
     let mut w = World::new(4, CLEAN, config());
     let mut feeder = Feeder::default();
     for _ in 0..1000 {
         let id = w.sides[0].open(w.now, origin()).unwrap();
         feeder.left.insert(id, (0, 100_000_000));
     }
-    w.run(Duration::from_secs(60), |w| feeder.feed(w.now, &mut w.sides[0]));
+    let mut most = [0; 2];
+    w.run(time, |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        most = [0, 1].map(|side| most[side].max(w.sides[side].memory_used()));
+    });
+    println!("{time}: {most:?} bytes of streams at most");
+    let bound = 2 * w.config.memory.0;
+    assert!(most.iter().all(|bytes| *bytes <= bound), "{most:?} of {bound}");
     while w.sides[1].poll_event().is_some() {}
     let active = w.sides[0].open(w.now, origin()).unwrap();
     feeder.left.insert(active, (0, 100_000_000));
