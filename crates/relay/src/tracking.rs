@@ -39,7 +39,7 @@ use crate::policy::Policy;
 use kind::{ICMP, ICMPV6};
 pub(crate) use kind::{Kind, Role, Tuple, Upper};
 
-/// Flows at once, about 300 bytes each, and more where each is another host's.
+/// Flows at once, about 450 bytes each, and more where each is another host's.
 const MOST: usize = 32_768;
 /// A host that has no more is taken for one of many addresses of its network.
 const FEW: usize = 128;

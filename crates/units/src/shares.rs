@@ -11,68 +11,68 @@ use std::net::{IpAddr, Ipv6Addr};
 /// loses nothing to one who holds much, under however many names of one group that one comes.
 #[derive(Clone, Debug)]
 pub struct Shares<G, M, K> {
-    groups: BTreeMap<G, Group<M, K>>,
-    sums: BTreeSet<(usize, G)>,
+    /// With their weights. Flat, as all of this: a map for each member takes many times as much
+    /// where members have one entry each.
+    entries: BTreeMap<(G, M, After<K>), usize>,
+    members: BTreeMap<(G, M), usize>,
+    by_sum: BTreeSet<(G, usize, After<M>)>,
+    groups: BTreeMap<G, usize>,
+    groups_by_sum: BTreeSet<(usize, G)>,
     sum: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Group<M, K> {
-    members: BTreeMap<M, Member<K>>,
-    sums: BTreeSet<(usize, M)>,
-    sum: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Member<K> {
-    /// With their weights.
-    entries: BTreeMap<K, usize>,
-    sum: usize,
-}
+/// `None` comes before every value: where a search begins.
+type After<T> = Option<T>;
 
 impl<G, M, K> Default for Shares<G, M, K> {
     fn default() -> Shares<G, M, K> {
-        Shares { groups: BTreeMap::new(), sums: BTreeSet::new(), sum: 0 }
+        Shares {
+            entries: BTreeMap::new(),
+            members: BTreeMap::new(),
+            by_sum: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            groups_by_sum: BTreeSet::new(),
+            sum: 0,
+        }
     }
 }
 
-impl<G: Ord + Clone, M: Ord + Clone, K: Ord> Shares<G, M, K> {
-    /// An entry that weighs so much. It is not there yet.
+impl<G: Ord + Clone, M: Ord + Clone, K: Ord + Clone> Shares<G, M, K> {
+    /// An entry that weighs so much, and something. It is not there yet.
     pub fn add(&mut self, holder: &(G, M), key: K, weight: usize) {
-        let (g, m) = holder;
-        let group = self.groups.entry(g.clone()).or_insert_with(|| Group {
-            members: BTreeMap::new(),
-            sums: BTreeSet::new(),
-            sum: 0,
-        });
-        let member = (group.members.entry(m.clone()))
-            .or_insert_with(|| Member { entries: BTreeMap::new(), sum: 0 });
-        group.sums.remove(&(member.sum, m.clone()));
-        self.sums.remove(&(group.sum, g.clone()));
-        member.entries.insert(key, weight);
-        (member.sum, group.sum, self.sum) =
-            (member.sum + weight, group.sum + weight, self.sum + weight);
-        group.sums.insert((member.sum, m.clone()));
-        self.sums.insert((group.sum, g.clone()));
+        let (g, m) = holder.clone();
+        self.entries.insert((g, m, Some(key)), weight);
+        let (group, member) = (self.of_group(&holder.0), self.of_member(holder));
+        self.recount(holder, (group, group + weight), (member, member + weight));
     }
 
     /// The entry is no more.
     pub fn remove(&mut self, holder: &(G, M), key: &K) {
+        let (g, m) = holder.clone();
+        let Some(weight) = self.entries.remove(&(g, m, Some(key.clone()))) else { return };
+        let (group, member) = (self.of_group(&holder.0), self.of_member(holder));
+        self.recount(holder, (group, group - weight), (member, member - weight));
+    }
+
+    /// The sums of the holder and its group were these and are those.
+    fn recount(&mut self, holder: &(G, M), group: (usize, usize), member: (usize, usize)) {
         let (g, m) = holder;
-        let Some(group) = self.groups.get_mut(g) else { return };
-        let Some(member) = group.members.get_mut(m) else { return };
-        let Some(weight) = member.entries.remove(key) else { return };
-        group.sums.remove(&(member.sum, m.clone()));
-        self.sums.remove(&(group.sum, g.clone()));
-        (member.sum, group.sum, self.sum) =
-            (member.sum - weight, group.sum - weight, self.sum - weight);
-        match member.entries.is_empty() {
-            true => drop(group.members.remove(m)),
-            false => drop(group.sums.insert((member.sum, m.clone()))),
+        self.sum = self.sum + group.1 - group.0;
+        self.groups_by_sum.remove(&(group.0, g.clone()));
+        self.by_sum.remove(&(g.clone(), member.0, Some(m.clone())));
+        match group.1 {
+            0 => drop(self.groups.remove(g)),
+            sum => {
+                self.groups.insert(g.clone(), sum);
+                self.groups_by_sum.insert((sum, g.clone()));
+            }
         }
-        match group.members.is_empty() {
-            true => drop(self.groups.remove(g)),
-            false => drop(self.sums.insert((group.sum, g.clone()))),
+        match member.1 {
+            0 => drop(self.members.remove(holder)),
+            sum => {
+                self.members.insert(holder.clone(), sum);
+                self.by_sum.insert((g.clone(), sum, Some(m.clone())));
+            }
         }
     }
 
@@ -83,29 +83,45 @@ impl<G: Ord + Clone, M: Ord + Clone, K: Ord> Shares<G, M, K> {
 
     /// The entry that gives way, whoever comes.
     pub fn gives_way(&self) -> Option<&K> {
-        let group = self.groups.get(&self.sums.last()?.1)?;
-        group.oldest()
+        self.oldest(&self.groups_by_sum.last()?.1)
     }
 
     /// The entry that gives way to one of `holder` that weighs so much; `None`: the holder has as
     /// much as those who have the most.
     pub fn gives_way_to(&self, holder: &(G, M), weight: usize) -> Option<&K> {
-        let (most, group) = self.sums.last()?;
-        let its = self.groups.get(&holder.0);
-        if *most > its.map_or(0, |its| its.sum) + weight {
-            return self.groups.get(group)?.oldest();
+        let (most, group) = self.groups_by_sum.last()?;
+        if *most > self.of_group(&holder.0) + weight {
+            return self.oldest(group);
         }
-        let its = its?;
-        let (most, _) = its.sums.last()?;
-        let has = its.members.get(&holder.1).map_or(0, |member| member.sum);
-        (*most > has + weight).then(|| its.oldest())?
+        let (most, _) = self.largest(&holder.0)?;
+        (most > self.of_member(holder) + weight).then(|| self.oldest(&holder.0))?
     }
-}
 
-impl<M: Ord, K: Ord> Group<M, K> {
-    fn oldest(&self) -> Option<&K> {
-        let member = self.members.get(&self.sums.last()?.1)?;
-        member.entries.first_key_value().map(|(key, _)| key)
+    fn of_group(&self, group: &G) -> usize {
+        self.groups.get(group).copied().unwrap_or(0)
+    }
+
+    fn of_member(&self, holder: &(G, M)) -> usize {
+        self.members.get(holder).copied().unwrap_or(0)
+    }
+
+    /// The member of the group that has the most.
+    fn largest(&self, group: &G) -> Option<(usize, &M)> {
+        let all = (group.clone(), 0, None)..(group.clone(), usize::MAX, None);
+        let (_, most, member) = self.by_sum.range(all).next_back()?;
+        member.as_ref().map(|member| (*most, member))
+    }
+
+    /// The oldest entry of the group's member that has the most.
+    fn oldest(&self, group: &G) -> Option<&K> {
+        let (_, member) = self.largest(group)?;
+        self.first_of(&(group.clone(), member.clone()))
+    }
+
+    fn first_of(&self, holder: &(G, M)) -> Option<&K> {
+        let (g, m) = holder;
+        let ((of, member, key), _) = self.entries.range((g.clone(), m.clone(), None)..).next()?;
+        key.as_ref().filter(|_| (of, member) == (g, m))
     }
 }
 
@@ -119,33 +135,28 @@ impl<M: Ord, K: Ord> Group<M, K> {
 #[derive(Clone, Debug)]
 pub struct HostShares<K> {
     shares: Shares<IpAddr, IpAddr, K>,
-    of_network: BTreeMap<IpAddr, BTreeSet<K>>,
+    of_networks: BTreeSet<(IpAddr, After<K>)>,
     few: usize,
 }
 
 impl<K: Ord + Clone> HostShares<K> {
     /// No entries. A host with `few` of them or less counts as one of many.
     pub fn new(few: usize) -> HostShares<K> {
-        HostShares { shares: Shares::default(), of_network: BTreeMap::new(), few }
+        HostShares { shares: Shares::default(), of_networks: BTreeSet::new(), few: few.max(1) }
     }
 
     /// The host has an entry more. It is not there yet.
     pub fn add(&mut self, host: IpAddr, key: K) {
         let holder = host_in_network(host);
         self.shares.add(&holder, key.clone(), 1);
-        self.of_network.entry(holder.0).or_default().insert(key);
+        self.of_networks.insert((holder.0, Some(key)));
     }
 
     /// The entry of the host is no more.
     pub fn remove(&mut self, host: IpAddr, key: &K) {
         let holder = host_in_network(host);
         self.shares.remove(&holder, key);
-        if let Some(keys) = self.of_network.get_mut(&holder.0) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.of_network.remove(&holder.0);
-            }
-        }
+        self.of_networks.remove(&(holder.0, Some(key.clone())));
     }
 
     /// How many entries there are.
@@ -160,18 +171,18 @@ impl<K: Ord + Clone> HostShares<K> {
 
     /// The entry that gives way to one more of the host's; `None`: there is no entry.
     pub fn gives_way_to(&self, host: IpAddr) -> Option<&K> {
-        let (own, host) = host_in_network(host);
-        let (most, largest) = self.shares.sums.last()?;
-        let has = self.shares.groups.get(&own).map_or(0, |group| group.sum);
+        let holder = host_in_network(host);
+        let (most, largest) = self.shares.groups_by_sum.last()?;
+        let has = self.shares.of_group(&holder.0);
         // An even share is nobody's to take, but from whoever has nothing at all.
-        let network = if *most > has + 1 || has == 0 { largest } else { &own };
-        let group = self.shares.groups.get(network)?;
-        let (most, _) = group.sums.last()?;
-        if *most <= self.few {
-            return self.of_network.get(network)?.first();
+        let network = if *most > has + 1 || has == 0 { *largest } else { holder.0 };
+        let (most, member) = self.shares.largest(&network)?;
+        if most <= self.few {
+            let (of, key) = self.of_networks.range((network, None)..).next()?;
+            return key.as_ref().filter(|_| *of == network);
         }
-        let own = group.members.get(&host).filter(|member| *most <= member.sum + 1);
-        own.map_or_else(|| group.oldest(), |member| member.entries.keys().next())
+        let loses_its_own = network == holder.0 && most <= self.shares.of_member(&holder) + 1;
+        self.shares.first_of(&(network, if loses_its_own { holder.1 } else { *member }))
     }
 }
 
@@ -268,7 +279,7 @@ mod tests {
         (0..9).for_each(|key| shares.remove(host("10.2.0.1"), &key));
         shares.remove(host("10.2.0.2"), &0);
         assert_eq!(shares.gives_way_to(host("10.2.0.1")), None);
-        assert!(shares.is_empty() && shares.of_network.is_empty());
+        assert!(shares.is_empty() && shares.of_networks.is_empty());
     }
 
     #[test]
