@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use console::Global;
 use dial::books::{self, Books, Query};
 use dial::manager::CarrierConfig;
-use dial::tariff::Rates;
 use miette::{IntoDiagnostic as _, WrapErr as _};
 use serde::Serialize;
 
@@ -70,12 +69,9 @@ fn is_flat(line: &Line, by: By, name: &str) -> bool {
         By::Peer => true,
         By::Host | By::Class | By::Day | By::Month => false,
     };
-    let charges = |rates: &Rates| {
-        !rates.per_megabyte.is_zero() || !rates.per_call.is_zero() || !rates.bands.is_empty()
-    };
     let mut carriers = line.manager.carriers.iter().filter(told).peekable();
     carriers.peek().is_some()
-        && carriers.all(|c| !c.tariff.zones().any(|zone| charges(c.tariff.rates(zone))))
+        && carriers.all(|c| !c.tariff.zones().any(|zone| c.tariff.rates(zone).charges()))
 }
 
 /// Reads the ledgers.

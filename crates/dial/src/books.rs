@@ -256,17 +256,42 @@ impl Books {
         kept.unwrap_or_default().plus(open.map(|s| s.price).sum())
     }
 
-    /// What a host has cost in the month of `at`, over all peers.
-    pub fn spent_by(&self, at: Wall, currency: Currency, host: Host) -> Money {
+    /// What a host has cost in the month of `at`, over all peers, in sessions that are over.
+    pub fn spent_before(&self, at: Wall, currency: Currency, host: Host) -> Money {
+        let key = (at.day().month(), currency, "".into(), Some(host));
+        self.spent.get(&key).copied().unwrap_or_default()
+    }
+
+    /// The parts of hosts in sessions of the month of `at` that go on. Each session is divided once
+    /// for all of them.
+    pub fn spending(&self, at: Wall, currency: Currency) -> BTreeMap<Host, Money> {
         let month = at.day().month();
-        let nobody: Name = "".into();
-        let kept = self.spent.get(&(month, currency, nobody, Some(host))).copied();
         let open = self
             .open
             .values()
             .filter(|o| o.session.currency == currency && o.session.start.day().month() == month);
-        let parts = open.flat_map(Open::parts).filter(|(a, _)| a.host == host);
-        kept.unwrap_or_default().plus(parts.map(|(_, sums)| sums.price).sum())
+        let mut by_host: BTreeMap<Host, Money> = BTreeMap::new();
+        for (account, sums) in open.flat_map(Open::parts) {
+            let sum = by_host.entry(account.host).or_default();
+            *sum = sum.plus(sums.price);
+        }
+        by_host
+    }
+
+    /// What a host has cost in the month of `at`, over all peers, sessions that go on included.
+    pub fn spent_by(&self, at: Wall, currency: Currency, host: Host) -> Money {
+        let now = self.spending(at, currency).get(&host).copied();
+        self.spent_before(at, currency, host).plus(now.unwrap_or_default())
+    }
+
+    /// Hosts in sessions of the month of `at` that are over.
+    pub fn hosts_before(&self, at: Wall, currency: Currency) -> impl Iterator<Item = Host> {
+        let first = |host| (at.day().month(), currency, Name::from(""), host);
+        let nobodys = self.spent.range(first(None)..);
+        let month = nobodys.take_while(move |((m, c, name, _), _)| {
+            (*m, *c, &**name) == (at.day().month(), currency, "")
+        });
+        month.filter_map(|((.., host), _)| *host)
     }
 
     /// Bytes that crossed on a carrier in the month of `at`, in sessions that are over.

@@ -26,6 +26,7 @@
 //! by traffic of a rule that never raises it. A hang-up with something still waiting counts as a
 //! failure, so that what cannot move does not dial again and again.
 
+mod budgets;
 mod config;
 mod demand;
 mod line;
@@ -46,6 +47,8 @@ use crate::money::Money;
 use crate::rules::{Action, Flow, Rule};
 use crate::tariff::Call;
 
+pub use budgets::HostSpending;
+use budgets::HostBudgets;
 pub use config::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
 use demand::Demand;
 use line::{Line, LineCall};
@@ -141,6 +144,7 @@ pub struct Manager {
     overspent: bool,
     /// Of whom a warning (false) or a stop (true) was told, this month.
     told: BTreeSet<(Month, Option<Host>, bool)>,
+    hosts: HostBudgets,
     fees_of: Option<Month>,
     dirty: bool,
     timer: Option<(Instant, &'static str)>,
@@ -163,6 +167,7 @@ impl Manager {
             left: None,
             overspent: false,
             told: BTreeSet::new(),
+            hosts: HostBudgets::default(),
             fees_of: None,
             dirty: true,
             timer: None,
@@ -173,6 +178,7 @@ impl Manager {
     /// The local time was looked up again: a clock that was set, summer time.
     pub fn handle_clock(&mut self, now: Instant, wall: Wall) {
         self.clock = (now, wall);
+        self.hosts.look_at_all();
         self.dirty = true;
     }
 
@@ -194,6 +200,7 @@ impl Manager {
         let budgets = |c: &ManagerConfig| (c.budget, c.host_budgets.clone());
         if budgets(&config) != budgets(&self.config) {
             self.told.clear();
+            self.hosts.look_at_all();
         }
         self.config = config;
         self.fees_of = None;
@@ -338,6 +345,7 @@ impl Manager {
             _ => cause.to_owned(),
         };
         books.end(call.session, lasted, call.price_at(now), &told);
+        self.hosts.look_at_all();
         if !matches!(line.state, State::Down { .. }) {
             line.note_loss(now, lasted, alone);
             let cause = DownCause::Lost(cause.into());
@@ -398,6 +406,13 @@ impl Manager {
     /// Does the month's budget keep a carrier from carrying that is there by itself?
     pub fn is_barred(&self, carrier: CarrierId) -> bool {
         self.lines.get(carrier.0).is_some_and(|l| l.barred)
+    }
+
+    /// Does what crosses on a carrier cost something now?
+    pub fn charges(&self, carrier: CarrierId) -> bool {
+        let Some(line) = self.lines.get(carrier.0) else { return false };
+        let of_call = line.call.as_ref().map(|call| &call.rates);
+        of_call.unwrap_or_else(|| line.config.tariff.rates(&self.zone)).charges()
     }
 
     /// What the operator said.
@@ -476,71 +491,12 @@ impl Manager {
         let names = (&self.config.peer, &line.config.name);
         let account = Reason::Always.account();
         books.end(call.session, now.since(call.connected), call.price_at(now), "a new day");
+        self.hosts.look_at_all();
         call.bytes_before = books.bytes_on(wall, names.0, names.1);
         call.session = books.start(wall, names.0, names.1, line.config.tariff.currency(), account);
         (call.connected, call.start, call.bytes) = (now, wall, ByteCount(0));
         call.rates = line.config.tariff.rates(&self.zone).clone();
         self.dirty = true;
-    }
-
-    fn look_at_budgets(&mut self, now: Instant, books: &Books) {
-        let wall = self.wall(now);
-        (self.left, self.overspent) = (None, false);
-        if let Some(budget) = self.config.budget {
-            let spent = books.spent_on(wall, self.config.currency, &self.config.peer);
-            self.left = Some(budget.stop.minus(spent));
-            self.overspent = spent > budget.stop;
-            // A budget that is not used up may still be too small for anything.
-            let cheapest = (0..self.lines.len()).map(|at| self.first_price(wall, at)).min();
-            let stopped = cheapest.is_some_and(|price| Some(price) > self.left);
-            let barred = self.lines.iter().any(|line| line.barred);
-            self.tell_budget(wall, None, spent, budget, barred || stopped && !self.any_up());
-        }
-        if self.config.host_budgets.is_empty() && self.demand.stopped().is_empty() {
-            return;
-        }
-        let mut hosts = self.demand.hosts();
-        hosts.extend(self.demand.stopped());
-        let mut over = BTreeSet::new();
-        for host in hosts {
-            let Some(budget) = self.host_budget(&host) else { continue };
-            let spent = books.spent_by(wall, self.config.currency, host);
-            let stopped = spent >= budget.stop;
-            self.tell_budget(wall, Some(host), spent, budget, stopped);
-            if stopped {
-                over.insert(host);
-            }
-        }
-        self.demand.stop_hosts(over);
-    }
-
-    fn any_up(&self) -> bool {
-        self.lines.iter().any(|l| l.call.is_some())
-    }
-
-    fn host_budget(&self, host: &Host) -> Option<Budget> {
-        let Host::Addr(addr) = host else { return None };
-        let of = self.config.host_budgets.iter().find(|(prefix, _)| prefix.contains(*addr));
-        of.map(|(_, budget)| *budget)
-    }
-
-    fn tell_budget(
-        &mut self,
-        wall: Wall,
-        host: Option<Host>,
-        spent: Money,
-        budget: Budget,
-        stopped: bool,
-    ) {
-        let warned = spent >= budget.stop.percent(budget.warn_percent);
-        let month = wall.day().month();
-        self.told.retain(|(of, ..)| *of == month);
-        for (true_now, stop) in [(warned, false), (stopped, true)] {
-            if true_now && self.told.insert((month, host, stop)) {
-                let event = Event::Budget { host, spent, of: budget.stop, stopped: stop };
-                self.out.push_back(Work::Tell(event));
-            }
-        }
     }
 
     /// What a call costs at its very beginning.

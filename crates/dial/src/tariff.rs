@@ -117,6 +117,11 @@ impl Rates {
         Rates { per_megabyte: price, block, ..Rates::default() }
     }
 
+    /// Does anything cost something but the month itself?
+    pub fn charges(&self) -> bool {
+        !self.per_megabyte.is_zero() || !self.per_call.is_zero() || !self.bands.is_empty()
+    }
+
     /// What the call costs so far. A call that exists has begun its first step of time.
     pub fn price(&self, call: &Call) -> Money {
         let time = self.time_price(call.start, self.steps(call.elapsed));

@@ -113,11 +113,6 @@ impl Demand {
     pub fn stopped(&self) -> &BTreeSet<Host> {
         &self.stopped
     }
-    /// Hosts that wait.
-    pub fn hosts(&self) -> BTreeSet<Host> {
-        self.flows.values().map(|w| w.flow.host).collect()
-    }
-
     /// What waits, rule by rule, in the order of the rules; also under those that raise nothing.
     pub fn all(&self) -> impl Iterator<Item = Pending<'_>> {
         let mut from = 0;

@@ -5,7 +5,7 @@ use std::fmt;
 use units::{ByteCount, Duration, Instant};
 
 use super::state::{Reason, State};
-use super::{Command, Manager};
+use super::{Command, HostSpending, Manager};
 use crate::books::Name;
 use crate::money::{Currency, Money};
 use crate::rules::Action;
@@ -21,6 +21,8 @@ pub struct Why {
     pub lines: Vec<LineWhy>,
     /// What waits, rule by rule.
     pub waiting: Vec<WaitWhy>,
+    /// Hosts that have used up the month's budget, or nearly, with what budgets are in.
+    pub hosts: Vec<(HostSpending, Currency)>,
 }
 
 /// One carrier.
@@ -79,6 +81,7 @@ impl Manager {
             peer: self.config.peer.clone(),
             command: self.command,
             waiting: waiting.collect(),
+            hosts: self.host_spending().map(|host| (*host, self.config.currency)).collect(),
             lines: self.lines.iter().map(|line| line_why(line, now)).collect(),
         }
     }
@@ -123,7 +126,17 @@ impl fmt::Display for Why {
         for wait in &self.waiting {
             writeln!(f, "  {wait}")?;
         }
+        for (host, currency) in &self.hosts {
+            writeln!(f, "  {host} {currency}")?;
+        }
         Ok(())
+    }
+}
+
+impl fmt::Display for HostSpending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.stopped { "is stopped by its" } else { "nearly used up its" };
+        write!(f, "{} {what} budget: {} of {}", self.host, self.spent, self.of)
     }
 }
 

@@ -108,6 +108,80 @@ fn a_host_beyond_its_budget_raises_nothing_and_holds_nothing() {
     assert_eq!(bench.dialled(), [0], "others are not touched");
 }
 
+/// A terminal that is always there, a dollar a megabyte, and what each host may cost.
+fn metered(stop: &str) -> ManagerConfig {
+    let tariff = usd(Rates::per_megabyte(price("1"), ByteCount(1)));
+    let terminal = CarrierConfig::new("vsat", false, tariff);
+    let all: IpPrefix = "10.2.0.7".parse().unwrap();
+    let host_budgets = vec![(all, Budget { stop: price(stop), warn_percent: 80 })];
+    ManagerConfig { host_budgets, ..ManagerConfig::new("shore", vec![terminal], rules()) }
+}
+fn stopped(manager: &Manager) -> Vec<String> {
+    manager.stopped_hosts().iter().map(Host::to_string).collect()
+}
+
+#[test]
+fn a_host_is_stopped_in_the_session_in_which_its_budget_ends_and_others_go_on() {
+    let mut bench = Bench::new(metered("3"));
+    bench.up(A);
+    bench.crosses(A, &ssh(), 2_399_000);
+    bench.crosses(A, &mail(), 9_000_000);
+    assert_eq!((budgets(&bench), bench.manager.host_spending().count()), (vec![], 0));
+    bench.crosses(A, &ssh(), 600_000);
+    assert_eq!(budgets(&bench), [("10.2.0.7 2.999".into(), false)]);
+    assert_eq!(stopped(&bench.manager), [""; 0]);
+    let before = bench.manager.stopped_changes();
+    bench.crosses(A, &ssh(), 1_000);
+    assert_eq!(budgets(&bench)[1..], [("10.2.0.7 3.00".into(), true)]);
+    assert_eq!(stopped(&bench.manager), ["10.2.0.7"]);
+    assert_ne!(bench.manager.stopped_changes(), before);
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains("10.2.0.7 is stopped by its budget: 3.00 of 3.00 USD"), "{why}");
+    // More is paid, more again, and less.
+    for (stop, after) in [("5", vec![]), ("2", vec!["10.2.0.7"])] {
+        bench.manager.handle_config(metered(stop)).expect("the same carriers");
+        bench.drain();
+        assert_eq!(stopped(&bench.manager), after, "{stop}");
+    }
+    // From noon on the 23rd to midnight before 1 December it is seven days and a half.
+    bench.pass(seconds(15 * 43_200 - 1));
+    assert_eq!(stopped(&bench.manager), ["10.2.0.7"], "its session ended days ago");
+    bench.pass(seconds(1));
+    assert_eq!(stopped(&bench.manager), [""; 0], "a new month");
+}
+
+/// Its sum is in the books alone when the gateway starts.
+#[test]
+fn a_host_that_was_stopped_is_stopped_after_a_restart() {
+    let mut bench = Bench::new(metered("3"));
+    bench.up(A);
+    bench.crosses(A, &ssh(), 3_000_000);
+    bench.ended(A, "the gateway ended");
+    let mut ledger = String::new();
+    while let Some(line) = bench.books.poll_record() {
+        ledger += &line;
+    }
+    let mut anew = Bench::new(metered("3"));
+    anew.books = Books::replay(ledger.as_bytes()).books;
+    anew.manager = Manager::new(metered("3"), Instant::ZERO, NOON).expect("a configuration");
+    anew.drain();
+    assert_eq!(stopped(&anew.manager), ["10.2.0.7"]);
+}
+
+/// While somebody else uses a minute, too, it is only half as dear.
+#[test]
+fn a_host_that_was_stopped_in_a_call_is_not_let_go_by_others_bytes() {
+    let prefix: IpPrefix = "10.2.0.7".parse().unwrap();
+    let host_budgets = vec![(prefix, Budget { stop: price("3"), warn_percent: 100 })];
+    let mut bench = Bench::calling(ManagerConfig { host_budgets, ..one_modem() });
+    assert_eq!(stopped(&bench.manager), ["10.2.0.7"]);
+    bench.crosses(A, &mail(), 900);
+    bench.pass(seconds(1));
+    assert_eq!(stopped(&bench.manager), ["10.2.0.7"]);
+    bench.ended(A, "the carrier was lost");
+    assert_eq!(stopped(&bench.manager), [""; 0], "it cost 0.30");
+}
+
 /// Nothing of it waits while the line is up.
 #[test]
 fn a_host_that_only_uses_the_line_does_not_hold_it_beyond_its_budget() {

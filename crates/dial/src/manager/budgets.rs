@@ -1,0 +1,157 @@
+//! Budgets of a month, the peer's and those of hosts, and who has used up theirs.
+//!
+//! A host's part of a call that is billed by time gets smaller while others use the call, too. A
+//! host that was stopped in a call stays stopped until that has ended, so that it is not let go
+//! and stopped again by turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use units::Instant;
+
+use super::{Budget, Event, Manager, Work};
+use crate::books::{Books, Host};
+use crate::calendar::Wall;
+use crate::money::Money;
+
+/// A host that has used up the month's budget, or nearly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostSpending {
+    /// Which.
+    pub host: Host,
+    /// What it has cost this month.
+    pub spent: Money,
+    /// What it may cost.
+    pub of: Money,
+    /// It raises and holds nothing, and is to use the link no more.
+    pub stopped: bool,
+}
+
+/// What is known of hosts' budgets.
+#[derive(Clone, Debug)]
+pub(super) struct HostBudgets {
+    /// From the warning on.
+    spending: BTreeMap<Host, HostSpending>,
+    /// Hosts may have spent something that are not in the sessions that go on.
+    all: bool,
+    /// How often others were stopped.
+    changes: u64,
+}
+
+impl Default for HostBudgets {
+    fn default() -> HostBudgets {
+        HostBudgets { spending: BTreeMap::new(), all: true, changes: 0 }
+    }
+}
+
+impl HostBudgets {
+    pub fn look_at_all(&mut self) {
+        self.all = true;
+    }
+}
+
+impl Manager {
+    /// Hosts that have used up the month's budget, or nearly.
+    pub fn host_spending(&self) -> impl Iterator<Item = &HostSpending> {
+        self.hosts.spending.values()
+    }
+
+    /// Hosts that are to use the link no more this month.
+    pub fn stopped_hosts(&self) -> &BTreeSet<Host> {
+        self.demand.stopped()
+    }
+
+    /// Another number: [`Manager::stopped_hosts`] are others.
+    pub fn stopped_changes(&self) -> u64 {
+        self.hosts.changes
+    }
+
+    pub(super) fn look_at_budgets(&mut self, now: Instant, books: &Books) {
+        let wall = self.wall(now);
+        (self.left, self.overspent) = (None, false);
+        if let Some(budget) = self.config.budget {
+            let spent = books.spent_on(wall, self.config.currency, &self.config.peer);
+            self.left = Some(budget.stop.minus(spent));
+            self.overspent = spent > budget.stop;
+            // A budget that is not used up may still be too small for anything.
+            let cheapest = (0..self.lines.len()).map(|at| self.first_price(wall, at)).min();
+            let stopped = cheapest.is_some_and(|price| Some(price) > self.left);
+            let barred = self.lines.iter().any(|line| line.barred);
+            self.tell_budget(wall, None, spent, budget, barred || stopped && !self.any_up());
+        }
+        if !self.config.host_budgets.is_empty() || !self.hosts.spending.is_empty() {
+            self.look_at_hosts(wall, books);
+        }
+    }
+
+    /// Only those whose sum may be another than it was: in sessions that go on, and, when one has
+    /// ended or the month or the file is another, in those before.
+    fn look_at_hosts(&mut self, wall: Wall, books: &Books) {
+        let currency = self.config.currency;
+        let now = books.spending(wall, currency);
+        let before = std::mem::take(&mut self.hosts.spending);
+        let mut hosts: BTreeSet<Host> = now.keys().chain(before.keys()).copied().collect();
+        if std::mem::take(&mut self.hosts.all) {
+            hosts.extend(books.hosts_before(wall, currency));
+        }
+        let mut over = BTreeSet::new();
+        for host in hosts {
+            let Some(budget) = self.host_budget(&host) else { continue };
+            let part = now.get(&host).copied();
+            let spent = books.spent_before(wall, currency, host).plus(part.unwrap_or_default());
+            let was = before.get(&host).is_some_and(|b| b.stopped && b.of == budget.stop);
+            let stopped = spent >= budget.stop || was && part.is_some();
+            let warned = self.tell_budget(wall, Some(host), spent, budget, stopped);
+            if warned || stopped {
+                let spending = HostSpending { host, spent, of: budget.stop, stopped };
+                self.hosts.spending.insert(host, spending);
+            }
+            if stopped {
+                over.insert(host);
+            }
+        }
+        if over != *self.demand.stopped() {
+            self.hosts.changes += 1;
+            self.demand.stop_hosts(over);
+        }
+    }
+
+    fn any_up(&self) -> bool {
+        self.lines.iter().any(|l| l.call.is_some())
+    }
+
+    fn host_budget(&self, host: &Host) -> Option<Budget> {
+        let Host::Addr(addr) = host else { return None };
+        let of = self.config.host_budgets.iter().find(|(prefix, _)| prefix.contains(*addr));
+        of.map(|(_, budget)| *budget)
+    }
+
+    /// Tells of a warning and of a stop once a month. Is the warning due?
+    fn tell_budget(
+        &mut self,
+        wall: Wall,
+        host: Option<Host>,
+        spent: Money,
+        budget: Budget,
+        stopped: bool,
+    ) -> bool {
+        let warned = spent >= budget.stop.percent(budget.warn_percent);
+        let month = wall.day().month();
+        self.told.retain(|(of, ..)| *of == month);
+        for (true_now, stop) in [(warned, false), (stopped, true)] {
+            if true_now && self.told.insert((month, host, stop)) {
+                let event = Event::Budget { host, spent, of: budget.stop, stopped: stop };
+                self.out.push_back(Work::Tell(event));
+            }
+        }
+        warned
+    }
+}
+
+impl Budget {
+    /// Whose `spent` this is, from the warning on.
+    pub fn spending(&self, host: Host, spent: Money) -> Option<HostSpending> {
+        let stopped = spent >= self.stop;
+        let warned = stopped || spent >= self.stop.percent(self.warn_percent);
+        warned.then_some(HostSpending { host, spent, of: self.stop, stopped })
+    }
+}
