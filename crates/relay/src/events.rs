@@ -113,13 +113,15 @@ impl Relay {
         let origin = Origin { client: known, ..origin };
         let kind = self.policies.kind(peer, &origin, false);
         let denied = !permitted || client.is_err() && !is_test;
-        let has_place = denied || self.has_place(now, peer, kind.host);
+        let is_stopped = !denied && self.is_stopped(peer, kind.host, kind.class);
+        let has_place = denied || is_stopped || self.has_place(now, peer, kind.host);
         let flow = self.insert(now, peer, stream, kind, origin.target.clone());
         if denied {
             self.note_denied(Some(peer), told, origin.target);
             return self.connect_failed(now, flow, ResetReason::Denied);
         }
-        if !has_place {
+        self.stats.over_budget += u64::from(is_stopped);
+        if is_stopped || !has_place {
             return self.connect_failed(now, flow, ResetReason::Exhausted);
         }
         if let Target::Service(name, _) = &origin.target

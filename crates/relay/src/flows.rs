@@ -250,6 +250,15 @@ impl Flows {
         self.by_stream.get(&(peer, session, stream)).copied()
     }
 
+    /// Flows of a host in a session.
+    pub fn of_host(
+        &self,
+        session: (PeerId, u64),
+        host: IpAddr,
+    ) -> impl Iterator<Item = FlowId> + '_ {
+        self.by_host.get(&(session, Some(host.to_canonical()))).into_iter().flatten().copied()
+    }
+
     /// Flows of the peer's sessions before `session`.
     pub fn before(&self, peer: PeerId, session: u64) -> Vec<FlowId> {
         let all = (peer, 0, StreamId(0))..(peer, session, StreamId(0));

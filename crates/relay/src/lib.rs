@@ -41,6 +41,8 @@ mod routes;
 pub mod self_test;
 mod services;
 mod sockets;
+mod stopped;
+mod stopping;
 mod tracking;
 mod unsplit;
 
@@ -79,6 +81,8 @@ pub use routes::Routes;
 use services::Services;
 pub use services::{Caller, ConnectId, Via};
 pub use sockets::Work;
+use stopped::Stopped;
+pub use stopped::StoppedHosts;
 use tracking::Tracking;
 
 /// What the driver is to do.
@@ -184,6 +188,10 @@ pub struct RelayStats {
     pub displaced: u64,
     /// SYNs that waited and gave way to others, and such as were beyond their host's part.
     pub syns_dropped: u64,
+    /// Packets and connections of hosts whose month's budget is used up.
+    pub over_budget: u64,
+    /// Connections that stood when their host's budget was used up.
+    pub stopped: u64,
     /// Segments of connections just being made that the kernel found no socket for.
     pub between_sockets: u64,
 }
@@ -210,6 +218,7 @@ pub struct Relay {
     /// What unsplit packets from here have answers to expect.
     tracking: Tracking,
     refused: Refused,
+    stopped: Stopped,
     accounts: HostAccounts,
     flow_news: FlowNewsQueue,
     moving: moving::Moving,
@@ -238,6 +247,7 @@ impl Relay {
             codecs: Codecs::default(),
             tracking: Tracking::default(),
             refused: Refused::default(),
+            stopped: Stopped::default(),
             accounts: HostAccounts::default(),
             flow_news: FlowNewsQueue::default(),
             moving: moving::Moving::default(),

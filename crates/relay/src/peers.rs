@@ -93,6 +93,7 @@ impl Relay {
         self.codecs.forget_peer(peer);
         self.tracking.forget_peer(peer);
         self.refused.forget(peer);
+        self.stopped.forget_peer(peer);
         self.accounts.forget_peer(peer);
         self.connects.forget_peer(peer);
         self.services.forget_peer(peer);

@@ -197,8 +197,12 @@ impl Relay {
         let ports = Some((client.port(), server.port()));
         let facts = Facts { protocol, ports, dscp };
         let service = classify::via(rules, &facts)?;
-        let is_there = self.services.is_running(service) && self.is_given(now, peer, service);
+        // A service would work for the host at nobody's cost.
         let class = classify::class(rules, &facts);
+        if self.is_stopped(peer, Some(client.ip()), class) {
+            return None;
+        }
+        let is_there = self.services.is_running(service) && self.is_given(now, peer, service);
         is_there.then(|| Via { service: service.to_owned(), peer, class, dscp })
     }
 

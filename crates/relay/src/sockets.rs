@@ -21,6 +21,10 @@ impl Relay {
     /// memory left for it (reset the client). Intercepted clients come by [`Relay::accept`].
     pub fn open(&mut self, now: Instant, peer: PeerId, origin: Origin) -> Option<FlowId> {
         let (kind, target) = (self.policies.kind(peer, &origin, true), origin.target.clone());
+        if self.is_stopped(peer, kind.host, kind.class) {
+            self.stats.over_budget += 1;
+            return None;
+        }
         if !self.has_place(now, peer, kind.host) {
             return None;
         }

@@ -6,6 +6,7 @@ use link::PeerId;
 use link::session::ClassId;
 use units::{Instant, IpPrefix};
 
+use crate::classify;
 use crate::packet::Packet;
 use crate::policy::{is_in, never};
 use crate::refusal;
@@ -37,6 +38,13 @@ impl Relay {
         };
         if !self.is_taken_there(peer, p.source) {
             self.stats.not_taken_there += 1;
+            self.refuse_here(now, packet, split, refusal::no_route);
+            return Verdict::Refused;
+        }
+        let rules = self.policies.of(peer).map_or(&[][..], |policy| &policy.rules);
+        let class = || classify::class(rules, &p.facts(packet));
+        if self.stopped.stops(peer, p.source, class) {
+            self.stats.over_budget += 1;
             self.refuse_here(now, packet, split, refusal::no_route);
             return Verdict::Refused;
         }
@@ -115,11 +123,16 @@ impl Relay {
             let (policy, own, owners) = (self.policies.of(peer), &self.own, &self.owners);
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
             let (stats, accounts) = (&mut self.stats, &mut self.accounts);
+            let stopped = &self.stopped;
             let (mut passed, mut answer) = (false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
                     return stats.foreign += 1;
                 };
+                let class = || classify::class(&policy.rules, &p.facts(bytes));
+                if stopped.stops(peer, p.destination, class) {
+                    return stats.over_budget += 1;
+                }
                 let may_pass = policy.permits(p.destination, own)
                     || !never(p.destination) && tracking.is_answer(now, peer, bytes);
                 let why = match (owners.owned(peer, p.source), may_pass) {

@@ -15,7 +15,7 @@ pub enum ResetReason {
     Denied,
     /// A name did not resolve at the far node.
     NoSuchName,
-    /// The far node has no memory, descriptor or port left for it.
+    /// The far node has no memory, descriptor, port or money left for it.
     Exhausted,
     /// The peer restarted and knows nothing of this stream.
     PeerRestarted,
