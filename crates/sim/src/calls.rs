@@ -4,7 +4,9 @@
 //! The ship's node has the real link manager and real books; it drives them in the order in which the
 //! gateway does. The shore's node only answers. While a run lasts these are checked:
 //!
-//! - every byte arrives once and in order, however long the line was down, and no connection is reset;
+//! - every byte arrives once and in order, however long the line was down, and no connection is reset
+//!   but those of a host whose budget is used up;
+//! - nothing of such a host moves while only the line carries;
 //! - nothing is sent on the line while it is down;
 //! - bytes of a class that is bound to one carrier arrive by that carrier alone;
 //! - a dial has a connection that may want it, at an hour that its rule permits, and the budget can pay

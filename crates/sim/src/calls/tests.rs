@@ -125,6 +125,11 @@ fn a_budget_that_is_not_kept_is_caught() {
 }
 
 #[test]
+fn a_host_that_goes_on_beyond_its_budget_is_caught() {
+    is_caught("which has spent", |_| {}, |world| world.forgets_hosts = true);
+}
+
+#[test]
 fn somebody_urgent_who_waits_in_vain_is_caught() {
     is_caught("nobody dialled", |plan| plan.manager.rules = all(Action::Never), |_| {});
 }

@@ -11,7 +11,9 @@ use link::keys::{PresharedKey, PrivateKey};
 use link::session::{ClassConfig, ClassId, LinkConfig, NEARLY_EMPTY, PathConfig, RecvState};
 use link::tunnel::PacketKind;
 use link::{CarrierId, CarrierName, CarrierNames, PathId, PeerConfig, PeerId, Remote};
-use relay::{Action, FlowId, Origin, Policy, Relay, Rule, Share, Target};
+use relay::{
+    Action, FlowId, Origin, Policy, Relay, ResetReason, Rule, Share, StoppedHosts, Target,
+};
 use serde::Serialize;
 use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
@@ -22,6 +24,8 @@ use crate::Trace;
 use crate::check::{Digest, Failure};
 use crate::host::{Host, check_end};
 use crate::pattern::Pattern;
+
+mod stops;
 
 /// IPv4 and UDP.
 const HEADERS: u64 = 28;
@@ -77,6 +81,8 @@ struct Node {
 
 struct Talk {
     kind: Kind,
+    /// Its host's budget was used up: it was refused, or is reset.
+    cut: bool,
     hosts: [Option<Host>; 2],
     patterns: [Pattern; 2],
 }
@@ -105,6 +111,13 @@ pub(super) struct World<'a> {
     next_check: Instant,
     /// The carrier that bulk may come by.
     pub bound: Option<u16>,
+    /// What the ship's relay was told.
+    stopped: StoppedHosts,
+    /// What hosts had moved when their budget was seen used up.
+    moved_at_stop: BTreeMap<IpAddr, u64>,
+    /// A planted mistake: hosts without money go on.
+    #[cfg(test)]
+    pub forgets_hosts: bool,
     /// A planted mistake: the ship's path stays up when the line is down.
     #[cfg(test)]
     pub forgets_the_path: bool,
@@ -239,7 +252,7 @@ impl<'a> World<'a> {
         let talk = |(i, (kind, _)): (usize, &(Kind, _))| {
             let key = plan.seed.wrapping_mul(0x1_0000_0001).wrapping_add(2 * i as u64);
             let patterns = [Pattern::new(key), Pattern::new(key + 1)];
-            Talk { kind: *kind, hosts: [None, None], patterns }
+            Talk { kind: *kind, cut: false, hosts: [None, None], patterns }
         };
         let now = Instant::from_nanos(1);
         let mut world = World {
@@ -263,6 +276,10 @@ impl<'a> World<'a> {
             starved_since: now,
             next_check: now,
             bound: plan.bound,
+            stopped: StoppedHosts::default(),
+            moved_at_stop: BTreeMap::new(),
+            #[cfg(test)]
+            forgets_hosts: false,
             #[cfg(test)]
             forgets_the_path: false,
         };
@@ -348,6 +365,7 @@ impl<'a> World<'a> {
         if self.now >= self.next_check {
             self.next_check = self.now + MINUTE;
             self.check_money()?;
+            self.check_hosts()?;
             self.check_starved()?;
         }
         Ok(())
@@ -485,7 +503,7 @@ impl<'a> World<'a> {
             self.do_work(work)?;
         }
         while self.line.books.poll_record().is_some() {}
-        Ok(any)
+        Ok(any | self.stop_hosts())
     }
 
     fn look_at_modem(&mut self) {
@@ -598,7 +616,8 @@ impl<'a> World<'a> {
     }
 
     fn check_dial(&self) -> Result<(), Failure> {
-        let open = |talk: &&Talk| talk.hosts[0].as_ref().is_some_and(|host| !host.is_over());
+        let open =
+            |talk: &&Talk| !talk.cut && talk.hosts[0].as_ref().is_some_and(|host| !host.is_over());
         let mut open = self.talks.iter().filter(open);
         if !self.healed && !open.any(|talk| self.may_raise(talk.kind)) {
             return self.fail("the line is dialled, and nobody who waits may raise it now");
@@ -681,6 +700,10 @@ impl<'a> World<'a> {
         let origin = Origin { client: Some(client(index)), target, dscp: 0 };
         let node = &mut self.nodes[0];
         let Some(flow) = node.relay.open(self.now, node.peer, origin) else {
+            if self.is_stopped(index) {
+                self.talks[index].cut = true;
+                return Ok(());
+            }
             return self.fail(format!("connection {index} found no room"));
         };
         node.flows.insert(flow, index);
@@ -712,6 +735,8 @@ impl<'a> World<'a> {
                 Some(index) => self.serve(*index, node),
                 None => Ok(()),
             },
+            Action::Abort(flow, ResetReason::Exhausted) if node == 0 => self.cut(0, flow),
+            Action::PeerReset(flow, ResetReason::Exhausted) if node == 1 => self.cut(1, flow),
             Action::Accepted(_) => Ok(()),
             other => self.fail(format!("node {node} wants {other:?}")),
         }
@@ -743,6 +768,7 @@ impl<'a> World<'a> {
                     check_end(&self.talks[index].hosts, side)
                         .or_else(|why| self.fail(format!("connection {index}: {why}")))?;
                 }
+                RecvState::Reset(_) if self.talks[index].cut => return self.cut(side, flow),
                 RecvState::Reset(why) => {
                     return self.fail(format!("connection {index} is reset: {why:?}"));
                 }
@@ -773,7 +799,10 @@ impl<'a> World<'a> {
     }
 
     pub fn all_over(&self) -> bool {
-        let over = |talk: &Talk| talk.hosts.iter().all(|h| h.as_ref().is_some_and(Host::is_over));
+        let over = |talk: &Talk| match talk.cut {
+            true => talk.hosts.iter().flatten().all(|host| host.flow.is_none()),
+            false => talk.hosts.iter().all(|h| h.as_ref().is_some_and(Host::is_over)),
+        };
         self.opened == self.talks.len() && self.talks.iter().all(over)
     }
 
@@ -803,7 +832,8 @@ pub(super) fn run_world(mut world: World<'_>) -> Result<CallReport, Failure> {
     world.run(world.plan.heal_at, |_| false)?;
     world.heal()?;
     if !world.run(world.now + PATIENCE, |w| w.all_over())? {
-        let open = world.talks.iter().position(|t| t.hosts.iter().flatten().any(|h| !h.is_over()));
+        let is_open = |host: &Host| host.flow.is_some() && !host.is_over();
+        let open = world.talks.iter().position(|t| t.hosts.iter().flatten().any(is_open));
         return world
             .fail(format!("{PATIENCE} after the last fault connection {open:?} is not over"));
     }
