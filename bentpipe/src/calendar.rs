@@ -4,6 +4,9 @@
 
 use std::time::SystemTime;
 
+use dial::calendar::Wall;
+
+use crate::config::Clock;
 use crate::logging::civil_from_days;
 
 /// Seconds since 1970; 0 where the clock stands before that.
@@ -15,6 +18,17 @@ pub fn seconds() -> u64 {
 pub fn milliseconds() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
+}
+
+/// What a line's hours, days and months go by.
+pub fn wall(clock: Clock) -> Wall {
+    let utc = seconds();
+    let ahead = match clock {
+        Clock::Utc => 0,
+        Clock::Local => os::local_time::ahead_of_utc(utc),
+        Clock::Offset(minutes) => i64::from(minutes) * 60,
+    };
+    Wall(utc.saturating_add_signed(ahead))
 }
 
 /// A day, so many after 1970-01-01: `2026-11-24`.

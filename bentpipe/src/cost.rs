@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use console::Global;
-use dial::books::{self, Books, Query};
-use dial::manager::CarrierConfig;
+use dial::books::{self, Books, Host, Query};
+use dial::manager::{CarrierConfig, HostSpending};
 use miette::{IntoDiagnostic as _, WrapErr as _};
 use serde::Serialize;
 
+use crate::calendar::wall;
 use crate::config::{Config, Line};
 use crate::ledger;
 
@@ -59,6 +60,41 @@ struct Row {
     received_bytes: u64,
     /// What crosses costs nothing: the price is a month's, or none.
     flat: bool,
+    /// A host that has used up this month's budget, or nearly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<OfBudget>,
+}
+
+/// What a host has of its month's budget.
+#[derive(Serialize)]
+struct OfBudget {
+    /// What it has cost this month.
+    spent: String,
+    budget: String,
+    /// It is used up.
+    stopped: bool,
+}
+
+/// What this month has come to for hosts with a budget, from the warning on.
+fn spending(line: &Line, books: &Books) -> Vec<HostSpending> {
+    let (now, currency) = (wall(line.clock), line.manager.currency);
+    let mut sums = books.spending(now, currency);
+    for host in books.hosts_before(now, currency) {
+        sums.entry(host).or_default();
+    }
+    let of_host = |(host, sum): (Host, dial::money::Money)| {
+        let budget = line.manager.host_budget(&host)?;
+        budget.spending(host, sum.plus(books.spent_before(now, currency, host)))
+    };
+    sums.into_iter().filter_map(of_host).collect()
+}
+
+impl OfBudget {
+    fn words(&self, currency: &str) -> String {
+        let OfBudget { spent, budget, stopped } = self;
+        let what = if *stopped { "; stopped, this month" } else { "; this month" };
+        format!("{what} {spent} of {budget} {currency}")
+    }
 }
 
 /// Have the carriers whose sums are told under `name` flat prices? Those beside a line are not
@@ -99,13 +135,24 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
                 .into_diagnostic()
                 .wrap_err_with(|| format!("cannot read the ledger {}", path.display()))?,
         };
-        let lines = Books::replay(&bytes).books.query(&query);
+        let books = Books::replay(&bytes).books;
+        let lines = books.query(&query);
+        let spending = match args.by {
+            By::Host => spending(line, &books),
+            _ => Vec::new(),
+        };
+        let of_budget = |name: &str| {
+            let of = spending.iter().find(|of| of.host.to_string() == name)?;
+            let (spent, budget) = (of.spent.to_string(), of.of.to_string());
+            Some(OfBudget { spent, budget, stopped: of.stopped })
+        };
         let part = books::csv(&query, &lines);
         // One heading for all.
         csv += if csv.is_empty() { &part } else { part.split_once('\n').map_or("", |(_, r)| r) };
         rows.extend(lines.into_iter().map(|of| Row {
             peer: peer.name.clone(),
             flat: is_flat(line, args.by, &of.name),
+            budget: of_budget(&of.name),
             name: of.name,
             price: of.sums.price.to_string(),
             currency: of.currency.to_string(),
@@ -124,7 +171,7 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     } else {
         let line = |row: &Row| {
             format!(
-                "{:12} {:20} {:>10} {}{}  {} calls, {} min, {} bytes sent, {} received\n",
+                "{:12} {:20} {:>10} {}{}  {} calls, {} min, {} bytes sent, {} received{}\n",
                 row.peer,
                 row.name,
                 row.price,
@@ -133,7 +180,8 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
                 row.calls,
                 row.seconds.div_ceil(60),
                 row.sent_bytes,
-                row.received_bytes
+                row.received_bytes,
+                row.budget.as_ref().map(|of| of.words(&row.currency)).unwrap_or_default()
             )
         };
         console::print(&rows.iter().map(line).collect::<String>())?;

@@ -277,6 +277,9 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     for path in &link.paths {
         put!(out, "  path         {path}");
     }
+    for host in link.line.iter().flat_map(|line| &line.hosts) {
+        put!(out, "  budget       {host}");
+    }
     write_rate(out, link);
     let lost = format!(", {} lost lately", percent(link.send.loss_ppm));
     write_direction(out, "sent", &link.send, &lost);

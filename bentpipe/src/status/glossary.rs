@@ -48,9 +48,19 @@ pub const DROPS: &[Entry] = &[
         "a stream was reset: the head of a compressed block means nothing; the ends may run versions that do not fit",
     ),
     (
+        "budget used up",
+        Place::Node,
+        "packets and connections of hosts whose month's budget (`host_budget`) is used up: refused as on a dead net",
+    ),
+    (
         "connection gave way",
         Place::Node,
         "connections that were reset while all places for connections with a peer were taken: their host had the most, and another with fewer asked for one",
+    ),
+    (
+        "connection over budget",
+        Place::Node,
+        "connections that were reset because their host's budget for the month (`host_budget`) was used up, or because all went over to a carrier that costs",
     ),
     (
         "connection refused",

@@ -1,6 +1,7 @@
 //! What operators read of a status.
 
 use super::*;
+use crate::admin::{LineHost, LineReport};
 
 fn sample() -> Status {
     let direction = |configured_bps, measured_bps, lan_bytes, link_bytes| Direction {
@@ -103,6 +104,25 @@ fn telephone_lines_are_shown_with_who_calls_and_how_many_strangers_did() {
     assert!(text.contains("telephone one at : waits for a call"), "{text}");
     assert!(text.contains("telephone two at : its modem does not answer"), "{text}");
     assert!(text.contains("ship called 1m00s ago\n  calls        3 answered, 1 of strangers"));
+}
+
+#[test]
+fn hosts_whose_budget_is_used_up_are_named_with_what_they_cost() {
+    let mut status = sample();
+    let host = LineHost {
+        host: "10.1.0.2".into(),
+        spent: "3.02".into(),
+        budget: "3.00".into(),
+        currency: "USD".into(),
+        stopped: true,
+    };
+    let near = LineHost { host: "10.1.0.3".into(), stopped: false, ..host.clone() };
+    status.links[0].line = Some(LineReport { hosts: vec![host, near], ..Default::default() });
+    let text = render(&status);
+    let first =
+        "  budget       10.1.0.2 is stopped: its month's budget is used up, 3.02 of 3.00 USD";
+    assert!(text.contains(first), "{text}");
+    assert!(text.contains("10.1.0.3 has nearly used up its month's budget"), "{text}");
 }
 
 #[test]

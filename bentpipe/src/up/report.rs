@@ -152,6 +152,8 @@ impl Shard {
             ("datagram queue full", relay.overflow),
             ("no place for a connection", relay.full),
             ("connection gave way", relay.displaced),
+            ("budget used up", relay.over_budget),
+            ("connection over budget", relay.stopped),
             ("opening gave way", relay.syns_dropped),
             ("between two sockets", relay.between_sockets),
         ] {

@@ -1,15 +1,23 @@
 //! Carriers that are there by themselves and have prices: what crossed by each is paid for, and the
 //! cheapest carries everything where the file says so (R-COST, R-OLSP).
 
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use os::netns::NetNs;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use units::BitRate;
 
 use bentpipe::admin::{PathCause, PathState};
 
-use crate::harness::{Plan, World, root, wait_for};
-use crate::line::books;
+use crate::harness::{PATIENCE, Plan, World, must, root, shell, wait_for};
+use crate::line::{books, link, with_line};
 use crate::paths::{path, start_with_second, wait_for_path};
-use crate::tcp::{SERVER, joined, listen, pattern, read_to_end, send_all};
+use crate::tcp::{
+    End, SERVER, accept, check_echo, expect, joined, listen, pattern, read_to_end, send_all,
+    try_connect,
+};
 
 /// Millions of bytes, and the price in cents, by carrier.
 fn paid(world: &World, carrier: &str) -> (f64, f64) {
@@ -125,4 +133,136 @@ fn a_metered_carrier_is_set_down_at_the_budget_and_used_again_when_that_is_raise
     world.a.configure(|s| s.peer = carriers("100"));
     world.a.must(&["reload"]);
     wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
+}
+
+/// Bytes of hosts and their price in cents, by address.
+fn paid_by(world: &World, host: &str) -> (u64, f64, Value) {
+    let rows: Value =
+        serde_json::from_str(&books(&world.a, &["--json", "--by", "host"])).expect("JSON");
+    let row = rows.as_array().expect("rows").iter().find(|row| row["name"] == host).cloned();
+    let Some(row) = row else { return (0, 0.0, Value::Null) };
+    let bytes = |key: &str| row[key].as_u64().expect("bytes");
+    let price: f64 = row["price"].as_str().expect("a price").parse().expect("a number");
+    (bytes("sent_bytes") + bytes("received_bytes"), price * 100.0, row["budget"].clone())
+}
+
+/// R-COST: two hosts on a line with a price by the megabyte, of which one has a budget for the month.
+/// Its connections end where that does, what it begins fails as on a dead net, and the other goes on.
+#[test]
+fn a_host_is_stopped_at_its_budget_the_other_goes_on_and_more_money_brings_it_back() {
+    if !root() {
+        return;
+    }
+    const OTHER: &str = "10.1.0.3";
+    let line = |budget: &str| {
+        format!(
+            "[peer.line]\n\
+             tariff = {{ currency = \"USD\", per_megabyte = \"1\" }}\n\
+             [[peer.line.host_budget]]\nhosts = [\"10.1.0.2\"]\nbudget = \"{budget}\"\n"
+        )
+    };
+    let world = World::with(|plan| (plan.rate, plan.delay_ms) = (BitRate::from_mbps(8), 20));
+    let mut world = with_line(world, |_| line("2"));
+    must(&world.client, &format!("ip address add {OTHER}/24 dev lan0"));
+    let listener = listen(&world.server, SERVER);
+    let (near, mut far) = joined(&world.client, &listener);
+    let (theirs, mut their_far) = joined_as(&world.client, OTHER, &listener);
+    // Each sends more than the first may pay for.
+    let (its, data) = (pattern(4, 20_000_000), pattern(5, 4_000_000));
+    let sending = [send_all(&near, its), send_all(&theirs, data.clone())];
+    let read = std::thread::spawn(move || read_to_end(&mut their_far).0);
+    let its_end = std::thread::spawn(move || read_to_end(&mut far).1);
+    let [cut, whole] = sending.map(|thread| thread.join().expect("a thread"));
+    assert!(cut.is_err(), "its connection is reset");
+    assert_eq!(its_end.join().expect("a thread"), End::Reset, "at its server, too");
+    whole.expect("sent");
+    assert!(read.join().expect("a thread") == data, "nothing of the other's is lost");
+    world.a.wait_for_log("a month's budget is nearly used up");
+    world.a.wait_for_log("its host is stopped where it costs more");
+    // A tenth of a second of the line is 0.1 MB, and as much again until the relay has stopped it.
+    wait_for("the books", || {
+        let (bytes, cents, budget) = paid_by(&world, "10.1.0.2");
+        let is_right = (200.0..250.0).contains(&cents) && budget["stopped"] == true;
+        if is_right { Ok(()) } else { Err(format!("{bytes} bytes, {cents} cents, {budget}")) }
+    });
+    let (before, ..) = paid_by(&world, "10.1.0.2");
+    let [host] = &line_of(&world)[..] else { panic!("one host has a budget") };
+    assert_eq!((&*host.host, &*host.budget, host.stopped), ("10.1.0.2", "2.00", true));
+    let why = link(&world.a, "why");
+    assert!(why.contains("10.1.0.2 is stopped: its month's budget is used up, 2."), "{why}");
+    assert!(books(&world.a, &["--by", "host"]).contains("stopped, this month 2."));
+    // What it begins is refused at once, in the words of a net that is dead; so are its packets.
+    let refused = try_connect(&world.client, SERVER).expect_err("it has no money");
+    let kind = refused.kind();
+    assert_eq!(kind, std::io::ErrorKind::NetworkUnreachable, "{refused}");
+    let ping = |from: &str| shell(&world.client, &format!("ping -c 2 -W 2 -I {from} 10.2.0.2"));
+    assert!(!ping("10.1.0.2").status.success());
+    assert!(ping(OTHER).status.success(), "the other host's packets pass");
+    let dropped = world.a.status().node.dropped;
+    assert!(
+        dropped["budget used up"] >= 2 && dropped["connection over budget"] == 1,
+        "{dropped:?}"
+    );
+    let (mut near, mut far) = joined_as(&world.client, OTHER, &listener);
+    near.write_all(b"hello").expect("sent");
+    expect(&mut far, b"hello");
+    assert!(paid_by(&world, "10.1.0.2").0 <= before + 100_000, "nothing crosses any more");
+    // With more money it is back.
+    world.a.configure(|s| s.peer = line("100"));
+    world.a.must(&["reload"]);
+    check_echo(&world.client, &listener);
+    assert_eq!(line_of(&world), []);
+}
+
+/// R-COST: a host without money goes on where that costs nothing.
+#[test]
+fn a_host_whose_budget_is_used_up_still_uses_a_carrier_without_a_price() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan { rate: BitRate::from_mbps(8), delay_ms: 20, ..Plan::default() };
+    plan.b.listen = "0.0.0.0:4500".into();
+    plan.a.peer = "[peer.line]\ncarrier = \"geo\"\n\
+        tariff = { currency = \"USD\", per_megabyte = \"1\" }\n\
+        [[peer.line.host_budget]]\nhosts = [\"10.1.0.2\"]\nbudget = \"1\"\n\
+        [[peer.carrier]]\nname = \"geo\"\n\
+        [[peer.carrier]]\nname = \"lte\"\nendpoint = \"198.51.100.2:4500\"\ninterface = \"sat1\"\n\
+        link = { send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }\n"
+        .into();
+    let (world, _second) = start_with_second(&plan);
+    wait_for_path([&world.a, &world.b], "lte", PathState::InUse);
+    upload(&world, 6);
+    assert_eq!(line_of(&world), [], "it cost nothing");
+    must_set(&world, "down");
+    let listener = listen(&world.server, SERVER);
+    let (near, mut far) = joined(&world.client, &listener);
+    let its_end = std::thread::spawn(move || read_to_end(&mut far).1);
+    assert!(send_all(&near, pattern(7, 20_000_000)).join().expect("a thread").is_err());
+    assert_eq!(its_end.join().expect("a thread"), End::Reset);
+    let refused = try_connect(&world.client, SERVER).expect_err("it has no money");
+    assert_eq!(refused.kind(), std::io::ErrorKind::NetworkUnreachable, "{refused}");
+    must_set(&world, "up");
+    wait_for_path([&world.a, &world.b], "lte", PathState::InUse);
+    wait_for("the free carrier", || match try_connect(&world.client, SERVER) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(why.to_string()),
+    });
+    assert!(line_of(&world)[0].stopped, "where it costs");
+}
+
+/// A connection of a host with this address.
+fn joined_as(ns: &NetNs, from: &str, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let to = listener.local_addr().expect("an address");
+    let from = SocketAddr::new(from.parse().expect("an address"), 0);
+    let near = ns.run(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&from.into())?;
+        socket.connect_timeout(&to.into(), PATIENCE)?;
+        Ok::<TcpStream, std::io::Error>(socket.into())
+    });
+    (near.expect("it connects"), accept(listener))
+}
+
+fn line_of(world: &World) -> Vec<bentpipe::admin::LineHost> {
+    world.a.status().links.remove(0).line.expect("a line").hosts
 }

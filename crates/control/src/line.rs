@@ -46,6 +46,24 @@ pub struct LineReport {
     pub price: Option<String>,
     /// What waits, rule by rule.
     pub waiting: Vec<LineWaiting>,
+    /// Hosts that have used up the month's budget, or nearly.
+    pub hosts: Vec<LineHost>,
+}
+
+/// A host that has used up its month's budget, or nearly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LineHost {
+    /// Its address.
+    pub host: String,
+    /// What it has cost this month: `"3.02"`.
+    pub spent: String,
+    /// What it may cost.
+    pub budget: String,
+    /// What both are in.
+    pub currency: String,
+    /// Nothing of its crosses any more where that costs something.
+    pub stopped: bool,
 }
 
 /// A telephone line that answers for all peers.
@@ -98,6 +116,17 @@ fn seconds(ms: u64) -> String {
     }
 }
 
+impl fmt::Display for LineHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LineHost { host, spent, budget, currency, stopped } = self;
+        let what = match stopped {
+            true => "is stopped: its month's budget is used up",
+            false => "has nearly used up its month's budget",
+        };
+        write!(f, "{host} {what}, {spent} of {budget} {currency}")
+    }
+}
+
 impl fmt::Display for LineReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {}: {}", self.state, seconds(self.for_ms), self.cause)?;
@@ -129,6 +158,9 @@ impl fmt::Display for LineReport {
                 None if w.never => write!(f, ", never raises the line")?,
                 None => write!(f, ", does not raise the line by the clock")?,
             }
+        }
+        for host in &self.hosts {
+            write!(f, "\n{host}")?;
         }
         Ok(())
     }

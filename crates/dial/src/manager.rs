@@ -47,8 +47,8 @@ use crate::money::Money;
 use crate::rules::{Action, Flow, Rule};
 use crate::tariff::Call;
 
-pub use budgets::HostSpending;
 use budgets::HostBudgets;
+pub use budgets::HostSpending;
 pub use config::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
 use demand::Demand;
 use line::{Line, LineCall};

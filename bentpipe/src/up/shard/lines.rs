@@ -7,7 +7,6 @@ use std::net::IpAddr;
 
 use control::{LineCommand, LineReport, LineWaiting};
 use dial::books::{Books, Host, Name};
-use dial::calendar::Wall;
 use dial::hayes::Told;
 use dial::manager::{CarrierId, Command, DownCause, Event, FlowId as WaitId, Manager, State, Work};
 use dial::rules::Flow;
@@ -20,17 +19,19 @@ use units::{Duration, Instant};
 mod names;
 mod packets;
 mod questions;
+mod stops;
 mod waiting;
 
 pub(super) use self::names::HostNames;
 pub(super) use self::packets::Arrived;
 pub(super) use self::questions::Questions;
+use self::stops::Stops;
 use self::waiting::{LATELY, Waiting};
 use super::Shard;
 use super::beside::Beside;
 use super::paths::linked;
-use crate::calendar;
-use crate::config::{Clock, LINK_CLASS, Line, Peer};
+use crate::calendar::wall;
+use crate::config::{LINK_CLASS, Line, Peer};
 use crate::human::lasting;
 use crate::ledger::Ledger;
 use crate::up::commands::{Commands, Outcome};
@@ -78,6 +79,7 @@ pub(in crate::up) struct ManagedLine {
     connected_at: Instant,
     /// Since when nothing has come by a carrier that is given up for it.
     silent_since: Option<Instant>,
+    stops: Stops,
     /// The interface that commands raise it on had a link when it was looked at last.
     has_link: bool,
     /// What had come from the peer when the carrier was there.
@@ -287,6 +289,7 @@ impl ManagedLine {
                     never: w.never,
                 })
                 .collect(),
+            hosts: stops::report(&why.hosts),
         }
     }
 }
@@ -298,17 +301,6 @@ fn command_name(command: Command) -> &'static str {
         Command::Hold => "hold",
         Command::Down => "down",
     }
-}
-
-/// What a line's hours go by.
-fn wall(clock: Clock) -> Wall {
-    let utc = calendar::seconds();
-    let ahead = match clock {
-        Clock::Utc => 0,
-        Clock::Local => os::local_time::ahead_of_utc(utc),
-        Clock::Offset(minutes) => i64::from(minutes) * 60,
-    };
-    Wall(utc.saturating_add_signed(ahead))
 }
 
 /// The link's own packets: headers, reports, repair.
@@ -405,6 +397,7 @@ impl Shard {
             booked: vec![[0, 0]; settings.manager.carriers.len()],
             connected_at: now,
             silent_since: None,
+            stops: Stops::default(),
             heard_before: Heard::default(),
         });
     }
@@ -665,6 +658,7 @@ impl Shard {
             let Some(work) = line.manager.poll(now, &mut line.books) else { break };
             self.do_work(now, at, work);
         }
+        self.stop_hosts(now, at);
         let line = &mut self.lines[at];
         line.ledger.keep(&mut line.books);
     }
@@ -722,13 +716,7 @@ impl Shard {
                 self.look_at_links(now, [id]);
             }
             Work::Tell(Event::Budget { host, spent, of, stopped }) => {
-                let host = host.map_or_else(|| "all hosts".to_owned(), |host| host.to_string());
-                let what = match stopped {
-                    true => "a month's budget is used up: nothing that costs more is begun",
-                    false => "a month's budget is nearly used up",
-                };
-                let name = &line.name;
-                crate::log!(Warn, what, peer = name, host = host, spent = spent, of = of);
+                stops::tell(&line.name, host, [spent, of], stopped);
             }
         }
     }

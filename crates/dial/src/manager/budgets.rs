@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use units::Instant;
 
-use super::{Budget, Event, Manager, Work};
+use super::{Budget, Event, Manager, ManagerConfig, Work};
 use crate::books::{Books, Host};
 use crate::calendar::Wall;
 use crate::money::Money;
@@ -95,7 +95,7 @@ impl Manager {
         }
         let mut over = BTreeSet::new();
         for host in hosts {
-            let Some(budget) = self.host_budget(&host) else { continue };
+            let Some(budget) = self.config.host_budget(&host) else { continue };
             let part = now.get(&host).copied();
             let spent = books.spent_before(wall, currency, host).plus(part.unwrap_or_default());
             let was = before.get(&host).is_some_and(|b| b.stopped && b.of == budget.stop);
@@ -119,12 +119,6 @@ impl Manager {
         self.lines.iter().any(|l| l.call.is_some())
     }
 
-    fn host_budget(&self, host: &Host) -> Option<Budget> {
-        let Host::Addr(addr) = host else { return None };
-        let of = self.config.host_budgets.iter().find(|(prefix, _)| prefix.contains(*addr));
-        of.map(|(_, budget)| *budget)
-    }
-
     /// Tells of a warning and of a stop once a month. Is the warning due?
     fn tell_budget(
         &mut self,
@@ -144,6 +138,15 @@ impl Manager {
             }
         }
         warned
+    }
+}
+
+impl ManagerConfig {
+    /// A host's budget.
+    pub fn host_budget(&self, host: &Host) -> Option<Budget> {
+        let Host::Addr(addr) = host else { return None };
+        let of = self.host_budgets.iter().find(|(prefix, _)| prefix.contains(*addr));
+        of.map(|(_, budget)| *budget)
     }
 }
 
