@@ -143,7 +143,8 @@ fn check(mut stream: TcpStream, data: &[u8]) {
     assert!(read == data && end == End::Clean, "{} bytes of {}", read.len(), data.len());
 }
 
-fn command(gateway: &Gateway, args: &[&str]) -> Output {
+/// `bentpipe path` with these words.
+pub fn command(gateway: &Gateway, args: &[&str]) -> Output {
     let socket = gateway.dir().join("admin.sock");
     let mut command = std::process::Command::new(PROGRAM);
     run(command.arg("path").arg("--socket").arg(socket).arg("far").args(args))

@@ -13,7 +13,7 @@ use bentpipe::admin::{PathCause, PathState};
 
 use crate::harness::{PATIENCE, Plan, World, must, root, shell, wait_for};
 use crate::line::{books, link, with_line};
-use crate::paths::{path, start_with_second, wait_for_path};
+use crate::paths::{command, path, start_with_second, wait_for_path};
 use crate::tcp::{
     End, SERVER, accept, check_echo, expect, joined, listen, pattern, read_to_end, send_all,
     try_connect,
@@ -130,8 +130,20 @@ fn a_metered_carrier_is_set_down_at_the_budget_and_used_again_when_that_is_raise
     world.a.wait_for_log("a month's budget is used up");
     let (_, cents) = paid(&world, "geo");
     assert!((100.0..=300.0).contains(&cents), "{cents} cents of 300");
+    // The operator wants it down as well, which outlives the budget.
+    assert!(command(&world.a, &["up", "geo"]).status.success());
+    world.a.wait_for_log("the carrier comes up with the next month");
+    assert_eq!(path(&world.a, "geo").cause, Some(PathCause::Budget), "nor by an order");
+    assert!(command(&world.a, &["down", "geo"]).status.success());
     world.a.configure(|s| s.peer = carriers("100"));
     world.a.must(&["reload"]);
+    wait_for("the budget to allow it", || match path(&world.a, "geo").cause {
+        Some(PathCause::Down) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(path(&world.a, "geo").state, PathState::Down, "the operator said so");
+    assert!(command(&world.a, &["up", "geo"]).status.success());
     wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
 }
 

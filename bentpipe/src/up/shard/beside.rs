@@ -2,6 +2,8 @@
 //! the line stays down, and when it works again the line goes idle. Whether they work is the
 //! link's to say ([`link::endpoint::PathStatus::fault`]); what follows is the manager's.
 
+use std::collections::BTreeSet;
+
 use dial::books::Books;
 use dial::manager::{CarrierId, Manager, Order, State};
 use link::endpoint::PathStatus;
@@ -23,6 +25,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) struct Beside {
     /// What the manager calls each, and the path over it; `None`: the peer opens it.
     carriers: Vec<(CarrierId, Option<PathId>)>,
+    /// Paths that the operator has set down by name; they stay so when the budget allows them again.
+    set_down: BTreeSet<PathId>,
     /// As they are preferred by what they cost; empty: by their priorities.
     ranking: Vec<CarrierId>,
     look_at: Instant,
@@ -37,7 +41,8 @@ impl Beside {
         let carriers =
             paths.enumerate().map(|(n, path)| (CarrierId(CARRIER.0 + 1 + n), path)).collect();
         let (ranking, until) = (Vec::new(), now + GRACE);
-        Beside { carriers, ranking, look_at: now, until, line_silent_since: None }
+        let set_down = BTreeSet::new();
+        Beside { carriers, set_down, ranking, look_at: now, until, line_silent_since: None }
     }
 
     /// They are taken to work, until they have had the time for it.
@@ -130,7 +135,7 @@ impl Shard {
         let line = &self.lines[at];
         let paths = self.relay.endpoint.paths(now, line.peer).into_iter();
         let paths: Vec<_> = paths.filter(|path| line.carrier_of(path) == carrier).collect();
-        for path in &paths {
+        for path in paths.iter().filter(|path| !up || !line.beside.set_down.contains(&path.id)) {
             self.relay.endpoint.set_path_up(now, line.peer, path.id, up);
         }
         if !up {
@@ -138,6 +143,25 @@ impl Shard {
             line.manager.handle_ended(now, carrier, "the month's budget", &mut line.books);
             line.wait_again(now, now, |id| relay.is_undelivered(id));
         }
+    }
+
+    /// The operator sets a path up or down by name. True: the month's budget lets nothing cross by it,
+    /// and it comes up with that.
+    pub(super) fn note_set_by_hand(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        path: PathId,
+        up: bool,
+    ) -> bool {
+        let status = self.relay.endpoint.paths(now, peer).into_iter().find(|of| of.id == path);
+        for line in self.lines.iter_mut().filter(|line| line.peer == peer) {
+            match up {
+                true => line.beside.set_down.remove(&path),
+                false => line.beside.set_down.insert(path),
+            };
+        }
+        status.is_some_and(|status| self.is_barred(peer, &status))
     }
 
     /// Why everything goes by another path of the peer.

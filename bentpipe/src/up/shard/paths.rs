@@ -109,6 +109,12 @@ impl Shard {
         command: PathCommand,
     ) -> Result<(), String> {
         let (peer, path) = self.find_path(key, which)?;
+        if let PathCommand::Up | PathCommand::Down = command
+            && self.note_set_by_hand(now, peer, path, command == PathCommand::Up)
+            && command == PathCommand::Up
+        {
+            return Err(BARRED.to_owned());
+        }
         let endpoint = &mut self.relay.endpoint;
         match command {
             PathCommand::Use => endpoint.use_path(now, peer, Some(path)),
@@ -169,6 +175,10 @@ impl Shard {
         self.follow_line_links(now, &linked);
     }
 }
+
+/// Why a carrier is not set up by hand.
+const BARRED: &str = "the month's budget is used up: the carrier comes up with the next month, or \
+                      with a higher `budget` and a reload";
 
 /// The far end of a modem that calls; who is only called learns from the call who is there.
 fn calling(peer: &Peer, carrier: CarrierId) -> Option<Remote> {
