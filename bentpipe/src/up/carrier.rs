@@ -59,7 +59,7 @@ struct Socket {
     socket: UdpSocket,
     binding: Binding,
     /// The number of its interface when it was bound; `None`: it names none, or that is not there
-    /// yet, and the socket is the loopback's meanwhile.
+    /// yet, or not with the address, and the socket is the loopback's meanwhile.
     interface: Option<u32>,
     /// It may hold more than the last turn took.
     more: bool,
@@ -82,6 +82,14 @@ struct Batch {
     end: usize,
 }
 
+/// Has this host the address that the packets are to leave from, if they are to? Where the system
+/// does not tell the socket does, when it is bound.
+fn has_source(binding: &Binding) -> bool {
+    let is_there =
+        |source| os::addresses::own_addresses().map_or(true, |all| all.contains(&source));
+    binding.source.is_none_or(is_there)
+}
+
 impl Socket {
     fn new(socket: UdpSocket, binding: Binding, interface: Option<u32>) -> Socket {
         Socket {
@@ -95,23 +103,29 @@ impl Socket {
         }
     }
 
-    /// For a binding. Where its interface is not there yet, as before a call, the loopback's socket
-    /// has its number and port meanwhile: its path has no link, and sends nothing.
+    /// For a binding. Where its interface is not there yet, as before a call, or has not got its address
+    /// yet, the loopback's socket has its number and port meanwhile: its path has no link, and
+    /// sends nothing.
     fn open(binding: &Binding, mut config: UdpConfig) -> Result<Socket, OsError> {
         config.max_datagram = MAX_PACKET;
         config.interface.clone_from(&binding.interface);
-        let index = binding.interface.as_deref().map(os::links::index);
-        if let (Some(None), Some(name)) = (index, &binding.interface) {
+        let index = binding.interface.as_deref().and_then(os::links::index);
+        let index = index.filter(|_| has_source(binding));
+        if let (None, Some(name)) = (index, &binding.interface) {
             let of_family: IpAddr = match config.local.is_ipv6() {
                 true => Ipv6Addr::UNSPECIFIED.into(),
                 false => Ipv4Addr::UNSPECIFIED.into(),
             };
             config.local.set_ip(of_family);
             config.interface = Some("lo".to_owned());
-            crate::log!(Warn, "a carrier's interface is not there yet", interface = name);
+            let what = match os::links::index(name) {
+                None => "a carrier's interface is not there yet",
+                Some(_) => "a carrier's source is not there yet",
+            };
+            crate::log!(Warn, what, interface = name);
         }
         let socket = UdpSocket::bind(&config)?;
-        Ok(Socket::new(socket, binding.clone(), index.flatten()))
+        Ok(Socket::new(socket, binding.clone(), index))
     }
 
     /// Has the poller tell only what the next turn waits for. Room to write is news with
@@ -219,13 +233,14 @@ impl Carrier {
         Ok(())
     }
 
-    /// Opens sockets anew whose interface is there now, or is another of the same name: the kernel
-    /// ties them to its number. They keep their ports, which the firewall's rules know.
+    /// Opens sockets anew whose interface is there now, with the address that they want, or is another of
+    /// the same name: the kernel ties them to its number. They keep their ports, which the
+    /// firewall's rules know.
     pub fn rebind(&mut self, poller: &Poller, token: u64, more: u64) {
         for at in 1..self.sockets.len() {
             let old = &self.sockets[at];
             let index = old.binding.interface.as_deref().and_then(os::links::index);
-            if index.is_none() || index == old.interface {
+            if index.is_none() || index == old.interface || !has_source(&old.binding) {
                 continue;
             }
             let local = old.socket.local_addr();
@@ -241,6 +256,13 @@ impl Carrier {
                 Err(why) => crate::log!(Warn, why),
             }
         }
+    }
+
+    /// Is the socket of a carrier with an interface tied to the one that there is?
+    pub fn is_bound(&self, binding: &Binding) -> bool {
+        let socket = self.sockets.iter().find(|s| s.binding == *binding);
+        let index = binding.interface.as_deref().and_then(os::links::index);
+        index.is_some() && socket.is_some_and(|s| s.interface == index)
     }
 
     /// Is any socket tied to an interface?

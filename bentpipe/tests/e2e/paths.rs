@@ -17,7 +17,7 @@ use crate::documents::{self, GUIDE, put};
 use crate::gateway::{Gateway, Keys, PROGRAM};
 use crate::harness::{Plan, SATELLITE, World, root, run, said, wait_for};
 use crate::readme::{Sea, readme};
-use crate::tcp::{End, SERVER, joined, listen, pattern, read_to_end, send_all};
+use crate::tcp::{End, SERVER, check_echo, joined, listen, pattern, read_to_end, send_all};
 use crate::watching::Watch;
 
 const SECOND: &str = "sat1";
@@ -272,6 +272,55 @@ fn a_carrier_whose_interface_loses_its_link_is_left_at_once_and_watchers_hear_wh
     two.wait_for_shore(true);
     assert!(!command(a, &["auto", "lte"]).status.success(), "auto is for all of them");
     assert!(!command(a, &["use"]).status.success(), "use is for one");
+}
+
+/// An interface gets its address apart from its link, as by DHCP: a carrier with that `source` carries
+/// from the address on. So it does where the interface was there before the gateway.
+#[test]
+fn a_carrier_whose_source_comes_after_its_interface_is_used_at_once() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.b.listen = "0.0.0.0:4500".into();
+    plan.a.peer = "[[peer.carrier]]\nname = \"geo\"\n\
+        [[peer.carrier]]\nname = \"wwan\"\nendpoint = \"198.51.100.2:4500\"\n\
+        interface = \"wwan0\"\nsource = \"198.51.100.1\"\n"
+        .into();
+    let mut world = World::without_gateways(&plan);
+    world.b.start();
+    world.a.start();
+    world.a.wait_for_log("a carrier's interface is not there yet");
+    world.a.wait_until_up();
+    let script = |ns: &NetNs, script: &str| crate::harness::must(ns, script);
+    let shore = world.gwb.name().to_owned();
+    script(
+        &world.gwa,
+        &format!(
+            "ip link add wwan0 type veth peer name wwan0 netns {shore} && ip link set wwan0 up"
+        ),
+    );
+    script(&world.gwb, "ip address add 198.51.100.2/24 dev wwan0 && ip link set wwan0 up");
+    let has_address = |world: &World| {
+        // All that the system had to say of the interface is said by then.
+        thread::sleep(Duration::from_secs(3));
+        assert_eq!(path(&world.a, "wwan").cause, Some(PathCause::NoLink));
+        script(&world.gwa, "ip address add 198.51.100.1/24 dev wwan0");
+        wait_for_path([&world.a, &world.b], "wwan", PathState::StandsBy);
+        must(&world.a, &["use", "wwan"]);
+        wait_for_path([&world.a, &world.b], "wwan", PathState::InUse);
+        check_echo(&world.client, &listen(&world.server, SERVER));
+        must(&world.a, &["auto"]);
+        wait_for_path([&world.a, &world.b], "wwan", PathState::StandsBy);
+    };
+    has_address(&world);
+    world.a.signal("TERM");
+    world.a.wait_until_ended();
+    script(&world.gwa, "ip address delete 198.51.100.1/24 dev wwan0");
+    world.a.start();
+    world.a.wait_for_log("a carrier's source is not there yet");
+    world.a.wait_until_up();
+    has_address(&world);
 }
 
 /// A reload takes carriers out, brings them back and prefers another, the one that sessions begin with

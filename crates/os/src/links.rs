@@ -1,4 +1,4 @@
-//! Which of this host's network interfaces have a link, and when that changes.
+//! Which of this host's network interfaces have a link, and when that or their addresses change.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,7 +8,7 @@ use crate::OsError;
 use crate::error::OrCannot;
 use crate::sys::{check, own};
 
-/// A socket that hears of interfaces that come, go and change (rtnetlink(7)).
+/// A socket that hears of interfaces and of addresses that come, go and change (rtnetlink(7)).
 pub struct LinkWatch(OwnedFd);
 
 impl LinkWatch {
@@ -24,7 +24,8 @@ impl LinkWatch {
             // SAFETY: a sockaddr_nl is integers; all zero is valid.
             let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
             address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-            address.nl_groups = libc::RTMGRP_LINK as u32;
+            let groups = [libc::RTMGRP_LINK, libc::RTMGRP_IPV4_IFADDR, libc::RTMGRP_IPV6_IFADDR];
+            address.nl_groups = groups.iter().fold(0, |all, group| all | *group as u32);
             let len = size_of_val(&address) as libc::socklen_t;
             // SAFETY: the address outlives the call, and its length is its own.
             check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
@@ -94,6 +95,27 @@ mod tests {
     use super::*;
     use crate::netns::{NetNs, root_alone, veth};
     use crate::poll::{Events, Interest, Poller};
+
+    /// The kernel tells of an address apart from its interface's link.
+    #[test]
+    fn an_address_that_comes_or_goes_is_told() {
+        if !root_alone() {
+            return;
+        }
+        let ns = NetNs::unique("ostest", "address").unwrap();
+        ns.ip("link set lo up").unwrap();
+        let mut watch = ns.run(LinkWatch::open).unwrap();
+        let (mut poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(4));
+        poller.add(&watch, 1, Interest::READ).unwrap();
+        for change in
+            ["add 10.3.0.1/24", "delete 10.3.0.1/24", "add fd03::1/64", "delete fd03::1/64"]
+        {
+            watch.clear();
+            ns.ip(&format!("address {change} dev lo")).unwrap();
+            let told = poller.wait(&mut events, Some(Duration::from_secs(10))).unwrap();
+            assert!(told > 0, "{change}");
+        }
+    }
 
     #[test]
     fn an_interface_whose_other_end_goes_down_has_no_link_and_that_is_told() {

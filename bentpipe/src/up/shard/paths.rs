@@ -90,7 +90,9 @@ impl Shard {
         let linked = known.map_or_else(linked, <[String]>::to_vec);
         for (way, path) in peer.carriers.iter().zip(paths) {
             let interface = way.binding.interface.as_ref();
-            let has_link = interface.is_none_or(|interface| linked.contains(interface));
+            let has_link = interface.is_none_or(|interface| {
+                linked.contains(interface) && self.carrier.is_bound(&way.binding)
+            });
             if let Some(path) = path {
                 self.relay.endpoint.set_path_linked(now, id, *path, has_link);
             }
