@@ -2,7 +2,7 @@
 //! it is raised and dropped, and its prices (R-DDR, R-COST).
 
 use std::io::Read as _;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use console::human::reason;
@@ -94,6 +94,8 @@ pub(super) struct LineDraft {
     modem: Option<At<SerialModem>>,
     carrier: Option<At<String>>,
     idle: Option<Duration>,
+    guard: Option<Duration>,
+    most_linger: Option<Duration>,
     setup: Option<Duration>,
     calls: [Option<Duration>; 2],
     quiet: Vec<Window>,
@@ -109,6 +111,9 @@ pub(super) struct LineDraft {
 
 /// Bytes are told in sums, and a line takes its time to end.
 const KNOWS_LATER: Duration = Duration::from_millis(500);
+/// What hanging up before a step of time may begin early by.
+const GUARD: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+const MOST_LINGER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 /// More rules than a person writes.
 const MAX_RULES: usize = 256;
 /// The longest list of noise, in bytes.
@@ -125,6 +130,8 @@ pub(super) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDraft> {
         .map(|key| section.get::<Duration>(key).map(|d| d.value));
     let quiet = section.list::<Window>("quiet").unwrap_or_default();
     let tariff = read_tariff(&mut section);
+    let guard = read_guard(&mut section, tariff.as_ref());
+    let most_linger = read_most_linger(&mut section);
     let zone = section.get::<String>("zone").map(|z| z.value);
     let clock = section.get::<Clock>("clock").map_or_else(Clock::default, |c| c.value);
     let budget = section.get::<Money>("budget").map(|b| b.value);
@@ -140,6 +147,8 @@ pub(super) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDraft> {
         modem: modem.ok()?,
         carrier,
         idle,
+        guard,
+        most_linger,
         setup,
         calls: [min_call, max_call],
         quiet: quiet.into_iter().map(|w| w.value).collect(),
@@ -235,6 +244,8 @@ impl LineDraft {
             manager.idle = idle;
             manager.idle_at_step = manager.idle_at_step.min(idle);
         }
+        manager.guard = self.guard.unwrap_or(manager.guard);
+        manager.most_linger = self.most_linger.unwrap_or(manager.most_linger);
         manager.quiet = Hours(self.quiet);
         manager.order = prices.order;
         if self.budget.is_some() && prices.budget.is_some() {
@@ -358,6 +369,46 @@ fn read_host_budget(mut section: Section<'_>) -> Option<Vec<(IpPrefix, Budget)>>
     section.finish();
     let budget = budget_of(budget?.value);
     Some(hosts?.into_iter().map(|host| (host.value, budget)).collect())
+}
+
+/// How long before a step of time is billed the line is hung up: within that step, and not a moment
+/// before it alone.
+fn read_guard(section: &mut Section<'_>, tariff: Option<&Tariff>) -> Option<Duration> {
+    let guard = section.get::<Duration>("guard")?;
+    let wrong = |message: String, help: String| {
+        section.problems().add(Problem::at(guard.span.clone(), message).help(help));
+        None
+    };
+    if !GUARD.contains(&guard.value) {
+        let message = format!("guard in {} is not between 100ms and 60s", section.title());
+        let help = "leave it out for 3s; a modem that takes longer to hang up is waited for anyway";
+        return wrong(message, help.to_owned());
+    }
+    let zones = tariff.into_iter().flat_map(|of| of.zones().map(|zone| of.rates(zone)));
+    let steps = zones.filter(|rates| !rates.bands.is_empty()).map(|rates| rates.increment);
+    match steps.min().filter(|step| guard.value >= *step) {
+        None => Some(guard.value),
+        Some(step) => {
+            let (guard, title) = (guard.value, section.title());
+            let message = format!(
+                "guard = {guard} in {title} is as long as a step of {step} that is paid: no time \
+                 that is paid would be used"
+            );
+            wrong(message, format!("give it less than {step}, or leave it out"))
+        }
+    }
+}
+
+/// How long an idle line is kept because its time is paid, or free.
+fn read_most_linger(section: &mut Section<'_>) -> Option<Duration> {
+    let most = section.get::<Duration>("most_linger")?;
+    if !MOST_LINGER.contains(&most.value) {
+        let message = format!("most_linger in {} is longer than 24h", section.title());
+        let help = "leave it out for 10min; \"0s\" hangs up whatever is paid already";
+        section.problems().add(Problem::at(most.span, message).help(help));
+        return None;
+    }
+    Some(most.value)
 }
 
 /// `redial = { first = "5s", most = "5min", attempts = 8, rest = "30min", per_hour = 60 }`
@@ -543,6 +594,32 @@ mod tests {
         assert_eq!(carrier.rate, BitRate::from_bps(9_600));
         assert_eq!(carrier.tariff.currency().to_string(), "USD");
         assert_eq!(line.manager.budget.expect("one").stop, "100".parse().expect("money"));
+    }
+
+    #[test]
+    fn a_guard_is_shorter_than_a_step_and_an_idle_line_is_kept_for_a_day_at_most() {
+        let with = |keys: &str| parse(&LINE.replace("idle = ", &format!("{keys}\nidle = ")));
+        let manager = |keys: &str| {
+            let config = with(keys).expect(keys);
+            config.peers[0].line.clone().expect("a line").manager
+        };
+        let times = |of: &ManagerConfig| (of.guard, of.most_linger);
+        let usual = (Duration::from_secs(3), Duration::from_secs(600));
+        assert_eq!(times(&manager("")), usual);
+        let said = times(&manager("guard = \"500ms\"\nmost_linger = \"0s\""));
+        assert_eq!(said, (Duration::from_millis(500), Duration::ZERO));
+        for (keys, why) in [
+            ("guard = \"90ms\"", "is not between 100ms and 60s"),
+            ("guard = \"61s\"", "is not between 100ms and 60s"),
+            ("guard = \"6s\"", "is as long as a step of 6s"),
+            ("most_linger = \"25h\"", "is longer than 24h"),
+        ] {
+            let told = with(keys).expect_err(keys);
+            assert!(told.contains(why), "{keys}: {told}");
+        }
+        // Where no time is billed there is no step.
+        let by_bytes = LINE.replace("per_minute = \"2.40\", increment = \"6s\"", "per_call = \"1\"");
+        parse(&by_bytes.replace("idle = ", "guard = \"6s\"\nidle = ")).expect("a good file");
     }
 
     #[test]

@@ -145,6 +145,8 @@ const ROWS: &[Row] = &[
     ),
     ("line", "carrier", ["\"a\"", "\"b\""], "", Restart("line of a peer")),
     ("line", "idle", ["\"20s\"", "\"21s\""], "", Effect::Peer),
+    ("line", "guard", ["\"1s\"", "\"2s\""], "", Effect::Peer),
+    ("line", "most_linger", ["\"20s\"", "\"21s\""], "", Effect::Peer),
     ("line", "setup", ["\"20s\"", "\"21s\""], "", Effect::Peer),
     ("line", "min_call", ["\"20s\"", "\"21s\""], "", Effect::Peer),
     ("line", "max_call", ["\"20s\"", "\"21s\""], "", Effect::Peer),
