@@ -17,12 +17,15 @@ use crate::admin::{self, Answer, LineCommand, Request};
 /// for it, and dropped when nobody uses it. `why` tells which flow, host and rule raised it or
 /// holds it; `up` raises it once; `hold` keeps it up and `down` keeps it down until `auto`.
 ///
+/// Of a peer with several lines one alone is meant where its carrier is named: the others are left
+/// to the rules, or to what was said of all of them. What is said of all holds for each.
+///
 /// `zone` says which of the tariff's zones the ship is in, until the gateway ends.
 ///
 /// `noise` prints the list of background traffic that never raises a link, for `noise = "FILE"`.
 ///
-/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link zone shore "at sea";
-/// bentpipe link noise > noise.txt
+/// Examples: bentpipe link why shore; bentpipe link hold shore; bentpipe link down shore iridium;
+/// bentpipe link zone shore "at sea"; bentpipe link noise > noise.txt
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The gateway's admin socket.
@@ -33,9 +36,9 @@ pub struct Args {
     /// The peer's name; not for `noise`.
     #[arg(default_value = "", hide_default_value = true)]
     peer: String,
-    /// The zone, for `zone`.
+    /// One of several lines, by its carrier's name; for `zone`, the zone.
     #[arg(required_if_eq("what", "zone"))]
-    zone: Option<String>,
+    line: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -70,24 +73,38 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let socket = args.socket.unwrap_or_else(admin::default_socket);
     let command = match args.what {
         What::Noise => return console::print(KNOWN_NOISE).map(|()| ExitCode::SUCCESS),
-        What::Why => return why(&socket, &args.peer, global),
+        What::Why => return why(&socket, &args.peer, args.line.as_deref(), global),
         What::Up => LineCommand::Up,
         What::Down => LineCommand::Down,
         What::Hold => LineCommand::Hold,
         What::Auto => LineCommand::Auto,
-        What::Zone => LineCommand::Zone(args.zone.unwrap_or_default()),
+        What::Zone => LineCommand::Zone(args.line.clone().unwrap_or_default()),
     };
-    let request = Request::Line { peer: args.peer, command };
+    let line = args.line.filter(|_| !matches!(command, LineCommand::Zone(_)));
+    let request = Request::Line { peer: args.peer, line, command };
     admin::request(&socket, &request, PATIENCE).map(|_| ExitCode::SUCCESS)
 }
 
-fn why(socket: &Path, peer: &str, global: &Global) -> miette::Result<ExitCode> {
+fn why(
+    socket: &Path,
+    peer: &str,
+    which: Option<&str>,
+    global: &Global,
+) -> miette::Result<ExitCode> {
     let Answer::Status(status) = admin::request(socket, &Request::Status, PATIENCE)? else {
         return Err(miette!("the gateway answered something else than its status"));
     };
     let link = status.links.iter().find(|link| link.peer == peer);
     let link = link.ok_or_else(|| miette!("there is no peer \"{peer}\""))?;
-    match &link.line {
+    let line = match (&link.line, which) {
+        (Some(line), Some(which)) => {
+            let mut lines = line.lines.iter().chain(Some(line));
+            let named = lines.find(|line| line.carrier == which);
+            Some(named.ok_or_else(|| miette!("peer \"{peer}\" has no line \"{which}\""))?)
+        }
+        (line, _) => line.as_ref(),
+    };
+    match line {
         None if global.json => console::print_json(&link.line)?,
         None => console::print("it is always up: its table in the file has no [peer.line]\n")?,
         Some(line) if global.json => console::print_json(line)?,

@@ -85,9 +85,10 @@ struct Batch {
 /// Has this host the address that the packets are to leave from, if they are to? Where the system
 /// does not tell the socket does, when it is bound.
 fn has_source(binding: &Binding) -> bool {
-    let is_there =
-        |source| os::addresses::own_addresses().map_or(true, |all| all.contains(&source));
-    binding.source.is_none_or(is_there)
+    binding.source.is_none_or(|source| {
+        let own = os::addresses::own_addresses();
+        own.map_or(true, |all| all.iter().any(|prefix| prefix.contains(source)))
+    })
 }
 
 impl Socket {

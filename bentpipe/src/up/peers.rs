@@ -97,8 +97,9 @@ pub fn carrier_name(carrier: &Carrier) -> CarrierName {
 /// How often something is sent by the carrier in this place. Where a line is raised in place of one
 /// that dies, that has to be known also while this node has nothing to say.
 fn keepalive(peer: &Peer, at: Option<usize>) -> Option<Duration> {
-    let line = peer.line.as_ref().and_then(|line| line.carrier);
-    let beside = at.filter(|at| line.is_some_and(|line| line != *at));
+    let lines = peer.line.as_ref().map_or(&[][..], |line| &line.lines);
+    let others = |at: usize| lines.iter().any(|line| line.carrier.is_some_and(|of| of != at));
+    let beside = at.filter(|at| others(*at));
     let probe = beside.and_then(|at| peer.carriers[at].probe);
     [peer.keepalive, probe].into_iter().flatten().min()
 }
@@ -121,8 +122,9 @@ fn framing(node: &Node, peer: &Peer) -> u16 {
 
 /// The same of the carrier in this place.
 fn framing_at(peer: &Peer, at: usize) -> u16 {
-    let line = peer.line.as_ref().filter(|line| line.modem.is_some());
-    if line.is_some_and(|line| line.carrier.unwrap_or(0) == at) { framed() } else { 0 }
+    let mut lines = peer.line.iter().flat_map(|line| &line.lines);
+    let is_modem = lines.any(|line| line.modem.is_some() && line.carrier.unwrap_or(0) == at);
+    if is_modem { framed() } else { 0 }
 }
 
 /// May the peer call this node by telephone, as far as its link says? No serial line is faster

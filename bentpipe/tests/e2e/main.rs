@@ -27,6 +27,7 @@ mod hostile_peer;
 mod line;
 mod line_lost;
 mod line_rules;
+mod line_several;
 mod many;
 mod names;
 mod networkd;

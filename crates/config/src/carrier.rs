@@ -67,8 +67,8 @@ const MAX_INTERFACE: usize = 15;
 #[derive(Default)]
 pub(super) struct CarrierDrafts {
     pub carriers: Vec<CarrierDraft>,
-    /// The name of the one that is a modem's.
-    pub modem: Option<String>,
+    /// The names of those that are modems'.
+    pub modems: Vec<String>,
     pub span: Range<usize>,
 }
 
@@ -120,10 +120,10 @@ impl CarrierDrafts {
 
     /// What the peer itself says stands for what a carrier leaves out.
     pub fn finish(self, endpoint: Option<&HostPort>, link: &LinkSettings) -> Vec<Carrier> {
-        let modem = self.modem;
+        let modems = self.modems;
         let finish = |(at, draft): (usize, CarrierDraft)| Carrier {
             // A modem leads to whoever is called.
-            endpoint: match modem.as_ref() == Some(&draft.name.value) {
+            endpoint: match modems.contains(&draft.name.value) {
                 true => None,
                 false => draft.endpoint.or(endpoint.cloned()),
             },
@@ -137,8 +137,8 @@ impl CarrierDrafts {
     }
 }
 
-/// `modem`: the name of the carrier that is a modem's.
-pub(super) fn read(section: &mut Section<'_>, modem: Option<&str>) -> CarrierDrafts {
+/// `modems`: the names of the carriers that are modems'.
+pub(super) fn read(section: &mut Section<'_>, modems: &[&str]) -> CarrierDrafts {
     let tables = section.tables("carrier");
     let title = section.title().to_owned();
     if tables.len() > MOST {
@@ -148,9 +148,10 @@ pub(super) fn read(section: &mut Section<'_>, modem: Option<&str>) -> CarrierDra
     }
     let carriers: Vec<CarrierDraft> =
         tables.into_iter().filter_map(|table| read_one(table, &title)).collect();
-    refuse_alike(section, &carriers, modem);
-    refuse_places_of_modem(section, &carriers, modem);
-    CarrierDrafts { carriers, modem: modem.map(str::to_owned), span: section.span() }
+    refuse_alike(section, &carriers, modems);
+    refuse_places_of_modems(section, &carriers, modems);
+    let modems = modems.iter().map(|name| (*name).to_owned()).collect();
+    CarrierDrafts { carriers, modems, span: section.span() }
 }
 
 fn read_one(mut section: Section<'_>, peer: &str) -> Option<CarrierDraft> {
@@ -240,7 +241,7 @@ fn read_source(section: &Section<'_>, text: &At<String>) -> Option<IpAddr> {
 }
 
 /// Two with one name cannot be told apart; two with one socket to one place are one way.
-fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft], modem: Option<&str>) {
+fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft], modems: &[&str]) {
     let mut names: BTreeMap<&str, &CarrierDraft> = BTreeMap::new();
     let mut ways: Vec<&CarrierDraft> = Vec::new();
     for carrier in carriers {
@@ -252,7 +253,7 @@ fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft], modem: Option<
                     .also(first.name.span.clone(), "first here"),
             );
         }
-        if Some(carrier.name.value.as_str()) == modem {
+        if modems.contains(&carrier.name.value.as_str()) {
             continue;
         }
         let same =
@@ -276,9 +277,9 @@ fn refuse_alike(section: &Section<'_>, carriers: &[CarrierDraft], modem: Option<
 }
 
 /// Packets of a modem's carrier use no socket.
-fn refuse_places_of_modem(section: &Section<'_>, carriers: &[CarrierDraft], modem: Option<&str>) {
+fn refuse_places_of_modems(section: &Section<'_>, carriers: &[CarrierDraft], modems: &[&str]) {
     let placed = |c: &&CarrierDraft| c.endpoint.is_some() || !c.binding.is_own();
-    let is_modem = |c: &&CarrierDraft| Some(c.name.value.as_str()) == modem;
+    let is_modem = |c: &&CarrierDraft| modems.contains(&c.name.value.as_str());
     for carrier in carriers.iter().filter(is_modem).filter(placed) {
         let name = &carrier.name.value;
         let message =

@@ -43,7 +43,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use self::carrier::{Binding, Carrier};
-pub use self::line::{Clock, LINK_CLASS, Line, SerialModem};
+pub use self::line::{Clock, LINK_CLASS, Line, Raised, SerialModem};
 pub use self::link::{LinkSettings, Modem, ModemSource, Overhead, Queue, rate_of};
 pub use node::{Node, OnStop};
 pub use peer::{OnFailure, Peer, Source};

@@ -1,5 +1,6 @@
 //! `[peer.line]`: a link that costs money or has to be raised. When it is up, what raises it, how
-//! it is raised and dropped, and its prices (R-DDR, R-COST).
+//! it is raised and dropped, and its prices (R-DDR, R-COST). A peer may have several, each in a
+//! table of the array `[[peer.line]]`.
 
 use std::io::Read as _;
 use std::ops::{Range, RangeInclusive};
@@ -15,30 +16,26 @@ use units::{ByteCount, Duration, IpPrefix};
 
 use super::carrier::Carrier;
 use super::link::LinkSettings;
-use super::problem::Problem;
+use super::problem::{Problem, Problems};
 use super::reader::{At, FromValue, Section, Wrong};
 use super::traffic::{Ports, Protocol};
 
 mod serial;
+mod several;
 mod tariff;
 
 pub use serial::SerialModem;
 pub(super) use serial::read_answering;
+pub(super) use several::{LineDrafts, read};
 pub(super) use tariff::read as read_tariff;
 
 /// What the link manager of a peer is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The command that raises the carrier, and ends well when it is there. `None`: it is there.
-    pub raise: Option<String>,
-    /// The command that drops it.
-    pub drop: Option<String>,
-    /// The modem that raises and drops it, in place of commands.
-    pub modem: Option<SerialModem>,
-    /// Which of the peer's carriers it is, by its place; `None`: the peer has no such tables. In
-    /// the manager's list it is the first, and the others follow in their order.
-    pub carrier: Option<usize>,
-    /// The tariff's zone at the start; empty: the first.
+    /// The lines, the preferred one first: the first of the manager's carriers, in this order. The
+    /// peer's other carriers follow in theirs.
+    pub lines: Vec<Raised>,
+    /// The tariffs' zone at the start; empty: the first.
     pub zone: String,
     /// What the hours of prices, rules and months go by.
     pub clock: Clock,
@@ -49,25 +46,50 @@ pub struct Line {
     pub manager: ManagerConfig,
 }
 
+/// How one line is raised and dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Raised {
+    /// The command that raises the carrier, and ends well when it is there. `None`: it is there.
+    pub raise: Option<String>,
+    /// The command that drops it.
+    pub drop: Option<String>,
+    /// The modem that raises and drops it, in place of commands.
+    pub modem: Option<SerialModem>,
+    /// Which of the peer's carriers it is, by its place; `None`: the peer has no such tables.
+    pub carrier: Option<usize>,
+}
+
+impl Raised {
+    /// Is it a modem that calls?
+    pub fn calls(&self) -> bool {
+        self.modem.as_ref().is_some_and(|modem| !modem.numbers.is_empty())
+    }
+}
+
 impl Line {
-    /// May a running gateway not go over to `new`? Its device, the carriers, and whether it calls
+    /// The line that is this carrier of the peer's.
+    pub fn with_carrier(&self, carrier: usize) -> Option<&Raised> {
+        self.lines.iter().find(|line| line.carrier == Some(carrier))
+    }
+
+    /// May a running gateway not go over to `new`? Devices, the carriers, and whether modems call
     /// at all are settled at the start.
     pub fn needs_restart_for(&self, new: &Line) -> bool {
-        let device = |line: &Line| {
+        let device = |line: &Raised| {
             let modem = line.modem.as_ref()?;
             Some((modem.device.clone(), modem.speed, modem.hardware_flow, modem.numbers.is_empty()))
+        };
+        // A line that a command raised is to be dropped.
+        let settled = |line: &Line| {
+            let each = line.lines.iter();
+            each.map(|l| (l.carrier, device(l), l.raise.is_some(), l.drop.is_some()))
+                .collect::<Vec<_>>()
         };
         let names = |line: &Line| {
             let all = line.manager.carriers.iter();
             all.map(|carrier| carrier.name.clone()).collect::<Vec<_>>()
         };
-        // A line that a command raised is to be dropped.
-        let commands = |line: &Line| (line.raise.is_some(), line.drop.is_some());
-        self.carrier != new.carrier
-            || self.raises != new.raises
-            || device(self) != device(new)
-            || names(self) != names(new)
-            || commands(self) != commands(new)
+        self.raises != new.raises || settled(self) != settled(new) || names(self) != names(new)
     }
 }
 
@@ -86,8 +108,8 @@ pub enum Clock {
 /// What the link's own packets are booked as: they raise and hold nothing.
 pub const LINK_CLASS: &str = "the link itself";
 
-/// Read before the peer's name and rate are known.
-pub(super) struct LineDraft {
+/// One line, read before the peer's name and rate are known.
+struct LineDraft {
     raise: Option<String>,
     drop: Option<String>,
     /// The place is its device's.
@@ -101,11 +123,7 @@ pub(super) struct LineDraft {
     quiet: Vec<Window>,
     tariff: Tariff,
     budget: Option<Money>,
-    host_budgets: Vec<(IpPrefix, Budget)>,
-    zone: Option<String>,
-    clock: Clock,
     redial: Redial,
-    rules: Rules,
     span: Range<usize>,
 }
 
@@ -119,28 +137,19 @@ const MAX_RULES: usize = 256;
 /// The longest list of noise, in bytes.
 const MAX_NOISE: u64 = 64 * 1024;
 
-/// `dir` is where relative names of files start.
-pub(super) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDraft> {
-    let title = format!("the line of {}", section.title());
-    let mut section = section.table("line", title)?;
+/// What a line says of itself; the rest of its table is left to the caller.
+fn read_line(section: &mut Section<'_>, carrier: Option<At<String>>) -> Option<LineDraft> {
     let [raise, drop] = ["raise", "drop"].map(|key| section.get::<String>(key).map(|c| c.value));
-    let modem = serial::read(&mut section);
-    let carrier = section.get::<String>("carrier");
+    let modem = serial::read(section);
     let [idle, setup, min_call, max_call] = ["idle", "setup", "min_call", "max_call"]
         .map(|key| section.get::<Duration>(key).map(|d| d.value));
     let quiet = section.list::<Window>("quiet").unwrap_or_default();
-    let tariff = read_tariff(&mut section);
-    let guard = read_guard(&mut section, tariff.as_ref());
-    let most_linger = read_most_linger(&mut section);
-    let zone = section.get::<String>("zone").map(|z| z.value);
-    let clock = section.get::<Clock>("clock").map_or_else(Clock::default, |c| c.value);
+    let tariff = read_tariff(section);
+    let guard = read_guard(section, tariff.as_ref());
+    let most_linger = read_most_linger(section);
     let budget = section.get::<Money>("budget").map(|b| b.value);
-    let host_budgets = section.tables("host_budget").into_iter().filter_map(read_host_budget);
-    let host_budgets = host_budgets.flatten().collect();
-    let redial = read_redial(&mut section);
-    let rules = read_rules(&mut section, dir);
+    let redial = read_redial(section);
     let span = section.span();
-    section.finish();
     Some(LineDraft {
         raise,
         drop,
@@ -154,64 +163,29 @@ pub(super) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDraft> {
         quiet: quiet.into_iter().map(|w| w.value).collect(),
         tariff: tariff?,
         budget,
-        host_budgets,
-        zone,
-        clock,
         redial,
-        rules: rules?,
         span,
     })
 }
 
 impl LineDraft {
-    /// The carrier that is a modem's.
-    pub fn modem_carrier(&self) -> Option<&str> {
-        self.carrier.as_ref().filter(|_| self.modem.is_some()).map(|name| name.value.as_str())
-    }
-
-    /// Where the file names the modem's device.
-    pub fn device_span(&self) -> Option<Range<usize>> {
-        self.modem.as_ref().map(|modem| modem.span.clone())
-    }
-
-    /// With what the rest of the peer's table says.
-    pub fn finish(
-        self,
-        section: &Section<'_>,
+    /// The manager's carrier, with what the rest of the peer's table says. `own`: which of the
+    /// peer's carriers it is; `many`: the peer has other lines, so that its budget is its own.
+    fn carrier(
+        &self,
+        problems: &Problems,
         peer: &str,
-        link: &LinkSettings,
-        carriers: &[Carrier],
-        prices: Prices,
-    ) -> Option<Line> {
+        (own, link): (Option<&Carrier>, &LinkSettings),
+        many: bool,
+    ) -> Option<CarrierConfig> {
         let wrong = |message: String, help: &str| {
-            section.problems().add(Problem::at(self.span.clone(), message).help(help));
+            problems.add(Problem::at(self.span.clone(), message).help(help));
             None
         };
-        let named = self.carrier.as_ref().map(|name| name.value.as_str());
-        let own = named.and_then(|name| carriers.iter().position(|c| c.name == name));
-        match named {
-            Some(name) if own.is_none() => {
-                let message = format!("peer \"{peer}\" has no carrier \"{name}\" for its line");
-                return wrong(message, "name one of its [[peer.carrier]] tables");
-            }
-            None if !carriers.is_empty() => {
-                let message = format!("peer \"{peer}\" has carriers and a line");
-                return wrong(message, "say which of them is the line, as in carrier = \"modem\"");
-            }
-            _ => {}
-        }
-        let link = own.map_or(link, |at| &carriers[at].link);
         if self.modem.is_some() && usize::from(link.mtu) > dial::frame::MAX_PACKET {
             let most = dial::frame::MAX_PACKET;
             let message = format!("peer \"{peer}\" has a modem and an MTU above {most} bytes");
             return wrong(message, "lower `mtu`: packets take their time on such a line");
-        }
-        if let Some(zone) = self.zone.as_ref().filter(|z| !self.tariff.zones().any(|of| of == **z))
-        {
-            let message = format!(
-                "the line of \"{peer}\" is in the zone \"{zone}\", which its tariff has not"
-            );
-            return wrong(message, "name one of its zones, or give the tariff that zone");
         }
         let round_trip = link.delay.times(2);
         if let Some(idle) = self.idle.filter(|idle| *idle < round_trip) {
@@ -221,50 +195,24 @@ impl LineDraft {
             );
             return wrong(message, "give it a few round trips, as in idle = \"60s\"");
         }
-        if let Some(at) = own.filter(|at| prices.tariffs[*at].is_some()) {
-            let message =
-                format!("carrier \"{}\" of \"{peer}\" has two tariffs", carriers[at].name);
-            return wrong(message, "it is the line: keep the one in [peer.line]");
-        }
-        let others = (0..carriers.len()).filter(|at| Some(*at) != own);
-        let currency = self.tariff.currency();
-        let others: Vec<_> =
-            others.map(|at| always_there(&carriers[at], &prices.tariffs[at], currency)).collect();
-        let mut carrier = CarrierConfig::new(named.unwrap_or("line"), true, self.tariff);
+        let name = own.map_or("line", |carrier| &carrier.name);
+        let mut carrier = CarrierConfig::new(name, true, self.tariff.clone());
         carrier.rate = link.send;
-        carrier.priority = own.map_or(carrier.priority, |at| carriers[at].priority);
+        carrier.priority = own.map_or(carrier.priority, |own| own.priority);
         carrier.dial_timeout = self.setup.unwrap_or(carrier.dial_timeout);
         carrier.min_call = self.calls[0].unwrap_or(carrier.min_call);
         carrier.max_call = self.calls[1];
         carrier.redial = self.redial;
         carrier.under_way = under_way(link);
-        let all = std::iter::once(carrier).chain(others).collect();
-        let mut manager = ManagerConfig::new(peer, all, self.rules);
+        carrier.guard = self.guard.unwrap_or(carrier.guard);
+        carrier.most_linger = self.most_linger.unwrap_or(carrier.most_linger);
+        carrier.quiet = Hours(self.quiet.clone());
+        carrier.budget = self.budget.filter(|_| many).map(budget_of);
         if let Some(idle) = self.idle {
-            manager.idle = idle;
-            manager.idle_at_step = manager.idle_at_step.min(idle);
+            carrier.idle = idle;
+            carrier.idle_at_step = carrier.idle_at_step.min(idle);
         }
-        manager.guard = self.guard.unwrap_or(manager.guard);
-        manager.most_linger = self.most_linger.unwrap_or(manager.most_linger);
-        manager.quiet = Hours(self.quiet);
-        manager.order = prices.order;
-        if self.budget.is_some() && prices.budget.is_some() {
-            let message = format!("peer \"{peer}\" has two budgets");
-            return wrong(message, "keep one of them: it is for the line and all carriers");
-        }
-        manager.budget = self.budget.or(prices.budget).map(budget_of);
-        manager.host_budgets = self.host_budgets;
-        check(section, self.span, &manager)?;
-        Some(Line {
-            raise: self.raise,
-            drop: self.drop,
-            modem: self.modem.map(|modem| modem.value),
-            carrier: own,
-            zone: self.zone.unwrap_or_default(),
-            clock: self.clock,
-            raises: true,
-            manager,
-        })
+        Some(carrier)
     }
 }
 
@@ -302,10 +250,7 @@ impl Prices {
         manager.budget = self.budget.map(budget_of);
         check(section, section.span(), &manager)?;
         Some(Line {
-            raise: None,
-            drop: None,
-            modem: None,
-            carrier: None,
+            lines: vec![Raised::default()],
             zone: String::new(),
             clock: Clock::default(),
             raises: false,
@@ -588,9 +533,9 @@ mod tests {
     fn a_line_has_prices_rules_and_times() {
         let config = parse(LINE).expect("a good file");
         let line = config.peers[0].line.as_ref().expect("a line");
-        assert_eq!(line.raise.as_deref(), Some("up"));
-        assert_eq!(line.manager.idle, Duration::from_secs(20));
+        assert_eq!(line.lines[0].raise.as_deref(), Some("up"));
         let carrier = &line.manager.carriers[0];
+        assert_eq!(carrier.idle, Duration::from_secs(20));
         assert_eq!(carrier.rate, BitRate::from_bps(9_600));
         assert_eq!(carrier.tariff.currency().to_string(), "USD");
         assert_eq!(line.manager.budget.expect("one").stop, "100".parse().expect("money"));
@@ -599,15 +544,13 @@ mod tests {
     #[test]
     fn a_guard_is_shorter_than_a_step_and_an_idle_line_is_kept_for_a_day_at_most() {
         let with = |keys: &str| parse(&LINE.replace("idle = ", &format!("{keys}\nidle = ")));
-        let manager = |keys: &str| {
+        let times = |keys: &str| {
             let config = with(keys).expect(keys);
-            config.peers[0].line.clone().expect("a line").manager
+            let own = config.peers[0].line.clone().expect("a line").manager.carriers.remove(0);
+            [own.guard, own.most_linger].map(Duration::as_millis)
         };
-        let times = |of: &ManagerConfig| (of.guard, of.most_linger);
-        let usual = (Duration::from_secs(3), Duration::from_secs(600));
-        assert_eq!(times(&manager("")), usual);
-        let said = times(&manager("guard = \"500ms\"\nmost_linger = \"0s\""));
-        assert_eq!(said, (Duration::from_millis(500), Duration::ZERO));
+        assert_eq!(times(""), [3_000, 600_000]);
+        assert_eq!(times("guard = \"500ms\"\nmost_linger = \"0s\""), [500, 0]);
         for (keys, why) in [
             ("guard = \"90ms\"", "is not between 100ms and 60s"),
             ("guard = \"61s\"", "is not between 100ms and 60s"),
@@ -618,7 +561,8 @@ mod tests {
             assert!(told.contains(why), "{keys}: {told}");
         }
         // Where no time is billed there is no step.
-        let by_bytes = LINE.replace("per_minute = \"2.40\", increment = \"6s\"", "per_call = \"1\"");
+        let by_bytes =
+            LINE.replace("per_minute = \"2.40\", increment = \"6s\"", "per_call = \"1\"");
         parse(&by_bytes.replace("idle = ", "guard = \"6s\"\nidle = ")).expect("a good file");
     }
 
@@ -713,7 +657,8 @@ mod tests {
         let told = numbered("raise = \"up\"").expect_err("refused");
         assert!(told.contains("the command raise"), "{told}");
         let config = numbered("init = [\"AT&F\"]").expect("a good file");
-        let modem = config.peers[0].line.as_ref().and_then(|l| l.modem.as_ref()).expect("one");
+        let line = config.peers[0].line.as_ref();
+        let modem = line.and_then(|l| l.lines[0].modem.as_ref()).expect("one");
         assert_eq!((modem.speed, modem.numbers.len(), modem.answer), (115_200, 1, false));
         let told = with(&|l| l.replace("idle", "answer = true\nidle"));
         assert!(told.contains("no modem"), "{told}");
@@ -735,7 +680,7 @@ mod tests {
         let config = parse(&format!("{text}{carriers}")).expect("a good file");
         let peer = &config.peers[0];
         let line = peer.line.as_ref().expect("a line");
-        assert_eq!(line.carrier, Some(1));
+        assert_eq!(line.lines[0].carrier, Some(1));
         let [own, vsat] = &line.manager.carriers[..] else { panic!("two") };
         assert_eq!((&*own.name, own.dialled, own.rate.as_bps()), ("modem", true, 1_920));
         assert_eq!((&*vsat.name, vsat.dialled), ("vsat", false));

@@ -40,7 +40,7 @@ pub struct Peer {
     pub carriers: Vec<Carrier>,
     /// All paths to the peer that work carry what this node sends, not the best alone.
     pub spread: bool,
-    /// What manages its link, where that is not always up.
+    /// What manages its link, where that is not always up: its lines.
     pub line: Option<Line>,
     /// How often something is sent on a silent link; `None` (the default) is never.
     pub keepalive: Option<Duration>,
@@ -127,8 +127,8 @@ pub(super) struct PeerDraft {
     pub endpoint: Option<Range<usize>>,
     pub routes: Vec<At<IpPrefix>>,
     pub link: Range<usize>,
-    /// The device of its line's modem.
-    pub device: Option<Range<usize>>,
+    /// The devices of its lines' modems, in their order.
+    pub devices: Vec<Range<usize>>,
     pub psk_is_inline: bool,
 }
 
@@ -169,9 +169,9 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let order = section.word("order", &orders);
     let budget = section.get::<Money>("budget");
     let line = line::read(&mut section, dir);
-    let device = line.as_ref().and_then(line::LineDraft::device_span);
-    let mut carriers =
-        carrier::read(&mut section, line.as_ref().and_then(line::LineDraft::modem_carrier));
+    let devices = line.as_ref().map(line::LineDrafts::device_spans).unwrap_or_default();
+    let modems = line.as_ref().map(line::LineDrafts::modem_carriers).unwrap_or_default();
+    let mut carriers = carrier::read(&mut section, &modems);
     // What the first carrier says of its link stands for the peer's, if that says nothing.
     let link = match carriers.first_link() {
         Some(first) if !section.has("link") && !section.has("profile") => Some(first),
@@ -260,7 +260,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         endpoint: endpoint.map(|e| e.span),
         routes,
         link: link.span,
-        device,
+        devices,
         psk_is_inline,
     })
 }

@@ -342,6 +342,14 @@ impl<'t> Section<'t> {
         })
     }
 
+    /// One table, as in `[peer.line]`, or the tables of an array, as in `[[peer.line]]`.
+    pub fn table_or_tables(&mut self, key: &'static str, title: String) -> Vec<Section<'t>> {
+        match self.table.get(key).is_some_and(|value| value.get_ref().is_array()) {
+            true => self.tables(key),
+            false => self.table(key, title).into_iter().collect(),
+        }
+    }
+
     /// The tables that stand under `key` by names of their own, such as `[service.web]`.
     pub fn named_tables(&mut self, key: &'static str) -> Vec<(String, Section<'t>)> {
         let Some(value) = self.value(key) else { return Vec::new() };

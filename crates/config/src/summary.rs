@@ -82,8 +82,8 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
         row("carrier", &of_carrier(carrier))?;
     }
     if let Some(line) = &peer.line {
-        if line.raises {
-            row("line", &of_line(line))?;
+        for at in (0..line.lines.len()).filter(|_| line.raises) {
+            row("line", &of_line(line, at))?;
         }
         if let Some(prices) = of_prices(line) {
             row("prices", &prices)?;
@@ -136,14 +136,15 @@ fn write_split(f: &mut fmt::Formatter<'_>, split: &SplitLink) -> fmt::Result {
     row("source", &source)
 }
 
-/// What raises a line, and what it costs.
-fn of_line(line: &Line) -> String {
+/// What raises the line in this place, and what it costs.
+fn of_line(lines: &Line, at: usize) -> String {
+    let line = &lines.lines[at];
     let raised = match (&line.raise, &line.modem) {
         (Some(command), _) => format!("raised by \"{command}\""),
         (None, Some(modem)) => format!("a modem at {}", modem.device.display()),
         (None, None) => "there by itself".to_owned(),
     };
-    let own = &line.manager.carriers[0];
+    let own = &lines.manager.carriers[at];
     let raised = match line.carrier {
         Some(_) => format!("carrier \"{}\", {raised}", own.name),
         None => raised,
@@ -153,7 +154,7 @@ fn of_line(line: &Line) -> String {
         true => "free".to_owned(),
         false => format!("paid in {}", tariff.currency()),
     };
-    format!("{raised}, dropped after {} without use, {priced}", line.manager.idle)
+    format!("{raised}, dropped after {} without use, {priced}", own.idle)
 }
 
 /// Which carriers beside a line have prices, and whether these decide.
@@ -162,7 +163,7 @@ fn of_prices(line: &Line) -> Option<String> {
         c.tariff.zones().any(|zone| *c.tariff.rates(zone) != dial::tariff::Rates::default())
     };
     let paid: Vec<&str> =
-        line.manager.carriers[1..].iter().filter(paid).map(|c| &*c.name).collect();
+        line.manager.carriers[line.lines.len()..].iter().filter(paid).map(|c| &*c.name).collect();
     let order = match line.manager.order {
         Order::Cost => "the cheapest that works carries all",
         Order::Priority => "only counted",

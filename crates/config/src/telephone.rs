@@ -80,12 +80,14 @@ pub(super) fn check(
         problems.add(problem.also(first.clone(), "first here"));
     };
     for draft in peers {
-        let modem = draft.peer.line.as_ref().and_then(|line| line.modem.as_ref());
-        let Some((modem, span)) = modem.zip(draft.device.as_ref()) else { continue };
-        if let Some((_, first)) = devices.iter().find(|(device, _)| **device == modem.device) {
-            refuse_device(&modem.device, span, first);
+        let lines = draft.peer.line.iter().flat_map(|line| &line.lines);
+        let modems = lines.filter_map(|line| line.modem.as_ref());
+        for (modem, span) in modems.zip(&draft.devices) {
+            if let Some((_, first)) = devices.iter().find(|(device, _)| **device == modem.device) {
+                refuse_device(&modem.device, span, first);
+            }
+            devices.push((&modem.device, span.clone()));
         }
-        devices.push((&modem.device, span.clone()));
     }
     for (at, TelephoneDraft { telephone, span }) in drafts.iter().enumerate() {
         let refuse = |message: String, help: &str| {

@@ -56,7 +56,7 @@ fn faults(text: &str) -> Vec<String> {
 }
 
 /// The one problem of a peer with these lines.
-fn peer_fault(peer: &str) -> String {
+pub fn peer_fault(peer: &str) -> String {
     one(faults(&file("", peer)))
 }
 fn node_fault(node: &str) -> String {

@@ -20,10 +20,14 @@ pub enum LineCommand {
     Zone(String),
 }
 
-/// A line, why it is as it is, and what comes next.
+/// A line, why it is as it is, and what comes next. Where the peer has several it is the one that
+/// is up, or is being raised, or the preferred one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LineReport {
+    /// Its carrier's name; empty: the peer has one line and no carriers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub carrier: String,
     /// down, dialling, rising, up or lingering.
     pub state: String,
     /// What raised it, or why it is down.
@@ -48,6 +52,10 @@ pub struct LineReport {
     pub waiting: Vec<LineWaiting>,
     /// Hosts that have used up the month's budget, or nearly.
     pub hosts: Vec<LineHost>,
+    /// Where the peer has several lines each of them, the preferred one first, without what waits
+    /// and without lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<LineReport>,
 }
 
 /// A host that has used up its month's budget, or nearly.
@@ -127,8 +135,8 @@ impl fmt::Display for LineHost {
     }
 }
 
-impl fmt::Display for LineReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LineReport {
+    fn write_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {}: {}", self.state, seconds(self.for_ms), self.cause)?;
         if self.command != "auto" {
             write!(f, "; `bentpipe link {}` is in force", self.command)?;
@@ -147,6 +155,27 @@ impl fmt::Display for LineReport {
         }
         if let Some(left) = self.not_before_ms {
             write!(f, "; not raised before {}", seconds(left))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LineReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lines[..] {
+            [] => self.write_state(f)?,
+            [lines @ .., last] => {
+                for line in lines {
+                    write!(f, "{}: ", line.carrier)?;
+                    line.write_state(f)?;
+                    writeln!(f)?;
+                }
+                write!(f, "{}: ", last.carrier)?;
+                last.write_state(f)?;
+                if !self.zone.is_empty() {
+                    write!(f, "\nprices of \"{}\"", self.zone)?;
+                }
+            }
         }
         for w in &self.waiting {
             let flows = if w.flows == 1 { "1 flow" } else { &format!("{} flows", w.flows) };

@@ -32,11 +32,14 @@ pub enum Request {
         /// What becomes of it.
         command: PathCommand,
     },
-    /// Something for a peer's line: answered with [`Answer::Done`], or with an error if there is
-    /// no such peer, or its link is always up.
+    /// Something for a peer's lines: answered with [`Answer::Done`], or with an error if there is
+    /// no such peer or line, or its link is always up.
     Line {
         /// The peer's name.
         peer: String,
+        /// One of its lines alone, by its carrier's name; none: all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        line: Option<String>,
         /// What becomes of it.
         command: LineCommand,
     },

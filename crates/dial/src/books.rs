@@ -100,6 +100,8 @@ pub struct Books {
     /// Sums of the cells, for budgets and fair use.
     spent: BTreeMap<(Month, Currency, Name, Option<Host>), Money>,
     bytes: BTreeMap<(Month, Name, Name), u64>,
+    /// What carriers cost, by their peers and names.
+    spent_over: BTreeMap<(Month, Currency, Name, Name), Money>,
     next: u64,
     out: VecDeque<Record>,
 }
@@ -256,6 +258,19 @@ impl Books {
         kept.unwrap_or_default().plus(open.map(|s| s.price).sum())
     }
 
+    /// What one carrier of a peer has cost in the month of `at`, sessions that go on included.
+    pub fn spent_over(&self, at: Wall, currency: Currency, peer: &Name, carrier: &Name) -> Money {
+        let month = at.day().month();
+        let key = (month, currency, peer.clone(), carrier.clone());
+        let kept = self.spent_over.get(&key).copied().unwrap_or_default();
+        let open = self.open.values().map(|o| &o.session).filter(|s| {
+            (&s.peer, &s.carrier) == (peer, carrier)
+                && s.currency == currency
+                && s.start.day().month() == month
+        });
+        kept.plus(open.map(|s| s.price).sum())
+    }
+
     /// What a host has cost in the month of `at`, over all peers, in sessions that are over.
     pub fn spent_before(&self, at: Wall, currency: Currency, host: Host) -> Money {
         let key = (at.day().month(), currency, "".into(), Some(host));
@@ -370,8 +385,9 @@ impl Books {
                 }
             }
             Record::Fee { month, peer, carrier, currency, price } => {
-                let key = (month, currency, peer.clone(), carrier);
+                let key = (month, currency, peer.clone(), carrier.clone());
                 if self.fees.insert(key, price).is_none() {
+                    self.spend_over(month, currency, (peer.clone(), carrier), price);
                     self.spend(month, currency, (peer, None), price);
                 }
             }
@@ -395,6 +411,7 @@ impl Books {
         let (peer, carrier) = (cell.peer.clone(), cell.carrier.clone());
         self.spend(month, cell.currency, (peer.clone(), None), sums.price);
         self.spend(month, cell.currency, ("".into(), Some(cell.account.host)), sums.price);
+        self.spend_over(month, cell.currency, (peer.clone(), carrier.clone()), sums.price);
         let bytes = self.bytes.entry((month, peer, carrier)).or_default();
         *bytes = bytes.saturating_add(sums.bytes());
         self.bytes.retain(|(m, ..), _| m.0 + MONTHS > month.0);
@@ -417,6 +434,18 @@ impl Books {
         if self.spent.first_key_value().is_some_and(|((m, ..), _)| m.0 + MONTHS <= month.0) {
             self.spent.pop_first();
         }
+    }
+
+    fn spend_over(
+        &mut self,
+        month: Month,
+        currency: Currency,
+        (peer, carrier): (Name, Name),
+        price: Money,
+    ) {
+        let sum = self.spent_over.entry((month, currency, peer, carrier)).or_default();
+        *sum = sum.plus(price);
+        self.spent_over.retain(|(m, ..), _| m.0 + MONTHS > month.0);
     }
 
     /// The oldest day of which hosts are told one by one is told for all of them together.

@@ -18,7 +18,8 @@
 //! 3. **Raise**: for each rule with something due, carriers are looked at in their order. The first
 //!    that is up and trusted serves it, one that is being dialled is waited for, else the first
 //!    that may be dialled is. A carrier that failed may not for a while (back-off), so that the
-//!    next one is; when it may again it is dialled beside the other, and the other goes idle.
+//!    next one is; when it may again it is dialled beside the other, also for what crosses by that
+//!    now, and the other goes idle.
 //! 4. **Linger**: a line that nothing holds is kept as long as it is paid for, and hung up just
 //!    before the next step.
 //!
@@ -29,6 +30,7 @@
 mod budgets;
 mod config;
 mod demand;
+mod each;
 mod line;
 mod raise;
 mod release;
@@ -51,6 +53,7 @@ use budgets::HostBudgets;
 pub use budgets::HostSpending;
 pub use config::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
 use demand::Demand;
+use each::OwnBudget;
 use line::{Line, LineCall};
 pub use state::{DownCause, Reason, State};
 pub use why::{LineWhy, WaitWhy, Why};
@@ -126,6 +129,17 @@ pub enum Event {
         /// Nothing more is begun.
         stopped: bool,
     },
+    /// The same of a carrier's own budget.
+    LineBudget {
+        /// Which.
+        carrier: CarrierId,
+        /// What was spent on it this month.
+        spent: Money,
+        /// What may be.
+        of: Money,
+        /// It is not raised for anything that costs more.
+        stopped: bool,
+    },
 }
 
 /// The manager of one peer's link. See the module.
@@ -194,6 +208,9 @@ impl Manager {
             return Err(format!("peer \"{}\" has other carriers; restart", config.peer));
         }
         for (line, carrier) in self.lines.iter_mut().zip(&config.carriers) {
+            if line.config.budget != carrier.budget {
+                line.own_budget = OwnBudget::default();
+            }
             line.config = carrier.clone();
         }
         self.demand.set_rules(&config.rules);
@@ -220,9 +237,10 @@ impl Manager {
         &self.zone
     }
 
-    /// The operator says something.
+    /// The operator says something of all lines, each of which forgets what was said of it alone.
     pub fn handle_command(&mut self, command: Command) {
         self.command = command;
+        self.lines.iter_mut().for_each(|line| line.command = None);
         self.dirty = true;
     }
 
@@ -437,6 +455,7 @@ impl Manager {
         self.want(now, now + Duration::from_secs(midnight), "midnight");
         self.meter(now, books);
         self.look_at_budgets(now, books);
+        self.look_at_own_budgets(now, books);
         self.end_what_must(now);
         self.admit(now);
         self.raise(now);

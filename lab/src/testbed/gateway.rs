@@ -355,7 +355,7 @@ impl Gateway {
 
     /// Says something of a peer's line, as `bentpipe link` does.
     pub fn command_line(&self, peer: &str, command: LineCommand) -> io::Result<()> {
-        let request = Request::Line { peer: peer.to_owned(), command };
+        let request = Request::Line { peer: peer.to_owned(), line: None, command };
         match client::ask(&self.socket(), &request, ANSWER)? {
             Answer::Done => Ok(()),
             other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),

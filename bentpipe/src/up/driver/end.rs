@@ -74,13 +74,15 @@ impl Driver {
                         Err(why) => admin::Answer::Error(why),
                     }
                 }
-                admin::Request::Line { peer, command } => match this.line_of(&peer, &command) {
-                    Ok((shard, key)) => {
-                        lines.push((shard, key, command));
-                        admin::Answer::Done
+                admin::Request::Line { peer, line, command } => {
+                    match this.line_of(&peer, line.as_deref(), &command) {
+                        Ok((shard, key, which)) => {
+                            lines.push((shard, key, which, command));
+                            admin::Answer::Done
+                        }
+                        Err(why) => admin::Answer::Error(why),
                     }
-                    Err(why) => admin::Answer::Error(why),
-                },
+                }
                 admin::Request::Watch { peer, flows } => match this.watch_of(peer, flows) {
                     Ok(watch) => {
                         wanted = Some(watch);
@@ -128,10 +130,10 @@ impl Driver {
                 other => self.others.order(other, Order::Path(peer, which, command)),
             }
         }
-        for (shard, peer, command) in lines {
+        for (shard, peer, which, command) in lines {
             match shard {
-                0 => self.shard.command_line(now, &peer, command),
-                other => self.others.order(other, Order::Line(peer, command)),
+                0 => self.shard.command_line(now, &peer, which.as_deref(), command),
+                other => self.others.order(other, Order::Line(peer, which, command)),
             }
         }
         // A client's place must not be another's before its test has ended.
@@ -225,12 +227,13 @@ impl Driver {
         Ok((peer.shard, peer.config.public_key, which))
     }
 
-    /// The shard and key of a peer whose link is not always up.
+    /// The shard and key of a peer whose link is not always up, and which of its lines is meant.
     fn line_of(
         &self,
         name: &str,
+        which: Option<&str>,
         command: &LineCommand,
-    ) -> Result<(usize, link::keys::PublicKey), String> {
+    ) -> Result<(usize, link::keys::PublicKey, Option<String>), String> {
         let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
         let needs_restart =
@@ -258,7 +261,15 @@ impl Driver {
                 ),
             });
         }
-        Ok((peer.shard, peer.config.public_key))
+        let which = which.filter(|_| !is_zone);
+        if let Some(which) = which.filter(|which| !line.names().any(|name| **name == **which)) {
+            let known: Vec<&str> = line.names().map(|name| &**name).collect();
+            return Err(format!(
+                "peer \"{name}\" has no line \"{which}\"; it has {}",
+                known.join(", ")
+            ));
+        }
+        Ok((peer.shard, peer.config.public_key, which.map(str::to_owned)))
     }
 
     /// Takes nothing new; what is open may go on for a while. The second time: at once.

@@ -1,5 +1,5 @@
-//! The carriers of a peer beside its line, which are there by themselves: as long as one of them works
-//! the line stays down, and when it works again the line goes idle. Whether they work is the
+//! The carriers of a peer beside its lines, which are there by themselves: as long as one of them
+//! works the lines stay down, and when it works again they go idle. Whether they work is the
 //! link's to say ([`link::endpoint::PathStatus::fault`]); what follows is the manager's.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use link::{PathId, PeerId};
 use units::{Duration, Instant};
 
 use super::Shard;
-use super::lines::{CARRIER, ManagedLine};
+use super::lines::{ManagedLine, OneLine};
 use super::paths::cause;
 use crate::admin::PathCause;
 
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// After the start they have so long until they are known to work.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The carriers beside a line.
+/// The carriers beside a peer's lines.
 pub(super) struct Beside {
     /// What the manager calls each, and the path over it; `None`: the peer opens it.
     carriers: Vec<(CarrierId, Option<PathId>)>,
@@ -31,18 +31,19 @@ pub(super) struct Beside {
     ranking: Vec<CarrierId>,
     look_at: Instant,
     until: Instant,
-    /// Since when nothing is heard by the line.
-    pub line_silent_since: Option<Instant>,
+    /// There is more than one way to the peer.
+    looks: bool,
 }
 
 impl Beside {
-    /// Those with these paths.
-    pub fn new(now: Instant, paths: impl Iterator<Item = Option<PathId>>) -> Beside {
-        let carriers =
-            paths.enumerate().map(|(n, path)| (CarrierId(CARRIER.0 + 1 + n), path)).collect();
+    /// Those with these paths, beside so many lines.
+    pub fn new(now: Instant, lines: usize, paths: impl Iterator<Item = Option<PathId>>) -> Beside {
+        let carriers: Vec<_> =
+            paths.enumerate().map(|(n, path)| (CarrierId(lines + n), path)).collect();
         let (ranking, until) = (Vec::new(), now + GRACE);
         let set_down = BTreeSet::new();
-        Beside { carriers, set_down, ranking, look_at: now, until, line_silent_since: None }
+        let looks = lines > 1 || !carriers.is_empty();
+        Beside { carriers, set_down, ranking, look_at: now, until, looks }
     }
 
     /// They are taken to work, until they have had the time for it.
@@ -69,9 +70,9 @@ impl Beside {
         self.carriers.iter().any(|(id, _)| manager.state(*id).is_some_and(State::carries))
     }
 
-    /// When to look at them again.
+    /// When to look at the paths again.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        (!self.is_empty()).then_some(self.look_at)
+        self.looks.then_some(self.look_at)
     }
 
     /// What speaks against a path, if it has had its time.
@@ -83,32 +84,38 @@ impl Beside {
 impl ManagedLine {
     /// Which of the manager's carriers a path goes by.
     pub(super) fn carrier_of(&self, path: &PathStatus) -> CarrierId {
-        let is_modem = self.modem.is_some() && path.remote.map(|to| to.carrier) == self.modem;
-        if self.path == Some(path.id) || is_modem {
-            return CARRIER;
+        let at = path.remote.map(|to| to.carrier);
+        let is_of = |one: &&OneLine| {
+            one.path == Some(path.id) || one.modem.is_some_and(|modem| Some(modem) == at)
+        };
+        if let Some(one) = self.each.iter().find(is_of) {
+            return one.id;
         }
         let others = &self.beside.carriers;
         let own = others.iter().find(|(_, id)| *id == Some(path.id));
         // The peer opened it: it is one that this node does not open.
         let theirs = || others.iter().find(|(_, id)| id.is_none());
-        own.or_else(theirs).or(others.first()).map_or(CARRIER, |(carrier, _)| *carrier)
+        own.or_else(theirs).or(others.first()).map_or(self.each[0].id, |(carrier, _)| *carrier)
     }
 }
 
 impl Shard {
-    /// Tells a line's manager which of the carriers beside it work.
-    pub(super) fn look_beside(&mut self, now: Instant, at: usize) {
+    /// Looks by which lines something is heard, and tells their manager which of the carriers
+    /// beside them work.
+    pub(super) fn look_at_paths(&mut self, now: Instant, at: usize) {
         let line = &self.lines[at];
-        if line.beside.is_empty() || now < line.beside.look_at {
+        if !line.beside.looks || now < line.beside.look_at {
             return;
         }
         let paths = self.relay.endpoint.paths(now, line.peer);
+        let alive = paths.iter().filter(|path| path.is_alive);
+        let heard: Vec<CarrierId> = alive.map(|path| line.carrier_of(path)).collect();
         let line = &mut self.lines[at];
         line.beside.look_at = now + LOOK;
-        let is_line = |path: &&PathStatus| line.carrier_of(path) == CARRIER;
-        let is_heard = paths.iter().filter(is_line).any(|path| path.is_alive);
-        let silent = line.beside.line_silent_since.unwrap_or(now);
-        line.beside.line_silent_since = (!is_heard).then_some(silent);
+        for one in &mut line.each {
+            let since = one.unheard_since.unwrap_or(now);
+            one.unheard_since = (!heard.contains(&one.id)).then_some(since);
+        }
         for (carrier, _) in line.beside.carriers.clone() {
             let of = || paths.iter().filter(|path| line.carrier_of(path) == carrier);
             let faults: Vec<Option<Why>> = of().map(|path| line.beside.fault(now, path)).collect();
@@ -193,10 +200,11 @@ impl Shard {
             return;
         }
         line.beside.ranking.clone_from(&ranking);
-        let (peer, own, others) = (line.peer, line.path, line.beside.carriers.clone());
+        let own: Vec<_> = line.each.iter().map(|one| (one.id, one.path)).collect();
+        let (peer, others) = (line.peer, line.beside.carriers.clone());
         let Some(known) = self.peers.with_id(peer) else { return };
         let (carriers, paths) = (known.config.carriers.clone(), known.paths.clone());
-        for (carrier, path) in others.into_iter().chain([(CARRIER, own)]) {
+        for (carrier, path) in others.into_iter().chain(own) {
             let place = ranking.iter().position(|of| *of == carrier);
             let config = paths.iter().position(|of| *of == path).and_then(|at| carriers.get(at));
             if let (Some(path), Some(place), Some(config)) = (path, place, config) {

@@ -52,8 +52,8 @@ pub enum Order {
     Rate(PublicKey, BitRate),
     /// Something for a path.
     Path(PublicKey, Which, PathCommand),
-    /// Something for a line.
-    Line(PublicKey, LineCommand),
+    /// Something for a peer's lines, or for one of them.
+    Line(PublicKey, Option<String>, LineCommand),
     /// Test a link.
     Test(PublicKey, Wanted, Listener),
     /// Tell your part of the status.
@@ -244,7 +244,9 @@ impl Inbox {
                         crate::log!(Warn, why);
                     }
                 }
-                Order::Line(peer, command) => shard.command_line(now, &peer, command),
+                Order::Line(peer, which, command) => {
+                    shard.command_line(now, &peer, which.as_deref(), command);
+                }
                 Order::Test(peer, wanted, listener) => shard.test(now, &peer, wanted, listener),
                 Order::Tell(part_to) => {
                     // Nobody hears it only where the first has ended.

@@ -7,8 +7,7 @@ use std::net::IpAddr;
 
 use control::{LineCommand, LineReport, LineWaiting};
 use dial::books::{Books, Host, Name};
-use dial::hayes::Told;
-use dial::manager::{CarrierId, Command, DownCause, Event, FlowId as WaitId, Manager, State, Work};
+use dial::manager::{CarrierId, Command, Event, FlowId as WaitId, Manager, State, Work};
 use dial::rules::Flow;
 use link::keys::PublicKey;
 use link::session::ClassId;
@@ -17,38 +16,37 @@ use relay::{FlowId, Moved, Target};
 use units::{Duration, Instant};
 
 mod names;
+mod one;
 mod packets;
 mod questions;
 mod stops;
 mod waiting;
 
 pub(super) use self::names::HostNames;
+pub(super) use self::one::OneLine;
 pub(super) use self::packets::Arrived;
 pub(super) use self::questions::Questions;
 use self::stops::Stops;
 use self::waiting::{LATELY, Waiting};
 use super::Shard;
 use super::beside::Beside;
-use super::paths::linked;
 use crate::calendar::wall;
 use crate::config::{LINK_CLASS, Line, Peer};
-use crate::human::lasting;
 use crate::ledger::Ledger;
-use crate::up::commands::{Commands, Outcome};
+use crate::up::commands::Commands;
 
-/// The line itself is the first of its manager's carriers; what is there beside it follows.
-pub(super) const CARRIER: CarrierId = CarrierId(0);
+/// A line: the place of its peer among those that have lines, and its own among the peer's.
+type Place = (usize, usize);
 /// How often the manager is told what crossed.
 const SPACING: Duration = Duration::from_millis(100);
 /// The same of the wall clock, which somebody may set.
 const CLOCK_SPACING: Duration = Duration::from_secs(60);
 /// Flows of a line that are told apart; those beyond are told as others'.
 const MOST_FLOWS: usize = 1024;
-/// A carrier on which nothing is heard for so long is taken for lost.
-const SILENCE: Duration = Duration::from_secs(60);
 const TCP: u8 = 6;
 
-/// A peer's line.
+/// A peer's lines. They are the first of its manager's carriers, in their order; what is there
+/// beside them follows.
 pub(in crate::up) struct ManagedLine {
     key: PublicKey,
     pub(super) peer: PeerId,
@@ -57,11 +55,8 @@ pub(in crate::up) struct ManagedLine {
     pub(super) manager: Manager,
     pub(super) books: Books,
     ledger: Ledger,
-    commands: Commands,
-    /// Its modem's carrier.
-    pub(super) modem: Option<link::CarrierId>,
-    /// The path over it; `None`: the peer opens it.
-    pub(super) path: Option<PathId>,
+    /// One at least.
+    pub(super) each: Vec<OneLine>,
     pub(super) beside: Beside,
     waiting: BTreeMap<WaitKey, Waiting>,
     /// When to look at what hosts have sent and this gateway has not taken.
@@ -75,15 +70,7 @@ pub(in crate::up) struct ManagedLine {
     clock_at: Instant,
     /// Bytes of link packets, sent and received, that the books have, by carrier.
     booked: Vec<[u64; 2]>,
-    /// When the carrier was there.
-    connected_at: Instant,
-    /// Since when nothing has come by a carrier that is given up for it.
-    silent_since: Option<Instant>,
     stops: Stops,
-    /// The interface that commands raise it on had a link when it was looked at last.
-    has_link: bool,
-    /// What had come from the peer when the carrier was there.
-    heard_before: Heard,
 }
 
 /// Bytes of a flow that are under way, or have crossed, and that nobody has paid for.
@@ -120,13 +107,6 @@ fn part(bytes: u64, all: u64, carried: u64) -> u64 {
     (u128::from(bytes) * u128::from(carried) / u128::from(all)) as u64
 }
 
-/// What came from the peer by its line: packets, and handshakes that succeeded.
-#[derive(Clone, Copy, Default)]
-struct Heard {
-    packets: u64,
-    handshakes: u64,
-}
-
 /// What is one flow to the books and to `why`: host, protocol, port, destination and its name. One
 /// resolver is asked for many names.
 type FlowKey = (Option<IpAddr>, u8, u16, Option<IpAddr>, Option<Name>);
@@ -146,28 +126,30 @@ enum WaitKey {
     Packets(FlowKey),
 }
 
-impl Heard {
-    /// A response that authenticates shows that the peer is there, a round trip before its first
-    /// packet does.
-    fn is_more_than(self, before: Heard) -> bool {
-        self.packets > before.packets || self.handshakes > before.handshakes
-    }
-}
-
 impl ManagedLine {
-    /// Is it this peer's?
+    /// Are they this peer's?
     pub fn is_of(&self, peer: &Peer) -> bool {
         self.key == peer.public_key
     }
 
-    /// Is the line up?
-    fn is_up(&self) -> bool {
-        self.manager.state(CARRIER).is_some_and(State::carries)
+    /// Is a line up?
+    fn is_any_up(&self) -> bool {
+        self.each.iter().any(|one| self.is_up(one.id))
     }
 
-    /// Does it carry, or what is there beside it?
+    /// Is this line up?
+    fn is_up(&self, line: CarrierId) -> bool {
+        self.manager.state(line).is_some_and(State::carries)
+    }
+
+    /// Does one of them carry, or what is there beside them?
     fn carries(&self) -> bool {
-        self.is_up() || self.beside.carries(&self.manager)
+        self.is_any_up() || self.beside.carries(&self.manager)
+    }
+
+    /// Is there one line, and no other way to the peer?
+    pub(super) fn is_alone(&self) -> bool {
+        self.each.len() == 1 && self.beside.is_empty()
     }
 
     /// Bytes of a flow: they wait while there is no carrier, and have crossed while there is.
@@ -249,33 +231,13 @@ impl ManagedLine {
         }
     }
 
-    /// The call is over, which carried nothing since then; if nobody here ended it, it is lost.
-    fn on_ended(&mut self, now: Instant, why: &str, is_undelivered: impl Fn(FlowId) -> bool) {
-        let since = self.silent_since.take().unwrap_or(now);
-        let is_lost = self.is_up();
-        self.manager.handle_ended(now, CARRIER, why, &mut self.books);
-        if is_lost {
-            self.wait_again(now, since, is_undelivered);
-        }
-    }
-
     fn report(&self, now: Instant) -> LineReport {
         let why = self.manager.why(now);
-        let state = self.manager.state(CARRIER);
-        let line = why.lines.first();
+        let several = 0..if self.each.len() > 1 { self.each.len() } else { 0 };
         LineReport {
-            state: state.map_or("down", State::name).to_owned(),
-            cause: state.map(State::cause).unwrap_or_default(),
-            for_ms: line.map_or(0, |l| l.since.as_millis()),
             command: command_name(why.command).to_owned(),
-            held_by: line.and_then(|l| l.used.as_ref()).map(|(by, _)| by.to_string()),
-            used_ms_ago: line.and_then(|l| l.used.as_ref()).map(|(_, ago)| ago.as_millis()),
-            hangs_up_in_ms: line.and_then(|l| l.hangs_up_in).map(|d| d.as_millis()),
-            not_before_ms: line.and_then(|l| l.not_before).map(|d| d.as_millis()),
             zone: self.manager.zone().to_owned(),
-            price: line
-                .and_then(|l| l.price)
-                .map(|(price, currency)| format!("{price} {currency}")),
+            lines: several.map(|n| self.report_of(&why, n)).collect(),
             waiting: why
                 .waiting
                 .iter()
@@ -290,6 +252,7 @@ impl ManagedLine {
                 })
                 .collect(),
             hosts: stops::report(&why.hosts),
+            ..self.report_of(&why, self.shown())
         }
     }
 }
@@ -317,21 +280,25 @@ fn own_flow() -> Flow {
 }
 
 impl Shard {
-    /// The modem of a peer's line, if it has one.
-    pub(super) fn open_modem(&mut self, peer: &Peer) -> Option<link::CarrierId> {
-        let line = peer.line.as_ref()?;
-        let link = line.carrier.map_or(&peer.link, |at| &peer.carriers[at].link);
-        let facts = (link.send, link.delay.times(2));
-        self.carrier.add_serial(line.modem.as_ref()?, facts, super::MORE_UDP)
+    /// The modems of a peer's lines, in their order, where these have one.
+    pub(super) fn open_modems(&mut self, peer: &Peer) -> Vec<Option<link::CarrierId>> {
+        let mut modems = Vec::new();
+        for line in peer.line.iter().flat_map(|line| &line.lines) {
+            let link = line.carrier.map_or(&peer.link, |at| &peer.carriers[at].link);
+            let facts = (link.send, link.delay.times(2));
+            let modem = line.modem.as_ref();
+            modems.push(modem.and_then(|m| self.carrier.add_serial(m, facts, super::MORE_UDP)));
+        }
+        modems
     }
 
-    /// The peer's line is down until its manager raises it. `paths`: those of its carriers.
+    /// The peer's lines are down until their manager raises them. `paths`: those of its carriers.
     pub(super) fn open_line(
         &mut self,
         now: Instant,
         id: PeerId,
         peer: &Peer,
-        modem: Option<link::CarrierId>,
+        modems: &[Option<link::CarrierId>],
         paths: &[Option<PathId>],
     ) {
         let Some(settings) = &peer.line else { return };
@@ -345,34 +312,40 @@ impl Shard {
             // The file was checked by the same.
             Err(why) => return crate::log!(Error, why, peer = peer.name),
         };
-        let mut commands = match Commands::new(&self.poller, super::LINES) {
-            Ok(commands) => commands,
-            Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
-        };
-        self.relay.watch_moved(id, true);
-        let path = match settings.carrier {
-            Some(at) => paths[at],
-            None => settings.raises.then_some(PathId::FIRST),
-        };
-        if let Some(path) = path {
+        let (mut books, ledger, broken) = ledger;
+        let mut each = Vec::new();
+        for (n, line) in settings.lines.iter().enumerate() {
+            let mut commands = match Commands::new(&self.poller, super::LINES) {
+                Ok(commands) => commands,
+                Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
+            };
+            let path = match line.carrier {
+                Some(at) => paths[at],
+                None => settings.raises.then_some(PathId::FIRST),
+            };
+            // The program was killed in a call, which may go on to cost.
+            let was_up = broken.contains(&settings.manager.carriers[n].name);
+            if let Some(command) = line.drop.clone().filter(|_| was_up) {
+                commands.drop(command);
+            }
+            let modem = modems.get(n).copied().flatten();
+            // Who is only called learns from the call who is there.
+            if let Some(carrier) = modem.filter(|_| line.calls() && path == Some(PathId::FIRST)) {
+                self.relay.endpoint.set_endpoint(now, id, Remote { carrier, addr: None });
+            }
+            each.push(OneLine::new(now, CarrierId(n), commands, modem, path));
+        }
+        // The preferred one last: nothing goes by another one meanwhile.
+        for path in each.iter().rev().filter_map(|one: &OneLine| one.path) {
             self.relay.endpoint.set_path_up(now, id, path, false);
         }
-        let (mut books, ledger, broken) = ledger;
-        // The program was killed in a call, which may go on to cost.
-        let was_up = broken.contains(&settings.manager.carriers[0].name);
-        if let Some(command) = settings.drop.clone().filter(|_| was_up) {
-            commands.drop(command);
-        }
-        // Who is only called learns from the call who is there.
-        let calls = settings.modem.as_ref().is_some_and(|modem| !modem.numbers.is_empty());
-        if let Some(carrier) = modem.filter(|_| calls && path == Some(PathId::FIRST)) {
-            self.relay.endpoint.set_endpoint(now, id, Remote { carrier, addr: None });
-        }
+        self.relay.watch_moved(id, true);
         let mut manager = manager;
-        let has_others = settings.carrier.is_some() || !settings.raises;
+        let is_line = |at: usize| settings.with_carrier(at).is_some();
+        let has_others = settings.lines[0].carrier.is_some() || !settings.raises;
         let others = paths.iter().enumerate();
-        let others = others.filter(|(at, _)| has_others && Some(*at) != settings.carrier);
-        let beside = Beside::new(now, others.map(|(_, path)| *path));
+        let others = others.filter(|(at, _)| has_others && !is_line(*at));
+        let beside = Beside::new(now, each.len(), others.map(|(_, path)| *path));
         beside.begin(now, &mut manager, &mut books);
         self.lines.push(ManagedLine {
             key: peer.public_key,
@@ -382,28 +355,22 @@ impl Shard {
             manager,
             books,
             ledger,
-            commands,
-            modem,
-            path,
+            each,
             beside,
             waiting: BTreeMap::new(),
             unread_at: now,
-            has_link: true,
             next_wait: 0,
             crossed: BTreeMap::new(),
             moved: BTreeMap::new(),
             told_at: now,
             clock_at: now,
             booked: vec![[0, 0]; settings.manager.carriers.len()],
-            connected_at: now,
-            silent_since: None,
             stops: Stops::default(),
-            heard_before: Heard::default(),
         });
     }
 
-    /// The file says something else of the peer's line. What only a restart can change leaves it as
-    /// it is.
+    /// The file says something else of the peer's lines. What only a restart can change leaves them
+    /// as they are.
     pub(super) fn change_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == id) else { return };
         let Some(new) = peer.line.as_ref().filter(|new| !line.settings.needs_restart_for(new))
@@ -427,9 +394,11 @@ impl Shard {
             line.manager.handle_zone(&new.zone);
         }
         line.manager.handle_clock(now, wall(new.clock));
-        let modem = line.modem.and_then(|id| self.carrier.serial_mut(id));
-        if let (Some(modem), Some(new)) = (modem, &new.modem) {
-            modem.change(now, new);
+        for (one, new) in line.each.iter().zip(&new.lines) {
+            let modem = one.modem.and_then(|id| self.carrier.serial_mut(id));
+            if let (Some(modem), Some(new)) = (modem, &new.modem) {
+                modem.change(now, new);
+            }
         }
         line.settings = new.clone();
         self.work_lines(now);
@@ -440,11 +409,11 @@ impl Shard {
         if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
             let mut line = self.lines.remove(at);
             end(&mut line, now, "the peer was taken out of the file");
-            line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
+            line.modems().for_each(|modem| self.carrier.remove_serial(modem));
             self.relay.watch_moved(id, false);
             // Commands and disks may be slow, and others' packets do not wait for them.
-            let (commands, ledger) = (line.commands, line.ledger);
-            std::thread::spawn(move || finish(commands, ledger));
+            let (each, ledger) = (line.each, line.ledger);
+            std::thread::spawn(move || finish(each, ledger));
         }
     }
 
@@ -454,37 +423,57 @@ impl Shard {
             let carried = self.carried(now, &line);
             line.tell_crossed(now, &carried);
             end(&mut line, now, "the gateway ended");
-            line.modem.into_iter().for_each(|modem| self.carrier.remove_serial(modem));
-            finish(line.commands, line.ledger);
+            line.modems().for_each(|modem| self.carrier.remove_serial(modem));
+            finish(line.each, line.ledger);
         }
     }
 
-    /// The operator says something of a peer's line.
-    pub fn command_line(&mut self, now: Instant, key: &PublicKey, command: LineCommand) {
+    /// The operator says something of a peer's lines, or of one of several.
+    pub fn command_line(
+        &mut self,
+        now: Instant,
+        key: &PublicKey,
+        which: Option<&str>,
+        command: LineCommand,
+    ) {
         let Some(line) = self.lines.iter_mut().find(|line| line.key == *key) else { return };
-        match command {
-            LineCommand::Auto => line.manager.handle_command(Command::Auto),
-            LineCommand::Up => line.manager.handle_command(Command::Up),
-            LineCommand::Hold => line.manager.handle_command(Command::Hold),
-            LineCommand::Down => line.manager.handle_command(Command::Down),
-            LineCommand::Zone(zone) => line.manager.handle_zone(&zone),
+        let place = |which: &str| line.settings.names().position(|name| **name == *which);
+        let which = match which.map(place) {
+            Some(None) => return crate::log!(Warn, "a line waits for a restart", peer = line.name),
+            other => other.flatten(),
+        };
+        let command = match command {
+            LineCommand::Auto => Some(Command::Auto),
+            LineCommand::Up => Some(Command::Up),
+            LineCommand::Hold => Some(Command::Hold),
+            LineCommand::Down => Some(Command::Down),
+            LineCommand::Zone(zone) => {
+                line.manager.handle_zone(&zone);
+                None
+            }
+        };
+        match (command, which.filter(|_| line.each.len() > 1)) {
+            (Some(command), Some(n)) => line.manager.handle_line_command(CarrierId(n), command),
+            (Some(command), None) => line.manager.handle_command(command),
+            (None, _) => {}
         }
         let id = line.peer;
         self.look_at_links(now, [id]);
         self.work_lines(now);
     }
 
-    /// What the operator is told of a peer's line.
+    /// What the operator is told of a peer's lines.
     pub(in crate::up) fn line_report(&self, now: Instant, id: PeerId) -> Option<LineReport> {
         let line = self.lines.iter().find(|line| line.peer == id && line.settings.raises);
         line.map(|line| line.report(now))
     }
 
-    /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency. Such as
+    /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency, by the
+    /// line that is up or the preferred one. Such as
     /// a monthly price includes count, too: they are used up.
     pub(super) fn price_of_bytes(&self, id: PeerId) -> Option<u64> {
         let line = self.lines.iter().find(|line| line.peer == id)?;
-        let carrier = line.settings.manager.carriers.first()?;
+        let carrier = line.settings.manager.carriers.get(line.shown())?;
         let price = carrier.tariff.rates(line.manager.zone()).per_megabyte;
         (!price.is_zero()).then(|| price.as_micros())
     }
@@ -552,8 +541,8 @@ impl Shard {
     fn carried(&self, now: Instant, line: &ManagedLine) -> Carried {
         let session = self.relay.endpoint.session(line.peer);
         let is_drained = session.is_none_or(|session| session.is_drained());
-        let (active, of_class) = (CARRIER, BTreeMap::new());
-        if line.beside.is_empty() {
+        let (active, of_class) = (line.each[0].id, BTreeMap::new());
+        if line.is_alone() {
             let stats = self.relay.endpoint.peer_stats(line.peer);
             let link = vec![[stats.bytes_out, stats.bytes_in]];
             return Carried { link, active, of_class, is_drained };
@@ -576,82 +565,25 @@ impl Shard {
         carried
     }
 
-    /// What came by the line. Beside other carriers a handshake may have gone by one of those.
-    fn heard(&self, now: Instant, at: usize) -> Heard {
-        let line = &self.lines[at];
-        if line.beside.is_empty() {
-            let stats = self.relay.endpoint.peer_stats(line.peer);
-            return Heard { packets: stats.packets_in, handshakes: stats.handshakes };
-        }
-        let paths = self.relay.endpoint.paths(now, line.peer).into_iter();
-        let own = paths.filter(|path| line.carrier_of(path) == CARRIER);
-        Heard { packets: own.map(|path| path.traffic.packets_in).sum(), handshakes: 0 }
-    }
-
-    /// The path over the line is up, or down.
-    fn set_line_up(&mut self, now: Instant, at: usize, up: bool) {
-        let line = &self.lines[at];
-        if let Some(path) = line.path {
-            self.relay.endpoint.set_path_up(now, line.peer, path, up);
-        }
-    }
-
     fn tell_line(&mut self, now: Instant, at: usize) {
         let carried = self.carried(now, &self.lines[at]);
         self.lines[at].tell_crossed(now, &carried);
     }
 
     fn work_line(&mut self, now: Instant, at: usize) {
-        self.look_beside(now, at);
+        self.look_at_paths(now, at);
         let line = &mut self.lines[at];
         if now.since(line.clock_at) >= CLOCK_SPACING {
             line.clock_at = now;
             line.forget_given_up(now);
             line.manager.handle_clock(now, wall(line.settings.clock));
         }
-        let heard_before = line.heard_before;
-        let is_rising = matches!(line.manager.state(CARRIER), Some(State::Rising { .. }));
         if now.since(line.told_at) >= SPACING && line.carries() {
             self.tell_line(now, at);
         }
-        let is_heard = is_rising && self.heard(now, at).is_more_than(heard_before);
-        let line = &mut self.lines[at];
-        if is_heard {
-            line.manager.handle_ready(now, CARRIER);
-            line.forget_waiting(now);
-            if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
-                modem.prove();
-            }
+        for n in 0..self.lines[at].each.len() {
+            self.work_one(now, (at, n));
         }
-        if let Some(outcome) = line.commands.poll() {
-            match outcome {
-                Outcome::Raised(Ok(())) => self.on_carrier(now, at, false),
-                Outcome::Raised(Err(why)) => {
-                    let line = &mut self.lines[at];
-                    line.manager.handle_failed(now, CARRIER, &why);
-                    // What is half raised may cost all the same.
-                    if let Some(command) = line.settings.drop.clone() {
-                        line.commands.drop(command);
-                    }
-                }
-                Outcome::Dropped(told) => {
-                    self.tell_line(now, at);
-                    let line = &mut self.lines[at];
-                    if let Err(why) = &told {
-                        let name = &line.name;
-                        crate::log!(Warn, "the line may still be up", peer = name, why = why);
-                    }
-                    line.manager.handle_ended(now, CARRIER, "dropped", &mut line.books);
-                }
-            }
-        }
-        let modem = self.lines[at].modem;
-        while let Some(told) =
-            modem.and_then(|id| self.carrier.serial_mut(id)).and_then(|line| line.poll_told())
-        {
-            self.on_modem(now, at, told);
-        }
-        self.look_at_silence(now, at);
         self.count_unread(now, at);
         loop {
             let line = &mut self.lines[at];
@@ -665,207 +597,79 @@ impl Shard {
 
     fn do_work(&mut self, now: Instant, at: usize, work: Work) {
         let line = &mut self.lines[at];
+        let lines = line.each.len();
         match work {
-            Work::Dial { attempt, .. } => {
-                crate::log!(Debug, "the line is raised", peer = line.name, attempt = attempt);
-                if let Some(modem) = line.modem {
-                    return self.dial_modem(now, at, modem);
-                }
-                match line.settings.raise.clone() {
-                    Some(command) => {
-                        let patience = line.settings.manager.carriers[0].dial_timeout;
-                        line.commands.raise(command, patience.to_std());
-                    }
-                    None => self.on_carrier(now, at, false),
-                }
-            }
+            Work::Dial { carrier, attempt } => self.raise_one(now, (at, carrier.0), attempt),
             Work::Admit { carrier } => self.set_beside_up(now, at, carrier, true),
-            Work::HangUp { carrier, .. } if carrier != CARRIER => {
+            Work::HangUp { carrier, .. } if carrier.0 >= lines => {
                 self.tell_line(now, at);
                 self.set_beside_up(now, at, carrier, false);
             }
-            Work::HangUp { cause, .. } => {
-                self.tell_line(now, at);
-                self.set_line_up(now, at, false);
-                let (line, relay) = (&mut self.lines[at], &self.relay);
-                let is_cut =
-                    |c| matches!(c, DownCause::MaxCall | DownCause::Budget | DownCause::Ordered);
-                if is_cut(cause) {
-                    line.wait_for_the_next(now, |id| relay.is_undelivered(id));
-                }
-                if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
-                    modem.hang_up(now);
-                    return;
-                }
-                match line.settings.drop.clone() {
-                    Some(command) => line.commands.drop(command),
-                    None => {
-                        line.commands.give_up();
-                        line.manager.handle_ended(now, CARRIER, "dropped", &mut line.books);
-                    }
-                }
-            }
-            Work::Tell(Event::State { carrier: CARRIER, state }) => {
-                let (state, cause, id) = (state.name(), state.cause(), line.peer);
-                crate::log!(Info, "the line changes", peer = line.name, to = state, why = cause);
-                self.look_at_links(now, [id]);
-            }
-            // The link has told of it, with its own cause.
-            Work::Tell(Event::State { .. }) => {
+            Work::HangUp { carrier, cause } => self.hang_up_one(now, (at, carrier.0), &cause),
+            Work::Tell(Event::State { carrier, state }) => {
                 let id = line.peer;
+                // Of what is beside the lines the link has told, with its own cause.
+                if carrier.0 < lines {
+                    let (to, why) = (state.name(), state.cause());
+                    let peer = line.title(carrier.0);
+                    crate::log!(Info, "the line changes", peer = peer, to = to, why = why);
+                }
                 self.look_at_links(now, [id]);
             }
             Work::Tell(Event::Budget { host, spent, of, stopped }) => {
                 stops::tell(&line.name, host, [spent, of], stopped);
             }
-        }
-    }
-
-    fn dial_modem(&mut self, now: Instant, at: usize, modem: link::CarrierId) {
-        let line = &mut self.lines[at];
-        let calls = line.settings.modem.as_ref().is_some_and(|modem| !modem.numbers.is_empty());
-        match self.carrier.serial_mut(modem).filter(|_| calls) {
-            Some(modem) => modem.dial(now),
-            None => line.manager.handle_failed(now, CARRIER, "only the other end calls"),
-        }
-    }
-
-    /// A modem has something to tell.
-    fn on_modem(&mut self, now: Instant, at: usize, told: Told) {
-        let line = &mut self.lines[at];
-        let name = &line.name;
-        match told {
-            Told::Ready => crate::log!(Debug, "the modem is ready", peer = name),
-            Told::Dialling(n) => crate::log!(Debug, "the modem dials", peer = name, number = n + 1),
-            Told::Trouble(why) => crate::log!(Warn, "trouble with a modem", peer = name, why = why),
-            Told::Connected { incoming, .. } => {
-                self.on_carrier(now, at, incoming);
-                self.note_call_times(now, at);
-            }
-            Told::Failed(why) => line.manager.handle_failed(now, CARRIER, &why.to_string()),
-            Told::Ended(why) => {
-                self.tell_line(now, at);
-                self.set_line_up(now, at, false);
-                let relay = &self.relay;
-                self.lines[at].on_ended(now, &why.to_string(), |id| relay.is_undelivered(id));
-            }
-        }
-    }
-
-    /// The exchange bills a call from its first moment to its last, which come before and after
-    /// what is known here.
-    fn note_call_times(&mut self, now: Instant, at: usize) {
-        let line = &mut self.lines[at];
-        if let Some(modem) = line.modem.and_then(|id| self.carrier.serial(id)) {
-            line.manager.handle_noticed_late(CARRIER, modem.noticed_late(now));
-            line.manager.handle_hang_up_time(CARRIER, modem.hang_up_time());
-        }
-    }
-
-    /// The carrier is there.
-    fn on_carrier(&mut self, now: Instant, at: usize, incoming: bool) {
-        self.tell_line(now, at);
-        let heard = self.heard(now, at);
-        let interface = self.interface_of(&self.lines[at]);
-        self.carrier.rebind(&self.poller, super::UDP, super::MORE_UDP);
-        let has_link = interface.is_none_or(|interface| linked().contains(&interface));
-        self.lines[at].has_link = has_link;
-        let line = &mut self.lines[at];
-        (line.heard_before, line.connected_at, line.silent_since) = (heard, now, None);
-        line.manager.handle_connected(now, CARRIER, incoming, &mut line.books);
-        self.set_line_up(now, at, true);
-    }
-
-    /// A carrier on which the link has been silent for long is gone, whoever still bills it.
-    fn look_at_silence(&mut self, now: Instant, at: usize) {
-        let line = &mut self.lines[at];
-        let peer = self.peers.with_id(line.peer);
-        let since = match line.beside.is_empty() {
-            true => peer.and_then(|peer| peer.silent_since),
-            false => line.beside.line_silent_since,
-        };
-        let Some(since) = since else { return };
-        if !line.is_up() || now.since(since.max(line.connected_at)) < SILENCE {
-            return;
-        }
-        self.set_line_up(now, at, false);
-        let line = &mut self.lines[at];
-        line.silent_since = Some(since);
-        let told = format!("nothing was heard for {}", lasting(SILENCE));
-        if let Some(modem) = line.modem.and_then(|id| self.carrier.serial_mut(id)) {
-            if modem.hang_up(now) {
-                crate::log!(Warn, "a call is hung up", peer = line.name, why = told);
-            }
-            return;
-        }
-        self.lose_line(now, at, &told);
-    }
-
-    /// The carrier that a command raised is gone; what remains of it is dropped.
-    fn lose_line(&mut self, now: Instant, at: usize, why: &str) {
-        self.tell_line(now, at);
-        self.set_line_up(now, at, false);
-        let (line, relay) = (&mut self.lines[at], &self.relay);
-        line.on_ended(now, why, |id| relay.is_undelivered(id));
-        if let Some(command) = line.settings.drop.clone() {
-            line.commands.drop(command);
-        }
-    }
-
-    /// The interface that commands raise a line on, where the file names it.
-    fn interface_of(&self, line: &ManagedLine) -> Option<String> {
-        let carrier = line.settings.carrier.filter(|_| line.modem.is_none())?;
-        let peer = self.peers.with_id(line.peer)?;
-        peer.config.carriers.get(carrier)?.binding.interface.clone()
-    }
-
-    /// These interfaces have a link. A line whose interface has lost its is lost; one whose
-    /// interface has none yet, as while a terminal registers, has the time of any that rises.
-    pub(super) fn follow_line_links(&mut self, now: Instant, linked: &[String]) {
-        for at in 0..self.lines.len() {
-            let Some(interface) = self.interface_of(&self.lines[at]) else { continue };
-            let line = &mut self.lines[at];
-            let has_link = linked.contains(&interface);
-            let lost = std::mem::replace(&mut line.has_link, has_link) && !has_link;
-            if lost && line.is_up() {
-                self.lose_line(now, at, &format!("{interface} has no link"));
+            Work::Tell(Event::LineBudget { carrier, spent, of, stopped }) => {
+                let what = match stopped {
+                    true => "a line's budget is used up: it is raised for nothing that costs more",
+                    false => "a line's budget is nearly used up",
+                };
+                let name = line.title(carrier.0);
+                crate::log!(Warn, what, peer = name, spent = spent, of = of);
             }
         }
     }
 
     /// A command has ended.
     pub(super) fn clear_lines(&mut self) {
-        for line in &self.lines {
-            line.commands.waker.clear();
+        for one in self.lines.iter().flat_map(|line| &line.each) {
+            one.commands.waker.clear();
         }
     }
 
     /// When lines have something to do.
     pub(super) fn lines_timeout(&self, now: Instant) -> Option<Instant> {
         let due = |line: &ManagedLine| {
-            let tells = line.is_up() || line.crossed.values().any(|c| c.is_new);
+            let tells = line.is_any_up() || line.crossed.values().any(|c| c.is_new);
             let told = tells.then(|| line.told_at + SPACING);
             let manager = line.manager.poll_timeout().map(|(at, _)| at.max(now));
             let unread = line.counts_unread().then_some(line.unread_at);
-            [told, manager, unread, line.beside.poll_timeout()].into_iter().flatten().min()
+            let is_looked_at = !line.beside.is_empty() || line.is_any_up();
+            let look = line.beside.poll_timeout().filter(|_| is_looked_at);
+            [told, manager, unread, look].into_iter().flatten().min()
         };
         self.lines.iter().filter_map(due).min()
     }
 }
 
-/// Drops the carrier if it is there, and writes down what it cost.
+/// Drops the carriers that are there, and writes down what they cost.
 fn end(line: &mut ManagedLine, now: Instant, why: &str) {
-    let was_up = line.manager.state(CARRIER).is_some_and(|s| !matches!(s, State::Down { .. }));
-    line.manager.handle_ended(now, CARRIER, why, &mut line.books);
+    let is_down = |state: &State| matches!(state, State::Down { .. });
+    for (one, raised) in line.each.iter_mut().zip(&line.settings.lines) {
+        let was_up = line.manager.state(one.id).is_some_and(|state| !is_down(state));
+        line.manager.handle_ended(now, one.id, why, &mut line.books);
+        if was_up && let Some(command) = raised.drop.clone() {
+            one.commands.drop(command);
+        }
+    }
     line.beside.end(now, &mut line.manager, &mut line.books, why);
     line.ledger.keep(&mut line.books);
-    if was_up && let Some(command) = line.settings.drop.clone() {
-        line.commands.drop(command);
-    }
 }
 
-/// Waits until the carrier is dropped and the books are on the disk.
-fn finish(mut commands: Commands, mut ledger: Ledger) {
-    commands.finish();
+/// Waits until the carriers are dropped and the books are on the disk.
+fn finish(each: Vec<OneLine>, mut ledger: Ledger) {
+    for mut one in each {
+        one.commands.finish();
+    }
     ledger.finish();
 }

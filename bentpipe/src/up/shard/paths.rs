@@ -46,13 +46,13 @@ impl Which {
 
 impl Shard {
     /// Opens a path over each of the peer's carriers but the first, which sessions begin with.
-    /// Answers which path each carrier has. `modem`: the carrier of its line.
+    /// Answers which path each carrier has. `modems`: those of its lines, in their order.
     pub(super) fn open_paths(
         &mut self,
         now: Instant,
         id: PeerId,
         peer: &Peer,
-        modem: Option<CarrierId>,
+        modems: &[Option<CarrierId>],
     ) -> Vec<Option<PathId>> {
         if peer.spread {
             self.relay.endpoint.set_spread(now, id, true);
@@ -66,10 +66,8 @@ impl Shard {
         endpoint.set_path_habits(now, id, PathId::FIRST, (first.priority, first.probe));
         endpoint.name_path(now, id, PathId::FIRST, peers::carrier_name(first));
         let mut paths = vec![Some(PathId::FIRST)];
-        let line = peer.line.as_ref().filter(|_| modem.is_some());
         for (at, way) in others.iter().enumerate() {
-            let calls = line.filter(|line| line.carrier == Some(1 + at)).and(modem);
-            let place = self.place_of(way).or_else(|| calling(peer, calls?));
+            let place = self.place_of(way).or_else(|| calling(peer, 1 + at, modems));
             paths.push(self.open_path(now, id, peer, (way, place)));
         }
         self.follow_links_of(now, (id, peer, &paths), None);
@@ -182,10 +180,12 @@ impl Shard {
 const BARRED: &str = "the month's budget is used up: the carrier comes up with the next month, or \
                       with a higher `budget` and a reload";
 
-/// The far end of a modem that calls; who is only called learns from the call who is there.
-fn calling(peer: &Peer, carrier: CarrierId) -> Option<Remote> {
-    let modem = peer.line.as_ref()?.modem.as_ref()?;
-    (!modem.numbers.is_empty()).then_some(Remote { carrier, addr: None })
+/// The far end of a modem that calls, if this carrier of the peer's is one; who is only called
+/// learns from the call who is there.
+fn calling(peer: &Peer, at: usize, modems: &[Option<CarrierId>]) -> Option<Remote> {
+    let mut lines = peer.line.iter().flat_map(|line| &line.lines).zip(modems);
+    let (line, modem) = lines.find(|(line, _)| line.carrier == Some(at))?;
+    modem.filter(|_| line.calls()).map(|carrier| Remote { carrier, addr: None })
 }
 
 /// Interfaces that have a link; none where the system does not tell.

@@ -38,9 +38,9 @@ impl Shard {
             .relay
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
-        let modem = self.open_modem(&peer);
-        let paths = self.open_paths(now, id, &peer, modem);
-        self.open_line(now, id, &peer, modem, &paths);
+        let modems = self.open_modems(&peer);
+        let paths = self.open_paths(now, id, &peer, &modems);
+        self.open_line(now, id, &peer, &modems, &paths);
         let resolve_at = peers::named_endpoint(&peer).map(|_| now);
         let meter = Meter::default();
         let told = Disagreements::default();

@@ -37,6 +37,19 @@ pub struct CarrierConfig {
     pub min_call: Duration,
     /// … and is when it has lasted so long; `None`: never for that.
     pub max_call: Option<Duration>,
+    /// When nobody has used it for so long it is hung up, as soon as it is not paid for any more.
+    pub idle: Duration,
+    /// … and after so long already if another step of time is about to begin.
+    pub idle_at_step: Duration,
+    /// So long before a step begins it is hung up: hanging up takes time, and clocks and machines
+    /// are late. Longer where hanging up takes more than half of it.
+    pub guard: Duration,
+    /// However long the time is paid for, or free, it is not kept longer when it is idle.
+    pub most_linger: Duration,
+    /// Only rules that say so raise it then.
+    pub quiet: Hours,
+    /// Its own budget, in the currency of its tariff, beside the peer's.
+    pub budget: Option<Budget>,
 }
 
 impl CarrierConfig {
@@ -55,6 +68,12 @@ impl CarrierConfig {
             under_way: ByteCount(0),
             min_call: Duration::ZERO,
             max_call: None,
+            idle: Duration::from_secs(30),
+            idle_at_step: Duration::from_secs(10),
+            guard: Duration::from_secs(3),
+            most_linger: Duration::from_secs(600),
+            quiet: Hours::default(),
+            budget: None,
         }
     }
 }
@@ -116,20 +135,9 @@ pub struct ManagerConfig {
     pub rules: Rules,
     /// Which carrier comes first.
     pub order: Order,
-    /// A line that nobody has used for so long is hung up, as soon as it is not paid for any more.
-    pub idle: Duration,
-    /// … and after so long already if another step of time is about to begin.
-    pub idle_at_step: Duration,
-    /// So long before a step begins the line is hung up: hanging up takes time, and clocks and
-    /// machines are late. Longer where hanging up takes more than half of it.
-    pub guard: Duration,
-    /// However long the time is paid for, or free, an idle line is not kept longer.
-    pub most_linger: Duration,
     /// What waits without moving holds a line no longer than this.
     pub stalled: Duration,
-    /// Only rules that say so raise the line then.
-    pub quiet: Hours,
-    /// What budgets are in.
+    /// What the budgets are in that are not a carrier's own.
     pub currency: Currency,
     /// The peer's budget.
     pub budget: Option<Budget>,
@@ -146,12 +154,7 @@ impl ManagerConfig {
             carriers,
             rules,
             order: Order::Priority,
-            idle: Duration::from_secs(30),
-            idle_at_step: Duration::from_secs(10),
-            guard: Duration::from_secs(3),
-            most_linger: Duration::from_secs(600),
             stalled: Duration::from_secs(120),
-            quiet: Hours::default(),
             currency: currency.unwrap_or_else(|| Tariff::free().currency()),
             budget: None,
             host_budgets: Vec::new(),
@@ -184,6 +187,12 @@ impl ManagerConfig {
                     "carrier \"{name}\" may never be dialled; allow one attempt at least"
                 ));
             }
+            if carrier.idle_at_step > carrier.idle {
+                return Err(format!(
+                    "the idle time before a step ({}) is above that at other times ({}); make it less",
+                    carrier.idle_at_step, carrier.idle
+                ));
+            }
         }
         self.check_rules()?;
         self.check_budgets()
@@ -201,12 +210,6 @@ impl ManagerConfig {
                     names.join(", ")
                 ));
             }
-        }
-        if self.idle_at_step > self.idle {
-            return Err(format!(
-                "the idle time before a step ({}) is above that at other times ({}); make it less",
-                self.idle_at_step, self.idle
-            ));
         }
         Ok(())
     }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use units::{ByteCount, Duration, Instant};
 
+use super::Command;
 use super::config::CarrierConfig;
+use super::each::OwnBudget;
 use super::state::{DownCause, Reason, State};
 use crate::books::SessionId;
 use crate::calendar::Wall;
@@ -105,6 +107,9 @@ pub(super) struct Line {
     pub barred: bool,
     /// From the decision to hang up to the end of what is billed.
     pub hang_up_time: Duration,
+    /// What the operator said of it alone; `None`: what was said of all holds.
+    pub command: Option<Command>,
+    pub own_budget: OwnBudget,
 }
 
 impl Line {
@@ -123,6 +128,8 @@ impl Line {
             stalls: 0,
             barred: false,
             hang_up_time: Duration::ZERO,
+            command: None,
+            own_budget: OwnBudget::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use units::{ByteCount, Duration, Instant};
 
+use super::config::CarrierConfig;
 use super::demand::Pending;
 use super::line::{slow, stopped};
 use super::state::{Reason, State};
@@ -13,9 +14,10 @@ use crate::tariff::{Call, Rates};
 impl Manager {
     /// Raises what is due.
     pub(super) fn raise(&mut self, now: Instant) {
-        if self.command == Command::Down {
+        if (0..self.lines.len()).all(|at| self.command_of(at) == Command::Down) {
             return;
         }
+        self.raise_ordered(now);
         for (rule, reason) in self.due_rules(now) {
             self.serve(now, rule, &reason);
         }
@@ -34,13 +36,14 @@ impl Manager {
         }
     }
 
-    /// The rules under which the line is wanted now, and for what. Sets timers for the others.
+    /// The rules under which a line is wanted now, and for what. Sets timers for the others.
     pub(super) fn due_rules(&mut self, now: Instant) -> Vec<(usize, Reason)> {
         let mut due = Vec::new();
         let mut later = Vec::new();
         if matches!(self.command, Command::Up | Command::Hold) {
             due.push((self.config.rules.len() - 1, Reason::Ordered));
         }
+        due.extend(self.rules_in_use(now));
         for pending in self.pending() {
             match self.due(now, &pending) {
                 Some(at) if at <= now => {
@@ -62,25 +65,32 @@ impl Manager {
         self.demand.all().filter(|p| self.config.rules.get(p.rule).then != Action::Never)
     }
 
-    /// When what waits under a rule wants the line. `None`: not by the clock.
+    /// When what waits under a rule raises a line, which may have quiet hours. `None`: not by the
+    /// clock.
+    pub(super) fn raises_at(&self, now: Instant, pending: &Pending<'_>) -> Option<Instant> {
+        let at = self.due(now, pending)?;
+        if self.config.rules.get(pending.rule).through_quiet {
+            return Some(at);
+        }
+        let all = self.ranked(now, pending.rule).into_iter().map(|at| &self.lines[at].config);
+        let open = |line: &CarrierConfig| line.quiet.until(self.wall(at), false);
+        all.filter(|line| line.dialled).filter_map(open).min().map(|quiet| at + quiet)
+    }
+
+    /// When what waits under a rule wants a line. `None`: not by the clock.
     pub(super) fn due(&self, now: Instant, pending: &Pending<'_>) -> Option<Instant> {
         let rule = self.config.rules.get(pending.rule);
         let wall = self.wall(now);
-        let at = match &rule.then {
-            Action::Never => return None,
-            Action::Raise => now,
+        match &rule.then {
+            Action::Never => None,
+            Action::Raise => Some(now),
             Action::Batch { amount, age, hours } => {
                 let full = amount.filter(|a| pending.bytes >= *a).map(|_| now);
                 let old = age.map(|age| (pending.since + age).max(now));
                 let hour = hours.as_ref().and_then(|h| h.until(wall, true)).map(|d| now + d);
-                [full, old, hour].into_iter().flatten().min()?
+                [full, old, hour].into_iter().flatten().min()
             }
-        };
-        if rule.through_quiet {
-            return Some(at);
         }
-        let quiet = self.config.quiet.until(self.wall(at), false)?;
-        Some(at + quiet)
     }
 
     /// Sees to it that a carrier is there for a rule.
@@ -89,9 +99,16 @@ impl Manager {
         for at in self.ranked(now, rule) {
             let line = &self.lines[at];
             let trusted = line.distrusted(now);
+            let quiet = self.quiet_until(now, at, rule, reason);
             match &line.state {
                 state if state.carries() && trusted.is_none() && !all => return,
                 State::Dialling { .. } if !all => return,
+                State::Down { .. } if self.command_of(at) == Command::Down => {}
+                State::Down { .. } if line.config.dialled && quiet.is_some() => {
+                    if let Some(end) = quiet.flatten() {
+                        self.want(now, end, "the end of quiet hours");
+                    }
+                }
                 State::Down { .. } if line.may_dial(now) && self.affordable(now, at) => {
                     self.dial(now, at, reason.clone());
                     if !all {
@@ -112,14 +129,14 @@ impl Manager {
         }
     }
 
-    fn affordable(&self, now: Instant, at: usize) -> bool {
+    pub(super) fn affordable(&self, now: Instant, at: usize) -> bool {
         let wall = self.wall(now);
         let rates = self.rates(at);
         let under_way = self.lines[at].config.under_way.0;
         if stopped(rates, self.month_bytes(at).saturating_add(under_way)) {
             return false;
         }
-        let Some(left) = self.left else { return true };
+        let Some(left) = self.left_for(at) else { return true };
         let call = Call::beginning(wall, ByteCount(self.month_bytes(at)));
         let more = rates.bytes_within(&call, left);
         rates.price(&call) <= left && more.is_none_or(|more| more > self.lines[at].config.under_way)
@@ -127,7 +144,7 @@ impl Manager {
 
     /// Does the budget allow more bytes than are under way, on a carrier that begins anew?
     pub(super) fn allows_bytes(&self, now: Instant, at: usize) -> bool {
-        let Some(left) = self.left else { return true };
+        let Some(left) = self.left_for(at) else { return true };
         let call = Call::beginning(self.wall(now), ByteCount(self.month_bytes(at)));
         let more = self.rates(at).bytes_within(&call, left);
         more.is_none_or(|more| more > self.lines[at].config.under_way)
@@ -142,7 +159,7 @@ impl Manager {
         call.map_or(self.lines[at].month_bytes, |c| c.bytes_before.0.saturating_add(c.bytes.0))
     }
 
-    fn dial(&mut self, now: Instant, at: usize, cause: Reason) {
+    pub(super) fn dial(&mut self, now: Instant, at: usize, cause: Reason) {
         let attempt = self.lines[at].note_dialling(now);
         self.out.push_back(Work::Dial { carrier: CarrierId(at), attempt });
         self.set_state(at, State::Dialling { since: now, cause });

@@ -24,7 +24,7 @@ impl Manager {
     }
 
     fn end_of_dialling(&mut self, now: Instant, at: usize, since: Instant) -> Option<DownCause> {
-        if self.command == Command::Down {
+        if self.command_of(at) == Command::Down {
             return Some(DownCause::Ordered);
         }
         let until = since + self.lines[at].config.dial_timeout;
@@ -33,9 +33,13 @@ impl Manager {
             return Some(DownCause::Failed("no result in time".into()));
         }
         self.want(now, until, "a dialling's end");
-        let wanted =
-            self.due_rules(now).iter().any(|(rule, _)| self.ranked(now, *rule).contains(&at));
-        (!wanted).then_some(DownCause::Needless)
+        let ordered = matches!(self.lines[at].command, Some(Command::Up | Command::Hold));
+        let due = self.due_rules(now);
+        let wanted = due.iter().any(|(rule, reason)| {
+            let is_quiet = self.quiet_until(now, at, *rule, reason).is_some();
+            !is_quiet && self.ranked(now, *rule).contains(&at)
+        });
+        (!wanted && !ordered).then_some(DownCause::Needless)
     }
 
     fn end_of_call(
@@ -49,7 +53,7 @@ impl Manager {
         if !line.config.dialled {
             return self.end_by_bytes(now, at);
         }
-        if self.command == Command::Down {
+        if self.command_of(at) == Command::Down {
             return Some(DownCause::Ordered);
         }
         let incoming = call.incoming;
@@ -72,8 +76,9 @@ impl Manager {
     fn end_by_bytes(&mut self, now: Instant, at: usize) -> Option<DownCause> {
         let line = &self.lines[at];
         let call = line.call.as_ref()?;
-        let more = call.rates.bytes_within(&call.as_call(now), self.left?)?;
-        let over = more <= line.config.under_way || self.overspent && !self.allows_bytes(now, at);
+        let more = call.rates.bytes_within(&call.as_call(now), self.left_for(at)?)?;
+        let beyond = self.is_overspent(at) && !self.allows_bytes(now, at);
+        let over = more <= line.config.under_way || beyond;
         self.lines[at].barred |= over;
         over.then_some(DownCause::Budget)
     }
@@ -113,18 +118,19 @@ impl Manager {
         if call.stopped_by_fair_use(under_way) {
             return Some(DownCause::Budget);
         }
-        let money = (*left)?;
+        let own = self.lines[at].own_budget.left;
+        let money = left.iter().copied().chain(own).min()?;
         let step = call.step_price(now);
         let next = call.next_step(now);
         // Bytes are told in sums, which end in the middle of a block: the rest of one that was too
         // much is no reason to go on.
         let more = call.rates.bytes_within(&call.as_call(now), money);
-        if more.is_some_and(|more| more <= under_way || self.overspent) {
+        if more.is_some_and(|more| more <= under_way || self.is_overspent(at)) {
             return Some(DownCause::Budget);
         }
         if step <= money {
             // Another line's step cannot have the same money.
-            *left = Some(money.minus(step));
+            *left = left.map(|left| left.minus(step));
             return None;
         }
         let until = next? - self.guard(at);
@@ -156,7 +162,14 @@ impl Manager {
 
     /// What holds a line at this moment, but for what crossed before.
     fn held(&mut self, now: Instant, at: usize) -> Option<Reason> {
-        if self.command == Command::Hold && self.serving(now, self.config.rules.len() - 1) == [at] {
+        let is_held = match self.lines[at].command {
+            Some(command) => command == Command::Hold,
+            None => {
+                let serving = self.serving(now, self.config.rules.len() - 1);
+                self.command == Command::Hold && serving == [at]
+            }
+        };
+        if is_held {
             return Some(Reason::Ordered);
         }
         let line = &self.lines[at];
@@ -172,14 +185,14 @@ impl Manager {
             Some(found) => found,
             None => {
                 let (when, reason) = line.used.clone()?;
-                (when + self.config.idle, reason)
+                (when + line.config.idle, reason)
             }
         };
         if now >= until {
             return None;
         }
         // Before a step of time a shorter pause is enough; what waits still holds.
-        let early = moved + self.config.idle_at_step;
+        let early = moved + self.lines[at].config.idle_at_step;
         if !self.waits_for(now, at) && self.step_begins_within_guard(now, at) && now >= early {
             return None;
         }
@@ -202,7 +215,7 @@ impl Manager {
 
     /// So long before a step of time the line is hung up.
     fn guard(&self, at: usize) -> Duration {
-        let guard = self.config.guard;
+        let guard = self.lines[at].config.guard;
         guard.max(self.lines[at].hang_up_time + guard.divided_by(2))
     }
 
@@ -210,7 +223,7 @@ impl Manager {
     /// time: where most of the guard before a step is over it is too late for that step.
     fn release_before_step(&self, now: Instant, at: usize) -> Option<Instant> {
         let call = self.lines[at].call.as_ref()?;
-        let (guard, given) = (self.guard(at), self.config.guard);
+        let (guard, given) = (self.guard(at), self.lines[at].config.guard);
         let least = self.lines[at].hang_up_time + given.divided_by(4);
         let mut step = call.next_step(now)?;
         if now + least.max(given.divided_by(2)) > step {
@@ -229,7 +242,7 @@ impl Manager {
             State::Lingering { since, .. } => since,
             _ => now,
         };
-        let until = step.map_or(shortest, |s| s.min(since + self.config.most_linger)).max(shortest);
+        let until = step.map_or(shortest, |s| s.min(since + line.config.most_linger)).max(shortest);
         if now >= until {
             // What waits and does not move is no reason to call again at once.
             if self.waits_for(now, at) {

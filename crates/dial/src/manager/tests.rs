@@ -12,6 +12,7 @@ mod calls;
 mod carriers;
 mod chaos;
 mod money;
+mod several;
 
 /// Monday, 23 November 2026, 12:00.
 const NOON: Wall = Wall(1_795_392_000 + 43_200);

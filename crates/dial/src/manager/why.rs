@@ -30,6 +30,8 @@ pub struct Why {
 pub struct LineWhy {
     /// Its name.
     pub carrier: Name,
+    /// What the operator said of it alone.
+    pub command: Option<Command>,
     /// Its state.
     pub state: State,
     /// For how long.
@@ -74,7 +76,7 @@ impl Manager {
             flows: p.flows,
             bytes: p.bytes,
             waited: now.since(p.since),
-            raises_in: self.due(now, &p).map(|at| at.since(now)),
+            raises_in: self.raises_at(now, &p).map(|at| at.since(now)),
             never: self.config.rules.get(p.rule).then == Action::Never,
         });
         Why {
@@ -96,6 +98,7 @@ fn line_why(line: &super::Line, now: Instant) -> LineWhy {
     let again = line.may_dial_at();
     LineWhy {
         carrier: line.config.name.clone(),
+        command: line.command,
         state: line.state.clone(),
         since: now.since(line.state.since()),
         used: line.used.as_ref().map(|(when, reason)| (reason.clone(), now.since(*when))),
@@ -155,6 +158,13 @@ impl fmt::Display for LineWhy {
         }
         if let (true, Some((reason, ago))) = (state.carries(), &self.used) {
             write!(f, "; last used {} ago by {reason}", seconds(*ago))?;
+        }
+        match self.command {
+            None => {}
+            Some(Command::Auto) => write!(f, "; left to the rules")?,
+            Some(Command::Up) => write!(f, "; ordered up")?,
+            Some(Command::Hold) => write!(f, "; ordered to hold")?,
+            Some(Command::Down) => write!(f, "; ordered down")?,
         }
         if let Some(left) = self.hangs_up_in {
             write!(f, "; nobody needs it, hangs up in {}", seconds(left))?;

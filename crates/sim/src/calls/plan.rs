@@ -190,7 +190,7 @@ fn draw_manager(
     let quiet =
         if rng.below(3) == 0 { vec!["20:00-23:00".parse().expect("hours")] } else { Vec::new() };
     let mut config = ManagerConfig::new("shore", carriers, draw_rules(rng, bound, quiet_raises));
-    config.quiet = Hours(quiet);
+    config.carriers[0].quiet = Hours(quiet);
     config
 }
 

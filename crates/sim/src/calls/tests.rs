@@ -41,7 +41,7 @@ fn streams_over_a_link_that_is_down_for_six_hours_go_on() {
     let mut seeds = (0..).map(CallPlan::of_seed);
     let mut plan = seeds.find(|plan| plan.beside.is_none()).expect("one in three");
     (plan.stop, plan.fails, plan.drops, plan.silences) = (None, 0, 0, 0);
-    (plan.manager.budget, plan.manager.quiet) = (None, Hours::default());
+    (plan.manager.budget, plan.manager.carriers[0].quiet) = (None, Hours::default());
     plan.manager.host_budgets.clear();
     plan.manager.carriers[0].max_call = None;
     let at = |s| units::Instant::ZERO + Duration::from_secs(s);

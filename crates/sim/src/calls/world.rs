@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use channel::{Channel, ChannelConfig, Fate, QueueLimit};
 use dial::calendar::Hours;
-use dial::manager::{Command, DownCause, Event, State, Work};
+use dial::manager::{Command, DownCause, State, Work};
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey};
 use link::session::{ClassConfig, ClassId, LinkConfig, NEARLY_EMPTY, PathConfig, RecvState};
@@ -586,7 +586,7 @@ impl<'a> World<'a> {
                 Modem::Dialling(..) => self.line.modem = Modem::Idle,
                 Modem::Idle | Modem::Ending(_) => {}
             },
-            Work::Admit { .. } | Work::Tell(Event::State { .. } | Event::Budget { .. }) => {}
+            Work::Admit { .. } | Work::Tell(_) => {}
         }
         Ok(())
     }
@@ -598,7 +598,7 @@ impl<'a> World<'a> {
     }
 
     fn is_quiet(&self) -> bool {
-        !self.healed && self.plan.manager.quiet.contains(self.wall())
+        !self.healed && self.plan.manager.carriers[0].quiet.contains(self.wall())
     }
 
     /// May a connection of this kind raise the line at this hour?
@@ -810,7 +810,7 @@ impl<'a> World<'a> {
     fn heal(&mut self) -> Result<(), Failure> {
         self.healed = true;
         let mut config = self.plan.manager.clone();
-        (config.budget, config.quiet) = (None, Hours::default());
+        (config.budget, config.carriers[0].quiet) = (None, Hours::default());
         config.host_budgets.clear();
         config.carriers[0].max_call = None;
         self.line.manager.handle_config(config).or_else(|why| self.fail(why))?;

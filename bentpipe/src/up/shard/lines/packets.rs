@@ -211,7 +211,7 @@ impl ManagedLine {
     /// now. Where there are other carriers, too, classes say by which of them things go.
     pub(super) fn class_of(&self, flow: &Flow) -> ClassId {
         match &self.settings.manager.rule_of(flow).then {
-            Action::Batch { .. } | Action::Never if self.beside.is_empty() => ClassId::BULK,
+            Action::Batch { .. } | Action::Never if self.is_alone() => ClassId::BULK,
             _ => ClassId::NORMAL,
         }
     }

@@ -104,10 +104,10 @@ impl ManagedLine {
         lost: Instant,
         is_undelivered: impl Fn(FlowId) -> bool,
     ) {
-        let moved = std::mem::take(&mut self.moved);
         if self.carries() {
             return;
         }
+        let moved = std::mem::take(&mut self.moved);
         for (id, (flow, when)) in moved {
             if lost.since(when) < LATELY || is_undelivered(id) {
                 self.on_bytes(now, Some(id), flow, [0, 0]);

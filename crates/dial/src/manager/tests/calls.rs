@@ -32,7 +32,7 @@ fn each_state_is_told_with_its_cause() {
         .iter()
         .filter_map(|e| match e {
             Event::State { state, .. } => Some(state.name()),
-            Event::Budget { .. } => None,
+            _ => None,
         })
         .collect();
     assert_eq!(told, ["dialling", "rising", "up", "lingering", "down"]);
@@ -98,7 +98,8 @@ fn quiet_hours_hold_back_all_but_what_may_pass_them() {
     let mut own = vec![Rule::new("alarm", alarm, Action::Raise)];
     own[0].through_quiet = true;
     let rules = Rules::new(own, Vec::new(), Action::Raise).unwrap();
-    let config = ManagerConfig { quiet, rules, ..one_modem() };
+    let mut config = ManagerConfig { rules, ..one_modem() };
+    config.carriers[0].quiet = quiet;
     let mut bench = Bench::new(config.clone());
     bench.waits(1, &ssh(), 60);
     bench.pass(seconds(3_599));
@@ -398,7 +399,7 @@ fn other_settings_hold_at_once_and_a_call_under_way_keeps_its_prices() {
     assert_eq!(b.state(A), "down", "mail is gathered for half an hour");
     let mut config = one_modem();
     config.rules = Rules::new(Vec::new(), Vec::new(), Action::Raise).expect("rules");
-    config.idle = seconds(10);
+    config.carriers[0].idle = seconds(10);
     b.manager.handle_config(config.clone()).expect("the same carriers");
     b.drain();
     assert_eq!(b.state(A), "dialling", "all raises it now");

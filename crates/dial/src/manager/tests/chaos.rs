@@ -11,6 +11,7 @@ enum Step {
     Failed(usize),
     Ended(usize),
     Command(u8),
+    LineCommand(usize, u8),
     Clock(i32),
     Pass(u64),
 }
@@ -33,27 +34,36 @@ fn step() -> impl Strategy<Value = Step> {
         (0_usize..3).prop_map(Step::Failed),
         (0_usize..3).prop_map(Step::Ended),
         (0_u8..4).prop_map(Step::Command),
+        (0_usize..2, 0_u8..4).prop_map(|(carrier, n)| Step::LineCommand(carrier, n)),
         (-90_000_i32..90_000).prop_map(Step::Clock),
         (0_u64..4_000_000).prop_map(Step::Pass),
     ]
 }
 
+const COMMANDS: [Command; 4] = [Command::Auto, Command::Up, Command::Hold, Command::Down];
 /// What crosses between two looks at the budget.
 const UNDER_WAY: ByteCount = ByteCount(50_000);
 
 fn config() -> ManagerConfig {
     let bytes = usd(Rates::per_megabyte(price("20"), ByteCount(5_000)));
+    let quiet = crate::calendar::Hours(vec!["22:00-06:00".parse().unwrap()]);
+    let own = Some(Budget { stop: price("10"), warn_percent: 50 });
     let carriers = vec![
         CarrierConfig {
+            quiet: quiet.clone(),
             max_call: Some(seconds(900)),
             ..CarrierConfig::new("inmarsat", true, per_minute())
         },
-        CarrierConfig { under_way: UNDER_WAY, ..CarrierConfig::new("iridium", true, bytes) },
+        CarrierConfig {
+            under_way: UNDER_WAY,
+            quiet,
+            budget: own,
+            ..CarrierConfig::new("iridium", true, bytes)
+        },
         CarrierConfig::new("vsat", false, Tariff::free()),
     ];
     ManagerConfig {
         budget: Some(Budget { stop: price("25"), warn_percent: 50 }),
-        quiet: crate::calendar::Hours(vec!["22:00-06:00".parse().unwrap()]),
         ..ManagerConfig::new("shore", carriers, rules())
     }
 }
@@ -124,9 +134,11 @@ proptest! {
                     (modems.online[at], modems.ending[at]) = (false, false);
                     bench.ended(CarrierId(at), "the carrier was lost");
                 }
-                Step::Command(n) => {
-                    let all = [Command::Auto, Command::Up, Command::Hold, Command::Down];
-                    bench.says(all[usize::from(n)]);
+                Step::Command(n) => bench.says(COMMANDS[usize::from(n)]),
+                Step::LineCommand(at, n) => {
+                    let command = COMMANDS[usize::from(n)];
+                    bench.manager.handle_line_command(CarrierId(at), command);
+                    bench.drain();
                 }
                 Step::Clock(by) => {
                     let wall = bench.manager.wall(bench.now).0.saturating_add_signed(i64::from(by));
@@ -159,6 +171,9 @@ proptest! {
             // A call that was answered while it was broken off has its first step: no modem can
             // say sooner that it was answered.
             prop_assert!(spent <= price("25").plus(price("3")), "{spent} in {month}");
+            let (usd, peer) = ("USD".parse().unwrap(), "shore".into());
+            let own = bench.books.spent_over(wall, usd, &peer, &"iridium".into());
+            prop_assert!(own <= price("10"), "{own} by iridium in {month}");
         }
         // Nothing waits and nobody orders: in the end all calls are over.
         for id in 0..6 {

@@ -11,7 +11,7 @@ fn budgets(bench: &Bench) -> Vec<(String, bool)> {
             let who = host.map_or("peer".to_owned(), |h| h.to_string());
             Some((format!("{who} {spent}"), *stopped))
         }
-        Event::State { .. } => None,
+        _ => None,
     });
     told.collect()
 }
