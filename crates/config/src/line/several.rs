@@ -55,14 +55,15 @@ pub(crate) fn read(section: &mut Section<'_>, dir: &Path) -> Option<LineDrafts> 
             _ => format!("line {} of {peer}", at + 1),
         });
         let carrier = table.get::<String>("carrier");
-        if count > 1 && !table.has("carrier") {
+        let lacks_carrier = count > 1 && !table.has("carrier");
+        if lacks_carrier {
             let help = "say which of the peer's [[peer.carrier]] tables it is: each line has one";
             table.lacks("carrier", help);
         }
         if let Some(carrier) = carrier.as_ref().filter(|_| count > 1) {
             table.set_title(format!("line \"{}\" of {peer}", carrier.value));
         }
-        lines.push(super::read_line(&mut table, carrier));
+        lines.push(super::read_line(&mut table, carrier).filter(|_| !lacks_carrier));
         match at {
             0 => all = read_of_all(&mut table, dir),
             _ => refuse_of_all(&mut table),
@@ -340,7 +341,8 @@ mod tests {
         let of_all = told(format!("{CARRIERS}{FIRST}{SECOND}{DEMAND}"));
         assert!(of_all.contains("demand in line \"iridium\""), "{of_all}");
         assert!(of_all.contains("move it to the first"), "{of_all}");
-        let order = told(format!("{CARRIERS}{SECOND}{FIRST}"));
+        let first = FIRST.replace("zone = \"at sea\"\nclock = \"local\"\n", "");
+        let order = told(format!("{CARRIERS}{SECOND}{first}"));
         assert!(order.contains("stands before line \"vsat\""), "{order}");
         let priority = with("interface = \"eth1\"", "interface = \"eth1\"\npriority = 50");
         assert!(priority.contains("preferred (priority 10 before 50)"), "{priority}");

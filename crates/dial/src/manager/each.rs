@@ -49,10 +49,8 @@ impl Manager {
             let line = &self.lines[at];
             let Some(command @ (Command::Up | Command::Hold)) = line.command else { continue };
             match &line.state {
-                State::Down { .. } if line.may_dial(now) => {
-                    if self.affordable(now, at) {
-                        self.dial(now, at, Reason::Ordered);
-                    }
+                State::Down { .. } if line.may_dial(now) && self.affordable(now, at) => {
+                    self.dial(now, at, Reason::Ordered);
                 }
                 State::Down { .. } => {
                     let again = line.may_dial_at();
