@@ -6,7 +6,7 @@ mod landlock;
 mod seccomp;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -126,16 +126,16 @@ pub fn lock_in(command: &mut Command, jail: &Jail, socket: OwnedFd) -> Result<Lo
 /// The standard library has descriptors of its own between fork and exec, which must not have
 /// the number of the socket.
 fn occupy_socket_number() -> Result<(), OsError> {
-    // SAFETY: no pointers are passed.
-    if unsafe { libc::fcntl(SOCKET, libc::F_GETFD) } >= 0 {
-        return Ok(());
-    }
     let null = std::fs::File::open("/dev/null").or_cannot(|| "open /dev/null".into())?;
-    if null.as_raw_fd() != SOCKET {
-        // SAFETY: no pointers are passed; the number is nobody's.
-        check(unsafe { libc::dup3(null.as_raw_fd(), SOCKET, libc::O_CLOEXEC) })
-            .or_cannot(|| "keep a descriptor's number".into())?;
-    } else {
+    // The lowest number that is free from there on: never one that another thread has just got.
+    // SAFETY: no pointers are passed.
+    let kept = check(unsafe { libc::fcntl(null.as_raw_fd(), libc::F_DUPFD_CLOEXEC, SOCKET) })
+        .or_cannot(|| "keep a descriptor's number".into())?;
+    if kept != SOCKET {
+        // SAFETY: it was made above, and nobody else knows of it.
+        drop(unsafe { OwnedFd::from_raw_fd(kept) });
+    }
+    if null.as_raw_fd() == SOCKET {
         // For as long as this process lives.
         std::mem::forget(null);
     }
