@@ -8,7 +8,7 @@ use std::time::Duration as StdDuration;
 use os::OsError;
 use os::poll::{Interest, Poller, Waker};
 
-use super::modem::output_of;
+use super::modem_rate::output_of;
 
 /// A command that drops a line and has not ended by then is ended.
 const PATIENCE: StdDuration = StdDuration::from_secs(30);

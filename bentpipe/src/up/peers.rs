@@ -112,7 +112,7 @@ fn overhead(link: &LinkSettings) -> u16 {
 
 /// What a line adds to a packet.
 fn framed() -> u16 {
-    (dial::frame::max_framed(128) - 128) as u16
+    (dial::framing::max_framed(128) - 128) as u16
 }
 
 /// What framing adds to a packet of the peer's first carrier, if that is a modem's.
@@ -132,7 +132,7 @@ fn framing_at(peer: &Peer, at: usize) -> u16 {
 pub fn may_telephone(node: &Node, peer: &Peer) -> bool {
     let fastest = node.telephones.iter().map(|line| u64::from(line.modem.speed)).max();
     let is_called = peer.endpoint.is_none() && peer.carriers.is_empty() && peer.line.is_none();
-    let fits = usize::from(peer.link.mtu) <= dial::frame::MAX_PACKET;
+    let fits = usize::from(peer.link.mtu) <= dial::framing::MAX_PACKET;
     is_called && fits && fastest.is_some_and(|speed| peer.link.send.as_bps() <= speed / 10 * 8)
 }
 

@@ -13,7 +13,7 @@ use units::{Duration, Instant};
 
 use super::disagreements;
 use super::driver::Driver;
-use super::failing::blame_strangers;
+use super::handshake_failures::blame_strangers;
 use super::losses::Fates;
 use super::one_sided::OneSidedLinks;
 use super::peer_table::KnownPeer;

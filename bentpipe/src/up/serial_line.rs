@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use dial::frame;
+use dial::framing;
 use dial::hayes::{Cause, HangUp, Modem, ModemConfig, Output, Told};
 use os::OsError;
 use os::poll::{Interest, Poller};
@@ -35,7 +35,7 @@ pub struct SerialLine {
     config: ModemConfig,
     modem: Modem,
     serial: Option<Serial>,
-    reader: frame::Reader,
+    reader: framing::Reader,
     /// Commands, which go before packets, and framed packets.
     commands: Vec<u8>,
     unsent: Vec<u8>,
@@ -76,7 +76,7 @@ impl SerialLine {
             modem: Modem::new(config.clone()),
             config,
             serial: None,
-            reader: frame::Reader::new(),
+            reader: framing::Reader::new(),
             commands: Vec::new(),
             unsent: Vec::new(),
             most_unsent: most_unsent(rate, line.speed),
@@ -167,13 +167,13 @@ impl SerialLine {
 
     /// Queues a packet.
     pub fn send(&mut self, packet: &[u8]) {
-        let fits = packet.len() <= frame::MAX_PACKET
-            && self.unsent.len() + frame::max_framed(packet.len()) <= self.most_unsent;
+        let fits = packet.len() <= framing::MAX_PACKET
+            && self.unsent.len() + framing::max_framed(packet.len()) <= self.most_unsent;
         if !self.modem.is_online() || self.hang_up_at.is_some() || !fits {
             self.lost += 1;
             return;
         }
-        frame::write(packet, self.unsent.is_empty(), &mut self.unsent);
+        framing::write(packet, self.unsent.is_empty(), &mut self.unsent);
     }
 
     /// Reads, writes and does what is due; `packet` is handed what came.
@@ -277,7 +277,7 @@ impl SerialLine {
                     if let Told::Connected { .. } | Told::Ended(_) = told {
                         // Nothing of another call is for this one.
                         self.unsent.clear();
-                        self.reader = frame::Reader::new();
+                        self.reader = framing::Reader::new();
                     }
                     if self.told.len() == MOST_TOLD {
                         self.told.pop_front();
@@ -334,7 +334,7 @@ fn probation(rate: BitRate, rtt: Duration) -> Duration {
 fn most_unsent(rate: BitRate, speed: u32) -> usize {
     let rate = rate.min(BitRate::from_bps(u64::from(speed) * 8 / 10));
     let queue = (rate.as_bps() / 8 * QUEUE.as_millis() / 1_000) as usize;
-    queue.max(2 * frame::max_framed(frame::MAX_PACKET))
+    queue.max(2 * framing::max_framed(framing::MAX_PACKET))
 }
 
 #[cfg(test)]

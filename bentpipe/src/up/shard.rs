@@ -41,7 +41,7 @@ use units::{Duration, Instant};
 use super::carrier::Carrier;
 use super::chunks::{ChunkPlace, ChunkStores};
 use super::connections::Connections;
-use super::modem::Modems;
+use super::modem_rate::Modems;
 use super::names::Names;
 use super::peer_table::{KnownPeer, PeerTable};
 use super::peers::Sharers;

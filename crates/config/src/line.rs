@@ -182,8 +182,8 @@ impl LineDraft {
             problems.add(Problem::at(self.span.clone(), message).help(help));
             None
         };
-        if self.modem.is_some() && usize::from(link.mtu) > dial::frame::MAX_PACKET {
-            let most = dial::frame::MAX_PACKET;
+        if self.modem.is_some() && usize::from(link.mtu) > dial::framing::MAX_PACKET {
+            let most = dial::framing::MAX_PACKET;
             let message = format!("peer \"{peer}\" has a modem and an MTU above {most} bytes");
             return wrong(message, "lower `mtu`: packets take their time on such a line");
         }

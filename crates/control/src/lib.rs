@@ -13,7 +13,7 @@
 
 pub mod client;
 mod event;
-mod failing;
+mod handshake_failures;
 mod line;
 mod paths;
 mod request;
@@ -23,7 +23,7 @@ mod tested;
 mod usage;
 
 pub use event::{Cause, Event, Flow, Notice, Outage, VERSION};
-pub use failing::{Failing, Reason, Stranger};
+pub use handshake_failures::{Failing, Reason, Stranger};
 pub use line::{LineCommand, LineHost, LineReport, LineWaiting, TelephoneReport};
 pub use paths::{PathCause, PathCommand, PathReport, PathState};
 pub use request::{Answer, Request};

@@ -40,7 +40,7 @@
 
 pub mod books;
 pub mod calendar;
-pub mod frame;
+pub mod framing;
 pub mod hayes;
 pub mod manager;
 pub mod money;

@@ -1,6 +1,6 @@
 //! The real dialler on the exchange's lines, in virtual time.
 
-use dial::frame;
+use dial::framing;
 use dial::hayes::{Cause, HangUp, Modem, ModemConfig, Output, Told};
 use units::{Duration, Instant, Ratio, Rng};
 
@@ -14,7 +14,7 @@ fn seconds(n: u64) -> Duration {
 struct Station {
     modem: Modem,
     line: usize,
-    reader: frame::Reader,
+    reader: framing::Reader,
     unsent: Vec<u8>,
     packets: Vec<Vec<u8>>,
     told: Vec<(Instant, Told)>,
@@ -58,7 +58,7 @@ impl World {
                 Station {
                     modem: Modem::new(ModemConfig { answer, ..base.clone() }),
                     line,
-                    reader: frame::Reader::new(),
+                    reader: framing::Reader::new(),
                     unsent: Vec::new(),
                     packets: Vec::new(),
                     told: Vec::new(),
@@ -103,7 +103,7 @@ impl World {
 
     fn send(&mut self, station: usize, packet: &[u8]) {
         let unsent = &mut self.stations[station].unsent;
-        frame::write(packet, unsent.is_empty(), unsent);
+        framing::write(packet, unsent.is_empty(), unsent);
     }
     fn told(&mut self, station: usize) -> Vec<Told> {
         std::mem::take(&mut self.stations[station].told).into_iter().map(|(_, t)| t).collect()

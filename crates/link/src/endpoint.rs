@@ -23,7 +23,7 @@ mod transmit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use squeeze::stream::Stopwatch;
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use self::calls::Calls;
 use self::floods::Floods;
@@ -364,6 +364,14 @@ impl Endpoint {
     /// Are there keys with the peer?
     pub fn is_established(&self, id: PeerId) -> bool {
         self.peer(id).is_some_and(|p| p.tunnel.is_established())
+    }
+
+    /// The rate at which packets may leave to a peer; of one that sleeps, the configured one.
+    pub fn rate(&self, id: PeerId) -> BitRate {
+        match self.session(id) {
+            Some(session) => session.rate_status().rate,
+            None => self.config_of(id).map_or(BitRate::default(), |c| c.link.send_rate),
+        }
     }
 
     /// The names of the session with the peer: equal, mirrored, at both ends.

@@ -21,7 +21,7 @@
 
 mod address;
 mod attempt;
-mod failing;
+mod handshake_failures;
 mod handshaking;
 mod header;
 mod keyring;
@@ -41,8 +41,8 @@ use crate::path::{CarrierId, PathId, Remote};
 use crate::replay::{ReplayWindow, Stale};
 use crate::seal::Cipher;
 use attempt::{Attempt, patience};
-use failing::Tally;
-pub use failing::{Failing, Failure};
+use handshake_failures::Tally;
+pub use handshake_failures::{Failing, Failure};
 use header::DataHeader;
 pub use header::{MAX_HINT, MAX_OVERHEAD, NUMBER_LENS, PacketKind};
 use keyring::{Keyring, MAX_NUMBER, Session, Slot, Wear};

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration as StdDuration;
 
 use bentpipe_lab::modem::Modems;
-use dial::frame;
+use dial::framing;
 use dial::hayes::{Cause, HangUp, Modem, ModemConfig, Output, Told};
 use exchange::{CallEnd, ExchangeConfig, Faults, LineConfig};
 use os::poll::Clock;
@@ -21,7 +21,7 @@ struct Station {
     modem: Modem,
     serial: Option<Serial>,
     path: PathBuf,
-    reader: frame::Reader,
+    reader: framing::Reader,
     commands: Vec<u8>,
     unsent: Vec<u8>,
     packets: Vec<Vec<u8>>,
@@ -42,7 +42,7 @@ impl Station {
             modem: Modem::new(config),
             serial: None,
             path: path.to_owned(),
-            reader: frame::Reader::new(),
+            reader: framing::Reader::new(),
             commands: Vec::new(),
             unsent: Vec::new(),
             packets: Vec::new(),
@@ -64,7 +64,7 @@ impl Station {
     }
 
     fn send(&mut self, packet: &[u8]) {
-        frame::write(packet, self.unsent.is_empty(), &mut self.unsent);
+        framing::write(packet, self.unsent.is_empty(), &mut self.unsent);
     }
 
     fn turn(&mut self, now: Instant) {

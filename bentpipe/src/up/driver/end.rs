@@ -7,7 +7,7 @@ use super::{Driver, UpError, watching};
 use crate::admin::{self, LineCommand};
 use crate::config::{OnFailure, OnStop};
 use crate::up::kept::Range;
-use crate::up::modem;
+use crate::up::modem_rate;
 use crate::up::self_test::Wanted;
 use crate::up::services::commands::Asker;
 use crate::up::shard::inbox::Order;
@@ -203,7 +203,7 @@ impl Driver {
     ) -> Result<(usize, link::keys::PublicKey, units::BitRate), String> {
         let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
-        let rate = modem::reported_rate(&peer.config, bps)?;
+        let rate = modem_rate::reported_rate(&peer.config, bps)?;
         Ok((peer.shard, peer.config.public_key, rate))
     }
 

@@ -130,14 +130,6 @@ impl Endpoint {
         asleep.or_else(|| self.peer(id).map(|peer| &peer.config))
     }
 
-    /// The rate at which packets may leave to a peer; of one that sleeps, the configured one.
-    pub fn rate(&self, id: PeerId) -> BitRate {
-        match self.session(id) {
-            Some(session) => session.rate_status().rate,
-            None => self.config_of(id).map_or(BitRate::default(), |c| c.link.send_rate),
-        }
-    }
-
     fn link_mut(&mut self, id: PeerId) -> Option<&mut LinkConfig> {
         match self.sleepers.each.get_mut(id.index())?.as_deref_mut() {
             Some(sleeper) => Some(&mut sleeper.config.link),

@@ -2,7 +2,7 @@
 
 mod attack;
 mod calls;
-mod failing;
+mod handshake_failures;
 mod memory;
 mod paths;
 mod shards;
