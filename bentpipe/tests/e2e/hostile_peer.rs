@@ -32,6 +32,10 @@ const RUNS: usize = 8;
 const CHEAP: usize = 64;
 const CHEAP_SPACING: Duration = Duration::from_micros(1_024);
 
+/// Packets that are dropped one by one before a flood is thinned, at most: 20,000 in each of 25
+/// seconds, and some.
+const DROPPED_UNTHINNED: u64 = 600_000;
+
 const ROUNDS: usize = 5;
 
 /// What an honest host has: bytes a second, and the echo of its second slowest keystroke of 60;
@@ -233,9 +237,12 @@ fn a_peer_that_floods_with_cheap_packets_leaves_an_honest_one_most_of_its_rate()
     }
     let (world, evil, had) = beside(flood);
     println!("{:?}", evil.dropped);
+    // What a shard has the time for it takes, all of it.
     let log = world.b.log();
-    assert!(log.contains("a flood of packets is thinned"), "{log}");
-    assert!(had.share >= 0.7, "the honest one has {:.2} of its rate", had.share);
+    let is_thinned = log.contains("a flood of packets is thinned");
+    let dropped: u64 = evil.dropped.values().sum();
+    assert!(is_thinned || dropped < DROPPED_UNTHINNED, "{dropped} packets dropped: {log}");
+    assert!(had.share >= 0.9, "the honest one has {:.2} of its rate", had.share);
 }
 
 #[test]
