@@ -1,15 +1,15 @@
 //! Which of this host's network interfaces have a link, and when that or their addresses change.
 
 use std::ffi::CStr;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::OsError;
 use crate::error::OrCannot;
-use crate::sys::{check, own};
+use crate::netlink::Netlink;
+use crate::sys::check;
 
 /// A socket that hears of interfaces and of addresses that come, go and change (rtnetlink(7)).
-pub struct LinkWatch(OwnedFd);
+pub struct LinkWatch(Netlink);
 
 impl LinkWatch {
     /// In the calling thread's network namespace.
@@ -17,33 +17,20 @@ impl LinkWatch {
     /// # Errors
     /// If the system refuses.
     pub fn open() -> Result<LinkWatch, OsError> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let listen = || -> io::Result<OwnedFd> {
-            // SAFETY: no pointers are passed.
-            let socket = own(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-            // SAFETY: a sockaddr_nl is integers; all zero is valid.
-            let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-            address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-            let groups = [libc::RTMGRP_LINK, libc::RTMGRP_IPV4_IFADDR, libc::RTMGRP_IPV6_IFADDR];
-            address.nl_groups = groups.iter().fold(0, |all, group| all | *group as u32);
-            let len = size_of_val(&address) as libc::socklen_t;
-            // SAFETY: the address outlives the call, and its length is its own.
-            check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
-            Ok(socket)
-        };
-        listen().map(LinkWatch).or_cannot(|| "watch the system's interfaces".into())
+        let groups = [libc::RTMGRP_LINK, libc::RTMGRP_IPV4_IFADDR, libc::RTMGRP_IPV6_IFADDR];
+        let groups = groups.iter().fold(0, |all, group| all | *group as u32);
+        let listen = Netlink::open(libc::SOCK_NONBLOCK, groups);
+        listen.map(LinkWatch).or_cannot(|| "watch the system's interfaces".into())
     }
 
     /// Takes all that was told; [`linked`] says what is the case now.
     pub fn clear(&mut self) {
-        let mut buf = [0u8; 8 << 10];
         loop {
-            // SAFETY: the buffer outlives the call, and its length is its own.
-            let n =
-                unsafe { libc::recv(self.0.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), 0) };
-            let again = [libc::EINTR, libc::ENOBUFS].map(Some);
-            if n == 0 || n < 0 && !again.contains(&io::Error::last_os_error().raw_os_error()) {
-                return;
+            match self.0.receive(|_| ()) {
+                Ok(()) => {}
+                // More was told than there is room for.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(_) => return,
             }
         }
     }

@@ -35,11 +35,9 @@ pub(crate) struct Stopped {
 impl Stopped {
     /// Is traffic of the host stopped, in a class that is asked for only where that matters?
     pub fn stops(&self, peer: PeerId, host: IpAddr, class: impl FnOnce() -> ClassId) -> bool {
-        let stopped = match self.of.is_empty() {
-            true => None,
-            false => self.of.get(&peer),
-        };
-        stopped.is_some_and(|s| s.hosts.contains(&host.to_canonical()) && s.has_class(class()))
+        self.of
+            .get(&peer)
+            .is_some_and(|s| s.hosts.contains(&host.to_canonical()) && s.has_class(class()))
     }
 
     /// Others of the peer.
