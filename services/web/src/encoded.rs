@@ -16,7 +16,6 @@ use crate::delta::MAX_PAGE;
 /// Of a member's head (RFC 1952, section 2.3) more is not read: servers send ten bytes.
 const MAX_HEAD: usize = 1 << 10;
 const FIXED_HEAD: usize = 10;
-/// Checksum and length, behind the content. Whatever they say, both ends compare what they read.
 const TRAILER: usize = 8;
 /// Bytes that are unpacked at once.
 const OUT: usize = 32 << 10;
@@ -66,7 +65,7 @@ impl Decoder {
 
     /// Is all of it read that was in what came?
     pub fn is_whole(&self) -> bool {
-        matches!(self, Decoder::Plain | Decoder::Gzip(Gunzip { at: At::Trailer(0), .. }))
+        matches!(self, Decoder::Plain | Decoder::Gzip(Gunzip { at: At::End, .. }))
     }
 }
 
@@ -74,17 +73,20 @@ impl Decoder {
 #[derive(Default)]
 pub struct Gunzip {
     at: At,
-    /// Bytes that came out.
+    /// Bytes that came out, and their checksum.
     unpacked: usize,
+    sum: crc32fast::Hasher,
 }
 
 /// Where in a member it is.
 enum At {
     Head(Vec<u8>),
     Content(Box<InflateState>),
-    /// So many bytes of it are yet to come.
-    Trailer(usize),
-    /// It is no member, or has too much in it.
+    /// What came of it.
+    Trailer(Vec<u8>),
+    /// All came, and the trailer confirms it.
+    End,
+    /// It is no member, is damaged, or has too much in it.
     Unread,
 }
 
@@ -131,21 +133,34 @@ impl Gunzip {
                 self.at = At::Unread;
                 return;
             }
+            self.sum.update(&room[..step.bytes_written]);
             out.extend_from_slice(&room[..step.bytes_written]);
             match step.status {
-                Ok(MZStatus::StreamEnd) => self.at = At::Trailer(TRAILER),
+                Ok(MZStatus::StreamEnd) => self.at = At::Trailer(Vec::new()),
                 Ok(_) if step.bytes_written == most || !bytes.is_empty() => {}
                 // It wants more; nothing to read is no error of the content's.
                 Ok(_) | Err(miniz_oxide::MZError::Buf) => return,
                 Err(_) => self.at = At::Unread,
             }
         }
-        if let At::Trailer(left) = &mut self.at {
-            match left.checked_sub(bytes.len()) {
-                Some(less) => *left = less,
-                // Another member, which browsers read and nobody sends.
-                None => self.at = At::Unread,
+        self.confirm(bytes);
+    }
+
+    /// Reads what follows the content. The library refuses some damage by how the bytes were cut;
+    /// the trailer tells all of it.
+    fn confirm(&mut self, bytes: &[u8]) {
+        match &mut self.at {
+            At::Trailer(trailer) => {
+                trailer.extend_from_slice(bytes);
+                let length = (self.unpacked as u32).to_le_bytes();
+                let right = [self.sum.clone().finalize().to_le_bytes(), length].concat();
+                if trailer.len() >= TRAILER || !right.starts_with(trailer) {
+                    self.at = if *trailer == right { At::End } else { At::Unread };
+                }
             }
+            // Another member, which browsers read and nobody sends.
+            At::End if !bytes.is_empty() => self.at = At::Unread,
+            _ => {}
         }
     }
 }
@@ -184,7 +199,8 @@ mod tests {
         let mut member = vec![0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 3];
         member.extend_from_slice(more);
         member.extend(compress_to_vec(content, 6));
-        member.extend([0; TRAILER]);
+        member.extend(crc32fast::hash(content).to_le_bytes());
+        member.extend((content.len() as u32).to_le_bytes());
         member
     }
 
@@ -215,6 +231,19 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_ends_where_the_room_does_is_whole() {
+        let letters: Vec<u8> = (0..3 * OUT).map(|n| b'a' + (n * n / 7 % 26) as u8).collect();
+        for length in (1..3).flat_map(|k| (k * OUT - 300)..(k * OUT + 300)) {
+            for page in [&letters[..length], &vec![b'a'; length]] {
+                let packed = gzip(page, 0, b"");
+                for step in [1000, packed.len()] {
+                    assert!(read(&packed, step) == (page.to_vec(), true), "{length} by {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn all_that_came_is_read_at_once() {
         let page = b"<img src=a.png><img src=b.png>".repeat(1000);
         let packed = gzip(&page, 0, b"");
@@ -234,7 +263,18 @@ mod tests {
         let head = gzip(b"a", 1 << 3, &[b'n'; 2 * MAX_HEAD]);
         assert_eq!(read(&head, 100), (vec![], false), "a name without an end");
         let two = [gzip(b"a", 0, b""), gzip(b"b", 0, b"")].concat();
-        assert!(!read(&two, 1).1);
+        assert!(!read(&two, 1).1 && !read(&two, two.len()).1);
+        // A letter, and three from ten places before it.
+        let before = b"\x1f\x8b\x08\0\0\0\0\0\0\x03K\x04\xb2\0\x43\xbe\xb7\xe8\x04\0\0\0";
+        assert!(!read(before, 1).1 && !read(before, before.len()).1);
+        let sound = gzip(b"a page", 0, b"");
+        for at in sound.len() - TRAILER..sound.len() {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 1;
+            for step in [1, 3, sound.len()] {
+                assert!(!read(&damaged, step).1, "byte {at} by {step}");
+            }
+        }
     }
 
     #[test]
