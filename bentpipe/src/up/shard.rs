@@ -68,7 +68,8 @@ const CONNECTS: u64 = 1 << 62;
 /// From here on they are the owner's.
 pub(super) const OWNERS: u64 = OURS + 1_000;
 
-/// How often the list of this host's own addresses is read again, while there is traffic.
+/// How often prefixes that routes make this host's own are read again, while there is traffic. Of
+/// addresses the kernel tells; of routes a router would hear too much.
 const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
 
 /// A loop's share of a gateway.
@@ -80,8 +81,8 @@ pub(super) struct Shard {
     pub sharers: Sharers,
     pub clock: Clock,
     copies: CopyWatch,
-    /// Where carriers are tied to interfaces.
-    links: Option<LinkWatch>,
+    /// Hears of interfaces and addresses.
+    links: LinkWatch,
     pub poller: Poller,
     pub relay: Relay,
     pub carrier: Carrier,
@@ -155,7 +156,7 @@ impl Shard {
             sharers: Sharers::of(&config.peers),
             clock: *clock,
             copies: CopyWatch::open()?,
-            links: carrier.has_interfaces().then(LinkWatch::open).transpose()?,
+            links: LinkWatch::open()?,
             poller,
             relay: Relay::new(endpoint),
             carrier,
@@ -186,18 +187,22 @@ impl Shard {
         shard.relay.set_stopwatch(|| Instant::ZERO + os::proc::thread_cpu());
         shard.relay.tell_own_clients(node.own);
         shard.share_memory();
-        shard.relay.set_own_addresses(os::addresses::own_addresses()?);
-        shard.relay.set_interfaces(os::addresses::interfaces()?);
+        shard.read_own_addresses()?;
         let p = &shard.poller;
         shard.carrier.watch(p, UDP, MORE_UDP)?;
         p.add(&shard.names.waker, NAMES, Interest::READ)?;
         p.add(&shard.modems.waker, MODEMS, Interest::READ)?;
         p.add(&shard.chunks.waker, CHUNKS, Interest::READ)?;
         p.add(&shard.copies, COPIES, Interest::READ)?;
-        if let Some(links) = &shard.links {
-            p.add(links, LINKS, Interest::READ)?;
-        }
+        p.add(&shard.links, LINKS, Interest::READ)?;
         Ok(shard)
+    }
+
+    /// What is this host's own from now on.
+    fn read_own_addresses(&mut self) -> Result<(), OsError> {
+        self.relay.set_own_addresses(os::addresses::own_addresses()?);
+        self.relay.set_interfaces(os::addresses::interfaces()?);
+        Ok(())
     }
 
     /// Watches the modems of its peers, on threads of their own.
@@ -266,8 +271,11 @@ impl Shard {
             MODEMS => self.on_modems(now),
             LINES => self.clear_lines(),
             LINKS => {
-                self.links.iter_mut().for_each(LinkWatch::clear);
-                self.follow_links(now);
+                self.links.clear();
+                let _ = self.read_own_addresses(); // Else what was read before stands.
+                if self.carrier.has_interfaces() {
+                    self.follow_links(now);
+                }
             }
             CHUNKS => {
                 self.chunks.waker.clear(); // They have their turn in a moment.
@@ -307,12 +315,7 @@ impl Shard {
             let now = clock.now();
             if now.since(self.own_addresses_at) > OWN_ADDRESSES_AGE {
                 self.own_addresses_at = now;
-                if let Ok(own) = os::addresses::own_addresses() {
-                    self.relay.set_own_addresses(own);
-                }
-                if let Ok(interfaces) = os::addresses::interfaces() {
-                    self.relay.set_interfaces(interfaces);
-                }
+                let _ = self.read_own_addresses(); // Else what was read before stands.
             }
         }
         let now = clock.now();

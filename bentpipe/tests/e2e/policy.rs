@@ -83,8 +83,6 @@ fn a_peer_reaches_neither_the_hub_itself_nor_what_is_private_unless_listed() {
     world.gwb.ip("address add 169.254.169.254/32 dev lo").unwrap();
     world.gwb.ip("address add 198.51.100.1/32 dev lo").unwrap();
     let tempting = [listen(&world.gwb, "0.0.0.0:8080"), listen(&world.gwb, "[::1]:8080")];
-    world.b.signal("HUP"); // so that it knows its addresses anew at once
-    world.b.wait_for_log("the configuration was read again");
     check_denied(
         &world,
         &[
@@ -271,4 +269,25 @@ fn a_peer_reaches_no_service_on_an_address_of_a_prefix_that_is_the_hubs_own() {
         let came = accept_within(&service, Duration::from_secs(2));
         came.map(drop).ok_or("still closed".into())
     });
+}
+
+/// What the hub was asked a moment ago does not matter.
+#[test]
+fn a_peer_reaches_no_service_on_an_address_that_the_hub_has_just_got() {
+    if !root() {
+        return;
+    }
+    let world = World::with(|plan| {
+        plan.a.node = "proxy = \"10.1.0.1:1080\"".into();
+        plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    });
+    let service = listen(&world.gwb, "[::]:8080");
+    check_denied(&world, &["127.0.0.1:8080"]);
+    for (address, target) in
+        [("198.51.100.5/32", "198.51.100.5:8080"), ("2001:db8:7::5/128", "[2001:db8:7::5]:8080")]
+    {
+        world.gwb.ip(&format!("address add {address} dev lo")).unwrap();
+        check_denied(&world, &[target]);
+    }
+    assert!(accept_within(&service, Duration::from_millis(50)).is_none(), "nobody came");
 }

@@ -82,7 +82,7 @@ impl Shard {
         (id, peer, paths): (PeerId, &Peer, &[Option<PathId>]),
         known: Option<&[String]>,
     ) {
-        if self.links.is_none() {
+        if !self.carrier.has_interfaces() {
             return;
         }
         let linked = known.map_or_else(linked, <[String]>::to_vec);

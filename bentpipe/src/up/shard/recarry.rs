@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use link::{PathId, PeerId, Remote};
 use os::OsError;
-use os::links::LinkWatch;
-use os::poll::Interest;
 use units::Instant;
 
-use super::{LINKS, MORE_UDP, Shard, UDP};
+use super::{MORE_UDP, Shard, UDP};
 use crate::config::host::HostPort;
 use crate::config::{Binding, Carrier, LinkSettings, Peer};
 use crate::up::peers;
@@ -71,11 +69,6 @@ impl Shard {
         let bound = self.carrier.bind(std::slice::from_ref(peer));
         self.carrier.watch_from(known, &self.poller, UDP, MORE_UDP)?;
         bound?;
-        if self.links.is_none() && self.carrier.has_interfaces() {
-            let links = LinkWatch::open()?;
-            self.poller.add(&links, LINKS, Interest::READ)?;
-            self.links = Some(links);
-        }
         Ok(())
     }
 
