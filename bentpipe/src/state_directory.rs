@@ -1,10 +1,14 @@
-//! Where is kept what outlives the program, and how its files are written.
+//! Where is kept what outlives the program, and how its files are written and read.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use crate::human;
 
 /// systemd's state directory, root's `/var/lib/bentpipe`, or other users' own: `bentpipe` in
 /// `XDG_STATE_HOME` or in `~/.local/state`. `None` where it cannot be made.
@@ -28,6 +32,27 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&beside, path)?;
     // The new name, too, is to survive a loss of power.
     File::open(dir)?.sync_all()
+}
+
+/// Reads what was written; `None` where there is nothing. A file that is damaged is put aside.
+pub fn read_whole<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let why = match fs::read(path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(value) => return Some(value),
+            Err(e) => e.to_string(),
+        },
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        Err(e) => human::reason(&e),
+    };
+    let aside = path.with_extension("damaged");
+    let _ = fs::rename(path, &aside);
+    crate::log!(
+        Warn,
+        "a file of the state directory cannot be read and was put aside",
+        file = aside.display(),
+        why = why
+    );
+    None
 }
 
 fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

@@ -8,12 +8,15 @@ mod commands;
 mod connections;
 mod disagreements;
 mod driver;
+mod error;
 mod gathering;
-mod handshake_failures;
+mod in_clear;
 mod interception;
 mod kept;
 mod listeners;
 mod losses;
+mod mending;
+mod meter;
 mod modem_rate;
 mod names;
 mod one_sided;
@@ -23,7 +26,6 @@ mod peer_table;
 mod peers;
 mod proxy;
 mod reload;
-mod report;
 mod self_test;
 mod serial_line;
 mod services;
@@ -77,7 +79,7 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 }
 
 /// A port, a device or a socket that is in use is mostly another gateway's with the same file.
-fn beside_another(e: driver::UpError, socket: &Path) -> miette::Report {
+fn beside_another(e: error::UpError, socket: &Path) -> miette::Report {
     let asked = control::client::ask(socket, &admin::Request::Status, PATIENCE);
     let Ok(admin::Answer::Status(other)) = asked else { return miette!("{e}") };
     let (node, socket) = (other.node, socket.display());

@@ -5,35 +5,38 @@
 mod end;
 mod open;
 mod packets;
-mod tests;
+mod status;
+mod testing;
 mod watching;
 
 use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 
 use console::Global;
 use control::Notice;
-use os::OsError;
 use os::intercept::Intercept;
 use os::poll::{Events, Signals};
-use os::tun::TunError;
 use relay::{Routes, Target};
 use sd_notify::NotifyState;
 use units::{Duration, Instant};
 
-use super::interception::Again;
+use super::error::UpError;
 use super::kept::Kept;
 use super::listeners::Listeners;
+use super::mending::Mending;
 use super::one_sided::OneSidedLinks;
 use super::others::Others;
 use super::peer_source::PeerSource;
 use super::peer_table::{ListedPeer, PeerTable};
 use super::proxy::Proxy;
+use super::self_test::TestNews;
 use super::services::line::Answer;
 use super::services::{Do, Services, Work};
-use super::shard::inbox::{Guest, News, Order};
+use super::shard::inbox::{Guest, Order};
+use super::shard::tidings::News;
 use super::shard::{OWNERS, Shard};
 use super::store::Store;
-use crate::admin::{self, AdminError};
+use crate::admin;
 use crate::config::Config;
 use crate::proxy_proto::Refusal;
 
@@ -55,29 +58,6 @@ const ADMIN: u64 = OWNERS + 100;
 /// Clients of the explicit proxy that have not said where to.
 const PROXY_CLIENTS: u64 = OWNERS + (1 << 32);
 
-/// Why the gateway cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum UpError {
-    /// The system refuses something.
-    #[error(transparent)]
-    Os(#[from] OsError),
-    /// The admin socket.
-    #[error(transparent)]
-    Admin(#[from] AdminError),
-    /// A peer's key.
-    #[error("peer {0}: {1}")]
-    Peer(String, relay::TunnelError),
-    /// Somebody took the TUN device away.
-    #[error("the TUN device is gone ({0}): start the gateway again")]
-    TunGone(TunError),
-    /// A shard has no thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-    /// A shard's thread has ended.
-    #[error("a shard has ended: start the gateway again")]
-    ShardGone,
-}
-
 /// A running gateway.
 pub struct Driver {
     pub(super) config: Config,
@@ -94,17 +74,13 @@ pub struct Driver {
     /// Which shard has the peer behind an address.
     pub(super) shard_routes: Routes<usize>,
     pub(super) intercept: Option<Intercept>,
-    pub(super) routes_changed: Instant,
-    /// A change of rules and routes that failed.
-    pub(super) again: Option<Again>,
-    /// When rules and routes were put back last that another program had removed, and the pause
-    /// that this called for.
-    pub(super) put_back: (Instant, Duration),
+    /// When rules and routes are changed next.
+    pub(super) mending: Mending,
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
     /// That clients of the admin API have asked for.
-    tests: Vec<tests::RunningTest>,
+    tests: Vec<RunningTest>,
     signals: Signals,
     pub(super) services: Services,
     pub(super) store: Store,
@@ -118,6 +94,14 @@ pub struct Driver {
     /// Ending: connections may go on until then.
     pub(super) draining: Option<Instant>,
     packet: Vec<u8>,
+}
+
+/// A test, wherever its peer is.
+pub struct RunningTest {
+    /// The client's, at the admin API.
+    token: u64,
+    /// Dropped, it ends the test.
+    news: Receiver<TestNews>,
 }
 
 impl Driver {

@@ -20,7 +20,7 @@ use units::{Duration, Instant};
 
 use super::shard::tidings::PeerUsage;
 use crate::calendar;
-use crate::state_directory::state_directory;
+use crate::state_directory::{read_whole, state_directory};
 use keeper::{Job, Keeper};
 use outages::{Alive, Outages};
 use usage::Book;
@@ -90,9 +90,9 @@ impl Kept {
         let (mut outages, mut book) = (Outages::default(), Book::new(now_ms / 86_400_000));
         match &files {
             Some(files) => {
-                outages = keeper::read(&files.outages).unwrap_or_default();
-                outages.begin(keeper::read::<Alive>(&files.alive), now_ms);
-                book.resume(keeper::read(&files.usage.join(book.file_name())));
+                outages = read_whole(&files.outages).unwrap_or_default();
+                outages.begin(read_whole::<Alive>(&files.alive), now_ms);
+                book.resume(read_whole(&files.usage.join(book.file_name())));
             }
             None => crate::log!(
                 Info,

@@ -3,7 +3,11 @@
 
 use std::collections::VecDeque;
 
-/// Samples that are kept, one each [`super::report::SPACING`]: a minute.
+use link::PeerId;
+use link::endpoint::Endpoint;
+use link::session::PathHealth;
+
+/// Samples that are kept, one each [`super::meter::SPACING`]: a minute.
 const KEPT: usize = 30;
 /// On a quiet link older samples count as well, so that a few packets do not make the figure.
 const ENOUGH: u64 = 200;
@@ -21,6 +25,12 @@ pub struct Fates {
 }
 
 impl Fates {
+    /// Of the packets to a peer, since the start.
+    pub fn of(endpoint: &Endpoint, id: PeerId) -> Fates {
+        let stats = endpoint.session_stats(id);
+        Fates { arrived: stats.packets_arrived, lost: stats.packets_lost }
+    }
+
     fn since(self, before: Fates) -> Fates {
         Fates {
             arrived: self.arrived.saturating_sub(before.arrived),
@@ -35,6 +45,11 @@ impl Fates {
     fn all(self) -> u64 {
         self.arrived + self.lost
     }
+}
+
+/// Do both directions of the link to a peer work?
+pub fn is_up(endpoint: &Endpoint, id: PeerId) -> bool {
+    endpoint.is_established(id) && endpoint.health(id) == PathHealth::Alive
 }
 
 /// The losses of one link.

@@ -13,9 +13,8 @@ use link::keys::PublicKey;
 use link::session::RateMode;
 use os::OsError;
 use os::poll::Waker;
-use units::{BitRate, Instant};
+use units::BitRate;
 
-use super::shard::Shard;
 use crate::config::{Modem, ModemSource, Peer, rate_of};
 
 /// A command that says nothing for so long is ended.
@@ -91,36 +90,6 @@ impl Modems {
     /// The next report; the waker tells when there is one.
     pub fn next(&mut self) -> Option<Report> {
         self.reports.try_recv().ok()
-    }
-}
-
-impl Shard {
-    /// Modems have said what they carry.
-    pub(super) fn on_modems(&mut self, now: Instant) {
-        self.modems.waker.clear();
-        while let Some(report) = self.modems.next() {
-            let peer = self.peers.with_key(&report.peer);
-            let Some(peer) = peer.map(|p| &p.config) else { continue };
-            match report.rate.and_then(|rate| reported_rate(peer, rate.as_bps())) {
-                Ok(rate) => {
-                    crate::log!(Debug, "the modem's rate changed", peer = peer.name, rate = rate);
-                    self.set_rate(now, &report.peer, rate);
-                }
-                Err(why) => {
-                    let name = &peer.name;
-                    crate::log!(Warn, "the modem's rate is not known", peer = name, why = why);
-                }
-            }
-        }
-    }
-
-    /// The rate of a peer's link is another one now.
-    pub(super) fn set_rate(&mut self, now: Instant, peer: &PublicKey, rate: BitRate) {
-        if let Some(peer) = self.peers.with_key(peer).map(|peer| peer.id)
-            && let Some(session) = self.relay.endpoint.session_mut(peer)
-        {
-            session.set_send_rate(now, rate);
-        }
     }
 }
 

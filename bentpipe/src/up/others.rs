@@ -16,10 +16,11 @@ use os::OsError;
 use os::poll::{Interest, Poller, Waker};
 use units::{Duration, Instant};
 
-use super::driver::UpError;
-use super::report::Part;
+use super::error::UpError;
 use super::shard::Shard;
-use super::shard::inbox::{Door, Guest, Inbox, News, Order, Packets};
+use super::shard::inbox::{Door, Guest, Inbox, Order, Packets};
+use super::shard::report::Part;
+use super::shard::tidings::News;
 
 /// When it is looked again whether there is room for packets that found none.
 const PLACE: Duration = Duration::from_millis(1);

@@ -17,9 +17,9 @@ use link::session::Disagreements;
 use link::{PathId, PeerId};
 use units::Instant;
 
-use super::interception::Clear;
+use super::in_clear::Clear;
 use super::losses::Losses;
-use super::report::Meter;
+use super::meter::Meter;
 use crate::config::Peer;
 
 /// A peer as its shard knows it: as configured, and what it is in the relay.
@@ -96,7 +96,7 @@ impl Entry for ListedPeer {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.clear_due()
+        self.clear.due(self.config.on_failure)
     }
 }
 

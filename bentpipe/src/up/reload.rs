@@ -6,7 +6,7 @@ use std::sync::Arc;
 use units::Instant;
 
 use super::driver::Driver;
-use super::interception::Clear;
+use super::in_clear::Clear;
 use super::peer_source::PeerUpdate;
 use super::peer_table::ListedPeer;
 use super::peers::Sharers;

@@ -9,6 +9,7 @@
 mod beside;
 mod end;
 mod flows;
+pub(super) mod handshake_failures;
 pub(super) mod inbox;
 pub(super) mod lines;
 mod links;
@@ -16,12 +17,14 @@ mod packets;
 pub(super) mod paths;
 mod peers;
 mod recarry;
+pub(super) mod report;
 mod sampling;
+mod service_lines;
 mod services;
+mod telephone_line;
 mod telephones;
+mod telling;
 pub(super) mod tidings;
-
-pub(super) use links::Note;
 
 use std::collections::BTreeMap;
 
@@ -41,6 +44,7 @@ use units::{Duration, Instant};
 use super::carrier::Carrier;
 use super::chunks::{ChunkPlace, ChunkStores};
 use super::connections::Connections;
+use super::meter::Sampling;
 use super::modem_rate::Modems;
 use super::names::Names;
 use super::peer_table::{KnownPeer, PeerTable};
@@ -48,9 +52,10 @@ use super::peers::Sharers;
 use super::proxy::{self, Waiting};
 use super::self_test::Tests;
 use crate::config::{Config, Node};
-use sampling::Sampling;
-use services::ServiceLines;
-use tidings::Tidings;
+use lines::{HostNames, ManagedLine, Questions};
+use service_lines::ServiceLines;
+use telephone_line::TelephoneLine;
+use tidings::{Note, Tidings};
 
 /// What the poller's numbers mean; a flow's own number has this bit clear.
 pub(super) const OURS: u64 = 1 << 63;
@@ -100,12 +105,12 @@ pub(super) struct Shard {
     pub tests: Tests,
     services: ServiceLines,
     /// Links that are raised and dropped.
-    pub lines: Vec<lines::ManagedLine>,
+    pub lines: Vec<ManagedLine>,
     /// Names by which hosts know addresses, while there are lines.
-    line_names: lines::HostNames,
-    line_questions: lines::Questions,
+    line_names: HostNames,
+    line_questions: Questions,
     /// Lines that answer for all peers.
-    telephones: Vec<telephones::TelephoneLine>,
+    telephones: Vec<TelephoneLine>,
     pub peers: PeerTable<KnownPeer>,
     /// Peers that were taken out of the file and are told so, until then.
     pub leaving: Vec<(Instant, PeerId)>,
@@ -170,8 +175,8 @@ impl Shard {
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
             lines: Vec::new(),
-            line_names: lines::HostNames::default(),
-            line_questions: lines::Questions::default(),
+            line_names: HostNames::default(),
+            line_questions: Questions::default(),
             telephones: Vec::new(),
             peers: PeerTable::default(),
             leaving: Vec::new(),

@@ -185,7 +185,11 @@ impl Driver {
     }
 
     /// The other shards have told their parts of the status.
-    pub(super) fn answer_status(&mut self, now: Instant, parts: Vec<crate::up::report::Part>) {
+    pub(super) fn answer_status(
+        &mut self,
+        now: Instant,
+        parts: Vec<crate::up::shard::report::Part>,
+    ) {
         let status = self.status(now, parts);
         self.answer_watchers(now, &status);
         let answer = admin::Answer::Status(Box::new(status));

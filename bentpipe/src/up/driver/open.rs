@@ -12,7 +12,6 @@ use os::poll::{Clock, Interest, Poller, Signals};
 use os::tcp::TcpOptions;
 use os::tun::Tun;
 use relay::{Routes, Share};
-use units::Instant;
 
 use super::{
     ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SERVICES,
@@ -26,6 +25,7 @@ use crate::up::chunks::ChunkPlace;
 use crate::up::interception::{intercept_config, past_the_tunnel};
 use crate::up::kept::Kept;
 use crate::up::listeners::Listeners;
+use crate::up::mending::Mending;
 use crate::up::one_sided::OneSidedLinks;
 use crate::up::others::Others;
 use crate::up::peer_source::PeerSource;
@@ -116,9 +116,7 @@ impl Driver {
             everyone: PeerTable::default(),
             shard_routes: Routes::default(),
             intercept: None,
-            routes_changed: Instant::ZERO,
-            again: None,
-            put_back: (Instant::ZERO, units::Duration::ZERO),
+            mending: Mending::default(),
             listeners,
             proxy,
             admin: Some(admin),

@@ -1,8 +1,7 @@
 //! The thread that writes and reads files, because disks block.
 
-use std::fs;
-use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
@@ -10,7 +9,6 @@ use control::{By, UsageReport};
 use os::OsError;
 use os::poll::Waker;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::usage::{self, Day, Range};
 use crate::human;
@@ -123,25 +121,4 @@ fn work(jobs: &Receiver<Job>, reports: &Sender<UsageReport>, waker: &Waker) {
             }
         }
     }
-}
-
-/// Reads what was written; `None` where there is nothing. A file that is damaged is put aside.
-pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let why = match fs::read(path) {
-        Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(value) => return Some(value),
-            Err(e) => e.to_string(),
-        },
-        Err(e) if e.kind() == ErrorKind::NotFound => return None,
-        Err(e) => human::reason(&e),
-    };
-    let aside = path.with_extension("damaged");
-    let _ = fs::rename(path, &aside);
-    crate::log!(
-        Warn,
-        "a file of the state directory cannot be read and was put aside",
-        file = aside.display(),
-        why = why
-    );
-    None
 }

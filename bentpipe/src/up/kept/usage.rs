@@ -9,8 +9,8 @@ use std::path::Path;
 use control::{By, UsageBytes, UsageReport, UsageRow};
 use serde::{Deserialize, Serialize};
 
-use super::keeper;
 use crate::calendar;
+use crate::state_directory::read_whole;
 use crate::up::shard::tidings::PeerUsage;
 
 /// Days that are kept.
@@ -227,7 +227,7 @@ pub(super) fn report(
         let read;
         let day = match (dir, *name == today) {
             (Some(dir), false) => {
-                read = keeper::read::<Day>(&dir.join(format!("{name}.json"))).unwrap_or_default();
+                read = read_whole::<Day>(&dir.join(format!("{name}.json"))).unwrap_or_default();
                 &read
             }
             _ => &live.1,

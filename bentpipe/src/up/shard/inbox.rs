@@ -14,14 +14,14 @@ use os::tcp::Accepted;
 use units::{BitRate, Duration, Instant};
 
 use super::paths::Which;
-use super::tidings::Tidings;
-use super::{Note, OWNERS, Shard};
+use super::report::Part;
+use super::tidings::News;
+use super::{OWNERS, Shard};
 use crate::admin::{LineCommand, PathCommand};
 use crate::config::Config;
-use crate::up::driver::UpError;
+use crate::up::error::UpError;
 use crate::up::peers::Sharers;
 use crate::up::proxy::Asked;
-use crate::up::report::Part;
 use crate::up::self_test::{Listener, Wanted};
 use crate::up::services::Work;
 use crate::up::services::line::Line;
@@ -119,12 +119,6 @@ impl Packets {
             start = *end;
         }
     }
-}
-
-/// What a shard tells the first of its peers.
-pub struct News {
-    pub notes: BTreeMap<PublicKey, Note>,
-    pub tidings: Tidings,
 }
 
 impl Shard {

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 
 use link::PeerId;
 use link::endpoint::{LinkEvent, Rekey};
+use link::keys::PublicKey;
 use link::session::PathHealth;
 use relay::{Caller, NotPassed, ResetReason, Target};
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use super::Shard;
 use crate::human::lasting;
 use crate::up::disagreements;
+use crate::up::modem_rate;
 use crate::up::names::Purpose;
 use crate::up::peer_table::KnownPeer;
 use crate::up::peers;
@@ -19,15 +21,6 @@ use crate::up::peers;
 const NAME_RETRY: Duration = Duration::from_secs(10);
 /// So is one whose address does not answer.
 const NAME_AGE: Duration = Duration::from_secs(60);
-
-/// What the first shard is to know of a peer: it keeps the routes and the file of addresses.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Note {
-    /// The last that happened to the link, and when.
-    pub event: Option<(Instant, LinkEvent)>,
-    /// Where the peer is now.
-    pub address: Option<SocketAddr>,
-}
 
 impl Shard {
     /// Tells of streams that were reset because what their peer sent cannot be undone.
@@ -226,6 +219,34 @@ impl Shard {
                         give it a node or a shard of its own (`shards`)"
             ),
             LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
+        }
+    }
+
+    /// Modems have said what they carry.
+    pub(in crate::up) fn on_modems(&mut self, now: Instant) {
+        self.modems.waker.clear();
+        while let Some(report) = self.modems.next() {
+            let peer = self.peers.with_key(&report.peer);
+            let Some(peer) = peer.map(|p| &p.config) else { continue };
+            match report.rate.and_then(|rate| modem_rate::reported_rate(peer, rate.as_bps())) {
+                Ok(rate) => {
+                    crate::log!(Debug, "the modem's rate changed", peer = peer.name, rate = rate);
+                    self.set_rate(now, &report.peer, rate);
+                }
+                Err(why) => {
+                    let name = &peer.name;
+                    crate::log!(Warn, "the modem's rate is not known", peer = name, why = why);
+                }
+            }
+        }
+    }
+
+    /// The rate of a peer's link is another one now.
+    pub(in crate::up) fn set_rate(&mut self, now: Instant, peer: &PublicKey, rate: BitRate) {
+        if let Some(peer) = self.peers.with_key(peer).map(|peer| peer.id)
+            && let Some(session) = self.relay.endpoint.session_mut(peer)
+        {
+            session.set_send_rate(now, rate);
         }
     }
 

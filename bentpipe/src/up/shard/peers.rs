@@ -15,11 +15,11 @@ use units::{Duration, Instant};
 use super::Shard;
 use super::recarry::first_link;
 use crate::config::{Config, Peer};
-use crate::up::driver::UpError;
+use crate::up::error::UpError;
 use crate::up::losses::Losses;
+use crate::up::meter::Meter;
 use crate::up::peer_table::KnownPeer;
 use crate::up::peers::{self, Sharers};
-use crate::up::report::Meter;
 use crate::up::self_test::{Listener, NewTest, Wanted};
 
 /// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.

@@ -1,6 +1,6 @@
 //! Services' connections and streams: sockets between them and this shard's peers and hosts.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -17,6 +17,7 @@ use service::message::{Accepted, Incoming, Link, LinkState, MAX_ADDRESSES};
 use service::{Event, Reason};
 use units::{Duration, Instant};
 
+use super::service_lines::{AGAIN, Dial, Told};
 use super::{CONNECTS, Shard};
 use crate::host::{Host, HostPort};
 use crate::up::connections::{self, begin};
@@ -25,8 +26,6 @@ use crate::up::proxy::Asked;
 use crate::up::services::line::{Answer, Line, Proxied, Sent};
 use crate::up::services::{Wish, Work, reason_of};
 
-/// When it is looked again whether a service takes its answers.
-const AGAIN: Duration = Duration::from_millis(2);
 /// What the kernel holds of a stream, on either side of it, for the gateway to read: what the link
 /// sends in this time, within these bounds. A service that sends several answers on one stream
 /// decides which is next, and what the kernel holds cannot be overtaken any more.
@@ -34,109 +33,6 @@ const AHEAD: Duration = Duration::from_millis(25);
 const HELD: RangeInclusive<u64> = 8 << 10..=256 << 10;
 /// A rate or a round trip that is another by less than its eighth is not news.
 const NEWS: u64 = 8;
-
-/// A connection to a server that a service wants.
-struct Dial {
-    line: Arc<Line>,
-    request: u64,
-    /// To a host of this side, which the peer's policy does not concern.
-    back: bool,
-    /// Once its name is resolved.
-    stream: Option<(Stream, SocketAddr)>,
-}
-
-/// What a shard has of services.
-#[derive(Default)]
-pub(super) struct ServiceLines {
-    running: BTreeMap<String, Arc<Line>>,
-    /// Answers that wait for room.
-    backlog: VecDeque<(Arc<Line>, Answer)>,
-    dials: BTreeMap<ConnectId, Dial>,
-    /// Names whose addresses somebody wants to know, with the request.
-    look_ups: BTreeMap<u64, (Arc<Line>, u64)>,
-    last_look_up: u64,
-    streams: BTreeMap<FlowId, (Arc<Line>, u64)>,
-    /// What each that runs was told of links.
-    told: BTreeMap<String, Told>,
-    /// When it is looked for news of links, or for room.
-    due: Option<Instant>,
-}
-
-/// What a service was told.
-#[derive(Default)]
-struct Told {
-    links: BTreeMap<PeerId, Link>,
-    /// Peers of whom something may be new.
-    news: BTreeSet<PeerId>,
-}
-
-impl ServiceLines {
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// An answer, as soon as there is room. The request is open until then.
-    fn answer(&mut self, now: Instant, line: &Arc<Line>, answer: Answer) {
-        if matches!(answer.event, Event::Failed { .. }) {
-            line.counts.failed.fetch_add(1, Relaxed);
-        }
-        if line.waiting() == 0 && deliver(line, &answer) {
-            return line.end_request();
-        }
-        line.count_waiting(true);
-        self.backlog.push_back((line.clone(), answer));
-        self.wake_at(now + AGAIN);
-    }
-
-    fn wake_at(&mut self, at: Instant) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
-    }
-
-    /// Answers that have found room, in their order.
-    fn flush(&mut self, now: Instant) {
-        let mut full: Vec<Arc<Line>> = Vec::new();
-        for _ in 0..self.backlog.len() {
-            let Some((line, answer)) = self.backlog.pop_front() else { return };
-            if full.iter().any(|f| Arc::ptr_eq(f, &line)) || !deliver(&line, &answer) {
-                full.push(line.clone());
-                self.backlog.push_back((line, answer));
-            } else {
-                line.count_waiting(false);
-                line.end_request();
-            }
-        }
-        if !self.backlog.is_empty() {
-            self.wake_at(now + AGAIN);
-        }
-    }
-
-    /// The flow's stream was reset: its service is told why before its socket says that.
-    pub fn on_reset(&mut self, flow: FlowId, reason: ResetReason) {
-        if let Some((line, id)) = self.streams.remove(&flow) {
-            // Where there is no room for it the socket's reset has to do.
-            line.send(&Event::Reset { id, reason: reason_of(reason) }, b"", None);
-        }
-    }
-
-    fn add_stream(
-        &mut self,
-        flow: FlowId,
-        line: &Arc<Line>,
-        id: u64,
-        exists: impl Fn(FlowId) -> bool,
-    ) {
-        if self.streams.len() >= 64 && self.streams.len().is_power_of_two() {
-            self.streams.retain(|flow, _| exists(*flow));
-        }
-        self.streams.insert(flow, (line.clone(), id));
-    }
-}
-
-/// False if there is no room. To a service that is gone nothing need be said.
-fn deliver(line: &Line, answer: &Answer) -> bool {
-    let socket = answer.socket.as_ref().map(AsFd::as_fd);
-    line.send(&answer.event, b"", socket) != Sent::Full
-}
 
 impl Shard {
     /// A service runs, or does not any more. What it had is over.

@@ -5,44 +5,16 @@
 
 use control::TelephoneReport;
 use dial::hayes::{Cause, Told};
-use link::{CarrierId, PeerId, Remote};
+use link::{PeerId, Remote};
 use units::{BitRate, Duration, Instant};
 
 use super::Shard;
-use crate::config::{Peer, Telephone};
+use super::telephone_line::{Call, TelephoneLine};
+use crate::config::Peer;
 use crate::up::peers::may_telephone;
 
 /// What is taken to call where no peer of the file does: a Mini-M.
 const SLOWEST: (BitRate, Duration) = (BitRate::from_bps(1_920), Duration::from_secs(2));
-
-/// A line.
-pub(in crate::up) struct TelephoneLine {
-    settings: Telephone,
-    carrier: CarrierId,
-    /// Its modem answers.
-    is_ready: bool,
-    call: Option<Call>,
-    /// Calls that were answered, and those of them that no peer made.
-    calls: u64,
-    strangers: u64,
-    /// How the last call ended, or what ails the modem.
-    cause: String,
-}
-
-/// A call that is there.
-struct Call {
-    since: Instant,
-    peer: Option<PeerId>,
-    /// It is being hung up.
-    ending: bool,
-}
-
-impl TelephoneLine {
-    /// The far end of its call.
-    fn place(&self) -> Remote {
-        Remote { carrier: self.carrier, addr: None }
-    }
-}
 
 impl Shard {
     /// The rate and the round trip of the slowest peer that may call: how long a handshake takes.
@@ -71,15 +43,7 @@ impl Shard {
         let facts = self.slowest_caller();
         for settings in self.config.node.telephones.clone() {
             match self.carrier.add_serial(&settings.modem, facts, super::MORE_UDP) {
-                Some(carrier) => self.telephones.push(TelephoneLine {
-                    settings,
-                    carrier,
-                    is_ready: false,
-                    call: None,
-                    calls: 0,
-                    strangers: 0,
-                    cause: String::new(),
-                }),
+                Some(carrier) => self.telephones.push(TelephoneLine::new(settings, carrier)),
                 None => {
                     crate::log!(Error, "too many carriers: no telephone", name = settings.name);
                 }
@@ -195,20 +159,6 @@ impl Shard {
 
     /// What the operator is told of them.
     pub(in crate::up) fn telephone_reports(&self, now: Instant) -> Vec<TelephoneReport> {
-        let report = |line: &TelephoneLine| {
-            let call = line.call.as_ref();
-            let peer = call.and_then(|call| self.peers.with_id(call.peer?));
-            TelephoneReport {
-                name: line.settings.name.clone(),
-                device: line.settings.modem.device.display().to_string(),
-                ready: line.is_ready,
-                peer: peer.map(|peer| peer.config.name.clone()),
-                call_ms: call.map(|call| now.since(call.since).as_millis()),
-                calls: line.calls,
-                strangers: line.strangers,
-                cause: line.cause.clone(),
-            }
-        };
-        self.telephones.iter().map(report).collect()
+        self.telephones.iter().map(|line| line.report(now, &self.peers)).collect()
     }
 }

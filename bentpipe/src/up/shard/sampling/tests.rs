@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use link::PeerId;
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PrivateKey, PublicKey};
 use os::closing::Closer;
@@ -15,9 +16,10 @@ use super::*;
 use crate::config::Config;
 use crate::up::carrier::Carrier;
 use crate::up::chunks::ChunkPlace;
+use crate::up::meter::SPACING;
 use crate::up::services::line::Line;
 use crate::up::shard::Common;
-use crate::up::shard::tidings::USAGE;
+use crate::up::shard::telling::USAGE;
 
 const PEERS: u64 = 8_000;
 

@@ -1,23 +1,15 @@
 //! Self-tests that clients of the admin API have asked for: each is told how far its test is,
 //! and the test ends when its client goes away.
 
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{TryRecvError, channel};
 
 use link::keys::PublicKey;
 use units::Instant;
 
-use super::Driver;
+use super::{Driver, RunningTest};
 use crate::admin::Answer;
 use crate::up::self_test::{Listener, MOST_ASKED, TestNews, Wanted};
 use crate::up::shard::inbox::Order;
-
-/// A test, wherever its peer is.
-pub struct RunningTest {
-    /// The client's, at the admin API.
-    token: u64,
-    /// Dropped, it ends the test.
-    news: Receiver<TestNews>,
-}
 
 /// A test that was asked for and is within its bounds.
 pub struct AskedTest {

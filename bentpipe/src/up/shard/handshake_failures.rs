@@ -7,9 +7,9 @@ use link::PeerId;
 use link::endpoint::{self, Failure, Strange, StrangerNews};
 use units::Instant;
 
-use super::shard::Shard;
-use super::unreached::Why;
+use super::Shard;
 use crate::admin::{Failing, LinkStatus, Reason, Stranger};
+use crate::up::unreached::Why;
 
 impl Shard {
     /// Why handshakes with a peer come to nothing, as far as this shard knows.
@@ -106,7 +106,7 @@ fn stranger(now: Instant, of: &endpoint::Stranger) -> Stranger {
 
 /// Who else calls from the peer's address says more than silence does. The strangers are the
 /// whole node's: initiations come to the first shard, whoever has the peer.
-pub(super) fn blame_strangers(links: &mut [LinkStatus], strangers: &[Stranger]) {
+pub fn blame_strangers(links: &mut [LinkStatus], strangers: &[Stranger]) {
     for failing in links.iter_mut().filter_map(|link| link.failing.as_mut()) {
         blame(failing, strangers);
     }

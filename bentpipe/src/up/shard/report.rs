@@ -1,68 +1,37 @@
-//! What `bentpipe status` shows.
+//! What `bentpipe status` shows of a shard and its peers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
 
-use link::PeerId;
-use link::endpoint::{Endpoint, PeerStats};
 use link::session::{PathHealth, RateMode, RateStatus};
 use relay::{ByHost, ChunkCounts, CompressionCounts, HostTraffic, LinkCompression, StreamCounts};
 use units::{Duration, Instant};
 
-use super::disagreements;
-use super::driver::Driver;
-use super::handshake_failures::blame_strangers;
-use super::losses::Fates;
-use super::one_sided::OneSidedLinks;
-use super::peer_table::KnownPeer;
-use super::shard::Shard;
-use super::shard::tidings::rekey_state;
+use super::Shard;
+use super::telling::rekey_state;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, NodeStatus, RateReport, Status, Stranger,
-    StreamCompression, Way, resident_memory,
+    HostAccount, HostCompression, LinkState, LinkStatus, RateReport, Stranger, StreamCompression,
+    Way,
 };
 use crate::config::Traffic;
-
-/// Rates over the last seconds, from two samples of the counters, sent and received. Of a peer that
-/// nothing happens to none are taken: then both are what the counters still are.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Meter {
-    older: [u64; 2],
-    newer: [u64; 2],
-}
-
-/// The time between samples: rates are over one to two of it.
-pub const SPACING: Duration = Duration::from_secs(2);
-
-impl Meter {
-    /// Takes a sample.
-    pub fn sample(&mut self, stats: &PeerStats) {
-        self.older = self.newer;
-        self.newer = [stats.bytes_out, stats.bytes_in];
-    }
-
-    /// Bits per second out and in since the older sample, which was taken `since`.
-    fn rates(&self, now: Instant, since: Instant, stats: &PeerStats) -> (u64, u64) {
-        let ms = now.since(since).as_millis().max(1);
-        let rate = |now: u64, then: u64| now.saturating_sub(then).saturating_mul(8_000) / ms;
-        (rate(stats.bytes_out, self.older[0]), rate(stats.bytes_in, self.older[1]))
-    }
-}
+use crate::up::disagreements;
+use crate::up::losses::{Fates, is_up};
+use crate::up::peer_table::KnownPeer;
 
 /// What one shard tells of itself and its peers.
 #[derive(Default)]
 pub struct Part {
-    buffered: u64,
-    dropped: BTreeMap<String, u64>,
-    strangers: Vec<Stranger>,
-    pub(super) links: Vec<LinkStatus>,
+    pub buffered: u64,
+    pub dropped: BTreeMap<String, u64>,
+    pub strangers: Vec<Stranger>,
+    pub links: Vec<LinkStatus>,
 }
 
 impl Part {
-    fn add(&mut self, other: Part) {
+    /// Adds what another shard tells.
+    pub fn add(&mut self, other: Part) {
         self.buffered += other.buffered;
         for (why, n) in other.dropped {
             *self.dropped.entry(why).or_default() += n;
@@ -72,67 +41,9 @@ impl Part {
     }
 }
 
-impl Driver {
-    /// Everything an operator may want to know now; `parts` are those of the other shards.
-    pub(super) fn status(&self, now: Instant, parts: Vec<Part>) -> Status {
-        let node = &self.config.node;
-        let mut all = self.shard.part(now);
-        parts.into_iter().for_each(|part| all.add(part));
-        if self.others.busy() > 0 {
-            *all.dropped.entry("shard busy".to_owned()).or_default() += self.others.busy();
-        }
-        if !self.others.is_empty() {
-            all.links.sort_by_key(|link| self.everyone.place_called(&link.peer));
-        }
-        blame_strangers(&mut all.links, &all.strangers);
-        Status {
-            node: NodeStatus {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                public_key: self.shard.relay.endpoint.public_key().to_string(),
-                file: absolute(&self.path),
-                pid: std::process::id(),
-                ending: self.draining.is_some(),
-                uptime_ms: now.as_nanos() / 1_000_000,
-                memory_bytes: resident_memory().unwrap_or(0),
-                buffered_bytes: all.buffered,
-                buffer_limit_bytes: node.memory.0,
-                listen: node.listen.to_string(),
-                tun: node.tun.clone(),
-                lan: node.lan.clone(),
-                own: node.own,
-                proxy: node.proxy.map(|p| p.to_string()),
-                trouble: self.again.as_ref().map(|again| again.why.clone()),
-                shards: 1 + self.others.len() as u64,
-                strangers: all.strangers,
-                dropped: all.dropped,
-            },
-            links: all.links,
-            services: self.services.status(now),
-            telephones: self.shard.telephone_reports(now),
-            one_sided: self.one_sided.as_ref().map(OneSidedLinks::status).unwrap_or_default(),
-        }
-    }
-}
-
-/// Where the file is, whatever directory is meant by the words it was named with.
-fn absolute(path: &Path) -> String {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
-}
-
-/// What became of the packets to a peer since the start.
-pub fn fates(endpoint: &Endpoint, id: PeerId) -> Fates {
-    let stats = endpoint.session_stats(id);
-    Fates { arrived: stats.packets_arrived, lost: stats.packets_lost }
-}
-
-/// Do both directions of the link to a peer work?
-pub fn is_up(endpoint: &Endpoint, id: PeerId) -> bool {
-    endpoint.is_established(id) && endpoint.health(id) == PathHealth::Alive
-}
-
 impl Shard {
     /// This shard's part of the status.
-    pub(super) fn part(&self, now: Instant) -> Part {
+    pub fn part(&self, now: Instant) -> Part {
         let buffered = self
             .peers
             .iter()
@@ -207,7 +118,7 @@ impl Shard {
             send: Direction {
                 configured_bps: peer.config.link.send.as_bps(),
                 measured_bps: rate_out,
-                loss_ppm: peer.losses.ppm(fates(endpoint, peer.id), is_up(endpoint, peer.id)),
+                loss_ppm: peer.losses.ppm(Fates::of(endpoint, peer.id), is_up(endpoint, peer.id)),
                 packets: stats.packets_out,
                 lan_bytes: sent + s.datagram_bytes_in,
                 link_bytes: stats.bytes_out,
