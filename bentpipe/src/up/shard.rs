@@ -6,7 +6,6 @@
 //! Most gateways have one. What there is only one of stays with the first
 //! ([`Driver`](super::driver::Driver)).
 
-mod beside;
 mod end;
 mod flows;
 pub(super) mod handshake_failures;

@@ -512,7 +512,8 @@ fn every_counter_of_drops_is_explained_by_the_program_and_by_the_guide() {
     for (file, openings) in [
         ("crates/link/src/endpoint/receive.rs", &["Err(\"", "ok_or(\"", "=> \""][..]),
         ("crates/link/src/endpoint/shards.rs", &["Err(\"", "ok_or(\""]),
-        ("bentpipe/src/up/report.rs", &["            (\"", "[(\"", "entry(\""]),
+        ("bentpipe/src/up/shard/report.rs", &["            (\"", "[(\""]),
+        ("bentpipe/src/up/driver/status.rs", &["entry(\""]),
         (
             "crates/squeeze/src/stream/block.rs",
             &[

@@ -11,10 +11,11 @@ use relay::dns::{self, Named};
 use relay::packet::Packet;
 use units::Instant;
 
+use super::managed::{ManagedLine, key_of};
 use super::questions::Question;
-use super::{ManagedLine, TCP, key_of};
 use crate::up::shard::Shard;
 
+pub(super) const TCP: u8 = 6;
 const UDP: u8 = 17;
 const DNS: u16 = 53;
 

@@ -1,28 +1,13 @@
-//! Hosts whose budget for the month is used up: the relay is told which, and the operator.
+//! Hosts whose budget for the month is used up: the relay is told which.
 
-use control::LineHost;
 use dial::books::Host;
-use dial::manager::HostSpending;
-use dial::money::{Currency, Money};
 use link::session::ClassId;
 use relay::StoppedHosts;
 use units::Instant;
 
-use super::{ManagedLine, SPACING};
+use super::managed::ManagedLine;
+use super::work::SPACING;
 use crate::up::shard::Shard;
-
-/// Hosts that the status names; those that have spent most.
-const MOST_TOLD: usize = 256;
-
-/// What the relay was told.
-#[derive(Default)]
-pub(super) struct Stops {
-    told: StoppedHosts,
-    /// The manager's number for these hosts ([`dial::manager::Manager::stopped_changes`]).
-    changes: u64,
-    /// When to look at which carriers everything goes by, while a host is stopped.
-    look_at: Instant,
-}
 
 impl Shard {
     /// Tells the relay which hosts are stopped, and in which classes, when either is another.
@@ -66,29 +51,4 @@ impl Shard {
         }
         classes
     }
-}
-
-/// Tells the log of a budget: a host's, or that of all.
-pub(super) fn tell(peer: &str, host: Option<Host>, [spent, of]: [Money; 2], stopped: bool) {
-    let what = match (host, stopped) {
-        (_, false) => "a month's budget is nearly used up",
-        (None, true) => "a month's budget is used up: nothing that costs more is begun",
-        (Some(_), true) => "a month's budget is used up: its host is stopped where it costs more",
-    };
-    let host = host.map_or_else(|| "all hosts".to_owned(), |host| host.to_string());
-    crate::log!(Warn, what, peer = peer, host = host, spent = spent, of = of);
-}
-
-/// What the operator is told of hosts' budgets, the dearest hosts first.
-pub(super) fn report(hosts: &[(HostSpending, Currency)]) -> Vec<LineHost> {
-    let mut hosts = hosts.to_vec();
-    hosts.sort_by_key(|(host, _)| std::cmp::Reverse((host.stopped, host.spent)));
-    let told = |(of, currency): &(HostSpending, Currency)| LineHost {
-        host: of.host.to_string(),
-        spent: of.spent.to_string(),
-        budget: of.of.to_string(),
-        currency: currency.to_string(),
-        stopped: of.stopped,
-    };
-    hosts.iter().take(MOST_TOLD).map(told).collect()
 }

@@ -1,60 +1,11 @@
 //! What waits for a line that is down, and what waits again when its carrier is lost.
 
-use dial::manager::FlowId as WaitId;
 use dial::rules::Flow;
 use link::MAX_DATAGRAM_WAIT;
 use relay::FlowId;
-use units::{Duration, Instant};
+use units::Instant;
 
-use super::{MOST_FLOWS, ManagedLine, WaitKey, key_of, own_flow};
-use crate::up::shard::Shard;
-
-/// Of connections that moved in so long before their carrier was lost, somebody waits.
-pub(super) const LATELY: Duration = Duration::from_secs(10);
-
-/// How often it is asked how much hosts have sent that was not taken.
-const LOOK_AT_UNREAD: Duration = Duration::from_millis(500);
-
-/// A flow that waits for the line.
-pub(super) struct Waiting {
-    /// The manager has it under this number.
-    pub id: WaitId,
-    pub flow: Flow,
-    pub bytes: u64,
-    /// Bytes that its host has sent beside these and the gateway has not taken: before the first
-    /// contact it takes none, and later only so many.
-    pub unread: u64,
-    /// Its rule asks how many bytes wait.
-    pub counts: bool,
-    /// When its host said something last.
-    pub said_at: Instant,
-}
-
-impl Waiting {
-    /// All that waits.
-    pub fn all(&self) -> u64 {
-        self.bytes + self.unread
-    }
-}
-
-impl Shard {
-    /// Tells the manager what hosts have sent and this gateway has not taken, where an amount
-    /// matters.
-    pub(super) fn count_unread(&mut self, now: Instant, at: usize) {
-        let line = &mut self.lines[at];
-        if now < line.unread_at || !line.counts_unread() {
-            return;
-        }
-        line.unread_at = now + LOOK_AT_UNREAD;
-        for (key, waiting) in line.waiting.iter_mut().filter(|(_, waiting)| waiting.counts) {
-            let WaitKey::Connection(flow) = key else { continue };
-            let unread = self.connections.unread(*flow);
-            if std::mem::replace(&mut waiting.unread, unread) != unread {
-                line.manager.handle_waiting(now, waiting.id, &waiting.flow, waiting.all());
-            }
-        }
-    }
-}
+use super::managed::{LATELY, MOST_FLOWS, ManagedLine, WaitKey, Waiting, key_of, own_flow};
 
 impl ManagedLine {
     /// Is the line down, and does somebody's amount of bytes matter?
@@ -98,7 +49,7 @@ impl ManagedLine {
 
     /// What carried since then is lost: connections wait that had moved shortly before, though
     /// their hosts may have nothing to say, and those of which something has not arrived.
-    pub(in super::super) fn wait_again(
+    pub(super) fn wait_again(
         &mut self,
         now: Instant,
         lost: Instant,
@@ -117,7 +68,7 @@ impl ManagedLine {
 
     /// The line is hung up, though not for being idle: connections wait again of which something has
     /// not arrived.
-    pub(in super::super) fn wait_for_the_next(
+    pub(super) fn wait_for_the_next(
         &mut self,
         now: Instant,
         is_undelivered: impl Fn(FlowId) -> bool,
@@ -132,7 +83,7 @@ impl ManagedLine {
     }
 
     /// What waited crosses now.
-    pub(in super::super) fn forget_waiting(&mut self, now: Instant) {
+    pub(super) fn forget_waiting(&mut self, now: Instant) {
         self.forget_given_up(now);
         for (key, waiting) in std::mem::take(&mut self.waiting) {
             self.manager.handle_waiting(now, waiting.id, &own_flow(), 0);

@@ -1,103 +1,17 @@
-//! The carriers of a peer beside its lines, which are there by themselves: as long as one of them
-//! works the lines stay down, and when it works again they go idle. Whether they work is the
-//! link's to say ([`link::endpoint::PathStatus::fault`]); what follows is the manager's.
+//! The paths to a peer that has lines: by which of these something is heard, which of the carriers
+//! beside them work, and which is preferred.
 
-use std::collections::BTreeSet;
-
-use dial::books::Books;
-use dial::manager::{CarrierId, Manager, Order, State};
+use dial::manager::{CarrierId, Order, State};
 use link::endpoint::PathStatus;
 use link::session::Why;
 use link::{PathId, PeerId};
-use units::{Duration, Instant};
+use units::Instant;
 
-use super::Shard;
-use super::lines::{ManagedLine, OneLine};
-use super::paths::cause;
+use super::beside::LOOK;
+use super::managed::ManagedLine;
 use crate::admin::PathCause;
-
-/// How often the paths are looked at.
-const LOOK: Duration = Duration::from_millis(250);
-/// After the start they have so long until they are known to work.
-const GRACE: Duration = Duration::from_secs(10);
-
-/// The carriers beside a peer's lines.
-pub(super) struct Beside {
-    /// What the manager calls each, and the path over it; `None`: the peer opens it.
-    carriers: Vec<(CarrierId, Option<PathId>)>,
-    /// Paths that the operator has set down by name; they stay so when the budget allows them again.
-    set_down: BTreeSet<PathId>,
-    /// As they are preferred by what they cost; empty: by their priorities.
-    ranking: Vec<CarrierId>,
-    look_at: Instant,
-    until: Instant,
-    /// There is more than one way to the peer.
-    looks: bool,
-}
-
-impl Beside {
-    /// Those with these paths, beside so many lines.
-    pub fn new(now: Instant, lines: usize, paths: impl Iterator<Item = Option<PathId>>) -> Beside {
-        let carriers: Vec<_> =
-            paths.enumerate().map(|(n, path)| (CarrierId(lines + n), path)).collect();
-        let (ranking, until) = (Vec::new(), now + GRACE);
-        let set_down = BTreeSet::new();
-        let looks = lines > 1 || !carriers.is_empty();
-        Beside { carriers, set_down, ranking, look_at: now, until, looks }
-    }
-
-    /// They are taken to work, until they have had the time for it.
-    pub fn begin(&self, now: Instant, manager: &mut Manager, books: &mut Books) {
-        for (carrier, _) in &self.carriers {
-            manager.handle_connected(now, *carrier, false, books);
-            manager.handle_ready(now, *carrier);
-        }
-    }
-
-    /// Their part of the books ends.
-    pub fn end(&self, now: Instant, manager: &mut Manager, books: &mut Books, why: &str) {
-        for (carrier, _) in &self.carriers {
-            manager.handle_ended(now, *carrier, why, books);
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.carriers.is_empty()
-    }
-
-    /// Does one of them work?
-    pub fn carries(&self, manager: &Manager) -> bool {
-        self.carriers.iter().any(|(id, _)| manager.state(*id).is_some_and(State::carries))
-    }
-
-    /// When to look at the paths again.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.looks.then_some(self.look_at)
-    }
-
-    /// What speaks against a path, if it has had its time.
-    fn fault(&self, now: Instant, path: &PathStatus) -> Option<Why> {
-        path.fault.filter(|why| now >= self.until || *why != Why::NothingReceived)
-    }
-}
-
-impl ManagedLine {
-    /// Which of the manager's carriers a path goes by.
-    pub(super) fn carrier_of(&self, path: &PathStatus) -> CarrierId {
-        let at = path.remote.map(|to| to.carrier);
-        let is_of = |one: &&OneLine| {
-            one.path == Some(path.id) || one.modem.is_some_and(|modem| Some(modem) == at)
-        };
-        if let Some(one) = self.each.iter().find(is_of) {
-            return one.id;
-        }
-        let others = &self.beside.carriers;
-        let own = others.iter().find(|(_, id)| *id == Some(path.id));
-        // The peer opened it: it is one that this node does not open.
-        let theirs = || others.iter().find(|(_, id)| id.is_none());
-        own.or_else(theirs).or(others.first()).map_or(self.each[0].id, |(carrier, _)| *carrier)
-    }
-}
+use crate::up::shard::Shard;
+use crate::up::shard::paths::cause;
 
 impl Shard {
     /// Looks by which lines something is heard, and tells their manager which of the carriers
@@ -154,7 +68,7 @@ impl Shard {
 
     /// The operator sets a path up or down by name. True: the month's budget lets nothing cross by it,
     /// and it comes up with that.
-    pub(super) fn note_set_by_hand(
+    pub(in crate::up::shard) fn note_set_by_hand(
         &mut self,
         now: Instant,
         peer: PeerId,
@@ -172,7 +86,7 @@ impl Shard {
     }
 
     /// Why everything goes by another path of the peer.
-    pub(super) fn cause_of(&self, peer: PeerId, why: Why) -> PathCause {
+    pub(in crate::up::shard) fn cause_of(&self, peer: PeerId, why: Why) -> PathCause {
         let barred = |line: &ManagedLine| {
             let carriers = &line.beside.carriers;
             line.peer == peer && carriers.iter().any(|(id, _)| line.manager.is_barred(*id))
@@ -184,7 +98,7 @@ impl Shard {
     }
 
     /// Does the month's budget keep the peer's packets off a path?
-    pub(super) fn is_barred(&self, peer: PeerId, path: &PathStatus) -> bool {
+    pub(in crate::up::shard) fn is_barred(&self, peer: PeerId, path: &PathStatus) -> bool {
         let mut lines = self.lines.iter().filter(|line| line.peer == peer);
         lines.any(|line| line.manager.is_barred(line.carrier_of(path)))
     }

@@ -1,0 +1,191 @@
+//! A peer's lines come with it, change with the file and go with the peer or the gateway.
+
+use std::collections::BTreeMap;
+
+use dial::manager::{CarrierId, Manager, State};
+use link::{PathId, PeerId, Remote};
+use units::Instant;
+
+use super::beside::Beside;
+use super::managed::{ManagedLine, Stops};
+use super::one::OneLine;
+use crate::calendar::wall;
+use crate::config::Peer;
+use crate::ledger::Ledger;
+use crate::up::commands::Commands;
+use crate::up::shard::{LINES, MORE_UDP, Shard};
+
+impl Shard {
+    /// The modems of a peer's lines, in their order, where these have one.
+    pub(in crate::up::shard) fn open_modems(
+        &mut self,
+        peer: &Peer,
+    ) -> Vec<Option<link::CarrierId>> {
+        let mut modems = Vec::new();
+        for line in peer.line.iter().flat_map(|line| &line.lines) {
+            let link = line.carrier.map_or(&peer.link, |at| &peer.carriers[at].link);
+            let facts = (link.send, link.delay.times(2));
+            let modem = line.modem.as_ref();
+            modems.push(modem.and_then(|m| self.carrier.add_serial(m, facts, MORE_UDP)));
+        }
+        modems
+    }
+
+    /// The peer's lines are down until their manager raises them. `paths`: those of its carriers.
+    pub(in crate::up::shard) fn open_line(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        peer: &Peer,
+        modems: &[Option<link::CarrierId>],
+        paths: &[Option<PathId>],
+    ) {
+        let Some(settings) = &peer.line else { return };
+        let node = self.config.node.private_key.public();
+        let ledger = Ledger::open(node, &peer.public_key);
+        let manager = match Manager::new(settings.manager.clone(), now, wall(settings.clock)) {
+            Ok(mut manager) => {
+                manager.handle_zone(&settings.zone);
+                manager
+            }
+            // The file was checked by the same.
+            Err(why) => return crate::log!(Error, why, peer = peer.name),
+        };
+        let (mut books, ledger, broken) = ledger;
+        let mut each = Vec::new();
+        for (n, line) in settings.lines.iter().enumerate() {
+            let mut commands = match Commands::new(&self.poller, LINES) {
+                Ok(commands) => commands,
+                Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
+            };
+            let path = match line.carrier {
+                Some(at) => paths[at],
+                None => settings.raises.then_some(PathId::FIRST),
+            };
+            // The program was killed in a call, which may go on to cost.
+            let was_up = broken.contains(&settings.manager.carriers[n].name);
+            if let Some(command) = line.drop.clone().filter(|_| was_up) {
+                commands.drop(command);
+            }
+            let modem = modems.get(n).copied().flatten();
+            // Who is only called learns from the call who is there.
+            if let Some(carrier) = modem.filter(|_| line.calls() && path == Some(PathId::FIRST)) {
+                self.relay.endpoint.set_endpoint(now, id, Remote { carrier, addr: None });
+            }
+            each.push(OneLine::new(now, CarrierId(n), commands, modem, path));
+        }
+        // The preferred one last: nothing goes by another one meanwhile.
+        for path in each.iter().rev().filter_map(|one: &OneLine| one.path) {
+            self.relay.endpoint.set_path_up(now, id, path, false);
+        }
+        self.relay.watch_moved(id, true);
+        let mut manager = manager;
+        let is_line = |at: usize| settings.with_carrier(at).is_some();
+        let has_others = settings.lines[0].carrier.is_some() || !settings.raises;
+        let others = paths.iter().enumerate();
+        let others = others.filter(|(at, _)| has_others && !is_line(*at));
+        let beside = Beside::new(now, each.len(), others.map(|(_, path)| *path));
+        beside.begin(now, &mut manager, &mut books);
+        self.lines.push(ManagedLine {
+            key: peer.public_key,
+            peer: id,
+            name: peer.name.clone(),
+            settings: settings.clone(),
+            manager,
+            books,
+            ledger,
+            each,
+            beside,
+            waiting: BTreeMap::new(),
+            unread_at: now,
+            next_wait: 0,
+            crossed: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            told_at: now,
+            clock_at: now,
+            booked: vec![[0, 0]; settings.manager.carriers.len()],
+            stops: Stops::default(),
+        });
+    }
+
+    /// The file says something else of the peer's lines. What only a restart can change leaves them
+    /// as they are.
+    pub(in crate::up::shard) fn change_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
+        let Some(line) = self.lines.iter_mut().find(|line| line.peer == id) else { return };
+        let Some(new) = peer.line.as_ref().filter(|new| !line.settings.needs_restart_for(new))
+        else {
+            return;
+        };
+        line.name.clone_from(&peer.name);
+        if line.settings == *new {
+            return;
+        }
+        if let Err(why) = line.manager.handle_config(new.manager.clone()) {
+            return crate::log!(Error, why, peer = peer.name);
+        }
+        for w in line.waiting.values_mut() {
+            w.counts = new.manager.rule_of(&w.flow).then.counts_bytes();
+            line.manager.handle_waiting(now, w.id, &w.flow, w.all());
+        }
+        let zone = line.manager.zone();
+        let mut zones = new.manager.carriers.iter().flat_map(|c| c.tariff.zones());
+        if line.settings.zone != new.zone || !zones.any(|of| of == zone) {
+            line.manager.handle_zone(&new.zone);
+        }
+        line.manager.handle_clock(now, wall(new.clock));
+        for (one, new) in line.each.iter().zip(&new.lines) {
+            let modem = one.modem.and_then(|id| self.carrier.serial_mut(id));
+            if let (Some(modem), Some(new)) = (modem, &new.modem) {
+                modem.change(now, new);
+            }
+        }
+        line.settings = new.clone();
+        self.work_lines(now);
+    }
+
+    /// The peer was taken out of the file.
+    pub(in crate::up::shard) fn close_line(&mut self, now: Instant, id: PeerId) {
+        if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
+            let mut line = self.lines.remove(at);
+            end(&mut line, now, "the peer was taken out of the file");
+            line.modems().for_each(|modem| self.carrier.remove_serial(modem));
+            self.relay.watch_moved(id, false);
+            // Commands and disks may be slow, and others' packets do not wait for them.
+            let (each, ledger) = (line.each, line.ledger);
+            std::thread::spawn(move || finish(each, ledger));
+        }
+    }
+
+    /// The gateway ends: what is up is dropped, and its price is in the books.
+    pub(in crate::up::shard) fn end_lines(&mut self, now: Instant) {
+        for mut line in std::mem::take(&mut self.lines) {
+            let carried = self.carried(now, &line);
+            line.tell_crossed(now, &carried);
+            end(&mut line, now, "the gateway ended");
+            line.modems().for_each(|modem| self.carrier.remove_serial(modem));
+            finish(line.each, line.ledger);
+        }
+    }
+}
+
+/// Drops the carriers that are there, and writes down what they cost.
+fn end(line: &mut ManagedLine, now: Instant, why: &str) {
+    let is_down = |state: &State| matches!(state, State::Down { .. });
+    for (one, raised) in line.each.iter_mut().zip(&line.settings.lines) {
+        let was_up = line.manager.state(one.id).is_some_and(|state| !is_down(state));
+        line.manager.handle_ended(now, one.id, why, &mut line.books);
+        if was_up && let Some(command) = raised.drop.clone() {
+            one.commands.drop(command);
+        }
+    }
+    line.beside.end(now, &mut line.manager, &mut line.books, why);
+    line.ledger.keep(&mut line.books);
+}
+
+/// Waits until the carriers are dropped and the books are on the disk.
+fn finish(each: Vec<OneLine>, mut ledger: Ledger) {
+    for mut one in each {
+        one.commands.finish();
+    }
+    ledger.finish();
+}

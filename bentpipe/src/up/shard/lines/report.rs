@@ -1,0 +1,116 @@
+//! What the operator is told of a peer's lines.
+
+use control::{LineHost, LineReport, LineWaiting};
+use dial::books::Host;
+use dial::manager::{CarrierId, Command, HostSpending, State, Why};
+use dial::money::{Currency, Money};
+use units::Instant;
+
+use super::managed::ManagedLine;
+
+/// Hosts that the status names; those that have spent most.
+const MOST_TOLD: usize = 256;
+
+impl ManagedLine {
+    pub(super) fn report(&self, now: Instant) -> LineReport {
+        let why = self.manager.why(now);
+        let several = 0..if self.each.len() > 1 { self.each.len() } else { 0 };
+        LineReport {
+            command: command_name(why.command).to_owned(),
+            zone: self.manager.zone().to_owned(),
+            lines: several.map(|n| self.report_of(&why, n)).collect(),
+            waiting: why
+                .waiting
+                .iter()
+                .map(|w| LineWaiting {
+                    rule: w.rule.to_string(),
+                    oldest: w.oldest.clone(),
+                    flows: w.flows as u64,
+                    bytes: w.bytes.0,
+                    for_ms: w.waited.as_millis(),
+                    raises_in_ms: w.raises_in.map(|d| d.as_millis()),
+                    never: w.never,
+                })
+                .collect(),
+            hosts: report_hosts(&why.hosts),
+            ..self.report_of(&why, self.shown())
+        }
+    }
+
+    /// What the log calls a line: its peer, and where that has several the line's carrier.
+    pub(super) fn title(&self, n: usize) -> String {
+        match (self.each.len(), self.settings.manager.carriers.get(n)) {
+            (2.., Some(carrier)) => format!("{}, line {}", self.name, carrier.name),
+            _ => self.name.clone(),
+        }
+    }
+
+    /// Which of the lines stands for all: the first that is up, or is being raised, or the
+    /// preferred one.
+    pub(super) fn shown(&self) -> usize {
+        let state = |n: &usize| self.manager.state(CarrierId(*n));
+        let all = 0..self.each.len();
+        let up = all.clone().find(|n| state(n).is_some_and(State::carries));
+        let rising = || all.clone().find(|n| matches!(state(n), Some(State::Dialling { .. })));
+        up.or_else(rising).unwrap_or(0)
+    }
+
+    /// What the operator is told of one line.
+    fn report_of(&self, why: &Why, n: usize) -> LineReport {
+        let state = self.manager.state(CarrierId(n));
+        let line = why.lines.get(n);
+        let is_carrier = self.settings.lines[n].carrier.is_some();
+        let own = line.and_then(|l| l.command).unwrap_or(why.command);
+        LineReport {
+            carrier: line
+                .filter(|_| is_carrier)
+                .map_or_else(String::new, |l| l.carrier.to_string()),
+            state: state.map_or("down", State::name).to_owned(),
+            cause: state.map(State::cause).unwrap_or_default(),
+            for_ms: line.map_or(0, |l| l.since.as_millis()),
+            command: command_name(own).to_owned(),
+            held_by: line.and_then(|l| l.used.as_ref()).map(|(by, _)| by.to_string()),
+            used_ms_ago: line.and_then(|l| l.used.as_ref()).map(|(_, ago)| ago.as_millis()),
+            hangs_up_in_ms: line.and_then(|l| l.hangs_up_in).map(|d| d.as_millis()),
+            not_before_ms: line.and_then(|l| l.not_before).map(|d| d.as_millis()),
+            price: line
+                .and_then(|l| l.price)
+                .map(|(price, currency)| format!("{price} {currency}")),
+            ..LineReport::default()
+        }
+    }
+}
+
+fn command_name(command: Command) -> &'static str {
+    match command {
+        Command::Auto => "auto",
+        Command::Up => "up",
+        Command::Hold => "hold",
+        Command::Down => "down",
+    }
+}
+
+/// Tells the log of a budget: a host's, or that of all.
+pub(super) fn tell_budget(peer: &str, host: Option<Host>, [spent, of]: [Money; 2], stopped: bool) {
+    let what = match (host, stopped) {
+        (_, false) => "a month's budget is nearly used up",
+        (None, true) => "a month's budget is used up: nothing that costs more is begun",
+        (Some(_), true) => "a month's budget is used up: its host is stopped where it costs more",
+    };
+    let host = host.map_or_else(|| "all hosts".to_owned(), |host| host.to_string());
+    crate::log!(Warn, what, peer = peer, host = host, spent = spent, of = of);
+}
+
+/// What the operator is told of hosts' budgets, the dearest hosts first.
+fn report_hosts(hosts: &[(HostSpending, Currency)]) -> Vec<LineHost> {
+    let mut hosts = hosts.to_vec();
+    hosts.sort_by_key(|(host, _)| std::cmp::Reverse((host.stopped, host.spent)));
+    let told = |(of, currency): &(HostSpending, Currency)| LineHost {
+        host: of.host.to_string(),
+        spent: of.spent.to_string(),
+        budget: of.of.to_string(),
+        currency: currency.to_string(),
+        stopped: of.stopped,
+    };
+    hosts.iter().take(MOST_TOLD).map(told).collect()
+}
