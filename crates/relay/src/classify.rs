@@ -8,12 +8,7 @@ use std::ops::RangeInclusive;
 
 use link::session::{Carry, ClassId, Compress, Label};
 
-use crate::packet::Packet;
-
-/// The protocol number of TCP.
-pub const TCP: u8 = 6;
-/// The protocol number of UDP.
-pub(crate) const UDP: u8 = 17;
+use crate::packet::{Facts, Packet, UDP};
 
 /// One rule; what it does not name it does not ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,17 +43,6 @@ pub enum Share {
     Lan,
     /// None.
     Off,
-}
-
-/// What rules look at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// The IP protocol.
-    pub protocol: u8,
-    /// Source and destination port, where the protocol has them and they can be seen.
-    pub ports: Option<(u16, u16)>,
-    /// The differentiated services code point.
-    pub dscp: u8,
 }
 
 impl Rule {
@@ -162,6 +146,7 @@ fn flow(packet: &Packet, facts: &Facts) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::TCP;
 
     #[test]
     fn the_first_rule_that_matches_decides_then_the_code_point() {

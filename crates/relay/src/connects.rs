@@ -28,12 +28,37 @@ use link::PeerId;
 use link::wire::Target;
 use units::{Duration, Instant};
 
-use crate::Caller;
 use crate::debt::{Debt, ONE};
+use crate::flows::FlowId;
 
 /// Connections per second unless the file says otherwise: four pages of thirty connections
 /// each for every one of a thousand hosts within a minute.
 pub const DEFAULT: u32 = 2_000;
+
+/// Names a connection that a service wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectId(u64);
+
+impl ConnectId {
+    /// As a number, for poll tokens.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`ConnectId::to_u64`].
+    pub fn from_u64(n: u64) -> ConnectId {
+        ConnectId(n)
+    }
+}
+
+/// Whom a connection to a server here is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// A stream that the peer opened.
+    Flow(FlowId),
+    /// A service that works for the peer.
+    Service(ConnectId),
+}
 
 /// How long a connection waits for room.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,8 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use units::internet_sum;
 
-use crate::classify::UDP;
-use crate::packet::Packet;
+use crate::packet::{Packet, UDP};
 
 /// Bytes of an answer at most: it fits the smallest MTU of IPv6 and needs no fragments.
 pub const MAX_ANSWER: usize = 1232;

@@ -62,7 +62,7 @@ use codec::Codecs;
 pub use codec::{
     BadStream, ChunkCounts, CompressionCounts, LinkCompression, Malformed, StreamCounts,
 };
-pub use connects::DEFAULT as DEFAULT_CONNECTS;
+pub use connects::{Caller, ConnectId, DEFAULT as DEFAULT_CONNECTS};
 use connects::{Connects, Held};
 pub use flow_news::FlowNews;
 use flow_news::FlowNewsQueue;
@@ -79,7 +79,7 @@ use refused::Refused;
 pub use refused::{NotPassed, RefusedConnection, RefusedPacket};
 pub use routes::Routes;
 use services::Services;
-pub use services::{Caller, ConnectId, Via};
+pub use services::Via;
 pub use sockets::Work;
 use stopped::Stopped;
 pub use stopped::StoppedHosts;

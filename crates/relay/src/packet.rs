@@ -3,11 +3,23 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use link::PeerId;
 use units::internet_sum;
 
-use crate::classify::{Facts, TCP, UDP};
-use crate::{NotPassed, RefusedPacket};
+/// The protocol number of TCP.
+pub const TCP: u8 = 6;
+/// The protocol number of UDP.
+pub(crate) const UDP: u8 = 17;
+
+/// What rules look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The IP protocol.
+    pub protocol: u8,
+    /// Source and destination port, where the protocol has them and they can be seen.
+    pub ports: Option<(u16, u16)>,
+    /// The differentiated services code point.
+    pub dscp: u8,
+}
 
 /// An IP packet's addresses and, for TCP, its ports and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +30,8 @@ pub struct Packet {
     pub destination: IpAddr,
     /// Where the transport header starts, if it is here (no later fragment).
     transport: Option<usize>,
-    protocol: u8,
+    /// The IP protocol.
+    pub protocol: u8,
 }
 
 const SYN: u8 = 0x02;
@@ -66,12 +79,6 @@ impl Packet {
             transport: Some(40),
             protocol: head[6],
         })
-    }
-
-    /// The packet as one of the peer's that does not pass.
-    pub(crate) fn refused(&self, peer: PeerId, why: NotPassed) -> RefusedPacket {
-        let Packet { source: from, destination: to, protocol, .. } = *self;
-        RefusedPacket { peer, from, to, protocol, why, others: 0 }
     }
 
     fn tcp<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {

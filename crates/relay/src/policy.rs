@@ -9,10 +9,10 @@ use link::wire::{Origin, Target};
 use squeeze::dedup::Scope;
 use units::IpPrefix;
 
-use crate::classify::{self, Facts, Rule, Share};
+use crate::classify::{self, Rule, Share};
 use crate::connects;
 use crate::flows::Kind;
-use crate::packet::Packet;
+use crate::packet::{Facts, Packet, TCP};
 use crate::self_test;
 
 /// The rules of one peer.
@@ -92,7 +92,7 @@ impl Policy {
             Target::Service(..) => 0,
         };
         let ports = Some((origin.client.map_or(0, |c| c.port()), port));
-        let facts = Facts { protocol: classify::TCP, ports, dscp: origin.dscp };
+        let facts = Facts { protocol: TCP, ports, dscp: origin.dscp };
         let class = classify::class(&self.rules, &facts);
         let compress = classify::compress(&self.rules, &facts);
         let compress = compress.unwrap_or(!self.plain_classes.contains(&class));

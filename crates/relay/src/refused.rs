@@ -8,6 +8,7 @@ use link::PeerId;
 use link::wire::Target;
 use units::{BitRate, ByteCount, Duration, Instant};
 
+use crate::packet::Packet;
 use crate::refusal;
 
 /// Answers take at most this share of the link, and this much of a fast one: who sends
@@ -45,6 +46,14 @@ pub struct RefusedPacket {
     pub why: NotPassed,
     /// Packets of any peer that did not pass since the last that was told.
     pub others: u64,
+}
+
+impl RefusedPacket {
+    /// A packet of the peer's.
+    pub(crate) fn of(packet: &Packet, peer: PeerId, why: NotPassed) -> RefusedPacket {
+        let Packet { source: from, destination: to, protocol, .. } = *packet;
+        RefusedPacket { peer, from, to, protocol, why, others: 0 }
+    }
 }
 
 /// A connection that a peer asked for and that is closed to it.

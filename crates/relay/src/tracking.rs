@@ -33,8 +33,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use link::PeerId;
 use units::{Duration, HostShares, Instant};
 
-use crate::classify::{TCP, UDP};
 use crate::destinations::Aged;
+use crate::packet::{TCP, UDP};
 use crate::policy::Policy;
 use kind::{ICMP, ICMPV6};
 pub(crate) use kind::{Kind, Role, Tuple, Upper};

@@ -155,7 +155,7 @@ impl Relay {
                         NotPassed::Foreign
                     }
                 };
-                refused.note(p.refused(peer, why));
+                refused.note(RefusedPacket::of(&p, peer, why));
             });
             if let Some(answer) = answer {
                 self.send_answer(now, peer, &answer);

@@ -6,13 +6,19 @@
 //! TCP that is not split. The far host, which knows of no such connection, would reset it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
-use units::Instant;
+use units::{Duration, Instant};
 
-use super::{HANDSHAKE, Pair};
+/// How long a client may take for its handshake once the far connection is established. Linux
+/// retransmits its SYN-ACK after 1, 3 and 7 s.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// SYNs that are remembered: of a burst of 10,000 a second those of the last 0.4 s.
 const MOST: usize = 4096;
+
+/// The client's address and the server's.
+pub(super) type Pair = (SocketAddr, SocketAddr);
 
 /// The SYNs.
 #[derive(Debug, Default)]
@@ -56,10 +62,6 @@ impl Intercepted {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use units::Duration;
-
     use super::*;
 
     fn pair(port: u16) -> Pair {

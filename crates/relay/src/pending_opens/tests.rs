@@ -4,11 +4,15 @@ use link::PeerConfig;
 use link::endpoint::{Endpoint, EndpointConfig};
 use link::keys::{PresharedKey, PrivateKey};
 use link::session::RecvState;
+use link::wire::Origin;
+use units::Duration;
 
+use super::intercepted::HANDSHAKE;
+use super::syns::MOST;
 use super::*;
 use crate::gateways::{Gateways, PEER, address, link};
 use crate::packet::{Packet, syn};
-use crate::{Open, Policy};
+use crate::{Action, Open, Policy, Relay, Verdict};
 
 fn is_clean(p: &mut Gateways) -> bool {
     p.pass(Duration::from_secs(1));

@@ -1,12 +1,16 @@
 //! Connections given to services, and the streams between two of them.
 
+use std::net::SocketAddr;
+
 use link::session::{Facts, Services as Told};
 use units::Duration;
 
 use super::*;
-use crate::classify::{Rule, TCP};
+use crate::classify::Rule;
+use crate::connects::Caller;
 use crate::gateways::{Gateways, PEER, link};
-use crate::{Open, Verdict, packet};
+use crate::packet::TCP;
+use crate::{Action, Open, Policy, Verdict, packet};
 
 const CLIENT: &str = "10.1.0.2:40000";
 const SERVER: &str = "10.2.0.2:80";

@@ -6,9 +6,8 @@ use link::wire::{Origin, Target};
 use units::Duration;
 
 use super::*;
-use crate::classify::UDP;
 use crate::gateways::{Gateways, PEER};
-use crate::packet::{plain, syn};
+use crate::packet::{UDP, plain, syn};
 use crate::{Action, Open, Verdict};
 
 const SERVER: &str = "10.2.0.2";

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::classify::{TCP, UDP};
+use crate::packet::{TCP, UDP};
 
 /// Protocol numbers.
 pub(super) const ICMP: u8 = 1;

@@ -8,9 +8,8 @@ use link::session::{Facts, Families, LinkConfig};
 use link::wire::{Origin, Target};
 use units::{Duration, Instant, IpPrefix, internet_sum};
 
-use crate::classify::UDP;
 use crate::gateways::{Gateways, PEER, link};
-use crate::packet::{Packet, plain, syn};
+use crate::packet::{Packet, UDP, plain, syn};
 use crate::{Action, NotPassed, Policy, Relay, Verdict};
 
 /// The README's pair: the near gateway routes everything to the far one and has no `allow`;

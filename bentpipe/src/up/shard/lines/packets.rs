@@ -6,9 +6,9 @@ use dial::books::Host;
 use dial::rules::{Action, Flow};
 use link::PeerId;
 use link::session::ClassId;
-use relay::classify::{self, Facts};
+use relay::classify;
 use relay::dns::{self, Named};
-use relay::packet::Packet;
+use relay::packet::{Facts, Packet};
 use units::Instant;
 
 use super::managed::{ManagedLine, key_of};
