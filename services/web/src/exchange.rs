@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::Counted;
 use crate::client;
 pub use crate::client::Sender;
+use crate::counted::Counted;
 use crate::gateway::Gateway;
 use crate::local::Local;
 use crate::socket::{Socket, watched};

@@ -27,12 +27,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
+use crate::counted::Counted;
+use crate::exchange;
 use crate::gateway::Gateway;
 use crate::local::Local;
 use crate::rank::{self, Ranks};
 use crate::shares::Places;
 use crate::socket::{Socket, watched};
-use crate::{Counted, exchange};
 pub use cached::Kept;
 use named::Named;
 use pushing::{Page, Pushing};

@@ -20,8 +20,8 @@ use bentpipe_web::disk::{Disk, Loaded};
 use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::Counted;
 use crate::clock::Clock;
+use crate::counted::Counted;
 use crate::local::Local;
 pub use file_body::FileBody;
 pub use keeping::{Keep, kept};

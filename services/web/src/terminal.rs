@@ -30,6 +30,8 @@ use tokio::sync::Semaphore;
 
 use crate::body::{self, Body};
 use crate::client::Received;
+use crate::counted::Counted;
+use crate::exchange;
 use crate::exchange::{Exchanges, Kind, Sender};
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
@@ -37,7 +39,6 @@ use crate::loads::{Loads, Source};
 use crate::local::Local;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
-use crate::{Counted, exchange};
 pub use inspected::Inspection;
 use opening::{SILENT, SLOW, Servers, first_bytes};
 pub use pushes::Pushes;

@@ -26,8 +26,8 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::timeout;
 use url::Url;
 
-use crate::Counted;
 use crate::body::{self, Body, Broken};
+use crate::counted::Counted;
 use crate::exchange::{self, Exchanges, Sender};
 use crate::gateway::Gateway;
 use crate::hub::Hub;

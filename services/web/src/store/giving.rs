@@ -6,8 +6,8 @@ use bentpipe_web::cache::{Asked, Given, Part, give};
 use http::{HeaderMap, Response};
 
 use super::{FileBody, Found, FoundBody, Store};
-use crate::Counted;
 use crate::body::{Body, nothing, whole};
+use crate::counted::Counted;
 
 impl Store {
     /// The answer that was found, by the conditions and the range of who asks.

@@ -14,8 +14,8 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::writer::Job;
 use super::{LONGEST, ON_THEIR_WAY, Store};
-use crate::Counted;
 use crate::body::{Body, Broken};
+use crate::counted::Counted;
 
 /// An answer that will be kept.
 pub struct Keep {

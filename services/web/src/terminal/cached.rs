@@ -16,8 +16,8 @@ use hyper::body::{Body as _, Incoming};
 use service::message::Accepted;
 
 use super::{Terminal, from};
-use crate::Counted;
 use crate::body::{Body, keeping, nothing, passing, whole};
+use crate::counted::Counted;
 use crate::loads::Source;
 use crate::local::Local;
 use crate::store::{Found, kept};

@@ -36,12 +36,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::{SLOW, Terminal, Visit, closing, refuse, server};
+use crate::authority;
 use crate::authority::Stamp;
 use crate::body::{self, Body};
 use crate::clock::calendar;
+use crate::counted::Counted;
 use crate::local::Local;
 use crate::socket::Socket;
-use crate::{Counted, authority};
 
 /// Certificates that are at hand.
 const CERTIFICATES: usize = 1024;

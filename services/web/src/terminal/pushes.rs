@@ -35,13 +35,14 @@ use super::Inspection;
 use super::visits::Visits;
 use crate::body::{self, Body, Broken};
 use crate::client::Received;
+use crate::counted::Counted;
+use crate::exchange;
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::local::Local;
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
 use crate::tray::{Tray, Unread};
-use crate::{Counted, exchange};
 
 /// A page that was asked for.
 pub struct Asking {
