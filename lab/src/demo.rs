@@ -14,11 +14,12 @@ use console::{Global, print};
 use miette::{Context as _, IntoDiagnostic as _, miette};
 
 use crate::plot::{Bar, BarChart, Page, Table, number};
+use crate::testbed::figure::Figure;
 use crate::testbed::progress::Board;
 use crate::testbed::report::{self, columns};
 use crate::testbed::results::{Results, WayResults};
 use crate::testbed::run::{Gate, run_scenario};
-use crate::testbed::scenario::{DEMO, Figure, Scenario};
+use crate::testbed::scenario::{DEMO, Scenario};
 use crate::testbed::{measure::median, rights, write_json};
 
 /// Shows the gain: real hosts around an emulated satellite, with and without gateways.

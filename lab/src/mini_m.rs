@@ -22,8 +22,8 @@ use crate::called::{self, Called, Directory};
 use crate::plot::{LineChart, Series};
 use crate::ppp::line::{DEVICE, Line, Step};
 use crate::testbed::progress::{Board, Row};
-use crate::testbed::scenario::HostTcp;
 use crate::testbed::topology::{CLIENT, PREFIX, SERVER, configure, quiet, set_tcp};
+use crate::testbed::way::HostTcp;
 
 /// Its name among the experiments.
 pub const NAME: &str = "cg-mini-m";

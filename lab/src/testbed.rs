@@ -6,6 +6,7 @@
 //! kernel's own TCP, and [`measure`]s at the client, at the server and on the link.
 //! [`results`] stand beside what was published; [`report`] shows them.
 
+pub mod figure;
 pub mod gateway;
 pub mod measure;
 pub mod mesh;
@@ -19,6 +20,7 @@ pub mod sweep;
 pub mod topology;
 pub mod traffic;
 mod unit;
+pub mod way;
 pub mod web;
 
 use std::fs;

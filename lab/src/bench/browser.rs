@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use os::OsError;
 
-use super::Checked;
-use super::table::link;
+use super::checked::Checked;
+use super::setup::link;
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::median;
 use crate::testbed::progress::{Board, Row};

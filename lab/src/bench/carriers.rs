@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use link::keys::PrivateKey;
 use os::proc::entropy;
 
-use super::Checked;
-use super::table::link;
+use super::checked::Checked;
+use super::setup::link;
 use crate::emulate::{Direction, EmulatorHandle};
 use crate::testbed::gateway::{Gateway, PORT};
 use crate::testbed::measure::median;
 use crate::testbed::progress::{Board, Row};
-use crate::testbed::scenario::LinkSetup;
 use crate::testbed::topology::{LAN, LINK_B, Plan, SERVER, Topology, configure, emulated};
 use crate::testbed::traffic::{self, Server, Wanted};
+use crate::testbed::way::LinkSetup;
 
 type Measured = Result<Vec<Checked>, String>;
 

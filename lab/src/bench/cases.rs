@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use units::BitRate;
 
-use super::Checked;
+use super::checked::Checked;
+use crate::testbed::figure::Figure;
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::{jain, median};
 use crate::testbed::progress::{Board, Row as ProgressRow};
 use crate::testbed::results::Run;
 use crate::testbed::run::{Experiment, Gate, run_all};
-use crate::testbed::scenario::{Figure, HostTcp, LinkSetup, Scenario, Work};
+use crate::testbed::scenario::Scenario;
 use crate::testbed::topology::Plan;
+use crate::testbed::way::{HostTcp, LinkSetup, Work};
 
 /// Links that run at once in a row whose time is asked for: less than half of what this
 /// machine carries, so that nobody waits for a processor.

@@ -4,14 +4,17 @@
 use channel::{ChannelConfig, GilbertElliott, Policer};
 use units::{BitRate, ByteCount, Ratio};
 
-use super::Checked;
 use super::cases::{Case, Must, measure, run_cases, run_one_by_one, run_way};
-use super::table::{file, link, lossy, noisy, page, processor_time_asked, streams};
+use super::checked::Checked;
+use super::setup::{file, link, lossy, noisy, page, streams};
+use super::table::processor_time_asked;
+use crate::testbed::figure::{Bound, Figure};
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::median;
 use crate::testbed::progress::Board;
 use crate::testbed::results::Run;
-use crate::testbed::scenario::{Bound, Figure, LinkSetup, Scenario, Told};
+use crate::testbed::scenario::Scenario;
+use crate::testbed::way::{LinkSetup, Told};
 
 type Measured = Result<Vec<Checked>, String>;
 

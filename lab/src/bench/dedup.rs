@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use super::Checked;
+use super::checked::Checked;
+use super::setup::link;
 use super::squeeze::{self, Bed, Wish};
-use super::table::link;
 use crate::testbed::gateway::Pair;
 use crate::testbed::progress::Board;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Checked;
+use super::checked::Checked;
 use super::pages::Bed;
-use super::table::{link, noisy};
+use super::setup::{link, noisy};
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::median;
 use crate::testbed::progress::{Board, Row};

@@ -3,7 +3,7 @@
 
 use units::{BitRate, Duration};
 
-use super::Checked;
+use super::checked::Checked;
 use crate::load::{Load, Traffic, measure};
 use crate::testbed::progress::Board;
 

@@ -13,9 +13,9 @@ use link::keys::PublicKey;
 use os::OsError;
 use os::netns::{NetNs, veth};
 
-use super::Checked;
-use super::rows::{build, memories};
-use super::table::link;
+use super::checked::Checked;
+use super::setup::link;
+use super::setup::{build, memories};
 use crate::testbed::gateway;
 use crate::testbed::measure::median;
 use crate::testbed::progress::Board;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use os::proc::raise_descriptor_limit;
 
-use super::Checked;
+use super::checked::Checked;
 use super::crowd::{self, CrowdServer};
-use super::table::link;
+use super::setup::link;
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::median;
 use crate::testbed::progress::{Board, Row};

@@ -10,14 +10,14 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Checked;
-use super::table::link;
+use super::checked::Checked;
+use super::setup::link;
 use crate::testbed::gateway::Pair;
 use crate::testbed::progress::Board;
-use crate::testbed::scenario::LinkSetup;
 use crate::testbed::topology::{Plan, SERVER, Topology};
 use crate::testbed::traffic::browser::Browser;
 use crate::testbed::traffic::site;
+use crate::testbed::way::LinkSetup;
 use crate::testbed::web::{self, Program};
 
 /// Objects and bytes of each page, and the best published time to load it, s.

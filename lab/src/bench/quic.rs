@@ -9,8 +9,8 @@ use std::process::{Child, Stdio};
 use os::netns::NetNs;
 use os::proc::{die_with_parent, reset_signals};
 
-use super::Checked;
-use super::table::{link, lossy};
+use super::checked::Checked;
+use super::setup::{link, lossy};
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::median;
 use crate::testbed::progress::Board;

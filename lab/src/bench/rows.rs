@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
 
-use super::Checked;
 use super::browser;
 use super::carriers;
 use super::cases::{Case, Must, measure, run_way};
 use super::changing;
+use super::checked::Checked;
 use super::crowd::{self, CrowdServer};
 use super::dedup;
 use super::exchanges;
@@ -20,17 +20,19 @@ use super::flood;
 use super::hub;
 use super::pages;
 use super::quic;
+use super::setup::{build, build_with, file, link, lossy, memories};
 use super::squeeze;
-use super::table::{self, file, link, lossy};
+use super::table;
 use super::two_hops;
 use super::voice;
 use super::without;
+use crate::testbed::figure::Figure;
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::{Outcome, median};
 use crate::testbed::progress::{Board, Row as ProgressRow};
-use crate::testbed::results::{Load, Run};
-use crate::testbed::scenario::{Figure, LinkSetup, Scenario};
-use crate::testbed::topology::{Plan, SERVER, Topology};
+use crate::testbed::results::Run;
+use crate::testbed::scenario::Scenario;
+use crate::testbed::topology::{SERVER, Topology};
 use crate::testbed::traffic::{self, Server, Wanted};
 
 /// A row: its name and how it is measured.
@@ -252,13 +254,6 @@ fn crowd(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
     ])
 }
 
-/// Memory of the two gateways, bytes.
-pub fn memories(topology: &Topology) -> Result<[u64; 2], String> {
-    let [a, b] = topology.gateways.as_ref().ok_or("there are no gateways")?;
-    let memory = |load: std::io::Result<Load>| load.map(|l| l.memory).map_err(|e| e.to_string());
-    Ok([memory(a.load())?, memory(b.load())?])
-}
-
 fn simulator(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
     let row = board.row("simulator, 1,000 seeds", 0);
     row.begin();
@@ -278,17 +273,6 @@ fn simulator(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
         Checked::asked("1,000 seeds", "all good", summary, output.status.success()),
         Checked::asked("time for them", "< 180 s", format!("{seconds:.0} s"), seconds < 180.0),
     ])
-}
-
-/// A gateway pair over this link.
-pub fn build(link: &LinkSetup, seed: u64) -> Result<Topology, String> {
-    build_with(link, seed, Pair::default())
-}
-
-fn build_with(link: &LinkSetup, seed: u64, pair: Pair) -> Result<Topology, String> {
-    let gateways = Some(pair);
-    let plan = Plan { link: link.clone(), seed, gateways, ..Plan::default() };
-    Topology::build(&plan).map_err(|e| e.to_string())
 }
 
 fn middle(runs: &[Run], figure: Figure) -> Result<f64, String> {

@@ -12,16 +12,16 @@ use control::LinkStatus;
 use os::proc::raise_descriptor_limit;
 use units::Rng;
 
-use super::Checked;
+use super::checked::Checked;
 use super::code::code;
 use super::crowd::{self, CrowdServer};
-use super::rows::memories;
-use super::table::link;
+use super::setup::link;
+use super::setup::memories;
 use crate::testbed::gateway::Pair;
 use crate::testbed::measure::median;
 use crate::testbed::progress::{Board, Row};
-use crate::testbed::scenario::LinkSetup;
 use crate::testbed::topology::{Plan, SERVER, Topology};
+use crate::testbed::way::LinkSetup;
 
 type Measured = Result<Vec<Checked>, String>;
 

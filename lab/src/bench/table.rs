@@ -3,16 +3,16 @@
 //! 1,500-byte IP packet (R-HEADER), the best packet for the bit-error ratio, the
 //! losses, and one round trip for the request.
 
-use channel::{ChannelConfig, QueueLimit};
 use sim::grid::Cell;
-use units::{BitRate, ByteCount, Duration, Ratio};
+use units::{BitRate, Duration, Ratio};
 
-use super::Checked;
 use super::cases::{Case, Must, measure, measure_fairness, run_cases};
+use super::checked::Checked;
+use super::setup::{file, link, lossy, noisy, page, streams};
 use crate::testbed::gateway::Pair;
 use crate::testbed::progress::Board;
 use crate::testbed::results::{Load, Run};
-use crate::testbed::scenario::{LinkSetup, Work};
+use crate::testbed::way::{LinkSetup, Work};
 
 type Measured = Result<Vec<Checked>, String>;
 
@@ -20,46 +20,6 @@ type Measured = Result<Vec<Checked>, String>;
 const GB: f64 = 1e9;
 /// Runs of a short transfer without random errors: what varies is this machine.
 const SHORT: u64 = 5;
-
-/// A link of so many bit/s down and up, and milliseconds one way. Its queue holds half a
-/// second, and ten packets on the slowest.
-pub fn link(down: u64, up: u64, delay_ms: u64) -> LinkSetup {
-    let queue = |bps: u64| ByteCount((bps / 16).max(15_000));
-    let one = |bps| ChannelConfig {
-        rate: Some(BitRate::from_bps(bps)),
-        queue: QueueLimit::Bytes(queue(bps)),
-        delay: Duration::from_millis(delay_ms),
-        ..ChannelConfig::default()
-    };
-    LinkSetup { down: one(down), up: one(up) }
-}
-
-/// The link with random losses in both directions.
-pub fn lossy(link: LinkSetup, loss: f64) -> LinkSetup {
-    let with = |c: ChannelConfig| ChannelConfig { loss: Ratio::from_f64(loss), ..c };
-    LinkSetup { down: with(link.down), up: with(link.up) }
-}
-
-/// The link with bit errors in both directions.
-pub fn noisy(link: LinkSetup, ber: f64) -> LinkSetup {
-    let with = |c: ChannelConfig| ChannelConfig { ber: Ratio::from_f64(ber), ..c };
-    LinkSetup { down: with(link.down), up: with(link.up) }
-}
-
-/// A file of so many bytes.
-pub fn file(bytes: u64) -> Work {
-    Work::File { bytes: ByteCount(bytes), at_most: None, ftp: false }
-}
-
-/// So many endless files side by side.
-pub fn streams(count: u32, seconds: u64) -> Work {
-    Work::Streams { count, time: Duration::from_secs(seconds), pace: None, udp: None }
-}
-
-/// A small page, as browsers of the time fetched it.
-pub fn page() -> Work {
-    Work::Page { html: ByteCount(8_000), objects: 8, object: ByteCount(8_000), connections: 6 }
-}
 
 /// 200 kB, and a page, over 100 kbit/s with a bit-error ratio of 1e-5.
 pub fn noisy_100k(board: &Board, seeds: u64) -> Measured {

@@ -13,15 +13,15 @@ use link::keys::PrivateKey;
 use os::netns::{NetNs, veth};
 use os::proc::entropy;
 
-use super::Checked;
-use super::table::{link, lossy};
+use super::checked::Checked;
+use super::setup::{link, lossy};
 use crate::emulate::EmulatorHandle;
 use crate::testbed::gateway::{Gateway, PORT};
 use crate::testbed::measure::median;
 use crate::testbed::progress::{Board, Row};
-use crate::testbed::scenario::LinkSetup;
 use crate::testbed::topology::{LAN, PREFIX, Plan, Topology, configure, emulated, quiet};
 use crate::testbed::traffic::{self, Server, Wanted};
+use crate::testbed::way::LinkSetup;
 
 /// The slower link's way to the client, bit/s, and the faster one's.
 const SLOWER: u64 = 20_000_000;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use control::LinkStatus;
 use units::Rng;
 
-use super::Checked;
-use super::table::link;
+use super::checked::Checked;
+use super::setup::link;
 use crate::testbed::gateway::Pair;
 use crate::testbed::progress::Board;
 use crate::testbed::topology::{CLIENT, Plan, SERVER, Topology};

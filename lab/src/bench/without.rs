@@ -3,13 +3,15 @@
 
 use units::{ByteCount, Duration};
 
-use super::Checked;
 use super::cases::{Case, Must, run_cases, run_one_by_one, run_way};
-use super::table::{file, link, lossy, streams};
+use super::checked::Checked;
+use super::setup::{file, link, lossy, streams};
+use crate::testbed::figure::Figure;
 use crate::testbed::measure::median;
 use crate::testbed::progress::Board;
 use crate::testbed::results::Run;
-use crate::testbed::scenario::{Figure, HostTcp, LinkSetup, Scenario, Work};
+use crate::testbed::scenario::Scenario;
+use crate::testbed::way::{HostTcp, LinkSetup, Work};
 
 /// Each may take a minute.
 const MOST_RUNS: u64 = 3;

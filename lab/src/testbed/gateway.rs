@@ -13,15 +13,12 @@ use std::time::{Duration, Instant};
 use control::{Answer, LineCommand, LinkState, Request, Status, client};
 use link::keys::PrivateKey;
 use os::netns::NetNs;
-
-use serde::Deserialize;
-
 use os::proc::{cpu_of, die_with_parent, entropy, reset_signals};
 use units::BitRate;
 
 use super::results::Load;
-use super::scenario::{LinkSetup, Told};
 use super::topology::{LAN, LINK_A, LINK_B, SATELLITE, Topology};
+use super::way::{LinkSetup, Side, Told};
 
 /// Names the gateways' program where it does not lie beside this one.
 const PROGRAM: &str = "BENTPIPE";
@@ -63,16 +60,6 @@ pub struct Pair {
     pub further: Option<&'static str>,
     /// The DNS server that the gateways themselves ask; the machine's unless given.
     pub resolver: Option<IpAddr>,
-}
-
-/// A side of the satellite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    /// The client's, which most works have receive.
-    Client,
-    /// The server's.
-    Server,
 }
 
 /// Why a gateway does not run.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::scenario::Figure;
+use super::figure::Figure;
 use super::traffic::{Fetched, Samples, Served};
 
 /// One direction of the link over time.

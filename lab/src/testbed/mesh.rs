@@ -9,16 +9,15 @@ use link::keys::PrivateKey;
 use os::netns::{NetNs, veth};
 
 use super::gateway::{Gateway, GatewayError, PORT};
-use super::scenario::{HostTcp, LinkSetup};
 use super::topology::{BuildError, HOST, LAN, configure, emulated, host_script, quiet, set_tcp};
+use super::way::{HostTcp, LinkSetup, MOST_BESIDE};
 use crate::emulate::EmulatorHandle;
 
 /// Addresses behind the nodes of a mesh, the client's and the server's first.
-const NETS: [&str; 4] = ["10.77.1.0/24", "10.77.3.0/24", "10.77.5.0/24", "10.77.6.0/24"];
+const NETS: [&str; 2 + MOST_BESIDE] =
+    ["10.77.1.0/24", "10.77.3.0/24", "10.77.5.0/24", "10.77.6.0/24"];
 /// The hosts behind the further nodes, and the nodes' addresses towards them.
-const HOSTS: [[Ipv4Addr; 2]; 2] = [[host(5, 2), host(5, 1)], [host(6, 2), host(6, 1)]];
-/// The most nodes of a mesh beside the two of the experiment.
-pub const MOST: usize = NETS.len() - 2;
+const HOSTS: [[Ipv4Addr; 2]; MOST_BESIDE] = [[host(5, 2), host(5, 1)], [host(6, 2), host(6, 1)]];
 /// Third byte of the first further link's addresses.
 const FIRST_LINK: u8 = 20;
 

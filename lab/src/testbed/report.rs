@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::figure::Figure;
 use super::measure::Outcome;
 use super::results::{Compared, Results, WayResults};
-use super::scenario::{Figure, Scenario};
+use super::scenario::Scenario;
 use crate::plot::{Bar, BarChart, LineChart, Mark, Page, Series, Table, number};
 
 /// Points over the length of a figure's time axis.

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::figure::{Bound, Figure, Published};
 use super::measure::{Outcome, median};
-use super::scenario::{Bound, Figure, Published, Scenario, Way};
-use super::sweep::Point;
+use super::scenario::Scenario;
+use super::way::Point;
+use super::way::Way;
 
 /// All ways of one scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]

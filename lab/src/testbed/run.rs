@@ -15,12 +15,13 @@ use super::gateway::{Gateway, Pair};
 use super::measure::Outcome;
 use super::progress::{Board, Row};
 use super::results::{Load, Results, Run};
-use super::scenario::{Pairing, Scenario, Way, Work};
+use super::scenario::Scenario;
 use super::topology::{HOST, Plan, Topology};
 use super::traffic::browser::{Browser, Got};
 use super::traffic::ping::{self, Pings};
 use super::traffic::site;
 use super::traffic::{self, Page, Server, Wanted, ftp, udp};
+use super::way::{Pairing, Way, Work};
 use super::web::{self, Program};
 
 /// What a two-core machine carries with all hosts, gateways and emulators on it and

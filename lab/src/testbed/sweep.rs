@@ -2,64 +2,10 @@
 //! or against the number of connections, as sources draw it.
 
 use channel::QueueLimit;
-use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 
-use super::scenario::{Published, Way, Work};
-
-/// What a way is repeated for.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sweep {
-    /// The figure that it is a line of.
-    pub chart: String,
-    /// What the values are.
-    pub over: Over,
-    /// The values, rates with their unit.
-    pub values: Vec<String>,
-}
-
-/// What differs from point to point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Over {
-    /// The link's rate, both ways.
-    Rate,
-    /// Connections at a time, of work of the kind `streams`.
-    Connections,
-    /// The receive window that the client offers at most.
-    Window,
-    /// What may wait before the link, from server to client.
-    Queue,
-    /// The bucket of the server's shaping.
-    Bucket,
-}
-
-impl Over {
-    /// The axis.
-    pub fn label(self) -> &'static str {
-        match self {
-            Over::Rate => "link rate (kbit/s)",
-            Over::Connections => "connections",
-            Over::Window => "receive window (kB)",
-            Over::Queue => "room before the link (packets of 1,500 bytes)",
-            Over::Bucket => "token bucket (kB)",
-        }
-    }
-}
-
-/// Where a way stands in its figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// The figure.
-    pub chart: String,
-    /// The line.
-    pub line: String,
-    /// What differs along the line.
-    pub over: Over,
-    /// Place on the axis.
-    pub x: f64,
-}
+use super::figure::Published;
+use super::way::{Over, Point, Sweep, Way, Work};
 
 /// Puts in place of every way with a sweep its points, called `ID-VALUE`. What was
 /// published of the whole line is published of each of them.

@@ -26,7 +26,7 @@ use units::{BitRate, ByteCount, Duration, Ratio};
 use super::gateway::{self, Gateway, GatewayError, Pair};
 use super::measure::LinkUse;
 use super::mesh::Mesh;
-use super::scenario::{HostTcp, Legs, LinkSetup, Shape};
+use super::way::{HostTcp, Legs, LinkSetup, Shape};
 use crate::emulate::{Direction, Emulator, EmulatorError, EmulatorHandle, EmulatorOptions};
 
 /// The start of the names of all namespaces made here.
