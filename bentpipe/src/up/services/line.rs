@@ -12,7 +12,7 @@ use os::closing::{Closer, Shared};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
 use relay::Target;
-use service::{Event, Takes, packet};
+use service::{Event, Reason, Takes, packet};
 
 use crate::proxy_proto::Rest;
 
@@ -256,6 +256,33 @@ impl AsFd for Line {
 pub struct Answer {
     pub event: Event,
     pub socket: Option<Shared>,
+}
+
+impl Answer {
+    /// A request came to nothing.
+    pub fn failed(request: u64, reason: Reason) -> Answer {
+        Answer { event: Event::Failed { request, reason }, socket: None }
+    }
+}
+
+/// What the link protocol's reasons are called here.
+pub fn reason_of(reason: relay::ResetReason) -> Reason {
+    use relay::ResetReason as R;
+    match reason {
+        R::HostReset => Reason::HostReset,
+        R::Refused => Reason::Refused,
+        R::Unreachable => Reason::Unreachable,
+        R::TimedOut => Reason::TimedOut,
+        R::Denied => Reason::Denied,
+        R::NoSuchName => Reason::NoSuchName,
+        R::Exhausted => Reason::Exhausted,
+        R::PeerRestarted => Reason::PeerRestarted,
+        R::ShuttingDown => Reason::ShuttingDown,
+        R::Protocol => Reason::Protocol,
+        R::NoSuchService => Reason::NoSuchService,
+        R::Icmp(code) => Reason::Icmp(code),
+        R::Icmpv6(code) => Reason::Icmpv6(code),
+    }
 }
 
 #[cfg(test)]

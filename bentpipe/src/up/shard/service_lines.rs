@@ -13,8 +13,7 @@ use service::Event;
 use service::message::Link;
 use units::{Duration, Instant};
 
-use crate::up::services::line::{Answer, Line, Sent};
-use crate::up::services::reason_of;
+use crate::up::services::line::{Answer, Line, Sent, reason_of};
 
 /// When it is looked again whether a service takes its answers.
 pub const AGAIN: Duration = Duration::from_millis(2);

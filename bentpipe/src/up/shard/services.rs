@@ -23,8 +23,8 @@ use crate::host::{Host, HostPort};
 use crate::up::connections::{self, begin};
 use crate::up::names::Purpose;
 use crate::up::proxy::Asked;
-use crate::up::services::line::{Answer, Line, Proxied, Sent};
-use crate::up::services::{Wish, Work, reason_of};
+use crate::up::services::line::{Answer, Line, Proxied, Sent, reason_of};
+use crate::up::services::{Wish, Work};
 
 /// What the kernel holds of a stream, on either side of it, for the gateway to read: what the link
 /// sends in this time, within these bounds. A service that sends several answers on one stream

@@ -1,0 +1,321 @@
+//! One service: its state, what it has told, and what it asks for.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use os::closing::{Closer, Shared};
+use os::tcp::Stream;
+use service::{Request, Takes};
+use units::{Duration, Instant};
+
+use super::life::Life;
+use super::line::Line;
+use super::wishes::{Do, Wish, Work};
+use super::words::Words;
+use crate::admin::{ServiceState, ServiceStatus, ServiceWaiting};
+use crate::config::Service;
+
+/// The pause before a service that failed is started again: the first, and the longest.
+const PAUSE: Duration = Duration::from_millis(200);
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Who has run for so long has not failed by being started.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// A service may have a quarter of the shard's processor by what it says, and so much at once.
+const PARTS: u64 = 4;
+
+const BURST: Duration = Duration::from_millis(2);
+
+/// Counters that a service may have, and kinds of what waits at it.
+const MOST_TOLD: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Resting { until: Instant },
+    Starting { since: Instant },
+    Running { since: Instant },
+    Ending,
+}
+
+/// One service.
+pub struct Program {
+    pub config: Service,
+    pub state: State,
+    pub line: Option<Arc<Line>>,
+    /// Closes what it has copies of, since it was first started.
+    pub closer: Option<Arc<Closer>>,
+    pub words: Option<Words>,
+    pub pid: u32,
+    pub starts: u64,
+    /// When it said hello last.
+    pub ready: Option<Instant>,
+    /// Starts in a row that came to nothing.
+    pub failures: u32,
+    /// Its socket is not watched while its answers wait, nor before this time.
+    pub paused: Option<Instant>,
+    /// What it has taken of the processor, less what has drained since.
+    pub taken: (Duration, Instant),
+    pub life: Life,
+    pub counters: BTreeMap<String, u64>,
+    pub waiting: BTreeMap<(String, String), ServiceWaiting>,
+    /// What lines before this one counted.
+    pub before: BTreeMap<&'static str, u64>,
+}
+
+impl Program {
+    /// One that is to be started at once.
+    pub fn new(config: Service) -> Program {
+        Program {
+            config,
+            state: State::Resting { until: Instant::ZERO },
+            line: None,
+            closer: None,
+            words: None,
+            pid: 0,
+            starts: 0,
+            ready: None,
+            failures: 0,
+            paused: None,
+            taken: (Duration::ZERO, Instant::ZERO),
+            life: Life::default(),
+            counters: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// Its socket is nobody's any more.
+    pub fn forget(&mut self, todo: &mut Vec<Do>) {
+        self.keep_counts();
+        self.paused = None;
+        self.waiting.clear();
+        if let Some(line) = self.line.take() {
+            line.leave();
+            todo.push(Do::Is(self.config.name.clone(), None));
+        }
+    }
+
+    /// It has taken so much of the processor; until when it has to wait, if that is too much.
+    pub fn charge(&mut self, now: Instant, spent: Duration) -> Option<Instant> {
+        let (level, at) = self.taken;
+        let drained = now.since(at).divided_by(PARTS);
+        let level = level - drained.min(level) + spent;
+        self.taken = (level, now);
+        (level > BURST).then(|| now + (level - BURST).times(PARTS))
+    }
+
+    pub fn rest(&mut self, now: Instant) {
+        if self.ready.take().is_some_and(|since| now.since(since) >= STEADY) {
+            self.failures = 0;
+        }
+        let pause = PAUSE.times(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        self.failures += 1;
+        self.state = State::Resting { until: now + pause };
+    }
+
+    /// Does what it asks, or says why it has to end.
+    pub fn obey(
+        &mut self,
+        now: Instant,
+        line: &Arc<Line>,
+        request: Request,
+        bytes: &[u8],
+        mut sockets: Vec<Shared>,
+        todo: &mut Vec<Do>,
+    ) -> Option<&'static str> {
+        let running = matches!(self.state, State::Running { .. });
+        let socket = sockets.pop();
+        if request.has_socket() != socket.is_some() && request != Request::Unknown {
+            return Some("it says what is no message");
+        }
+        let of = |wish| Work { line: line.clone(), wish };
+        match request {
+            Request::Hello { version: service::VERSION, datagrams, offline, pings, proxied }
+                if !running =>
+            {
+                self.life.pings = pings;
+                line.set_takes(Takes { datagrams, offline, proxied });
+                self.state = State::Running { since: now };
+                self.ready = Some(now);
+                crate::log!(Info, "a service is ready", service = self.config.name);
+                todo.push(Do::Is(self.config.name.clone(), Some(line.clone())));
+            }
+            Request::Hello { .. } => return Some("it speaks another version of the protocol"),
+            _ if !running => return Some("it does not say hello first"),
+            Request::Open { request, .. }
+            | Request::Connect { request, .. }
+            | Request::Resolve { request, .. }
+            | Request::Back { request, .. }
+                if !line.begin_request() =>
+            {
+                todo.push(Do::Refuse(line.clone(), request));
+            }
+            Request::Open { request, peer, class, client } => {
+                let preface = bytes.to_vec();
+                let wish = Wish::Open { request, peer: peer.clone(), class, client, preface };
+                todo.push(Do::Of(peer, of(wish)));
+            }
+            Request::Connect { request, peer, target, source } => {
+                let wish = Wish::Connect { request, peer: peer.clone(), target, source };
+                todo.push(Do::Of(peer, of(wish)));
+            }
+            Request::Resolve { request, peer, name } => {
+                let wish = Wish::Resolve { request, peer: peer.clone(), name };
+                todo.push(Do::Of(peer, of(wish)));
+            }
+            Request::Back { request, port } => match socket.and_then(connection) {
+                Some((_, client, server)) => {
+                    let client = SocketAddr::new(client.ip(), port);
+                    let wish = Wish::Back { request, client, server };
+                    todo.push(Do::Passed(server, of(wish)));
+                }
+                // The host has reset it meanwhile.
+                None => todo.push(Do::Refuse(line.clone(), request)),
+            },
+            Request::Pass { dscp } => {
+                // What is no connection, or none any more, is dropped, which resets it.
+                if let Some((stream, client, server)) = socket.and_then(connection) {
+                    if !line.take_back() {
+                        return Some("it passes more connections than it was given");
+                    }
+                    let (dscp, read) = (dscp & 63, bytes.to_vec());
+                    if let Some(it) = line.take_proxied((client, server)) {
+                        let target = it.target.clone();
+                        let wish = Wish::PassProxied { stream, it, read };
+                        todo.push(Do::PassedProxied(target, of(wish)));
+                        return None;
+                    }
+                    let wish = Wish::Pass { stream, client, server, dscp, read };
+                    todo.push(Do::Passed(server, of(wish)));
+                }
+            }
+            Request::Answer { client, server } => {
+                let wish = Wish::Answer { client, server, bytes: bytes.to_vec() };
+                todo.push(Do::Passed(server, of(wish)));
+            }
+            Request::Onward { client, server } => {
+                let wish = Wish::Onward { client, server, bytes: bytes.to_vec() };
+                todo.push(Do::Passed(server, of(wish)));
+            }
+            Request::Waiting { peer, class, bytes, urgency, oldest_ms } => {
+                let key = (peer.clone(), class.clone());
+                if bytes == 0 {
+                    self.waiting.remove(&key);
+                } else if self.waiting.len() < MOST_TOLD || self.waiting.contains_key(&key) {
+                    let it = ServiceWaiting { peer, class, bytes, urgency, oldest_ms };
+                    self.waiting.insert(key, it);
+                }
+            }
+            Request::Stats { mut counters } => {
+                while counters.len() > MOST_TOLD {
+                    counters.pop_last();
+                }
+                self.counters = counters;
+            }
+            Request::Stop => {
+                line.close();
+                todo.push(Do::Is(self.config.name.clone(), None));
+            }
+            // The first two are taken before they come here.
+            Request::Told { .. } | Request::Hint { .. } => {}
+            // That it says anything is what is asked for.
+            Request::Pong | Request::Unknown => {}
+        }
+        None
+    }
+
+    /// A line's counts are added to those of the lines before it.
+    pub fn keep_counts(&mut self) {
+        self.before = self.counts();
+    }
+
+    fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.before.clone();
+        let Some(line) = &self.line else { return all };
+        let c = &line.counts;
+        for (name, count) in [
+            ("accepted", &c.accepted),
+            ("overflowed", &c.overflowed),
+            ("datagrams", &c.datagrams),
+            ("passed", &c.passed),
+            ("opened", &c.opened),
+            ("incoming", &c.incoming),
+            ("connected", &c.connected),
+            ("failed", &c.failed),
+        ] {
+            *all.entry(name).or_default() += count.load(Relaxed);
+        }
+        all
+    }
+
+    pub fn status(&self, now: Instant) -> ServiceStatus {
+        let (state, since) = match self.state {
+            State::Resting { .. } => (ServiceState::Resting, None),
+            State::Starting { since } => (ServiceState::Starting, Some(since)),
+            State::Running { since } => (ServiceState::Running, Some(since)),
+            State::Ending => (ServiceState::Ending, None),
+        };
+        ServiceStatus {
+            name: self.config.name.clone(),
+            state,
+            running_ms: since.map(|since| now.since(since).as_millis()),
+            pid: self.line.as_ref().map(|_| u64::from(self.pid)),
+            starts: self.starts,
+            gateway: self.counts().into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            counters: self.counters.clone(),
+            waiting: self.waiting.values().cloned().collect(),
+        }
+    }
+}
+
+/// A connection that a service gives, with its client and its server.
+fn connection(fd: Shared) -> Option<(Stream, SocketAddr, SocketAddr)> {
+    let stream = Stream::given(fd).ok()?;
+    let (client, server) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    Some((stream, client, server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Program {
+        Program::new(Service {
+            name: "rogue".into(),
+            command: vec!["/bin/true".into()],
+            user: None,
+            memory: units::ByteCount(1 << 20),
+            descriptors: 10,
+            directory: None,
+            reads: Vec::new(),
+        })
+    }
+
+    /// One that says as much as it can, whenever it is heard, has a quarter of the time.
+    #[test]
+    fn a_service_that_talks_without_end_has_its_part_of_the_processor() {
+        let (mut p, turn) = (program(), Duration::from_micros(900));
+        let (mut now, mut spent) = (Instant::ZERO + Duration::from_secs(1), Duration::ZERO);
+        let end = now + Duration::from_secs(10);
+        while now < end {
+            let wait = p.charge(now, turn);
+            spent += turn;
+            now = wait.unwrap_or(now) + turn;
+        }
+        let most = Duration::from_secs(10).divided_by(PARTS) + BURST + turn;
+        assert!(spent <= most && spent > most.divided_by(2), "{spent}");
+    }
+
+    #[test]
+    fn a_service_that_says_little_never_waits() {
+        let mut p = program();
+        for n in 0..10_000 {
+            let now = Instant::ZERO + Duration::from_micros(500 * n);
+            assert_eq!(p.charge(now, Duration::from_micros(60)), None);
+        }
+    }
+}
