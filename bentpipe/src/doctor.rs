@@ -4,6 +4,7 @@
 //! doctor's own, which is gone afterwards. Nothing of the host is changed, except that a
 //! probe of return routes sends a few echo requests.
 
+mod check;
 mod competitors;
 mod configured;
 mod host;
@@ -16,8 +17,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use console::{Global, print, print_json};
-use serde::Serialize;
 use serde_json::json;
+
+pub use check::{Check, State};
 
 /// Says what this machine lacks, and the command that mends it.
 ///
@@ -28,53 +30,6 @@ use serde_json::json;
 pub struct Args {
     /// A configuration to check this machine for.
     pub file: Option<PathBuf>,
-}
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// As it should be.
-    Ok,
-    /// It works with less: slower, or not for everybody.
-    Warn,
-    /// It will not work.
-    Fail,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// What, in a word or two.
-    pub check: &'static str,
-    /// How bad.
-    pub state: State,
-    /// What was found.
-    pub finding: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
-}
-
-impl Check {
-    fn ok(check: &'static str, finding: impl Into<String>) -> Check {
-        Check { check, state: State::Ok, finding: finding.into(), mend: None }
-    }
-    fn warn(check: &'static str, finding: impl Into<String>, mend: impl Into<String>) -> Check {
-        Check { check, state: State::Warn, finding: finding.into(), mend: Some(mend.into()) }
-    }
-    fn fail(check: &'static str, finding: impl Into<String>, mend: impl Into<String>) -> Check {
-        Check { check, state: State::Fail, finding: finding.into(), mend: Some(mend.into()) }
-    }
-    /// An error that already says what to do, behind its last semicolon.
-    fn failed(check: &'static str, e: &os::OsError) -> Check {
-        let text = e.to_string();
-        let (finding, mend) = match text.rsplit_once("; ") {
-            Some((finding, mend)) => (finding.to_owned(), Some(mend.to_owned())),
-            None => (text, None),
-        };
-        Check { check, state: State::Fail, finding, mend }
-    }
 }
 
 /// Looks at everything and says it; exits with 1 if something will not work.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::Check;
+use super::check::Check;
 
 /// The interception's own rules begin here, and have this number in their `proto` field.
 const OWN_PRIORITY: u32 = 25_200;

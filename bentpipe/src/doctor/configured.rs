@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 
-use os::intercept::Marks;
 use units::IpPrefix;
 
+use super::check::Check;
 use super::host::sysctl;
-use super::{Check, links, return_route};
+use super::links;
+use super::return_route::{self, way_to};
 use crate::admin;
 use crate::config::{Config, Node, Peer, Source};
 use crate::host::{Host, HostPort};
@@ -211,27 +212,10 @@ fn endpoint(peer: &Peer, endpoint: &HostPort) -> Check {
     }
 }
 
-/// The way that the carrier's own packets take: `203.0.113.7 via 192.0.2.1 dev eth0`.
-pub(super) fn way_to(ip: IpAddr) -> Option<String> {
-    let mark = format!("{:#x}", Marks::default().carrier);
-    let get = Command::new("ip").args(["route", "get", &ip.to_string(), "mark", &mark]).output();
-    let output = get.ok().filter(|o| o.status.success())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    if ["unreachable", "blackhole", "prohibit"].contains(words.first()?) {
-        return None;
-    }
-    let mut way = ip.to_string();
-    for pair in words.windows(2).filter(|pair| ["via", "dev"].contains(&pair[0])) {
-        way += &format!(" {} {}", pair[0], pair[1]);
-    }
-    Some(way)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::check::State;
 
     #[test]
     fn a_resolver_that_hosts_reach_is_told_from_one_of_the_machine_alone() {

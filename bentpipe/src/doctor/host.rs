@@ -7,7 +7,7 @@ use std::process::Command;
 use os::proc::{Right, has_right};
 use os::udp::{GRO_SLOT, Transmit, UdpConfig, UdpSocket};
 
-use super::{Check, State};
+use super::check::{Check, State};
 use crate::blocked;
 
 /// A hub with a thousand hosts has that many connections on an evening.

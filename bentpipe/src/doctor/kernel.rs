@@ -7,7 +7,7 @@ use os::proc::{Right, has_right};
 use os::tcp::{TcpOptions, TransparentListener};
 use os::tun::Tun;
 
-use super::Check;
+use super::check::Check;
 
 const PREFIX: &str = "bpdoctor";
 /// A device of the probe namespace.
@@ -90,7 +90,7 @@ fn intercept() -> Result<(), OsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::check::State;
     use os::netns::root;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Check;
+use super::check::Check;
 use crate::admin::{LinkState, LinkStatus, OneSidedStatus, RekeyState, Status};
 use crate::human::span;
 
@@ -111,7 +111,7 @@ fn strangers(status: &Status) -> Vec<Check> {
 mod tests {
     use super::*;
     use crate::admin::{Failing, Reason, Stranger};
-    use crate::doctor::State;
+    use crate::doctor::check::State;
 
     #[test]
     fn a_link_that_fails_is_told_with_its_mend_and_one_that_is_up_in_a_word() {

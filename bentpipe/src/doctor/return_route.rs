@@ -7,13 +7,13 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 
+use os::intercept::Marks;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::proc::{Right, has_right};
 use os::tun::Tun;
 use units::{Duration, IpPrefix, internet_sum};
 
-use super::Check;
-use super::configured::way_to;
+use super::check::Check;
 use crate::config::Peer;
 
 const CHECK: &str = "return route";
@@ -35,6 +35,23 @@ pub(super) fn checks(peer: &Peer, running: bool) -> Vec<Check> {
     }
     let of = |v4: bool| peer.routes.iter().find(|p| p.is_v4() == v4 && p.len() > 0);
     [of(true), of(false)].into_iter().flatten().map(|prefix| check(peer, *prefix)).collect()
+}
+
+/// The way that the carrier's own packets take: `203.0.113.7 via 192.0.2.1 dev eth0`.
+pub(super) fn way_to(ip: IpAddr) -> Option<String> {
+    let mark = format!("{:#x}", Marks::default().carrier);
+    let get = Command::new("ip").args(["route", "get", &ip.to_string(), "mark", &mark]).output();
+    let output = get.ok().filter(|o| o.status.success())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if ["unreachable", "blackhole", "prohibit"].contains(words.first()?) {
+        return None;
+    }
+    let mut way = ip.to_string();
+    for pair in words.windows(2).filter(|pair| ["via", "dev"].contains(&pair[0])) {
+        way += &format!(" {} {}", pair[0], pair[1]);
+    }
+    Some(way)
 }
 
 fn check(peer: &Peer, prefix: IpPrefix) -> Check {
