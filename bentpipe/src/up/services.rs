@@ -44,10 +44,8 @@ const HELLO: Duration = Duration::from_secs(10);
 /// How often it is looked whether one hangs. Looks are counted, not the time between them: who does
 /// not come to look, on a busy machine, cannot say of others that they do not come to answer.
 const LOOK: Duration = Duration::from_secs(1);
-
 /// Requests that are taken of one service before other work has its turn.
 const AT_ONCE: usize = 64;
-
 /// What a stream or a connection that it wants counts beside the time that reading it takes.
 const DEAR: Duration = Duration::from_micros(50);
 /// When it is looked again whether answers have found room.

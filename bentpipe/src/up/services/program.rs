@@ -19,17 +19,12 @@ use crate::config::Service;
 
 /// The pause before a service that failed is started again: the first, and the longest.
 const PAUSE: Duration = Duration::from_millis(200);
-
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 /// Who has run for so long has not failed by being started.
 const STEADY: Duration = Duration::from_secs(60);
-
 /// A service may have a quarter of the shard's processor by what it says, and so much at once.
 const PARTS: u64 = 4;
-
 const BURST: Duration = Duration::from_millis(2);
-
 /// Counters that a service may have, and kinds of what waits at it.
 const MOST_TOLD: usize = 64;
 

@@ -13,7 +13,6 @@ use units::{Duration, Instant};
 /// How long a client may take for its handshake once the far connection is established. Linux
 /// retransmits its SYN-ACK after 1, 3 and 7 s.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
-
 /// SYNs that are remembered: of a burst of 10,000 a second those of the last 0.4 s.
 const MOST: usize = 4096;
 

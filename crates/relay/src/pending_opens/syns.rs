@@ -15,11 +15,9 @@ use crate::{Action, FlowId, Relay, Verdict, refusal};
 /// The most pending SYNs, each with a packet of at most 1,500 bytes. Beyond that older ones are
 /// given up; their clients retransmit.
 pub(super) const MOST: usize = 4096;
-
 /// A SYN comes again after 1 s (RFC 6298), after 3 s from old hosts (RFC 1122), and any
 /// one of them may be lost; and the first that is seen here may be the fourth of its client.
 const FIRST_WAIT: Duration = Duration::from_secs(15);
-
 /// The longest interval between SYNs: Linux' TCP_RTO_MAX, and a little.
 const LONGEST_WAIT: Duration = Duration::from_secs(130);
 

@@ -13,7 +13,6 @@ use units::{Duration, Instant};
 
 /// How often the paths are looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
-
 /// After the start they have so long until they are known to work.
 const GRACE: Duration = Duration::from_secs(10);
 
