@@ -28,11 +28,8 @@ pub use code_rate::bulk_repair_interval;
 pub(crate) use code_rate::{BulkCode, LossEstimate};
 pub(crate) use decoder::FecDecoder;
 pub(crate) use encoder::{FecEncoder, Purpose};
-pub(crate) use header::{HINT, told_window};
+pub(crate) use header::{HINT, MAX_WINDOW, told_window};
 pub(crate) use tail_fec::{BurstEstimate, LossModel, tail_repairs};
-
-/// The longest window in packet numbers, and so the most plaintexts that are kept.
-pub(crate) const MAX_WINDOW: usize = 2048;
 
 #[cfg(test)]
 mod tests;

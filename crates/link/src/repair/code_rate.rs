@@ -3,7 +3,9 @@
 
 use units::{BitRate, Duration, Ratio};
 
-use super::{LossModel, MAX_WINDOW, exact, header};
+use super::exact;
+use super::header::{self, MAX_WINDOW};
+use super::tail_fec::LossModel;
 
 /// The loss ratio is averaged over so many packets, or over [`LOSSES`] losses if those are
 /// fewer packets: it must follow rain, but not a single burst.

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use super::MAX_WINDOW;
 use super::field::{LANE, add_combination, coefficient};
-use super::header;
+use super::header::{self, MAX_WINDOW};
 use super::symbols::Symbols;
 use crate::wire::Writer;
 

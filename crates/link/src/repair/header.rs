@@ -7,8 +7,10 @@
 //! where 128 and above stand for distances in steps of eight; 160 … 255: the 1 … 96 packets
 //! just before this one (the others of a tail, and what left between them).
 
-use super::MAX_WINDOW;
 use crate::wire::{Reader, WireError, Writer};
+
+/// The longest window in packet numbers, and so the most plaintexts that are kept.
+pub(crate) const MAX_WINDOW: usize = 2048;
 
 /// The header hint of packets that are REPAIR.
 pub(crate) const HINT: u8 = 1;

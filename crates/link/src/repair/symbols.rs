@@ -1,7 +1,7 @@
 //! Plaintexts of the last packets by number, as symbols of one length.
 
-use super::MAX_WINDOW;
 use super::field::LANE;
+use super::header::MAX_WINDOW;
 use crate::wire;
 
 /// Bytes after the plaintext: how its packet is read. All behind is zero, so that this byte,
