@@ -7,7 +7,7 @@ use squeeze::headers::{Compressor, Token};
 use units::{Duration, Instant};
 
 use crate::ranges::RangeSet;
-use crate::session::Compress;
+use crate::traffic::Compress;
 use crate::wire::{self, FragmentFrame, Frame, Writer};
 
 /// The largest unsplit IP packet.

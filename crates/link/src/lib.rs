@@ -79,6 +79,7 @@ pub mod seal;
 mod sent;
 pub mod session;
 mod stream;
+mod traffic;
 pub mod tunnel;
 pub mod wire;
 

@@ -4,7 +4,7 @@
 use units::{Duration, Instant};
 
 use crate::buffer::{RecvBuffer, SendBuffer};
-use crate::session::{ClassId, HostId};
+use crate::traffic::{ClassId, HostId};
 use crate::wire::{Origin, ResetReason};
 
 /// The way of a control frame that must arrive.
@@ -271,6 +271,17 @@ impl Stream {
         self.reset != Delivery::None
             || self.reset_in.is_some()
             || self.fin_in.is_some_and(|end| self.recv.consumed() >= end)
+    }
+
+    /// Bytes left, or left again.
+    pub fn on_bytes_sent(&mut self, bytes: u64) {
+        self.burst += bytes;
+        self.recent.add(bytes);
+    }
+
+    /// Something waits to be sent again.
+    pub fn must_repeat(&self) -> bool {
+        self.send.has_lost() || self.fin_ready()
     }
 }
 

@@ -6,51 +6,12 @@ use units::{BitRate, Duration, Instant};
 
 use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
 use crate::path::{CarrierId, CarrierName, PathId, Remote};
-use crate::session::{PathConfig, PathHealth, PathTraffic, RateMode, RateStatus, Why};
+use crate::session::{PathConfig, PathStatus, RateMode, Why};
 use crate::tunnel::Route;
 
 /// Changes of the path in use that are told at once, and how often one more is.
 const NEWS_AT_ONCE: u8 = 10;
 const NEWS_EVERY: Duration = Duration::from_secs(1);
-
-/// What is known of a path.
-#[derive(Clone, Debug)]
-pub struct PathStatus {
-    /// Which one.
-    pub id: PathId,
-    /// Where the peer is on it, if that is known.
-    pub remote: Option<Remote>,
-    /// It carries everything, but what classes whose carriers are named send.
-    pub is_active: bool,
-    /// What the node that opened it calls its carrier, as far as this node knows.
-    pub name: CarrierName,
-    /// Classes whose content goes by it, a bit for each; none where there are no classes.
-    pub classes: u32,
-    /// This node sends on it.
-    pub is_up: bool,
-    /// So does the peer, as far as it has told.
-    pub is_peer_up: bool,
-    /// Packets cross it both ways, as far as is known.
-    pub is_alive: bool,
-    /// Which directions are alive.
-    pub health: PathHealth,
-    /// What it carries.
-    pub rate: RateStatus,
-    /// Its round trip, smoothed.
-    pub rtt: Duration,
-    /// The largest IP packet that is sent.
-    pub mtu: u16,
-    /// Packets that arrived, and that were lost.
-    pub arrived: u64,
-    /// See `arrived`.
-    pub lost: u64,
-    /// What crossed it in all sessions.
-    pub traffic: PathTraffic,
-    /// It works and is left alone until then, because it failed.
-    pub held_until: Option<Instant>,
-    /// What speaks against it.
-    pub fault: Option<Why>,
-}
 
 impl Endpoint {
     fn peer_mut(&mut self, id: PeerId) -> Option<&mut Peer> {

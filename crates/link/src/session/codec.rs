@@ -5,7 +5,8 @@
 
 use units::{Duration, Instant};
 
-use super::{Event, Session};
+use super::event::Event;
+use super::state::Session;
 use crate::wire::StreamId;
 
 /// How the streams of a session are compressed and deduplicated.

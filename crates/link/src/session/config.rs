@@ -3,10 +3,10 @@
 use units::{BitRate, ByteCount, Duration, Ratio};
 
 use super::facts::{Facts, Told, rate_bits};
-use super::path::PathConfig;
 use crate::handshake::MAX_PARAMS;
 use crate::path::CarrierName;
 use crate::rate::RateMode;
+use crate::traffic::ClassConfig;
 use crate::wire::{Reader, Writer};
 
 /// A modem's queue that is kept nearly empty, and a busy host still fills the link.
@@ -48,9 +48,9 @@ pub struct LinkConfig {
     pub dedup: bool,
     /// What the file says of the link and is compared with what the peer's says.
     pub facts: Facts,
-    /// What classes may have of the link, by [`ClassId`](super::ClassId): the built-in ones
+    /// What classes may have of the link, by [`ClassId`](crate::traffic::ClassId): the built-in ones
     /// first, then own ones, 20 at most. Missing ones are as by default.
-    pub classes: Vec<super::ClassConfig>,
+    pub classes: Vec<ClassConfig>,
 }
 
 impl LinkConfig {
@@ -86,6 +86,47 @@ impl LinkConfig {
             Some(chosen) => chosen.0.clamp(RESERVE, share),
             None => (self.bdp(self.receive_rate) * 4).max(256 * 1024).min(share / 2),
         }
+    }
+}
+
+/// What one path of a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathConfig {
+    /// The rate we send at, counted on IP packets (R-RATE).
+    pub send_rate: BitRate,
+    /// How that rate is known.
+    pub rate_mode: RateMode,
+    /// The rate the peer sends at.
+    pub receive_rate: BitRate,
+    /// The round trip that the profile promises: two one-way delays.
+    pub rtt: Duration,
+    /// The largest IP packet of the path in bytes, 128…9000.
+    pub mtu: u16,
+    /// The largest IP packet that we send, at most `mtu`.
+    pub packet: u16,
+    /// What the modem may hold, in time at `send_rate`.
+    pub queue: Duration,
+    /// The bit-error ratio that the profile promises: repair starts from it.
+    pub bit_errors: Ratio,
+    /// Bytes of framing that the link adds to each IP packet and that its rate counts.
+    pub overhead: u16,
+    /// What its opener calls the carrier that it goes by; empty: it has no name.
+    pub name: CarrierName,
+    /// Of paths that are alive the one with the lowest carries everything.
+    pub priority: u8,
+    /// Send something at least this often; `None`: only what must be sent.
+    pub keepalive: Option<Duration>,
+    /// While the path stands by the peer is asked this often whether it works, and ten times as
+    /// often while it does not; `None`: it costs, and is asked about as rarely as may be.
+    pub probe: Option<Duration>,
+}
+
+impl PathConfig {
+    /// The round trip of a message, where packets take `rtt`: each way a full packet may be on
+    /// the line before it, for which the slowest links take seconds.
+    pub(crate) fn full_rtt(&self, rtt: Duration) -> Duration {
+        let full = ByteCount(self.packet.into());
+        rtt + self.send_rate.time_for(full) + self.receive_rate.time_for(full)
     }
 }
 

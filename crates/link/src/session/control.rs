@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::schedule::{ClassId, Schedule};
+use super::schedule::Schedule;
+use crate::traffic::ClassId;
 use crate::wire::StreamId;
 
 /// What streams have to say beside their bytes. Each goes the way of the stream's class.

@@ -17,7 +17,8 @@
 
 use units::{Duration, Instant};
 
-use super::{Event, Session};
+use super::event::Event;
+use super::state::Session;
 use crate::stream::{Delivery, Queue, Stream};
 use crate::wire::{Frame, StreamId, Writer};
 

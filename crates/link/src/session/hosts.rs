@@ -5,15 +5,7 @@ use std::net::IpAddr;
 
 use units::{BitRate, Instant};
 
-/// Names a host within a session.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct HostId(u16);
-
-impl HostId {
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
+use crate::traffic::HostId;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
@@ -71,7 +63,7 @@ impl Hosts {
             None if self.hosts.len() >= MAX => return HostId::default(),
             None => {
                 self.hosts.push(Host::default());
-                HostId((self.hosts.len() - 1) as u16)
+                HostId::from_index(self.hosts.len() - 1)
             }
         };
         self.hosts[id.index()] = Host { address: Some(address), uses: 1, ..Host::default() };

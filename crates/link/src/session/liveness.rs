@@ -6,56 +6,15 @@
 
 use units::{ByteCount, Duration, Instant};
 
+use super::health::{LEAST_ACK_TIMEOUT, PathHealth};
 use super::path::Path;
 
-/// The health of a path's two directions, as far as this node knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PathHealth {
-    /// Nothing speaks against either direction.
-    #[default]
-    Alive,
-    /// Nothing was received since then, though something should have been (L-LO-6).
-    NothingReceived {
-        /// When the last packet came, or the session began.
-        since: Instant,
-    },
-    /// The peer is heard, but acknowledges nothing that was sent since then (L-LO-7).
-    TransmitDead {
-        /// When the oldest packet that is not acknowledged left.
-        since: Instant,
-    },
-    /// The peer is heard, but sent no ACK at all since then (L-LO-8).
-    NoAcks {
-        /// When the oldest packet that is not acknowledged left.
-        since: Instant,
-    },
-}
-
-/// The evidence that the peer does not hear this node.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Liveness {
-    /// When the first ACK came that acknowledges nothing new, since the last that did.
-    first_stale_ack: Option<Instant>,
-    /// That was long ago: PINGs leave more often, until enough packets are in flight to judge by.
-    probing: bool,
-    /// Nothing that was sent since then is acknowledged: transmitting seems dead.
-    tx_dead: Option<Instant>,
-    /// It is because the peer sends no ACKs.
-    no_acks: bool,
-    /// When the first packet came from a peer that owed an ACK by then.
-    acks_due_since: Option<Instant>,
-}
-
-/// Transmitting is dead if this many packets in a row were lost. At 50 % loss and 16 packets a
-/// second that happens by chance about once in 10^6 hours. Unlike PINGs without an answer it does
-/// not depend on losses on the way back.
-const LOST_IN_A_ROW: u64 = 36;
-/// The interval of PINGs while `probing`, unless the link needs more time for eight of them.
+/// The interval of PINGs while it is in doubt whether the peer hears this node, unless the link
+/// needs more time for eight of them.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
-/// The ACK timeout is this many times the longest time that an ACK may take ...
+/// The ACK timeout is this many times the longest time that an ACK may take, and never less than
+/// [`LEAST_ACK_TIMEOUT`].
 const ACK_TIMEOUT_FACTOR: u64 = 4;
-/// ... and never less.
-const LEAST_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Packets are given up of which a peer has acknowledged nothing for this many round trips, while
 /// it was heard ...
 const GIVE_UP_RTTS: u64 = 16;
@@ -67,12 +26,7 @@ const PROBE_BYTES: ByteCount = ByteCount(640);
 impl Path {
     /// Which directions work, as far as this node knows.
     pub(crate) fn health(&self) -> PathHealth {
-        match self.liveness.tx_dead {
-            Some(since) if self.liveness.no_acks => PathHealth::NoAcks { since },
-            Some(since) => PathHealth::TransmitDead { since },
-            None if self.silent => PathHealth::NothingReceived { since: self.last_heard },
-            None => PathHealth::Alive,
-        }
+        self.liveness.health(self.silent.then_some(self.last_heard))
     }
 
     /// The peer timeout: how long nothing may be heard, or acknowledged, before the path counts as
@@ -90,14 +44,13 @@ impl Path {
         let full = self.config.receive_rate.time_for(ByteCount(u64::from(self.config.packet)));
         let asks = Duration::from_secs(2).max(self.rtt.smoothed().times(2));
         if dark > asks.max(self.report_overdue() + full).times(2) {
-            let Liveness { tx_dead, no_acks, .. } = self.liveness;
-            self.liveness = Liveness { tx_dead, no_acks, ..Liveness::default() };
+            self.liveness.forget_evidence();
             self.heard_since = now;
         }
         if dark >= self.rtt.longest_pause() {
             self.rtt.distrust_before(now);
         }
-        if self.liveness.tx_dead.is_none() {
+        if !self.liveness.is_tx_dead() {
             self.resume(now, dark);
         }
         self.last_heard = now;
@@ -108,17 +61,12 @@ impl Path {
     /// A peer that is heard sends an ACK once in a round trip at least (L-RE-2). For one that does
     /// not, every packet ever sent would have to be kept.
     fn check_acks(&mut self, now: Instant) {
-        if now.since(self.sent.reported()) < LEAST_ACK_TIMEOUT || self.liveness.tx_dead.is_some() {
-            self.liveness.acks_due_since = None;
+        if !self.liveness.owes_ack(now, self.sent.reported()) {
             return;
         }
         let Some(oldest) = self.sent.oldest_in_flight() else { return };
-        let due_since = *self.liveness.acks_due_since.get_or_insert(now);
         let timeout = (self.peer_timeout() + self.overdue()).times(ACK_TIMEOUT_FACTOR);
-        if now.since(due_since.max(oldest)) >= timeout.max(LEAST_ACK_TIMEOUT) {
-            (self.liveness.tx_dead, self.liveness.no_acks) = (Some(oldest), true);
-            self.silent = true;
-        }
+        self.silent |= self.liveness.miss_acks(now, oldest, timeout.max(LEAST_ACK_TIMEOUT));
     }
 
     /// Packets that left before this are lost, although no ACK says so: the peer was heard ever
@@ -136,12 +84,12 @@ impl Path {
         if progress {
             return self.on_heard_by_peer(now);
         }
-        (self.liveness.acks_due_since, self.liveness.no_acks) = (None, false);
+        self.liveness.on_stale_ack();
         if self.sent.confirmed() != hi {
             return; // A later ACK overtook it.
         }
         let Some(oldest) = self.sent.oldest_in_flight() else { return };
-        let first = *self.liveness.first_stale_ack.get_or_insert(now);
+        let first = self.liveness.stale_since(now);
         // Packets that left before then would be acknowledged, had they arrived.
         let acked_by_now = now - self.overdue();
         let since = now.since(first.max(oldest));
@@ -150,22 +98,18 @@ impl Path {
         }
         let next = hi.map_or(0, |n| n + 1);
         let lost = self.sent.first_since(acked_by_now).saturating_sub(next);
-        self.liveness.probing = lost < LOST_IN_A_ROW;
-        if lost >= LOST_IN_A_ROW && self.liveness.tx_dead.is_none() {
-            self.liveness.tx_dead = Some(oldest);
-            self.silent = true;
-        }
+        self.silent |= self.liveness.on_lost_in_a_row(lost, oldest);
     }
 
     /// The interval of PINGs while it is in doubt whether the peer hears this node.
     pub(super) fn probe_interval(&self) -> Option<Duration> {
         let often = PROBE_INTERVAL.max(self.pacer.rate().time_for(PROBE_BYTES));
-        (self.liveness.probing && !self.silent).then_some(often)
+        (self.liveness.is_probing() && !self.silent).then_some(often)
     }
 
     /// The peer hears this node: it acknowledged something, or completed a handshake.
     pub(crate) fn on_heard_by_peer(&mut self, now: Instant) {
-        if let Some(since) = std::mem::take(&mut self.liveness).tx_dead {
+        if let Some(since) = self.liveness.on_heard_by_peer() {
             self.resume(now, now.since(since));
         }
     }

@@ -5,7 +5,8 @@ use std::collections::btree_map::Entry;
 
 use units::Instant;
 
-use super::{Event, Session};
+use super::event::Event;
+use super::state::Session;
 use crate::stream::{Carries, Delivery, Stream};
 use crate::wire::{ResetReason, StreamId};
 

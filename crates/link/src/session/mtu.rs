@@ -3,8 +3,7 @@
 
 use units::{ByteCount, Duration, Instant};
 
-use super::path::{Load, Path};
-use super::send::Built;
+use super::path::{Built, Load, Path};
 use crate::wire::{Frame, Writer};
 
 /// While interactive flows live a probe takes no more of the link than this, as others'

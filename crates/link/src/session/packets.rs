@@ -5,27 +5,14 @@
 //! far node has read all packets before one in the stream, so the headers of each refer to earlier
 //! ones at once, without waiting for reports.
 
-use std::collections::BTreeMap;
-
-use squeeze::headers::{Compressor, Decompressor, MAX_HEADER};
-use squeeze::stream::Stopwatch;
+use squeeze::headers::MAX_HEADER;
 use units::{BitRate, Duration, Instant};
 
-use super::{ClassId, Compress, Label, Session};
+use super::state::Session;
 use crate::datagram::{MAX_DATAGRAM, Waiting};
-use crate::session::HostId;
 use crate::stream::{Carries, Delivery, Stream};
+use crate::traffic::{Carry, ClassId, Compress, HostId, Label};
 use crate::wire::{ResetReason, StreamId};
-
-/// How an unsplit packet is carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Carry {
-    /// It leaves once.
-    #[default]
-    Plain,
-    /// It comes in order and surely, like the bytes of a stream.
-    Ordered,
-}
 
 /// Streams of packets that a session opens, one for each class and LAN host; what comes
 /// beyond shares those of its class.
@@ -256,55 +243,5 @@ impl Session {
             Some(s) if s.carries == Carries::Messages => self.tell_messages(id),
             _ => self.tell_readable(id),
         }
-    }
-}
-
-/// What both nodes know of the headers of packets in order, for each stream of them.
-#[derive(Default)]
-pub(super) struct LaneHeaders {
-    sent: BTreeMap<StreamId, Compressor>,
-    received: BTreeMap<StreamId, Received>,
-    /// A packet on its way out of a stream.
-    body: Vec<u8>,
-    pub stopwatch: Option<Stopwatch>,
-    /// Of streams that are over.
-    spent: Duration,
-}
-
-struct Received {
-    decompressor: Decompressor,
-    /// Packets so far.
-    count: u64,
-}
-
-impl LaneHeaders {
-    /// Of the peer's parameters nothing is known at first, and no contexts are used.
-    fn sent(&mut self, id: StreamId, contexts: usize) -> &mut Compressor {
-        let headers = self.sent.entry(id).or_insert_with(|| Compressor::new(0));
-        headers.set_contexts(contexts);
-        headers.set_stopwatch(self.stopwatch);
-        headers
-    }
-
-    fn received(&mut self, id: StreamId, contexts: usize) -> (&mut Received, &mut Vec<u8>) {
-        let received = self
-            .received
-            .entry(id)
-            .or_insert_with(|| Received { decompressor: Decompressor::new(contexts), count: 0 });
-        received.decompressor.set_stopwatch(self.stopwatch);
-        (received, &mut self.body)
-    }
-
-    /// The time that payloads have taken.
-    pub fn spent(&self) -> Duration {
-        let sent = self.sent.values().map(Compressor::spent);
-        let received = self.received.values().map(|r| r.decompressor.spent());
-        sent.chain(received).fold(self.spent, |sum, spent| sum + spent)
-    }
-
-    pub fn forget(&mut self, id: StreamId) {
-        let sent = self.sent.remove(&id).map(|c| c.spent());
-        let received = self.received.remove(&id).map(|r| r.decompressor.spent());
-        self.spent += sent.unwrap_or_default() + received.unwrap_or_default();
     }
 }

@@ -7,17 +7,17 @@
 
 use squeeze::headers::{Compressor, Decompressor};
 use squeeze::stream::Stopwatch;
-use units::{BitRate, ByteCount, Duration, Instant, Ratio};
+use units::{BitRate, ByteCount, Duration, Instant};
 
-use super::SessionStats;
-use super::aside::Missing;
+use super::config::PathConfig;
 use super::control::Control;
-use super::liveness::{Liveness, PathHealth};
-use super::paths::Said;
+use super::health::{Liveness, PathHealth};
+use super::missing::Missing;
 use super::repair::Repair;
-use super::schedule::{ClassId, Schedule};
+use super::said::Said;
+use super::schedule::Schedule;
+use super::status::{PathStatus, PathTraffic, SessionStats, Why};
 use super::trust::Trust;
-use crate::endpoint::PathStatus;
 use crate::pacer::Pacer;
 use crate::path::{CarrierName, PathId, Remote};
 use crate::path_mtu::PathMtu;
@@ -25,48 +25,8 @@ use crate::rate::{Rate, RateMode};
 use crate::received::{MAX_STATE, Received};
 use crate::rtt::Rtt;
 use crate::sent::{Report, Sent};
+use crate::traffic::ClassId;
 use crate::wire::{Frame, Writer};
-
-/// What one path of a link is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathConfig {
-    /// The rate we send at, counted on IP packets (R-RATE).
-    pub send_rate: BitRate,
-    /// How that rate is known.
-    pub rate_mode: RateMode,
-    /// The rate the peer sends at.
-    pub receive_rate: BitRate,
-    /// The round trip that the profile promises: two one-way delays.
-    pub rtt: Duration,
-    /// The largest IP packet of the path in bytes, 128…9000.
-    pub mtu: u16,
-    /// The largest IP packet that we send, at most `mtu`.
-    pub packet: u16,
-    /// What the modem may hold, in time at `send_rate`.
-    pub queue: Duration,
-    /// The bit-error ratio that the profile promises: repair starts from it.
-    pub bit_errors: Ratio,
-    /// Bytes of framing that the link adds to each IP packet and that its rate counts.
-    pub overhead: u16,
-    /// What its opener calls the carrier that it goes by; empty: it has no name.
-    pub name: CarrierName,
-    /// Of paths that are alive the one with the lowest carries everything.
-    pub priority: u8,
-    /// Send something at least this often; `None`: only what must be sent.
-    pub keepalive: Option<Duration>,
-    /// While the path stands by the peer is asked this often whether it works, and ten times as
-    /// often while it does not; `None`: it costs, and is asked about as rarely as may be.
-    pub probe: Option<Duration>,
-}
-
-impl PathConfig {
-    /// The round trip of a message, where packets take `rtt`: each way a full packet may be on
-    /// the line before it, for which the slowest links take seconds.
-    pub(crate) fn full_rtt(&self, rtt: Duration) -> Duration {
-        let full = ByteCount(self.packet.into());
-        rtt + self.send_rate.time_for(full) + self.receive_rate.time_for(full)
-    }
-}
 
 /// Counts of one path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,19 +82,15 @@ impl<'a> Load<'a> {
     }
 }
 
-/// What crossed a path, for `status`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathTraffic {
-    /// Packets and bytes (IP length) sent.
-    pub packets_out: u64,
-    /// See `packets_out`.
-    pub bytes_out: u64,
-    /// Authentic packets that came.
-    pub packets_in: u64,
-    /// Bytes of these, and of the messages of handshakes.
-    pub bytes_in: u64,
-    /// When the last of these came.
-    pub heard: Option<Instant>,
+/// A packet's plaintext that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Built {
+    /// Its packet number.
+    pub number: u64,
+    /// Bytes of plaintext.
+    pub len: usize,
+    /// The header's first-frame hint.
+    pub hint: u8,
 }
 
 /// One way to the peer.
@@ -365,6 +321,27 @@ impl Path {
     /// What its opener calls its carrier.
     pub fn name(&self) -> CarrierName {
         if self.config.name.is_empty() { self.peer.says.name } else { self.config.name }
+    }
+
+    /// Of both nodes' priorities the larger: the opener's, as the other one has none.
+    pub(super) fn priority(&self) -> u8 {
+        self.priority.max(self.peer.says.priority)
+    }
+
+    /// What speaks against it.
+    pub(super) fn fault(&self, now: Instant) -> Option<Why> {
+        Some(match self.health() {
+            _ if !self.up => Why::Down,
+            _ if !self.linked => Why::NoLink,
+            _ if !self.peer.says.up => Why::PeerDown,
+            PathHealth::TransmitDead { .. } | PathHealth::NoAcks { .. } => Why::TransmitDead,
+            PathHealth::NothingReceived { .. } => Why::NothingReceived,
+            PathHealth::Alive if !self.heard_here => Why::NothingReceived,
+            PathHealth::Alive if !self.peer.says.hears => Why::Missed,
+            PathHealth::Alive if self.trust.is_poor() => Why::Poor,
+            PathHealth::Alive if self.trust.is_held(now) => Why::Held,
+            PathHealth::Alive => return None,
+        })
     }
 
     // ---- its life ---------------------------------------------------------------

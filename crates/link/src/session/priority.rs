@@ -5,14 +5,13 @@
 //! link carries in 100 ms, and as much again every two round trips. Keystrokes, requests and
 //! short answers stay below that; transfers do not.
 
-use std::net::IpAddr;
-
 use units::{Duration, Instant};
 
 use super::path::Path;
-use super::schedule::{ClassId, Turn};
-use super::{Carry, Session};
-use crate::stream::{Carries, Queue, Recent, Stream};
+use super::schedule::Turn;
+use super::state::Session;
+use crate::stream::{Carries, Queue, Stream};
+use crate::traffic::{ClassId, Label};
 use crate::wire::StreamId;
 
 /// A stream that has sent less than this since it was idle goes before the large ones.
@@ -33,61 +32,6 @@ const ANSWERED: Duration = Duration::from_millis(250);
 /// Where serialization of a packet takes less than this, other data may share one with
 /// interactive data.
 const SHARED: Duration = Duration::from_millis(4);
-/// A flow of datagrams that grew too large counts as interactive again after a pause of this, or
-/// of two round trips. Sooner its packets would overtake each other.
-const CALM: Duration = Duration::from_secs(1);
-
-/// How an unsplit packet is to be treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Label {
-    /// Its class; "normal" is refined by how much its flow sends.
-    pub class: ClassId,
-    /// The LAN host that it comes from or goes to; `None`: this node.
-    pub host: Option<IpAddr>,
-    /// Equal for packets of one flow and hardly ever for those of others.
-    pub flow: u32,
-    /// What happens when it is lost.
-    pub carry: Carry,
-    /// Which parts of it are compressed, where that pays.
-    pub compress: Compress,
-}
-
-/// Which parts of an unsplit packet are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compress {
-    /// It goes as it is.
-    Nothing,
-    /// Its headers.
-    #[default]
-    Headers,
-    /// Headers and payload.
-    All,
-}
-
-/// Places in the table of datagram flows. Two flows in one place count as one.
-const FLOWS: usize = 1024;
-
-#[derive(Clone, Copy, Default)]
-struct FlowState {
-    recent: Recent,
-    last: Instant,
-    large: bool,
-}
-
-/// How much flows of datagrams sent recently. Most sessions have none: the table is allocated
-/// with the first.
-#[derive(Default)]
-pub(super) struct Flows(Box<[FlowState]>);
-
-impl Flows {
-    fn get(&mut self, flow: u32) -> &mut FlowState {
-        if self.0.is_empty() {
-            self.0 = vec![FlowState::default(); FLOWS].into_boxed_slice();
-        }
-        &mut self.0[flow as usize % FLOWS]
-    }
-}
-
 impl Session {
     /// Sets the class of a stream, as the user of the link or one of its rules says.
     pub fn set_class(&mut self, id: StreamId, class: ClassId) {
@@ -155,13 +99,8 @@ impl Session {
             return class;
         }
         let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
-        let flow = self.flows.get(label.flow);
-        let calm = now.since(flow.last) >= CALM.max(time);
-        flow.last = now;
-        let level = flow.recent.level(now, quick, time);
-        flow.recent.add(len as u64);
-        flow.large = flow.large && !calm || level + len as u64 > quick;
-        if flow.large { ClassId::NORMAL } else { ClassId::INTERACTIVE }
+        let is_large = self.flows.is_large(now, label.flow, len as u64, quick, time);
+        if is_large { ClassId::NORMAL } else { ClassId::INTERACTIVE }
     }
 
     /// The stream has bytes and credit: it waits for its turn. `first`: it had the last turn and
@@ -254,17 +193,4 @@ impl Session {
 pub(super) fn control_class(s: &Stream) -> ClassId {
     let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
     if is_small { ClassId::INTERACTIVE } else { s.class }
-}
-
-impl Stream {
-    /// Bytes left, or left again.
-    pub(super) fn on_bytes_sent(&mut self, bytes: u64) {
-        self.burst += bytes;
-        self.recent.add(bytes);
-    }
-
-    /// Something waits to be sent again.
-    pub(super) fn must_repeat(&self) -> bool {
-        self.send.has_lost() || self.fin_ready()
-    }
 }

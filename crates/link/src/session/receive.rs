@@ -1,10 +1,17 @@
 //! What arrives: frames of an authentic packet, and what reports say became of ours.
 
-use squeeze::headers::{Refused, Token};
+use std::collections::BTreeMap;
+
+use squeeze::headers::Refused;
 use units::Instant;
 
-use super::path::Path;
-use super::{Event, Session};
+use super::event::Event;
+#[cfg(feature = "mistakes")]
+use super::event::Mistake;
+use super::path::{MOST_UNSETTLED, Path};
+use super::state::{Session, Touched};
+use super::status::SessionStats;
+use crate::buffer::Pool;
 use crate::path::PathId;
 use crate::repair;
 use crate::sent::{Fate, SentFrame};
@@ -12,14 +19,6 @@ use crate::stream::{Delivery, Stream};
 use crate::wire::{
     Frame, Origin, Reader, ResetReason, StateFrame, StreamFrame, StreamId, is_question, short,
 };
-
-/// What the report in hand spoke of; kept for its memory.
-#[derive(Default)]
-pub(super) struct Touched {
-    streams: Vec<StreamId>,
-    references: Vec<(Token, Fate)>,
-    paths: Vec<(SentFrame, Fate)>,
-}
 
 /// What the session leaves to the endpoint, which knows addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +60,7 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
+
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
     /// received at `arrived`, on a path that there is. `hint` is the header's first-frame hint. `path` hears of
@@ -119,6 +119,24 @@ impl Session {
         let eliciting = eliciting.filter(|_| !in_vain)?;
         self.paths[at].received.on_packet(arrived, number, eliciting);
         Some(eliciting)
+    }
+
+    /// Takes the packets that came back on a path.
+    fn take_recovered(&mut self, now: Instant, arrived: Instant, at: usize) {
+        let mut content = std::mem::take(&mut self.paths[at].repair.content);
+        while let Some((number, hint)) = self.paths[at].repair.decoder.next_recovered(&mut content)
+        {
+            let source = Source::Repair;
+            if !self.paths[at].received.has(number)
+                && let Some(eliciting) =
+                    self.handle_content(now, arrived, (at, number), hint, &content, source)
+            {
+                self.paths[at].on_recovered(number, eliciting);
+            }
+        }
+        let path = &mut self.paths[at];
+        path.repair.content = content;
+        path.after_recovery();
     }
 
     /// A packet in the short form (spec/link.md, L-SF). False where it came too
@@ -396,7 +414,7 @@ impl Session {
         let path = &mut self.paths[at];
         let (streams, pool, stats) = (&mut self.streams, &mut self.pool, &mut self.stats);
         #[cfg(feature = "mistakes")]
-        let forgetful = self.mistake == Some(super::Mistake::DroppedAcknowledgement);
+        let forgetful = self.mistake == Some(Mistake::DroppedAcknowledgement);
         let mut fate = |fate: Fate, frame: &SentFrame| {
             #[cfg(feature = "mistakes")]
             if forgetful && matches!(frame, SentFrame::Stream { range, .. } if range.end % 5 == 1) {
@@ -434,7 +452,7 @@ impl Session {
 
     /// Gives up the oldest of more unsettled packets than any round trip has (L-LO-8).
     pub(super) fn bound_unsettled(&mut self, now: Instant, at: usize) {
-        if self.paths[at].sent.has_more_than(super::path::MOST_UNSETTLED) {
+        if self.paths[at].sent.has_more_than(MOST_UNSETTLED) {
             let most = self.paths[at].most_unsettled();
             self.with_fates(now, at, |path, fate| path.sent.give_up_oldest(most, fate));
         }
@@ -504,9 +522,9 @@ impl Session {
 
 /// Tells the stream of a frame what became of it.
 fn settle(
-    streams: &mut std::collections::BTreeMap<StreamId, Box<Stream>>,
-    pool: &mut crate::buffer::Pool,
-    stats: &mut super::SessionStats,
+    streams: &mut BTreeMap<StreamId, Box<Stream>>,
+    pool: &mut Pool,
+    stats: &mut SessionStats,
     touched: &mut Touched,
     fate: Fate,
     frame: &SentFrame,
@@ -523,13 +541,7 @@ fn settle(
     }
 }
 
-fn apply(
-    s: &mut Stream,
-    pool: &mut crate::buffer::Pool,
-    stats: &mut super::SessionStats,
-    fate: Fate,
-    frame: &SentFrame,
-) {
+fn apply(s: &mut Stream, pool: &mut Pool, stats: &mut SessionStats, fate: Fate, frame: &SentFrame) {
     match (frame, fate) {
         (SentFrame::Stream { range, fin, .. }, Fate::Arrived) => {
             s.send.acked(pool, range.clone());

@@ -5,39 +5,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use units::{Duration, Instant};
+use units::Instant;
 
-use super::Session;
 use super::path::Path;
-
-/// Without a stream or a datagram for so long a session rests.
-pub(super) const REST: Duration = Duration::from_secs(300);
-
-/// Whether a session rests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rest {
-    /// Somebody used it then last.
-    used: Instant,
-    rests: bool,
-}
-
-impl Rest {
-    pub fn new(now: Instant) -> Rest {
-        Rest { used: now, rests: false }
-    }
-
-    /// Does it?
-    pub fn rests(&self) -> bool {
-        self.rests
-    }
-}
-
-/// Empty queues keep what they took when they were long.
-pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
-    if queue.is_empty() {
-        *queue = VecDeque::new();
-    }
-}
+use super::state::{Rest, Session};
 
 impl Session {
     /// Somebody uses the session.
@@ -47,12 +18,12 @@ impl Session {
 
     /// When it is to be looked whether the session rests.
     pub(super) fn rest_at(&self) -> Option<Instant> {
-        (!self.rest.rests).then(|| self.rest.used + REST)
+        self.rest.due()
     }
 
     /// Does nobody use the session, as far as is known by now?
     pub fn rests(&self) -> bool {
-        self.rest.rests
+        self.rest.rests()
     }
 
     /// Gives back what it can, if it is time.
@@ -64,7 +35,7 @@ impl Session {
             self.stir(now);
             return;
         }
-        self.rest.rests = true;
+        self.rest.begin();
         self.pool.give_back();
         if self.streams.is_empty() {
             self.streams = BTreeMap::new();
@@ -82,5 +53,12 @@ impl Session {
         self.flows = Default::default();
         self.touched = Default::default();
         self.paths.iter_mut().for_each(Path::give_back);
+    }
+}
+
+/// Empty queues keep what they took when they were long.
+fn shrink<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() {
+        *queue = VecDeque::new();
     }
 }

@@ -25,63 +25,11 @@ use std::net::IpAddr;
 
 use units::{BitRate, ByteCount, Duration, Instant};
 
-use super::hosts::{HostId, Hosts};
+use super::hosts::Hosts;
 use crate::datagram::PacketQueue;
-use crate::path::{CarrierNames, MAX_PATHS};
+use crate::path::MAX_PATHS;
+use crate::traffic::{ClassConfig, ClassId, HostId};
 use crate::wire::StreamId;
-
-/// What a stream or datagram is to the scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct ClassId(u8);
-
-impl ClassId {
-    /// What the network itself needs: before everything else.
-    pub const CONTROL: ClassId = ClassId(0);
-    /// Somebody waits for each packet: before everything but control.
-    pub const INTERACTIVE: ClassId = ClassId(1);
-    /// The rest. What stays small in it counts as interactive.
-    pub const NORMAL: ClassId = ClassId(2);
-    /// Nobody waits for it.
-    pub const BULK: ClassId = ClassId(3);
-    /// Classes that every link has.
-    pub const BUILT_IN: usize = 4;
-    /// The most classes that a link has.
-    pub const MAX: usize = 20;
-
-    /// The class with this place in [`LinkConfig::classes`](super::LinkConfig::classes).
-    pub const fn from_index(index: usize) -> ClassId {
-        ClassId(index as u8)
-    }
-    /// Its place there.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-    /// Does it go before all that share by weight?
-    pub const fn is_strict(self) -> bool {
-        self.0 <= ClassId::INTERACTIVE.0
-    }
-}
-
-impl Default for ClassId {
-    fn default() -> ClassId {
-        ClassId::NORMAL
-    }
-}
-
-/// What a class may have of the link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassConfig {
-    /// Percent of what control and interactive leave, 1…99; `None`: [`weights`] decides.
-    pub share: Option<u8>,
-    /// The most it may have even where the link is free; counted on link packets.
-    pub cap: Option<BitRate>,
-    /// How long its datagrams wait for others, so that several share a link packet; `None`:
-    /// not at all. Voice does well with one packet's time, 20 ms.
-    pub hold: Option<Duration>,
-    /// It goes by the first of these carriers that works, and by no other; empty: as everything
-    /// else does.
-    pub carriers: CarrierNames,
-}
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,27 +2,20 @@
 
 use units::{Duration, Instant};
 
-use super::path::Load;
+use super::event::Event;
+use super::path::{Built, Load};
 use super::priority::SMALL;
-use super::schedule::{ClassId, Turn};
-use super::{CLOSE_SPACING, Event, Session};
+use super::schedule::Turn;
+use super::state::Session;
 use crate::datagram::Wrote;
 use crate::path::PathId;
 use crate::sent::SentFrame;
 use crate::stream::{Carries, Delivery};
+use crate::traffic::ClassId;
 use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
 
-/// A packet's plaintext that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Built {
-    /// Its packet number.
-    pub number: u64,
-    /// Bytes of plaintext.
-    pub len: usize,
-    /// The header's first-frame hint.
-    pub hint: u8,
-}
-
+/// Time between copies of CLOSE: losses come in bursts.
+const CLOSE_SPACING: Duration = Duration::from_millis(50);
 /// A STREAM frame with less room than this waits for the next packet.
 const MIN_PIECE: usize = 16;
 /// Probes that carry data again; later ones only ask.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Session;
+use super::state::Session;
 use crate::stream::Stream;
 
 impl fmt::Debug for Session {

@@ -8,10 +8,11 @@
 
 use units::{BitRate, ByteCount, Duration, Instant};
 
-use super::Session;
 use super::path::Path;
 use super::paths::Paths;
 use super::schedule::Turn;
+use super::state::Session;
+use crate::traffic::{ClassId, HostId};
 use crate::wire::{StreamId, Writer};
 
 /// The most that waits in a stream for the sake of other paths.
@@ -75,11 +76,7 @@ impl Session {
         s.send.available(self.send_limit(now, s)) > least && !s.send.has_lost()
     }
 
-    fn find_spread(
-        &self,
-        now: Instant,
-        at: usize,
-    ) -> Option<(super::ClassId, super::HostId, usize)> {
+    fn find_spread(&self, now: Instant, at: usize) -> Option<(ClassId, HostId, usize)> {
         if !self.paths.shares(at) {
             return None;
         }

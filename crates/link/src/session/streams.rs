@@ -1,8 +1,20 @@
 //! The life of a stream, as the relay sees it: opened, written, finished or reset; read,
 //! consumed, released.
 
+use units::{Duration, Instant};
+
+#[cfg(feature = "mistakes")]
+use super::event::Mistake;
+use super::event::{Event, RecvState};
 use super::priority::control_class;
-use super::*;
+use super::state::Session;
+use crate::stream::{Carries, Delivery, Queue, Stream};
+use crate::traffic::ClassId;
+use crate::wire::{Origin, ResetReason, StreamId};
+
+/// A client's SYN is answered at once, and its first bytes usually follow within a
+/// millisecond; OPEN waits this long for them.
+const OPEN_WAIT: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Opens a stream. `None` where the memory for it is not there.

@@ -18,8 +18,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use units::{BitRate, ByteCount, Duration, Instant, Ratio, Rng};
 
+use super::facts::Told;
 use super::*;
-use crate::wire::{Frame, StreamFrame, Target, Writer};
+use crate::datagram::MAX_DATAGRAM;
+use crate::path::PathId;
+use crate::wire::{Frame, Origin, ResetReason, StreamFrame, StreamId, Target, Writer};
 
 fn config() -> LinkConfig {
     LinkConfig {

@@ -1,14 +1,11 @@
-//! Whether a path that works is used (L-PT-10, L-PT-11, L-PT-16): one that failed is left alone
-//! until it has held, and one that lost much or became thin until it has shown that it carries
-//! again.
+//! The record of a path: whether it is used while it works (L-PT-10, L-PT-11, L-PT-16). One that
+//! failed is left alone until it has held, and one that lost much or became thin until it has shown
+//! that it carries again.
 
-use units::{BitRate, Duration, Instant};
+use units::{Duration, Instant};
 
-use super::RateMode;
-use super::path::Path;
-use super::send::Built;
+use crate::rate::{Rate, RateMode};
 use crate::sent::{Sent, SentCounts};
-use crate::wire::{Frame, Writer};
 
 /// A path that failed is used again when nothing spoke against it for so long, and for twice as
 /// long after each further failure ...
@@ -17,10 +14,6 @@ const FIRST_HOLD: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 7;
 /// After so long without a failure, and as long as it was left alone, the next is the first.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// A path is judged by the packets of a round trip, or of so long.
-const WINDOW: Duration = Duration::from_millis(500);
-/// How often the peer is taken to ask about a path that works no more, where this node does not.
-const ASKED: Duration = Duration::from_millis(500);
 /// Losses by so many at least, for which up to so many of these times are waited; what it carries
 /// is believed where so many are told of,
 const ENOUGH: u64 = 64;
@@ -36,7 +29,7 @@ const ACCIDENTS: u64 = 10;
 
 /// What became of a trial.
 #[derive(Clone, Copy, Debug)]
-enum Trial {
+pub(super) enum Trial {
     /// Packets that carry nothing leave until then; what was told of others before is no part of it.
     Sending(Instant, SentCounts),
     /// Then all that left has been told of.
@@ -74,7 +67,7 @@ pub(super) struct Trust {
     bad_until: Instant,
     /// It failed by what it carried, and is to show that it does better.
     poor: bool,
-    trial: Option<Trial>,
+    pub trial: Option<Trial>,
     window: Window,
     /// Windows in a row in which it was poor.
     poor_windows: u32,
@@ -153,160 +146,82 @@ impl Trust {
             self.bad_until = self.bad_until.max(now - hidden);
         }
     }
-}
-
-impl Path {
-    /// How long an answer takes on a path that is dead: since then it may have been back.
-    fn hidden_for(&self) -> Duration {
-        self.rtt.smoothed() + self.asks_often().unwrap_or(ASKED)
-    }
-
-    /// Follows whether the path works.
-    pub(super) fn see_life(&mut self, now: Instant) {
-        let (works, wanted) = (self.is_alive(), self.up && self.peer.says.up);
-        let hidden = self.hidden_for();
-        self.trust.see(now, works, wanted, hidden);
-    }
-
-    /// What it carries of what it should, in bits per second, as far as is known.
-    pub(super) fn worth(&self) -> u64 {
-        let arrives = MILLION - self.trust.lost_ppm.min(MILLION);
-        self.rate.status().capacity.as_bps().saturating_mul(arrives) / MILLION
-    }
-
-    fn window(&self) -> Duration {
-        WINDOW.max(self.rtt.smoothed())
-    }
-
-    /// Does it work, and is it not left as poor?
-    pub(super) fn is_carrying(&self) -> bool {
-        self.is_alive() && !self.trust.is_poor()
-    }
 
     /// It carries everything from now on: what it did before says nothing of that.
-    pub(super) fn begin_to_weigh(&mut self, now: Instant) {
-        self.trust.window = Window::begin(now, &self.sent);
-        self.trust.poor_windows = 0;
+    pub fn begin_to_weigh(&mut self, now: Instant, sent: &Sent) {
+        self.window = Window::begin(now, sent);
+        self.poor_windows = 0;
     }
 
-    /// Is so little of what leaves told to arrive that another path may be better?
-    pub(super) fn weigh(&mut self, now: Instant) -> bool {
-        let time = self.window();
-        let Window { began, lost_since, before, in_flight } = self.trust.window;
+    /// Is so little of what leaves told to arrive that another path may be better? What is told of
+    /// within `time` is judged together.
+    pub fn weigh(&mut self, now: Instant, time: Duration, sent: &Sent, rate: &Rate) -> bool {
+        let Window { began, lost_since, before, in_flight } = self.window;
         if now.since(began) >= time {
-            self.trust.window.began = now;
-            let (lost, told) = losses(&self.sent.counts, &before);
+            self.window.began = now;
+            let (lost, told) = losses(&sent.counts, &before);
             // Losses are told of later than arrivals: where less leaves than is told of, as at the
             // end of a transfer, they seem to be more.
-            let left = (told + self.sent.in_flight() as u64).saturating_sub(in_flight);
+            let left = (told + sent.in_flight() as u64).saturating_sub(in_flight);
             let is_lossy = told >= ENOUGH && left >= told / 4 * 3;
             let is_old = now.since(lost_since) >= time.times(MOST_WINDOWS);
-            let (most, capacity) = self.most_and_capacity();
+            let (most, capacity) = self.most_and_capacity(rate);
             let thin = (most, if told >= FEW { capacity } else { most });
-            self.trust.judge(is_lossy.then_some((lost, told)), thin, is_old);
+            self.judge(is_lossy.then_some((lost, told)), thin, is_old);
             if told >= ENOUGH || is_old {
-                self.trust.window = Window::begin(now, &self.sent);
+                self.window = Window::begin(now, sent);
             }
         }
-        self.trust.poor_windows >= POOR_WINDOWS
+        self.poor_windows >= POOR_WINDOWS
     }
 
     /// What it should carry (its rate or, where that varies, the most lately) and carries.
-    fn most_and_capacity(&mut self) -> (u64, u64) {
-        let rate = self.rate.status();
+    fn most_and_capacity(&mut self, rate: &Rate) -> (u64, u64) {
+        let rate = rate.status();
         let capacity = rate.capacity.as_bps();
-        self.trust.most = capacity.max(self.trust.most - self.trust.most / 16);
-        let most = if rate.mode == RateMode::Learned { self.trust.most } else { rate.cap.as_bps() };
+        self.most = capacity.max(self.most - self.most / 16);
+        let most = if rate.mode == RateMode::Learned { self.most } else { rate.cap.as_bps() };
         (most, capacity)
     }
 
-    /// It is left for another that carries more.
-    pub(super) fn leave_as_poor(&mut self, now: Instant) {
-        self.trust.fail(now);
-        self.trust.poor = true;
+    /// Parts per million that arrive, as far as is known.
+    pub fn arriving_ppm(&self) -> u64 {
+        MILLION - self.lost_ppm.min(MILLION)
+    }
+
+    /// The path is left for another that carries more.
+    pub fn leave(&mut self, now: Instant) {
+        self.fail(now);
+        self.poor = true;
     }
 
     // ---- a trial ---------------------------------------------------------------
 
-    /// When the record changes by itself.
-    pub(super) fn trust_timeout(&self, now: Instant) -> Option<Instant> {
-        let at = match self.trust.trial {
-            Some(Trial::Sending(until, _) | Trial::Waiting(until, _)) => until,
-            None => self.trust.held_until()?,
-        };
-        (self.is_alive() && at > now).then_some(at)
-    }
-
-    /// May packets that carry nothing be sent on it?
-    pub(super) fn is_free(&self) -> bool {
-        self.config.probe.is_some() || self.peer.says.free
-    }
-
-    /// A path that was poor and has held shows what it carries now, while something flows on
-    /// another: packets that carry nothing leave at half of its rate. Without probes nobody
-    /// wants to pay for them, and it is used to see.
-    pub(super) fn follow_trial(&mut self, now: Instant, flows: bool) {
-        let is_over = self.trust.held_until().is_none_or(|t| t <= now);
-        if !self.trust.poor || !self.stands_by || !self.is_alive() || !is_over {
-            return;
-        }
-        let counts = self.sent.counts;
-        match self.trust.trial {
-            None if !self.is_free() => self.end_trial(now, true),
-            None if flows => {
-                self.trust.trial = Some(Trial::Sending(now + self.window(), counts));
-                let half = BitRate::from_bps(self.rate.status().cap.as_bps() / 2);
-                self.rate.try_again(half, self.sent.next_number());
-                self.follow_rate(now);
-            }
-            Some(Trial::Sending(until, before)) if until <= now => {
-                let told = now + self.overdue();
-                self.trust.trial = Some(Trial::Waiting(told, before));
-            }
-            Some(Trial::Waiting(until, before)) if until <= now => {
-                let (lost, told) = losses(&counts, &before);
-                let few = told > 0 && lost * MILLION / told < POOR_PPM / 2;
-                let rate = self.rate.status();
-                let wide = rate.capacity.as_bps() >= rate.cap.as_bps() / 5 * 2;
-                self.end_trial(now, few && wide);
-            }
-            _ => {}
+    /// When the record changes by itself, if the path works.
+    pub fn timeout(&self) -> Option<Instant> {
+        match self.trial {
+            Some(Trial::Sending(until, _) | Trial::Waiting(until, _)) => Some(until),
+            None => self.held_until(),
         }
     }
 
-    fn end_trial(&mut self, now: Instant, passed: bool) {
-        self.trust.trial = None;
+    /// Is the path poor, and has held for long enough to be tried?
+    pub fn wants_trial(&self, now: Instant) -> bool {
+        self.poor && self.held_until().is_none_or(|t| t <= now)
+    }
+
+    /// The trial is over. Having passed it the path is poor no more.
+    pub fn end_trial(&mut self, now: Instant, passed: bool) {
+        self.trial = None;
         if !passed {
-            return self.trust.fail(now);
+            return self.fail(now);
         }
-        (self.trust.poor, self.trust.lost_ppm, self.trust.poor_windows) = (false, 0, 0);
-        let cap = self.rate.status().cap;
-        self.rate.try_again(cap, self.sent.next_number());
-        self.follow_rate(now);
+        (self.poor, self.lost_ppm, self.poor_windows) = (false, 0, 0);
     }
 
     /// Does a trial send?
-    pub(super) fn tries(&self, now: Instant) -> bool {
-        self.stands_by && matches!(self.trust.trial, Some(Trial::Sending(until, _)) if until > now)
-    }
-
-    /// A packet of a trial: what was said of the path last, and padding.
-    pub(super) fn write_trial(
-        &mut self,
-        now: Instant,
-        buf: &mut [u8],
-        sealing: u64,
-    ) -> Option<Built> {
-        if !self.tries(now) {
-            return None;
-        }
-        buf.fill(0);
-        if !Writer::new(buf).put(&Frame::Path(self.news())) {
-            return None;
-        }
-        let size = buf.len() as u64 + sealing + self.wire_overhead();
-        let number = self.book(now, size, false, true, false);
-        Some(Built { number, len: buf.len(), hint: 0 })
+    pub fn tries(&self, now: Instant) -> bool {
+        matches!(self.trial, Some(Trial::Sending(until, _)) if until > now)
     }
 }
 
@@ -318,7 +233,7 @@ fn is_lossy((lost, told): (u64, u64)) -> bool {
 }
 
 /// What was lost since then, outages left out, and of how many packets.
-fn losses(now: &SentCounts, then: &SentCounts) -> (u64, u64) {
+pub(super) fn losses(now: &SentCounts, then: &SentCounts) -> (u64, u64) {
     let lost = |c: &SentCounts| c.lost.saturating_sub(c.in_outages);
     let lost = lost(now).saturating_sub(lost(then));
     (lost, lost + now.arrived.saturating_sub(then.arrived))
