@@ -48,8 +48,8 @@ pub struct LinkConfig {
     pub dedup: bool,
     /// What the file says of the link and is compared with what the peer's says.
     pub facts: Facts,
-    /// What classes may have of the link, by [`ClassId`](crate::traffic::ClassId): the built-in ones
-    /// first, then own ones, 20 at most. Missing ones are as by default.
+    /// What classes may have of the link, by [`ClassId`](crate::traffic::ClassId): the built-in
+    /// ones first, then own ones, 20 at most. Missing ones are as by default.
     pub classes: Vec<ClassConfig>,
 }
 

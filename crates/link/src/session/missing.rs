@@ -1,5 +1,5 @@
-//! What a receiver knows of the packets of a path that did not come: by the numbers that are missing
-//! it can tell before its peer that much is lost.
+//! What a receiver knows of the packets of a path that did not come: by the numbers that are
+//! missing it can tell before its peer that much is lost.
 
 use units::{Duration, Instant};
 
