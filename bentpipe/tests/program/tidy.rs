@@ -511,6 +511,7 @@ fn every_counter_of_drops_is_explained_by_the_program_and_by_the_guide() {
     let mut counted = BTreeSet::new();
     for (file, openings) in [
         ("crates/link/src/endpoint/receive.rs", &["Err(\"", "ok_or(\"", "=> \""][..]),
+        ("crates/link/src/endpoint/elsewhere.rs", &["Err(\"", "ok_or(\""]),
         ("crates/link/src/endpoint/shards.rs", &["Err(\"", "ok_or(\""]),
         ("bentpipe/src/up/shard/report.rs", &["            (\"", "[(\""]),
         ("bentpipe/src/up/driver/status.rs", &["entry(\""]),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use units::{Duration, Instant};
 
 use super::indices::IndexTable;
-use super::{Endpoint, PeerId};
+use super::peer::PeerId;
 use crate::tunnel::PacketKind;
 
 /// How often it is looked at.
@@ -103,7 +103,8 @@ impl Floods {
         (!self.told.is_none()).then_some(self.window_ends)
     }
 
-    fn poll(&mut self, now: Instant, indices: &IndexTable) -> Option<Thinning> {
+    /// Which packets are to be thinned from now on, if that has changed.
+    pub fn poll(&mut self, now: Instant, indices: &IndexTable) -> Option<Thinning> {
         let is_over = now >= self.window_ends;
         if !is_over && (self.told.is_none() || self.indices == indices.changes()) {
             return None;
@@ -136,22 +137,14 @@ impl Floods {
     }
 }
 
-impl Endpoint {
-    /// Which packets are to be thinned from now on, if that has changed. For the owner, once in each
-    /// turn.
-    pub fn poll_thinning(&mut self, now: Instant) -> Option<Thinning> {
-        self.floods.poll(now, &self.indices)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::indices::Place;
     use super::*;
     use crate::keys::Entropy;
 
-    const PEER: PeerId = PeerId(3);
-    const OTHER: PeerId = PeerId(4);
+    const PEER: PeerId = PeerId::from_index(3);
+    const OTHER: PeerId = PeerId::from_index(4);
 
     fn indices() -> (IndexTable, [u32; 2]) {
         let mut table = IndexTable::new(Entropy::new([1; 32]), Place { number: 0, of: 1 });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::PeerId;
+use super::peer::PeerId;
 use crate::keys::Entropy;
 
 /// The shard, of `shards`, that gave out a receiver index: what shares no state shares the

@@ -8,8 +8,6 @@
 
 use units::ByteCount;
 
-use super::{Endpoint, PeerId};
-
 /// What all peers may take together.
 #[derive(Default)]
 pub(super) struct SharedMemory {
@@ -20,40 +18,24 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
+    /// All may take `limit` together, and each has at least `floor`.
+    pub fn share(&mut self, limit: Option<ByteCount>, floor: ByteCount) {
+        self.limit = limit.map(|limit| limit.0);
+        self.floor = floor.0;
+    }
+
+    /// What all take, as far as it was counted.
+    pub fn used(&self) -> ByteCount {
+        ByteCount(self.used)
+    }
+
     /// A peer took so much, and now so much.
-    fn count(&mut self, before: u64, now: u64) {
+    pub fn count(&mut self, before: u64, now: u64) {
         self.used = self.used + now - before;
     }
 
     /// Is there none for a peer that has so much?
-    fn is_short(&self, has: u64) -> bool {
+    pub fn is_short(&self, has: u64) -> bool {
         self.limit.is_some_and(|limit| self.used >= limit) && has >= self.floor
-    }
-}
-
-impl Endpoint {
-    /// All peers' streams together may take `limit`, however much each was promised, and each has
-    /// at least `floor`. With `None` nothing is shared.
-    pub fn share_memory(&mut self, limit: Option<ByteCount>, floor: ByteCount) {
-        self.memory.limit = limit.map(|limit| limit.0);
-        self.memory.floor = floor.0;
-    }
-
-    /// What all peers' streams take, as far as it was counted.
-    pub fn memory_used(&self) -> ByteCount {
-        ByteCount(self.memory.used)
-    }
-
-    /// Counts what a peer takes, and tells its session whether there is more.
-    pub(super) fn count_memory(&mut self, id: PeerId) {
-        let Some(peer) = self.peers[id.index()].as_deref_mut() else { return };
-        let now = peer.session.memory_used();
-        self.memory.count(std::mem::replace(&mut peer.memory, now), now);
-        peer.session.set_short(self.memory.is_short(now));
-    }
-
-    /// A peer is no more.
-    pub(super) fn forget_memory(&mut self, counted: u64) {
-        self.memory.count(counted, 0);
     }
 }

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use units::{BitRate, Duration, Instant};
 
-use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId};
+use super::event::{EndpointEvent, LinkEvent};
+use super::peer::{Peer, PeerId};
+use super::state::Endpoint;
 use crate::path::{CarrierId, CarrierName, PathId, Remote};
 use crate::session::{PathConfig, PathStatus, RateMode, Why};
 use crate::tunnel::Route;

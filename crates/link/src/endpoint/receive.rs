@@ -2,8 +2,11 @@
 
 use units::{Duration, Instant};
 
+use super::event::{EndpointEvent, LinkEvent};
+use super::peer::{Peer, PeerId};
 use super::shares::Verdict;
-use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Strange};
+use super::state::Endpoint;
+use super::strangers::Strange;
 use crate::cookie;
 use crate::handshake::{HandshakeError, Initiation};
 use crate::path::Remote;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use units::{Duration, Instant};
 
-use super::PeerId;
+use super::peer::PeerId;
 
 /// Packets that waited so long are a sign of strain: gathering takes 2 ms (`may_gather_for`), and a
 /// busy machine some more.
@@ -86,7 +86,7 @@ pub(super) struct Shares {
 }
 
 /// No peer has this number.
-const NOBODY: PeerId = PeerId(u32::MAX);
+const NOBODY: PeerId = PeerId::from_index(u32::MAX as usize);
 
 impl Default for Shares {
     fn default() -> Shares {

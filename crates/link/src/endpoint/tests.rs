@@ -8,10 +8,15 @@ mod paths;
 mod shards;
 mod sleepers;
 
+use std::collections::BTreeMap;
+
+use units::{BitRate, ByteCount, Duration, Instant};
+
 use super::*;
-use crate::session::Facts;
-use crate::wire::{Origin, Target};
-use units::{BitRate, ByteCount};
+use crate::keys::{Entropy, PresharedKey, PrivateKey};
+use crate::path::{PathId, Remote};
+use crate::session::{Event, Facts, LinkConfig, Session};
+use crate::wire::{Origin, ResetReason, Target};
 
 fn addr(n: u8) -> Remote {
     std::net::SocketAddr::from(([192, 0, 2, n], 4500)).into()

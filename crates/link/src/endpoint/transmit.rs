@@ -2,12 +2,15 @@
 
 use units::Instant;
 
-use super::{Endpoint, EndpointEvent, LinkEvent, Peer, PeerId, Rekey, Transmit};
+use super::event::{EndpointEvent, LinkEvent};
+use super::peer::{Peer, PeerId};
+use super::state::{Endpoint, Transmit};
 use crate::handshake::Message;
 use crate::path::{PathId, Remote};
 use crate::replay::number_len;
 use crate::seal::TAG_LEN;
 use crate::session::PathHealth;
+use crate::tunnel::Rekey;
 use crate::wire::{Frame, Writer};
 
 impl Endpoint {

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 
-use units::{BitRate, ByteCount, Ratio};
+use units::{BitRate, ByteCount, Duration, Instant, Ratio};
 
 use super::super::receive::MAX_REPLIES;
 use super::super::*;
 use crate::cookie::MacKeys;
+use crate::keys::{PresharedKey, PrivateKey};
+use crate::path::Remote;
+use crate::session::{Event, LinkConfig};
 use crate::wire::{Origin, StreamId, Target};
 
 const DELAY: Duration = Duration::from_millis(300);

@@ -82,7 +82,7 @@ impl World {
         let key = |n: u8| PrivateKey::from_bytes([n; 32]);
         let make = |own: u8, peer: u8, known: Option<Remote>| {
             let (mut endpoint, _) = node(own, 99, None);
-            endpoint.remove_peer(PeerId(0));
+            endpoint.remove_peer(PeerId::from_index(0));
             let config = PeerConfig {
                 public_key: *key(peer).public(),
                 preshared_key: PresharedKey::NONE,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::super::elsewhere::What;
 use super::super::indices::{IndexTable, Place};
-use super::super::shards::What;
 use super::*;
 use crate::cookie::MacKeys;
 use crate::tunnel::PacketKind;
