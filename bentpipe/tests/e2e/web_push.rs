@@ -112,6 +112,24 @@ fn what_a_page_names_is_there_before_it_is_asked_for_and_is_fetched_once() {
 }
 
 #[test]
+fn what_was_purged_is_pushed_again() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-purged");
+    let _server = Server::start(&world.server, site);
+    get(&world, "", "/page");
+    wait_for_count(&world.a, "pushed", 8);
+    wait_for_count(&world.a, "stored", 1);
+    // The style sheet is fresh, and what it names is not looked for.
+    get(&world, "", "/page");
+    wait_for_count(&world.a, "pushed", 12);
+    assert_eq!(web_at(&world.a, &["purge"]).0["purged"], 1);
+    get(&world, "", "/page");
+    wait_for_count(&world.a, "pushed", 20);
+}
+
+#[test]
 fn what_is_somebodys_own_is_pushed_to_him_only_and_papers_are_never_shown() {
     if !root() {
         return;

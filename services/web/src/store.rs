@@ -124,6 +124,13 @@ impl Store {
         None
     }
 
+    /// Is something kept of this target, or on its way here?
+    pub fn has(&self, target: Digest) -> bool {
+        self.memory.borrow().has(target)
+            || self.index.borrow().has(target)
+            || self.pending.borrow().values().any(|digest| *digest == target)
+    }
+
     fn found(&self, place: Place, Loaded { record, body, file }: Loaded) -> Found {
         self.index.borrow_mut().touch(place.digest, place.number);
         let stored = Arc::new(record.stored);

@@ -54,6 +54,11 @@ impl Index {
         all.map(|all| all.iter().rev().map(|(place, _)| *place).collect()).unwrap_or_default()
     }
 
+    /// Is there any of this target?
+    pub fn has(&self, digest: Digest) -> bool {
+        self.targets.contains_key(&digest)
+    }
+
     /// The files of a target and of its parts.
     pub fn of_target_and_parts(&self, digest: Digest) -> Vec<Place> {
         let all = self.targets.range(parts_of(digest));

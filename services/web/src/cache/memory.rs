@@ -54,6 +54,11 @@ impl Memory {
         Some((Arc::clone(&slot.stored), slot.body.clone()))
     }
 
+    /// Is there any of this target?
+    pub fn has(&self, digest: Digest) -> bool {
+        self.targets.contains_key(&digest)
+    }
+
     /// Keeps an answer in place of the one that it replaces.
     pub fn insert(&mut self, digest: Digest, stored: Arc<Stored>, body: Bytes) {
         self.last_use += 1;

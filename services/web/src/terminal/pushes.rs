@@ -128,7 +128,9 @@ impl Pushes {
         }
         let (now, uri) = (self.now(), request.uri());
         let bytes = self.budget.over(self.gateway.bills(peer));
-        let (held, had) = self.held.borrow_mut().of(&cache::Key::new(peer, way.to, uri), now);
+        let key = cache::Key::new(peer, way.to, uri);
+        let is_kept = |digest| self.store.has(digest);
+        let (held, had) = self.held.borrow_mut().of(&key, now, is_kept);
         let copied = fields::copied(fields);
         let (owner, name) = ((peer.to_owned(), way.from), name_of(uri));
         self.expire(now);
