@@ -1,5 +1,5 @@
 //! Names and pages that the terminal has, while the link is down: after the far gateway has ended,
-//! before it was heard of, and with a line that nobody has raised (spec, S-GW-1).
+//! before it was heard of, with a line that nobody has raised (spec, S-GW-1), and where nothing is heard.
 
 use std::fs;
 use std::net::TcpListener;
@@ -184,6 +184,36 @@ fn pages_that_are_kept_are_given_at_once_while_the_far_gateway_does_not_run() {
     waits.join().expect("an answer when the link is up");
     world.a.wait_until_up();
     assert_eq!(get(&client, "/strict", "", 20), Some(200));
+}
+
+#[test]
+fn pages_that_are_kept_are_given_while_the_link_fades() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("web-fading", |_, _| {});
+    let _server = Server::start(&world.server, site);
+    let client = world.client.clone();
+    for path in ["/old", "/strict"] {
+        assert_eq!(get(&client, path, "", 20), Some(200));
+    }
+    thread::sleep(Duration::from_secs(2));
+    world.set_link_down(true);
+    // Asked for before anybody knows that the link is dark.
+    assert_eq!(get(&client, "/old", "", 20), Some(200));
+    wait_for("a link that fades", || match &world.a.status().links[0].state {
+        bentpipe::admin::LinkState::Fading => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    for _ in 0..3 {
+        let begin = Instant::now();
+        assert_eq!(get(&client, "/old", "", 20), Some(200));
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    }
+    // The session goes on, and with it what may not be given unasked.
+    let waits = waits_for(&client, "/strict");
+    world.set_link_down(false);
+    waits.join().expect("an answer when the link is back");
 }
 
 /// A ship with a line whose commands write down that they ran, and both services at both ends.

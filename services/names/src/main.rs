@@ -174,6 +174,7 @@ impl Names {
                 (Event::Link(link), _) => {
                     self.near.set_quic(&link.peer, link.refuses_quic);
                     self.near.set_down(&link.peer, link.state == LinkState::Down);
+                    self.near.set_silent(&link.peer, link.state == LinkState::Silent);
                 }
                 (Event::Hinted { peer, .. }, _) => self.far.on_page(now, &peer, delivery.bytes),
                 (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),

@@ -130,6 +130,8 @@ pub struct Near {
     no_quic: BTreeSet<String>,
     /// Peers to whom nothing goes now: a question would wait, or raise a line that costs.
     down: BTreeSet<String>,
+    /// Peers who have a session and are not heard now.
+    silent: BTreeSet<String>,
     last: u32,
     /// What it did.
     pub counts: Counts,
@@ -139,9 +141,9 @@ pub struct Near {
 impl Default for Near {
     fn default() -> Near {
         let (asked, asked_by, plain, plain_for) = Default::default();
-        let (no_quic, down, counts) = Default::default();
+        let (no_quic, down, silent, counts) = Default::default();
         let (cache, last, out) = (Cache::new(MEMORY), 0, Vec::new());
-        Near { cache, asked, asked_by, plain, plain_for, no_quic, down, last, counts, out }
+        Near { cache, asked, asked_by, plain, plain_for, no_quic, down, silent, last, counts, out }
     }
 }
 
@@ -172,6 +174,14 @@ impl Near {
         };
     }
 
+    /// This peer has a session and is not heard now, or is heard again.
+    pub fn set_silent(&mut self, peer: &str, silent: bool) {
+        match silent {
+            true => self.silent.insert(peer.to_owned()),
+            false => self.silent.remove(peer),
+        };
+    }
+
     /// A client asks.
     pub fn on_question(
         &mut self,
@@ -191,10 +201,12 @@ impl Near {
         }
         let of = (peer.to_owned(), (server, query.canonical.clone()));
         let (is_down, no_quic) = (self.down.contains(peer), self.no_quic.contains(peer));
+        let is_dark = is_down || self.silent.contains(peer);
         let (age, answer, soon) = match self.cache.find(now, &of) {
             Some(Found::Fresh { answer, age, soon }) => (Some(age), answer, soon && !is_down),
-            // Its server failed a moment ago (RFC 8767, section 5: it is not asked each time).
-            Some(Found::Stale { answer, failed }) if is_down || is_plain || failed => {
+            // Nobody can be asked, or its server failed a moment ago (RFC 8767, section 5: it is not
+            // asked each time).
+            Some(Found::Stale { answer, failed }) if is_dark || is_plain || failed => {
                 (None, answer, false)
             }
             // Carried as ever it waits for the link, and raises a line if it is to.

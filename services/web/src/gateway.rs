@@ -25,6 +25,10 @@ const MAX_OPEN: usize = 1024;
 const LOOK_UPS_OF_PEER: usize = 8;
 const MAX_LOOK_UPS: usize = 16;
 
+/// An answer over the link is late after this time and so many round trips.
+const LATE: Duration = Duration::from_secs(5);
+const ROUND_TRIPS: u32 = 4;
+
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
 
@@ -63,6 +67,10 @@ struct Peer {
     has_service: bool,
     /// Nothing goes over its link, until something is to and a line is raised for it.
     is_down: bool,
+    /// Nothing is heard over its link now, whether it has a session or not.
+    is_dark: bool,
+    /// From here to there and back.
+    round_trip: Duration,
     /// Its link has a price for bytes.
     bills: bool,
     /// Its link does not compress what crosses.
@@ -156,6 +164,8 @@ impl Gateway {
                 let peer = Peer {
                     has_service: link.service,
                     is_down: link.state == LinkState::Down,
+                    is_dark: link.state != LinkState::Up,
+                    round_trip: Duration::from_micros(link.rtt_us),
                     bills: link.price.is_some(),
                     is_uncompressed: link.uncompressed,
                     rate: link.rate,
@@ -191,6 +201,26 @@ impl Gateway {
     /// Is the link down?
     pub fn is_down(&self, peer: &str) -> bool {
         self.peer(peer).is_down
+    }
+
+    /// Does the link carry nothing now, although it may have a session?
+    pub fn is_dark(&self, peer: &str) -> bool {
+        self.peer(peer).is_dark
+    }
+
+    /// Waits until the link carries nothing, or an answer over it is late.
+    pub async fn is_late(&self, peer: &str) {
+        let dark = async {
+            loop {
+                let changed = self.links_changed.notified();
+                if self.is_dark(peer) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Either is what is waited for.
+        let _ = timeout(LATE + ROUND_TRIPS * self.peer(peer).round_trip, dark).await;
     }
 
     /// Is the link down, and not known whether the peer has the service? Then a host's request can

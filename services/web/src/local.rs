@@ -1,5 +1,21 @@
 //! Tasks, all on one thread.
 
+use std::pin::pin;
+use std::task::Poll;
+
+/// What comes of `wanted`, unless the `end` comes before that.
+pub async fn unless<T>(
+    wanted: impl Future<Output = T>,
+    end: impl Future<Output = ()>,
+) -> Option<T> {
+    let (mut wanted, mut end) = (pin!(wanted), pin!(end));
+    std::future::poll_fn(|context| match wanted.as_mut().poll(context) {
+        Poll::Ready(it) => Poll::Ready(Some(it)),
+        Poll::Pending => end.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
 /// Runs hyper's tasks on this thread.
 #[derive(Clone, Copy)]
 pub struct Local;

@@ -129,6 +129,20 @@ fn while_the_link_is_down_what_is_known_is_answered_and_nothing_is_asked() {
 }
 
 #[test]
+fn while_the_peer_is_not_heard_what_is_past_its_time_is_answered_at_once() {
+    let mut near = Near::default();
+    learn(&mut near, 0, "a.example", 100);
+    near.set_silent("hub", true);
+    near.on_question(200_000, "hub", pair(), By::Datagram, &question(1, "a.example", None));
+    assert!(answered(&mut near));
+    assert_eq!(near.counts.stale, 1);
+    // What is not known waits for the peer, whose session goes on.
+    assert!(ask(&mut near, 200_000, "b.example").is_some());
+    near.set_silent("hub", false);
+    assert!(ask(&mut near, 205_000, "a.example").is_some());
+}
+
+#[test]
 fn that_there_is_no_such_name_is_kept() {
     let mut near = Near::default();
     let (id, query) = ask(&mut near, 0, "no.example").unwrap();

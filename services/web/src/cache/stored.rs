@@ -346,7 +346,7 @@ impl Stored {
     /// May it be given although its server, or the way to it, fails? `cut_off`: the link does.
     pub fn stands_in(&self, asked: &Asked, now: Now, cut_off: bool) -> bool {
         let allowed = if cut_off { self.rules.if_error.max(CUT_OFF) } else { self.rules.if_error };
-        let strict = self.rules.strict || asked.wants.no_cache;
+        let strict = self.rules.strict || asked.wants.no_cache || asked.wants.no_store;
         !strict && !allowed.is_zero() && self.stale_for(now) <= allowed
     }
 

@@ -19,7 +19,7 @@ use super::{Terminal, from};
 use crate::body::{Body, keeping, nothing, passing, whole};
 use crate::counted::Counted;
 use crate::loads::Source;
-use crate::local::Local;
+use crate::local::{Local, unless};
 use crate::store::{Found, kept};
 use crate::terminal::Pushes;
 
@@ -87,8 +87,10 @@ impl Terminal {
     /// What is to be done with a request. The link may be down for a moment only, as after a start.
     async fn judge(&self, peer: &str, asked: &Asked, found: Option<&Found>) -> Verdict {
         let stored = found.map(|found| &*found.stored);
-        if self.gateway.is_down(peer) {
+        if self.gateway.is_dark(peer) {
             match judge_cut_off(asked, stored, self.store.now()) {
+                // The session goes on where the link does: what waits for it is not in vain.
+                Verdict::CutOff if !self.gateway.is_down(peer) => {}
                 Verdict::CutOff if self.gateway.comes_up(peer, MOMENT).await => {}
                 verdict => return verdict,
             }
@@ -144,7 +146,8 @@ impl Terminal {
         Ok(answer)
     }
 
-    /// Asks the server, with conditions if what was `found` is to be validated.
+    /// Asks the server, with conditions if what was `found` is to be validated. Where the link fails
+    /// meanwhile, or no answer comes in time, what was found stands in if it may.
     async fn ask_for(
         &self,
         peer: &str,
@@ -159,7 +162,14 @@ impl Terminal {
             Counted::add(&self.counted.stale);
             Some(self.store.give(&asked, found))
         };
-        let answer = match self.ask_server(peer, request.map(|()| nothing())).await {
+        let asking = self.ask_server(peer, request.map(|()| nothing()));
+        let may_stand_in = found.as_ref().is_some_and(|f| f.stored.stands_in(&asked, now(), true));
+        let answered = match may_stand_in {
+            true => unless(asking, self.gateway.is_late(peer)).await,
+            false => Some(asking.await),
+        };
+        let late = || NoAnswer { why: "the link does not answer".to_owned(), cut_off: true };
+        let answer = match answered.unwrap_or_else(|| Err(late())) {
             Ok(answer) => answer,
             // Who cannot prove himself is nobody's server, and what was kept does not stand in.
             Err(NoAnswer { why, .. }) if why.starts_with(headers::CERTIFICATE) => return Err(why),

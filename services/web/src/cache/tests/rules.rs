@@ -251,6 +251,7 @@ fn a_stale_answer_stands_in_only_where_its_server_or_a_dead_link_permits() {
     assert!(!stands_in("max-age=60, stale-if-error=10", &[], 71, false));
     assert!(!stands_in("max-age=60, stale-if-error=10, must-revalidate", &[], 61, true));
     assert!(!stands_in("max-age=60, stale-if-error=10", &[("pragma", "no-cache")], 61, true));
+    assert!(!stands_in("max-age=60", &[("cache-control", "no-store")], 61, true));
 }
 
 #[test]
