@@ -6,10 +6,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 use std::{fs, thread};
 
+use bentpipe::admin::PathState;
 use units::BitRate;
 
-use crate::documents::put;
-use crate::harness::{World, must, root, shell, wait_for};
+use crate::accelerators::{program, serve, wait_until_running};
+use crate::documents::{WEB, put};
+use crate::harness::{Plan, Scratch, World, must, root, shell, wait_for};
+use crate::paths::{command as path_command, start_with_second, wait_for_path};
 use crate::tcp::{connect, expect, pattern};
 use crate::web::{
     AT, Server, command, field, read_head, service, sized, wait_for_count, wait_until_still, world,
@@ -223,6 +226,56 @@ fn where_bytes_cost_money_nothing_is_pushed() {
     get(&world, "", "/image.png");
     assert!(asked(&server, "/script.js") == 0 && asked(&server, "/image.png") == 2);
     wait_for_count(&world.a, "pushed", 0);
+}
+
+/// What decides is the price of the carrier by which everything goes, not that of another.
+#[test]
+fn a_line_that_costs_money_keeps_nothing_from_being_pushed_while_it_is_not_used() {
+    if !root() {
+        return;
+    }
+    let programs = Scratch::new("programs-push-beside");
+    let at = program("bentpipe-web", &programs);
+    let mut plan = Plan { rate: BitRate::from_mbps(10), ..Plan::default() };
+    plan.b.listen = "0.0.0.0:4500".into();
+    plan.a.peer =
+        "[peer.line]\ncarrier = \"lte\"\nraise = \"true\"\ndrop = \"true\"\nidle = \"60s\"\n\
+        tariff = { currency = \"USD\", per_megabyte = \"5\" }\n\
+        [[peer.carrier]]\nname = \"geo\"\n\
+        [[peer.carrier]]\nname = \"lte\"\nendpoint = \"198.51.100.2:4500\"\ninterface = \"sat1\"\n\
+        link = { send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }\n"
+            .into();
+    for settings in [&mut plan.a, &mut plan.b] {
+        serve(settings, WEB, "bentpipe-web", &at);
+    }
+    let (world, _second) = start_with_second(&plan);
+    [&world.a, &world.b].map(wait_until_running);
+    let server = Server::start(&world.server, site);
+    wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
+    get(&world, "", "/page");
+    wait_for_count(&world.a, "pushed", 8);
+    // By the line it is another matter.
+    assert!(path_command(&world.a, &["down", "geo"]).status.success());
+    wait_for("a page that brings nothing", || {
+        let sent = server.heads().len();
+        get(&world, "", "/page");
+        thread::sleep(Duration::from_secs(1));
+        match server.heads().len() - sent {
+            1 => Ok(()),
+            more => Err(format!("{more}\n{}", world.a.log())),
+        }
+    });
+    wait_for_path([&world.a, &world.b], "lte", PathState::InUse);
+    assert!(path_command(&world.a, &["up", "geo"]).status.success());
+    wait_for("a page that brings its objects", || {
+        let sent = server.heads().len();
+        get(&world, "", "/page");
+        thread::sleep(Duration::from_secs(1));
+        match server.heads().len() - sent {
+            1 => Err(world.a.log()),
+            _ => Ok(()),
+        }
+    });
 }
 
 /// Objects of the browser's page.

@@ -508,7 +508,7 @@ impl Shard {
             rate: endpoint.rate(id).as_bps(),
             rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
             service: self.relay.peer_has_service(now, id, service),
-            price: self.price_of_bytes(id),
+            price: self.price_of_bytes(now, id),
             refuses_quic: peer.config.refuse_quic,
             uncompressed: !peer.config.compress
                 || session

@@ -67,11 +67,15 @@ impl Shard {
     }
 
     /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency, by the
-    /// line that is up or the preferred one. Such as
+    /// carrier by which everything goes now, or by the line that would be raised where nothing
+    /// does. Such as
     /// a monthly price includes count, too: they are used up.
-    pub(in crate::up::shard) fn price_of_bytes(&self, id: PeerId) -> Option<u64> {
+    pub(in crate::up::shard) fn price_of_bytes(&self, now: Instant, id: PeerId) -> Option<u64> {
         let line = self.lines.iter().find(|line| line.peer == id)?;
-        let carrier = line.settings.manager.carriers.get(line.shown())?;
+        let paths = self.relay.endpoint.paths(now, id);
+        let active = paths.iter().find(|path| path.is_active && line.carries());
+        let carrier = active.map_or(line.shown(), |path| line.carrier_of(path).0);
+        let carrier = line.settings.manager.carriers.get(carrier)?;
         let price = carrier.tariff.rates(line.manager.zone()).per_megabyte;
         (!price.is_zero()).then(|| price.as_micros())
     }
