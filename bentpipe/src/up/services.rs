@@ -57,6 +57,8 @@ pub struct Services {
     programs: Vec<Program>,
     commands: Commands,
     token: u64,
+    /// The gateway ends: none is started again.
+    stops: bool,
     looked: Instant,
     /// When services that are paused are looked at.
     resume: Option<Instant>,
@@ -75,6 +77,7 @@ impl Services {
             programs: Vec::new(),
             commands: Commands::default(),
             token,
+            stops: false,
             looked: Instant::ZERO,
             resume: None,
             room: Vec::new(),
@@ -107,7 +110,7 @@ impl Services {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let looks = |p: &Program| !matches!(p.state, State::Resting { .. });
         let rests = self.programs.iter().filter_map(|p| match p.state {
-            State::Resting { until } => Some(until),
+            State::Resting { until } if !self.stops => Some(until),
             _ => None,
         });
         let look = self.programs.iter().any(looks).then(|| self.looked + LOOK);
@@ -122,7 +125,8 @@ impl Services {
             return todo;
         }
         for n in 0..self.programs.len() {
-            if matches!(self.programs[n].state, State::Resting { until } if until <= now) {
+            let rested = matches!(self.programs[n].state, State::Resting { until } if until <= now);
+            if rested && !self.stops {
                 self.start(now, n, poller);
             }
         }
@@ -343,7 +347,10 @@ impl Services {
         if p.state == State::Ending {
             return;
         }
-        crate::log!(Warn, "a service is ended", service = p.config.name, because = why);
+        // One that was told to end is waited for.
+        if !self.stops {
+            crate::log!(Warn, "a service is ended", service = p.config.name, because = why);
+        }
         p.state = State::Ending;
         p.forget(todo);
         if let Some(keeper) = &self.keeper {
@@ -377,7 +384,12 @@ impl Services {
                 Ok((Notice::Ended { service, how }, _)) => {
                     let Some(p) = self.programs.get_mut(service) else { continue };
                     let name = &p.config.name;
-                    crate::log!(Warn, "a service has ended", service = name, how = how);
+                    match self.stops {
+                        true => crate::log!(Info, "a service has ended", service = name),
+                        false => {
+                            crate::log!(Warn, "a service has ended", service = name, how = how);
+                        }
+                    }
                     if let Some(words) = &mut p.words {
                         words.hear(now, name);
                     }
@@ -407,7 +419,8 @@ impl Services {
     }
 
     /// The gateway ends: they are to take nothing new, and finish what is open.
-    pub fn stop(&self) {
+    pub fn stop(&mut self) {
+        self.stops = true;
         for line in self.programs.iter().filter_map(|p| p.line.as_ref()) {
             // One that does not read is ended with the gateway.
             line.send(&Event::Stop, b"", None);

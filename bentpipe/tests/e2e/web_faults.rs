@@ -1,5 +1,5 @@
 //! `bentpipe-web` ends or hangs in mid-page: browsers see resets, all others nothing, and the service is
-//! back soon.
+//! back soon. And gateways end: at once where nobody waits for anything.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -29,6 +29,10 @@ const NOTICED: Duration = Duration::from_secs(15);
 fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
     match head.split(' ').nth(1).unwrap_or("") {
         "/huge" => sized(pattern(9, HUGE)),
+        "/slow" => {
+            thread::sleep(Duration::from_secs(3));
+            sized(pattern(8, 50_000))
+        }
         path => sized(path.as_bytes().to_vec()),
     }
 }
@@ -176,4 +180,38 @@ fn a_service_that_hangs_in_mid_page_is_ended_and_resets_its_browsers_and_nobody_
     assert_eq!(read_to_end(&mut late).1, End::Reset);
     check_service(&world);
     others.check();
+}
+
+/// A gateway ends, for which connections have 10 s.
+fn end(gateway: &mut Gateway) -> Duration {
+    let begin = Instant::now();
+    gateway.signal("TERM");
+    gateway.wait_until_ended();
+    println!("{} ended after {:?}", gateway.name(), begin.elapsed());
+    begin.elapsed()
+}
+
+#[test]
+fn a_gateway_waits_for_what_its_service_has_under_way_and_for_no_exchange_that_rests() {
+    if !root() {
+        return;
+    }
+    let (mut world, _programs) = network("web-ends");
+    let _server = Server::start(&world.server, site);
+    // At either end: the hub has requests of the other's hosts.
+    for at_hub in [true, false] {
+        check_service(&world);
+        let mut slow = ask(&world, "/slow");
+        thread::sleep(Duration::from_secs(1));
+        let took = end(if at_hub { &mut world.b } else { &mut world.a });
+        let head = read_head(&mut slow).expect("an answer");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        expect(&mut slow, &pattern(8, 50_000));
+        assert!(took < Duration::from_secs(9), "it took {took:?}");
+        let ended = if at_hub { &mut world.b } else { &mut world.a };
+        assert!(ended.log().contains("a service has ended"), "{}", ended.log());
+        ended.start();
+        world.a.wait_until_up();
+        world.b.wait_until_up();
+    }
 }

@@ -34,6 +34,8 @@ const MOST_HOSTS: usize = 1000;
 /// A host's connection rests so long at most without a question, in milliseconds (RFC 7766,
 /// section 6.2.3).
 const RESTS: u64 = 10_000;
+/// An answer has left so long after it was written, in milliseconds.
+const MOMENT: u64 = 1_000;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -105,6 +107,10 @@ struct Names {
     dials: BTreeMap<u64, Dial>,
     last: u64,
     told: near::Counts,
+    /// The gateway ends.
+    stops: bool,
+    /// When something was under way last.
+    busy: u64,
 }
 
 fn serve() -> Result<(), Error> {
@@ -117,12 +123,24 @@ fn serve() -> Result<(), Error> {
     poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
     let (near, far, sockets, asked, dials, told) = Default::default();
     let began = Instant::now();
-    let mut names =
-        Names { client, poller, began, near, far, sockets, asked, dials, last: 0, told };
+    let mut names = Names {
+        client,
+        poller,
+        began,
+        near,
+        far,
+        sockets,
+        asked,
+        dials,
+        last: 0,
+        told,
+        stops: false,
+        busy: 0,
+    };
     let (mut room, mut events) = (service::room(), Events::with_capacity(256));
     loop {
         let hosts = names.sockets.values().any(|s| matches!(s.of, Of::Host(_)));
-        let waits = hosts || names.near.waits() || !names.dials.is_empty();
+        let waits = hosts || names.near.waits() || !names.dials.is_empty() || names.stops;
         names.poller.wait(&mut events, waits.then_some(TICK)).map_err(io::Error::other)?;
         for event in events.iter() {
             match event.token {
@@ -133,6 +151,9 @@ fn serve() -> Result<(), Error> {
         }
         names.on_time();
         names.settle()?;
+        if names.has_finished() {
+            return Ok(());
+        }
     }
 }
 
@@ -144,6 +165,18 @@ impl Names {
     fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
+    }
+
+    /// The gateway ends, and nothing has been under way for a moment: the last answers have left.
+    fn has_finished(&mut self) -> bool {
+        let now = self.now();
+        let is_unsaid = |socket: &Socket| {
+            matches!(socket.of, Of::Host(_) | Of::Dial(_)) || !socket.wire.written.is_empty()
+        };
+        if self.near.waits() || !self.dials.is_empty() || self.sockets.values().any(is_unsaid) {
+            self.busy = now;
+        }
+        self.stops && now.saturating_sub(self.busy) >= MOMENT
     }
 
     /// Takes what the gateway says; false when it has ended.
@@ -176,6 +209,7 @@ impl Names {
                     self.near.set_down(&link.peer, link.state == LinkState::Down);
                     self.near.set_silent(&link.peer, link.state == LinkState::Silent);
                 }
+                (Event::Stop, _) => self.stops = true,
                 (Event::Hinted { peer, .. }, _) => self.far.on_page(now, &peer, delivery.bytes),
                 (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {

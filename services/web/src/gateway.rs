@@ -15,6 +15,9 @@ use service::{Client, Error, Event, Reason, Request, Takes};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
+use crate::busy::{Busy, UnderWay};
+use crate::local::unless;
+
 /// Requests that may wait for the gateway at once, of one host, of all hosts of a peer, and in all.
 /// A server that does not answer keeps one for as long as the system tries to connect.
 const OPEN_OF_HOST: usize = 32;
@@ -28,6 +31,9 @@ const MAX_LOOK_UPS: usize = 16;
 /// An answer over the link is late after this time and so many round trips.
 const LATE: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
+
+/// Who loads a page asks for the next of its objects within this time.
+const NEXT: Duration = Duration::from_secs(2);
 
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
@@ -53,6 +59,12 @@ pub struct Gateway {
     peers: RefCell<BTreeMap<String, Peer>>,
     /// Something was told of links.
     links_changed: Notify,
+    /// Requests under way, and exchanges that are served.
+    requests: Busy,
+    served: Busy,
+    /// Exchanges are to end.
+    ends: Cell<bool>,
+    to_end: Notify,
 }
 
 /// Who asks: a host behind a peer, or for the peer itself.
@@ -102,7 +114,8 @@ impl Gateway {
 
     fn new(client: Client) -> Gateway {
         let (last, places, waiting, looking, look_ups_of_peers, peers) = Default::default();
-        let links_changed = Notify::new();
+        let (links_changed, to_end) = (Notify::new(), Notify::new());
+        let (requests, served, ends) = Default::default();
         let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
         let client = Arc::new(client);
         let (said, heard) = std::sync::mpsc::channel();
@@ -120,10 +133,14 @@ impl Gateway {
             look_ups_of_peers,
             peers,
             links_changed,
+            requests,
+            served,
+            ends,
+            to_end,
         }
     }
 
-    /// Hears the gateway until it ends. A thread waits for it: what tokio could watch is not a
+    /// Hears the gateway until it ends, or all is done that was to be done before that. A thread waits for it: what tokio could watch is not a
     /// socket of this kind.
     ///
     /// # Errors
@@ -132,9 +149,16 @@ impl Gateway {
         let (hand, mut heard) = mpsc::channel(HEARD);
         let client = Arc::clone(&self.client);
         thread::spawn(move || listen(&client, &hand));
-        while let Some(delivery) = heard.recv().await {
+        let mut stops = false;
+        loop {
+            let delivery = match stops {
+                true => unless(heard.recv(), self.finish()).await.flatten(),
+                false => heard.recv().await,
+            };
+            let Some(delivery) = delivery else { return Ok(()) };
             let (event, bytes, socket) = delivery?;
             match (event, socket) {
+                (Event::Stop, _) => stops = true,
                 (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, bytes, socket)),
                 (Event::Incoming(it), Some(socket)) => give(Given::Incoming(it, bytes, socket)),
                 (Event::Command { request, words }, _) => give(Given::Command(request, words)),
@@ -143,7 +167,35 @@ impl Gateway {
                 (event, socket) => self.note(event, socket),
             }
         }
-        Ok(())
+    }
+
+    /// A request of a host or a peer is under way.
+    pub fn begin_request(&self) -> UnderWay {
+        self.requests.begin()
+    }
+
+    /// An exchange of a peer's is served, until this is dropped.
+    pub fn begin_serving(&self) -> UnderWay {
+        self.served.begin()
+    }
+
+    /// Waits until exchanges are to end in good order.
+    pub async fn ends(&self) {
+        loop {
+            let told = self.to_end.notified();
+            if self.ends.get() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Waits until all is done. Of what a peer asked for it is known when it has ended the exchange.
+    async fn finish(&self) {
+        self.requests.rests(NEXT).await;
+        self.ends.set(true);
+        self.to_end.notify_waiters();
+        self.served.rests(Duration::ZERO).await;
     }
 
     fn note(&self, event: Event, socket: Option<OwnedFd>) {

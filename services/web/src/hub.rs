@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use crate::body::{Body, keeping, nothing, passing};
 use crate::counted::Counted;
 use crate::exchange;
 use crate::gateway::Gateway;
-use crate::local::Local;
+use crate::local::{Local, unless};
 use crate::rank::{self, Ranks};
 use crate::shares::Places;
 use crate::socket::{Socket, watched};
@@ -142,9 +143,18 @@ impl Hub {
                 Ok::<_, Infallible>(answer.map(|body| ranks.rank(body, fills)))
             }
         };
+        let _serves = self.gateway.begin_serving();
         let served = exchange::server(self.gateway.in_20_ms(&peer))
             .serve_connection(Socket::new(stream, Bytes::new()), service_fn(answer));
-        if let Err(why) = served.await {
+        let mut served = pin!(served);
+        let ended = match unless(served.as_mut(), self.gateway.ends()).await {
+            Some(ended) => ended,
+            None => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        };
+        if let Err(why) = ended {
             eprintln!("an exchange with {peer} has ended: {why}");
         }
     }
@@ -180,6 +190,7 @@ impl Hub {
             Ok(name) => name.map(Rc::from),
             Err(why) => return Ok(failed(&why)),
         };
+        let under_way = self.gateway.begin_request();
         let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
         let request = request.map(passing);
         let key = (peer, way, name);
@@ -189,7 +200,7 @@ impl Hub {
                     Some(page) => page.read_own(answer),
                     None => answer,
                 };
-                Ok(answer.map(|body| keeping(body, (place, fields))))
+                Ok(answer.map(|body| keeping(body, (place, fields, under_way))))
             }
             Err(why) => {
                 if is_named {

@@ -5,6 +5,7 @@
 
 mod authority;
 mod body;
+mod busy;
 mod client;
 mod clock;
 mod commands;

@@ -230,12 +230,13 @@ impl Terminal {
     ) -> Result<Response<Body>, String> {
         let key = Key::new(&peer, way.to, request.uri());
         self.hosts.request(&key);
-        let asked = self.loads.ask(&self.hosts, way.from, &request);
+        let (under_way, asked) =
+            (self.gateway.begin_request(), self.loads.ask(&self.hosts, way.from, &request));
         let answer = match self.pushes.find(&peer, way, &mut request).await {
             Some(answer) => from(Source::Pushed, answer),
             None => self.answer_or_ask(peer, key, request).await?,
         };
-        Ok(asked.answered(answer))
+        Ok(asked.answered(answer).map(|body| body::keeping(body, under_way)))
     }
 
     /// Asks the peer's service on a host's lane, on a new exchange if the one there was has ended

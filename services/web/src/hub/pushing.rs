@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::body::{self, Body, Broken};
+use crate::busy::UnderWay;
 use crate::counted::Counted;
 use crate::exchange::{self, Exchanges, Sender};
 use crate::gateway::Gateway;
@@ -301,6 +302,7 @@ impl Page {
 
     /// Fetches an object and sends it.
     async fn push(self: Rc<Page>, wanted: Wanted) {
+        let _under_way = self.hub.gateway.begin_request();
         let _done = Done(self.clone(), wanted.name.clone());
         if self.send(&wanted).await.is_err() {
             self.clone().withdraw(vec![wanted.name]).await;
@@ -345,7 +347,7 @@ impl Page {
             false => exchange::Kind::Open,
         };
         let sender = self.sender(wanted.kind, says).await?;
-        Local::spawn(hold(sender, request, is_wanted));
+        Local::spawn(hold(sender, request, is_wanted, self.hub.gateway.begin_request()));
         // The next one follows when this is on its way; what becomes of it is a round trip away.
         let _ = when_gone.await;
         Ok(())
@@ -426,7 +428,12 @@ fn unchanged(mut answer: Response<Body>) -> Response<Body> {
 
 /// Sends a pushed answer, hears whether a host reads it, and holds its stream until the terminal
 /// has all of it.
-async fn hold(mut sender: Sender, request: Request<Body>, is_wanted: Rc<Cell<bool>>) {
+async fn hold(
+    mut sender: Sender,
+    request: Request<Body>,
+    is_wanted: Rc<Cell<bool>>,
+    _under_way: UnderWay,
+) {
     // Where it fails the terminal knows that it has not come.
     let Ok(mut answered) = sender.ask(request).await else { return };
     is_wanted.set(answered.status() == StatusCode::OK);
