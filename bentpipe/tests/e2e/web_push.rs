@@ -93,6 +93,9 @@ fn what_a_page_names_is_there_before_it_is_asked_for_and_is_fetched_once() {
         let sent = server.heads().len();
         (sent == 1 + objects.len()).then_some(()).ok_or(format!("{sent}"))
     });
+    // Images, too, are in the class of what was asked for: that of others may have a cap.
+    let classes = world.b.status().links.remove(0).compression.classes;
+    assert!(classes.get("bulk").is_none_or(|bulk| bulk.sent == 0), "{classes:?}");
     // Nothing of it needs the satellite any more.
     world.set_link_down(true);
     for object in objects {

@@ -131,7 +131,6 @@ pub struct Exchanges {
     gateway: Rc<Gateway>,
     counted: Rc<Counted>,
     preface: &'static [u8],
-    class: Option<&'static str>,
     open: RefCell<BTreeMap<(String, usize, Kind), Rc<Lane>>>,
     lanes: RefCell<BTreeMap<String, Rc<Lanes>>>,
 }
@@ -143,15 +142,10 @@ struct Open {
 }
 
 impl Exchanges {
-    /// Of streams that begin so, in this class of the link or in that of the file's rules.
-    pub fn new(
-        gateway: Rc<Gateway>,
-        counted: Rc<Counted>,
-        preface: &'static [u8],
-        class: Option<&'static str>,
-    ) -> Exchanges {
+    /// Of streams that begin so.
+    pub fn new(gateway: Rc<Gateway>, counted: Rc<Counted>, preface: &'static [u8]) -> Exchanges {
         let (open, lanes) = Default::default();
-        Exchanges { gateway, counted, preface, class, open, lanes }
+        Exchanges { gateway, counted, preface, open, lanes }
     }
 
     /// The lane of a host's request, until its answer has been read or given up.
@@ -178,7 +172,7 @@ impl Exchanges {
             open.waits &= is_down;
             return Ok((open.sender.clone(), open.waits));
         }
-        let stream = self.gateway.open(peer, self.preface, self.class).await?;
+        let stream = self.gateway.open(peer, self.preface).await?;
         let mut socket = watched(stream).map_err(|_| Reason::Exhausted)?;
         if kind == Kind::Open {
             let begins = if self.preface == PUSH_PREFACE { OPEN_PUSH } else { OPEN };

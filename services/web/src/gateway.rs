@@ -311,19 +311,13 @@ impl Gateway {
         Some(self.peer(peer).rate / 8 / 50).filter(|bytes| *bytes > 0)
     }
 
-    /// A stream to the peer's service, in this class of its link.
+    /// A stream to the peer's service.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn open(
-        &self,
-        peer: &str,
-        preface: &[u8],
-        class: Option<&str>,
-    ) -> Result<OwnedFd, Reason> {
-        let asker = (peer.to_owned(), None);
-        let (peer, class) = (peer.to_owned(), class.map(str::to_owned));
-        let open = |request| Request::Open { request, peer, class, client: None };
+    pub async fn open(&self, peer: &str, preface: &[u8]) -> Result<OwnedFd, Reason> {
+        let (asker, peer) = ((peer.to_owned(), None), peer.to_owned());
+        let open = |request| Request::Open { request, peer, class: None, client: None };
         self.ask(asker, preface, open).await
     }
 

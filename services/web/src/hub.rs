@@ -136,7 +136,8 @@ impl Hub {
         let peer: Rc<str> = peer.into();
         let ranks = Ranks::default();
         let answer = |request| {
-            let (answer, ranks) = (self.clone().answer(peer.clone(), request), ranks.clone());
+            let ranks = ranks.clone();
+            let answer = self.clone().answer(peer.clone(), ranks.clone(), request);
             async move {
                 let Ok(answer) = answer.await;
                 let fills = rank::fills(answer.headers());
@@ -162,6 +163,7 @@ impl Hub {
     async fn answer(
         self: Rc<Hub>,
         peer: Rc<str>,
+        ranks: Ranks,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let left = push::fields::take_left(request.headers_mut());
@@ -191,7 +193,7 @@ impl Hub {
             Err(why) => return Ok(failed(&why)),
         };
         let under_way = self.gateway.begin_request();
-        let page = Page::asked(&self, &peer, way, &uri, request.headers_mut()).await;
+        let page = Page::asked(&self, &peer, way, &uri, request.headers_mut(), &ranks).await;
         let request = request.map(passing);
         let key = (peer, way, name);
         match self.fetch(&key, &uri, request).await {

@@ -85,7 +85,7 @@ impl Terminal {
         let (meanwhile, servers, loads) = Default::default();
         let hosts = Rc::<Hosts>::default();
         let visits = Rc::<Visits>::default();
-        let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE, None);
+        let exchanges = Exchanges::new(gateway.clone(), counted.clone(), exchange::PREFACE);
         let (also, opens) = (store.clone(), inspection.clone());
         let seen = (visits.clone(), hosts.clone());
         let pushes = Pushes::new(&gateway, counted.clone(), also, push, opens, seen);

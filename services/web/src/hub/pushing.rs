@@ -33,6 +33,7 @@ use crate::exchange::{self, Exchanges, Sender};
 use crate::gateway::Gateway;
 use crate::hub::Hub;
 use crate::local::Local;
+use crate::rank::Ranks;
 use crate::shares::{Place, Places};
 
 /// A server that has not begun to answer by then is asked by the host itself.
@@ -51,7 +52,7 @@ pub struct Pushing {
     /// Bytes for one page; 0: nothing is pushed.
     budget: Budget,
     urgent: Exchanges,
-    /// Images give way to all that was asked for.
+    /// Images, which hold up nothing else where their hosts do not read them.
     images: Exchanges,
     pages: RefCell<Vec<Weak<Page>>>,
     /// Pages as they were sent.
@@ -62,9 +63,8 @@ pub struct Pushing {
 
 impl Pushing {
     pub fn new(gateway: &Rc<Gateway>, counted: &Rc<Counted>, budget: Budget) -> Pushing {
-        let stream =
-            |class| Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE, class);
-        let (urgent, images) = (stream(None), stream(Some("bulk")));
+        let stream = || Exchanges::new(gateway.clone(), counted.clone(), exchange::PUSH_PREFACE);
+        let (urgent, images) = (stream(), stream());
         let (pages, versions) = Default::default();
         let (places, packers) = (Places::new(PAGES), Places::new(PACKERS));
         Pushing { budget, urgent, images, pages, versions, places, packers }
@@ -100,6 +100,8 @@ pub struct Page {
     plan: RefCell<Plan>,
     /// Marks of what the terminal has, and which may hold still.
     had: BTreeSet<u32>,
+    /// The answers to its host: objects take their turns with them.
+    ranks: Ranks,
     /// What its objects are asked for with.
     copied: RefCell<HeaderMap>,
     /// Other hosts whose address is known.
@@ -123,6 +125,7 @@ impl Page {
         way: Way,
         uri: &Uri,
         fields: &mut HeaderMap,
+        ranks: &Ranks,
     ) -> Option<Rc<Page>> {
         let pushing = &hub.pushing;
         pushing.asked(peer, way, uri);
@@ -149,6 +152,7 @@ impl Page {
             number,
             plan: RefCell::new(Plan::new(url, held, bytes)),
             had,
+            ranks: ranks.clone(),
             copied: RefCell::new(fields::copied(fields)),
             others: RefCell::default(),
             is_over: Cell::new(false),
@@ -336,7 +340,9 @@ impl Page {
         let is_wanted = Rc::new(Cell::new(false));
         let (page, is_paid) = (Rc::clone(self), length.is_some());
         let (is_wanted_too, _gone) = (is_wanted.clone(), gone);
+        let fills = !wanted.kind.is_urgent();
         let answer = answer.map(|body| {
+            let body = self.ranks.rank(body, fills);
             Box::pin(Paying { body, page, is_paid, is_wanted: is_wanted_too, _gone }) as Body
         });
         let uri: Uri = wanted.url.as_str().parse().map_err(|_| "no address of HTTP's")?;
