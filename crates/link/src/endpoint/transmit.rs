@@ -152,6 +152,9 @@ impl Peer {
     /// What is new about the two directions.
     pub(super) fn see_health(&mut self) -> Option<LinkEvent> {
         let health = self.session.health();
+        if health == PathHealth::Alive && !self.session.is_health_known() {
+            return None;
+        }
         if std::mem::replace(&mut self.health, health) == health {
             return None;
         }

@@ -54,7 +54,7 @@ impl Path {
             self.resume(now, dark);
         }
         self.last_heard = now;
-        self.heard_here = true;
+        (self.heard_here, self.heard_since_rise) = (true, true);
         self.check_acks(now);
     }
 

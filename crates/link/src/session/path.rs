@@ -116,6 +116,8 @@ pub(crate) struct Path {
     pub(super) reachable: bool,
     /// A packet of this session came on it.
     pub(super) heard_here: bool,
+    /// The same since it last became one that may be sent on.
+    pub(super) heard_since_rise: bool,
     /// It is known what it carries: by the file, or from its opener.
     pub(super) is_described: bool,
     /// What was under way on it when it went down or died goes on another.
@@ -190,6 +192,7 @@ impl Path {
             missing: Missing::default(),
             reachable: id.is_first(),
             heard_here: false,
+            heard_since_rise: false,
             is_described: id.is_first(),
             given_up: false,
             carries_classes: false,
@@ -373,6 +376,7 @@ impl Path {
         self.rest();
         (self.last_eliciting, self.last_progress, self.last_heard) = (now, now, now);
         (self.asked_at, self.heard_since) = (now, now);
+        self.heard_since_rise = false;
         if self.sent.next_number() > 0 {
             self.rtt.distrust_before(now);
             self.rate.on_return(dark, self.sent.next_number());

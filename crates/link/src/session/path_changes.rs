@@ -39,7 +39,7 @@ impl Session {
     /// A handshake went by this path: it carries packets both ways.
     pub(crate) fn on_handshake(&mut self, now: Instant, id: PathId) {
         if let Some(at) = self.accept_path(now, id) {
-            self.paths[at].heard_here = true;
+            (self.paths[at].heard_here, self.paths[at].heard_since_rise) = (true, true);
             self.paths[at].on_heard_by_peer(now);
             self.follow_paths(now);
         }

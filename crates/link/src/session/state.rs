@@ -257,6 +257,13 @@ impl Session {
         self.paths.active().health()
     }
 
+    /// Is the health of the path in use more than an assumption? That a path may be sent on again
+    /// says nothing of the peer until something came on it.
+    pub(crate) fn is_health_known(&self) -> bool {
+        let path = self.paths.active();
+        path.heard_since_rise || !path.is_open()
+    }
+
     /// Do datagrams wait to be taken?
     pub fn has_datagrams(&self) -> bool {
         !self.inbox.is_empty()

@@ -42,6 +42,9 @@ struct World {
     used: [PathId; 2],
     /// How often they were told that.
     told: [u32; 2],
+    /// Silences that they were told of, and their ends.
+    silences: [u32; 2],
+    backs: [u32; 2],
 }
 
 /// Where `node` is on `carrier`, as the other one sees it.
@@ -111,6 +114,8 @@ impl World {
             transfers: Vec::new(),
             used: [PathId::FIRST; 2],
             told: [0; 2],
+            silences: [0; 2],
+            backs: [0; 2],
         }
     }
 
@@ -191,6 +196,10 @@ impl World {
                         self.used[node] = path;
                         self.told[node] += 1;
                     }
+                    EndpointEvent::Link(_, LinkEvent::NothingReceived(_)) => {
+                        self.silences[node] += 1;
+                    }
+                    EndpointEvent::Link(_, LinkEvent::Back) => self.backs[node] += 1,
                     EndpointEvent::SessionLost(..) => panic!("the session outlives everything"),
                     _ => {}
                 }
@@ -521,6 +530,30 @@ fn a_path_that_comes_up_when_the_other_is_dead_carries_everything() {
         w.run(SECOND.times(15));
         assert!(w.is_done(), "{end}");
     }
+}
+
+/// L-LO-6: a silence ends when the peer is heard, not when there is one more path to try.
+#[test]
+fn a_path_that_comes_up_ends_no_silence_until_the_peer_is_heard_on_it() {
+    let (mut w, second) = World::with_two();
+    let id = w.peers[SHIP];
+    w.nodes[SHIP].set_path_up(w.now, id, second, false);
+    w.run(SECOND.times(2));
+    w.begin(SHIP, 1_000_000);
+    w.dead = [[true; 2]; 2];
+    for _ in 0..3 {
+        w.run(SECOND.times(10));
+        w.nodes[SHIP].set_path_up(w.now, id, second, true);
+        w.run(SECOND.times(10));
+        w.nodes[SHIP].set_path_up(w.now, id, second, false);
+    }
+    assert_eq!((w.silences[SHIP], w.backs[SHIP]), (1, 0));
+    w.nodes[SHIP].set_path_up(w.now, id, second, true);
+    w.dead = [[true, false]; 2];
+    w.run(Duration::from_millis(30));
+    assert_eq!(w.backs[SHIP], 0, "an answer takes 40 ms");
+    w.run(SECOND);
+    assert_eq!((w.silences[SHIP], w.backs[SHIP]), (1, 1));
 }
 
 /// Handshakes go by another path where the first one comes to nothing.
