@@ -47,7 +47,10 @@ impl Endpoint {
     /// come out of [`Endpoint::poll_handed_over`].
     pub fn set_elsewhere(&mut self, peer: PublicKey, shard: Option<u32>) {
         match shard {
-            Some(shard) => drop(self.elsewhere.peers.insert(peer, shard)),
+            Some(shard) => {
+                self.strangers.forget(&peer);
+                self.elsewhere.peers.insert(peer, shard);
+            }
             None => drop(self.elsewhere.peers.remove(&peer)),
         }
     }

@@ -88,6 +88,11 @@ impl Strangers {
         list.push(Entry { stranger, told: None });
     }
 
+    /// The node with this key has become a peer.
+    pub fn forget(&mut self, peer: &PublicKey) {
+        self.nodes.retain(|entry| entry.stranger.why != Strange::UnknownNode(*peer));
+    }
+
     /// Notes an initiation that is refused for its form or its mac1.
     pub fn note_refused(&mut self, now: Instant, from: SocketAddr, packet: &[u8], mac1: bool) {
         if packet.len() < MIN_INITIATION || packet[0] != INITIATION {

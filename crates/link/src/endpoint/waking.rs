@@ -20,6 +20,7 @@ impl Endpoint {
     pub fn add_peer(&mut self, now: Instant, config: PeerConfig) -> Result<PeerId, TunnelError> {
         Tunnel::check(&self.config.private_key, &config.public_key)?;
         let (key, is_known) = (config.public_key, config.endpoint.is_some());
+        self.strangers.forget(&key);
         let entropy = self.entropy.fork();
         let id = self.sleepers.add(Sleeper { config, entropy, added: now });
         if id.index() == self.peers.len() {

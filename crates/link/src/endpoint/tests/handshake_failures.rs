@@ -88,6 +88,33 @@ fn an_unknown_node_is_told_with_its_key() {
 }
 
 #[test]
+fn a_node_that_has_become_a_peer_is_a_stranger_no_more() {
+    let add = |b: &mut Endpoint, elsewhere: bool| {
+        let public_key = *PrivateKey::from_bytes([1; 32]).public();
+        if elsewhere {
+            return b.set_elsewhere(public_key, Some(1));
+        }
+        let config = PeerConfig {
+            public_key,
+            preshared_key: PresharedKey::NONE,
+            endpoint: None,
+            link: link(),
+            keepalive: None,
+        };
+        b.add_peer(later(12), config).expect("another key");
+    };
+    for elsewhere in [false, true] {
+        let (mut a, _) = node(1, 2, Some(addr(2)));
+        let (mut b, _) = node(2, 9, None);
+        run(&mut a, &mut b, 0, 12);
+        assert_eq!(b.strangers().count(), 1);
+        add(&mut b, elsewhere);
+        assert_eq!(b.strangers().count(), 0);
+        assert_eq!(b.poll_stranger(later(12)), None);
+    }
+}
+
+#[test]
 fn a_peer_that_comes_back_has_time_to_take_the_answers() {
     let (mut a, of_a) = node(1, 2, Some(addr(2)));
     let (mut nobody, _) = node(3, 4, None);
