@@ -9,6 +9,7 @@ use units::{ByteCount, IpPrefix};
 use super::node::NodeDraft;
 use super::peer::PeerDraft;
 use super::problem::{Problem, Problems};
+use super::reader::At;
 use super::service::Service;
 use crate::host::Host;
 use console::human::memory;
@@ -36,15 +37,15 @@ pub(super) fn refuse_unknown_services(
     problems: &Problems,
 ) {
     for draft in peers {
-        let named = draft.peer.traffic.rules.iter().filter_map(|rule| rule.via.as_ref());
-        for via in named.filter(|via| services.iter().all(|service| service.name != **via)) {
+        let is_unknown = |via: &&At<String>| services.iter().all(|s| s.name != via.value);
+        for At { value: via, span } in draft.services.iter().filter(is_unknown) {
             let name = &draft.peer.name;
             let message = format!(
                 "a rule of peer \"{name}\" gives connections to the service \"{via}\", which the \
                  file does not have"
             );
             let help = format!("add [service.{via}] with its command");
-            problems.add(Problem::at(draft.key.clone(), message).help(help));
+            problems.add(Problem::at(span.clone(), message).help(help));
         }
     }
 }

@@ -129,6 +129,8 @@ pub(super) struct PeerDraft {
     pub link: Range<usize>,
     /// The devices of its lines' modems, in their order.
     pub devices: Vec<Range<usize>>,
+    /// The services that its rules give connections to.
+    pub services: Vec<At<String>>,
     pub psk_is_inline: bool,
 }
 
@@ -196,7 +198,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
     let stream_buffer = read_stream_buffer(&mut section);
     let compress = section.word("compress", &traffic::COMPRESS);
     let dedup = section.word("dedup", &traffic::DEDUP);
-    let traffic = traffic::read(&mut section, &carriers.names());
+    let (traffic, services) = traffic::read(&mut section, &carriers.names());
     refuse_contradictions(&section, &allow, &deny);
     doubt_one_way_families(&section, &routes, &allow);
 
@@ -261,6 +263,7 @@ pub(super) fn read(mut section: Section<'_>, dir: &Path) -> Option<PeerDraft> {
         routes,
         link: link.span,
         devices,
+        services,
         psk_is_inline,
     })
 }

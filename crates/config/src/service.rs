@@ -139,4 +139,10 @@ mod tests {
             assert!(why.contains(said), "{text}: {why}");
         }
     }
+
+    #[test]
+    fn an_unknown_service_is_marked_where_the_rule_names_it() {
+        let why = parse("").expect_err("there is no service");
+        assert!(why.contains("line: Some(11)"), "{why}");
+    }
 }

@@ -57,8 +57,9 @@ const BUILT_IN: [&str; ClassId::BUILT_IN] = ["control", "interactive", "normal",
 /// More rules than a person writes, and few enough to be asked one by one.
 const MAX_RULES: usize = 256;
 
-/// `carriers`: the names of the peer's, where the file has them.
-pub(super) fn read(section: &mut Section<'_>, carriers: &[&str]) -> Traffic {
+/// Classes and rules, and the services that rules name. `carriers`: the names of the peer's, where
+/// the file has them.
+pub(super) fn read(section: &mut Section<'_>, carriers: &[&str]) -> (Traffic, Vec<At<String>>) {
     let mut traffic = Traffic::default();
     for table in section.tables("class") {
         read_class(table, &mut traffic, carriers);
@@ -73,12 +74,13 @@ pub(super) fn read(section: &mut Section<'_>, carriers: &[&str]) -> Traffic {
     if rules.len() > MAX_RULES {
         let message = format!("{} has over {MAX_RULES} rules", section.title());
         section.problems().add(Problem::at(section.span(), message));
-        return traffic;
+        return (traffic, Vec::new());
     }
+    let mut services = Vec::new();
     for table in rules {
-        traffic.rules.extend(read_rule(table, &traffic.names));
+        traffic.rules.extend(read_rule(table, &traffic.names, &mut services));
     }
-    traffic
+    (traffic, services)
 }
 
 fn read_class(mut section: Section<'_>, traffic: &mut Traffic, carriers: &[&str]) {
@@ -202,7 +204,11 @@ fn add_class(
     }
 }
 
-fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
+fn read_rule(
+    mut section: Section<'_>,
+    names: &[String],
+    services: &mut Vec<At<String>>,
+) -> Option<Rule> {
     let protocol = section.get::<Protocol>("protocol");
     let ports = section.list::<Ports>("ports").unwrap_or_default();
     let dscp = section.get::<Dscp>("dscp");
@@ -226,7 +232,11 @@ fn read_rule(mut section: Section<'_>, names: &[String]) -> Option<Rule> {
         compress: compress.map(|c| c.value),
         headers: headers.map(|h| h.value),
         dedup: dedup.map(|d| d.value),
-        via: via.map(|v| v.value),
+        via: via.map(|via| {
+            let service = via.value.clone();
+            services.push(via);
+            service
+        }),
     })
 }
 
